@@ -1,0 +1,3 @@
+//! The `foldline` binary.
+
+fn main() {}

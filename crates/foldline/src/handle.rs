@@ -1,0 +1,117 @@
+//! Handles: the content address of an original, as it stands in a marker.
+//!
+//! A handle is a prefix of the BLAKE3 hash of the original's bytes, so it is a function of the
+//! original alone and any replica writes the same one. Sixty bits: among a million originals the
+//! chance that any two share a handle is below one in two million.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Digits and lower-case letters without i, l, o, u: nothing that reads as something else.
+const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+
+/// The short content address of an original.
+///
+/// ```
+/// use foldline::Handle;
+///
+/// let handle = Handle::of(b"fn main() {}");
+/// assert_eq!(handle.to_string().len(), Handle::LENGTH);
+/// assert_eq!(handle.to_string().parse::<Handle>()?, handle);
+/// # Ok::<(), foldline::NotAHandle>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Handle([u8; Handle::LENGTH]);
+
+/// The text is not a handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotAHandle;
+
+impl Handle {
+    /// Characters in a handle.
+    pub const LENGTH: usize = 12;
+
+    /// The handle of these bytes.
+    pub fn of(original: &[u8]) -> Self {
+        Self::of_hash(blake3::hash(original).as_bytes())
+    }
+
+    /// The handle of the original with this BLAKE3 hash.
+    pub fn of_hash(hash: &[u8; 32]) -> Self {
+        let mut head = [0; 8];
+        head.copy_from_slice(&hash[..8]);
+        let bits = u64::from_be_bytes(head);
+        let mut text = [0; Self::LENGTH];
+        for (at, digit) in text.iter_mut().enumerate() {
+            *digit = ALPHABET[(bits >> (59 - 5 * at)) as usize & 31];
+        }
+        Self(text)
+    }
+
+    /// The handle as text.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("the alphabet is ASCII")
+    }
+}
+
+impl FromStr for Handle {
+    type Err = NotAHandle;
+
+    fn from_str(text: &str) -> Result<Self, NotAHandle> {
+        let bytes: [u8; Self::LENGTH] = text.as_bytes().try_into().map_err(|_| NotAHandle)?;
+        if bytes.iter().all(|byte| ALPHABET.contains(byte)) { Ok(Self(bytes)) } else { Err(NotAHandle) }
+    }
+}
+
+impl fmt::Display for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Handle({self})")
+    }
+}
+
+impl fmt::Display for NotAHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not a handle: a handle is {} digits and lower-case letters", Handle::LENGTH)
+    }
+}
+
+impl std::error::Error for NotAHandle {}
+
+impl Serialize for Handle {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Handle {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_depends_on_the_bytes_alone() {
+        assert_eq!(Handle::of(b"a"), Handle::of(b"a"));
+        assert_ne!(Handle::of(b"a"), Handle::of(b"b"));
+    }
+
+    #[test]
+    fn odd_text_is_no_handle() {
+        for text in ["", "short", "0123456789abc", "0123456789aB", "0123456789é", "01234567 9ab"] {
+            assert_eq!(text.parse::<Handle>(), Err(NotAHandle), "{text:?}");
+        }
+    }
+}

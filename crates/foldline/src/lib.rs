@@ -1,0 +1,16 @@
+//! foldline keeps an LLM agent's conversation inside its model's window at the lowest bill, by
+//! folding old parts into short markers that can be unfolded again byte for byte.
+//!
+//! This crate is the engine: it does no IO, reads no clock and no environment, and gives the same
+//! plan for the same input.
+
+mod conversation;
+mod handle;
+mod keep;
+
+pub use conversation::{
+    Arguments, Conversation, File, Image, Message, Opaque, Part, PartId, Reasoning, Role, Source, Tool, ToolCall,
+    ToolResult,
+};
+pub use handle::{Handle, NotAHandle};
+pub use keep::{Keep, KeepError, Original};
