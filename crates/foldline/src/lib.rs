@@ -5,12 +5,15 @@
 //! plan for the same input.
 
 mod conversation;
+mod error;
 mod handle;
 mod keep;
+pub mod wire;
 
 pub use conversation::{
     Arguments, Conversation, File, Image, Message, Opaque, Part, PartId, Reasoning, Role, Source, Tool, ToolCall,
     ToolResult,
 };
+pub use error::{Error, ErrorKind};
 pub use handle::{Handle, NotAHandle};
 pub use keep::{Keep, KeepError, Original};

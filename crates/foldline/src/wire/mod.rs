@@ -1,0 +1,306 @@
+//! Request bodies of the three APIs: bytes to conversation, and back with edits.
+//!
+//! Only this module knows a provider's JSON. A body is read into a [`Conversation`] that borrows
+//! from it, together with the places of everything that may be edited; [`Request::splice`] writes
+//! the edits and copies every other byte: unknown fields, key order, number spelling, duplicate
+//! keys and white space all survive, and no edit gives back the very bytes.
+
+mod anthropic;
+mod layout;
+mod openai_chat;
+mod openai_responses;
+mod scan;
+mod splice;
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use crate::conversation::{Conversation, Message, Part, Role, Tool};
+use crate::error::Error;
+use layout::{Layout, List, MessageLayout};
+use scan::{Object, Scanner, Value};
+
+pub use scan::MAX_DEPTH;
+pub use splice::Edit;
+
+/// The dialects that are spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Format {
+    /// OpenAI Chat Completions, and the many servers that speak it.
+    #[serde(rename = "openai-chat")]
+    OpenAiChat,
+    /// OpenAI Responses.
+    #[serde(rename = "openai-responses")]
+    OpenAiResponses,
+    /// Anthropic Messages.
+    Anthropic,
+}
+
+/// A request body, read.
+///
+/// ```
+/// use foldline::wire::{Edit, Format, Request};
+/// use foldline::PartId;
+///
+/// let body = br#"{ "model": "gpt-4o", "messages": [ {"role":"user", "content":"hi"} ], "x": 1e9 }"#;
+/// let request = Request::parse(Format::OpenAiChat, body)?;
+/// assert_eq!(request.splice(&[])?, body);
+///
+/// let edited = request.splice(&[Edit::Text { at: PartId::new(0, 0), text: "hello".into() }])?;
+/// assert_eq!(edited, br#"{ "model": "gpt-4o", "messages": [ {"role":"user", "content":"hello"} ], "x": 1e9 }"#);
+/// # Ok::<(), foldline::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    format: Format,
+    body: &'a str,
+    conversation: Conversation<'a>,
+    layout: Layout,
+    top: Object<'a>,
+}
+
+impl Format {
+    /// Guesses the dialect of a body from what only one of them has; Chat Completions when nothing
+    /// tells. `None` when the body is not a JSON object or array.
+    pub fn recognise(body: &[u8]) -> Option<Format> {
+        let document = scan::document(std::str::from_utf8(body).ok()?).ok()?;
+        let top = match (document.is_object(), document.is_array()) {
+            (true, _) => document.object(),
+            (_, true) => Object::new(document, Vec::new()),
+            _ => return None,
+        };
+        let has = |key: &str| top.get(key).is_some();
+        if !has("messages") && (has("input") || has("instructions")) {
+            return Some(Format::OpenAiResponses);
+        }
+        if has("system") || has("anthropic_version") || has("stop_sequences") || has("thinking") && has("max_tokens") {
+            return Some(Format::Anthropic);
+        }
+        let messages = top.get("messages").unwrap_or(document).elements();
+        messages.iter().find_map(Self::of_message).or_else(|| {
+            let of_anthropic = top.elements("tools").iter().any(|tool| tool.get("input_schema").is_some());
+            Some(if of_anthropic { Format::Anthropic } else { Format::OpenAiChat })
+        })
+    }
+
+    fn of_message(message: &Object<'_>) -> Option<Format> {
+        let role = message.string("role");
+        match (message.string("type").as_deref(), role.as_deref()) {
+            (Some("message"), Some(_)) | (Some(_), None) => return Some(Format::OpenAiResponses),
+            (_, Some("tool" | "developer" | "function")) => return Some(Format::OpenAiChat),
+            _ if message.get("tool_calls").is_some() => return Some(Format::OpenAiChat),
+            _ => {}
+        }
+        message.elements("content").iter().find_map(|block| match block.string("type").as_deref() {
+            Some("tool_use" | "tool_result" | "thinking" | "redacted_thinking" | "image" | "document") => {
+                Some(Format::Anthropic)
+            }
+            Some("input_text" | "output_text" | "input_image") => Some(Format::OpenAiResponses),
+            Some("image_url" | "input_audio" | "file") => Some(Format::OpenAiChat),
+            _ => None,
+        })
+    }
+
+    /// The name as flags and settings spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::OpenAiChat => "openai-chat",
+            Format::OpenAiResponses => "openai-responses",
+            Format::Anthropic => "anthropic",
+        }
+    }
+}
+
+impl<'a> Request<'a> {
+    /// Reads a body. A bare array is read as the list of messages alone, as recordings have it.
+    pub fn parse(format: Format, body: &'a [u8]) -> Result<Self, Error> {
+        let body = std::str::from_utf8(body)
+            .map_err(|error| Error::not_json(error.valid_up_to(), "text that is not UTF-8"))?;
+        let mut scanner = Scanner::new(body);
+        let mut messages = None;
+        let top = match scanner.opening() {
+            Some(b'[') => {
+                let list = Messages::read(format, &mut scanner)?;
+                let value = list.value;
+                messages = Some(list);
+                Object::new(value, Vec::new())
+            }
+            Some(b'{') => scanner.object(|key, scanner| {
+                if key == messages_key(format) {
+                    messages = Some(Messages::read(format, scanner)?);
+                } else {
+                    scanner.value()?;
+                }
+                Ok(None)
+            })?,
+            _ => {
+                scanner.value()?;
+                scanner.end()?;
+                return Err(Error::not_a_request("neither an object nor a list of messages"));
+            }
+        };
+        scanner.end()?;
+        let Some(messages) = messages else {
+            return Err(Error::not_a_request(format_args!("no \"{}\" in it", messages_key(format))));
+        };
+        let tools = top.elements("tools");
+        let layout = Layout {
+            list: messages.list,
+            tools: top
+                .get("tools")
+                .filter(|it| it.is_array())
+                .map(|it| List::of(it, tools.iter().map(|t| t.value.span))),
+            messages: messages.layouts,
+        };
+        let conversation = Conversation {
+            model: top.string("model"),
+            system: match format {
+                Format::OpenAiChat => Vec::new(),
+                Format::OpenAiResponses => standing(&top, "instructions", openai_responses::standing_part),
+                Format::Anthropic => standing(&top, "system", anthropic::standing_part),
+            },
+            tools: tools.iter().map(tool).collect(),
+            messages: messages.messages,
+        };
+        Ok(Request { format, body, conversation, layout, top })
+    }
+
+    /// The dialect.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// The body that was read.
+    pub fn body(&self) -> &'a str {
+        self.body
+    }
+
+    /// The conversation in it.
+    pub fn conversation(&self) -> &Conversation<'a> {
+        &self.conversation
+    }
+
+    /// The JSON text of a top-level field.
+    pub fn field(&self, key: &str) -> Option<&'a str> {
+        self.top.get(key).map(Value::raw)
+    }
+
+    /// The JSON text of a message.
+    pub fn raw_message(&self, at: usize) -> Option<&'a str> {
+        let span = self.layout.messages.get(at)?.span;
+        Some(&self.body[span.start..span.end])
+    }
+
+    /// How many tokens of answer the client asks for at most.
+    pub fn max_output(&self) -> Option<u64> {
+        ["max_completion_tokens", "max_output_tokens", "max_tokens"]
+            .iter()
+            .find_map(|key| self.top.get(key).and_then(Value::u64))
+    }
+
+    /// Whether the client wants a stream.
+    pub fn stream(&self) -> bool {
+        self.top.get("stream").and_then(Value::bool).unwrap_or(false)
+    }
+
+    /// Whether the provider holds the history and this body carries only the newest messages
+    /// (`previous_response_id`, `conversation`, item references, a continued thread). There is
+    /// nothing to fold in it, and pairs look broken that are not.
+    pub fn is_continuation(&self) -> bool {
+        let set = |key: &str| self.top.get(key).is_some_and(|value| !value.is_null());
+        match self.format {
+            Format::OpenAiChat => false,
+            Format::OpenAiResponses => {
+                let refers = |message: &Message<'_>| {
+                    message.parts.iter().any(|part| matches!(part, Part::Opaque(it) if it.kind == "item_reference"))
+                };
+                set("previous_response_id") || set("conversation") || self.conversation.messages.iter().any(refers)
+            }
+            Format::Anthropic => {
+                self.top.object("thread").is_some_and(|it| it.string("type").as_deref() == Some("continue"))
+            }
+        }
+    }
+
+    /// Writes the edits and copies every other byte.
+    pub fn splice(&self, edits: &[Edit]) -> Result<Vec<u8>, Error> {
+        splice::splice(self.body, self.format, &self.layout, edits)
+    }
+}
+
+/// The list of messages while it is read.
+struct Messages<'a> {
+    value: Value<'a>,
+    list: Option<List>,
+    messages: Vec<Message<'a>>,
+    layouts: Vec<MessageLayout>,
+}
+
+impl<'a> Messages<'a> {
+    fn read(format: Format, scanner: &mut Scanner<'a>) -> Result<Self, Error> {
+        let mut messages = Vec::new();
+        let mut layouts = Vec::new();
+        if format == Format::OpenAiResponses && scanner.opening() == Some(b'"') {
+            let value = scanner.value()?;
+            let (message, layout) = openai_responses::lone_text(value);
+            return Ok(Self { value, list: None, messages: vec![message], layouts: vec![layout] });
+        }
+        if scanner.opening() != Some(b'[') {
+            scanner.value()?;
+            return Err(Error::not_a_request(format_args!("\"{}\" is not a list", messages_key(format))));
+        }
+        let value = scanner.array(|scanner| {
+            let element = scanner.element(&["content", "tool_calls"])?;
+            if !element.value.is_object() {
+                return Err(Error::not_a_request(format_args!("message {} is not an object", messages.len())));
+            }
+            let (message, layout) = match format {
+                Format::OpenAiChat => openai_chat::message(&element),
+                Format::OpenAiResponses => openai_responses::message(&element),
+                Format::Anthropic => anthropic::message(&element),
+            };
+            messages.push(message);
+            layouts.push(layout);
+            Ok(())
+        })?;
+        let list = List::of(value, layouts.iter().map(|layout| layout.span));
+        Ok(Self { value, list: Some(list), messages, layouts })
+    }
+}
+
+fn messages_key(format: Format) -> &'static str {
+    match format {
+        Format::OpenAiChat | Format::Anthropic => "messages",
+        Format::OpenAiResponses => "input",
+    }
+}
+
+/// Instructions that stand outside the messages, as a string or as blocks.
+fn standing<'a>(top: &Object<'a>, key: &str, part: impl Fn(&Object<'a>) -> Part<'a>) -> Vec<Part<'a>> {
+    match top.string(key) {
+        Some(text) => vec![Part::text(text)],
+        None => top.elements(key).iter().map(part).collect(),
+    }
+}
+
+fn tool<'a>(declaration: &Object<'a>) -> Tool<'a> {
+    let name = match declaration.object("function") {
+        Some(function) => function.string("name"),
+        None => declaration.string("name"),
+    };
+    Tool { name: name.unwrap_or_default(), definition: Cow::Borrowed(declaration.value.raw()) }
+}
+
+/// A role by its name on the wire.
+fn role(name: Option<&str>) -> Role {
+    match name {
+        Some("system") => Role::System,
+        Some("developer") => Role::Developer,
+        Some("user") => Role::User,
+        Some("assistant") => Role::Assistant,
+        Some("tool" | "function") => Role::Tool,
+        _ => Role::Other,
+    }
+}

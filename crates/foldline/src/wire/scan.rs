@@ -1,0 +1,636 @@
+//! A pull scanner over JSON text that knows where everything stands.
+//!
+//! A dialect enters the objects and arrays that it understands and skips the rest, and gets back
+//! spans; nearly every byte is scanned once and nothing is copied. It accepts what serde_json
+//! accepts (a property test and a fuzz target compare the two), but it also tells byte offsets, which
+//! an edit that leaves all other bytes alone needs. Nested `RawValue` tells them too, at one scan of
+//! the text for each level; docs/decisions/0001 has the measurement.
+
+use std::borrow::Cow;
+
+use crate::error::{Error, ErrorKind};
+
+/// Deepest nesting of objects and arrays that is read.
+pub const MAX_DEPTH: u32 = 128;
+
+/// A range of bytes in the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+/// A JSON value, as text and place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Value<'a> {
+    pub(crate) body: &'a str,
+    pub(crate) span: Span,
+}
+
+/// An element of a list: a value with its fields, when it is an object.
+#[derive(Clone, Debug)]
+pub(crate) struct Object<'a> {
+    pub(crate) value: Value<'a>,
+    fields: Vec<Field<'a>>,
+}
+
+/// A key with its value.
+#[derive(Clone, Debug)]
+pub(crate) struct Field<'a> {
+    pub(crate) key: Cow<'a, str>,
+    /// From the key's opening quote to the end of the value.
+    pub(crate) span: Span,
+    pub(crate) value: Value<'a>,
+    /// The elements of the value, when it was entered while scanning (see [`Scanner::element`]).
+    elements: Option<Vec<Object<'a>>>,
+}
+
+impl<'a> Value<'a> {
+    /// The text as it stands in the body.
+    pub(crate) fn raw(self) -> &'a str {
+        &self.body[self.span.start..self.span.end]
+    }
+
+    fn first(self) -> u8 {
+        self.body.as_bytes()[self.span.start]
+    }
+
+    pub(crate) fn is_string(self) -> bool {
+        self.first() == b'"'
+    }
+
+    pub(crate) fn is_object(self) -> bool {
+        self.first() == b'{'
+    }
+
+    pub(crate) fn is_array(self) -> bool {
+        self.first() == b'['
+    }
+
+    pub(crate) fn is_null(self) -> bool {
+        self.first() == b'n'
+    }
+
+    /// The decoded text, when this is a string.
+    pub(crate) fn string(self) -> Option<Cow<'a, str>> {
+        self.is_string().then(|| decode(&self.body[self.span.start + 1..self.span.end - 1]))
+    }
+
+    pub(crate) fn bool(self) -> Option<bool> {
+        match self.raw() {
+            "true" => Some(true),
+            "false" => Some(false),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn u64(self) -> Option<u64> {
+        self.raw().parse().ok()
+    }
+
+    /// Its fields, read in a scan of its own: for small things.
+    pub(crate) fn object(self) -> Object<'a> {
+        Scanner { body: self.body, bytes: self.body.as_bytes(), at: self.span.start, depth: 0 }
+            .element(&[])
+            .expect("a value was scanned before, so its grammar is right")
+    }
+
+    /// Its elements with their fields, read in a scan of its own; none when it is no array.
+    pub(crate) fn elements(self) -> Vec<Object<'a>> {
+        if !self.is_array() {
+            return Vec::new();
+        }
+        Scanner { body: self.body, bytes: self.body.as_bytes(), at: self.span.start, depth: 0 }
+            .elements()
+            .expect("a value was scanned before, so its grammar is right")
+    }
+}
+
+impl<'a> Object<'a> {
+    pub(crate) fn new(value: Value<'a>, fields: Vec<Field<'a>>) -> Self {
+        Self { value, fields }
+    }
+
+    /// The field of a key. Of duplicate keys the last one counts, as for every JSON parser that the
+    /// providers use.
+    fn field(&self, key: &str) -> Option<&Field<'a>> {
+        self.fields.iter().rev().find(|field| field.key == key)
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<Value<'a>> {
+        self.field(key).map(|field| field.value)
+    }
+
+    /// The decoded text of a key whose value is a string.
+    pub(crate) fn string(&self, key: &str) -> Option<Cow<'a, str>> {
+        self.get(key).and_then(Value::string)
+    }
+
+    /// The fields of a key whose value is an object.
+    pub(crate) fn object(&self, key: &str) -> Option<Object<'a>> {
+        self.get(key).filter(|value| value.is_object()).map(Value::object)
+    }
+
+    /// The elements of a key whose value is an array.
+    pub(crate) fn elements(&self, key: &str) -> Cow<'_, [Object<'a>]> {
+        match self.field(key) {
+            Some(Field { elements: Some(elements), .. }) => Cow::Borrowed(elements),
+            Some(field) => Cow::Owned(field.value.elements()),
+            None => Cow::Borrowed(&[]),
+        }
+    }
+
+    /// The place of a key among the fields.
+    pub(crate) fn position(&self, key: &str) -> Option<usize> {
+        self.fields.iter().rposition(|field| field.key == key)
+    }
+
+    pub(crate) fn fields(&self) -> &[Field<'a>] {
+        &self.fields
+    }
+}
+
+/// Scans the one value that a body consists of.
+pub(crate) fn document(body: &str) -> Result<Value<'_>, Error> {
+    let mut scanner = Scanner::new(body);
+    let value = scanner.value()?;
+    scanner.end()?;
+    Ok(value)
+}
+
+/// Reads forward through a body; each method takes one value.
+pub(crate) struct Scanner<'a> {
+    body: &'a str,
+    bytes: &'a [u8],
+    at: usize,
+    depth: u32,
+}
+
+impl<'a> Scanner<'a> {
+    pub(crate) fn new(body: &'a str) -> Self {
+        Scanner { body, bytes: body.as_bytes(), at: 0, depth: 0 }
+    }
+
+    /// The first byte of the next value.
+    pub(crate) fn opening(&mut self) -> Option<u8> {
+        self.blank();
+        self.peek()
+    }
+
+    /// Nothing but white space is left.
+    pub(crate) fn end(&mut self) -> Result<(), Error> {
+        self.blank();
+        if self.at < self.bytes.len() { Err(Error::not_json(self.at, "more text behind the value")) } else { Ok(()) }
+    }
+
+    /// Takes a value of any kind.
+    pub(crate) fn value(&mut self) -> Result<Value<'a>, Error> {
+        Ok(Value { body: self.body, span: self.skip()? })
+    }
+
+    /// Takes an object; `value` takes the value of each key and may look inside.
+    pub(crate) fn object(
+        &mut self,
+        mut value: impl FnMut(&str, &mut Self) -> Result<Option<Vec<Object<'a>>>, Error>,
+    ) -> Result<Object<'a>, Error> {
+        self.blank();
+        let start = self.at;
+        let mut fields = Vec::new();
+        self.enter(b'{', "expected an object")?;
+        if !self.leave(b'}') {
+            loop {
+                let key = self.string()?;
+                self.blank();
+                self.expect(b':', "expected ':'")?;
+                self.blank();
+                let begin = self.at;
+                let name = decode(&self.body[key.start + 1..key.end - 1]);
+                let elements = value(&name, self)?;
+                fields.push(Field {
+                    key: name,
+                    span: Span { start: key.start, end: self.at },
+                    value: Value { body: self.body, span: Span { start: begin, end: self.at } },
+                    elements,
+                });
+                if self.leave(b'}') {
+                    break;
+                }
+                self.expect(b',', "expected ',' or '}'")?;
+                self.blank();
+            }
+        }
+        Ok(Object { value: Value { body: self.body, span: Span { start, end: self.at } }, fields })
+    }
+
+    /// Takes an array; `element` takes each element.
+    pub(crate) fn array(
+        &mut self,
+        mut element: impl FnMut(&mut Self) -> Result<(), Error>,
+    ) -> Result<Value<'a>, Error> {
+        self.blank();
+        let start = self.at;
+        self.enter(b'[', "expected an array")?;
+        if !self.leave(b']') {
+            loop {
+                element(self)?;
+                if self.leave(b']') {
+                    break;
+                }
+                self.expect(b',', "expected ',' or ']'")?;
+            }
+        }
+        Ok(Value { body: self.body, span: Span { start, end: self.at } })
+    }
+
+    /// Takes one element of a list: with its fields when it is an object, and with the elements of
+    /// those of its fields that are named, so that they need no second scan.
+    pub(crate) fn element(&mut self, enter: &[&str]) -> Result<Object<'a>, Error> {
+        if self.opening() != Some(b'{') {
+            return Ok(Object { value: self.value()?, fields: Vec::new() });
+        }
+        self.object(|key, scanner| {
+            if enter.contains(&key) && scanner.opening() == Some(b'[') {
+                scanner.elements().map(Some)
+            } else {
+                scanner.skip().map(|_| None)
+            }
+        })
+    }
+
+    fn elements(&mut self) -> Result<Vec<Object<'a>>, Error> {
+        let mut elements = Vec::new();
+        self.array(|scanner| {
+            elements.push(scanner.element(&[])?);
+            Ok(())
+        })?;
+        Ok(elements)
+    }
+
+    fn enter(&mut self, bracket: u8, message: &str) -> Result<(), Error> {
+        self.expect(bracket, message)?;
+        if self.depth == MAX_DEPTH {
+            return Err(too_deep(self.at - 1));
+        }
+        self.depth += 1;
+        Ok(())
+    }
+
+    fn leave(&mut self, bracket: u8) -> bool {
+        self.blank();
+        let leaves = self.peek() == Some(bracket);
+        if leaves {
+            self.at += 1;
+            self.depth -= 1;
+        }
+        leaves
+    }
+
+    /// Skips one value of any kind, checking its grammar.
+    fn skip(&mut self) -> Result<Span, Error> {
+        // One bit a level: set for an object, clear for an array.
+        let mut open: u128 = 0;
+        let floor = self.depth;
+        self.blank();
+        let start = self.at;
+        loop {
+            self.blank();
+            match self.peek() {
+                Some(b'"') => {
+                    self.string()?;
+                }
+                Some(bracket @ (b'{' | b'[')) => {
+                    if self.depth == MAX_DEPTH {
+                        return Err(too_deep(self.at));
+                    }
+                    self.at += 1;
+                    self.depth += 1;
+                    open = open << 1 | u128::from(bracket == b'{');
+                    self.blank();
+                    match (bracket, self.peek()) {
+                        (b'{', Some(b'}')) | (b'[', Some(b']')) => {}
+                        (b'{', _) => {
+                            self.key()?;
+                            continue;
+                        }
+                        _ => continue,
+                    }
+                }
+                Some(b't') => self.literal("true")?,
+                Some(b'f') => self.literal("false")?,
+                Some(b'n') => self.literal("null")?,
+                Some(b'-' | b'0'..=b'9') => self.number()?,
+                _ => return Err(self.fault("expected a value")),
+            }
+            // A value ended: close what closes behind it, then go on to the next one.
+            loop {
+                if self.depth == floor {
+                    return Ok(Span { start, end: self.at });
+                }
+                self.blank();
+                match (self.next(), open & 1 == 1) {
+                    (Some(b','), true) => {
+                        self.blank();
+                        self.key()?;
+                        break;
+                    }
+                    (Some(b','), false) => break,
+                    (Some(b'}'), true) | (Some(b']'), false) => {
+                        self.depth -= 1;
+                        open >>= 1;
+                    }
+                    (_, true) => return Err(self.fault("expected ',' or '}'")),
+                    (_, false) => return Err(self.fault("expected ',' or ']'")),
+                }
+            }
+        }
+    }
+
+    fn key(&mut self) -> Result<(), Error> {
+        self.string()?;
+        self.blank();
+        self.expect(b':', "expected ':'")
+    }
+
+    /// Skips a string, quotes included.
+    fn string(&mut self) -> Result<Span, Error> {
+        let start = self.at;
+        self.expect(b'"', "expected a string")?;
+        loop {
+            self.at = plain_until(self.bytes, self.at);
+            match self.next() {
+                Some(b'"') => return Ok(Span { start, end: self.at }),
+                Some(b'\\') => match self.next() {
+                    Some(b'u') => {
+                        let digits = self.bytes.get(self.at..self.at + 4).unwrap_or_default();
+                        if digits.len() < 4 || !digits.iter().all(u8::is_ascii_hexdigit) {
+                            return Err(self.fault("expected four hexadecimal digits"));
+                        }
+                        self.at += 4;
+                    }
+                    Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {}
+                    _ => return Err(self.fault("unknown escape")),
+                },
+                Some(_) => return Err(self.fault("control character in a string")),
+                None => return Err(Error::not_json(start, "a string without an end")),
+            }
+        }
+    }
+
+    fn number(&mut self) -> Result<(), Error> {
+        if self.peek() == Some(b'-') {
+            self.at += 1;
+        }
+        match self.next() {
+            Some(b'0') => {}
+            Some(b'1'..=b'9') => self.digits(),
+            _ => return Err(self.fault("expected a digit")),
+        }
+        if self.peek() == Some(b'.') {
+            self.at += 1;
+            self.some_digits()?;
+        }
+        if matches!(self.peek(), Some(b'e' | b'E')) {
+            self.at += 1;
+            if matches!(self.peek(), Some(b'+' | b'-')) {
+                self.at += 1;
+            }
+            self.some_digits()?;
+        }
+        Ok(())
+    }
+
+    fn some_digits(&mut self) -> Result<(), Error> {
+        if !self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.at += 1;
+            return Err(self.fault("expected a digit"));
+        }
+        self.digits();
+        Ok(())
+    }
+
+    fn digits(&mut self) {
+        while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.at += 1;
+        }
+    }
+
+    fn literal(&mut self, word: &str) -> Result<(), Error> {
+        if !self.bytes[self.at..].starts_with(word.as_bytes()) {
+            return Err(Error::not_json(self.at, "expected a value"));
+        }
+        self.at += word.len();
+        Ok(())
+    }
+
+    fn blank(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\n' | b'\r' | b'\t')) {
+            self.at += 1;
+        }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    fn next(&mut self) -> Option<u8> {
+        let byte = self.peek()?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    fn expect(&mut self, byte: u8, message: &str) -> Result<(), Error> {
+        if self.next() == Some(byte) { Ok(()) } else { Err(self.fault(message)) }
+    }
+
+    /// A fault at the byte that was just read.
+    fn fault(&self, message: &str) -> Error {
+        Error::not_json(self.at.saturating_sub(1).min(self.bytes.len()), message)
+    }
+}
+
+fn too_deep(at: usize) -> Error {
+    Error::new(ErrorKind::TooDeep { at }, format!("nested deeper than {MAX_DEPTH} levels at byte {at}"))
+}
+
+/// The next quote, backslash or control character at or behind `at`; eight bytes at a time, since
+/// most of a body is the inside of strings.
+fn plain_until(bytes: &[u8], mut at: usize) -> usize {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGH: u64 = ONES << 7;
+    // Sets the high bit of each byte that is zero (and maybe of bytes behind it).
+    let zero = |word: u64| word.wrapping_sub(ONES) & !word & HIGH;
+    while let Some(chunk) = bytes.get(at..at + 8) {
+        let word = u64::from_le_bytes(chunk.try_into().expect("the chunk has eight bytes"));
+        let quote = zero(word ^ ONES.wrapping_mul(u64::from(b'"')));
+        let backslash = zero(word ^ ONES.wrapping_mul(u64::from(b'\\')));
+        let control = word.wrapping_sub(ONES.wrapping_mul(0x20)) & !word & HIGH;
+        let found = quote | backslash | control;
+        if found != 0 {
+            return at + found.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    while bytes.get(at).is_some_and(|&byte| byte != b'"' && byte != b'\\' && byte >= 0x20) {
+        at += 1;
+    }
+    at
+}
+
+/// The text that a scanned string literal (without its quotes) stands for.
+///
+/// An unpaired surrogate has no UTF-8 form. JavaScript clients that cut text in the middle of an
+/// emoji do send them, so it is not an error: its escape is kept as it is written.
+fn decode(literal: &str) -> Cow<'_, str> {
+    let Some(first) = memchr::memchr(b'\\', literal.as_bytes()) else { return Cow::Borrowed(literal) };
+    let mut text = String::with_capacity(literal.len());
+    text.push_str(&literal[..first]);
+    let mut rest = &literal[first..];
+    while let Some(escape) = rest.as_bytes().get(1) {
+        let mut taken = 2;
+        match escape {
+            b'n' => text.push('\n'),
+            b't' => text.push('\t'),
+            b'r' => text.push('\r'),
+            b'b' => text.push('\u{8}'),
+            b'f' => text.push('\u{c}'),
+            b'u' => {
+                let unit = |at: usize| rest.get(at + 2..at + 6).and_then(|hex| u32::from_str_radix(hex, 16).ok());
+                let high = unit(0).unwrap_or(0xd800);
+                let pair = || {
+                    let low = rest[6..].starts_with("\\u").then(|| unit(6)).flatten()?;
+                    let in_range = (0xd800..0xdc00).contains(&high) && (0xdc00..0xe000).contains(&low);
+                    in_range.then(|| char::from_u32(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00))).flatten()
+                };
+                taken = 6;
+                if let Some(character) = char::from_u32(high) {
+                    text.push(character);
+                } else if let Some(character) = pair() {
+                    text.push(character);
+                    taken = 12;
+                } else {
+                    text.push_str(&rest[..6]);
+                }
+            }
+            &other => text.push(char::from(other)),
+        }
+        rest = &rest[taken..];
+        let next = memchr::memchr(b'\\', rest.as_bytes()).unwrap_or(rest.len());
+        text.push_str(&rest[..next]);
+        rest = &rest[next..];
+    }
+    Cow::Owned(text)
+}
+
+/// A string as a JSON literal, quotes included.
+pub(crate) fn encode(text: &str) -> String {
+    serde_json::to_string(text).expect("a string has a JSON form")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn accepts(text: &str) -> bool {
+        document(text).is_ok()
+    }
+
+    fn serde_accepts(text: &str) -> bool {
+        serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+    }
+
+    #[test]
+    fn grammar_is_that_of_serde_json() {
+        for text in [
+            "",
+            " ",
+            "{}",
+            "[]",
+            "[1,]",
+            "[,1]",
+            "{\"a\":1,}",
+            "{\"a\"}",
+            "{a:1}",
+            "01",
+            "-",
+            "-0",
+            "1.",
+            "1.e3",
+            "1e",
+            "1e+5",
+            "1E-0",
+            ".5",
+            "tru",
+            "true",
+            "nulll",
+            "\"",
+            "\"\\x\"",
+            "\"\\u12\"",
+            "\"\\u12g4\"",
+            "\"\\ud800\"",
+            "\"a\nb\"",
+            "\"\\n\"",
+            "[[[]]]",
+            "[[]",
+            "[]]",
+            "{\"a\":{\"b\":[]}}",
+            "{]",
+            "[}",
+            "1 2",
+            " 1 ",
+            "\u{feff}1",
+            "[1 2]",
+            "{\"a\" 1}",
+            "\"\u{7f}\"",
+            "\"é\"",
+            "[\"\",\"\"]",
+            "{\"\":\"\"}",
+        ] {
+            assert_eq!(accepts(text), serde_accepts(text), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn depth_is_limited_by_a_typed_error() {
+        let nest = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+        assert!(accepts(&nest(MAX_DEPTH as usize)));
+        let error = document(&nest(MAX_DEPTH as usize + 1)).unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::TooDeep { at: MAX_DEPTH as usize });
+    }
+
+    #[test]
+    fn an_unpaired_surrogate_stays_as_its_escape() {
+        assert_eq!(decode(r"cut \ud83d here"), r"cut \ud83d here");
+        assert_eq!(decode(r"\ud83d\ude00"), "😀");
+        assert_eq!(decode(r"\ud83d\u0041"), r"\ud83dA");
+        assert_eq!(decode(r"\udc00\ud83d\ude00"), "\\udc00😀");
+    }
+
+    #[test]
+    fn of_duplicate_keys_the_last_counts() {
+        let object = document(r#"{"a":1,"\u0061":2,"b":3}"#).unwrap().object();
+        assert_eq!(object.get("a").map(Value::raw), Some("2"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_string_survives_encode_and_decode(text in any::<String>()) {
+            let literal = encode(&text);
+            prop_assert_eq!(document(&literal).unwrap().string().unwrap(), text);
+        }
+
+        #[test]
+        fn any_text_is_judged_as_serde_json_does(text in r#"[\[\]{}",:\\0-9eE.+\- \ntrufalsn\u{0}-\u{1f}é]{0,40}"#) {
+            prop_assert_eq!(accepts(&text), serde_accepts(&text));
+        }
+
+        #[test]
+        fn decoding_agrees_with_serde_json(text in r#"([a-z\u{80}-\u{ffff}]|\\n|\\"|\\\\|\\u[0-9a-f]{4}|\\/){0,12}"#) {
+            let literal = format!("\"{text}\"");
+            if let Ok(expected) = serde_json::from_str::<String>(&literal) {
+                prop_assert_eq!(document(&literal).unwrap().string().unwrap(), expected);
+            }
+        }
+    }
+}
