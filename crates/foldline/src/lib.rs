@@ -8,6 +8,8 @@ mod conversation;
 mod error;
 mod handle;
 mod keep;
+mod measure;
+mod price;
 pub mod wire;
 
 pub use conversation::{
@@ -17,3 +19,8 @@ pub use conversation::{
 pub use error::{Error, ErrorKind};
 pub use handle::{Handle, NotAHandle};
 pub use keep::{Keep, KeepError, Original};
+pub use measure::{
+    Budget, Calibrated, Calibration, CountCache, Counter, Estimator, Exactness, Fit, ImageRule, ImageSize, Meter,
+    ModelRow, ModelTable, TableError, Tokens, Vocabulary,
+};
+pub use price::{PriceTable, Prices, break_even, worth};

@@ -1,0 +1,76 @@
+//! How many tokens of input may be sent.
+//!
+//! All arithmetic saturates: a reserve above the window leaves a budget of nothing, never a panic or
+//! a huge number.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Meter, ModelRow, Tokens};
+
+/// What is left of a window for the input.
+///
+/// ```
+/// use foldline::{Budget, Meter, ModelTable};
+///
+/// let meter = Meter::for_model(ModelTable::builtin(), Some("gpt-4o"));
+/// let budget = Budget::for_model(meter.row(), Some(4_096), &meter);
+/// assert_eq!((budget.window, budget.reserve), (128_000, 4_096));
+/// assert_eq!(budget.tokens, 128_000 - 4_096 - budget.margin);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Budget {
+    /// Tokens of input and output together.
+    pub window: Tokens,
+    /// Kept free for the answer.
+    pub reserve: Tokens,
+    /// Kept free because the count may be too low.
+    pub margin: Tokens,
+    /// What the input may have, as we count it.
+    pub tokens: Tokens,
+}
+
+impl Budget {
+    /// Kept free for the answer when the request does not say how long it may be.
+    pub const RESERVE: Tokens = 8_192;
+
+    /// For a request to the model of this row. The reserve is what the request asks for, as far as the
+    /// model can give it; without a wish [`Budget::RESERVE`], and never more than a quarter of the
+    /// window. A wish may take half of the window: whoever asks for more wants a long answer, not an
+    /// empty question.
+    pub fn for_model(row: &ModelRow, max_output: Option<Tokens>, meter: &Meter) -> Budget {
+        let reserve = match max_output {
+            Some(wish) => wish.min(row.window / 2),
+            None => Self::RESERVE.min(row.window / 4),
+        };
+        let reserve = if row.max_output > 0 { reserve.min(row.max_output) } else { reserve };
+        Self::capped(row.window, row.max_input, reserve, meter)
+    }
+
+    /// For a window that the server reported or the user set.
+    pub fn explicit(window: Tokens, reserve: Tokens, meter: &Meter) -> Budget {
+        Self::capped(window, None, reserve, meter)
+    }
+
+    fn capped(window: Tokens, max_input: Option<Tokens>, reserve: Tokens, meter: &Meter) -> Budget {
+        let room = window.saturating_sub(reserve).min(max_input.unwrap_or(Tokens::MAX));
+        let margin = meter.margin(room).min(room);
+        Budget { window, reserve, margin, tokens: room - margin }
+    }
+
+    /// The budget of the classic projection: the window without the answer (2048 if the request does
+    /// not say) and a safety of 512.
+    pub fn projection(window: Tokens, max_output: Option<Tokens>) -> Budget {
+        let reserve = max_output.unwrap_or(2_048);
+        let tokens = window.saturating_sub(reserve).saturating_sub(512);
+        Budget { window, reserve, margin: 512, tokens }
+    }
+
+    /// The budget of the classic cascade: nine tenths of what the window has beside an answer of 8192
+    /// and 2048 more.
+    pub fn cascade(window: Tokens) -> Budget {
+        let reserve = 8_192;
+        let room = window.saturating_sub(reserve).saturating_sub(2_048);
+        let tokens = room / 10 * 9 + room % 10 * 9 / 10;
+        Budget { window, reserve, margin: window.saturating_sub(reserve) - tokens, tokens }
+    }
+}

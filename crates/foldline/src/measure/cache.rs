@@ -1,0 +1,124 @@
+//! Counts that were made before, by the hash of the text.
+//!
+//! A conversation is sent again at every step, so nearly every text was counted a step ago. The cache
+//! holds hashes and numbers, never text, and never more than its bound.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::Tokens;
+
+/// Shards, so that threads rarely wait for each other; a power of two.
+const SHARDS: usize = 64;
+
+/// A bounded cache of counts, shared by its clones.
+///
+/// Each shard has two generations. A count enters the young one; when that is full, it becomes the
+/// old one and the old one is forgotten. A count that is asked for again moves back to the young one,
+/// so what is in use stays.
+#[derive(Clone)]
+pub struct CountCache {
+    shards: Arc<[Mutex<Shard>]>,
+    /// Counts that one generation of a shard holds.
+    room: usize,
+}
+
+#[derive(Default)]
+struct Shard {
+    young: Generation,
+    old: Generation,
+}
+
+type Generation = HashMap<u128, Tokens, BuildHasherDefault<Hashed>>;
+
+impl CountCache {
+    /// A cache of at most so many counts, at about 32 bytes each when full.
+    pub fn new(counts: usize) -> Self {
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        CountCache { shards, room: counts.div_ceil(SHARDS * 2) }
+    }
+
+    /// The key of a text, as counted in the way that `seed` stands for.
+    pub(super) fn key(text: &str, seed: u64) -> u128 {
+        xxhash_rust::xxh3::xxh3_128_with_seed(text.as_bytes(), seed)
+    }
+
+    /// The count under this key, made by `count` if it is not there. Nothing is locked meanwhile: two
+    /// threads may make the same count, and none waits for another's.
+    pub(super) fn get_or(&self, key: u128, count: impl FnOnce() -> Tokens) -> Tokens {
+        let shard = &self.shards[(key >> 64) as usize % SHARDS];
+        if let Some(known) = lock(shard).get(key, self.room) {
+            return known;
+        }
+        let made = count();
+        lock(shard).put(key, made, self.room);
+        made
+    }
+
+    /// How many counts it holds.
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(lock).map(|shard| shard.young.len() + shard.old.len()).sum()
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Default for CountCache {
+    /// Room for 65,536 counts: the texts of a few dozen long conversations in about 2 MB.
+    fn default() -> Self {
+        Self::new(1 << 16)
+    }
+}
+
+impl std::fmt::Debug for CountCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CountCache").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+impl Shard {
+    fn get(&mut self, key: u128, room: usize) -> Option<Tokens> {
+        if let Some(&known) = self.young.get(&key) {
+            return Some(known);
+        }
+        let known = self.old.remove(&key)?;
+        self.put(key, known, room);
+        Some(known)
+    }
+
+    fn put(&mut self, key: u128, tokens: Tokens, room: usize) {
+        if self.young.len() >= room {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(key, tokens);
+    }
+}
+
+/// A panic elsewhere can not leave a shard half written, so a poisoned lock is as good as any.
+fn lock(shard: &Mutex<Shard>) -> std::sync::MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The keys are hashes already.
+#[derive(Default)]
+struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for (at, byte) in bytes.iter().enumerate() {
+            self.0 ^= u64::from(*byte) << (at % 8 * 8);
+        }
+    }
+
+    fn write_u128(&mut self, key: u128) {
+        self.0 = key as u64;
+    }
+}

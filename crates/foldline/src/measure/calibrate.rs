@@ -1,0 +1,157 @@
+//! What providers report, laid against what we counted.
+//!
+//! A [`Calibration`] collects pairs of counts and gives a [`Fit`]: reported is about `ratio` times ours
+//! plus `overhead`, and hardly ever more than `margin` above that. It holds the newest pairs only, and
+//! medians, so that some absurd reports (a server that truncates, a proxy that sums up) move nothing.
+//!
+//! Learning and counting are apart on purpose: a count may depend only on what the caller hands in.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Counter, Exactness, Tokens};
+
+/// Pairs that are kept.
+const KEPT: usize = 256;
+/// Pairs below this say nothing yet.
+const ENOUGH: usize = 3;
+/// A report outside these multiples of our count is no report about the same text.
+const PLAUSIBLE: std::ops::RangeInclusive<f64> = 0.1..=10.0;
+
+/// Collects what was counted and what was reported.
+///
+/// ```
+/// use foldline::Calibration;
+///
+/// let mut calibration = Calibration::default();
+/// for ours in [1_000, 2_000, 5_000, 9_000] {
+///     calibration.observe(ours, ours * 5 / 4 + 300);
+/// }
+/// let fit = calibration.fit().expect("four reports are enough");
+/// assert!((fit.ratio - 1.25).abs() < 0.001);
+/// assert_eq!(fit.scale(4_000) + fit.overhead, 5_300);
+/// ```
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Calibration {
+    pairs: VecDeque<(Tokens, Tokens)>,
+}
+
+/// How reported counts follow from ours.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Fit {
+    /// Reported tokens for one of ours.
+    pub ratio: f64,
+    /// Reported tokens of a request that stand against nothing that we count.
+    pub overhead: Tokens,
+    /// By which share of the fitted count a report was at most above it, in 99 of 100 cases.
+    pub margin: f64,
+}
+
+impl Calibration {
+    /// Takes in one request: the tokens we counted, the tokens that were reported.
+    pub fn observe(&mut self, ours: Tokens, reported: Tokens) {
+        let (x, y) = (ours as f64, reported as f64);
+        if ours == 0 || !PLAUSIBLE.contains(&(y / x)) {
+            return;
+        }
+        if self.pairs.len() == KEPT {
+            self.pairs.pop_front();
+        }
+        self.pairs.push_back((ours, reported));
+    }
+
+    /// The line through what was observed, once there is enough.
+    pub fn fit(&self) -> Option<Fit> {
+        if self.pairs.len() < ENOUGH {
+            return None;
+        }
+        let pairs: Vec<(f64, f64)> = self.pairs.iter().map(|&(x, y)| (x as f64, y as f64)).collect();
+        let (ratio, overhead) = line(&pairs);
+        let above: Vec<f64> = pairs.iter().map(|(x, y)| y / (ratio * x + overhead).max(1.0) - 1.0).collect();
+        // Reports far off the line are about something else; they say nothing about the spread.
+        let usual = quantile(above.iter().map(|share| share.abs()).collect(), 0.5);
+        let near = above.into_iter().filter(|share| share.abs() <= (usual * 6.0).max(0.02)).collect();
+        // Few reports prove little.
+        let doubt = 0.3 / pairs.len() as f64;
+        let margin = quantile(near, 0.99).max(doubt);
+        Some(Fit { ratio, overhead: overhead as Tokens, margin })
+    }
+}
+
+/// The median of the slopes between pairs, and the median of what is left over (Theil and Sen): up to a
+/// quarter of the pairs may be nonsense. Without enough spread, or with less than nothing left over,
+/// the line goes through the origin.
+fn line(pairs: &[(f64, f64)]) -> (f64, f64) {
+    let least = pairs.iter().map(|pair| pair.0).fold(f64::INFINITY, f64::min);
+    let most = pairs.iter().map(|pair| pair.0).fold(0.0, f64::max);
+    let through_origin = || (quantile(pairs.iter().map(|(x, y)| y / x).collect(), 0.5), 0.0);
+    if most - least < most * 0.2 {
+        return through_origin();
+    }
+    // Points that are close to each other say nothing about the slope.
+    let apart = (most - least) * 0.05;
+    let slopes: Vec<f64> = pairs
+        .iter()
+        .enumerate()
+        .flat_map(|(at, a)| pairs[at + 1..].iter().map(move |b| (b.0 - a.0, b.1 - a.1)))
+        .filter(|(dx, _)| dx.abs() >= apart)
+        .map(|(dx, dy)| dy / dx)
+        .collect();
+    let ratio = quantile(slopes, 0.5);
+    let overhead = quantile(pairs.iter().map(|(x, y)| y - ratio * x).collect(), 0.5);
+    match PLAUSIBLE.contains(&ratio) && overhead >= 0.0 {
+        true => (ratio, overhead),
+        false => through_origin(),
+    }
+}
+
+/// The value below which the share `q` of the values lies.
+fn quantile(mut values: Vec<f64>, q: f64) -> f64 {
+    if values.is_empty() {
+        return 0.0;
+    }
+    values.sort_by(f64::total_cmp);
+    values[((values.len() - 1) as f64 * q).ceil() as usize]
+}
+
+impl Fit {
+    /// Our count of some text, as the provider would report it; without the overhead, which a request
+    /// has once.
+    pub fn scale(&self, ours: Tokens) -> Tokens {
+        (ours as f64 * self.ratio).ceil() as Tokens
+    }
+}
+
+/// A counter whose counts are scaled to what was reported.
+#[derive(Clone, Debug)]
+pub struct Calibrated<C> {
+    counter: C,
+    fit: Fit,
+}
+
+impl<C: Counter> Calibrated<C> {
+    /// Scales `counter` by a fit of its own counts.
+    pub fn new(counter: C, fit: Fit) -> Self {
+        Calibrated { counter, fit }
+    }
+
+    /// The fit.
+    pub fn fit(&self) -> Fit {
+        self.fit
+    }
+}
+
+impl<C: Counter> Counter for Calibrated<C> {
+    fn count(&self, text: &str) -> Tokens {
+        self.fit.scale(self.counter.count(text))
+    }
+
+    fn exactness(&self) -> Exactness {
+        Exactness::Calibrated
+    }
+
+    fn is_monotone(&self) -> bool {
+        self.counter.is_monotone()
+    }
+}

@@ -1,0 +1,61 @@
+//! What a document costs: a PDF by its pages, text as text.
+
+use memchr::memmem;
+
+use super::image::{decode_head, strip_data_url};
+use super::{ImageSize, Meter, Tokens};
+use crate::conversation::{File, Source};
+
+/// Tokens of a page's text, in the middle of what providers state (A7.3).
+const PAGE_TEXT: Tokens = 2_250;
+/// The picture of a page, as providers draw it beside its text.
+const PAGE_PICTURE: ImageSize = ImageSize { width: 1240, height: 1754 };
+/// Bytes of a PDF that make about a page, when its pages can not be counted.
+const PAGE_BYTES: usize = 50_000;
+/// A document behind an address or an id, of which nothing is known, is taken for so many pages.
+const UNSEEN_PAGES: Tokens = 4;
+/// The most pages that any provider takes; garbage does not count as more.
+const MOST_PAGES: Tokens = 1_000;
+
+/// The tokens of a document.
+pub(super) fn tokens(file: &File<'_>, meter: &Meter) -> Tokens {
+    let name = file.name.as_deref().map_or(0, |name| meter.text(name));
+    let content = match &file.source {
+        Source::Text(text) => meter.text(text),
+        Source::Base64(data) => of_base64(data, file.media_type.as_deref(), meter),
+        Source::Url(url) if url.starts_with("data:") => {
+            let media_type = file.media_type.as_deref().or_else(|| url["data:".len()..].split([';', ',']).next());
+            of_base64(strip_data_url(url), media_type, meter)
+        }
+        Source::Url(_) | Source::Id(_) | Source::Unknown => UNSEEN_PAGES * page(meter),
+    };
+    name + content
+}
+
+fn of_base64(data: &str, media_type: Option<&str>, meter: &Meter) -> Tokens {
+    let is_text =
+        media_type.is_some_and(|kind| kind.starts_with("text/") || kind.ends_with("json") || kind.ends_with("xml"));
+    if is_text {
+        return meter.text(&String::from_utf8_lossy(&decode_head(data, data.len())));
+    }
+    pages(&decode_head(data, data.len())) * page(meter)
+}
+
+fn page(meter: &Meter) -> Tokens {
+    PAGE_TEXT + meter.picture(PAGE_PICTURE, None)
+}
+
+/// The pages of a PDF: its page objects, or what the page tree says, or else by its size. Newer files
+/// hide their page objects in compressed streams.
+fn pages(pdf: &[u8]) -> Tokens {
+    let objects = memmem::find_iter(pdf, b"/Type").filter(|&at| is_page(&pdf[at + b"/Type".len()..])).count();
+    let by_size = pdf.len().div_ceil(PAGE_BYTES);
+    let pages = if objects > 0 { objects } else { by_size };
+    (pages as Tokens).clamp(1, MOST_PAGES)
+}
+
+/// Whether the name behind `/Type` is `/Page` and not `/Pages`.
+fn is_page(rest: &[u8]) -> bool {
+    let name = rest.trim_ascii_start();
+    name.strip_prefix(b"/Page").is_some_and(|after| !after.first().is_some_and(u8::is_ascii_alphanumeric))
+}

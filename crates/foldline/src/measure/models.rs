@@ -1,0 +1,354 @@
+//! What is known of models: one table of windows, prices, caches, vocabularies and overheads.
+//!
+//! The built-in table is a file of data (`data/models.csv`), and a user's table of the same form is
+//! laid over it. Nothing else in the engine may know a model by its name: whoever needs a fact about
+//! a model adds a column. What a server reports about itself beats this table; that is the caller's
+//! to decide.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use super::Tokens;
+use super::image::ImageRule;
+
+static BUILTIN: LazyLock<ModelTable> = LazyLock::new(|| {
+    ModelTable { cells: HashMap::new(), rows: HashMap::new() }
+        .overlay(include_str!("../../data/models.csv"))
+        .expect("the built-in table is checked by a test")
+});
+
+/// The prefix of the row to which every unknown model belongs.
+const ANY: &str = "*";
+
+/// Facts about models, found by name.
+///
+/// ```
+/// use foldline::ModelTable;
+///
+/// let table = ModelTable::builtin();
+/// assert_eq!(table.find(Some("us.anthropic.claude-opus-4-5-20251101-v1:0")).window, 200_000);
+/// assert_eq!(table.find(Some("openrouter/openai/gpt-5.4-mini:free")).max_input, Some(272_000));
+/// assert_eq!(table.find(None).window, 128_000);
+///
+/// let mine = table.overlay("prefix,window\nmy-finetune,32768\n")?;
+/// assert_eq!(mine.find(Some("my-finetune-v3")).window, 32_768);
+/// # Ok::<(), foldline::TableError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ModelTable {
+    /// What was written, by folded prefix: column and cell, the later one wins.
+    cells: HashMap<String, Vec<(String, String)>>,
+    /// The rows with every empty cell taken from their families.
+    rows: HashMap<String, ModelRow>,
+}
+
+/// What is known of one model or family of models.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ModelRow {
+    /// The prefix of model names for which the row was written; `*` for every other model.
+    pub prefix: String,
+    /// Who serves it.
+    pub provider: String,
+    /// Tokens of input and output together.
+    pub window: Tokens,
+    /// Tokens of input alone, where the provider caps them below the window.
+    pub max_input: Option<Tokens>,
+    /// Tokens of one answer.
+    pub max_output: Tokens,
+    /// Dollars per million tokens of input.
+    pub usd_in: f64,
+    /// Dollars per million tokens of output.
+    pub usd_out: f64,
+    /// Price of a token read from the prompt cache; an input token costs 1.
+    pub cache_read: f64,
+    /// Price of a token written to the prompt cache.
+    pub cache_write: f64,
+    /// Price of a token written to be kept for an hour, where that is offered.
+    pub cache_write_hour: Option<f64>,
+    /// Input tokens above which the provider charges more.
+    pub long_price_above: Option<Tokens>,
+    /// The shortest prefix that is cached.
+    pub min_prefix: Tokens,
+    /// How long an unused cache entry lives, where the provider says so.
+    pub cache_life: Option<Duration>,
+    /// How text is counted: the name of a vocabulary, `~` before one that is merely close, or
+    /// `estimate`.
+    pub vocabulary: String,
+    /// By which the count of text is multiplied.
+    pub scale: f64,
+    /// How pictures are counted.
+    pub images: ImageRule,
+    /// Tokens that a message costs beside its content.
+    pub per_message: Tokens,
+    /// Tokens that a request costs beside its messages.
+    pub per_request: Tokens,
+    /// Tokens that declaring any tool costs.
+    pub tool_prompt: Tokens,
+    /// Whether the provider binds reasoning to all that stood before it, so that an edit of history
+    /// invalidates the reasoning behind it (A3.6).
+    pub signed_history: bool,
+}
+
+/// A table that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableError {
+    line: usize,
+    column: Option<String>,
+    problem: String,
+}
+
+impl ModelTable {
+    /// The table that comes with the engine.
+    pub fn builtin() -> &'static ModelTable {
+        &BUILTIN
+    }
+
+    /// This table with another laid over it: cells that the other one fills win, its new prefixes
+    /// are added. The first line names the columns, `prefix` among them.
+    pub fn overlay(&self, csv: &str) -> Result<ModelTable, TableError> {
+        let mut cells = self.cells.clone();
+        let mut lines = csv
+            .lines()
+            .enumerate()
+            .map(|(at, line)| (at + 1, line.trim()))
+            .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+        let Some((first, header)) = lines.next() else { return Ok(self.clone()) };
+        let columns: Vec<&str> = header.split(',').map(str::trim).collect();
+        let mut known = ModelRow::nothing();
+        for column in &columns {
+            if *column != "prefix" && known.set(column, "-") == Err(Unfit::Column) {
+                return Err(TableError::at(first, column, "there is no such column"));
+            }
+        }
+        let Some(prefix_at) = columns.iter().position(|column| *column == "prefix") else {
+            return Err(TableError::at(first, "prefix", "the first line must name this column"));
+        };
+        for (line, text) in lines {
+            let row: Vec<&str> = text.split(',').map(str::trim).collect();
+            if row.len() != columns.len() {
+                let problem = format!("{} cells under {} columns", row.len(), columns.len());
+                return Err(TableError { line, column: None, problem });
+            }
+            let prefix = row[prefix_at];
+            if prefix.is_empty() {
+                return Err(TableError::at(line, "prefix", "a row needs a prefix"));
+            }
+            let written = cells.entry(fold_name(prefix)).or_default();
+            written.push(("prefix".to_owned(), prefix.to_owned()));
+            for (column, cell) in
+                columns.iter().zip(&row).filter(|(column, cell)| **column != "prefix" && !cell.is_empty())
+            {
+                known.set(column, cell).map_err(|unfit| TableError::at(line, column, &unfit.of(cell)))?;
+                written.retain(|(other, _)| other != column);
+                written.push(((*column).to_owned(), (*cell).to_owned()));
+            }
+        }
+        Ok(ModelTable { rows: resolve(&cells), cells })
+    }
+
+    /// The row of a model, by the longest prefix that stands at the start of its name or behind a
+    /// vendor, region or host in it. Dates, versions and tags behind the prefix do not matter, nor
+    /// do case and dots for dashes; `[1m]` asks for the window of a million. A model that no row
+    /// knows gets the row `*`.
+    pub fn find(&self, model: Option<&str>) -> ModelRow {
+        let name = model.unwrap_or_default().trim();
+        let mut row = self.longest(name).or_else(|| self.rows.get(ANY)).cloned().unwrap_or_else(ModelRow::nothing);
+        if name.to_ascii_lowercase().ends_with("[1m]") {
+            row.window = row.window.max(1_000_000);
+        }
+        row
+    }
+
+    /// The row with the longest prefix at any place of `name` where a model's own name may begin.
+    fn longest(&self, name: &str) -> Option<&ModelRow> {
+        let folded = fold_name(name);
+        let starts = std::iter::once(0).chain(name.match_indices(['/', ':', '.']).map(|(at, _)| at + 1));
+        let mut best: Option<(usize, &ModelRow)> = None;
+        for start in starts {
+            let rest = &folded[start..];
+            let found = prefixes(rest)
+                .take_while(|prefix| best.is_none_or(|(length, _)| prefix.len() > length))
+                .find_map(|prefix| self.rows.get(prefix).map(|row| (prefix.len(), row)));
+            best = found.or(best);
+        }
+        best.map(|(_, row)| row)
+    }
+
+    /// The row that was written for exactly this prefix.
+    pub fn row(&self, prefix: &str) -> Option<&ModelRow> {
+        self.rows.get(&fold_name(prefix))
+    }
+
+    /// All rows, in the order of their prefixes.
+    pub fn rows(&self) -> Vec<&ModelRow> {
+        let mut rows: Vec<&ModelRow> = self.rows.values().collect();
+        rows.sort_by(|a, b| a.prefix.cmp(&b.prefix));
+        rows
+    }
+}
+
+/// Names are compared without case, and dots and underscores as dashes, because hosts spell
+/// `claude-opus-4-5` as `claude-opus-4.5`.
+fn fold_name(name: &str) -> String {
+    name.trim().chars().map(|c| if matches!(c, '.' | '_') { '-' } else { c.to_ascii_lowercase() }).collect()
+}
+
+/// The prefixes of a name, longest first, that leave its numbers whole: `gpt-4-1` is none of
+/// `gpt-4-1106-preview`.
+fn prefixes(name: &str) -> impl Iterator<Item = &str> {
+    let digit_at = |at: usize| name.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
+    let ends = name.char_indices().map(|(at, c)| at + c.len_utf8()).rev();
+    ends.filter(move |&end| !(digit_at(end - 1) && digit_at(end))).map(|end| &name[..end])
+}
+
+/// Fills every empty cell from the family: the row with the longest shorter prefix; for a host's row
+/// the row of the model behind the slash; in the end the row `*`.
+fn resolve(cells: &HashMap<String, Vec<(String, String)>>) -> HashMap<String, ModelRow> {
+    let mut shortest_first: Vec<&String> = cells.keys().collect();
+    shortest_first.sort_by_key(|prefix| (prefix.as_str() != ANY, prefix.len()));
+    let mut rows: HashMap<String, ModelRow> = HashMap::new();
+    for prefix in shortest_first {
+        let model = prefix.rsplit('/').next().unwrap_or(prefix);
+        let family = prefixes(model).find_map(|shorter| rows.get(shorter)).or_else(|| rows.get(ANY)).cloned();
+        let mut row = family.unwrap_or_else(ModelRow::nothing);
+        for (column, cell) in &cells[prefix] {
+            row.set(column, cell).expect("cells are checked as they are read");
+        }
+        rows.insert(prefix.clone(), row);
+    }
+    rows
+}
+
+/// Why a cell could not be set.
+#[derive(Debug, PartialEq, Eq)]
+enum Unfit {
+    Column,
+    Cell(&'static str),
+}
+
+impl Unfit {
+    fn of(&self, cell: &str) -> String {
+        match self {
+            Unfit::Column => "there is no such column".to_owned(),
+            Unfit::Cell(wanted) => format!("`{cell}` is not {wanted}"),
+        }
+    }
+}
+
+impl ModelRow {
+    /// A row of which nothing is known: nothing fits, nothing is cached.
+    fn nothing() -> Self {
+        ModelRow {
+            prefix: ANY.to_owned(),
+            provider: String::new(),
+            window: 0,
+            max_input: None,
+            max_output: 0,
+            usd_in: 0.0,
+            usd_out: 0.0,
+            cache_read: 1.0,
+            cache_write: 1.0,
+            cache_write_hour: None,
+            long_price_above: None,
+            min_prefix: 0,
+            cache_life: None,
+            vocabulary: "estimate".to_owned(),
+            scale: 1.0,
+            images: ImageRule::Fixed(0),
+            per_message: 0,
+            per_request: 0,
+            tool_prompt: 0,
+            signed_history: false,
+        }
+    }
+
+    /// Sets one column from the text of a cell; a dash is "none", or zero where a number must be.
+    fn set(&mut self, column: &str, cell: &str) -> Result<(), Unfit> {
+        match column {
+            "prefix" => self.prefix = cell.to_owned(),
+            "provider" => self.provider = cell.to_owned(),
+            "window" => self.window = count(cell)?.unwrap_or(0),
+            "max_input" => self.max_input = count(cell)?,
+            "max_output" => self.max_output = count(cell)?.unwrap_or(0),
+            "usd_in" => self.usd_in = price(cell)?.unwrap_or(0.0),
+            "usd_out" => self.usd_out = price(cell)?.unwrap_or(0.0),
+            "cache_read" => self.cache_read = price(cell)?.unwrap_or(1.0),
+            "cache_write" => self.cache_write = price(cell)?.unwrap_or(1.0),
+            "cache_write_1h" => self.cache_write_hour = price(cell)?,
+            "long_price_above" => self.long_price_above = count(cell)?,
+            "min_prefix" => self.min_prefix = count(cell)?.unwrap_or(0),
+            "cache_life" => self.cache_life = count(cell)?.map(Duration::from_secs),
+            "vocab" => self.vocabulary = cell.to_owned(),
+            "scale" => self.scale = price(cell)?.unwrap_or(1.0),
+            "images" => self.images = images(cell)?,
+            "per_message" => self.per_message = count(cell)?.unwrap_or(0),
+            "per_request" => self.per_request = count(cell)?.unwrap_or(0),
+            "tool_prompt" => self.tool_prompt = count(cell)?.unwrap_or(0),
+            "signed_history" => {
+                self.signed_history = match cell {
+                    "yes" => true,
+                    "no" | "-" => false,
+                    _ => return Err(Unfit::Cell("`yes` or `no`")),
+                }
+            }
+            _ => return Err(Unfit::Column),
+        }
+        Ok(())
+    }
+}
+
+fn count(cell: &str) -> Result<Option<Tokens>, Unfit> {
+    match cell {
+        "-" => Ok(None),
+        _ => cell.parse().map(Some).map_err(|_| Unfit::Cell("a whole number")),
+    }
+}
+
+fn price(cell: &str) -> Result<Option<f64>, Unfit> {
+    match cell {
+        "-" => Ok(None),
+        _ => match cell.parse::<f64>() {
+            Ok(number) if number.is_finite() && number >= 0.0 => Ok(Some(number)),
+            _ => Err(Unfit::Cell("a number of at least 0")),
+        },
+    }
+}
+
+fn images(cell: &str) -> Result<ImageRule, Unfit> {
+    match cell {
+        "-" => Ok(ImageRule::Fixed(0)),
+        _ => ImageRule::parse(cell)
+            .ok_or(Unfit::Cell("fixed:TOKENS, squares:SIDE:EDGE:TOKENS, tiles:BASE:TILE or patches:BUDGET:FACTOR")),
+    }
+}
+
+impl TableError {
+    fn at(line: usize, column: &str, problem: &str) -> Self {
+        TableError { line, column: Some(column.to_owned()), problem: problem.to_owned() }
+    }
+
+    /// The line of the table, from 1.
+    pub fn line(&self) -> usize {
+        self.line
+    }
+
+    /// The column, by its name, when the fault is in one.
+    pub fn column(&self) -> Option<&str> {
+        self.column.as_deref()
+    }
+}
+
+impl fmt::Display for TableError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "model table, line {}", self.line)?;
+        if let Some(column) = &self.column {
+            write!(f, ", column `{column}`")?;
+        }
+        write!(f, ": {}", self.problem)
+    }
+}
+
+impl std::error::Error for TableError {}
