@@ -1,0 +1,157 @@
+//! Atoms: the exact references in a text that are evidence of where it came from.
+//!
+//! An atom is a path, a dotted name, an identifier with structure (`snake_case`, `camelCase`,
+//! letters with digits) or a number of three digits and more. Plain words are no evidence: anyone
+//! writes them. Nothing here knows a conversation; a text goes in, its atoms come out.
+
+/// Calls `visit` with every atom of a line, in order, repeats included.
+///
+/// A path is visited whole, then its pieces; so a file's name counts also where it stands without
+/// its folder.
+///
+/// ```
+/// let mut seen = Vec::new();
+/// foldline_replay::atoms("see src/fold_line.rs:120, it was readFile (or so)", |atom| seen.push(atom.to_owned()));
+/// assert_eq!(seen, ["src/fold_line.rs", "fold_line.rs", "fold_line", "120", "readFile"]);
+/// ```
+pub fn atoms<'t>(line: &'t str, mut visit: impl FnMut(&'t str)) {
+    let bytes = line.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        if !in_run(bytes[at]) {
+            at += 1;
+            continue;
+        }
+        let start = at;
+        while at < bytes.len() && in_run(bytes[at]) {
+            at += 1;
+        }
+        // Runs are ASCII, so their ends are character boundaries.
+        run(&line[start..at], &mut visit);
+    }
+}
+
+/// A run: everything that may stand inside a path.
+fn run<'t>(text: &'t str, visit: &mut impl FnMut(&'t str)) {
+    let text = text.trim_matches(|c: char| !is_word(c as u8));
+    if text.len() < 3 {
+        return;
+    }
+    if text.contains('/') {
+        if is_path(text) {
+            visit(text);
+        }
+        for segment in text.split(['/', '~', '@', '+']) {
+            name(segment, visit);
+        }
+    } else if text.contains(['~', '@', '+']) {
+        for segment in text.split(['~', '@', '+']) {
+            name(segment, visit);
+        }
+    } else {
+        name(text, visit);
+    }
+}
+
+/// One segment of a path, or a dotted name that stands alone.
+fn name<'t>(text: &'t str, visit: &mut impl FnMut(&'t str)) {
+    let text = text.trim_matches(|c: char| !is_word(c as u8));
+    if text.len() < 3 {
+        return;
+    }
+    if text.contains('.') && text.len() > 3 {
+        let letters = text.bytes().any(|byte| byte.is_ascii_alphabetic());
+        let digits = text.bytes().filter(u8::is_ascii_digit).count();
+        if letters || digits >= 3 {
+            visit(text);
+        }
+    }
+    for word in text.split(['.', '-']) {
+        if is_identifier(word) || is_number(word) {
+            visit(word);
+        }
+    }
+}
+
+/// `and/or` is two words; `src/main.rs`, `a/b/c` and `crates/foldline_cli` are paths.
+fn is_path(text: &str) -> bool {
+    text.len() > 4
+        && text.bytes().any(|byte| byte.is_ascii_alphabetic())
+        && (text.bytes().filter(|&byte| byte == b'/').count() > 1
+            || text.bytes().any(|byte| byte == b'.' || byte == b'_' || byte.is_ascii_digit()))
+}
+
+fn is_number(word: &str) -> bool {
+    word.len() >= 3 && word.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn is_identifier(word: &str) -> bool {
+    if word.len() < 4 {
+        return false;
+    }
+    let (mut letters, mut digits, mut lower, mut hump, mut bar) = (0, 0, false, false, false);
+    for (at, byte) in word.bytes().enumerate() {
+        match byte {
+            b'0'..=b'9' => digits += 1,
+            b'_' => bar = true,
+            b'A'..=b'Z' => {
+                letters += 1;
+                hump |= at > 0;
+            }
+            _ => {
+                letters += 1;
+                lower = true;
+            }
+        }
+    }
+    letters > 0 && ((bar && letters + digits >= 3) || (hump && lower) || digits > 0)
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+fn in_run(byte: u8) -> bool {
+    is_word(byte) || matches!(byte, b'.' | b'/' | b'-' | b'~' | b'@' | b'+')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(line: &str) -> Vec<&str> {
+        let mut seen = Vec::new();
+        atoms(line, |atom| seen.push(atom));
+        seen
+    }
+
+    #[test]
+    fn plain_words_are_no_evidence() {
+        assert!(all("Let me look at the file, and/or the other one. I think so - e.g. now!").is_empty());
+        assert!(all("README WHY 12 a1 x.y").is_empty());
+    }
+
+    #[test]
+    fn paths_give_themselves_and_their_names() {
+        assert_eq!(all("(./crates/a/src/lib.rs)"), ["crates/a/src/lib.rs", "lib.rs"]);
+        assert_eq!(all("/usr/local/bin/"), ["usr/local/bin"]);
+        assert_eq!(all("\"src/read-file.ts\","), ["src/read-file.ts", "read-file.ts"]);
+    }
+
+    #[test]
+    fn names_with_structure_count() {
+        assert_eq!(all("os.path.join(base_dir, getName)"), ["os.path.join", "base_dir", "getName"]);
+        assert_eq!(all("commit a1b2c3d of HTTPServer"), ["a1b2c3d", "HTTPServer"]);
+        assert_eq!(all("__init__ and MAX_SIZE"), ["__init__", "MAX_SIZE"]);
+    }
+
+    #[test]
+    fn numbers_of_three_digits_count() {
+        assert_eq!(all("12 of 1234 in 0.125s, 1.25.3"), ["1234", "0.125s", "125s", "1.25.3"]);
+    }
+
+    #[test]
+    fn text_of_other_scripts_does_not_break_the_scan() {
+        assert_eq!(all("größe_x → snake_case ñ"), ["snake_case"]);
+    }
+}

@@ -1,0 +1,385 @@
+//! A recorded conversation prepared for scoring: what each recorded action needed, and where it
+//! stood.
+//!
+//! Everything that depends on the recording alone is computed here, once, for all engines. Atoms
+//! and lines are small numbers, so that following a rendering costs what its changes cost.
+
+use std::sync::Arc;
+
+use foldline::{Part, Tool};
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde::Serialize;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::atom::atoms;
+use crate::edit::{self, Anchor};
+use crate::engine::Shared;
+use crate::text::{Kind, texts};
+use crate::{Counter, Recording};
+
+/// An atom that stands nowhere in this many newest messages of the full request is hard: recency
+/// does not give it away.
+pub const RECENT: usize = 6;
+
+/// A recorded conversation prepared for scoring.
+pub struct Case {
+    /// The recording's name.
+    pub id: String,
+    /// The model that the recording names.
+    pub model: Option<String>,
+    /// The tools that every request declares.
+    pub tools: Vec<Tool<'static>>,
+    /// The messages.
+    pub messages: Vec<Shared>,
+    /// The calls, oldest first.
+    pub calls: Vec<Call>,
+    pub(crate) counter: Counter,
+    /// Tokens of tools and of instructions outside the messages.
+    pub(crate) base: u64,
+    pub(crate) measured: Vec<Arc<Measured>>,
+    pub(crate) by_hash: FxHashMap<u64, usize>,
+    pub(crate) atoms: Vec<Box<str>>,
+    pub(crate) instructions: Vec<(usize, u64)>,
+    lines: FxHashMap<u64, Box<[u32]>>,
+    instruction_keys: FxHashSet<u64>,
+}
+
+/// A request that was sent, and what the model did then.
+pub struct Call {
+    /// The request carried the messages before this one.
+    pub at: usize,
+    /// The action is the messages from `at` to here.
+    pub end: usize,
+    /// Tokens of the action.
+    pub output: u64,
+    /// The atoms of the action that stood in the full request.
+    pub needs: Vec<Need>,
+    /// The replacement edits whose old text stood in the full request.
+    pub anchors: Vec<Anchor>,
+}
+
+/// An atom of an action that stood in the full request.
+#[derive(Clone, Copy, Debug)]
+pub struct Need {
+    pub(crate) atom: u32,
+    /// Whether it stands nowhere in the newest messages.
+    pub hard: bool,
+    /// Whether an earlier action had it too.
+    pub used_before: bool,
+    /// Where it stood last.
+    pub place: Place,
+}
+
+/// Where a line stood.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Place {
+    /// Index of the message.
+    pub message: usize,
+    /// Index of its part.
+    pub part: usize,
+    /// What kind of text it is in.
+    pub kind: Kind,
+    /// Index of the line in that text.
+    pub line: usize,
+}
+
+/// What the metrics need to know of a rendered message.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    pub(crate) hash: u64,
+    pub(crate) bytes: usize,
+    pub(crate) tokens: u64,
+    /// The needed atoms of its verbatim lines, once for each line.
+    pub(crate) atoms: Box<[u32]>,
+    /// The verbatim instructions in it.
+    pub(crate) instructions: Box<[u64]>,
+    /// The original message that it is, if it is one.
+    pub(crate) original: Option<usize>,
+}
+
+/// Atoms that are no evidence, because so many conversations have them.
+#[derive(Default)]
+pub struct Common {
+    atoms: FxHashSet<u64>,
+}
+
+impl Common {
+    /// The atoms that stand in more than a fifth of these conversations. Among fewer than ten
+    /// nothing can be called common.
+    pub fn of(recordings: &[Recording]) -> Self {
+        use rayon::prelude::*;
+        if recordings.len() < 10 {
+            return Self::default();
+        }
+        let counts = recordings
+            .par_iter()
+            .map(distinct)
+            .fold(FxHashMap::default, |mut counts: FxHashMap<u64, u32>, atoms| {
+                for atom in atoms {
+                    *counts.entry(atom).or_default() += 1;
+                }
+                counts
+            })
+            .reduce(FxHashMap::default, |mut left, right| {
+                for (atom, count) in right {
+                    *left.entry(atom).or_default() += count;
+                }
+                left
+            });
+        let limit = recordings.len() as u32 / 5;
+        Self { atoms: counts.into_iter().filter(|&(_, count)| count > limit).map(|(atom, _)| atom).collect() }
+    }
+
+    /// Whether nothing is common.
+    pub fn is_empty(&self) -> bool {
+        self.atoms.is_empty()
+    }
+
+    /// How many atoms are common.
+    pub fn len(&self) -> usize {
+        self.atoms.len()
+    }
+}
+
+fn distinct(recording: &Recording) -> FxHashSet<u64> {
+    let mut seen = FxHashSet::default();
+    for message in &recording.conversation.messages {
+        texts(message, |_, _, text| {
+            for line in text.lines() {
+                atoms(line, |atom| {
+                    seen.insert(xxh3_64(atom.as_bytes()));
+                });
+            }
+        });
+    }
+    seen
+}
+
+/// The actions of a conversation: from where to where, and which atoms are in them.
+struct Action {
+    at: usize,
+    end: usize,
+    atoms: Vec<u32>,
+}
+
+impl Case {
+    /// Prepares a recording.
+    pub fn new(recording: Recording, common: &Common, counter: Counter) -> Self {
+        let Recording { id, conversation } = recording;
+        let base = conversation.tools.iter().map(|tool| counter.text(&tool.definition)).sum::<u64>()
+            + conversation.system.iter().map(|part| counter.part(part)).sum::<u64>();
+        let messages: Vec<Shared> = conversation.messages.into_iter().map(Arc::new).collect();
+        let mut atoms_by_hash = FxHashMap::default();
+        let mut atom_texts = Vec::new();
+        let actions = actions(&messages, common, &mut atoms_by_hash, &mut atom_texts);
+
+        let mut case = Self {
+            id,
+            model: conversation.model.map(|model| model.into_owned()),
+            tools: conversation.tools,
+            messages,
+            calls: Vec::new(),
+            counter,
+            base,
+            measured: Vec::new(),
+            by_hash: FxHashMap::default(),
+            atoms: atom_texts,
+            instructions: Vec::new(),
+            lines: FxHashMap::default(),
+            instruction_keys: FxHashSet::default(),
+        };
+        case.index(&atoms_by_hash, actions);
+        case
+    }
+
+    /// Reads the messages in order; what stood before an action is what it could lean on.
+    fn index(&mut self, atoms_by_hash: &FxHashMap<u64, u32>, actions: Vec<Action>) {
+        let mut last: Vec<Option<Place>> = vec![None; self.atoms.len()];
+        let mut used = vec![false; self.atoms.len()];
+        let mut anchors = edit::anchors(&self.messages, actions.iter().map(|action| action.at..action.end)).into_iter();
+        let mut actions = actions.into_iter().peekable();
+        for at in 0..self.messages.len() {
+            if let Some(action) = actions.next_if(|action| action.at == at) {
+                let needs = action
+                    .atoms
+                    .iter()
+                    .filter_map(|&atom| {
+                        let place = last[atom as usize]?;
+                        let used_before = used[atom as usize];
+                        Some(Need { atom, hard: place.message + RECENT < at, used_before, place })
+                    })
+                    .collect();
+                action.atoms.iter().for_each(|&atom| used[atom as usize] = true);
+                let output = self.messages[at..action.end].iter().map(|message| self.counter.message(message)).sum();
+                let anchors = anchors.next().expect("one list of anchors for each action");
+                self.calls.push(Call { at, end: action.end, output, needs, anchors });
+            }
+            self.index_message(at, atoms_by_hash, &mut last);
+        }
+    }
+
+    fn index_message(&mut self, at: usize, atoms_by_hash: &FxHashMap<u64, u32>, last: &mut [Option<Place>]) {
+        let message = Arc::clone(&self.messages[at]);
+        let mut found = Vec::new();
+        texts(&message, |kind, part, text| {
+            for (line_at, line) in text.lines().enumerate() {
+                let known = self.lines.entry(kind.line_key(line)).or_insert_with(|| {
+                    found.clear();
+                    atoms(line, |atom| {
+                        if let Some(&id) = atoms_by_hash.get(&xxh3_64(atom.as_bytes()))
+                            && !found.contains(&id)
+                        {
+                            found.push(id);
+                        }
+                    });
+                    found.as_slice().into()
+                });
+                for &atom in known.iter() {
+                    last[atom as usize] = Some(Place { message: at, part, kind, line: line_at });
+                }
+            }
+            if kind == Kind::Instruction && !text.is_empty() {
+                let key = xxh3_64(text.as_bytes());
+                self.instructions.push((at, key));
+                self.instruction_keys.insert(key);
+            }
+        });
+        let mut measured = self.measure(&message);
+        measured.original = Some(at);
+        self.by_hash.entry(measured.hash).or_insert(at);
+        self.measured.push(Arc::new(measured));
+    }
+
+    /// Measures a rendered message against the originals.
+    pub(crate) fn measure(&self, message: &foldline::Message<'_>) -> Measured {
+        let form = form(message);
+        let mut standing = Vec::new();
+        let mut instructions = Vec::new();
+        texts(message, |kind, _, text| {
+            for line in text.lines() {
+                if let Some(atoms) = self.lines.get(&kind.line_key(line)) {
+                    standing.extend_from_slice(atoms);
+                }
+            }
+            if kind == Kind::Instruction {
+                let key = xxh3_64(text.as_bytes());
+                if self.instruction_keys.contains(&key) {
+                    instructions.push(key);
+                }
+            }
+        });
+        Measured {
+            hash: xxh3_64(&form),
+            bytes: form.len(),
+            tokens: self.counter.message(message),
+            atoms: standing.into(),
+            instructions: instructions.into(),
+            original: None,
+        }
+    }
+
+    /// What a rendered message measures; the originals are known already.
+    pub(crate) fn measured(&self, message: &Shared) -> Arc<Measured> {
+        let hash = xxh3_64(&form(message));
+        match self.by_hash.get(&hash) {
+            Some(&at) => Arc::clone(&self.measured[at]),
+            None => Arc::new(self.measure(message)),
+        }
+    }
+
+    /// The text of an atom.
+    pub fn atom(&self, need: &Need) -> &str {
+        &self.atoms[need.atom as usize]
+    }
+}
+
+/// The byte form of a message, by which renderings are compared. Any fixed form gives the same
+/// prefix but for a few bytes.
+pub(crate) fn form(message: &foldline::Message<'_>) -> Vec<u8> {
+    serde_json::to_vec(message).expect("a message is plain data")
+}
+
+/// The turns of the model, with their atoms: of what it said, and of its calls.
+fn actions(
+    messages: &[Shared],
+    common: &Common,
+    atoms_by_hash: &mut FxHashMap<u64, u32>,
+    atom_texts: &mut Vec<Box<str>>,
+) -> Vec<Action> {
+    let mut actions: Vec<Action> = Vec::new();
+    for (at, message) in messages.iter().enumerate() {
+        if !message.is_assistant() {
+            continue;
+        }
+        let before = at.checked_sub(1).map(|before| &*messages[before]);
+        if message.opens_round(before) {
+            actions.push(Action { at, end: at, atoms: Vec::new() });
+        }
+        let action = actions.last_mut().expect("a turn was opened by this or an earlier message");
+        action.end = at + 1;
+        texts(message, |kind, _, text| {
+            if matches!(kind, Kind::Reasoning | Kind::CallId) {
+                return;
+            }
+            for line in text.lines() {
+                atoms(line, |atom| {
+                    let hash = xxh3_64(atom.as_bytes());
+                    if common.atoms.contains(&hash) {
+                        return;
+                    }
+                    let id = *atoms_by_hash.entry(hash).or_insert_with(|| {
+                        atom_texts.push(atom.into());
+                        atom_texts.len() as u32 - 1
+                    });
+                    action.atoms.push(id);
+                });
+            }
+        });
+    }
+    // A conversation that begins with the model has no request before that.
+    actions.retain(|action| action.at > 0);
+    for action in &mut actions {
+        action.atoms.sort_unstable();
+        action.atoms.dedup();
+    }
+    actions
+}
+
+impl Case {
+    /// The tool whose call or result stands at a place; empty elsewhere.
+    pub fn tool_at(&self, place: Place) -> &str {
+        self.call_at(place).map_or("", |call| &call.name)
+    }
+
+    /// The arguments of the call that stands, or is answered, at a place; empty elsewhere.
+    pub fn asked_at(&self, place: Place) -> String {
+        self.call_at(place).map_or_else(String::new, |call| call.arguments.as_str().to_owned())
+    }
+
+    /// The line at a place.
+    pub fn line_at(&self, place: Place) -> String {
+        let mut found = String::new();
+        texts(&self.messages[place.message], |kind, part, text| {
+            if kind == place.kind
+                && part == place.part
+                && found.is_empty()
+                && let Some(line) = text.lines().nth(place.line)
+            {
+                found = line.to_owned();
+            }
+        });
+        found
+    }
+
+    fn call_at(&self, place: Place) -> Option<&foldline::ToolCall<'static>> {
+        match &self.messages[place.message].parts[place.part] {
+            Part::ToolCall(call) => Some(call),
+            Part::ToolResult(result) => self.messages[..place.message]
+                .iter()
+                .rev()
+                .flat_map(|message| message.calls())
+                .find(|call| call.id == result.call_id),
+            _ => None,
+        }
+    }
+}

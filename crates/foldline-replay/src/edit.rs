@@ -1,0 +1,173 @@
+//! Edit anchors: the old text that a replacement edit names.
+//!
+//! An agent that replaces text must quote it exactly, so the old text has to stand in its context,
+//! verbatim and in one piece. The shapes of the usual tools are read: an argument with the old text
+//! (Claude Code, SWE-agent, OpenHands, pi), patches of `apply_patch` (Codex), search blocks in prose
+//! (aider).
+
+use std::ops::Range;
+
+use foldline::{Message, Part};
+use memchr::memmem::Finder;
+use serde_json::Value;
+
+use crate::engine::Shared;
+use crate::text::{argument_object, arguments, texts, without_line_numbers};
+
+/// The old text of an edit, and the messages of the full request where it stood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Anchor {
+    /// The old text.
+    pub old: String,
+    /// Where it stood.
+    pub places: Vec<usize>,
+}
+
+/// The names under which tools take the text to be replaced.
+const OLD: [&str; 5] = ["old_string", "old_str", "oldText", "old_text", "search"];
+
+/// For each action the anchors that stood in a message before it.
+pub(crate) fn anchors(messages: &[Shared], actions: impl Iterator<Item = Range<usize>>) -> Vec<Vec<Anchor>> {
+    let mut plain: Vec<Vec<String>> = Vec::new();
+    let anchors_of = |action: Range<usize>| {
+        let edits: Vec<String> = messages[action.clone()].iter().flat_map(|message| replaced(message)).collect();
+        if edits.is_empty() {
+            return Vec::new();
+        }
+        plain.extend(messages[plain.len()..action.start].iter().map(|message| plain_texts(message)));
+        edits
+            .into_iter()
+            .filter_map(|old| {
+                let finder = Finder::new(&old);
+                let stands = |texts: &Vec<String>| texts.iter().any(|text| finder.find(text.as_bytes()).is_some());
+                let places: Vec<usize> = (0..action.start).filter(|&at| stands(&plain[at])).collect();
+                (!places.is_empty()).then_some(Anchor { old, places })
+            })
+            .collect()
+    };
+    actions.map(anchors_of).collect()
+}
+
+/// Whether the old text stands in a rendered message.
+pub(crate) fn stands(old: &str, message: &Message<'_>) -> bool {
+    let finder = Finder::new(old);
+    let mut found = false;
+    texts(message, |_, _, text| {
+        found = found || (text.len() >= old.len() && finder.find(without_line_numbers(text).as_bytes()).is_some());
+    });
+    found
+}
+
+fn plain_texts(message: &Message<'_>) -> Vec<String> {
+    let mut plain = Vec::new();
+    texts(message, |_, _, text| plain.push(without_line_numbers(text).into_owned()));
+    plain
+}
+
+/// The texts that the edits in a message replace.
+fn replaced(message: &Message<'_>) -> Vec<String> {
+    let mut old = Vec::new();
+    for part in &message.parts {
+        match part {
+            Part::Text { text } => search_blocks(text, &mut old),
+            Part::ToolCall(call) => {
+                if let Some(fields) = argument_object(&call.arguments) {
+                    old_fields(&fields, &mut old);
+                    if let Some(Value::Array(edits)) = fields.get("edits") {
+                        edits.iter().filter_map(Value::as_object).for_each(|fields| old_fields(fields, &mut old));
+                    }
+                }
+                arguments(&call.arguments, |text| patch_hunks(text, &mut old));
+            }
+            _ => {}
+        }
+    }
+    old.retain(|text| !text.trim().is_empty());
+    old
+}
+
+fn old_fields(fields: &serde_json::Map<String, Value>, old: &mut Vec<String>) {
+    for name in OLD {
+        if let Some(Value::String(text)) = fields.get(name) {
+            old.push(text.clone());
+        }
+    }
+}
+
+/// The old side of each hunk of a patch: what is kept and what is taken away.
+fn patch_hunks(text: &str, old: &mut Vec<String>) {
+    let Some(start) = text.find("*** Begin Patch") else { return };
+    let mut hunk: Option<Vec<&str>> = None;
+    let mut end = |hunk: &mut Option<Vec<&str>>| {
+        if let Some(lines) = hunk.take().filter(|lines| !lines.is_empty()) {
+            old.push(lines.join("\n"));
+        }
+    };
+    for line in text[start..].lines() {
+        if line.starts_with("*** ") || line.starts_with("@@") {
+            end(&mut hunk);
+            if line.starts_with("*** Update File:") || line.starts_with("@@") {
+                hunk = Some(Vec::new());
+            }
+        } else if let Some(lines) = &mut hunk {
+            if let Some(kept) = line.strip_prefix([' ', '-']) {
+                lines.push(kept);
+            } else if line.is_empty() {
+                lines.push("");
+            }
+        }
+    }
+    end(&mut hunk);
+}
+
+/// The search side of blocks between `<<<<<<< SEARCH` and `=======`.
+fn search_blocks(text: &str, old: &mut Vec<String>) {
+    let mut block: Option<Vec<&str>> = None;
+    for line in text.lines() {
+        if line.starts_with("<<<<<<<") && line.trim_end().ends_with("SEARCH") {
+            block = Some(Vec::new());
+        } else if line.starts_with("=======") {
+            if let Some(lines) = block.take() {
+                old.push(lines.join("\n"));
+            }
+        } else if let Some(lines) = &mut block {
+            lines.push(line);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use foldline::Role;
+    use std::sync::Arc;
+
+    fn edit(arguments: &'static str) -> Message<'static> {
+        Message::new(Role::Assistant, vec![Part::call("c", "edit", arguments)])
+    }
+
+    #[test]
+    fn the_usual_tools_are_read() {
+        assert_eq!(replaced(&edit(r#"{"file_path":"a","old_string":"x = 1","new_string":"x = 2"}"#)), ["x = 1"]);
+        assert_eq!(replaced(&edit(r#"{"edits":[{"oldText":"a"},{"old_str":"b"}]}"#)), ["a", "b"]);
+        let patch = r#"{"input":"*** Begin Patch\n*** Update File: a.rs\n@@ fn a\n keep\n-gone\n+come\n@@\n-two\n*** Add File: b\n+new\n*** End Patch"}"#;
+        assert_eq!(replaced(&edit(patch)), ["keep\ngone", "two"]);
+        let aider = Message::text(Role::Assistant, "a.py\n<<<<<<< SEARCH\none\ntwo\n=======\nthree\n>>>>>>> REPLACE");
+        assert_eq!(replaced(&aider), ["one\ntwo"]);
+    }
+
+    /// A file that was read with line numbers is the source of an edit that has none.
+    #[test]
+    fn an_anchor_stands_only_in_one_piece() {
+        let messages: Vec<Shared> = vec![
+            Arc::new(Message::new(Role::Tool, vec![Part::result("r", "   1→fn a() {\n   2→    b();\n   3→}")])),
+            Arc::new(edit(r#"{"old_string":"a() {\n    b();","new_string":""}"#)),
+            Arc::new(edit(r#"{"old_string":"never seen","new_string":""}"#)),
+        ];
+        let found = anchors(&messages, [1..2, 2..3].into_iter());
+        assert_eq!(found[0][0].places, [0]);
+        assert!(found[1].is_empty());
+        assert!(stands("a() {\n    b();", &messages[0]));
+        assert!(!stands("a() {\n    b();", &Message::text(Role::User, "a() {\n[2 lines folded]\n    b();")));
+    }
+}

@@ -1,0 +1,185 @@
+//! The sheet: the messages so far with what a policy took out of them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use foldline::{Message, Part, Role};
+
+use crate::Counter;
+use crate::engine::{Delta, Setup, Shared};
+
+/// The messages so far with what a policy took out of them. Cuts and drops are kept until undone.
+pub struct Sheet {
+    counter: Counter,
+    base: u64,
+    rows: Vec<Row>,
+    results: Vec<Spot>,
+    uncut: BTreeSet<usize>,
+    rounds: Vec<Vec<usize>>,
+    dropped_rounds: usize,
+    tokens: u64,
+    sent: Vec<Shared>,
+}
+
+struct Row {
+    now: Shared,
+    tokens: u64,
+    dropped: bool,
+}
+
+/// Where a result is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spot {
+    /// Index of the message.
+    pub message: usize,
+    /// Index of the part.
+    pub part: usize,
+}
+
+impl Sheet {
+    pub(crate) fn new(setup: &Setup) -> Self {
+        let base = setup.tools.iter().map(|tool| setup.counter.text(&tool.definition)).sum();
+        Self {
+            counter: setup.counter,
+            base,
+            rows: Vec::new(),
+            results: Vec::new(),
+            uncut: BTreeSet::new(),
+            rounds: Vec::new(),
+            dropped_rounds: 0,
+            tokens: base,
+            sent: Vec::new(),
+        }
+    }
+
+    pub(crate) fn push(&mut self, message: &Shared) {
+        let at = self.rows.len();
+        let before = self.rows.last().map(|row| &*row.now);
+        if message.opens_round(before) {
+            self.rounds.push(Vec::new());
+        }
+        let belongs = message.is_assistant() || message.has_results();
+        if let Some(round) = self.rounds.last_mut().filter(|_| belongs) {
+            round.push(at);
+        }
+        for (part, it) in message.parts.iter().enumerate() {
+            if matches!(it, Part::ToolResult(_)) {
+                self.uncut.insert(self.results.len());
+                self.results.push(Spot { message: at, part });
+            }
+        }
+        let tokens = self.counter.message(message);
+        self.tokens += tokens;
+        self.rows.push(Row { now: Arc::clone(message), tokens, dropped: false });
+    }
+
+    /// Tokens of the rendering as it stands.
+    pub fn tokens(&self) -> u64 {
+        self.tokens
+    }
+
+    /// All results, oldest first.
+    pub fn results(&self) -> &[Spot] {
+        &self.results
+    }
+
+    /// The results that were not cut yet, as indices into [`Sheet::results`], oldest first.
+    pub fn uncut(&self) -> impl Iterator<Item = usize> + '_ {
+        self.uncut.iter().copied()
+    }
+
+    /// The text of a result as it stands.
+    pub fn result_text(&self, result: usize) -> String {
+        let spot = self.results[result];
+        match &self.rows[spot.message].now.parts[spot.part] {
+            Part::ToolResult(result) => result.texts().collect::<Vec<_>>().join("\n"),
+            _ => String::new(),
+        }
+    }
+
+    /// Puts another text in place of a result.
+    pub fn cut(&mut self, result: usize, text: String) {
+        self.uncut.remove(&result);
+        let spot = self.results[result];
+        let mut message: Message<'static> = (*self.rows[spot.message].now).clone();
+        if let Part::ToolResult(result) = &mut message.parts[spot.part] {
+            result.content = vec![Part::text(text)];
+        }
+        self.replace(spot.message, message);
+    }
+
+    /// Puts another message in place of one.
+    pub fn replace(&mut self, at: usize, message: Message<'static>) {
+        let tokens = self.counter.message(&message);
+        let row = &mut self.rows[at];
+        if !row.dropped {
+            self.tokens = self.tokens - row.tokens + tokens;
+        }
+        row.tokens = tokens;
+        row.now = Arc::new(message);
+    }
+
+    /// Drops the oldest round that is left; `false` when only the newest is.
+    pub fn drop_oldest_round(&mut self) -> bool {
+        if self.dropped_rounds + 1 >= self.rounds.len() {
+            return false;
+        }
+        for at in std::mem::take(&mut self.rounds[self.dropped_rounds]) {
+            self.drop_row(at);
+        }
+        self.dropped_rounds += 1;
+        true
+    }
+
+    /// Drops what lies behind the first `head` and before the last `tail` messages, in whole rounds; the
+    /// operator's instructions stay.
+    pub fn drop_between(&mut self, head: usize, tail: usize) {
+        let end = self.rows.len().saturating_sub(tail);
+        for round in self.dropped_rounds..self.rounds.len() {
+            let inside = |&at: &usize| at >= head && at < end;
+            let rows = &self.rounds[round];
+            // A round that reaches into the head stays for good.
+            if rows.last().is_some_and(|&last| last >= end) {
+                break;
+            }
+            if rows.iter().all(inside) {
+                for at in std::mem::take(&mut self.rounds[round]) {
+                    self.drop_row(at);
+                }
+            }
+            self.dropped_rounds = round + 1;
+        }
+        for at in head..end {
+            let row = &self.rows[at];
+            if row.now.role == Role::User && !row.now.has_results() {
+                self.drop_row(at);
+            }
+        }
+    }
+
+    fn drop_row(&mut self, at: usize) {
+        let row = &mut self.rows[at];
+        if !row.dropped {
+            row.dropped = true;
+            self.tokens -= row.tokens;
+        }
+    }
+
+    pub(crate) fn delta(&mut self) -> Delta {
+        let now: Vec<Shared> = self.rows.iter().filter(|row| !row.dropped).map(|row| Arc::clone(&row.now)).collect();
+        let set: Vec<(usize, Shared)> = now
+            .iter()
+            .enumerate()
+            .filter(|&(at, message)| self.sent.get(at).is_none_or(|sent| !Arc::ptr_eq(sent, message)))
+            .map(|(at, message)| (at, Arc::clone(message)))
+            .collect();
+        let creased = set.first().map_or(now.len(), |&(at, _)| at) < self.sent.len();
+        let len = now.len();
+        self.sent = now;
+        Delta { set, len, creased }
+    }
+
+    pub(crate) fn base(&self) -> u64 {
+        self.base
+    }
+}

@@ -1,0 +1,245 @@
+//! Scoring: one engine over one conversation.
+
+use serde::Serialize;
+
+use crate::Prices;
+use crate::case::{Case, Place};
+use crate::engine::{Maker, Refusal, Setup};
+use crate::rendering::Rendering;
+
+/// The windows at which survival is told, in tokens.
+pub const WINDOWS: [u64; 5] = [8_000, 16_000, 32_000, 64_000, 128_000];
+
+/// Tokens that the model writes to ask for an original.
+const ASK: u64 = 60;
+
+/// How many of how many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Share {
+    /// How many.
+    pub have: u64,
+    /// Of how many.
+    pub of: u64,
+}
+
+impl Share {
+    /// The share, 1 when there was nothing to have.
+    pub fn ratio(self) -> f64 {
+        if self.of == 0 { 1.0 } else { self.have as f64 / self.of as f64 }
+    }
+
+    fn count(&mut self, has: bool) {
+        self.of += 1;
+        self.have += u64::from(has);
+    }
+
+    fn add(&mut self, other: Share) {
+        self.have += other.have;
+        self.of += other.of;
+    }
+}
+
+/// Tokens by what they cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Spent {
+    /// Read from the provider's cache.
+    pub read: u64,
+    /// Written to it.
+    pub written: u64,
+    /// Written by the model beyond what the recording has.
+    pub output: u64,
+}
+
+impl Spent {
+    /// What it costs, in input tokens.
+    pub fn bill(self, prices: &Prices) -> f64 {
+        self.read as f64 * prices.read + self.written as f64 * prices.write + self.output as f64 * prices.output
+    }
+
+    fn add(&mut self, other: Spent) {
+        self.read += other.read;
+        self.written += other.written;
+        self.output += other.output;
+    }
+}
+
+/// What an engine did to a conversation. Scores of conversations add up.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Score {
+    /// Calls replayed.
+    pub calls: u64,
+    /// Calls for which the engine gave no rendering.
+    pub refused: u64,
+    /// Input tokens over all calls.
+    pub tokens: u64,
+    /// The largest request.
+    pub peak: u64,
+    /// Calls at which bytes that were sent before have moved.
+    pub creases: u64,
+    /// Creases that the engine did not announce.
+    pub unannounced: u64,
+    /// What the requests cost.
+    pub spent: Spent,
+    /// What the round trips to get lost originals back cost on top.
+    pub repair: Spent,
+    /// Atoms that still stand.
+    pub support: Share,
+    /// Atoms that still stand, of those that recency does not give away.
+    pub hard: Share,
+    /// Actions without a hard atom gone.
+    pub sure: Share,
+    /// Replacement edits whose old text stands in one piece.
+    pub anchors: Share,
+    /// User and system texts that stand verbatim.
+    pub instructions: Share,
+    /// Calls that fit each of [`WINDOWS`].
+    pub fits: [u64; WINDOWS.len()],
+}
+
+impl Score {
+    /// Adds the score of another conversation.
+    pub fn add(&mut self, other: &Score) {
+        self.calls += other.calls;
+        self.refused += other.refused;
+        self.tokens += other.tokens;
+        self.peak = self.peak.max(other.peak);
+        self.creases += other.creases;
+        self.unannounced += other.unannounced;
+        self.spent.add(other.spent);
+        self.repair.add(other.repair);
+        self.support.add(other.support);
+        self.hard.add(other.hard);
+        self.sure.add(other.sure);
+        self.anchors.add(other.anchors);
+        self.instructions.add(other.instructions);
+        for (fits, more) in self.fits.iter_mut().zip(other.fits) {
+            *fits += more;
+        }
+    }
+
+    /// What the requests cost.
+    pub fn bill(&self, prices: &Prices) -> f64 {
+        self.spent.bill(prices)
+    }
+
+    /// What the requests cost together with the round trips for what was missing.
+    pub fn repaired(&self, prices: &Prices) -> f64 {
+        self.spent.bill(prices) + self.repair.bill(prices)
+    }
+
+    /// The share of actions with a hard atom gone.
+    pub fn missteps(&self) -> f64 {
+        1.0 - self.sure.ratio()
+    }
+}
+
+/// A hard atom that was gone when an action needed it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Misstep {
+    /// Which call, counted from 0.
+    pub call: usize,
+    /// What was missing.
+    pub atom: String,
+    /// Where it had stood last.
+    pub place: Place,
+    /// How many calls ago that was.
+    pub age: usize,
+    /// Whether an earlier action had it too.
+    pub used_before: bool,
+}
+
+/// One call of a scored conversation.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Point {
+    /// Tokens of the request.
+    pub tokens: u64,
+    /// Tokens that the provider had cached.
+    pub read: u64,
+    /// Whether bytes that were sent before have moved.
+    pub moved: bool,
+}
+
+/// A score with what it is made of.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Run {
+    /// The sums.
+    pub score: Score,
+    /// Every call.
+    pub points: Vec<Point>,
+    /// Every hard atom that was gone.
+    pub missteps: Vec<Misstep>,
+}
+
+/// Replays a conversation through an engine.
+pub fn replay(case: &Case, maker: &dyn Maker, budget: u64, prices: Prices) -> Result<Run, Refusal> {
+    let setup = Setup { budget, model: case.model.clone(), prices, tools: case.tools.clone(), counter: case.counter };
+    let mut engine = maker.open(&setup)?;
+    let mut rendering = Rendering::new(case);
+    let mut run = Run::default();
+    let mut pushed = 0;
+    let mut instructed = 0;
+    for (index, call) in case.calls.iter().enumerate() {
+        engine.push(&case.messages[pushed..call.at])?;
+        pushed = call.at;
+        let score = &mut run.score;
+        score.calls += 1;
+        let delta = match engine.request() {
+            Ok(delta) => delta,
+            Err(Refusal::CannotFit { .. }) => {
+                score.refused += 1;
+                continue;
+            }
+            Err(broken) => return Err(broken),
+        };
+        let announced = delta.creased;
+        let sent = rendering.apply(delta)?;
+        score.tokens += sent.tokens;
+        score.peak = score.peak.max(sent.tokens);
+        score.creases += u64::from(sent.moved);
+        score.unannounced += u64::from(sent.moved && !announced);
+        score.spent.read += sent.read;
+        score.spent.written += sent.tokens - sent.read;
+        for (fits, window) in score.fits.iter_mut().zip(WINDOWS) {
+            *fits += u64::from(sent.tokens <= window);
+        }
+        run.points.push(Point { tokens: sent.tokens, read: sent.read, moved: sent.moved });
+
+        let mut gone: Vec<Place> = Vec::new();
+        for need in &call.needs {
+            let stands = rendering.stands(need.atom);
+            score.support.count(stands);
+            if need.hard {
+                score.hard.count(stands);
+            }
+            if need.hard && !stands {
+                gone.push(need.place);
+                run.missteps.push(Misstep {
+                    call: index,
+                    atom: case.atom(need).to_owned(),
+                    place: need.place,
+                    age: case.calls[..index].iter().rev().take_while(|call| call.at > need.place.message).count(),
+                    used_before: need.used_before,
+                });
+            }
+        }
+        score.sure.count(gone.is_empty());
+        if !gone.is_empty() {
+            gone.sort_by_key(|place| (place.message, place.part));
+            gone.dedup_by_key(|place| (place.message, place.part));
+            let originals = gone.iter().map(|place| case.counter.part(&case.messages[place.message].parts[place.part]));
+            score.repair.read += sent.tokens;
+            score.repair.written += originals.sum::<u64>();
+            score.repair.output += ASK;
+        }
+        for anchor in &call.anchors {
+            score.anchors.count(rendering.has_anchor(anchor));
+        }
+        while case.instructions.get(instructed).is_some_and(|&(at, _)| at < call.at) {
+            instructed += 1;
+        }
+        for &(_, key) in &case.instructions[..instructed] {
+            score.instructions.count(rendering.has_instruction(key));
+        }
+    }
+    Ok(run)
+}

@@ -1,0 +1,174 @@
+//! The texts of a message, one by one, with what kind of text each is.
+//!
+//! The metrics look at a message as a set of texts made of lines. Arguments of calls are JSON, so
+//! the strings inside are decoded first: a file that was written by a call has lines like a file
+//! that was read.
+
+use std::borrow::Cow;
+
+use foldline::{Arguments, Message, Part, Role, Source};
+use serde::Serialize;
+use serde_json::Value;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// What kind of text it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// What a system, developer or user message says.
+    Instruction,
+    /// What the model says.
+    Prose,
+    /// What the model thought.
+    Reasoning,
+    /// The name of the tool that a call asks for.
+    ToolName,
+    /// The id of a call, where it is made or answered.
+    CallId,
+    /// A value inside the arguments of a call.
+    Argument,
+    /// What a tool gave back.
+    Result,
+}
+
+impl Kind {
+    /// Lines count as verbatim only among texts of the same class: the value of an argument is
+    /// often a bare path, and a list of such values is not what the original said.
+    fn class(self) -> u64 {
+        match self {
+            Kind::Instruction | Kind::Prose | Kind::Reasoning | Kind::Result => 0,
+            Kind::ToolName | Kind::CallId | Kind::Argument => 1,
+        }
+    }
+
+    /// The key of a line of such a text.
+    pub(crate) fn line_key(self, line: &str) -> u64 {
+        xxh3_64_with_seed(line.trim_end().as_bytes(), self.class())
+    }
+}
+
+/// Calls `visit` with every text of a message and the index of the part that holds it.
+pub(crate) fn texts(message: &Message<'_>, mut visit: impl FnMut(Kind, usize, &str)) {
+    let said = match message.role {
+        Role::Assistant => Kind::Prose,
+        Role::Tool => Kind::Result,
+        _ => Kind::Instruction,
+    };
+    for (at, part) in message.parts.iter().enumerate() {
+        match part {
+            Part::Text { text } => visit(said, at, text),
+            Part::Reasoning(reasoning) => visit(Kind::Reasoning, at, &reasoning.text),
+            Part::ToolCall(call) => {
+                visit(Kind::CallId, at, &call.id);
+                visit(Kind::ToolName, at, &call.name);
+                arguments(&call.arguments, |text| visit(Kind::Argument, at, text));
+            }
+            Part::ToolResult(result) => {
+                visit(Kind::CallId, at, &result.call_id);
+                for part in &result.content {
+                    match part {
+                        Part::Text { text } => visit(Kind::Result, at, text),
+                        Part::File(file) => {
+                            if let Source::Text(text) = &file.source {
+                                visit(Kind::Result, at, text);
+                            }
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            Part::File(file) => {
+                if let Source::Text(text) = &file.source {
+                    visit(said, at, text);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Calls `visit` with every value inside the arguments of a call, decoded.
+pub(crate) fn arguments(arguments: &Arguments<'_>, mut visit: impl FnMut(&str)) {
+    match arguments {
+        Arguments::Text(text) => visit(text),
+        Arguments::Json(json) => match serde_json::from_str::<Value>(json) {
+            Ok(value) => leaves(&value, &mut visit),
+            Err(_) => visit(json),
+        },
+    }
+}
+
+fn leaves(value: &Value, visit: &mut impl FnMut(&str)) {
+    match value {
+        Value::String(text) => visit(text),
+        Value::Number(number) => visit(&number.to_string()),
+        Value::Array(values) => values.iter().for_each(|value| leaves(value, visit)),
+        Value::Object(fields) => fields.values().for_each(|value| leaves(value, visit)),
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
+/// The arguments of a call as a JSON object, when they are one.
+pub(crate) fn argument_object(arguments: &Arguments<'_>) -> Option<serde_json::Map<String, Value>> {
+    match arguments {
+        Arguments::Json(json) => match serde_json::from_str(json) {
+            Ok(Value::Object(fields)) => Some(fields),
+            _ => None,
+        },
+        Arguments::Text(_) => None,
+    }
+}
+
+/// A line without the number that file viewers print before it, so that text which was read and
+/// text which is to be replaced can be compared.
+pub(crate) fn without_line_number(line: &str) -> &str {
+    let rest = line.trim_start_matches(' ');
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    if digits == 0 || digits > 6 {
+        return line;
+    }
+    let rest = &rest[digits..];
+    for mark in ["→", "\t", "|", ":\t"] {
+        if let Some(rest) = rest.strip_prefix(mark) {
+            return rest;
+        }
+    }
+    line
+}
+
+/// The same for every line of a text. Borrowed when no line has a number.
+pub(crate) fn without_line_numbers(text: &str) -> Cow<'_, str> {
+    if text.split('\n').all(|line| without_line_number(line).len() == line.len()) {
+        return Cow::Borrowed(text);
+    }
+    let mut plain = String::with_capacity(text.len());
+    for (at, line) in text.split('\n').enumerate() {
+        if at > 0 {
+            plain.push('\n');
+        }
+        plain.push_str(without_line_number(line));
+    }
+    Cow::Owned(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_inside_arguments_are_decoded() {
+        let message = Message::new(Role::Assistant, vec![Part::call("c1", "write", r#"{"a":{"b":"x\ny"},"n":[123]}"#)]);
+        let mut seen = Vec::new();
+        texts(&message, |kind, part, text| seen.push((kind, part, text.to_owned())));
+        let expected =
+            [(Kind::CallId, "c1"), (Kind::ToolName, "write"), (Kind::Argument, "x\ny"), (Kind::Argument, "123")];
+        assert_eq!(seen, expected.map(|(kind, text)| (kind, 0, text.to_owned())));
+    }
+
+    #[test]
+    fn line_numbers_of_viewers_are_taken_off() {
+        assert_eq!(without_line_numbers("     1→fn a() {\n    20→\t}"), "fn a() {\n\t}");
+        assert_eq!(without_line_numbers("  12\tx = 1"), "x = 1");
+        assert_eq!(without_line_numbers("12 apples\n2024-01-01"), "12 apples\n2024-01-01");
+    }
+}
