@@ -10,6 +10,8 @@ mod handle;
 mod keep;
 mod measure;
 mod price;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod wire;
 
 pub use conversation::{

@@ -286,10 +286,8 @@ fn standing<'a>(top: &Object<'a>, key: &str, part: impl Fn(&Object<'a>) -> Part<
 }
 
 fn tool<'a>(declaration: &Object<'a>) -> Tool<'a> {
-    let name = match declaration.object("function") {
-        Some(function) => function.string("name"),
-        None => declaration.string("name"),
-    };
+    let named = ["function", "custom"].iter().find_map(|key| declaration.object(key));
+    let name = named.as_ref().unwrap_or(declaration).string("name");
     Tool { name: name.unwrap_or_default(), definition: Cow::Borrowed(declaration.value.raw()) }
 }
 

@@ -1,0 +1,111 @@
+//! JSON as some client somewhere writes it.
+
+use std::borrow::Cow;
+
+pub(super) type Fields = Vec<(&'static str, Json)>;
+
+pub(super) enum Json {
+    /// Text that is JSON already.
+    Raw(String),
+    Text(Cow<'static, str>),
+    List(Vec<Json>),
+    Object(Fields),
+}
+
+impl Json {
+    pub(super) fn raw(text: &str) -> Self {
+        Json::Raw(text.to_owned())
+    }
+
+    pub(super) fn text(text: impl Into<Cow<'static, str>>) -> Self {
+        Json::Text(text.into())
+    }
+}
+
+/// How oddly a body is written. Zero writes plainly, so that is what shrinking leads to.
+pub(super) struct Quirks(pub(super) u64);
+
+impl Quirks {
+    /// One of `among`, most often 0 (a xorshift step: it need not be good, only varied).
+    fn choose(&mut self, among: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 20) % (among * 4) % (among + 2) % among
+    }
+
+    pub(super) fn write(&mut self, json: &Json) -> String {
+        let mut out = String::new();
+        self.value(json, &mut out);
+        out
+    }
+
+    fn blank(&mut self, out: &mut String) {
+        out.push_str(["", " ", "\n\t", "  \r\n"][self.choose(4) as usize]);
+    }
+
+    fn value(&mut self, json: &Json, out: &mut String) {
+        match json {
+            Json::Raw(text) => out.push_str(text),
+            Json::Text(text) => self.string(text, out),
+            Json::List(list) => self.group(['[', ']'], list.iter().map(|it| (None, it)), out),
+            Json::Object(fields) => {
+                let mut fields: Vec<_> = fields.iter().map(|(key, value)| (Some(*key), value)).collect();
+                let unknown = Json::raw("[{\"x\":-0.10e+2}]");
+                if self.choose(6) == 5 {
+                    fields.push((Some("x_unknown"), &unknown));
+                }
+                if self.choose(4) == 3 {
+                    fields.reverse();
+                }
+                self.group(['{', '}'], fields.into_iter(), out);
+            }
+        }
+    }
+
+    fn group<'j>(
+        &mut self,
+        brackets: [char; 2],
+        elements: impl Iterator<Item = (Option<&'static str>, &'j Json)>,
+        out: &mut String,
+    ) {
+        out.push(brackets[0]);
+        for (at, (key, value)) in elements.enumerate() {
+            if at > 0 {
+                out.push(',');
+            }
+            self.blank(out);
+            if let Some(key) = key {
+                self.string(key, out);
+                self.blank(out);
+                out.push(':');
+                self.blank(out);
+            }
+            self.value(value, out);
+            self.blank(out);
+        }
+        out.push(brackets[1]);
+    }
+
+    fn string(&mut self, text: &str, out: &mut String) {
+        let plain = serde_json::to_string(text).expect("a string has a JSON form");
+        match self.choose(5) {
+            // As Python writes it.
+            3 => {
+                for character in plain.chars() {
+                    if character.is_ascii() {
+                        out.push(character);
+                    } else {
+                        let mut units = [0; 2];
+                        for unit in character.encode_utf16(&mut units) {
+                            out.push_str(&format!("\\u{unit:04x}"));
+                        }
+                    }
+                }
+            }
+            // As PHP writes it.
+            4 => out.push_str(&plain.replace('/', "\\/")),
+            _ => out.push_str(&plain),
+        }
+    }
+}
