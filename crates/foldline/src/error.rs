@@ -22,6 +22,8 @@ pub enum ErrorKind {
     },
     /// JSON, but not a request of this format.
     NotARequest,
+    /// JSON, but neither a response of this format nor an error.
+    NotAResponse,
     /// Nested deeper than [`crate::wire::MAX_DEPTH`].
     TooDeep {
         /// Byte offset of the bracket that is too deep.

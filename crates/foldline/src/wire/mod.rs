@@ -9,8 +9,11 @@ mod anthropic;
 mod layout;
 mod openai_chat;
 mod openai_responses;
+mod overflow;
+mod response;
 mod scan;
 mod splice;
+mod sse;
 
 use std::borrow::Cow;
 
@@ -21,8 +24,14 @@ use crate::error::Error;
 use layout::{Layout, List, MessageLayout};
 use scan::{Object, Scanner, Value};
 
+pub use overflow::{Bounds, Count, Evidence, Lesson, Overflow, Refusal};
+pub use response::{
+    ApiError, Event, Extent, Limits, Place, PromptAndWindow, Response, Step, Stop, StopReason, StreamReader,
+    Unreadable, Usage,
+};
 pub use scan::MAX_DEPTH;
 pub use splice::Edit;
+pub use sse::{Ending, Frame, Framer, MAX_EVENT};
 
 /// The dialects that are spoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -126,6 +126,20 @@ impl<'a> Object<'a> {
         self.get(key).and_then(Value::string)
     }
 
+    /// The whole number at the end of a path of keys.
+    pub(crate) fn u64(&self, path: &[&str]) -> Option<u64> {
+        match path {
+            [key] => self.get(key).and_then(Value::u64),
+            [key, rest @ ..] => self.object(key)?.u64(rest),
+            [] => None,
+        }
+    }
+
+    /// The value of a key, unless it is null.
+    pub(crate) fn set(&self, key: &str) -> Option<Value<'a>> {
+        self.get(key).filter(|value| !value.is_null())
+    }
+
     /// The fields of a key whose value is an object.
     pub(crate) fn object(&self, key: &str) -> Option<Object<'a>> {
         self.get(key).filter(|value| value.is_object()).map(Value::object)

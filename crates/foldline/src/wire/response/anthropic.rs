@@ -1,0 +1,462 @@
+//! Responses of Anthropic Messages: a list of blocks, each of which opens, grows and closes.
+
+use std::collections::HashMap;
+
+use super::stream::{Event, Gathered, Place, owned_parts, quoted, with_fields};
+use super::usage::AnthropicUsage;
+use super::{ApiError, Response, Stop};
+use crate::conversation::{Arguments, Message, Part, Role};
+use crate::wire::anthropic::standing_part;
+use crate::wire::scan::{self, Object};
+
+pub(super) fn response<'a>(body: &Object<'a>) -> Response<'a> {
+    let parts = body.elements("content").iter().map(standing_part).collect();
+    let mut usage = AnthropicUsage::default();
+    if let Some(counts) = body.object("usage") {
+        usage.overwrite(&counts);
+    }
+    Response {
+        id: body.string("id"),
+        model: body.string("model"),
+        message: Message::new(Role::Assistant, super::spoken(parts)),
+        stop: body.string("stop_reason").map(|raw| Stop::named(&raw)),
+        usage: usage.total(),
+        error: body.set("error").map(|error| ApiError::read(error, body)),
+        ..Response::empty()
+    }
+}
+
+/// The state of a stream.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stream {
+    usage: AnthropicUsage,
+    blocks: Vec<Block>,
+    by_index: HashMap<u64, usize>,
+}
+
+impl Stream {
+    pub(super) fn read(&mut self, kind: &str, data: &Object<'_>, gathered: &mut Gathered, out: &mut Vec<Event>) {
+        let index = data.u64(&["index"]).unwrap_or(0);
+        let at = Place { choice: 0, index };
+        let other = |out: &mut Vec<Event>, kind: &str| out.push(Event::Other { at: Some(at), kind: kind.to_owned() });
+        match kind {
+            "message_start" => {
+                let message = data.object("message");
+                if let Some(message) = &message {
+                    gathered.started(message, out);
+                }
+                self.count(message.and_then(|message| message.object("usage")), gathered, out);
+            }
+            "content_block_start" => {
+                let Some(block) = data.object("content_block") else { return other(out, kind) };
+                self.open(at, &block, gathered, out);
+                if out.is_empty() {
+                    other(out, &block.string("type").unwrap_or_default());
+                }
+            }
+            "content_block_delta" => {
+                let Some(delta) = data.object("delta") else { return other(out, kind) };
+                let kind = delta.string("type").unwrap_or_default();
+                if let Some(&block) = self.by_index.get(&index) {
+                    self.blocks[block].grow(at, &kind, &delta, gathered, out);
+                }
+                if out.is_empty() {
+                    other(out, &kind);
+                }
+            }
+            "content_block_stop" => match self.by_index.remove(&index).and_then(|block| self.blocks[block].call) {
+                Some(call) => out.push(Event::ToolCallClosed { at, call }),
+                None => other(out, kind),
+            },
+            "message_delta" => {
+                self.count(data.object("usage"), gathered, out);
+                let reason = data.object("delta").and_then(|delta| delta.string("stop_reason"));
+                if let Some(raw) = reason {
+                    gathered.stopped(0, Stop::named(&raw), out);
+                }
+            }
+            "message_stop" => gathered.done(kind, out),
+            "ping" => out.push(Event::Ping),
+            "error" => gathered.failed(ApiError::find(data.value).unwrap_or_default(), out),
+            _ => match data.set("error") {
+                Some(error) => gathered.failed(ApiError::read(error, data), out),
+                None => out.push(Event::Other { at: None, kind: kind.to_owned() }),
+            },
+        }
+    }
+
+    fn count(&mut self, counts: Option<Object<'_>>, gathered: &mut Gathered, out: &mut Vec<Event>) {
+        if let Some(counts) = counts {
+            self.usage.overwrite(&counts);
+            gathered.used(self.usage.total(), out);
+        }
+    }
+
+    fn open(&mut self, at: Place, start: &Object<'_>, gathered: &mut Gathered, out: &mut Vec<Event>) {
+        let text = |key: &str| start.string(key).filter(|text| !text.is_empty()).map(|text| text.into_owned());
+        let mut call = None;
+        match start.string("type").as_deref() {
+            Some("tool_use") => {
+                let number = gathered.next_call();
+                call = Some(number);
+                let (id, name) = (text("id").unwrap_or_default(), text("name").unwrap_or_default());
+                out.push(Event::ToolCallOpened { at, call: number, id, name });
+                // Some servers give the whole input at once and never a delta.
+                let input = start.object("input").filter(|input| !input.fields().is_empty());
+                out.extend(input.map(|input| {
+                    let arguments = input.value.raw().to_owned();
+                    Event::ToolCallDelta { at, call: number, arguments }
+                }));
+            }
+            Some("text") => out.extend(text("text").map(|text| Event::TextDelta { at, text })),
+            Some("thinking") => out.extend(text("thinking").map(|text| Event::ReasoningDelta { at, text })),
+            Some("redacted_thinking") => out.extend(text("data").map(|seal| Event::ReasoningSealed { at, seal })),
+            _ => {}
+        }
+        let raw = start.value.raw();
+        if gathered.admits(raw.len() + size_of::<Block>()) {
+            self.by_index.insert(at.index, self.blocks.len());
+            self.blocks.push(Block { start: raw.to_owned(), call, ..Block::default() });
+        }
+    }
+
+    pub(super) fn into_parts(self) -> Vec<Part<'static>> {
+        self.blocks.into_iter().flat_map(|block| block.into_parts()).collect()
+    }
+}
+
+/// A block as it opened, with what has grown on it.
+#[derive(Clone, Debug, Default)]
+struct Block {
+    start: String,
+    call: Option<usize>,
+    text: String,
+    thinking: String,
+    signature: Option<String>,
+    /// JSON text, in pieces that need not be JSON.
+    input: String,
+    citations: Vec<String>,
+    /// Other fields that a delta sets, as JSON.
+    set: Vec<(String, String)>,
+}
+
+impl Block {
+    fn grow(&mut self, at: Place, kind: &str, delta: &Object<'_>, gathered: &mut Gathered, out: &mut Vec<Event>) {
+        let text = |key: &str| delta.string(key).unwrap_or_default();
+        match kind {
+            "text_delta" => {
+                gathered.append(&mut self.text, &text("text"));
+                out.push(Event::TextDelta { at, text: text("text").into_owned() });
+            }
+            "thinking_delta" => {
+                gathered.append(&mut self.thinking, &text("thinking"));
+                out.push(Event::ReasoningDelta { at, text: text("thinking").into_owned() });
+            }
+            "signature_delta" => {
+                let seal = text("signature").into_owned();
+                if gathered.admits(seal.len()) {
+                    self.signature = Some(seal.clone());
+                }
+                out.push(Event::ReasoningSealed { at, seal });
+            }
+            "input_json_delta" => {
+                let arguments = text("partial_json");
+                gathered.append(&mut self.input, &arguments);
+                if let Some(call) = self.call {
+                    out.push(Event::ToolCallDelta { at, call, arguments: arguments.into_owned() });
+                }
+            }
+            "citations_delta" => {
+                if let Some(citation) = delta.set("citation").filter(|it| gathered.admits(it.raw().len())) {
+                    self.citations.push(citation.raw().to_owned());
+                }
+            }
+            _ => {
+                for field in delta.fields().iter().filter(|field| field.key != "type") {
+                    let (key, value) = (field.key.clone().into_owned(), field.value.raw().to_owned());
+                    if gathered.admits(key.len() + value.len()) {
+                        self.set.retain(|(name, _)| *name != key);
+                        self.set.push((key, value));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The block as the provider would have written it in a JSON body.
+    fn json(&self) -> Option<String> {
+        let document = scan::document(&self.start).ok()?;
+        let start = document.object();
+        let grown = |key: &str, more: &str| quoted(&format!("{}{more}", start.string(key).unwrap_or_default()));
+        let mut changes: Vec<(&str, String)> = Vec::new();
+        if !self.text.is_empty() {
+            changes.push(("text", grown("text", &self.text)));
+        }
+        if !self.thinking.is_empty() {
+            changes.push(("thinking", grown("thinking", &self.thinking)));
+        }
+        if let Some(signature) = &self.signature {
+            changes.push(("signature", quoted(signature)));
+        }
+        if !self.input.is_empty() && !self.is_cut() {
+            changes.push(("input", self.input.clone()));
+        }
+        if !self.citations.is_empty() {
+            changes.push(("citations", format!("[{}]", self.citations.join(","))));
+        }
+        changes.extend(self.set.iter().map(|(key, value)| (key.as_str(), value.clone())));
+        Some(with_fields(&start, &changes))
+    }
+
+    /// Whether the input never became JSON.
+    fn is_cut(&self) -> bool {
+        !self.input.is_empty() && scan::document(&self.input).is_err()
+    }
+
+    fn into_parts(self) -> Vec<Part<'static>> {
+        let Some(json) = self.json() else { return Vec::new() };
+        let mut parts = owned_parts(&json, |block| vec![standing_part(block).into_owned()]);
+        if self.is_cut() {
+            for part in &mut parts {
+                if let Part::ToolCall(call) = part {
+                    call.arguments = Arguments::Json(self.input.clone().into());
+                }
+            }
+        }
+        parts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{agree, body, shape};
+    use crate::wire::Format::Anthropic as ANTHROPIC;
+
+    const THINK_CALL: &str = r#"
+event: message_start
+data: {"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"claude-opus-4-6","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":3,"cache_creation_input_tokens":20,"cache_read_input_tokens":100,"cache_creation":{"ephemeral_5m_input_tokens":15,"ephemeral_1h_input_tokens":5},"output_tokens":1,"service_tier":"standard"}}}
+
+event: content_block_start
+data: {"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}}
+
+event: ping
+data: {"type": "ping"}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"I should "}}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"look.","estimated_tokens":2}}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"c2ln"}}
+
+event: content_block_stop
+data: {"type":"content_block_stop","index":0}
+
+event: content_block_start
+data: {"type":"content_block_start","index":1,"content_block":{"type":"text","text":""}}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":1,"delta":{"type":"text_delta","text":"Looking \ud83d\ude00"}}
+
+event: content_block_stop
+data: {"type":"content_block_stop","index":1}
+
+event: content_block_start
+data: {"type":"content_block_start","index":2,"content_block":{"type":"tool_use","id":"toolu_1","name":"read","input":{}}}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":2,"delta":{"type":"input_json_delta","partial_json":""}}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":2,"delta":{"type":"input_json_delta","partial_json":"{\"path\":"}}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":2,"delta":{"type":"input_json_delta","partial_json":" \"a.rs\"}"}}
+
+event: content_block_stop
+data: {"type":"content_block_stop","index":2}
+
+event: message_delta
+data: {"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"output_tokens":42}}
+
+event: message_stop
+data: {"type":"message_stop"}
+
+"#;
+
+    #[test]
+    fn thinking_text_and_a_call() {
+        let (events, response) = shape(ANTHROPIC, THINK_CALL);
+        assert_eq!(
+            events,
+            "started msg_1 claude-opus-4-6 | usage in=123 read=100 write=20 write_1h=5 out=1 | (thinking 0) | ping \
+             | thought 0 I should  | thought 0 look. | seal 0 c2ln | (content_block_stop 0) | (text 1) \
+             | text 1 Looking 😀 | (content_block_stop 1) | call 0@2 toolu_1 read | call 0@2 + | call 0@2 +{\"path\": \
+             | call 0@2 + \"a.rs\"} | call 0@2 closed | usage in=123 read=100 write=20 write_1h=5 out=42 \
+             | stop ToolUse tool_use | done"
+        );
+        assert_eq!(
+            response,
+            "msg_1 claude-opus-4-6: thought I should look. [c2ln] + text Looking 😀 + call toolu_1 read {\"path\": \"a.rs\"} \
+             | ToolUse tool_use | in=123 read=100 write=20 write_1h=5 out=42 | Whole"
+        );
+        agree(
+            ANTHROPIC,
+            THINK_CALL,
+            r#"{"id":"msg_1","type":"message","role":"assistant","model":"claude-opus-4-6","content":[
+                {"type":"thinking","thinking":"I should look.","signature":"c2ln"},{"type":"text","text":"Looking 😀"},
+                {"type":"tool_use","id":"toolu_1","name":"read","input":{"path": "a.rs"}}],"stop_reason":"tool_use","stop_sequence":null,
+                "usage":{"input_tokens":3,"cache_creation_input_tokens":20,"cache_read_input_tokens":100,"cache_creation":{"ephemeral_5m_input_tokens":15,"ephemeral_1h_input_tokens":5},"output_tokens":42}}"#,
+        );
+    }
+
+    #[test]
+    fn events_without_a_type_go_by_their_name_and_the_other_way_round() {
+        let nameless: String =
+            THINK_CALL.lines().filter(|line| !line.starts_with("event:")).map(|line| format!("{line}\n")).collect();
+        assert_eq!(shape(ANTHROPIC, &nameless), shape(ANTHROPIC, THINK_CALL));
+        let (events, _) = shape(ANTHROPIC, "event: message_stop\ndata: {}\n\n");
+        assert_eq!(events, "done");
+    }
+
+    #[test]
+    fn the_last_usage_overwrites_and_is_never_added() {
+        let (_, response) = shape(
+            ANTHROPIC,
+            r#"
+data: {"type":"message_start","message":{"id":"m","usage":{"input_tokens":10,"cache_read_input_tokens":5,"output_tokens":3}}}
+
+data: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"input_tokens":700,"cache_creation_input_tokens":2,"output_tokens":9,"output_tokens_details":{"thinking_tokens":4}}}
+
+data: {"type":"message_stop"}
+
+"#,
+        );
+        assert_eq!(response, "m: | EndTurn end_turn | in=707 read=5 write=2 out=9 reasoning=4 | Whole");
+    }
+
+    #[test]
+    fn the_last_message_iteration_tells_how_full_the_window_is() {
+        let text = r#"{"id":"m","type":"message","content":[],"stop_reason":"end_turn","usage":{"input_tokens":30000,"output_tokens":90,
+            "iterations":[{"type":"compaction","input_tokens":180000,"output_tokens":3500},
+                {"type":"message","input_tokens":20000,"cache_read_input_tokens":1000,"output_tokens":40},
+                {"type":"message","input_tokens":10000,"cache_read_input_tokens":12000,"output_tokens":50},
+                {"type":"advisor_message","input_tokens":7,"output_tokens":1}]}}"#;
+        assert_eq!(body(ANTHROPIC, text), "m: | EndTurn end_turn | in=30000 out=90 last_input=22000 | Whole");
+    }
+
+    #[test]
+    fn blocks_of_server_tools_and_unknown_ones_are_put_together_unread() {
+        let (events, response) = shape(
+            ANTHROPIC,
+            r#"
+data: {"type":"content_block_start","index":0,"content_block":{"type":"server_tool_use","id":"srv","name":"web_search","input":{}}}
+
+data: {"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{\"query\":\"x\"}"}}
+
+data: {"type":"content_block_stop","index":0}
+
+data: {"type":"content_block_start","index":1,"content_block":{"type":"web_search_tool_result","tool_use_id":"srv","content":[]}}
+
+data: {"type":"content_block_stop","index":1}
+
+data: {"type":"content_block_start","index":2,"content_block":{"type":"compaction"}}
+
+data: {"type":"content_block_delta","index":2,"delta":{"type":"compaction_delta","content":"short","encrypted_content":"e"}}
+
+data: {"type":"content_block_stop","index":2}
+
+data: {"type":"content_block_start","index":3,"content_block":{"type":"hologram","x":1}}
+
+data: {"type":"content_block_delta","index":3,"delta":{"type":"hologram_delta","y":[2]}}
+
+data: {"type":"content_block_stop","index":3}
+
+data: {"type":"new_event","index":3}
+
+"#,
+        );
+        assert!(
+            events.ends_with("(hologram 3) | (hologram_delta 3) | (content_block_stop 3) | (new_event)"),
+            "{events}"
+        );
+        assert_eq!(
+            response,
+            r#": opaque server_tool_use {"type":"server_tool_use","id":"srv","name":"web_search","input":{"query":"x"}} + opaque web_search_tool_result {"type":"web_search_tool_result","tool_use_id":"srv","content":[]} + opaque compaction {"type":"compaction","content":"short","encrypted_content":"e"} + opaque hologram {"type":"hologram","x":1,"y":[2]} | Cut"#
+        );
+    }
+
+    #[test]
+    fn redacted_thinking_is_all_seal() {
+        let (events, response) = shape(
+            ANTHROPIC,
+            "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"redacted_thinking\",\"data\":\"abc\"}}\n\n",
+        );
+        assert_eq!(events, "seal 0 abc");
+        assert_eq!(response, ": thought  [abc] | Cut");
+    }
+
+    #[test]
+    fn a_call_cut_by_its_length_keeps_what_came() {
+        let (_, response) = shape(
+            ANTHROPIC,
+            r#"
+data: {"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t","name":"write","input":{}}}
+
+data: {"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{\"text\": \"abc"}}
+
+data: {"type":"content_block_stop","index":0}
+
+data: {"type":"message_delta","delta":{"stop_reason":"max_tokens"},"usage":{"output_tokens":5}}
+
+data: {"type":"message_stop"}
+
+"#,
+        );
+        assert_eq!(response, ": call t write {\"text\": \"abc | MaxTokens max_tokens | in=0 out=5 | Whole");
+    }
+
+    #[test]
+    fn a_call_whose_input_comes_at_once_has_it_in_an_event() {
+        let (events, response) = shape(
+            ANTHROPIC,
+            "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"tool_use\",\"id\":\"t\",\"name\":\"f\",\"input\":{\"a\":1}}}\n\n",
+        );
+        assert_eq!(events, "call 0@0 t f | call 0@0 +{\"a\":1}");
+        assert_eq!(response, ": call t f {\"a\":1} | Cut");
+    }
+
+    #[test]
+    fn every_reason_to_stop_is_known() {
+        for (raw, reason) in [
+            ("end_turn", "EndTurn"),
+            ("max_tokens", "MaxTokens"),
+            ("stop_sequence", "StopSequence"),
+            ("tool_use", "ToolUse"),
+            ("pause_turn", "Paused"),
+            ("refusal", "Refused"),
+            ("model_context_window_exceeded", "WindowFull"),
+            ("compaction", "Compacted"),
+            ("tomorrow", "Other"),
+        ] {
+            let text = format!(r#"{{"content":[],"stop_reason":"{raw}"}}"#);
+            assert_eq!(body(ANTHROPIC, &text), format!(": | {reason} {raw} | Whole"));
+        }
+    }
+
+    #[test]
+    fn an_error_event_is_judged() {
+        let (events, _) = shape(
+            ANTHROPIC,
+            "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n",
+        );
+        assert_eq!(events, "error overloaded_error: Overloaded [other]");
+        let (events, _) = shape(
+            ANTHROPIC,
+            "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":\"prompt is too long: 210000 tokens > 200000 maximum\"}}\n\n",
+        );
+        assert!(events.ends_with("[overflow 200000]"), "{events}");
+    }
+}

@@ -1,0 +1,673 @@
+//! Responses of Chat Completions, from the many servers that speak it.
+//!
+//! They differ most in how they stream calls: whole or in pieces, with the id and name once or every
+//! time, with an index or without, or with the same index for all. A call is the same one while its
+//! index is the same and its id does not change.
+
+use std::collections::HashMap;
+
+use super::stream::{Event, Gathered, Place, owned_parts, quoted};
+use super::{ApiError, Response, Stop, Usage};
+use crate::conversation::{Message, Opaque, Part, Role};
+use crate::wire::openai_chat;
+use crate::wire::scan::{Object, Value};
+
+pub(super) fn response<'a>(body: &Object<'a>) -> Response<'a> {
+    let choices = body.elements("choices");
+    let choice = choices.first();
+    let parts = choice.and_then(|choice| choice.object("message")).map(|message| parts(&message)).unwrap_or_default();
+    let any_call = parts.iter().any(|part| matches!(part, Part::ToolCall(_)));
+    let reason = choice.and_then(|choice| choice.string("finish_reason"));
+    let error = |it: &Object<'a>| it.set("error").map(|error| ApiError::read(error, it));
+    Response {
+        id: body.string("id"),
+        model: body.string("model"),
+        message: Message::new(Role::Assistant, super::spoken(parts)),
+        stop: reason.map(|raw| Stop::named(&raw).with_calls(any_call)),
+        usage: Usage::of_chat(body),
+        error: error(body).or_else(|| choice.and_then(error)),
+        ..Response::empty()
+    }
+}
+
+fn parts<'a>(message: &Object<'a>) -> Vec<Part<'a>> {
+    let mut parts = openai_chat::message(message).0.parts;
+    // The same reasoning may stand there under two names.
+    parts.dedup_by(|later, before| matches!(later, Part::Reasoning(_)) && later == before);
+    if let Some(refusal) = message.set("refusal") {
+        parts.push(Part::Opaque(Opaque { kind: "refusal".into(), pair: None, raw: refusal.raw().into() }));
+    }
+    parts
+}
+
+/// The names under which servers give readable reasoning.
+const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_text"];
+
+/// The state of a stream. What is kept is that of the first choice; events are those of all.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stream {
+    text: String,
+    refusal: String,
+    reasoning: [String; REASONING.len()],
+    /// Elements of `reasoning_details`, as JSON.
+    details: Vec<String>,
+    calls: Vec<Call>,
+    by_index: HashMap<Place, usize>,
+    by_id: HashMap<(u64, String), usize>,
+    /// The call that grew last, of each choice.
+    last: HashMap<u64, usize>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Call {
+    at: Place,
+    id: String,
+    name: String,
+    arguments: String,
+    shape: Shape,
+    /// Fields that belong to neither shape (Gemini's thought signatures), as JSON.
+    extra: Vec<(String, String)>,
+    state: State,
+}
+
+/// Which field of a delta the call stands in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Shape {
+    #[default]
+    Function,
+    Custom,
+    /// `function_call`, from before there were several.
+    Alone,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// Its name has not come yet.
+    #[default]
+    Nameless,
+    Open(usize),
+    Closed,
+}
+
+impl Stream {
+    pub(super) fn read(&mut self, chunk: &Object<'_>, gathered: &mut Gathered, out: &mut Vec<Event>) {
+        let choices = chunk.elements("choices");
+        if choices.is_empty() {
+            if let Some(error) = ApiError::find(chunk.value) {
+                return gathered.failed(error, out);
+            }
+        } else if let Some(error) = chunk.set("error") {
+            gathered.failed(ApiError::read(error, chunk), out);
+        }
+        gathered.started(chunk, out);
+        for choice in choices.iter() {
+            let number = choice.u64(&["index"]).unwrap_or(0);
+            // Some servers put the whole message where a delta is due.
+            if let Some(delta) = choice.object("delta").or_else(|| choice.object("message")) {
+                self.delta(number, &delta, gathered, out);
+            }
+            if let Some(raw) = choice.string("finish_reason").filter(|raw| !raw.is_empty()) {
+                self.finish(number, &raw, gathered, out);
+            }
+        }
+        gathered.used(Usage::of_chat(chunk), out);
+        if out.is_empty() {
+            let kind = chunk.string("object").unwrap_or_default().into_owned();
+            out.push(Event::Other { at: None, kind });
+        }
+    }
+
+    fn delta(&mut self, choice: u64, delta: &Object<'_>, gathered: &mut Gathered, out: &mut Vec<Event>) {
+        let at = Place { choice, index: 0 };
+        let kept = choice == 0;
+        let mut thought = None;
+        for (key, sum) in REASONING.iter().zip(&mut self.reasoning) {
+            if let Some(text) = delta.string(key).filter(|text| !text.is_empty()) {
+                if kept {
+                    gathered.append(sum, &text);
+                }
+                thought.get_or_insert(text.into_owned());
+            }
+        }
+        out.extend(thought.map(|text| Event::ReasoningDelta { at, text }));
+        for detail in delta.elements("reasoning_details").iter().filter(|_| kept) {
+            if gathered.admits(detail.value.raw().len()) {
+                self.details.push(detail.value.raw().to_owned());
+            }
+        }
+        if let Some(content) = delta.set("content") {
+            self.content(at, content, gathered, out);
+        }
+        if let Some(refusal) = delta.string("refusal").filter(|_| kept) {
+            gathered.append(&mut self.refusal, &refusal);
+        }
+        for call in delta.elements("tool_calls").iter() {
+            let (shape, function) = match call.object("custom") {
+                Some(custom) => (Shape::Custom, Some(custom)),
+                None => (Shape::Function, call.object("function")),
+            };
+            self.call(choice, call, function, shape, gathered, out);
+        }
+        if let Some(function) = delta.object("function_call") {
+            self.call(choice, &function.clone(), Some(function), Shape::Alone, gathered, out);
+        }
+    }
+
+    /// Content is a text, or with Mistral a list of texts and thoughts.
+    fn content(&mut self, at: Place, content: Value<'_>, gathered: &mut Gathered, out: &mut Vec<Event>) {
+        let mut say = |text: &str, kept: &mut String, event: fn(Place, String) -> Event| {
+            if text.is_empty() {
+                return;
+            }
+            if at.choice == 0 {
+                gathered.append(kept, text);
+            }
+            out.push(event(at, text.to_owned()));
+        };
+        let spoken: fn(Place, String) -> Event = |at, text| Event::TextDelta { at, text };
+        let thought: fn(Place, String) -> Event = |at, text| Event::ReasoningDelta { at, text };
+        if let Some(text) = content.string() {
+            return say(&text, &mut self.text, spoken);
+        }
+        for part in content.elements() {
+            match part.string("thinking") {
+                Some(text) => say(&text, &mut self.reasoning[0], thought),
+                None => part.elements("thinking").iter().filter_map(|piece| piece.string("text")).for_each(|text| {
+                    say(&text, &mut self.reasoning[0], thought);
+                }),
+            }
+            if let Some(text) = part.string("text") {
+                say(&text, &mut self.text, spoken);
+            }
+        }
+    }
+
+    fn call(
+        &mut self,
+        choice: u64,
+        delta: &Object<'_>,
+        function: Option<Object<'_>>,
+        shape: Shape,
+        gathered: &mut Gathered,
+        out: &mut Vec<Event>,
+    ) {
+        let text = |key: &str| function.as_ref().and_then(|function| function.string(key)).unwrap_or_default();
+        let (id, name) = (delta.string("id").unwrap_or_default(), text("name"));
+        let written =
+            function.as_ref().and_then(|it| it.set(if shape == Shape::Custom { "input" } else { "arguments" }));
+        // Some servers give the arguments as an object, not as the text of one.
+        let arguments = written.map(|it| it.string().unwrap_or(it.raw().into())).unwrap_or_default();
+        let Some(slot) = self.slot(choice, delta.u64(&["index"]), &id, &name, shape, gathered) else { return };
+        let call = &mut self.calls[slot];
+        if call.id.is_empty() && !id.is_empty() {
+            gathered.append(&mut call.id, &id);
+            self.by_id.insert((choice, id.into_owned()), slot);
+        }
+        if !name.is_empty() && call.name != *name {
+            gathered.append(&mut call.name, &name);
+        }
+        gathered.append(&mut call.arguments, &arguments);
+        for field in delta.fields().iter().filter(|_| shape != Shape::Alone) {
+            let known = ["index", "id", "type", "function", "custom"].contains(&field.key.as_ref());
+            let (key, value) = (&field.key, field.value.raw());
+            if !known && !call.extra.iter().any(|(name, _)| name == key) && gathered.admits(key.len() + value.len()) {
+                call.extra.push((key.clone().into_owned(), value.to_owned()));
+            }
+        }
+        let at = call.at;
+        match call.state {
+            State::Nameless if !call.name.is_empty() => {
+                let number = gathered.next_call();
+                call.state = State::Open(number);
+                out.push(Event::ToolCallOpened { at, call: number, id: call.id.clone(), name: call.name.clone() });
+                if !call.arguments.is_empty() {
+                    out.push(Event::ToolCallDelta { at, call: number, arguments: call.arguments.clone() });
+                }
+            }
+            State::Open(number) if !arguments.is_empty() => {
+                out.push(Event::ToolCallDelta { at, call: number, arguments: arguments.into_owned() });
+            }
+            _ => {}
+        }
+    }
+
+    /// The call that a delta belongs to; a new one unless it is known.
+    fn slot(
+        &mut self,
+        choice: u64,
+        index: Option<u64>,
+        id: &str,
+        name: &str,
+        shape: Shape,
+        gathered: &mut Gathered,
+    ) -> Option<usize> {
+        let by_id = || self.by_id.get(&(choice, id.to_owned())).copied();
+        let at = Place { choice, index: index.unwrap_or(0) };
+        let known = match index {
+            Some(_) => {
+                let there = self.by_index.get(&at).copied();
+                let same = |&slot: &usize| id.is_empty() || self.calls[slot].id.is_empty() || self.calls[slot].id == id;
+                there.filter(same).or_else(by_id)
+            }
+            None if !id.is_empty() => by_id(),
+            None if shape != Shape::Alone && !name.is_empty() => None,
+            None => self.last.get(&choice).copied(),
+        };
+        let slot = match known {
+            Some(slot) => slot,
+            None if gathered.admits(size_of::<Call>()) => {
+                self.calls.push(Call { at, shape, ..Call::default() });
+                let slot = self.calls.len() - 1;
+                if index.is_some() {
+                    self.by_index.insert(at, slot);
+                }
+                slot
+            }
+            None => return None,
+        };
+        self.last.insert(choice, slot);
+        Some(slot)
+    }
+
+    fn finish(&mut self, choice: u64, raw: &str, gathered: &mut Gathered, out: &mut Vec<Event>) {
+        let mut any = false;
+        for call in self.calls.iter_mut().filter(|call| call.at.choice == choice) {
+            any = true;
+            let number = match call.state {
+                State::Open(number) => number,
+                State::Nameless => {
+                    let number = gathered.next_call();
+                    let (id, name) = (call.id.clone(), String::new());
+                    out.push(Event::ToolCallOpened { at: call.at, call: number, id, name });
+                    number
+                }
+                State::Closed => continue,
+            };
+            call.state = State::Closed;
+            out.push(Event::ToolCallClosed { at: call.at, call: number });
+        }
+        gathered.stopped(choice, Stop::named(raw).with_calls(any), out);
+    }
+
+    pub(super) fn into_parts(self) -> Vec<Part<'static>> {
+        owned_parts(&self.json(), |message| parts(message).into_iter().map(Part::into_owned).collect())
+    }
+
+    /// The message as the provider would have written it in a JSON body.
+    fn json(&self) -> String {
+        let content = if self.text.is_empty() { "null".to_owned() } else { quoted(&self.text) };
+        let mut json = format!(r#"{{"role":"assistant","content":{content}"#);
+        let mut write = |key: &str, value: String| json.push_str(&format!(",{}:{value}", quoted(key)));
+        for (key, text) in REASONING.iter().zip(&self.reasoning).filter(|(_, text)| !text.is_empty()) {
+            write(key, quoted(text));
+        }
+        if !self.details.is_empty() {
+            write("reasoning_details", format!("[{}]", self.details.join(",")));
+        }
+        if !self.refusal.is_empty() {
+            write("refusal", quoted(&self.refusal));
+        }
+        let calls = || self.calls.iter().filter(|call| call.at.choice == 0);
+        if let Some(call) = calls().find(|call| call.shape == Shape::Alone) {
+            write("function_call", call.function());
+        }
+        let listed: Vec<String> = calls().filter(|call| call.shape != Shape::Alone).map(Call::json).collect();
+        if !listed.is_empty() {
+            write("tool_calls", format!("[{}]", listed.join(",")));
+        }
+        json.push('}');
+        json
+    }
+}
+
+impl Call {
+    fn json(&self) -> String {
+        let kind = if self.shape == Shape::Custom { "custom" } else { "function" };
+        let mut json = format!(r#"{{"id":{},"type":"{kind}","{kind}":{}"#, quoted(&self.id), self.function());
+        for (key, value) in &self.extra {
+            json.push_str(&format!(",{}:{value}", quoted(key)));
+        }
+        json.push('}');
+        json
+    }
+
+    fn function(&self) -> String {
+        let key = if self.shape == Shape::Custom { "input" } else { "arguments" };
+        format!(r#"{{"name":{},"{key}":{}}}"#, quoted(&self.name), quoted(&self.arguments))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{agree, body, shape};
+    use crate::wire::Format::OpenAiChat as CHAT;
+
+    #[test]
+    fn text_then_usage_then_done_as_openai_streams_it() {
+        let stream = r#"
+data: {"id":"c1","object":"chat.completion.chunk","created":1,"model":"gpt-4o","choices":[{"index":0,"delta":{"role":"assistant","content":"","refusal":null},"logprobs":null,"finish_reason":null}],"usage":null}
+
+data: {"id":"c1","model":"gpt-4o","choices":[{"index":0,"delta":{"content":"Hel"},"finish_reason":null}],"usage":null,"obfuscation":"xx"}
+
+data: {"id":"c1","model":"gpt-4o","choices":[{"index":0,"delta":{"content":"lo"},"finish_reason":null}],"usage":null}
+
+data: {"id":"c1","model":"gpt-4o","choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":null}
+
+data: {"id":"c1","model":"gpt-4o","choices":[],"usage":{"prompt_tokens":100,"completion_tokens":9,"total_tokens":109,"prompt_tokens_details":{"cached_tokens":64,"cache_write_tokens":30},"completion_tokens_details":{"reasoning_tokens":4}}}
+
+data: [DONE]
+
+"#;
+        let (events, response) = shape(CHAT, stream);
+        assert_eq!(
+            events,
+            "started c1 gpt-4o | text 0 Hel | text 0 lo | stop EndTurn stop \
+             | usage in=100 read=64 write=30 out=9 reasoning=4 | done"
+        );
+        assert_eq!(
+            response,
+            "c1 gpt-4o: text Hello | EndTurn stop | in=100 read=64 write=30 out=9 reasoning=4 | Whole"
+        );
+        agree(
+            CHAT,
+            stream,
+            r#"{"id":"c1","object":"chat.completion","model":"gpt-4o","choices":[{"index":0,"message":{"role":"assistant","content":"Hello","refusal":null},"finish_reason":"stop"}],
+                "usage":{"prompt_tokens":100,"completion_tokens":9,"total_tokens":109,"prompt_tokens_details":{"cached_tokens":64,"cache_write_tokens":30},"completion_tokens_details":{"reasoning_tokens":4}}}"#,
+        );
+    }
+
+    #[test]
+    fn parallel_calls_come_in_pieces_by_index() {
+        let stream = r#"
+data: {"id":"c","model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":null,"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"read","arguments":""}}]}}]}
+
+data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{\"p\":"}}]}}]}
+
+data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":1,"id":"b","type":"function","function":{"name":"list","arguments":""}}]}}]}
+
+data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"1}"}},{"index":1,"function":{"arguments":"{}"}}]}}]}
+
+data: {"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}
+
+data: [DONE]
+
+"#;
+        let (events, _) = shape(CHAT, stream);
+        assert_eq!(
+            events,
+            r#"started c m | call 0@0 a read | call 0@0 +{"p": | call 1@1 b list | call 0@0 +1} | call 1@1 +{} | call 0@0 closed | call 1@1 closed | stop ToolUse tool_calls | done"#
+        );
+        agree(
+            CHAT,
+            stream,
+            r#"{"id":"c","model":"m","choices":[{"index":0,"finish_reason":"tool_calls","message":{"role":"assistant","content":null,"tool_calls":[
+                {"id":"a","type":"function","function":{"name":"read","arguments":"{\"p\":1}"}},{"id":"b","type":"function","function":{"name":"list","arguments":"{}"}}]}}]}"#,
+        );
+    }
+
+    #[test]
+    fn whole_calls_in_one_chunk_without_index() {
+        // Ollama and Gemini's surface; the reason to stop does not mention the calls.
+        let (events, response) = shape(
+            CHAT,
+            r#"
+data: {"id":"c","model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"","tool_calls":[{"id":"a","type":"function","function":{"name":"read","arguments":"{}"}},{"id":"b","type":"function","function":{"name":"read","arguments":"{\"x\":2}"}}]},"finish_reason":"stop"}]}
+
+data: [DONE]
+
+"#,
+        );
+        assert_eq!(
+            events,
+            r#"started c m | call 0@0 a read | call 0@0 +{} | call 1@0 b read | call 1@0 +{"x":2} | call 0@0 closed | call 1@0 closed | stop ToolUse stop | done"#
+        );
+        assert_eq!(response, r#"c m: call a read {} + call b read {"x":2} | ToolUse stop | Whole"#);
+    }
+
+    #[test]
+    fn calls_without_index_and_id_are_told_apart_by_their_names() {
+        let (_, response) = shape(
+            CHAT,
+            r#"
+data: {"choices":[{"delta":{"tool_calls":[{"function":{"name":"read","arguments":"{\"a\":1}"}}]}}]}
+
+data: {"choices":[{"delta":{"tool_calls":[{"function":{"name":"read","arguments":"{\"b\""}}]}}]}
+
+data: {"choices":[{"delta":{"tool_calls":[{"function":{"arguments":":2}"}}]},"finish_reason":"tool_calls"}]}
+
+"#,
+        );
+        assert_eq!(response, r#": call  read {"a":1} + call  read {"b":2} | ToolUse tool_calls | Whole"#);
+    }
+
+    #[test]
+    fn index_zero_for_every_call_with_a_changed_id_is_a_new_call() {
+        let (events, response) = shape(
+            CHAT,
+            r#"
+data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"read","arguments":"{}"}}]}}]}
+
+data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"b","function":{"name":"list","arguments":"{"}}]}}]}
+
+data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"b","function":{"name":"list","arguments":"}"}}]},"finish_reason":"tool_calls"}]}
+
+"#,
+        );
+        assert!(events.contains("call 1@0 b list"), "{events}");
+        assert_eq!(response, r#": call a read {} + call b list {} | ToolUse tool_calls | Whole"#);
+    }
+
+    #[test]
+    fn id_and_name_repeated_on_each_delta_are_said_once() {
+        let (events, response) = shape(
+            CHAT,
+            r#"
+data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"read","arguments":"{\"p\""}}]}}]}
+
+data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"read","arguments":":1}"}}]}}]}
+
+data: {"choices":[{"delta":{},"finish_reason":"tool_calls"}]}
+
+"#,
+        );
+        assert_eq!(events.matches("call 0@0 a read").count(), 1);
+        assert_eq!(response, r#": call a read {"p":1} | ToolUse tool_calls | Whole"#);
+    }
+
+    #[test]
+    fn a_name_that_comes_late_opens_the_call_then() {
+        let (events, _) = shape(
+            CHAT,
+            r#"
+data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"arguments":"{"}}]}}]}
+
+data: {"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"name":"read","arguments":"}"}}]}}]}
+
+data: {"choices":[{"delta":{},"finish_reason":"tool_calls"}]}
+
+"#,
+        );
+        assert_eq!(events, "started | call 0@0 a read | call 0@0 +{} | call 0@0 closed | stop ToolUse tool_calls");
+    }
+
+    #[test]
+    fn reasoning_has_three_names_and_may_come_twice() {
+        for key in ["reasoning_content", "reasoning", "reasoning_text"] {
+            let stream = r#"
+data: {"choices":[{"delta":{"KEY":"hm"}}]}
+
+data: {"choices":[{"delta":{"content":"so"},"finish_reason":"stop"}]}
+
+"#;
+            let (events, response) = shape(CHAT, &stream.replace("KEY", key));
+            assert_eq!(events, "started | thought 0 hm | text 0 so | stop EndTurn stop");
+            assert_eq!(response, ": thought hm + text so | EndTurn stop | Whole");
+        }
+        let (events, response) = shape(
+            CHAT,
+            r#"
+data: {"choices":[{"delta":{"reasoning":"hm","reasoning_content":"hm","reasoning_details":[{"type":"reasoning.text","text":"hm","signature":"s"}]},"finish_reason":"stop"}]}
+
+"#,
+        );
+        assert_eq!(events, "started | thought 0 hm | stop EndTurn stop");
+        assert_eq!(
+            response,
+            r#": thought hm + opaque reasoning_details [{"type":"reasoning.text","text":"hm","signature":"s"}] | EndTurn stop | Whole"#
+        );
+    }
+
+    #[test]
+    fn content_may_be_a_list_of_thoughts_and_texts() {
+        let (events, _) = shape(
+            CHAT,
+            r#"
+data: {"choices":[{"delta":{"content":[{"type":"thinking","thinking":[{"type":"text","text":"hm"}]}]}}]}
+
+data: {"choices":[{"delta":{"content":[{"type":"text","text":"so"}]}}]}
+
+"#,
+        );
+        assert_eq!(events, "started | thought 0 hm | text 0 so");
+    }
+
+    #[test]
+    fn usage_is_found_wherever_a_server_puts_it() {
+        let usage = |chunk: &str| {
+            let (events, _) = shape(CHAT, &format!("data: {chunk}\n\n"));
+            events.split(" | ").filter(|event| event.starts_with("usage")).collect::<Vec<_>>().join(" | ")
+        };
+        // vLLM: on every chunk, with what it wrote to its cache.
+        assert_eq!(
+            usage(
+                r#"{"choices":[{"delta":{"content":"x"}}],"usage":{"prompt_tokens":10,"total_tokens":11,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":4,"created_cache_tokens":6}}}"#
+            ),
+            "usage in=10 read=4 write=6 out=1"
+        );
+        // Moonshot: inside the choice, beside the reason to stop.
+        assert_eq!(
+            usage(
+                r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop","usage":{"prompt_tokens":10,"completion_tokens":2,"cached_tokens":8}}]}"#
+            ),
+            "usage in=10 read=8 out=2"
+        );
+        // DeepSeek.
+        assert_eq!(
+            usage(
+                r#"{"choices":[],"usage":{"prompt_tokens":30,"prompt_cache_hit_tokens":20,"prompt_cache_miss_tokens":10,"completion_tokens":5}}"#
+            ),
+            "usage in=30 read=20 out=5"
+        );
+        // OpenRouter.
+        assert_eq!(
+            usage(
+                r#"{"choices":[],"usage":{"prompt_tokens":30,"completion_tokens":5,"cost":0.01,"prompt_tokens_details":{"cached_tokens":1,"cache_write_tokens":2}}}"#
+            ),
+            "usage in=30 read=1 write=2 out=5"
+        );
+        // llama.cpp: timings say what the cache gave; alone they are all there is.
+        assert_eq!(
+            usage(
+                r#"{"choices":[],"usage":{"prompt_tokens":30,"completion_tokens":5},"timings":{"cache_n":25,"prompt_n":5,"predicted_n":5}}"#
+            ),
+            "usage in=30 read=25 out=5"
+        );
+        assert_eq!(
+            usage(r#"{"choices":[],"timings":{"cache_n":25,"prompt_n":5,"predicted_n":7}}"#),
+            "usage in=30 read=25 out=7"
+        );
+        // xAI: reasoning is not part of the completion.
+        assert_eq!(
+            usage(
+                r#"{"choices":[],"usage":{"prompt_tokens":30,"completion_tokens":5,"total_tokens":45,"completion_tokens_details":{"reasoning_tokens":10}}}"#
+            ),
+            "usage in=30 out=15 reasoning=10"
+        );
+        assert_eq!(usage(r#"{"choices":[],"usage":null}"#), "");
+    }
+
+    #[test]
+    fn an_error_in_the_stream_is_judged() {
+        let (events, response) = shape(
+            CHAT,
+            r#"
+data: {"id":"c","model":"m","choices":[{"delta":{"content":"x"}}]}
+
+data: {"error":{"message":"This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens","type":"invalid_request_error","code":"context_length_exceeded"}}
+
+"#,
+        );
+        assert!(
+            events.contains("| error context_length_exceeded: This model's") && events.ends_with("[overflow 8192]")
+        );
+        assert!(response.ends_with("| Cut"), "{response}");
+
+        let (events, _) = shape(CHAT, "data: {\"error\":\"model crashed\"}\n\n");
+        assert_eq!(events, "error model crashed [other]");
+        let (events, _) = shape(CHAT, "data: {\"object\":\"error\",\"message\":\"bad\",\"code\":400}\n\n");
+        assert_eq!(events, "error 400: bad [other]");
+    }
+
+    #[test]
+    fn the_first_choice_is_kept_and_events_name_theirs() {
+        let (events, response) = shape(
+            CHAT,
+            r#"
+data: {"choices":[{"index":1,"delta":{"content":"b"}},{"index":0,"delta":{"content":"a"}}]}
+
+data: {"choices":[{"index":1,"delta":{},"finish_reason":"length"}]}
+
+data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}
+
+"#,
+        );
+        assert_eq!(events, "started | text 1.0 b | text 0 a | stop#1 MaxTokens length | stop EndTurn stop");
+        assert_eq!(response, ": text a | EndTurn stop | Whole");
+    }
+
+    #[test]
+    fn old_and_odd_bodies_are_read() {
+        for (text, expected) in [
+            (
+                r#"{"choices":[{"message":{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{}"}},"finish_reason":"function_call"}]}"#,
+                ": call f f {} | ToolUse function_call | Whole",
+            ),
+            (
+                r#"{"choices":[{"message":{"role":"assistant","tool_calls":[{"id":"x","type":"custom","custom":{"name":"patch","input":"*** a"}}]},"finish_reason":"stop"}]}"#,
+                ": call x patch *** a | ToolUse stop | Whole",
+            ),
+            (
+                r#"{"choices":[{"message":{"content":"cut"},"finish_reason":"model_context_window_exceeded"}]}"#,
+                ": text cut | WindowFull model_context_window_exceeded | Whole",
+            ),
+            (
+                r#"{"choices":[{"message":{"content":null,"refusal":"no"},"finish_reason":"stop"}]}"#,
+                r#": opaque refusal "no" | EndTurn stop | Whole"#,
+            ),
+            (
+                r#"{"choices":[{"message":{"content":""},"finish_reason":"error","error":{"code":502,"message":"gone"}}]}"#,
+                ": | Other error | error 502: gone | Whole",
+            ),
+            (r#"{"choices":[]}"#, ": | Whole"),
+            (r#"{"error":{"message":"no","code":"c"}}"#, ": | error c: no | Whole"),
+        ] {
+            assert_eq!(body(CHAT, text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_old_function_call_streams_as_one_call() {
+        let (_, response) = shape(
+            CHAT,
+            r#"
+data: {"choices":[{"delta":{"role":"assistant","function_call":{"name":"f","arguments":""}}}]}
+
+data: {"choices":[{"delta":{"function_call":{"arguments":"{}"}}}]}
+
+data: {"choices":[{"delta":{},"finish_reason":"function_call"}]}
+
+"#,
+        );
+        assert_eq!(response, ": call f f {} | ToolUse function_call | Whole");
+    }
+}

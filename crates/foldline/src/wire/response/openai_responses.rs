@@ -1,0 +1,461 @@
+//! Responses of the Responses API: a list of items, each of which is added, grows and is done.
+//!
+//! A done item comes whole, so what grew before it only matters when it never comes.
+
+use std::collections::BTreeMap;
+
+use super::stream::{Event, Gathered, Place, owned_parts, quoted, with_fields};
+use super::{ApiError, Response, Stop, Usage};
+use crate::conversation::{Message, Part, Reasoning, Role};
+use crate::wire::openai_responses;
+use crate::wire::scan::{self, Object};
+
+pub(super) fn response<'a>(body: &Object<'a>) -> Response<'a> {
+    let parts: Vec<Part<'a>> = body.elements("output").iter().flat_map(parts).collect();
+    let any_call = parts.iter().any(|part| matches!(part, Part::ToolCall(_)));
+    Response {
+        id: body.string("id"),
+        model: body.string("model"),
+        message: Message::new(Role::Assistant, super::spoken(parts)),
+        stop: stop(body, any_call),
+        usage: Usage::of_responses(body),
+        error: body.set("error").map(|error| ApiError::read(error, body)),
+        ..Response::empty()
+    }
+}
+
+fn parts<'a>(item: &Object<'a>) -> Vec<Part<'a>> {
+    openai_responses::message(item).0.parts
+}
+
+fn stop(response: &Object<'_>, any_call: bool) -> Option<Stop> {
+    let status = response.string("status");
+    let reason = response.object("incomplete_details").and_then(|details| details.string("reason"));
+    match (status.as_deref(), reason) {
+        (_, Some(reason)) => Some(Stop::named(&reason)),
+        (None | Some("queued" | "in_progress"), None) => None,
+        (Some(status), None) => Some(Stop::named(status).with_calls(any_call)),
+    }
+}
+
+/// The state of a stream.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stream {
+    items: BTreeMap<u64, Item>,
+    /// The item that an event spoke of last, for servers that leave out the index.
+    last: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Item {
+    /// As it was added, or as it was done.
+    raw: String,
+    done: bool,
+    call: Option<usize>,
+    /// What has grown on it, until it is done.
+    text: String,
+    summary: String,
+    arguments: String,
+    /// Whether any delta came.
+    grew: bool,
+}
+
+impl Stream {
+    pub(super) fn read(&mut self, kind: &str, data: &Object<'_>, gathered: &mut Gathered, out: &mut Vec<Event>) {
+        let index = data.u64(&["output_index"]).unwrap_or(self.last);
+        self.last = index;
+        let at = Place { choice: 0, index };
+        match kind {
+            "response.created" | "response.queued" | "response.in_progress" => {
+                if let Some(response) = data.object("response") {
+                    gathered.started(&response, out);
+                }
+            }
+            "response.output_item.added" => {
+                if let Some(item) = data.object("item") {
+                    self.added(at, &item, gathered, out);
+                }
+            }
+            "response.output_item.done" => {
+                if let Some(item) = data.object("item") {
+                    self.done(at, &item, gathered, out);
+                }
+            }
+            "response.output_text.delta" => self.grow(at, Growth::Text, data, gathered, out),
+            "response.reasoning_text.delta" | "response.reasoning_summary_text.delta" => {
+                self.grow(at, Growth::Summary, data, gathered, out);
+            }
+            "response.function_call_arguments.delta" => self.grow(at, Growth::Arguments, data, gathered, out),
+            "response.custom_tool_call_input.delta" => self.grow(at, Growth::Input, data, gathered, out),
+            "response.completed" | "response.incomplete" | "response.failed" | "response.done" => {
+                if let Some(response) = data.object("response") {
+                    self.completed(&response, gathered, out);
+                }
+                gathered.done(kind, out);
+            }
+            "error" => gathered.failed(ApiError::find(data.value).unwrap_or_default(), out),
+            _ => match data.set("error") {
+                Some(error) => gathered.failed(ApiError::read(error, data), out),
+                None => {
+                    let at = data.u64(&["output_index"]).map(|index| Place { choice: 0, index });
+                    out.push(Event::Other { at, kind: kind.to_owned() });
+                }
+            },
+        }
+        if out.is_empty() {
+            out.push(Event::Other { at: data.u64(&["output_index"]).map(|_| at), kind: kind.to_owned() });
+        }
+    }
+
+    fn added(&mut self, at: Place, item: &Object<'_>, gathered: &mut Gathered, out: &mut Vec<Event>) {
+        let call = parts(item).iter().find_map(|part| match part {
+            Part::ToolCall(call) => {
+                let number = gathered.next_call();
+                let (id, name) = (call.id.clone().into_owned(), call.name.clone().into_owned());
+                out.push(Event::ToolCallOpened { at, call: number, id, name });
+                Some(number)
+            }
+            _ => None,
+        });
+        let raw = item.value.raw();
+        if gathered.admits(raw.len() + size_of::<Item>()) {
+            self.items.insert(at.index, Item { raw: raw.to_owned(), call, ..Item::default() });
+        }
+    }
+
+    fn grow(&mut self, at: Place, growth: Growth, data: &Object<'_>, gathered: &mut Gathered, out: &mut Vec<Event>) {
+        let delta = data.string("delta").unwrap_or_default();
+        if !self.items.contains_key(&at.index) && gathered.admits(size_of::<Item>()) {
+            // A server that adds no items before it fills them.
+            self.items.insert(at.index, Item { raw: growth.item().to_owned(), ..Item::default() });
+        }
+        let Some(item) = self.items.get_mut(&at.index) else { return };
+        item.grew = true;
+        let text = delta.clone().into_owned();
+        match (growth, item.call) {
+            (Growth::Text, _) => {
+                gathered.append(&mut item.text, &delta);
+                out.push(Event::TextDelta { at, text });
+            }
+            (Growth::Summary, _) => {
+                gathered.append(&mut item.summary, &delta);
+                out.push(Event::ReasoningDelta { at, text });
+            }
+            (Growth::Arguments | Growth::Input, call) => {
+                gathered.append(&mut item.arguments, &delta);
+                out.extend(call.map(|call| Event::ToolCallDelta { at, call, arguments: text }));
+            }
+        }
+    }
+
+    fn done(&mut self, at: Place, item: &Object<'_>, gathered: &mut Gathered, out: &mut Vec<Event>) {
+        if !self.items.contains_key(&at.index) {
+            self.added(at, item, gathered, out);
+        }
+        let Some(kept) = self.items.get_mut(&at.index) else { return };
+        if kept.done {
+            return;
+        }
+        let grew = kept.grew;
+        for part in parts(item) {
+            match part {
+                Part::Text { text } if !grew && !text.is_empty() => {
+                    out.push(Event::TextDelta { at, text: text.into_owned() });
+                }
+                Part::Reasoning(Reasoning { text, seal }) => {
+                    if !grew && !text.is_empty() {
+                        out.push(Event::ReasoningDelta { at, text: text.into_owned() });
+                    }
+                    out.extend(seal.map(|seal| Event::ReasoningSealed { at, seal: seal.into_owned() }));
+                }
+                Part::ToolCall(call) => {
+                    let Some(number) = kept.call else { continue };
+                    let arguments = call.arguments.as_str();
+                    if !grew && !arguments.is_empty() {
+                        out.push(Event::ToolCallDelta { at, call: number, arguments: arguments.to_owned() });
+                    }
+                    out.push(Event::ToolCallClosed { at, call: number });
+                }
+                _ => {}
+            }
+        }
+        let raw = item.value.raw();
+        if gathered.admits(raw.len()) {
+            *kept = Item { raw: raw.to_owned(), done: true, call: kept.call, ..Item::default() };
+        }
+    }
+
+    fn completed(&mut self, response: &Object<'_>, gathered: &mut Gathered, out: &mut Vec<Event>) {
+        gathered.started(response, out);
+        // A server that streams nothing still tells everything at the end.
+        if self.items.is_empty() {
+            for (index, item) in (0..).zip(response.elements("output").iter()) {
+                self.done(Place { choice: 0, index }, item, gathered, out);
+            }
+        }
+        gathered.used(Usage::of_responses(response), out);
+        if let Some(error) = response.set("error") {
+            gathered.failed(ApiError::read(error, response), out);
+        }
+        let any_call = self.items.values().any(|item| item.call.is_some());
+        if let Some(stop) = stop(response, any_call) {
+            gathered.stopped(0, stop, out);
+        }
+    }
+
+    pub(super) fn into_parts(self) -> Vec<Part<'static>> {
+        let read = |item: &Object<'_>| parts(item).into_iter().map(Part::into_owned).collect();
+        self.items.values().flat_map(|item| owned_parts(&item.json(), read)).collect()
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Growth {
+    Text,
+    Summary,
+    Arguments,
+    Input,
+}
+
+impl Growth {
+    /// The item that must have been there, when it was not told.
+    fn item(self) -> &'static str {
+        match self {
+            Growth::Text => r#"{"type":"message","role":"assistant"}"#,
+            Growth::Summary => r#"{"type":"reasoning"}"#,
+            Growth::Arguments => r#"{"type":"function_call"}"#,
+            Growth::Input => r#"{"type":"custom_tool_call"}"#,
+        }
+    }
+}
+
+impl Item {
+    /// The item as the provider would have written it in a JSON body.
+    fn json(&self) -> String {
+        let document = match scan::document(&self.raw) {
+            Ok(document) if !self.done => document,
+            _ => return self.raw.clone(),
+        };
+        let item = document.object();
+        let mut changes = Vec::new();
+        if !self.text.is_empty() {
+            changes.push(("content", format!(r#"[{{"type":"output_text","text":{}}}]"#, quoted(&self.text))));
+        }
+        if !self.summary.is_empty() {
+            changes.push(("summary", format!(r#"[{{"type":"summary_text","text":{}}}]"#, quoted(&self.summary))));
+        }
+        if !self.arguments.is_empty() {
+            let key = if item.string("type").as_deref() == Some("custom_tool_call") { "input" } else { "arguments" };
+            changes.push((key, quoted(&self.arguments)));
+        }
+        with_fields(&item, &changes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{agree, body, shape};
+    use crate::wire::Format::OpenAiResponses as RESPONSES;
+
+    #[test]
+    fn reasoning_text_and_a_call() {
+        let stream = r#"
+event: response.created
+data: {"type":"response.created","sequence_number":0,"response":{"id":"resp_1","object":"response","status":"in_progress","model":"gpt-5","output":[],"usage":null}}
+
+event: response.in_progress
+data: {"type":"response.in_progress","sequence_number":1,"response":{"id":"resp_1","status":"in_progress","model":"gpt-5","output":[]}}
+
+event: response.output_item.added
+data: {"type":"response.output_item.added","sequence_number":2,"output_index":0,"item":{"id":"rs_1","type":"reasoning","summary":[]}}
+
+event: response.reasoning_summary_part.added
+data: {"type":"response.reasoning_summary_part.added","sequence_number":3,"item_id":"rs_1","output_index":0,"summary_index":0,"part":{"type":"summary_text","text":""}}
+
+event: response.reasoning_summary_text.delta
+data: {"type":"response.reasoning_summary_text.delta","sequence_number":4,"item_id":"rs_1","output_index":0,"summary_index":0,"delta":"hm"}
+
+event: response.output_item.done
+data: {"type":"response.output_item.done","sequence_number":5,"output_index":0,"item":{"id":"rs_1","type":"reasoning","summary":[{"type":"summary_text","text":"hm"}],"encrypted_content":"gAAA"}}
+
+event: response.output_item.added
+data: {"type":"response.output_item.added","sequence_number":6,"output_index":1,"item":{"id":"msg_1","type":"message","role":"assistant","status":"in_progress","content":[]}}
+
+event: response.output_text.delta
+data: {"type":"response.output_text.delta","sequence_number":7,"item_id":"msg_1","output_index":1,"content_index":0,"delta":"Loo","logprobs":[]}
+
+event: response.output_text.delta
+data: {"type":"response.output_text.delta","sequence_number":8,"item_id":"msg_1","output_index":1,"content_index":0,"delta":"king"}
+
+event: response.output_text.done
+data: {"type":"response.output_text.done","sequence_number":9,"item_id":"msg_1","output_index":1,"content_index":0,"text":"Looking"}
+
+event: response.output_item.done
+data: {"type":"response.output_item.done","sequence_number":10,"output_index":1,"item":{"id":"msg_1","type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"Looking","annotations":[]}]}}
+
+event: response.output_item.added
+data: {"type":"response.output_item.added","sequence_number":11,"output_index":2,"item":{"id":"fc_1","type":"function_call","status":"in_progress","arguments":"","call_id":"call_1","name":"read"}}
+
+event: response.function_call_arguments.delta
+data: {"type":"response.function_call_arguments.delta","sequence_number":12,"item_id":"fc_1","output_index":2,"delta":"{\"p\":1}"}
+
+event: response.function_call_arguments.done
+data: {"type":"response.function_call_arguments.done","sequence_number":13,"item_id":"fc_1","output_index":2,"arguments":"{\"p\":1}"}
+
+event: response.output_item.done
+data: {"type":"response.output_item.done","sequence_number":14,"output_index":2,"item":{"id":"fc_1","type":"function_call","status":"completed","arguments":"{\"p\":1}","call_id":"call_1","name":"read"}}
+
+event: response.completed
+data: {"type":"response.completed","sequence_number":15,"response":{"id":"resp_1","status":"completed","model":"gpt-5","output":[],"usage":{"input_tokens":50,"input_tokens_details":{"cached_tokens":40,"cache_write_tokens":7},"output_tokens":9,"output_tokens_details":{"reasoning_tokens":5},"total_tokens":59}}}
+
+"#;
+        let (events, _) = shape(RESPONSES, stream);
+        assert_eq!(
+            events,
+            "started resp_1 gpt-5 | (response.in_progress) | (response.output_item.added 0) \
+             | (response.reasoning_summary_part.added 0) | thought 0 hm | seal 0 gAAA | (response.output_item.added 1) \
+             | text 1 Loo | text 1 king | (response.output_text.done 1) | (response.output_item.done 1) \
+             | call 0@2 call_1 read | call 0@2 +{\"p\":1} | (response.function_call_arguments.done 2) | call 0@2 closed \
+             | usage in=50 read=40 write=7 out=9 reasoning=5 | stop ToolUse completed | done"
+        );
+        agree(
+            RESPONSES,
+            stream,
+            r#"{"id":"resp_1","object":"response","status":"completed","model":"gpt-5","error":null,"incomplete_details":null,"output":[
+                {"id":"rs_1","type":"reasoning","summary":[{"type":"summary_text","text":"hm"}],"encrypted_content":"gAAA"},
+                {"id":"msg_1","type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"Looking","annotations":[]}]},
+                {"id":"fc_1","type":"function_call","status":"completed","arguments":"{\"p\":1}","call_id":"call_1","name":"read"}],
+                "usage":{"input_tokens":50,"input_tokens_details":{"cached_tokens":40,"cache_write_tokens":7},"output_tokens":9,"output_tokens_details":{"reasoning_tokens":5}}}"#,
+        );
+    }
+
+    #[test]
+    fn a_custom_call_and_a_built_in_one() {
+        let (events, response) = shape(
+            RESPONSES,
+            r#"
+data: {"type":"response.output_item.added","output_index":0,"item":{"type":"custom_tool_call","id":"ctc","call_id":"a","name":"apply_patch","input":""}}
+
+data: {"type":"response.custom_tool_call_input.delta","output_index":0,"item_id":"ctc","delta":"*** Begin"}
+
+data: {"type":"response.custom_tool_call_input.done","output_index":0,"item_id":"ctc","input":"*** Begin"}
+
+data: {"type":"response.output_item.done","output_index":0,"item":{"type":"custom_tool_call","id":"ctc","call_id":"a","name":"apply_patch","input":"*** Begin"}}
+
+data: {"type":"response.output_item.done","output_index":1,"item":{"type":"local_shell_call","id":"l","call_id":"b","action":{"command":["ls"]},"status":"completed"}}
+
+data: {"type":"response.web_search_call.searching","output_index":2,"item_id":"ws"}
+
+data: {"type":"response.output_item.done","output_index":2,"item":{"type":"web_search_call","id":"ws","status":"completed"}}
+
+"#,
+        );
+        assert_eq!(
+            events,
+            "call 0@0 a apply_patch | call 0@0 +*** Begin | (response.custom_tool_call_input.done 0) | call 0@0 closed \
+             | call 1@1 b local_shell | call 1@1 +{\"command\":[\"ls\"]} | call 1@1 closed \
+             | (response.web_search_call.searching 2) | (response.output_item.done 2)"
+        );
+        assert_eq!(
+            response,
+            r#": call a apply_patch *** Begin + call b local_shell {"command":["ls"]} + opaque web_search_call {"type":"web_search_call","id":"ws","status":"completed"} | Cut"#
+        );
+    }
+
+    #[test]
+    fn a_stream_that_breaks_off_leaves_what_came() {
+        let (_, response) = shape(
+            RESPONSES,
+            r#"
+data: {"type":"response.created","response":{"id":"r","model":"m"}}
+
+data: {"type":"response.output_item.added","output_index":0,"item":{"type":"reasoning","id":"rs","summary":[]}}
+
+data: {"type":"response.reasoning_text.delta","output_index":0,"delta":"hm"}
+
+data: {"type":"response.output_item.added","output_index":1,"item":{"type":"message","role":"assistant","content":[]}}
+
+data: {"type":"response.output_text.delta","output_index":1,"delta":"half"}
+
+data: {"type":"response.output_item.added","output_index":2,"item":{"type":"function_call","call_id":"c","name":"f","arguments":""}}
+
+data: {"type":"response.function_call_arguments.delta","output_index":2,"delta":"{\"a\""}
+
+data: {"type":"response.outp"#,
+        );
+        assert_eq!(response, r#"r m: thought hm + text half + call c f {"a" | Cut"#);
+    }
+
+    #[test]
+    fn servers_that_skip_events_are_understood() {
+        // No deltas: the done item has it all.
+        let (events, _) = shape(
+            RESPONSES,
+            r#"
+data: {"type":"response.output_item.done","output_index":0,"item":{"type":"message","role":"assistant","content":[{"type":"output_text","text":"hi"}]}}
+
+data: {"type":"response.output_item.done","output_index":1,"item":{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}}
+
+"#,
+        );
+        assert_eq!(events, "text 0 hi | call 0@1 c f | call 0@1 +{} | call 0@1 closed");
+        // No items: deltas fall from the sky.
+        let (_, response) = shape(RESPONSES, "data: {\"type\":\"response.output_text.delta\",\"delta\":\"hi\"}\n\n");
+        assert_eq!(response, ": text hi | Cut");
+        // Nothing but the end.
+        let (events, response) = shape(
+            RESPONSES,
+            r#"
+data: {"type":"response.completed","response":{"id":"r","status":"completed","output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"hi"}]}]}}
+
+data: [DONE]
+
+"#,
+        );
+        assert_eq!(events, "started r | text 0 hi | stop EndTurn completed | done | ([DONE])");
+        assert_eq!(response, "r: text hi | EndTurn completed | Whole");
+    }
+
+    #[test]
+    fn errors_come_in_three_shapes_and_are_judged() {
+        for (stream, expected) in [
+            (
+                r#"data: {"type":"error","sequence_number":2,"error":{"type":"invalid_request_error","code":"context_length_exceeded","message":"Your input exceeds the context window of this model.","param":"input"}}"#,
+                "error context_length_exceeded: Your input exceeds the context window of this model. [overflow 0]",
+            ),
+            (
+                r#"data: {"type":"error","code":"server_error","message":"oops","param":null,"sequence_number":2}"#,
+                "error server_error: oops [other]",
+            ),
+            (
+                r#"data: {"type":"response.failed","sequence_number":3,"response":{"id":"r","status":"failed","error":{"code":"context_length_exceeded","message":"too long"},"usage":null}}"#,
+                "started r | error context_length_exceeded: too long [overflow 0] | stop Other failed | done",
+            ),
+        ] {
+            assert_eq!(shape(RESPONSES, &format!("{stream}\n\n")).0, expected);
+        }
+    }
+
+    #[test]
+    fn an_incomplete_response_says_why() {
+        assert_eq!(
+            body(
+                RESPONSES,
+                r#"{"id":"r","status":"incomplete","incomplete_details":{"reason":"max_output_tokens"},"output":[]}"#
+            ),
+            "r: | MaxTokens max_output_tokens | Whole"
+        );
+        let (events, _) = shape(
+            RESPONSES,
+            "data: {\"type\":\"response.incomplete\",\"response\":{\"id\":\"r\",\"status\":\"incomplete\",\"incomplete_details\":{\"reason\":\"content_filter\"}}}\n\n",
+        );
+        assert_eq!(events, "started r | stop Refused content_filter | done");
+        assert_eq!(
+            body(
+                RESPONSES,
+                r#"{"id":"r","status":"failed","error":{"code":"server_error","message":"m"},"output":[]}"#
+            ),
+            "r: | Other failed | error server_error: m | Whole"
+        );
+    }
+}

@@ -1,0 +1,179 @@
+//! What a request cost, in one shape.
+//!
+//! Every provider counts the same tokens under other names, and not even the meaning of "input" is
+//! the same: Anthropic's leaves out what the cache gave, everyone else's includes it. Here input is
+//! always the whole prompt.
+
+use serde::{Deserialize, Serialize};
+
+use crate::wire::scan::Object;
+
+/// The tokens of one response. `None` is what the server does not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Usage {
+    /// The whole prompt, cached or not.
+    pub input: u64,
+    /// How much of it was read from the cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_read: Option<u64>,
+    /// How much of it was written to the cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_write: Option<u64>,
+    /// How much of what was written is to stay for an hour.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_write_1h: Option<u64>,
+    /// The answer, with its reasoning.
+    pub output: u64,
+    /// How much of the answer was reasoning.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<u64>,
+    /// The prompt of the last time that the model was run, where one request ran it several times
+    /// (server tools, compaction): how full the window is, while `input` is what is billed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_input: Option<u64>,
+}
+
+impl Usage {
+    /// How many tokens of prompt the model had before it when it last ran.
+    pub fn context(&self) -> u64 {
+        self.last_input.unwrap_or(self.input)
+    }
+
+    /// The sum of two rounds that a client sees as one. The context is that of the later one.
+    pub fn then(self, later: Usage) -> Usage {
+        let sum = |a: Option<u64>, b: Option<u64>| match (a, b) {
+            (None, None) => None,
+            (a, b) => Some(a.unwrap_or(0).saturating_add(b.unwrap_or(0))),
+        };
+        Usage {
+            input: self.input.saturating_add(later.input),
+            cache_read: sum(self.cache_read, later.cache_read),
+            cache_write: sum(self.cache_write, later.cache_write),
+            cache_write_1h: sum(self.cache_write_1h, later.cache_write_1h),
+            output: self.output.saturating_add(later.output),
+            reasoning: sum(self.reasoning, later.reasoning),
+            last_input: Some(later.context()),
+        }
+    }
+
+    /// Chat Completions, from a chunk or a body: `usage`, Moonshot's usage inside the first choice,
+    /// or llama.cpp's `timings`.
+    pub(super) fn of_chat(body: &Object<'_>) -> Option<Usage> {
+        let cached = body.u64(&["timings", "cache_n"]);
+        let in_choice = || body.elements("choices").first().and_then(|choice| choice.object("usage"));
+        let counts = body.object("usage").or_else(in_choice).and_then(|usage| Self::of_chat_counts(&usage, cached));
+        let timed = || {
+            Some(Usage {
+                input: body.u64(&["timings", "prompt_n"])?.saturating_add(cached.unwrap_or(0)),
+                cache_read: cached,
+                output: body.u64(&["timings", "predicted_n"]).unwrap_or(0),
+                ..Usage::default()
+            })
+        };
+        counts.or_else(timed)
+    }
+
+    fn of_chat_counts(usage: &Object<'_>, cached: Option<u64>) -> Option<Usage> {
+        let either = |paths: &[&[&str]]| paths.iter().find_map(|path| usage.u64(path));
+        let missed_and_hit =
+            || Some(usage.u64(&["prompt_cache_miss_tokens"])?.saturating_add(usage.u64(&["prompt_cache_hit_tokens"])?));
+        let input = either(&[&["prompt_tokens"], &["input_tokens"]]).or_else(missed_and_hit)?;
+        let reasoning = usage.u64(&["completion_tokens_details", "reasoning_tokens"]);
+        let output = either(&[&["completion_tokens"], &["output_tokens"]]).unwrap_or(0);
+        // xAI leaves reasoning out of the completion; its total gives that away.
+        let with_reasoning = output.saturating_add(reasoning.unwrap_or(0));
+        let apart = usage.u64(&["total_tokens"]) == Some(input.saturating_add(with_reasoning));
+        Some(Usage {
+            input,
+            cache_read: either(&[
+                &["prompt_tokens_details", "cached_tokens"],
+                &["prompt_cache_hit_tokens"],
+                &["cached_tokens"],
+                &["cache_read_input_tokens"],
+            ])
+            .or(cached),
+            cache_write: either(&[
+                &["prompt_tokens_details", "cache_write_tokens"],
+                &["prompt_tokens_details", "created_cache_tokens"],
+                &["cache_creation_input_tokens"],
+            ]),
+            output: if apart { with_reasoning } else { output },
+            reasoning,
+            ..Usage::default()
+        })
+    }
+
+    /// The `usage` of a Responses response.
+    pub(super) fn of_responses(response: &Object<'_>) -> Option<Usage> {
+        let usage = response.object("usage")?;
+        Some(Usage {
+            input: usage.u64(&["input_tokens"])?,
+            cache_read: usage.u64(&["input_tokens_details", "cached_tokens"]),
+            cache_write: usage.u64(&["input_tokens_details", "cache_write_tokens"]),
+            output: usage.u64(&["output_tokens"]).unwrap_or(0),
+            reasoning: usage.u64(&["output_tokens_details", "reasoning_tokens"]),
+            ..Usage::default()
+        })
+    }
+}
+
+/// Anthropic's counts as they come: cumulative, so each later one overwrites, and a count that an
+/// event leaves out stays as it was.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct AnthropicUsage {
+    input: Option<u64>,
+    read: Option<u64>,
+    write: Option<u64>,
+    write_1h: Option<u64>,
+    output: Option<u64>,
+    thinking: Option<u64>,
+    last_input: Option<u64>,
+}
+
+impl AnthropicUsage {
+    pub(super) fn overwrite(&mut self, usage: &Object<'_>) {
+        let later = AnthropicUsage {
+            input: usage.u64(&["input_tokens"]),
+            read: usage.u64(&["cache_read_input_tokens"]),
+            write: usage.u64(&["cache_creation_input_tokens"]),
+            write_1h: usage.u64(&["cache_creation", "ephemeral_1h_input_tokens"]),
+            output: usage.u64(&["output_tokens"]),
+            thinking: usage.u64(&["output_tokens_details", "thinking_tokens"]),
+            last_input: last_input(usage),
+        };
+        *self = AnthropicUsage {
+            input: later.input.or(self.input),
+            read: later.read.or(self.read),
+            write: later.write.or(self.write),
+            write_1h: later.write_1h.or(self.write_1h),
+            output: later.output.or(self.output),
+            thinking: later.thinking.or(self.thinking),
+            last_input: later.last_input.or(self.last_input),
+        };
+    }
+
+    pub(super) fn total(&self) -> Option<Usage> {
+        self.input.or(self.output)?;
+        Some(Usage {
+            input: [self.input, self.read, self.write].into_iter().flatten().fold(0, u64::saturating_add),
+            cache_read: self.read,
+            cache_write: self.write,
+            cache_write_1h: self.write_1h,
+            output: self.output.unwrap_or(0),
+            reasoning: self.thinking,
+            last_input: self.last_input,
+        })
+    }
+}
+
+/// The prompt of the last iteration in which the model answered.
+fn last_input(usage: &Object<'_>) -> Option<u64> {
+    let iterations = usage.elements("iterations");
+    let answer = iterations.iter().rev().find(|it| it.string("type").as_deref() == Some("message"))?;
+    ["input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"]
+        .iter()
+        .filter_map(|key| answer.u64(&[key]))
+        .reduce(u64::saturating_add)
+}
