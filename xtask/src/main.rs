@@ -1,3 +1,57 @@
-//! Tasks of the repository: `cargo xtask ci`.
+//! Tasks of the repository, run as `cargo xtask TASK`.
+//!
+//! A task is a file with a `run`, and a line in `TASKS`.
 
-fn main() {}
+mod ci;
+mod reference;
+mod repository;
+mod tidy;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+/// Something that `cargo xtask` does.
+struct Task {
+    name: &'static str,
+    about: &'static str,
+    /// Gets the arguments behind the name.
+    run: fn(&[String]) -> Result<()>,
+}
+
+const TASKS: &[Task] = &[
+    Task { name: "ci", about: "everything that must hold before a change lands", run: ci::run },
+    Task { name: "reference", about: "writes docs/reference anew", run: reference::run },
+    Task { name: "tidy", about: "the rules of the repository that no compiler checks", run: tidy::run },
+];
+
+fn main() -> ExitCode {
+    match dispatch(&std::env::args().skip(1).collect::<Vec<_>>()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(arguments: &[String]) -> Result<()> {
+    let (name, rest) = match arguments {
+        [name, rest @ ..] if name != "--help" && name != "help" => (name, rest),
+        _ => {
+            say("usage: cargo xtask TASK\n");
+            TASKS.iter().for_each(|task| say(&format!("  {:<11}{}", task.name, task.about)));
+            return Ok(());
+        }
+    };
+    match TASKS.iter().find(|task| task.name == name) {
+        Some(task) => (task.run)(rest),
+        None => bail!("there is no task {name:?}; `cargo xtask help` lists them"),
+    }
+}
+
+/// What a person reads.
+#[expect(clippy::print_stdout, reason = "tasks talk to a person")]
+fn say(line: &str) {
+    println!("{line}");
+}

@@ -1,3 +1,32 @@
-//! The `foldline` binary.
+//! The `foldline` binary: reads arguments, files and the environment, and prints.
+//!
+//! Everything that decides lives in the crates behind it. Settings are resolved here, once, into
+//! plain structs.
 
-fn main() {}
+mod command;
+mod environment;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use command::Command;
+
+/// Keeps an LLM agent's conversation inside its window at the lowest bill, by folds that can be
+/// unfolded byte for byte.
+#[derive(Parser)]
+#[command(name = "foldline", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().command.run() {
+        Ok(code) => code,
+        Err(error) => {
+            command::complain(&format!("foldline: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}

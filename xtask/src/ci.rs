@@ -1,0 +1,75 @@
+//! `cargo xtask ci`: what a laptop and the build server both run before a change lands.
+//!
+//! The steps are ordered so that later ones reuse what earlier ones built: clippy and the docs share
+//! one set of artefacts, tests, doc tests, tidy and the demo another.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{repository, say, tidy};
+
+enum Step {
+    Cargo(&'static [&'static str]),
+    /// Cargo, with warnings of rustdoc as errors.
+    Rustdoc(&'static [&'static str]),
+    Here(fn(&[String]) -> Result<()>),
+}
+
+pub(crate) fn run(_: &[String]) -> Result<()> {
+    let tests: &[&str] = match has_nextest() {
+        true => &["nextest", "run", "--workspace", "--no-tests=pass"],
+        false => &["test", "--workspace", "--lib", "--bins", "--tests"],
+    };
+    let steps = [
+        ("format", Step::Cargo(&["fmt", "--all", "--check"])),
+        ("lints", Step::Cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
+        ("docs", Step::Rustdoc(&["doc", "--workspace", "--no-deps"])),
+        ("tests", Step::Cargo(tests)),
+        ("doc tests", Step::Cargo(&["test", "--workspace", "--doc"])),
+        ("tidy", Step::Here(tidy::run)),
+        ("demo", Step::Cargo(&["run", "--quiet", "--package", "foldline-cli", "--", "demo"])),
+    ];
+    let mut times = Vec::new();
+    for (name, step) in &steps {
+        say(&format!("== {name}"));
+        let begin = Instant::now();
+        perform(step).with_context(|| format!("{name} failed"))?;
+        times.push((name, begin.elapsed()));
+        say(&format!("== {name}: {}", seconds(begin.elapsed())));
+    }
+    say("\nall steps passed");
+    times.iter().for_each(|(name, time)| say(&format!("  {name:<10}{:>8}", seconds(*time))));
+    say(&format!("  {:<10}{:>8}", "together", seconds(times.iter().map(|(_, time)| *time).sum())));
+    Ok(())
+}
+
+fn perform(step: &Step) -> Result<()> {
+    let (arguments, rustdoc_flags) = match step {
+        Step::Cargo(arguments) => (arguments, None),
+        Step::Rustdoc(arguments) => (arguments, Some("-D warnings")),
+        Step::Here(task) => return task(&[]),
+    };
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(repository::root()).args(*arguments);
+    if let Some(flags) = rustdoc_flags {
+        cargo.env("RUSTDOCFLAGS", flags);
+    }
+    let status = cargo.status().context("cargo did not start")?;
+    if !status.success() {
+        bail!("`cargo {}` ended with {status}", arguments.join(" "));
+    }
+    Ok(())
+}
+
+/// nextest runs every test in its own process; without it cargo's own runner serves.
+fn has_nextest() -> bool {
+    let probe =
+        Command::new(env!("CARGO")).args(["nextest", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    probe.is_ok_and(|status| status.success())
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}

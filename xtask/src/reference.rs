@@ -1,0 +1,66 @@
+//! `cargo xtask reference`: writes the pages of docs/reference that are generated from code.
+//!
+//! `tidy` renders the same pages and fails when one of them differs from what is committed.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{repository, say};
+
+/// A page and how it is made.
+pub(crate) struct Page {
+    /// Its path from the root.
+    pub(crate) path: &'static str,
+    pub(crate) render: fn() -> Result<String>,
+}
+
+pub(crate) const PAGES: &[Page] = &[Page { path: "docs/reference/cli.md", render: command_line }];
+
+pub(crate) fn run(_: &[String]) -> Result<()> {
+    for page in PAGES {
+        let path = repository::root().join(page.path);
+        std::fs::create_dir_all(path.parent().expect("a page stands in a folder"))?;
+        std::fs::write(&path, (page.render)()?).with_context(|| format!("{} was not written", page.path))?;
+        say(page.path);
+    }
+    Ok(())
+}
+
+/// The help of the binary and of each of its commands, as a person sees it.
+fn command_line() -> Result<String> {
+    let overview = help(&[])?;
+    let commands: Vec<&str> = overview
+        .lines()
+        .skip_while(|line| *line != "Commands:")
+        .skip(1)
+        .take_while(|line| line.starts_with("  "))
+        // A continued description is indented further than a name.
+        .filter(|line| !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .collect();
+    let mut page =
+        format!("# Command line\n\nWritten by `cargo xtask reference`.\n\n```text\n{}\n```\n", overview.trim_end());
+    for command in commands {
+        page += &format!("\n## foldline {command}\n\n```text\n{}\n```\n", help(&[command])?.trim_end());
+    }
+    Ok(page)
+}
+
+fn help(command: &[&str]) -> Result<String> {
+    let output = Command::new(env!("CARGO"))
+        .current_dir(repository::root())
+        .args(["run", "--quiet", "--package", "foldline-cli", "--"])
+        .args(command)
+        .arg("--help")
+        .env("COLUMNS", "100")
+        .output()
+        .context("cargo did not start")?;
+    if !output.status.success() {
+        bail!("`foldline {} --help` failed: {}", command.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+    }
+    // Help ends some of its lines in blanks.
+    let text = String::from_utf8(output.stdout)?;
+    Ok(text.lines().map(|line| line.trim_end().to_owned() + "\n").collect())
+}
