@@ -348,3 +348,313 @@ const SENTENCES: &[Sentence] = &[
     says("sl", Window, r"prompt has NUM tokens?, but the configured context size is NUM tokens?"),
     says("l", Window, r"model maximum context length:\s*NUM"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judge(status: u16, message: &str) -> Refusal {
+        let body = serde_json::json!({ "error": { "message": message, "type": "invalid_request_error" } });
+        Refusal::of_body(status, body.to_string().as_bytes())
+    }
+
+    /// An overflow told in one line: limit, what it bounds, sent, output.
+    fn told(refusal: Refusal) -> String {
+        let Refusal::Overflow(it) = refusal else { return format!("{refusal:?}") };
+        let mut line = format!("{:?}", it.evidence);
+        if let Some(limit) = it.limit {
+            line += &format!(" limit {limit} {:?}", it.bounds);
+        }
+        if let Some(sent) = it.sent {
+            line += &format!(" sent {sent:?}");
+        }
+        if let Some(output) = it.output {
+            line += &format!(" output {output}");
+        }
+        line
+    }
+
+    #[test]
+    fn every_provider_is_understood() {
+        for (message, expected) in [
+            // OpenAI and Azure
+            (
+                "This model's maximum context length is 128000 tokens. However, your messages resulted in 130,204 tokens. Please reduce the length of the messages.",
+                "Numbers limit 128000 Window sent Exactly(130204)",
+            ),
+            (
+                "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens (8000 in the messages, 1000 in the completion). Please reduce the length of the messages or completion.",
+                "Numbers limit 8192 Window sent Exactly(8000) output 1000",
+            ),
+            (
+                "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens (7000 in the messages, 500 in the functions, and 1500 in the completion).",
+                "Numbers limit 8192 Window sent Exactly(7500) output 1500",
+            ),
+            (
+                "This model's maximum context length is 4097 tokens, however you requested 5000 tokens (4500 in your prompt; 500 for the completion). Please reduce your prompt; or completion length.",
+                "Numbers limit 4097 Window sent Exactly(4500) output 500",
+            ),
+            (
+                "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 300001 tokens. Please reduce the length of the messages.",
+                "Numbers limit 272000 Input sent Exactly(300001)",
+            ),
+            ("Your input exceeds the context window of this model. Please adjust your input and try again.", "Phrase"),
+            // Anthropic
+            ("prompt is too long: 215000 tokens > 200000 maximum", "Numbers limit 200000 Window sent Exactly(215000)"),
+            (
+                "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease input length or `max_tokens` and try again",
+                "Numbers limit 200000 Window sent Exactly(190000) output 20000",
+            ),
+            // Bedrock
+            ("Input is too long for requested model.", "Phrase"),
+            (
+                "The model returned the following errors: prompt is too long: 201000 tokens > 200000 maximum",
+                "Numbers limit 200000 Window sent Exactly(201000)",
+            ),
+            ("Too many input tokens. Max input tokens: 300000, request input token count: 310000", "Phrase"),
+            ("The number of input tokens exceeds maximum length", "Phrase"),
+            // Gemini
+            (
+                "The input token count (1200000) exceeds the maximum number of tokens allowed (1048575).",
+                "Numbers limit 1048575 Input sent Exactly(1200000)",
+            ),
+            // Mistral
+            (
+                "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length",
+                "Numbers limit 32768 Window sent Exactly(40000)",
+            ),
+            // xAI
+            (
+                "This model's maximum prompt length is 131072 but the request contains 140000 tokens.",
+                "Numbers limit 131072 Input sent Exactly(140000)",
+            ),
+            // Groq
+            ("Please reduce the length of the messages or completion.", "Phrase"),
+            // Cerebras
+            (
+                "Please reduce the length of the messages or completion. Current length is 9000 while limit is 8192",
+                "Numbers limit 8192 Window sent Exactly(9000)",
+            ),
+            // OpenRouter
+            (
+                "This endpoint's maximum context length is 163840 tokens. However, you requested about 170000 tokens (150000 of text input, 10000 of tool input, 10000 in the output). Please reduce the length of either one.",
+                "Numbers limit 163840 Window sent About(160000) output 10000",
+            ),
+            // TGI and Together
+            (
+                "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4000 `inputs` tokens and 512 `max_new_tokens`",
+                "Numbers limit 4096 Window sent Exactly(4000) output 512",
+            ),
+            ("`inputs` must have less than 4095 tokens. Given: 5000", "Numbers limit 4095 Input sent Exactly(5000)"),
+            // Fireworks
+            ("The prompt is too long: 140000, model maximum context length: 131071", "Numbers limit 131071 Window"),
+            // Copilot
+            (
+                "prompt token count of 130000 exceeds the limit of 128000",
+                "Numbers limit 128000 Input sent Exactly(130000)",
+            ),
+            // vLLM
+            (
+                "This model's maximum context length is 4096 tokens. However, you requested 100 output tokens and your prompt contains 4050 input tokens, for a total of 4150 tokens.",
+                "Numbers limit 4096 Window sent Exactly(4050) output 100",
+            ),
+            (
+                "This model's maximum context length is 4096 tokens. However, you requested 0 output tokens and your prompt contains at least 4097 input tokens, for a total of at least 4097 tokens.",
+                "Numbers limit 4096 Window sent AtLeast(4097) output 0",
+            ),
+            (
+                "This model's maximum context length is 4096 tokens. However, you requested 16 output tokens and your prompt contains 90000 characters (more than 65536 characters, which is the upper bound for 4096 input tokens).",
+                "Numbers limit 4096 Window output 16",
+            ),
+            (
+                "The decoder prompt (length 5000) is longer than the maximum model length of 4096. Make sure that `max_model_len` is no smaller than the number of text tokens.",
+                "Numbers limit 4096 Window sent Exactly(5000)",
+            ),
+            (
+                "Input length (5000) exceeds model's maximum context length (4096).",
+                "Numbers limit 4096 Window sent Exactly(5000)",
+            ),
+            // llama.cpp, in words only
+            (
+                "request (9000 tokens) exceeds the available context size (8192 tokens), try increasing it",
+                "Numbers limit 8192 Window sent Exactly(9000)",
+            ),
+            (
+                "input (9000 tokens) is larger than the max context size (8192 tokens). skipping",
+                "Numbers limit 8192 Window sent Exactly(9000)",
+            ),
+            // Ollama
+            ("the prompt is longer than the context length currently available to the model", "Phrase"),
+            // LM Studio
+            (
+                "The number of tokens to keep from the initial prompt is greater than the context length (n_keep: 9000>= n_ctx: 4096).",
+                "Numbers limit 4096 Window sent Exactly(9000)",
+            ),
+            (
+                "Trying to keep the first 9000 tokens when context the overflows. However, the model is loaded with context length of only 4096 tokens, which is not enough.",
+                "Numbers limit 4096 Window sent Exactly(9000)",
+            ),
+            ("Context size has been exceeded.", "Phrase"),
+            // SGLang
+            (
+                "The input (9000 tokens) is longer than the model's context length (8192 tokens).",
+                "Numbers limit 8192 Window sent Exactly(9000)",
+            ),
+            (
+                "Requested token count exceeds the model's maximum context length of 8192 tokens. You requested a total of 9000 tokens: 8500 tokens from the input messages and 500 tokens for the completion.",
+                "Numbers limit 8192 Window sent Exactly(8500) output 500",
+            ),
+            (
+                "Input length (9000 tokens) exceeds the maximum allowed length (7000 tokens). Use a shorter input or enable --allow-auto-truncate.",
+                "Numbers limit 7000 Window sent Exactly(9000)",
+            ),
+            // Kimi
+            (
+                "Invalid request: Your request exceeded model token limit: 262144 (requested: 270000)",
+                "Numbers limit 262144 Window sent Exactly(270000)",
+            ),
+            ("Your request exceeded model token limit: 8192", "Numbers limit 8192 Window"),
+            ("model max length exceeded, max length:131072", "Numbers limit 131072 Window"),
+            // GLM
+            ("Prompt exceeds max length", "Phrase"),
+            ("tokens in request more than max tokens allowed", "Phrase"),
+            // MiniMax: the number is an error code
+            ("invalid params, context window exceeds limit (2013)", "Phrase"),
+            // DashScope
+            ("Range of input length should be [1, 129024]", "Numbers limit 129024 Input"),
+            // Novita, DeepInfra, Cloudflare
+            ("input is longer than the model's context length", "Phrase"),
+            (
+                "requested input length 9000 exceeds maximum input length 8192",
+                "Numbers limit 8192 Input sent Exactly(9000)",
+            ),
+            ("This request exceeded this model context window limit", "Phrase"),
+            // mlx and others
+            (
+                "prompt has 9000 tokens, but the configured context size is 8192 tokens",
+                "Numbers limit 8192 Window sent Exactly(9000)",
+            ),
+            (
+                "This endpoint's maximum context length is 8192 tokens. However, you requested about 9000 tokens.",
+                "Numbers limit 8192 Window",
+            ),
+            ("context length exceeded", "Phrase"),
+            ("Token limit exceeded", "Phrase"),
+        ] {
+            assert_eq!(told(judge(400, message)), expected, "{message}");
+        }
+    }
+
+    #[test]
+    fn what_only_looks_like_an_overflow_is_none() {
+        for message in [
+            "Request too large for model `llama-3.3-70b` in organization `org` on tokens per minute (TPM): Limit 12000, Requested 15000, please reduce your message size and try again.",
+            "Rate limit reached: too many tokens",
+            "Too many requests",
+            "Throttling: Too many tokens, please wait before trying again.",
+            "You exceeded your current quota (insufficient_quota): context length exceeded",
+            "Invalid 'user': string too long. Expected a string with maximum length 64, but got a string with length 65 instead.",
+            "max_tokens must be less than or equal to 8192",
+            "max_tokens: 100000 > 64000, which is the maximum allowed number of output tokens",
+            "The maximum tokens you requested exceeds the model limit of 8192",
+            "Invalid value: 'banana'",
+            "",
+        ] {
+            assert_eq!(judge(400, message), Refusal::Other, "{message}");
+        }
+        for status in [429, 500, 503, 529] {
+            assert_eq!(judge(status, "prompt is too long: 215000 tokens > 200000 maximum"), Refusal::Other);
+        }
+        let excluded = br#"{"error":{"message":"Invalid 'input': string too long. too many tokens","code":"string_above_max_length"}}"#;
+        assert_eq!(Refusal::of_body(400, excluded), Refusal::Other);
+        let throttled = br#"{"__type":"ThrottlingException","message":"Too many tokens"}"#;
+        assert_eq!(Refusal::of_body(400, throttled), Refusal::Other);
+    }
+
+    #[test]
+    fn a_body_too_large_in_bytes_says_nothing_about_tokens() {
+        for (status, body) in [
+            (
+                413,
+                r#"{"type":"error","error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}"#,
+            ),
+            (
+                400,
+                r#"{"error":{"code":400,"message":"Request payload size exceeds the limit: 20971520 bytes.","status":"INVALID_ARGUMENT"}}"#,
+            ),
+            (413, "<html><h1>413 Request Entity Too Large</h1></html>"),
+            (413, r#"{"message":"no idea"}"#),
+        ] {
+            assert_eq!(Refusal::of_body(status, body.as_bytes()), Refusal::Payload, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_code_decides_before_the_words_and_numbers_still_count() {
+        for (body, expected) in [
+            (r#"{"error":{"message":"no","type":"invalid_request_error","code":"context_length_exceeded"}}"#, "Code"),
+            (r#"{"error":{"message":"no","code":"model_max_prompt_tokens_exceeded"}}"#, "Code"),
+            (r#"{"error":{"code":"1261","message":"Prompt exceeds max length"}}"#, "Code"),
+            (
+                r#"{"error":{"code":400,"type":"exceed_context_size_error","message":"m","n_prompt_tokens":9000,"n_ctx":8192}}"#,
+                "Code limit 8192 Window sent Exactly(9000)",
+            ),
+            (
+                r#"{"error":{"code":"context_length_exceeded","message":"Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 272100 tokens."}}"#,
+                "Code limit 272000 Input sent Exactly(272100)",
+            ),
+        ] {
+            assert_eq!(told(Refusal::of_body(400, body.as_bytes())), expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn the_words_may_stand_anywhere_a_server_puts_them() {
+        for body in [
+            r#"{"error":{"message":"Provider returned error","code":400,"metadata":{"raw":"{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":\"prompt is too long: 215000 tokens \\u003e 200000 maximum\"}}"}}}"#,
+            r#"{"error":"prompt is too long: 215000 tokens > 200000 maximum"}"#,
+            r#"{"object":"error","message":"prompt is too long: 215000 tokens > 200000 maximum","code":400}"#,
+            r#"{"detail":"prompt is too long: 215000 tokens > 200000 maximum"}"#,
+            r#"{"message":"prompt is too long: 215000 tokens > 200000 maximum"}"#,
+            "prompt is too long: 215000 tokens > 200000 maximum",
+        ] {
+            let told = told(Refusal::of_body(400, body.as_bytes()));
+            assert_eq!(told, "Numbers limit 200000 Window sent Exactly(215000)", "{body}");
+        }
+    }
+
+    #[test]
+    fn an_empty_400_or_413_is_an_overflow_without_numbers() {
+        assert_eq!(told(Refusal::of_body(400, b"")), "EmptyBody");
+        assert_eq!(told(Refusal::of_body(413, b" \n")), "EmptyBody");
+        assert_eq!(Refusal::of_body(401, b""), Refusal::Other);
+        assert_eq!(Refusal::of_body(500, b""), Refusal::Other);
+    }
+
+    #[test]
+    fn only_a_believable_limit_is_learned() {
+        let lesson = |message: &str| match judge(400, message) {
+            Refusal::Overflow(overflow) => overflow.lesson(77),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(
+            lesson("prompt is too long: 215000 tokens > 200000 maximum"),
+            Lesson::Limit { tokens: 200_000, bounds: Bounds::Window }
+        );
+        assert_eq!(
+            lesson("Range of input length should be [1, 129024]"),
+            Lesson::Limit { tokens: 129_024, bounds: Bounds::Input }
+        );
+        assert_eq!(
+            lesson("exceed context limit: 190000 + 20000 > 200000"),
+            Lesson::Limit { tokens: 200_000, bounds: Bounds::Window },
+            "the prompt alone would fit"
+        );
+        assert_eq!(lesson("context window exceeds limit (2013)"), Lesson::Below(77), "an error code is no limit");
+        assert_eq!(lesson("prompt is too long: 300 tokens > 200 maximum"), Lesson::Below(77), "too small for a window");
+        assert_eq!(lesson("prompt is too long: 99000000 tokens > 88000000 maximum"), Lesson::Below(77), "too large");
+        assert_eq!(lesson("prompt is too long: 1000 tokens > 200000 maximum"), Lesson::Below(77), "it would have fit");
+        assert_eq!(lesson("prompt is too long: 215000 tokens > 99999999999999999999999 maximum"), Lesson::Below(77));
+        assert_eq!(Overflow::unnumbered(Evidence::EmptyBody).lesson(77), Lesson::Below(77));
+    }
+}

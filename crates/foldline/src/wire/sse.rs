@@ -270,3 +270,123 @@ impl<'a> Iterator for Lines<'a> {
         Some(line)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The frames of a stream that comes in these pieces: bytes, name, data, ending.
+    fn frames(limit: usize, pieces: &[&[u8]]) -> Vec<(Vec<u8>, Option<String>, Option<Vec<u8>>, Ending)> {
+        let own =
+            |it: Frame<'_>| (it.raw.to_vec(), it.name().map(str::to_owned), it.data().map(Cow::into_owned), it.ending);
+        let mut framer = Framer::with_limit(limit);
+        let mut frames = Vec::new();
+        for mut piece in pieces.iter().copied() {
+            while let Some(frame) = framer.next(&mut piece) {
+                frames.push(own(frame));
+            }
+        }
+        frames.extend(framer.finish().map(own));
+        frames
+    }
+
+    fn data(stream: &[u8]) -> Vec<Option<String>> {
+        frames(MAX_EVENT, &[stream])
+            .into_iter()
+            .map(|(_, _, data, _)| data.map(|data| String::from_utf8(data).unwrap()))
+            .collect()
+    }
+
+    fn some(text: &str) -> Option<String> {
+        Some(text.to_owned())
+    }
+
+    #[test]
+    fn all_line_ends_are_known() {
+        for stream in [
+            &b"data: a\n\ndata: b\n\n"[..],
+            b"data: a\r\n\r\ndata: b\r\n\r\n",
+            b"data: a\r\rdata: b\r\r",
+            b"data: a\r\n\ndata: b\n\r\n",
+        ] {
+            assert_eq!(data(stream), [some("a"), some("b")], "{stream:?}");
+        }
+    }
+
+    #[test]
+    fn several_data_lines_are_joined_and_one_space_is_dropped() {
+        assert_eq!(data(b"data: a\ndata:b\ndata:  c\ndata\n\n"), [some("a\nb\n c\n")]);
+    }
+
+    #[test]
+    fn comments_and_other_fields_are_no_data() {
+        let stream = b": keep-alive\n\nid: 7\nretry: 250\nevent: x\nevent: y\nunknown: z\n: in between\ndata: d\n\n\n";
+        let mut input = &stream[..];
+        let mut framer = Framer::new();
+        let comment = framer.next(&mut input).unwrap();
+        assert!(comment.is_silent() && comment.data().is_none());
+        let event = framer.next(&mut input).unwrap();
+        assert_eq!((event.id(), event.retry(), event.name()), (Some(&b"7"[..]), Some(250), Some("y")));
+        assert_eq!(event.data().as_deref(), Some(&b"d"[..]));
+        let blank = framer.next(&mut input).unwrap();
+        assert_eq!((blank.raw, blank.is_silent()), (&b"\n"[..], true));
+        assert_eq!(framer.next(&mut input), None);
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_the_first_field() {
+        assert_eq!(data(b"\xef\xbb\xbfdata: a\n\ndata: b\n\n"), [some("a"), some("b")]);
+    }
+
+    #[test]
+    fn an_event_without_its_blank_line_is_given_at_the_end() {
+        let seen = frames(MAX_EVENT, &[b"data: a\n\ndata: [DO", b"NE]\n"]);
+        assert_eq!(seen[1], (b"data: [DONE]\n".to_vec(), None, Some(b"[DONE]".to_vec()), Ending::Cut));
+        assert_eq!(frames(MAX_EVENT, &[b"data: a\r\r"])[0].3, Ending::Whole);
+    }
+
+    #[test]
+    fn an_event_over_the_limit_passes_in_pieces_and_the_next_is_read() {
+        let stream = b"data: 0123456789abcdef\n\ndata: b\n\n";
+        let expected = frames(10, &[stream]);
+        let endings: Vec<_> = expected.iter().map(|frame| (frame.0.len(), frame.3)).collect();
+        assert_eq!(endings, [(10, Ending::TooLong), (10, Ending::TooLong), (4, Ending::TooLong), (9, Ending::Whole)]);
+        assert_eq!(expected[3].2.as_deref(), Some(&b"b"[..]));
+        let bytes: Vec<&[u8]> = stream.chunks(1).collect();
+        assert_eq!(frames(10, &bytes), expected);
+    }
+
+    #[test]
+    fn an_event_that_ends_exactly_at_the_limit_is_whole() {
+        assert_eq!(frames(9, &[b"data: b\n\n"])[0].3, Ending::Whole);
+        // With returns, only the byte behind the limit tells that the event had ended there.
+        let seen = frames(9, &[b"data: b\r\rdata: c\n\n"]);
+        assert_eq!(seen.iter().map(|it| it.3).collect::<Vec<_>>(), [Ending::TooLong, Ending::Whole]);
+    }
+
+    #[test]
+    fn a_frame_that_lies_whole_in_the_input_is_not_copied() {
+        let bytes = b"data: a\n\ndata: b\n\nda".to_vec();
+        let mut input = &bytes[..];
+        let mut framer = Framer::new();
+        for at in [0, 9] {
+            let frame = framer.next(&mut input).unwrap();
+            assert_eq!(frame.raw.as_ptr(), bytes[at..].as_ptr());
+        }
+        assert_eq!(framer.next(&mut input), None);
+        assert_eq!(framer.held(), 2);
+        let mut rest = &b"ta: c\n\n"[..];
+        assert_eq!(framer.next(&mut rest).unwrap().raw, b"data: c\n\n");
+        assert_eq!(framer.held(), 0);
+    }
+
+    #[test]
+    fn a_long_event_in_tiny_pieces_is_looked_at_once() {
+        // Half a megabyte byte by byte would take minutes if each push scanned from the start.
+        let mut stream = b"data: ".to_vec();
+        stream.resize(500_000, b'x');
+        stream.extend_from_slice(b"\n\n");
+        let pieces: Vec<&[u8]> = stream.chunks(1).collect();
+        assert_eq!(frames(MAX_EVENT, &pieces).len(), 1);
+    }
+}

@@ -177,3 +177,17 @@ fn last_input(usage: &Object<'_>) -> Option<u64> {
         .filter_map(|key| answer.u64(&[key]))
         .reduce(u64::saturating_add)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_add_up_but_the_context_is_that_of_the_last() {
+        let first = Usage { input: 100, cache_read: Some(80), output: 5, ..Usage::default() };
+        let second = Usage { input: 130, cache_read: Some(100), cache_write: Some(30), output: 7, ..Usage::default() };
+        let sum = first.then(second);
+        assert_eq!((sum.input, sum.output, sum.context()), (230, 12, 130));
+        assert_eq!((sum.cache_read, sum.cache_write, sum.reasoning), (Some(180), Some(30), None));
+    }
+}
