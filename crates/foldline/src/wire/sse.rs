@@ -275,10 +275,9 @@ impl<'a> Iterator for Lines<'a> {
 mod tests {
     use super::*;
 
-    /// The frames of a stream that comes in these pieces: bytes, name, data, ending.
-    fn frames(limit: usize, pieces: &[&[u8]]) -> Vec<(Vec<u8>, Option<String>, Option<Vec<u8>>, Ending)> {
-        let own =
-            |it: Frame<'_>| (it.raw.to_vec(), it.name().map(str::to_owned), it.data().map(Cow::into_owned), it.ending);
+    /// The frames of a stream that comes in these pieces: bytes, data, ending.
+    fn frames(limit: usize, pieces: &[&[u8]]) -> Vec<(Vec<u8>, Option<Vec<u8>>, Ending)> {
+        let own = |it: Frame<'_>| (it.raw.to_vec(), it.data().map(Cow::into_owned), it.ending);
         let mut framer = Framer::with_limit(limit);
         let mut frames = Vec::new();
         for mut piece in pieces.iter().copied() {
@@ -293,7 +292,7 @@ mod tests {
     fn data(stream: &[u8]) -> Vec<Option<String>> {
         frames(MAX_EVENT, &[stream])
             .into_iter()
-            .map(|(_, _, data, _)| data.map(|data| String::from_utf8(data).unwrap()))
+            .map(|(_, data, _)| data.map(|data| String::from_utf8(data).unwrap()))
             .collect()
     }
 
@@ -341,27 +340,27 @@ mod tests {
     #[test]
     fn an_event_without_its_blank_line_is_given_at_the_end() {
         let seen = frames(MAX_EVENT, &[b"data: a\n\ndata: [DO", b"NE]\n"]);
-        assert_eq!(seen[1], (b"data: [DONE]\n".to_vec(), None, Some(b"[DONE]".to_vec()), Ending::Cut));
-        assert_eq!(frames(MAX_EVENT, &[b"data: a\r\r"])[0].3, Ending::Whole);
+        assert_eq!(seen[1], (b"data: [DONE]\n".to_vec(), Some(b"[DONE]".to_vec()), Ending::Cut));
+        assert_eq!(frames(MAX_EVENT, &[b"data: a\r\r"])[0].2, Ending::Whole);
     }
 
     #[test]
     fn an_event_over_the_limit_passes_in_pieces_and_the_next_is_read() {
         let stream = b"data: 0123456789abcdef\n\ndata: b\n\n";
         let expected = frames(10, &[stream]);
-        let endings: Vec<_> = expected.iter().map(|frame| (frame.0.len(), frame.3)).collect();
+        let endings: Vec<_> = expected.iter().map(|frame| (frame.0.len(), frame.2)).collect();
         assert_eq!(endings, [(10, Ending::TooLong), (10, Ending::TooLong), (4, Ending::TooLong), (9, Ending::Whole)]);
-        assert_eq!(expected[3].2.as_deref(), Some(&b"b"[..]));
+        assert_eq!(expected[3].1.as_deref(), Some(&b"b"[..]));
         let bytes: Vec<&[u8]> = stream.chunks(1).collect();
         assert_eq!(frames(10, &bytes), expected);
     }
 
     #[test]
     fn an_event_that_ends_exactly_at_the_limit_is_whole() {
-        assert_eq!(frames(9, &[b"data: b\n\n"])[0].3, Ending::Whole);
+        assert_eq!(frames(9, &[b"data: b\n\n"])[0].2, Ending::Whole);
         // With returns, only the byte behind the limit tells that the event had ended there.
         let seen = frames(9, &[b"data: b\r\rdata: c\n\n"]);
-        assert_eq!(seen.iter().map(|it| it.3).collect::<Vec<_>>(), [Ending::TooLong, Ending::Whole]);
+        assert_eq!(seen.iter().map(|it| it.2).collect::<Vec<_>>(), [Ending::TooLong, Ending::Whole]);
     }
 
     #[test]
