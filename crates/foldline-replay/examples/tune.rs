@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use anyhow::Context;
 use clap::Parser;
-use foldline_replay::{Case, Common, Counter, Maker, Prices, Run, Score, policy, recordings, replay};
-use rayon::prelude::*;
+use foldline::{Meter, ModelTable, PriceTable};
+use foldline_replay::{Common, Comparison, Contestant, Foresight, Maker, Options, compare, half, policy, recordings};
 
 #[derive(Parser)]
-struct Options {
+struct Arguments {
     /// The set of recordings; the development corpus by default.
     file: Option<PathBuf>,
     /// Only engines whose name contains this.
@@ -29,9 +30,12 @@ struct Options {
     /// Tokens that a rendering may have.
     #[arg(long, default_value_t = 128_000)]
     budget: u64,
-    /// Counts a quarter of the bytes as tokens.
+    /// The price table.
+    #[arg(long, default_value = "anthropic-5m")]
+    prices: String,
+    /// Leaves the clairvoyant bound out, which takes the most time.
     #[arg(long)]
-    quarter: bool,
+    no_bound: bool,
     /// Prints one line for each conversation.
     #[arg(long)]
     each: bool,
@@ -43,129 +47,137 @@ enum Half {
     B,
 }
 
-#[expect(clippy::print_stdout, clippy::print_stderr, reason = "it is a program")]
+#[expect(clippy::print_stdout, reason = "it is a program")]
 fn main() -> anyhow::Result<()> {
-    let options = Options::parse();
+    let arguments = Arguments::parse();
     let corpus = std::env::var_os("FOLDLINE_CORPUS").map_or_else(|| PathBuf::from("../shared/corpus"), PathBuf::from);
-    let file = options.file.clone().unwrap_or_else(|| corpus.join("dev.jsonl.zst"));
+    let file = arguments.file.clone().unwrap_or_else(|| corpus.join("dev.jsonl.zst"));
     if !file.exists() {
         println!("{} is not there; name a file or set FOLDLINE_CORPUS", file.display());
         return Ok(());
     }
     let started = Instant::now();
-    let recordings = recordings(&file)?;
+    let mut recordings = recordings(&file)?;
     let common = Common::of(&recordings);
-    let counter = if options.quarter { Counter::Quarter } else { Counter::O200k };
-    let cases: Vec<Case> = recordings
-        .into_par_iter()
-        .filter(|recording| match options.half {
-            None => true,
-            Some(half) => half == half_of(&recording.id),
-        })
-        .filter(|recording| recording.conversation.rounds().len() >= options.calls)
-        .map(|recording| Case::new(recording, &common, counter))
-        .collect();
-    let calls: usize = cases.iter().map(|case| case.calls.len()).sum();
-    eprintln!("read in {:.1?}; {} atoms are common", started.elapsed(), common.len());
-    println!("{} conversations of {} calls and more, {calls} calls", cases.len(), options.calls);
-    let prices = Prices::default();
-    let run = |maker: &dyn Maker| -> anyhow::Result<Vec<Run>> {
-        Ok(cases.par_iter().map(|case| replay(case, maker, options.budget, prices)).collect::<Result<Vec<_>, _>>()?)
+    if let Some(wanted) = arguments.half {
+        recordings.retain(|recording| half(&recording.id) == (wanted == Half::A));
+    }
+    let read = started.elapsed();
+    let named = |name: &str| arguments.engine.as_ref().is_none_or(|wanted| name.contains(wanted.as_str()));
+    let mut contestants = Vec::new();
+    for policy in policy::ALL[1..].iter().filter(|policy| named(policy.name())) {
+        contestants.push(Contestant::Engine(Box::new(policy.clone())));
+    }
+    if !contestants.is_empty() {
+        contestants.push(Contestant::RandomLike(contestants.len() - 1));
+    }
+    if !arguments.no_bound {
+        contestants.push(Contestant::Clairvoyant(Foresight::WhenItPays));
+        contestants.push(Contestant::Clairvoyant(Foresight::BestSchedule));
+    }
+    let options = Options {
+        budget: arguments.budget,
+        prices: PriceTable::builtin().get(&arguments.prices).context("no such price table")?,
+        meter: Meter::for_model(ModelTable::builtin(), Some("gpt-4o")),
+        calls: arguments.calls,
     };
-    let full = run(&policy::ALL[0])?;
+    let started = Instant::now();
+    let comparison = compare(recordings, &common, &contestants, &options, |_| ())?;
     println!(
-        "{:32} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7}  {:>6}",
-        "policy",
-        "tokens",
-        "bill",
-        "repair",
-        "worst",
-        "support",
-        "hard",
-        "misstep",
-        "anchors",
-        "instr",
-        "creases",
-        "time"
+        "{} conversations of {} calls and more, {} calls; prices {}; read in {read:.1?}, replayed in {:.1?}",
+        comparison.outcomes.len(),
+        arguments.calls,
+        comparison.calls(),
+        arguments.prices,
+        started.elapsed(),
     );
-    for maker in policy::ALL {
-        if options.engine.as_ref().is_some_and(|name| !maker.name().contains(name.as_str())) {
-            continue;
-        }
-        let started = Instant::now();
-        let runs = run(maker)?;
-        let elapsed = started.elapsed();
-        let (all, every) = (sum(&full), sum(&runs));
-        let worst = runs
-            .iter()
-            .zip(&full)
-            .map(|(run, full)| run.score.bill(&prices) / full.score.bill(&prices))
-            .fold(0.0, f64::max);
-        println!(
-            "{:32} {:>7.1} {:>7.1} {:>7.1} {:>7.2} {:>7.2} {:>7.2} {:>7.2} {:>7.2} {:>7.2} {:>7}  {:>6.1?}",
-            maker.name(),
-            100.0 * every.tokens as f64 / all.tokens as f64,
-            100.0 * every.bill(&prices) / all.bill(&prices),
-            100.0 * every.repaired(&prices) / all.repaired(&prices),
-            worst,
-            100.0 * every.support.ratio(),
-            100.0 * every.hard.ratio(),
-            100.0 * every.missteps(),
-            100.0 * every.anchors.ratio(),
-            100.0 * every.instructions.ratio(),
-            every.creases,
-            elapsed,
-        );
-        let mean = |of: &dyn Fn(&Score) -> f64| {
-            100.0 * runs.iter().zip(&full).map(|(run, full)| of(&run.score) / of(&full.score)).sum::<f64>()
-                / runs.len() as f64
-        };
-        println!(
-            "{:32} {:>7.1} {:>7.1} {:>7.1}",
-            "  mean of conversations",
-            mean(&|score| score.tokens as f64),
-            mean(&|score| score.bill(&prices)),
-            mean(&|score| score.repaired(&prices))
-        );
-        if options.each {
-            for ((case, run), full) in cases.iter().zip(&runs).zip(&full) {
-                println!(
-                    "  {:24} {:4} calls, bill {:.3}, repaired {:.3}, hard {:.3}, {} missing",
-                    case.id,
-                    case.calls.len(),
-                    run.score.bill(&prices) / full.score.bill(&prices),
-                    run.score.repaired(&prices) / full.score.repaired(&prices),
-                    run.score.hard.ratio(),
-                    run.missteps.len()
-                );
-            }
-        }
-        if let Some(show) = options.missteps {
-            missteps(&cases, &runs, show);
+    table(&comparison);
+    if arguments.each {
+        each(&comparison);
+    }
+    if let Some(show) = arguments.missteps {
+        for contestant in 1..comparison.names.len() {
+            missteps(&comparison, contestant, show);
         }
     }
     Ok(())
 }
 
-fn half_of(id: &str) -> Half {
-    if xxhash_rust::xxh3::xxh3_64(id.as_bytes()) & 1 == 0 { Half::A } else { Half::B }
+#[expect(clippy::print_stdout, reason = "it is a program")]
+fn table(comparison: &Comparison) {
+    println!(
+        "{:32} {:>6} {:>6} {:>17} {:>5} {:>6} {:>17} {:>6} {:>6} {:>6} {:>17} {:>17} {:>6} {:>5}",
+        "policy",
+        "tokens",
+        "bill",
+        "repaired",
+        "worst",
+        "supp.",
+        "hard",
+        "misst.",
+        "anchor",
+        "instr.",
+        "gap (best)",
+        "gap (pays)",
+        "crease",
+        "<=32k"
+    );
+    for contestant in 0..comparison.names.len() {
+        let it = comparison.summary(contestant);
+        let interval = |it: foldline_replay::Estimate| {
+            format!("{:5.1} ({:5.1},{:5.1})", 100.0 * it.value, 100.0 * it.low, 100.0 * it.high)
+        };
+        println!(
+            "{:32} {:>6.1} {:>6.1} {:>17} {:>5.2} {:>6.2} {:>17} {:>6.2} {:>6.2} {:>6.2} {:>17} {:>17} {:>6} {:>5.1}{}",
+            it.name,
+            100.0 * it.tokens.value,
+            100.0 * it.bill.value,
+            interval(it.repaired),
+            it.worst,
+            100.0 * it.support.value,
+            interval(it.hard),
+            100.0 * it.missteps.value,
+            100.0 * it.anchors.value,
+            100.0 * it.instructions,
+            it.gap_closed.map(interval).unwrap_or_default(),
+            it.gap_closed_paying.map(interval).unwrap_or_default(),
+            it.score.creases,
+            100.0 * it.fits[2],
+            if it.score.refused + it.score.unannounced > 0 {
+                format!("  refused {}, unannounced creases {}", it.score.refused, it.score.unannounced)
+            } else {
+                String::new()
+            },
+        );
+    }
 }
 
-fn sum(runs: &[Run]) -> Score {
-    let mut all = Score::default();
-    runs.iter().for_each(|run| all.add(&run.score));
-    all
+#[expect(clippy::print_stdout, reason = "it is a program")]
+fn each(comparison: &Comparison) {
+    for outcome in &comparison.outcomes {
+        println!("{} ({} calls, {} tokens)", outcome.id, outcome.runs[0].score.calls, outcome.tokens);
+        let full = outcome.runs[0].score.bill(&comparison.prices);
+        for (name, run) in comparison.names.iter().zip(&outcome.runs).skip(1) {
+            println!(
+                "  {name:32} bill {:.3}, repaired {:.3}, hard {:.3}, {} atoms missing, {} creases",
+                run.score.bill(&comparison.prices) / full,
+                run.score.repaired(&comparison.prices) / full,
+                run.score.hard.ratio(),
+                run.missteps.len(),
+                run.score.creases,
+            );
+        }
+    }
 }
 
 /// Tables of what was missing, then some of it.
 #[expect(clippy::print_stdout, reason = "it is a program")]
-fn missteps(cases: &[Case], runs: &[Run], show: usize) {
+fn missteps(comparison: &Comparison, contestant: usize, show: usize) {
     let mut tables: BTreeMap<&str, BTreeMap<String, usize>> = BTreeMap::new();
     let mut shown = Vec::new();
-    for (case, run) in cases.iter().zip(runs) {
-        for misstep in &run.missteps {
-            let tool = case.tool_at(misstep.place);
-            let kind = format!("{:?} {tool}", misstep.place.kind);
+    for outcome in &comparison.outcomes {
+        for misstep in &outcome.runs[contestant].missteps {
+            let kind = format!("{:?} {}", misstep.place.kind, misstep.tool);
             let age = match misstep.age {
                 0..4 => "age 00-03",
                 4..8 => "age 04-07",
@@ -174,39 +186,37 @@ fn missteps(cases: &[Case], runs: &[Run], show: usize) {
                 32..64 => "age 32-63",
                 _ => "age 64-",
             };
+            let used = if misstep.used_before { "used before" } else { "never used before" };
             *tables.entry("kind").or_default().entry(kind.clone()).or_default() += 1;
             *tables.entry("age").or_default().entry(age.to_owned()).or_default() += 1;
-            *tables.entry("used").or_default().entry(format!("used before: {}", misstep.used_before)).or_default() += 1;
-            *tables.entry("kind and age").or_default().entry(format!("{kind} {age}")).or_default() += 1;
-            shown.push((case, misstep, kind));
+            *tables.entry("use").or_default().entry(used.to_owned()).or_default() += 1;
+            *tables.entry("kind and age").or_default().entry(format!("{kind}, {age}")).or_default() += 1;
+            *tables.entry("kind and use").or_default().entry(format!("{kind}, {used}")).or_default() += 1;
+            shown.push((outcome, misstep, kind));
         }
     }
     let all = shown.len();
-    println!("{all} hard atoms were gone");
+    println!("\n{}: {all} hard atoms were gone", comparison.names[contestant]);
     for (title, table) in tables {
         println!("-- by {title}");
         let mut rows: Vec<_> = table.into_iter().collect();
         rows.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-        for (row, count) in rows.into_iter().take(25) {
+        for (row, count) in rows.into_iter().take(20) {
             println!("{:6.1} % {count:6}  {row}", 100.0 * count as f64 / all as f64);
         }
     }
     // Evenly spread over all of them, so that one conversation does not fill the page.
-    for (case, misstep, kind) in shown.iter().step_by((all / show.max(1)).max(1)).take(show) {
+    for (outcome, misstep, kind) in shown.iter().step_by((all / show.max(1)).max(1)).take(show) {
         println!(
-            "{} call {} needs {:?}: message {} ({kind}, {} calls ago, used before: {})\n    {}\n    {}",
-            case.id,
+            "{} call {} needs {:?}: message {} ({kind}, {} calls ago, {})\n    {}\n    {}",
+            outcome.id,
             misstep.call,
             misstep.atom,
             misstep.place.message,
             misstep.age,
-            misstep.used_before,
-            head(&case.asked_at(misstep.place)),
-            head(&case.line_at(misstep.place)),
+            if misstep.used_before { "used before" } else { "never used before" },
+            misstep.asked,
+            misstep.line,
         );
     }
-}
-
-fn head(text: &str) -> String {
-    text.chars().take(160).collect()
 }

@@ -6,16 +6,16 @@
 
 use std::sync::Arc;
 
-use foldline::{Part, Tool};
+use foldline::{Meter, Part, Tool};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::Recording;
 use crate::atom::atoms;
 use crate::edit::{self, Anchor};
 use crate::engine::Shared;
 use crate::text::{Kind, texts};
-use crate::{Counter, Recording};
 
 /// An atom that stands nowhere in this many newest messages of the full request is hard: recency
 /// does not give it away.
@@ -29,11 +29,13 @@ pub struct Case {
     pub model: Option<String>,
     /// The tools that every request declares.
     pub tools: Vec<Tool<'static>>,
+    /// Instructions that stand outside the messages.
+    pub system: Vec<Part<'static>>,
     /// The messages.
     pub messages: Vec<Shared>,
     /// The calls, oldest first.
     pub calls: Vec<Call>,
-    pub(crate) counter: Counter,
+    pub(crate) meter: Meter,
     /// Tokens of tools and of instructions outside the messages.
     pub(crate) base: u64,
     pub(crate) measured: Vec<Arc<Measured>>,
@@ -164,10 +166,9 @@ struct Action {
 
 impl Case {
     /// Prepares a recording.
-    pub fn new(recording: Recording, common: &Common, counter: Counter) -> Self {
+    pub fn new(recording: Recording, common: &Common, meter: &Meter) -> Self {
         let Recording { id, conversation } = recording;
-        let base = conversation.tools.iter().map(|tool| counter.text(&tool.definition)).sum::<u64>()
-            + conversation.system.iter().map(|part| counter.part(part)).sum::<u64>();
+        let base = meter.tools(&conversation.tools) + meter.system(&conversation.system) + meter.request();
         let messages: Vec<Shared> = conversation.messages.into_iter().map(Arc::new).collect();
         let mut atoms_by_hash = FxHashMap::default();
         let mut atom_texts = Vec::new();
@@ -177,9 +178,10 @@ impl Case {
             id,
             model: conversation.model.map(|model| model.into_owned()),
             tools: conversation.tools,
+            system: conversation.system,
             messages,
             calls: Vec::new(),
-            counter,
+            meter: meter.clone(),
             base,
             measured: Vec::new(),
             by_hash: FxHashMap::default(),
@@ -210,7 +212,7 @@ impl Case {
                     })
                     .collect();
                 action.atoms.iter().for_each(|&atom| used[atom as usize] = true);
-                let output = self.messages[at..action.end].iter().map(|message| self.counter.message(message)).sum();
+                let output = self.messages[at..action.end].iter().map(|message| self.meter.message(message)).sum();
                 let anchors = anchors.next().expect("one list of anchors for each action");
                 self.calls.push(Call { at, end: action.end, output, needs, anchors });
             }
@@ -271,11 +273,16 @@ impl Case {
         Measured {
             hash: xxh3_64(&form),
             bytes: form.len(),
-            tokens: self.counter.message(message),
+            tokens: self.meter.message(message),
             atoms: standing.into(),
             instructions: instructions.into(),
             original: None,
         }
+    }
+
+    /// The needed atoms of a line, if it is verbatim the original's.
+    pub(crate) fn line_atoms(&self, kind: Kind, line: &str) -> Option<&[u32]> {
+        self.lines.get(&kind.line_key(line)).map(|atoms| &**atoms)
     }
 
     /// What a rendered message measures; the originals are known already.

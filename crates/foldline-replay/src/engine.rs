@@ -6,9 +6,7 @@
 
 use std::sync::Arc;
 
-use foldline::{Message, Tool};
-
-use crate::{Counter, Prices};
+use foldline::{Message, Meter, Part, Prices, Tool};
 
 /// A message of the replayed conversation. Shared, because most of a rendering is the original.
 pub type Shared = Arc<Message<'static>>;
@@ -24,8 +22,10 @@ pub struct Setup {
     pub prices: Prices,
     /// The tools that every request declares.
     pub tools: Vec<Tool<'static>>,
+    /// Instructions that stand outside the messages.
+    pub system: Vec<Part<'static>>,
     /// How tokens are counted.
-    pub counter: Counter,
+    pub meter: Meter,
 }
 
 /// What changed since the engine's last rendering.

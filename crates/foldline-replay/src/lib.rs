@@ -7,25 +7,27 @@
 //! This crate reads recordings and measures. It decides no fold and prints nothing.
 
 mod atom;
+mod bound;
 mod case;
-mod counter;
+mod compare;
 mod edit;
 mod engine;
+mod interval;
 mod open;
 pub mod policy;
-mod price;
 mod recording;
 mod rendering;
 mod score;
 mod text;
 
 pub use atom::atoms;
+pub use bound::{Clairvoyant, Foresight};
 pub use case::{Call, Case, Common, Need, Place, RECENT};
-pub use counter::Counter;
+pub use compare::{Comparison, Contestant, Options, Outcome, Summary, compare, half};
 pub use edit::Anchor;
 pub use engine::{Delta, Engine, Maker, Refusal, Setup, Shared};
+pub use interval::Estimate;
 pub use open::{open, recordings};
-pub use price::Prices;
 pub use recording::Recording;
 pub use score::{Misstep, Point, Run, Score, Share, Spent, WINDOWS, replay};
 pub use text::Kind;

@@ -1,8 +1,8 @@
 //! Scoring: one engine over one conversation.
 
+use foldline::Prices;
 use serde::Serialize;
 
-use crate::Prices;
 use crate::case::{Case, Place};
 use crate::engine::{Maker, Refusal, Setup};
 use crate::rendering::Rendering;
@@ -142,6 +142,12 @@ pub struct Misstep {
     pub atom: String,
     /// Where it had stood last.
     pub place: Place,
+    /// The tool whose call or result that was, if it was one.
+    pub tool: String,
+    /// The beginning of what that tool was asked.
+    pub asked: String,
+    /// The beginning of the line.
+    pub line: String,
     /// How many calls ago that was.
     pub age: usize,
     /// Whether an earlier action had it too.
@@ -172,7 +178,14 @@ pub struct Run {
 
 /// Replays a conversation through an engine.
 pub fn replay(case: &Case, maker: &dyn Maker, budget: u64, prices: Prices) -> Result<Run, Refusal> {
-    let setup = Setup { budget, model: case.model.clone(), prices, tools: case.tools.clone(), counter: case.counter };
+    let setup = Setup {
+        budget,
+        model: case.model.clone(),
+        prices,
+        tools: case.tools.clone(),
+        system: case.system.clone(),
+        meter: case.meter.clone(),
+    };
     let mut engine = maker.open(&setup)?;
     let mut rendering = Rendering::new(case);
     let mut run = Run::default();
@@ -217,6 +230,9 @@ pub fn replay(case: &Case, maker: &dyn Maker, budget: u64, prices: Prices) -> Re
                     call: index,
                     atom: case.atom(need).to_owned(),
                     place: need.place,
+                    tool: case.tool_at(need.place).to_owned(),
+                    asked: head(&case.asked_at(need.place)),
+                    line: head(&case.line_at(need.place)),
                     age: case.calls[..index].iter().rev().take_while(|call| call.at > need.place.message).count(),
                     used_before: need.used_before,
                 });
@@ -226,7 +242,7 @@ pub fn replay(case: &Case, maker: &dyn Maker, budget: u64, prices: Prices) -> Re
         if !gone.is_empty() {
             gone.sort_by_key(|place| (place.message, place.part));
             gone.dedup_by_key(|place| (place.message, place.part));
-            let originals = gone.iter().map(|place| case.counter.part(&case.messages[place.message].parts[place.part]));
+            let originals = gone.iter().map(|place| case.meter.part(&case.messages[place.message].parts[place.part]));
             score.repair.read += sent.tokens;
             score.repair.written += originals.sum::<u64>();
             score.repair.output += ASK;
@@ -242,4 +258,9 @@ pub fn replay(case: &Case, maker: &dyn Maker, budget: u64, prices: Prices) -> Re
         }
     }
     Ok(run)
+}
+
+fn head(text: &str) -> String {
+    const SHOWN: usize = 160;
+    text.trim().chars().take(SHOWN).collect()
 }

@@ -3,14 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use foldline::{Message, Part, Role};
+use foldline::{Message, Meter, Part, Role};
 
-use crate::Counter;
 use crate::engine::{Delta, Setup, Shared};
 
 /// The messages so far with what a policy took out of them. Cuts and drops are kept until undone.
 pub struct Sheet {
-    counter: Counter,
+    meter: Meter,
     base: u64,
     rows: Vec<Row>,
     results: Vec<Spot>,
@@ -38,9 +37,9 @@ pub struct Spot {
 
 impl Sheet {
     pub(crate) fn new(setup: &Setup) -> Self {
-        let base = setup.tools.iter().map(|tool| setup.counter.text(&tool.definition)).sum();
+        let base = setup.meter.tools(&setup.tools) + setup.meter.system(&setup.system) + setup.meter.request();
         Self {
-            counter: setup.counter,
+            meter: setup.meter.clone(),
             base,
             rows: Vec::new(),
             results: Vec::new(),
@@ -68,7 +67,7 @@ impl Sheet {
                 self.results.push(Spot { message: at, part });
             }
         }
-        let tokens = self.counter.message(message);
+        let tokens = self.meter.message(message);
         self.tokens += tokens;
         self.rows.push(Row { now: Arc::clone(message), tokens, dropped: false });
     }
@@ -110,7 +109,7 @@ impl Sheet {
 
     /// Puts another message in place of one.
     pub fn replace(&mut self, at: usize, message: Message<'static>) {
-        let tokens = self.counter.message(&message);
+        let tokens = self.meter.message(&message);
         let row = &mut self.rows[at];
         if !row.dropped {
             self.tokens = self.tokens - row.tokens + tokens;

@@ -1,0 +1,78 @@
+//! Bootstrap intervals over conversations.
+
+use serde::Serialize;
+
+/// A number with its interval of 95 %.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Estimate {
+    /// Over all conversations.
+    pub value: f64,
+    /// The lower end.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+}
+
+/// How often the conversations are drawn anew.
+const DRAWS: usize = 1_000;
+
+/// The interval of a number that is computed from a choice of `count` conversations. Numbers that are
+/// compared are paired by computing them from the same choice.
+pub(crate) fn bootstrap(count: usize, of: impl Fn(&[usize]) -> f64) -> Estimate {
+    let everything: Vec<usize> = (0..count).collect();
+    let value = of(&everything);
+    if count < 2 {
+        return Estimate { value, low: value, high: value };
+    }
+    let mut random = Random(0x5eed);
+    let mut draw = everything;
+    let mut values: Vec<f64> = (0..DRAWS)
+        .map(|_| {
+            draw.iter_mut().for_each(|at| *at = random.below(count));
+            of(&draw)
+        })
+        .collect();
+    values.sort_by(f64::total_cmp);
+    Estimate { value, low: values[DRAWS / 40], high: values[DRAWS - 1 - DRAWS / 40] }
+}
+
+/// Splitmix: the same draws on every machine.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ (bits >> 31)
+    }
+
+    pub(crate) fn below(&mut self, count: usize) -> usize {
+        ((u128::from(self.next()) * count as u128) >> 64) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The interval of a mean narrows with the square root of the count.
+    #[test]
+    fn an_interval_holds_the_value_and_narrows() {
+        let width = |count: usize| {
+            let estimate =
+                bootstrap(count, |draw| draw.iter().map(|at| (at % 2) as f64).sum::<f64>() / draw.len() as f64);
+            assert!(estimate.low < estimate.value && estimate.value < estimate.high);
+            estimate.high - estimate.low
+        };
+        let ratio = width(20) / width(2_000);
+        assert!((7.0..14.0).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn one_conversation_has_no_interval() {
+        let estimate = bootstrap(1, |draw| draw.len() as f64);
+        assert_eq!((estimate.low, estimate.high), (1.0, 1.0));
+    }
+}
