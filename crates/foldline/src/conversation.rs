@@ -296,13 +296,16 @@ impl<'a> Conversation<'a> {
         Conversation {
             model: self.model.map(owned),
             system: self.system.into_iter().map(Part::into_owned).collect(),
-            tools: self
-                .tools
-                .into_iter()
-                .map(|tool| Tool { name: owned(tool.name), definition: owned(tool.definition) })
-                .collect(),
+            tools: self.tools.into_iter().map(Tool::into_owned).collect(),
             messages: self.messages.into_iter().map(Message::into_owned).collect(),
         }
+    }
+}
+
+impl Tool<'_> {
+    /// The same declaration with all its text owned.
+    pub fn into_owned(self) -> Tool<'static> {
+        Tool { name: owned(self.name), definition: owned(self.definition) }
     }
 }
 

@@ -24,6 +24,15 @@ pub enum ErrorKind {
     NotARequest,
     /// JSON, but neither a response of this format nor an error.
     NotAResponse,
+    /// Not a recorded session of a format that is known.
+    NotARecording,
+    /// A line of a recording is longer than the reader's limit.
+    TooLong {
+        /// The most bytes that a line may have.
+        limit: usize,
+    },
+    /// The input of a recording could not be read.
+    Io,
     /// Nested deeper than [`crate::wire::MAX_DEPTH`].
     TooDeep {
         /// Byte offset of the bracket that is too deep.
@@ -54,6 +63,18 @@ impl Error {
 
     pub(crate) fn not_a_request(message: impl fmt::Display) -> Self {
         Self::new(ErrorKind::NotARequest, format!("not a request: {message}"))
+    }
+
+    pub(crate) fn not_a_recording(message: impl fmt::Display) -> Self {
+        Self::new(ErrorKind::NotARecording, format!("not a recorded session: {message}"))
+    }
+
+    pub(crate) fn too_long(limit: usize) -> Self {
+        Self::new(ErrorKind::TooLong { limit }, format!("longer than the limit of {limit} bytes"))
+    }
+
+    pub(crate) fn io(error: &std::io::Error) -> Self {
+        Self::new(ErrorKind::Io, format!("the input could not be read: {error}"))
     }
 
     pub(crate) fn bad_edit(message: impl fmt::Display) -> Self {

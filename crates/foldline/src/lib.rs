@@ -12,6 +12,7 @@ mod measure;
 mod price;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod transcript;
 pub mod wire;
 
 pub use conversation::{

@@ -11,7 +11,7 @@ mod openai_chat;
 mod openai_responses;
 mod overflow;
 mod response;
-mod scan;
+pub(crate) mod scan;
 mod splice;
 mod sse;
 
@@ -265,11 +265,7 @@ impl<'a> Messages<'a> {
             if !element.value.is_object() {
                 return Err(Error::not_a_request(format_args!("message {} is not an object", messages.len())));
             }
-            let (message, layout) = match format {
-                Format::OpenAiChat => openai_chat::message(&element),
-                Format::OpenAiResponses => openai_responses::message(&element),
-                Format::Anthropic => anthropic::message(&element),
-            };
+            let (message, layout) = read(format, &element);
             messages.push(message);
             layouts.push(layout);
             Ok(())
@@ -277,6 +273,19 @@ impl<'a> Messages<'a> {
         let list = List::of(value, layouts.iter().map(|layout| layout.span));
         Ok(Self { value, list: Some(list), messages, layouts })
     }
+}
+
+fn read<'a>(format: Format, element: &Object<'a>) -> (Message<'a>, MessageLayout) {
+    match format {
+        Format::OpenAiChat => openai_chat::message(element),
+        Format::OpenAiResponses => openai_responses::message(element),
+        Format::Anthropic => anthropic::message(element),
+    }
+}
+
+/// One message or item by itself, as session logs hold it.
+pub(crate) fn message<'a>(format: Format, element: &Object<'a>) -> Message<'a> {
+    read(format, element).0
 }
 
 fn messages_key(format: Format) -> &'static str {
@@ -294,7 +303,7 @@ fn standing<'a>(top: &Object<'a>, key: &str, part: impl Fn(&Object<'a>) -> Part<
     }
 }
 
-fn tool<'a>(declaration: &Object<'a>) -> Tool<'a> {
+pub(crate) fn tool<'a>(declaration: &Object<'a>) -> Tool<'a> {
     let named = ["function", "custom"].iter().find_map(|key| declaration.object(key));
     let name = named.as_ref().unwrap_or(declaration).string("name");
     Tool { name: name.unwrap_or_default(), definition: Cow::Borrowed(declaration.value.raw()) }

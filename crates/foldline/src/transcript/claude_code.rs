@@ -1,0 +1,343 @@
+//! Session files of Claude Code: a line for each content block, hook, snapshot and notice.
+//!
+//! Lines of one assistant turn share a message id, also where results of its first calls stand
+//! between them; they are one message again. What follows as the user's (results, words, text of
+//! commands) is one user message with the results in front, as the client sends it. A side chain
+//! is a recording of its own. When the user goes back and asks again, the answers to the first
+//! question are left out. Error notices of the client are no part of the conversation.
+
+use std::collections::{HashMap, HashSet};
+
+use super::reader::Session;
+use super::{Format, Recording};
+use crate::conversation::{Message, Part, Role};
+use crate::error::Error;
+use crate::wire;
+use crate::wire::scan::{Object, Value};
+
+#[derive(Default)]
+pub(super) struct Log {
+    session_id: String,
+    main: Chain,
+    sides: Vec<Chain>,
+    /// The side chain of an agent's id, or of a line that others name as their parent.
+    side_of: HashMap<String, usize>,
+    /// A session that was resumed can repeat lines.
+    seen: HashSet<String>,
+}
+
+/// A conversation that grows line by line.
+struct Chain {
+    recording: Recording,
+    agent_id: Option<String>,
+    /// The assistant turn that is being told: its message id and its place.
+    turn: Option<(String, usize)>,
+    /// Whether the user's next words belong to the message at the end.
+    joins: bool,
+    /// The line of a compaction was seen, and not yet its summary.
+    awaits_summary: bool,
+    /// Where the conversation stood when a prompt was given, by the line that the prompt follows.
+    prompts: HashMap<String, Mark>,
+}
+
+#[derive(Clone, Copy)]
+struct Mark {
+    messages: usize,
+    parts_of_last: usize,
+}
+
+impl Default for Chain {
+    fn default() -> Self {
+        Self {
+            recording: Recording::new(Format::ClaudeCode),
+            agent_id: None,
+            turn: None,
+            joins: false,
+            awaits_summary: false,
+            prompts: HashMap::new(),
+        }
+    }
+}
+
+impl Session for Log {
+    fn entry(&mut self, line: &Object<'_>, _found: &mut Vec<Recording>) -> Result<(), Error> {
+        let Some(kind) = line.string("type") else { return Err(Error::not_a_recording("a line without a type")) };
+        if self.session_id.is_empty() {
+            self.session_id = line.string("sessionId").unwrap_or_default().into_owned();
+        }
+        let is_compaction = kind == "system" && matches!(line.string("subtype").as_deref(), Some("compact_boundary"));
+        if !matches!(kind.as_ref(), "user" | "assistant" | "attachment") && !is_compaction {
+            return Ok(());
+        }
+        if line.string("uuid").is_some_and(|uuid| !self.seen.insert(uuid.into_owned())) {
+            return Ok(());
+        }
+        let chain = self.chain(line);
+        if is_compaction {
+            chain.compacted();
+            chain.awaits_summary = true;
+            return Ok(());
+        }
+        if kind == "attachment" {
+            // Most attachments are turned into words by the client itself, in ways that the log does
+            // not tell. What the user typed while the agent was at work stands here in their words.
+            let attachment = line.object("attachment");
+            let queued = attachment.filter(|it| it.string("type").as_deref() == Some("queued_command"));
+            if let Some(prompt) = queued.and_then(|it| it.string("prompt")) {
+                chain.user(vec![Part::text(prompt.into_owned())]);
+            }
+            return Ok(());
+        }
+        let Some(message) = line.object("message") else {
+            return Err(Error::not_a_recording(format_args!("a line of type {kind} without a message")));
+        };
+        match kind.as_ref() {
+            "assistant" => chain.assistant(line, &message),
+            _ => chain.user_line(line, &message),
+        }
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, found: &mut Vec<Recording>) {
+        let Log { session_id, mut main, mut sides, .. } = *self;
+        for chain in sides.iter_mut().chain([&mut main]) {
+            for message in &mut chain.recording.conversation.messages {
+                // Results stand in front of everything else in their message.
+                message.parts.sort_by_key(|part| message.role == Role::User && !matches!(part, Part::ToolResult(_)));
+            }
+        }
+        if sides.is_empty() || !main.recording.conversation.messages.is_empty() {
+            found.push(Recording { id: session_id.clone(), ..main.recording });
+        }
+        found.extend(sides.into_iter().enumerate().map(|(at, side)| Recording {
+            id: side.agent_id.unwrap_or_else(|| format!("{session_id}/side-{}", at + 1)),
+            parent: Some(session_id.clone()),
+            ..side.recording
+        }));
+    }
+}
+
+impl Log {
+    fn chain(&mut self, line: &Object<'_>) -> &mut Chain {
+        if !flag(line, "isSidechain") {
+            return &mut self.main;
+        }
+        let agent_id = line.string("agentId");
+        let parent = line.string("parentUuid");
+        let known = agent_id.as_ref().or(parent.as_ref()).and_then(|key| self.side_of.get(key.as_ref()).copied());
+        let at = known.unwrap_or_else(|| {
+            self.sides.push(Chain { agent_id: agent_id.as_deref().map(str::to_owned), ..Chain::default() });
+            self.sides.len() - 1
+        });
+        for key in [agent_id, line.string("uuid")].into_iter().flatten() {
+            self.side_of.insert(key.into_owned(), at);
+        }
+        &mut self.sides[at]
+    }
+}
+
+impl Chain {
+    fn assistant(&mut self, line: &Object<'_>, message: &Object<'_>) {
+        if flag(line, "isApiErrorMessage") {
+            self.recording.left_out += 1;
+            return;
+        }
+        self.recording.set_model(message.string("model").filter(|model| model != "<synthetic>"));
+        let id = message.string("id").unwrap_or_default();
+        let message = wire::message(wire::Format::Anthropic, message);
+        match &self.turn {
+            Some((turn, at)) if *turn == id => {
+                let parts = message.parts.into_iter().map(Part::into_owned);
+                self.recording.conversation.messages[*at].parts.extend(parts);
+            }
+            _ => {
+                self.turn = Some((id.into_owned(), self.recording.conversation.messages.len()));
+                self.recording.push(message);
+            }
+        }
+    }
+
+    fn user_line(&mut self, line: &Object<'_>, message: &Object<'_>) {
+        let message = wire::message(wire::Format::Anthropic, message).into_owned();
+        if flag(line, "isCompactSummary") {
+            if !std::mem::take(&mut self.awaits_summary) {
+                self.compacted();
+            }
+            self.recording.push(message);
+            return;
+        }
+        if flag(line, "isVisibleInTranscriptOnly") {
+            return;
+        }
+        let is_prompt = !message.has_results() && !flag(line, "isMeta");
+        if let Some(parent) = line.string("parentUuid").filter(|_| is_prompt) {
+            match self.prompts.get(parent.as_ref()).copied() {
+                Some(mark) => self.go_back(mark),
+                None => {
+                    let mark = self.mark();
+                    self.prompts.insert(parent.into_owned(), mark);
+                }
+            }
+        }
+        self.user(message.parts);
+    }
+
+    /// Adds what is the user's: to their message at the end, or as a new one.
+    fn user(&mut self, parts: Vec<Part<'static>>) {
+        match self.recording.conversation.messages.last_mut() {
+            Some(last) if self.joins && last.role == Role::User => {
+                last.parts.extend(parts);
+            }
+            _ => self.recording.push(Message::new(Role::User, parts)),
+        }
+        self.joins = true;
+    }
+
+    fn compacted(&mut self) {
+        self.recording.compactions += 1;
+        self.turn = None;
+        self.joins = false;
+    }
+
+    fn mark(&self) -> Mark {
+        let messages = &self.recording.conversation.messages;
+        Mark { messages: messages.len(), parts_of_last: messages.last().map_or(0, |last| last.parts.len()) }
+    }
+
+    fn go_back(&mut self, mark: Mark) {
+        if mark.messages > self.recording.conversation.messages.len() {
+            return;
+        }
+        self.recording.go_back(mark.messages);
+        if let Some(last) = self.recording.conversation.messages.last_mut() {
+            last.parts.truncate(mark.parts_of_last);
+        }
+        self.turn = None;
+    }
+}
+
+fn flag(line: &Object<'_>, key: &str) -> bool {
+    line.get(key).and_then(Value::bool).unwrap_or(false)
+}
+
+#[cfg(test)]
+pub(super) const SAMPLE: &str = r#"{"type":"file-history-snapshot","messageId":"1","snapshot":{}}
+{"parentUuid":null,"isSidechain":false,"sessionId":"s1","type":"user","message":{"role":"user","content":"look around"},"uuid":"u1"}
+{"parentUuid":"u1","isSidechain":false,"sessionId":"s1","type":"user","isMeta":true,"message":{"role":"user","content":[{"type":"text","text":"(of a command)"}]},"uuid":"u2"}
+{"parentUuid":"u2","sessionId":"s1","type":"assistant","message":{"id":"m1","model":"claude-x","role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"sig"}]},"uuid":"a1"}
+{"parentUuid":"a1","sessionId":"s1","type":"assistant","message":{"id":"m1","model":"claude-x","role":"assistant","content":[{"type":"tool_use","id":"c1","name":"Read","input":{ "path" : "a" }}]},"uuid":"a2"}
+{"parentUuid":"a2","sessionId":"s1","type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":"A"}]},"uuid":"r1"}
+{"parentUuid":"a2","sessionId":"s1","type":"progress","data":{"type":"hook_progress"},"uuid":"p1"}
+{"parentUuid":"a2","sessionId":"s1","type":"assistant","message":{"id":"m1","model":"claude-x","role":"assistant","content":[{"type":"tool_use","id":"c2","name":"Shot","input":{}}]},"uuid":"a3"}
+{"parentUuid":"r1","sessionId":"s1","type":"attachment","attachment":{"type":"queued_command","prompt":"also this"},"uuid":"q1"}
+{"parentUuid":"a3","sessionId":"s1","type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"c2","is_error":true,"content":[{"type":"text","text":"no"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"aGk="}}]}]},"uuid":"r2"}
+{"parentUuid":"r2","sessionId":"s1","type":"assistant","message":{"id":"m2","model":"claude-x","role":"assistant","content":[{"type":"text","text":"done"}]},"uuid":"a4"}
+"#;
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{only, read, shape};
+    use super::*;
+
+    /// Results of the first call stand between the lines of one turn, words of the user before the
+    /// last result: on the wire it is one turn, and one message with the results in front.
+    #[test]
+    fn lines_of_a_turn_are_one_message_and_so_is_what_the_user_says_to_it() {
+        let recording = only(SAMPLE);
+        assert_eq!((recording.id.as_str(), recording.model()), ("s1", Some("claude-x")));
+        assert_eq!(
+            shape(&recording),
+            [
+                "user: look around | (of a command)",
+                r#"assistant: thought hm sealed sig | call c1 read { "path" : "a" } | call c2 shot {}"#,
+                "user: result c1 a | error c2 no | image data agk= | also this",
+                "assistant: done",
+            ]
+        );
+        assert_eq!(recording.error_call_ids().collect::<Vec<_>>(), ["c2"]);
+    }
+
+    fn user(uuid: &str, parent: &str, more: &str, text: &str) -> String {
+        format!(
+            r#"{{"type":"user","sessionId":"s","uuid":"{uuid}","parentUuid":"{parent}"{more},"message":{{"role":"user","content":"{text}"}}}}"#
+        ) + "\n"
+    }
+
+    fn assistant(uuid: &str, more: &str, text: &str) -> String {
+        format!(
+            r#"{{"type":"assistant","sessionId":"s","uuid":"{uuid}"{more},"message":{{"id":"{uuid}","role":"assistant","content":[{{"type":"text","text":"{text}"}}]}}}}"#
+        ) + "\n"
+    }
+
+    #[test]
+    fn a_compaction_leaves_its_summary_as_a_message_of_its_own() {
+        let boundary = r#"{"type":"system","subtype":"compact_boundary","uuid":"b","sessionId":"s"}"#;
+        let log = user("1", "0", "", "task")
+            + boundary
+            + "\n"
+            + &user("2", "b", r#","isCompactSummary":true,"isVisibleInTranscriptOnly":true"#, "summary")
+            + &user("3", "2", "", "go on")
+            + &assistant("4", "", "yes")
+            + &user("5", "4", r#","isCompactSummary":true"#, "old style summary");
+        let recording = only(&log);
+        assert_eq!(
+            shape(&recording),
+            ["user: task", "user: summary", "user: go on", "assistant: yes", "user: old style summary"]
+        );
+        assert_eq!(recording.compactions, 2);
+    }
+
+    #[test]
+    fn a_side_chain_is_a_recording_of_its_own() {
+        let log = user("1", "0", "", "task")
+            + &user("s1", "x", r#","isSidechain":true,"agentId":"ag""#, "sub task")
+            + &assistant("2", "", "waiting")
+            + &assistant("s2", r#","isSidechain":true,"agentId":"ag","parentUuid":"s1""#, "sub answer")
+            + &user("t1", "y", r#","isSidechain":true"#, "other task")
+            + &assistant("t2", r#","isSidechain":true,"parentUuid":"t1""#, "other answer");
+        let (recordings, faults) = read(&log);
+        assert!(faults.is_empty());
+        let seen: Vec<_> = recordings.iter().map(|it| (it.id.as_str(), it.parent.as_deref(), shape(it))).collect();
+        assert_eq!(
+            seen,
+            [
+                ("s", None, vec!["user: task".to_owned(), "assistant: waiting".to_owned()]),
+                ("ag", Some("s"), vec!["user: sub task".to_owned(), "assistant: sub answer".to_owned()]),
+                ("s/side-2", Some("s"), vec!["user: other task".to_owned(), "assistant: other answer".to_owned()]),
+            ]
+        );
+    }
+
+    /// Two prompts that follow the same line: the user went back and asked something else.
+    #[test]
+    fn answers_to_a_question_that_was_taken_back_are_left_out() {
+        let log = user("1", "0", "", "task")
+            + &assistant("2", "", "ready")
+            + &user("3", "2", "", "wrong way")
+            + &assistant("4", "", "going wrong")
+            + &user("5", "2", "", "right way")
+            + &assistant("6", "", "going right");
+        let recording = only(&log);
+        assert_eq!(shape(&recording), ["user: task", "assistant: ready", "user: right way", "assistant: going right"]);
+        assert_eq!(recording.left_out, 2);
+    }
+
+    #[test]
+    fn notices_of_the_client_and_repeated_lines_are_no_messages() {
+        let log = user("1", "0", "", "task")
+            + &assistant("2", r#","isApiErrorMessage":true"#, "API Error")
+            + &user("1", "0", "", "task")
+            + &assistant("3", "", "fine");
+        let recording = only(&log);
+        assert_eq!(shape(&recording), ["user: task", "assistant: fine"]);
+        assert_eq!(recording.left_out, 1);
+    }
+
+    #[test]
+    fn a_damaged_line_is_told_with_its_number_and_the_others_are_read() {
+        let (recordings, faults) =
+            read(&(user("1", "0", "", "task") + "{\"type\":\"assis\n\n" + &assistant("2", "", "fine")));
+        assert_eq!(shape(&recordings[0]), ["user: task", "assistant: fine"]);
+        assert_eq!(faults, ["line 2: not JSON: a string without an end at byte 8"]);
+    }
+}

@@ -1,0 +1,236 @@
+//! `events.jsonl` of the Copilot CLI.
+//!
+//! A turn is one event with its text, reasoning and calls; results are events of their own. The
+//! instructions are told anew with each prompt and stand once, in front, as the client sends them. The
+//! events of a sub-agent name the call that started it and make a side chain.
+
+use std::collections::HashMap;
+
+use super::reader::Session;
+use super::{Format, Recording};
+use crate::conversation::{Arguments, Message, Part, Reasoning, Role, ToolCall, ToolResult};
+use crate::error::Error;
+use crate::wire::scan::{Object, Value};
+
+#[derive(Default)]
+pub(super) struct Events {
+    session_id: String,
+    model: Option<String>,
+    main: Chain,
+    sides: Vec<(String, Chain)>,
+    side_of: HashMap<String, usize>,
+}
+
+struct Chain {
+    recording: Recording,
+    /// Calls whose results are not there yet.
+    open: usize,
+    /// Words that came while calls were open; they go behind the results.
+    held: Vec<Message<'static>>,
+}
+
+impl Default for Chain {
+    fn default() -> Self {
+        Self { recording: Recording::new(Format::Copilot), open: 0, held: Vec::new() }
+    }
+}
+
+impl Session for Events {
+    fn entry(&mut self, event: &Object<'_>, _found: &mut Vec<Recording>) -> Result<(), Error> {
+        let Some(kind) = event.string("type") else { return Err(Error::not_a_recording("an event without a type")) };
+        let Some(data) = event.object("data") else { return Ok(()) };
+        match kind.as_ref() {
+            "session.start" => {
+                self.session_id = data.string("sessionId").unwrap_or_default().into_owned();
+                self.set_model(data.string("selectedModel"));
+            }
+            "session.model_change" => self.set_model(data.string("newModel")),
+            "system.message" => self.chain(event, &data).system(&data),
+            "user.message" => {
+                // What the client made of the prompt is what it sent.
+                let sent = data.string("transformedContent").filter(|text| !text.is_empty());
+                let text = sent.or_else(|| data.string("content")).unwrap_or_default();
+                self.chain(event, &data).hear(Message::text(Role::User, text.into_owned()));
+            }
+            "system.notification" => {
+                let text = data.string("content").unwrap_or_default();
+                self.chain(event, &data).hear(Message::text(Role::User, text.into_owned()));
+            }
+            "assistant.message" => {
+                self.set_model(data.string("model"));
+                self.chain(event, &data).speak(&data);
+            }
+            "tool.execution_complete" => self.chain(event, &data).result(&data),
+            "session.compaction_complete" if data.get("success").and_then(Value::bool) != Some(false) => {
+                let chain = self.chain(event, &data);
+                chain.recording.compactions += 1;
+                if let Some(summary) = data.string("summaryContent") {
+                    chain.hear(Message::text(Role::User, summary.into_owned()));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, found: &mut Vec<Recording>) {
+        let Events { session_id, model, main, sides, .. } = *self;
+        let mut done = |mut chain: Chain, id: String, parent: Option<String>| {
+            chain.flush();
+            let mut recording = Recording { id, parent, ..chain.recording };
+            recording.set_model(model.as_deref().map(Into::into));
+            found.push(recording);
+        };
+        done(main, session_id.clone(), None);
+        for (id, chain) in sides {
+            done(chain, id, Some(session_id.clone()));
+        }
+    }
+}
+
+impl Events {
+    fn set_model(&mut self, model: Option<std::borrow::Cow<'_, str>>) {
+        if let Some(model) = model {
+            self.model = Some(model.into_owned());
+        }
+    }
+
+    fn chain(&mut self, event: &Object<'_>, data: &Object<'_>) -> &mut Chain {
+        let Some(side) = data.string("parentToolCallId").or_else(|| event.string("agentId")) else {
+            return &mut self.main;
+        };
+        let at = *self.side_of.entry(side.into_owned()).or_insert_with_key(|side| {
+            self.sides.push((side.clone(), Chain::default()));
+            self.sides.len() - 1
+        });
+        &mut self.sides[at].1
+    }
+}
+
+impl Chain {
+    fn system(&mut self, data: &Object<'_>) {
+        let role = match data.string("role").as_deref() {
+            Some("developer") => Role::Developer,
+            _ => Role::System,
+        };
+        let message = Message::text(role, data.string("content").unwrap_or_default().into_owned());
+        let messages = &mut self.recording.conversation.messages;
+        match messages.first_mut() {
+            Some(first) if first.role == role => *first = message,
+            _ => messages.insert(0, message),
+        }
+    }
+
+    fn hear(&mut self, message: Message<'static>) {
+        if self.open > 0 {
+            self.held.push(message);
+        } else {
+            self.recording.push(message);
+        }
+    }
+
+    fn flush(&mut self) {
+        self.open = 0;
+        self.recording.conversation.messages.append(&mut self.held);
+    }
+
+    fn speak(&mut self, data: &Object<'_>) {
+        self.flush();
+        let mut parts = Vec::new();
+        let seal = data.string("reasoningOpaque").or_else(|| data.string("encryptedContent"));
+        let thought = data.string("reasoningText");
+        if seal.is_some() || thought.is_some() {
+            parts.push(Part::Reasoning(Reasoning { text: thought.unwrap_or_default(), seal }));
+        }
+        if let Some(text) = data.string("content").filter(|text| !text.is_empty()) {
+            parts.push(Part::text(text));
+        }
+        let requests = data.elements("toolRequests");
+        parts.extend(requests.iter().map(call));
+        self.open = requests.len();
+        if !parts.is_empty() {
+            self.recording.push(Message::new(Role::Assistant, parts));
+        }
+    }
+
+    fn result(&mut self, data: &Object<'_>) {
+        let error = data.object("error").and_then(|it| it.string("message"));
+        let text = data.object("result").and_then(|it| it.string("content")).or(error);
+        let result = ToolResult {
+            call_id: data.string("toolCallId").unwrap_or_default(),
+            content: text.map(Part::text).into_iter().collect(),
+            is_error: data.get("success").and_then(Value::bool) == Some(false),
+        };
+        self.recording.push(Message::new(Role::Tool, vec![Part::ToolResult(result)]));
+        self.open = self.open.saturating_sub(1);
+        if self.open == 0 {
+            self.flush();
+        }
+    }
+}
+
+fn call<'a>(request: &Object<'a>) -> Part<'a> {
+    let arguments = match request.get("arguments") {
+        Some(value) => match (value.string(), request.string("type").as_deref()) {
+            (Some(text), Some("custom")) => Arguments::Text(text),
+            (Some(json), _) => Arguments::Json(json),
+            (None, _) => Arguments::Json(value.raw().into()),
+        },
+        None => Arguments::Json("{}".into()),
+    };
+    Part::ToolCall(ToolCall {
+        id: request.string("toolCallId").unwrap_or_default(),
+        name: request.string("name").unwrap_or_default(),
+        arguments,
+    })
+}
+
+#[cfg(test)]
+pub(super) const SAMPLE: &str = r#"{"type":"session.start","data":{"sessionId":"s1","version":1},"id":"1","timestamp":"t","parentId":null}
+{"type":"session.model_change","data":{"newModel":"m-1"},"id":"2","timestamp":"t","parentId":"1"}
+{"type":"system.message","data":{"role":"system","content":"old rules"},"id":"3","timestamp":"t","parentId":"2"}
+{"type":"user.message","data":{"content":"go","transformedContent":"<time/>go"},"id":"4","timestamp":"t","parentId":"3"}
+{"type":"assistant.message","data":{"model":"m-2","content":"","reasoningText":"hm","reasoningOpaque":"sealed","toolRequests":[{"toolCallId":"c1","name":"bash","arguments":{"command" : "ls"},"type":"function"},{"toolCallId":"c2","name":"patch","arguments":"*** Begin","type":"custom"}]},"id":"5","timestamp":"t","parentId":"4"}
+{"type":"tool.execution_complete","data":{"toolCallId":"c2","success":false,"error":{"message":"bad patch"}},"id":"6","timestamp":"t","parentId":"5"}
+{"type":"system.notification","data":{"content":"a shell ended"},"id":"7","timestamp":"t","parentId":"6"}
+{"type":"assistant.message","data":{"content":"sub","parentToolCallId":"c1","toolRequests":[]},"id":"8","timestamp":"t","parentId":"7"}
+{"type":"tool.execution_complete","data":{"toolCallId":"c1","success":true,"result":{"content":"a.rs"}},"id":"9","timestamp":"t","parentId":"8"}
+{"type":"system.message","data":{"role":"system","content":"new rules"},"id":"10","timestamp":"t","parentId":"9"}
+{"type":"session.compaction_complete","data":{"success":true,"summaryContent":"so far"},"id":"11","timestamp":"t","parentId":"10"}
+{"type":"assistant.message","data":{"content":"done","toolRequests":[]},"id":"12","timestamp":"t","parentId":"11"}
+"#;
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{read, shape};
+    use super::*;
+
+    /// A notice came between two results; it goes behind them. The rules stand once, in front.
+    #[test]
+    fn results_follow_their_calls_and_the_newest_instructions_stand_in_front() {
+        let (recordings, faults) = read(SAMPLE);
+        assert!(faults.is_empty());
+        let [main, side] = recordings.as_slice() else { panic!("{recordings:?}") };
+        assert_eq!((main.id.as_str(), main.model(), main.compactions), ("s1", Some("m-2"), 1));
+        assert_eq!(
+            shape(main),
+            [
+                "system: new rules",
+                "user: <time/>go",
+                r#"assistant: thought hm sealed sealed | call c1 bash {"command" : "ls"} | call c2 patch text *** begin"#,
+                "tool: error c2 bad patch",
+                "tool: result c1 a.rs",
+                "user: a shell ended",
+                "user: so far",
+                "assistant: done",
+            ]
+        );
+        assert_eq!((side.parent.as_deref(), shape(side)), (Some("s1"), vec!["assistant: sub".to_owned()]));
+    }
+
+    #[test]
+    fn an_event_without_a_type_is_a_fault() {
+        let (_, faults) = read(&(SAMPLE.to_owned() + "{\"data\":{}}\n"));
+        assert_eq!(faults, ["line 13: not a recorded session: an event without a type"]);
+    }
+}

@@ -1,0 +1,185 @@
+//! Logs of Inspect: each sample is a conversation.
+//!
+//! A long text stands once among the sample's attachments and is named where it is used. The events
+//! of a sample repeat its messages and are passed over.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use super::reader::Session;
+use super::{Format, Recording};
+use crate::conversation::{Arguments, Image, Message, Opaque, Part, Reasoning, Role, Source, ToolCall, ToolResult};
+use crate::error::Error;
+use crate::wire::scan::{Object, Value};
+
+const ATTACHED: &str = "attachment://";
+
+#[derive(Default)]
+pub(super) struct Log {
+    evaluation: String,
+    model: Option<String>,
+}
+
+impl Session for Log {
+    fn entry(&mut self, sample: &Object<'_>, found: &mut Vec<Recording>) -> Result<(), Error> {
+        if sample.get("messages").is_none() {
+            return Err(Error::not_a_recording("a sample without messages"));
+        }
+        let attached = Attached::of(sample);
+        let mut recording = Recording::new(Format::Inspect);
+        let part_of_id = |key: &str| sample.get(key).map(|it| it.string().unwrap_or_else(|| it.raw().into()));
+        recording.id = [Some(Cow::Borrowed(self.evaluation.as_str())), part_of_id("id"), part_of_id("epoch")]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join("/");
+        recording.set_model(self.model.as_deref().map(Cow::Borrowed));
+        for message in sample.elements("messages").iter() {
+            recording.push(attached.message(message));
+        }
+        found.push(recording);
+        Ok(())
+    }
+
+    fn list(&self) -> Option<&'static str> {
+        Some("samples")
+    }
+
+    fn wanted(&self) -> &'static [&'static str] {
+        &["eval"]
+    }
+
+    fn field(&mut self, _key: &str, value: Value<'_>) {
+        let head = value.object();
+        self.evaluation = head.string("eval_id").or_else(|| head.string("run_id")).unwrap_or_default().into_owned();
+        self.model = head.string("model").map(Cow::into_owned);
+    }
+
+    fn finish(self: Box<Self>, _found: &mut Vec<Recording>) {}
+}
+
+/// The attachments of a sample, by their names.
+struct Attached<'a>(HashMap<Cow<'a, str>, Value<'a>>);
+
+impl<'a> Attached<'a> {
+    fn of(sample: &Object<'a>) -> Self {
+        let fields = sample.object("attachments");
+        let fields = fields.iter().flat_map(|it| it.fields());
+        Self(fields.map(|field| (field.key.clone(), field.value)).collect())
+    }
+
+    /// The text, or the attachment that it names.
+    fn text(&self, text: Cow<'a, str>) -> Cow<'a, str> {
+        let attached = text.strip_prefix(ATTACHED).and_then(|name| self.0.get(name)).and_then(|it| it.string());
+        attached.unwrap_or(text)
+    }
+
+    fn message(&self, it: &Object<'a>) -> Message<'a> {
+        let content = self.content(it.get("content"));
+        match it.string("role").as_deref() {
+            Some("tool") => {
+                let error = it.object("error");
+                let result = ToolResult {
+                    call_id: it.string("tool_call_id").unwrap_or_default(),
+                    content: match (&error, content.as_slice()) {
+                        (Some(error), [] | [Part::Text { text: Cow::Borrowed("") }]) => {
+                            vec![Part::text(error.string("message").unwrap_or_default())]
+                        }
+                        _ => content,
+                    },
+                    is_error: error.is_some(),
+                };
+                Message::new(Role::Tool, vec![Part::ToolResult(result)])
+            }
+            Some("assistant") => {
+                let mut parts: Vec<Part<'a>> = content.into_iter().filter(|part| part.as_text() != Some("")).collect();
+                parts.extend(it.elements("tool_calls").iter().map(|call| self.call(call)));
+                Message::new(Role::Assistant, parts)
+            }
+            Some("system") => Message::new(Role::System, content),
+            Some("user") => Message::new(Role::User, content),
+            _ => Message::new(Role::Other, content),
+        }
+    }
+
+    fn call(&self, it: &Object<'a>) -> Part<'a> {
+        let arguments = match it.get("arguments") {
+            Some(value) => value.string().unwrap_or_else(|| value.raw().into()),
+            None => "{}".into(),
+        };
+        Part::ToolCall(ToolCall {
+            id: it.string("id").unwrap_or_default(),
+            name: it.string("function").unwrap_or_default(),
+            arguments: match it.string("type").as_deref() {
+                Some("custom") => Arguments::Text(arguments),
+                _ => Arguments::Json(arguments),
+            },
+        })
+    }
+
+    fn content(&self, value: Option<Value<'a>>) -> Vec<Part<'a>> {
+        let Some(value) = value else { return Vec::new() };
+        match value.string() {
+            Some(text) => vec![Part::text(self.text(text))],
+            None => value.elements().iter().map(|it| self.block(it)).collect(),
+        }
+    }
+
+    fn block(&self, it: &Object<'a>) -> Part<'a> {
+        let text = |key: &str| self.text(it.string(key).unwrap_or_default());
+        let kind = it.string("type");
+        match kind.as_deref() {
+            Some("text") => Part::text(text("text")),
+            Some("reasoning") => Part::Reasoning(Reasoning { text: text("reasoning"), seal: it.string("signature") }),
+            Some("image") => {
+                let image = text("image");
+                let data = image.starts_with("data:").then(|| image.find(";base64,")).flatten();
+                let source = match data {
+                    Some(at) => Source::Base64(image[at + ";base64,".len()..].to_owned().into()),
+                    None => Source::Url(image),
+                };
+                Part::Image(Image { source, detail: it.string("detail") })
+            }
+            _ => Part::Opaque(Opaque { kind: kind.unwrap_or_default(), pair: None, raw: it.value.raw().into() }),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) const SAMPLE: &str = r#"{
+  "version": 2,
+  "status": "success",
+  "eval": {"eval_id": "e1", "model": "openai/m-1"},
+  "samples": [
+    {"id": 1, "epoch": 1, "attachments": {"h1": "a long task"}, "events": [{"event": "model"}],
+     "messages": [
+       {"role": "user", "content": "attachment://h1"},
+       {"role": "assistant", "content": [{"type": "reasoning", "reasoning": "hm", "signature": "sig"}, {"type": "text", "text": "I go"}],
+        "tool_calls": [{"id": "c1", "function": "go", "arguments": {"url": "x"}}]},
+       {"role": "tool", "tool_call_id": "c1", "content": "", "error": {"type": "timeout", "message": "too slow"}}
+     ]},
+    {"id": "two", "epoch": 1, "messages": [{"role": "user", "content": [{"type": "image", "image": "data:image/png;base64,aGk="}]}]}
+  ]
+}"#;
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{read, shape};
+
+    #[test]
+    fn each_sample_is_a_recording_and_attachments_are_put_in() {
+        let (recordings, faults) = read(&super::SAMPLE.replace("\n  ]\n}", ",\n{\"id\": 3}]}"));
+        let [one, two] = recordings.as_slice() else { panic!("{recordings:?}") };
+        assert_eq!((one.id.as_str(), one.model()), ("e1/1/1", Some("openai/m-1")));
+        assert_eq!(
+            shape(one),
+            [
+                "user: a long task",
+                r#"assistant: thought hm sealed sig | i go | call c1 go {"url": "x"}"#,
+                "tool: error c1 too slow"
+            ]
+        );
+        assert_eq!((two.id.as_str(), shape(two)), ("e1/two/1", vec!["user: image data agk=".to_owned()]));
+        assert_eq!(faults, ["line 14: not a recorded session: a sample without messages"]);
+    }
+}

@@ -1,0 +1,103 @@
+//! Lines of a bounded length, with their numbers.
+//!
+//! One buffer is reused for all lines. A line that is longer than the limit is passed over without
+//! being held in memory.
+
+use std::io::{self, BufRead};
+
+pub(super) struct Lines<R> {
+    input: R,
+    limit: usize,
+    number: u64,
+    line: Vec<u8>,
+}
+
+/// One line of the input.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line<'a> {
+    /// Its bytes, without the line end.
+    Bytes(&'a [u8]),
+    /// Longer than the limit.
+    TooLong,
+}
+
+impl<R: BufRead> Lines<R> {
+    pub(super) fn new(input: R, limit: usize) -> Self {
+        Self { input, limit, number: 0, line: Vec::new() }
+    }
+
+    pub(super) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// The number of the line that was read last.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The next line with its number, from one; `None` at the end.
+    pub(super) fn next(&mut self) -> io::Result<Option<(u64, Line<'_>)>> {
+        self.line.clear();
+        // A session that holds one picture should not keep the picture's megabytes for its other lines.
+        self.line.shrink_to(1 << 20);
+        let mut too_long = false;
+        let mut any = false;
+        loop {
+            let chunk = match self.input.fill_buf() {
+                Ok(chunk) => chunk,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            if chunk.is_empty() {
+                break;
+            }
+            any = true;
+            let end = memchr::memchr(b'\n', chunk);
+            let piece = &chunk[..end.unwrap_or(chunk.len())];
+            too_long |= piece.len() > self.limit - self.line.len();
+            if !too_long {
+                self.line.extend_from_slice(piece);
+            }
+            let taken = end.map_or(chunk.len(), |end| end + 1);
+            self.input.consume(taken);
+            if end.is_some() {
+                break;
+            }
+        }
+        if !any {
+            return Ok(None);
+        }
+        self.number += 1;
+        let line = if too_long { Line::TooLong } else { Line::Bytes(&self.line) };
+        Ok(Some((self.number, line)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::BufReader;
+
+    use super::*;
+
+    fn read(text: &str, limit: usize, capacity: usize) -> Vec<(u64, Option<String>)> {
+        let mut lines = Lines::new(BufReader::with_capacity(capacity, text.as_bytes()), limit);
+        let mut seen = Vec::new();
+        while let Some((number, line)) = lines.next().unwrap() {
+            let text = match line {
+                Line::Bytes(bytes) => Some(String::from_utf8(bytes.to_vec()).unwrap()),
+                Line::TooLong => None,
+            };
+            seen.push((number, text));
+        }
+        seen
+    }
+
+    #[test]
+    fn a_line_over_the_limit_is_told_and_the_next_one_is_read() {
+        for capacity in [1, 3, 64] {
+            let seen = read("ab\nabcdef\n\nabcde", 5, capacity);
+            let expected = [(1, Some("ab")), (2, None), (3, Some("")), (4, Some("abcde"))];
+            assert_eq!(seen, expected.map(|(number, text)| (number, text.map(str::to_owned))), "buffer of {capacity}");
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! Events of OpenHands, of both generations.
+//!
+//! The first generation tells actions and observations, each with the model's whole answer beside
+//! it; an answer with several calls is repeated by each of their actions and stands once. Agents
+//! without function calling have no ids: there the number of the event pairs an action with the
+//! observation that it caused. The second generation (`kind`) tells one call an event, and calls of
+//! one answer share its id. A condensation is a compaction.
+//!
+//! The output of a command is told with the frame that the client puts around it, since the log holds
+//! its pieces; workspace context that the client writes by templates is not in the log.
+
+use std::borrow::Cow;
+
+use super::reader::Session;
+use super::{Format, Recording};
+use crate::conversation::{Image, Message, Part, Reasoning, Role, Source, ToolResult};
+use crate::error::Error;
+use crate::wire;
+use crate::wire::scan::{Object, Value};
+
+pub(super) struct Events {
+    recording: Recording,
+    /// The model's answer that was told last.
+    answer: String,
+}
+
+impl Events {
+    pub(super) fn new() -> Self {
+        Self { recording: Recording::new(Format::OpenHands), answer: String::new() }
+    }
+
+    /// Whether an answer is told for the first time.
+    fn is_new(&mut self, answer: Option<Cow<'_, str>>) -> bool {
+        let Some(answer) = answer.filter(|id| !id.is_empty()) else { return true };
+        let is_new = self.answer != answer;
+        self.answer = answer.into_owned();
+        is_new
+    }
+
+    fn condensed(&mut self, summary: Option<Cow<'_, str>>) {
+        self.recording.compactions += 1;
+        if let Some(summary) = summary {
+            self.recording.push(Message::text(Role::User, summary));
+        }
+    }
+
+    fn action(&mut self, kind: &str, event: &Object<'_>) {
+        let by_user = event.string("source").as_deref() == Some("user");
+        let args = event.object("args");
+        let text = |key: &str| args.as_ref().and_then(|args| args.string(key));
+        if let Some(answer) = event.object("tool_call_metadata").and_then(|it| it.object("model_response")) {
+            if self.is_new(answer.string("id")) {
+                self.recording.set_model(answer.string("model"));
+                let choices = answer.elements("choices");
+                if let Some(said) = choices.first().and_then(|choice| choice.object("message")) {
+                    self.recording.push(wire::message(wire::Format::OpenAiChat, &said));
+                }
+            }
+            return;
+        }
+        match kind {
+            "system" => {
+                self.recording.push(Message::text(Role::System, text("content").unwrap_or_default()));
+                if let Some(args) = &args {
+                    self.declare(&args.elements("tools"));
+                }
+            }
+            "message" => {
+                let mut parts = vec![Part::text(text("content").unwrap_or_default())];
+                let urls = args.as_ref().map(|args| args.elements("image_urls").into_owned()).unwrap_or_default();
+                parts.extend(urls.iter().filter_map(|url| url.value.string()).map(image));
+                let role = if by_user { Role::User } else { Role::Assistant };
+                self.recording.push(Message::new(role, parts));
+            }
+            "condensation" => self.condensed(text("summary")),
+            // What the client does by itself is not said by the model.
+            "recall" | "change_agent_state" | "null" | "condensation_request" => {}
+            _ if by_user => {}
+            _ => {
+                let thought = text("thought").filter(|thought| !thought.is_empty());
+                let arguments = event.get("args").map_or("{}", Value::raw);
+                let call = Part::call(event_id(event.get("id")), kind.to_owned(), arguments);
+                let parts = thought.map(Part::text).into_iter().chain([call]).collect();
+                self.recording.push(Message::new(Role::Assistant, parts));
+            }
+        }
+    }
+
+    fn observation(&mut self, kind: &str, event: &Object<'_>) {
+        let content = event.string("content").unwrap_or_default();
+        let by_id = event.object("tool_call_metadata").and_then(|it| it.string("tool_call_id"));
+        let call_id = match (by_id, kind) {
+            (Some(id), _) => id,
+            (None, "recall" | "agent_state_changed" | "null" | "condense") => return,
+            (None, _) => {
+                let id = event_id(event.get("cause"));
+                let newest = self.recording.conversation.messages.last();
+                if !newest.is_some_and(|message| message.calls().any(|call| call.id == id)) {
+                    // An answer that could not be carried out is told to the model as the user's words.
+                    self.recording.push(Message::text(Role::User, content));
+                    return;
+                }
+                Cow::Owned(id)
+            }
+        };
+        let text = if kind == "run" { framed(&content, event) } else { content };
+        let result = ToolResult { call_id, content: vec![Part::text(text)], is_error: kind == "error" };
+        self.recording.push(Message::new(Role::Tool, vec![Part::ToolResult(result)]));
+    }
+
+    /// An event of the second generation.
+    fn event(&mut self, kind: &str, event: &Object<'_>) {
+        let result = |content: Vec<Part<'static>>, is_error: bool| {
+            let call_id = event.string("tool_call_id").unwrap_or_default().into_owned().into();
+            Message::new(Role::Tool, vec![Part::ToolResult(ToolResult { call_id, content, is_error })])
+        };
+        match kind {
+            "SystemPromptEvent" => {
+                let prompts = ["system_prompt", "dynamic_context"].into_iter().filter_map(|key| event.object(key));
+                let parts = prompts.filter_map(|it| it.string("text")).map(Part::text).collect();
+                self.recording.push(Message::new(Role::System, parts));
+                self.declare(&event.elements("tools"));
+            }
+            "MessageEvent" => {
+                let Some(said) = event.object("llm_message") else { return };
+                let mut message = wire::message(wire::Format::OpenAiChat, &said);
+                message.parts.retain(|part| !matches!(part, Part::Opaque(it) if it.kind == "image"));
+                message.parts.extend(pieces(said.get("content")).into_iter().filter(|it| matches!(it, Part::Image(_))));
+                message.parts.extend(pieces(event.get("extended_content")));
+                self.recording.push(message);
+            }
+            "ActionEvent" => {
+                let Some(call) = event.object("tool_call") else { return };
+                let text = |key: &str| call.string(key).unwrap_or_default();
+                let call = Part::call(text("id"), text("name"), text("arguments"));
+                let is_new = self.is_new(event.string("llm_response_id"));
+                match self.recording.conversation.messages.iter_mut().rfind(|it| it.is_assistant()) {
+                    Some(turn) if !is_new => turn.parts.push(call.into_owned()),
+                    _ => {
+                        let mut parts = thoughts(event);
+                        parts.extend(pieces(event.get("thought")));
+                        parts.push(call);
+                        self.recording.push(Message::new(Role::Assistant, parts));
+                    }
+                }
+            }
+            "ObservationEvent" => {
+                let observation = event.object("observation");
+                let text = observation.as_ref().and_then(|it| it.get("content").or_else(|| it.get("output")));
+                let is_error = observation.as_ref().and_then(|it| it.get("is_error")).and_then(Value::bool);
+                let mut content = pieces(text);
+                content.extend(pieces(event.get("extended_content")));
+                let content = content.into_iter().map(Part::into_owned).collect();
+                self.recording.push(result(content, is_error == Some(true)));
+            }
+            "UserRejectObservation" => {
+                let reason = event.string("rejection_reason").unwrap_or_default();
+                self.recording.push(result(vec![Part::text(format!("Action rejected: {reason}"))], false));
+            }
+            "AgentErrorEvent" => {
+                let error = event.string("error").unwrap_or_default().into_owned();
+                self.recording.push(result(vec![Part::text(error)], true));
+            }
+            "Condensation" => self.condensed(event.string("summary")),
+            _ => {}
+        }
+    }
+
+    fn declare(&mut self, tools: &[Object<'_>]) {
+        self.recording.conversation.tools = tools.iter().map(|tool| wire::tool(tool).into_owned()).collect();
+    }
+}
+
+impl Session for Events {
+    fn entry(&mut self, event: &Object<'_>, _found: &mut Vec<Recording>) -> Result<(), Error> {
+        // The oldest logs hold pairs of an action and its observation.
+        if event.value.is_array() {
+            event.value.elements().iter().try_for_each(|event| self.entry(event, _found))?;
+        } else if let Some(kind) = event.string("kind") {
+            self.event(&kind, event);
+        } else if let Some(kind) = event.string("action") {
+            self.action(&kind, event);
+        } else if let Some(kind) = event.string("observation") {
+            self.observation(&kind, event);
+        } else {
+            return Err(Error::not_a_recording("an event that is neither an action nor an observation"));
+        }
+        Ok(())
+    }
+
+    fn list(&self) -> Option<&'static str> {
+        Some("history")
+    }
+
+    fn wanted(&self) -> &'static [&'static str] {
+        &["instance_id"]
+    }
+
+    fn field(&mut self, _key: &str, value: Value<'_>) {
+        self.recording.id = value.string().unwrap_or_default().into_owned();
+    }
+
+    fn finish(self: Box<Self>, found: &mut Vec<Recording>) {
+        found.push(self.recording);
+    }
+}
+
+/// The output of a command as the model sees it.
+fn framed<'a>(content: &str, event: &Object<'_>) -> Cow<'a, str> {
+    let metadata = event.object("extras").and_then(|it| it.object("metadata"));
+    let text = |key: &str| metadata.as_ref().and_then(|it| it.string(key)).unwrap_or_default();
+    let mut told = format!("{}{content}{}", text("prefix"), text("suffix"));
+    for (key, name) in [("working_dir", "Current working directory"), ("py_interpreter_path", "Python interpreter")] {
+        if !text(key).is_empty() {
+            told.push_str(&format!("\n[{name}: {}]", text(key)));
+        }
+    }
+    let code = metadata.as_ref().and_then(|it| it.get("exit_code"));
+    if let Some(code) = code.map(Value::raw).filter(|&code| code != "-1") {
+        told.push_str(&format!("\n[Command finished with exit code {code}]"));
+    }
+    Cow::Owned(told)
+}
+
+/// The number of an event as the id of a call.
+fn event_id(number: Option<Value<'_>>) -> String {
+    format!("event-{}", number.map_or("", Value::raw))
+}
+
+fn image(url: Cow<'_, str>) -> Part<'_> {
+    let data = url.starts_with("data:").then(|| url.find(";base64,")).flatten();
+    let source = match data {
+        Some(at) => Source::Base64(url[at + ";base64,".len()..].to_owned().into()),
+        None => Source::Url(url),
+    };
+    Part::Image(Image { source, detail: None })
+}
+
+/// Sealed thoughts when the provider gave them, else what it shows of them.
+fn thoughts<'a>(event: &Object<'a>) -> Vec<Part<'a>> {
+    let blocks = event.elements("thinking_blocks");
+    let sealed: Vec<Part<'a>> = blocks
+        .iter()
+        .map(|it| {
+            let text = it.string("thinking").unwrap_or_default();
+            Part::Reasoning(Reasoning { text, seal: it.string("signature").or_else(|| it.string("data")) })
+        })
+        .collect();
+    if !sealed.is_empty() {
+        return sealed;
+    }
+    event.string("reasoning_content").filter(|it| !it.is_empty()).map(Part::reasoning).into_iter().collect()
+}
+
+/// Texts and images of the second generation, which names several images in one block.
+fn pieces<'a>(content: Option<Value<'a>>) -> Vec<Part<'a>> {
+    let Some(content) = content else { return Vec::new() };
+    if let Some(text) = content.string() {
+        return vec![Part::text(text)];
+    }
+    let mut parts = Vec::new();
+    for block in content.elements() {
+        if let Some(text) = block.string("text") {
+            parts.push(Part::text(text));
+        }
+        parts.extend(block.elements("image_urls").iter().filter_map(|url| url.value.string()).map(image));
+    }
+    parts
+}
+
+#[cfg(test)]
+pub(super) const SAMPLE: &str = r#"{"instance_id": "i1", "instruction": "x", "history": [
+ {"id": 0, "source": "agent", "action": "system", "args": {"content": "rules", "tools": [{"type": "function", "function": {"name": "sh"}}]}},
+ {"id": 1, "source": "user", "action": "message", "args": {"content": "fix", "image_urls": ["data:image/png;base64,aGk="]}},
+ {"id": 2, "source": "user", "action": "recall", "args": {"query": "fix"}},
+ {"id": 3, "source": "environment", "observation": "recall", "content": "Added workspace context", "cause": 2},
+ {"id": 4, "source": "agent", "action": "run", "args": {"command": "ls"}, "tool_call_metadata": {"tool_call_id": "c1", "model_response": {"id": "r1", "model": "m-1", "choices": [{"message": {"role": "assistant", "content": "two at once", "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "sh", "arguments": "{\"command\": \"ls\"}"}}, {"id": "c2", "type": "function", "function": {"name": "cat", "arguments": "{}"}}]}}]}}},
+ {"id": 5, "source": "agent", "observation": "run", "content": "a.py", "cause": 4, "extras": {"metadata": {"exit_code": 0, "working_dir": "/w", "py_interpreter_path": "", "prefix": "", "suffix": "\n[ok]"}}, "tool_call_metadata": {"tool_call_id": "c1", "model_response": {"id": "r1"}}},
+ {"id": 6, "source": "agent", "action": "read", "args": {}, "tool_call_metadata": {"tool_call_id": "c2", "model_response": {"id": "r1", "choices": [{"message": {"role": "assistant", "content": "two at once"}}]}}},
+ {"id": 7, "source": "agent", "observation": "read", "content": "x = 1", "cause": 6, "tool_call_metadata": {"tool_call_id": "c2"}},
+ {"id": 8, "source": "agent", "observation": "error", "content": "no such command"},
+ {"id": 9, "source": "agent", "action": "condensation", "args": {"summary": "so far"}},
+ {"id": 10, "source": "agent", "action": "run", "args": {"command": "pwd", "thought": "where"}},
+ {"id": 11, "source": "agent", "observation": "run", "content": "/w", "cause": 10}
+]}
+"#;
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{only, read, shape};
+    use super::*;
+
+    #[test]
+    fn an_answer_with_two_calls_stands_once_and_results_name_them() {
+        let recording = only(SAMPLE);
+        assert_eq!((recording.id.as_str(), recording.model(), recording.compactions), ("i1", Some("m-1"), 1));
+        assert_eq!(recording.conversation.tools[0].name, "sh");
+        assert_eq!(
+            shape(&recording),
+            [
+                "system: rules",
+                "user: fix | image data agk=",
+                r#"assistant: two at once | call c1 sh {"command": "ls"} | call c2 cat {}"#,
+                "tool: result c1 a.py\n[ok]\n[current working directory: /w]\n[command finished with exit code 0]",
+                "tool: result c2 x = 1",
+                "user: no such command",
+                "user: so far",
+                r#"assistant: where | call event-10 run {"command": "pwd", "thought": "where"}"#,
+                "tool: result event-10 /w",
+            ]
+        );
+    }
+
+    /// The output of an evaluation is a document a line; a damaged one does not take the next with it.
+    #[test]
+    fn documents_follow_each_other_also_behind_damage() {
+        let one = |id: &str| {
+            format!(
+                r#"{{"instance_id":"{id}","history":[{{"source":"user","action":"message","args":{{"content":"hi"}}}}]}}"#
+            )
+        };
+        let log = [one("a"), one("b")[..40].to_owned() + "\"cut", one("c")].join("\n");
+        let (recordings, faults) = read(&log);
+        let ids: Vec<_> = recordings.iter().map(|it| it.id.as_str()).collect();
+        assert_eq!(ids, ["a", "b", "c"]);
+        assert_eq!(faults, ["line 2: not a recorded session: not JSON: a string without an end"]);
+    }
+
+    #[test]
+    fn the_second_generation_tells_one_call_an_event() {
+        let log = r#"[
+ {"kind": "SystemPromptEvent", "source": "agent", "system_prompt": {"type": "text", "text": "rules"}, "dynamic_context": {"text": "here"}, "tools": []},
+ {"kind": "MessageEvent", "source": "user", "llm_message": {"role": "user", "content": [{"type": "text", "text": "fix"}, {"type": "image", "image_urls": ["http://x/y.png"]}]}, "extended_content": [{"type": "text", "text": "(skill)"}]},
+ {"kind": "ActionEvent", "source": "agent", "thought": [{"type": "text", "text": "I look"}], "thinking_blocks": [{"type": "thinking", "thinking": "hm", "signature": "sig"}], "tool_call": {"id": "c1", "name": "sh", "arguments": "{\"a\": 1}"}, "llm_response_id": "r1"},
+ {"kind": "ActionEvent", "source": "agent", "thought": [], "tool_call": {"id": "c2", "name": "sh", "arguments": "{}"}, "llm_response_id": "r1"},
+ {"kind": "ObservationEvent", "source": "environment", "tool_call_id": "c1", "observation": {"content": [{"type": "text", "text": "ok"}], "is_error": false}},
+ {"kind": "AgentErrorEvent", "source": "agent", "tool_call_id": "c2", "error": "bad arguments"},
+ {"kind": "UserRejectObservation", "source": "user", "tool_call_id": "c3", "rejection_reason": "no"},
+ {"kind": "Condensation", "source": "environment", "summary": "so far"},
+ {"kind": "ConversationStateUpdateEvent", "source": "environment"}
+]"#;
+        let recording = only(log);
+        assert_eq!(recording.compactions, 1);
+        assert_eq!(
+            shape(&recording),
+            [
+                "system: rules | here",
+                "user: fix | image at http://x/y.png | (skill)",
+                r#"assistant: thought hm sealed sig | i look | call c1 sh {"a": 1} | call c2 sh {}"#,
+                "tool: result c1 ok",
+                "tool: error c2 bad arguments",
+                "tool: result c3 action rejected: no",
+                "user: so far",
+            ]
+        );
+    }
+}

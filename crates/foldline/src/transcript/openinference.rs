@@ -1,0 +1,239 @@
+//! OpenInference traces, as trees of spans.
+//!
+//! A span of a model's call holds the whole request in flat attributes. Since an agent sends
+//! everything at each step, the longest request of an agent with the answer to it is its conversation:
+//! one recording an agent, and one for the trace when it names no agent. Roles of a framework
+//! (`tool-call`, `tool-response` of smolagents) are told as the roles that it sends them in.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use super::reader::Session;
+use super::{Format, Recording};
+use crate::conversation::{Message, Part, Role, Tool, ToolResult};
+use crate::error::Error;
+use crate::wire::scan::{Object, Value};
+
+#[derive(Default)]
+pub(super) struct Trace {
+    id: String,
+    /// The longest request of each agent, in the order of the agents' first words.
+    longest: Vec<Longest>,
+}
+
+struct Longest {
+    /// The span of the agent; none for calls that no agent made.
+    agent: Option<String>,
+    recording: Recording,
+}
+
+impl Session for Trace {
+    fn entry(&mut self, span: &Object<'_>, _found: &mut Vec<Recording>) -> Result<(), Error> {
+        if attributes(span).is_none() {
+            return Err(Error::not_a_recording("a span without attributes"));
+        }
+        self.span(span, None);
+        Ok(())
+    }
+
+    fn list(&self) -> Option<&'static str> {
+        Some("spans")
+    }
+
+    fn wanted(&self) -> &'static [&'static str] {
+        &["trace_id"]
+    }
+
+    fn field(&mut self, _key: &str, value: Value<'_>) {
+        self.id = value.string().unwrap_or_default().into_owned();
+    }
+
+    fn finish(self: Box<Self>, found: &mut Vec<Recording>) {
+        let by_agents = self.longest.iter().any(|it| it.agent.is_some());
+        for Longest { agent, recording } in self.longest {
+            let id = match agent {
+                Some(agent) => format!("{}/{agent}", self.id),
+                None if by_agents => continue,
+                None => self.id.clone(),
+            };
+            found.push(Recording { id, ..recording });
+        }
+    }
+}
+
+impl Trace {
+    fn span(&mut self, span: &Object<'_>, agent: Option<&str>) {
+        let Some(attributes) = attributes(span) else { return };
+        let kind = attributes.string("openinference.span.kind");
+        let own = (kind.as_deref() == Some("AGENT")).then(|| span.string("span_id").unwrap_or_default());
+        let agent = own.as_deref().or(agent);
+        if kind.as_deref() == Some("LLM") {
+            self.request(&attributes, agent);
+        }
+        // The scanner bounds the depth of a document, and with it this recursion.
+        for child in span.elements("child_spans").iter() {
+            self.span(child, agent);
+        }
+    }
+
+    fn request(&mut self, attributes: &Object<'_>, agent: Option<&str>) {
+        let mut drafts: BTreeMap<(bool, usize), Draft<'_>> = BTreeMap::new();
+        let mut tools = BTreeMap::new();
+        for field in attributes.fields() {
+            let (is_answer, rest) = match field.key.strip_prefix("llm.input_messages.") {
+                Some(rest) => (false, rest),
+                None => match field.key.strip_prefix("llm.output_messages.") {
+                    Some(rest) => (true, rest),
+                    None => {
+                        if let Some((at, definition)) = tool(&field.key, field.value) {
+                            tools.insert(at, definition);
+                        }
+                        continue;
+                    }
+                },
+            };
+            if let Some((at, rest)) = numbered(rest) {
+                drafts
+                    .entry((is_answer, at))
+                    .or_default()
+                    .set(rest.strip_prefix("message.").unwrap_or(rest), field.value);
+            }
+        }
+        let known = self.longest.iter().position(|it| it.agent.as_deref() == agent);
+        if known.is_some_and(|at| self.longest[at].recording.conversation.messages.len() > drafts.len()) {
+            return;
+        }
+        let mut recording = Recording::new(Format::OpenInference);
+        recording.set_model(attributes.string("llm.model_name"));
+        drafts.into_values().for_each(|draft| recording.push(draft.message()));
+        recording.conversation.tools = tools.into_values().collect();
+        match known {
+            Some(at) => self.longest[at].recording = recording,
+            None => self.longest.push(Longest { agent: agent.map(str::to_owned), recording }),
+        }
+    }
+}
+
+fn attributes<'a>(span: &Object<'a>) -> Option<Object<'a>> {
+    span.object("span_attributes").or_else(|| span.object("attributes"))
+}
+
+/// `7.rest` as 7 and `rest`.
+fn numbered(key: &str) -> Option<(usize, &str)> {
+    let (number, rest) = key.split_once('.')?;
+    Some((number.parse().ok()?, rest))
+}
+
+fn tool(key: &str, value: Value<'_>) -> Option<(usize, Tool<'static>)> {
+    let (at, rest) = numbered(key.strip_prefix("llm.tools.")?)?;
+    let definition = value.string().filter(|_| rest == "tool.json_schema")?.into_owned();
+    let schema = crate::wire::scan::document(&definition).ok()?.object();
+    let named = schema.object("function").unwrap_or(schema);
+    let name = named.string("name").unwrap_or_default().into_owned();
+    Some((at, Tool { name: name.into(), definition: definition.into() }))
+}
+
+/// A message while its attributes come in.
+#[derive(Default)]
+struct Draft<'a> {
+    role: Option<Cow<'a, str>>,
+    content: Option<Cow<'a, str>>,
+    contents: BTreeMap<usize, Cow<'a, str>>,
+    calls: BTreeMap<usize, [Option<Cow<'a, str>>; 3]>,
+    call_id: Option<Cow<'a, str>>,
+}
+
+impl<'a> Draft<'a> {
+    fn set(&mut self, key: &str, value: Value<'a>) {
+        let text = Some(value.string().unwrap_or_else(|| value.raw().into()));
+        match key {
+            "role" => self.role = text,
+            "content" => self.content = text,
+            "tool_call_id" => self.call_id = text,
+            _ => {
+                if let Some((at, "message_content.text")) = key.strip_prefix("contents.").and_then(numbered) {
+                    self.contents.extend(text.map(|text| (at, text)));
+                } else if let Some((at, rest)) = key.strip_prefix("tool_calls.").and_then(numbered) {
+                    let slot = match rest {
+                        "tool_call.id" => 0,
+                        "tool_call.function.name" => 1,
+                        "tool_call.function.arguments" => 2,
+                        _ => return,
+                    };
+                    self.calls.entry(at).or_default()[slot] = text;
+                }
+            }
+        }
+    }
+
+    fn message(self) -> Message<'a> {
+        let mut parts: Vec<Part<'a>> =
+            self.content.into_iter().chain(self.contents.into_values()).map(Part::text).collect();
+        parts.extend(self.calls.into_values().map(|[id, name, arguments]| {
+            Part::call(id.unwrap_or_default(), name.unwrap_or_default(), arguments.unwrap_or_else(|| "{}".into()))
+        }));
+        match (self.role.as_deref(), self.call_id) {
+            (Some("tool"), Some(call_id)) => {
+                let result = ToolResult { call_id, content: parts, is_error: false };
+                Message::new(Role::Tool, vec![Part::ToolResult(result)])
+            }
+            (Some("system"), _) => Message::new(Role::System, parts),
+            (Some("developer"), _) => Message::new(Role::Developer, parts),
+            (Some("assistant" | "tool-call" | "model"), _) => Message::new(Role::Assistant, parts),
+            (Some("user" | "tool-response" | "tool"), _) => Message::new(Role::User, parts),
+            _ => Message::new(Role::Other, parts),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) const SAMPLE: &str = r#"{"trace_id": "t1", "spans": [
+  {"span_id": "1", "span_attributes": {"openinference.span.kind": "CHAIN"}, "child_spans": [
+    {"span_id": "2", "span_attributes": {"openinference.span.kind": "AGENT"}, "child_spans": [
+      {"span_id": "3", "span_attributes": {"openinference.span.kind": "LLM", "llm.model_name": "m-1",
+        "llm.input_messages.0.message.role": "user", "llm.input_messages.0.message.content": "task",
+        "llm.output_messages.0.message.role": "assistant", "llm.output_messages.0.message.content": "short"}},
+      {"span_id": "4", "span_attributes": {"openinference.span.kind": "LLM", "llm.model_name": "m-1",
+        "llm.tools.0.tool.json_schema": "{\"type\": \"function\", \"function\": {\"name\": \"look\"}}",
+        "llm.input_messages.10.message.role": "tool-response", "llm.input_messages.10.message.content": "Observation: b",
+        "llm.input_messages.0.message.role": "user", "llm.input_messages.0.message.contents.0.message_content.text": "task",
+        "llm.input_messages.1.message.role": "assistant",
+        "llm.input_messages.1.message.tool_calls.0.tool_call.function.name": "look",
+        "llm.input_messages.1.message.tool_calls.0.tool_call.id": "c1",
+        "llm.input_messages.1.message.tool_calls.0.tool_call.function.arguments": "{\"at\": 1}",
+        "llm.input_messages.2.message.role": "tool", "llm.input_messages.2.message.tool_call_id": "c1", "llm.input_messages.2.message.content": "a",
+        "llm.output_messages.0.message.role": "assistant", "llm.output_messages.0.message.content": "long"}}
+    ]},
+    {"span_id": "5", "span_attributes": {"openinference.span.kind": "LLM",
+      "llm.input_messages.0.message.role": "user", "llm.input_messages.0.message.content": "judge it"}}
+  ]}
+]}"#;
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{only, shape};
+
+    /// Attributes come in any order, and the tenth message is not the second.
+    #[test]
+    fn the_longest_request_of_an_agent_with_its_answer_is_the_conversation() {
+        let recording = only(super::SAMPLE);
+        assert_eq!((recording.id.as_str(), recording.model()), ("t1/2", Some("m-1")));
+        assert_eq!(recording.conversation.tools[0].name, "look");
+        assert_eq!(
+            shape(&recording),
+            [
+                "user: task",
+                r#"assistant: call c1 look {"at": 1}"#,
+                "tool: result c1 a",
+                "user: observation: b",
+                "assistant: long"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_trace_without_agents_is_one_recording() {
+        let recording = only(&super::SAMPLE.replace("\"AGENT\"", "\"CHAIN\""));
+        assert_eq!((recording.id.as_str(), shape(&recording).len()), ("t1", 5));
+    }
+}

@@ -1,0 +1,229 @@
+//! Session files of pi: a header, then entries that form a tree.
+//!
+//! Newer files give each entry an id and a parent; the conversation is the way from the last entry
+//! to the root, and other branches are left out. Older files are a plain list. Turns that broke off
+//! (aborted, or ended by an error) are left out too, since the client does not send them again.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use super::reader::Session;
+use super::{Format, Recording};
+use crate::conversation::{Arguments, Image, Message, Opaque, Part, Reasoning, Role, Source, ToolCall, ToolResult};
+use crate::error::Error;
+use crate::wire::scan::{Object, Value};
+
+pub(super) struct Tree {
+    recording: Recording,
+    entries: Vec<Entry>,
+    place: HashMap<String, usize>,
+}
+
+struct Entry {
+    parent: Option<usize>,
+    message: Option<Message<'static>>,
+    is_compaction: bool,
+    model: Option<String>,
+}
+
+impl Tree {
+    pub(super) fn new() -> Self {
+        Self { recording: Recording::new(Format::Pi), entries: Vec::new(), place: HashMap::new() }
+    }
+}
+
+impl Session for Tree {
+    fn entry(&mut self, line: &Object<'_>, _found: &mut Vec<Recording>) -> Result<(), Error> {
+        let Some(kind) = line.string("type") else { return Err(Error::not_a_recording("an entry without a type")) };
+        if kind == "session" {
+            self.recording.id = line.string("id").unwrap_or_default().into_owned();
+            self.recording.set_model(line.string("modelId"));
+            return Ok(());
+        }
+        let said = line.object("message");
+        if kind == "message" && said.is_none() {
+            return Err(Error::not_a_recording("an entry of type message without a message"));
+        }
+        let summary = || line.string("summary").map(|text| Message::text(Role::User, text));
+        let message = match (kind.as_ref(), &said) {
+            ("message", Some(said)) => read(said),
+            ("custom_message", _) => Some(Message::new(Role::User, content(line.get("content")))),
+            ("compaction" | "branch_summary", _) => summary(),
+            _ => None,
+        };
+        if message.is_none() && said.as_ref().is_some_and(|it| it.string("role").as_deref() == Some("assistant")) {
+            self.recording.left_out += 1;
+        }
+        let parent = match line.get("parentId") {
+            Some(parent) => parent.string().and_then(|id| self.place.get(id.as_ref()).copied()),
+            // The old list: each entry follows the one before.
+            None => self.entries.len().checked_sub(1),
+        };
+        if let Some(id) = line.string("id") {
+            self.place.insert(id.into_owned(), self.entries.len());
+        }
+        let model = match kind.as_ref() {
+            "model_change" => line.string("modelId"),
+            _ => said.as_ref().and_then(|it| it.string("model")),
+        };
+        self.entries.push(Entry {
+            parent,
+            message: message.map(Message::into_owned),
+            is_compaction: kind == "compaction",
+            model: model.map(Cow::into_owned),
+        });
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>, found: &mut Vec<Recording>) {
+        let mut way = Vec::new();
+        let mut at = self.entries.len().checked_sub(1);
+        while let Some(here) = at {
+            way.push(here);
+            at = self.entries[here].parent;
+        }
+        let all = self.entries.iter().filter(|entry| entry.message.is_some()).count();
+        for here in way.into_iter().rev() {
+            let entry = &mut self.entries[here];
+            self.recording.compactions += usize::from(entry.is_compaction);
+            self.recording.set_model(entry.model.take().map(Cow::Owned));
+            self.recording.conversation.messages.extend(entry.message.take());
+        }
+        self.recording.left_out += all - self.recording.conversation.messages.len();
+        found.push(self.recording);
+    }
+}
+
+/// The message as pi sends it; `None` when it does not.
+fn read<'a>(said: &Object<'a>) -> Option<Message<'a>> {
+    match said.string("role").as_deref() {
+        Some("assistant") => {
+            let broke_off = matches!(said.string("stopReason").as_deref(), Some("error" | "aborted"));
+            let parts = content(said.get("content"));
+            (!broke_off && !parts.is_empty()).then(|| Message::new(Role::Assistant, parts))
+        }
+        Some("toolResult") => {
+            let result = ToolResult {
+                call_id: said.string("toolCallId").unwrap_or_default(),
+                content: content(said.get("content")),
+                is_error: said.get("isError").and_then(Value::bool).unwrap_or(false),
+            };
+            Some(Message::new(Role::Tool, vec![Part::ToolResult(result)]))
+        }
+        Some("bashExecution") => {
+            let is_private = said.get("excludeFromContext").and_then(Value::bool).unwrap_or(false);
+            (!is_private).then(|| Message::text(Role::User, shell_text(said)))
+        }
+        Some("branchSummary" | "compactionSummary") => said.string("summary").map(|it| Message::text(Role::User, it)),
+        Some("user" | "custom" | "hookMessage") => Some(Message::new(Role::User, content(said.get("content")))),
+        _ => Some(Message::new(Role::Other, content(said.get("content")))),
+    }
+}
+
+/// A command that the user ran themselves, in the words in which pi tells the model of it.
+fn shell_text(said: &Object<'_>) -> String {
+    let text = |key: &str| said.string(key).unwrap_or_default();
+    let mut told = format!("Ran `{}`\n", text("command"));
+    match text("output") {
+        output if output.is_empty() => told.push_str("(no output)"),
+        output => told.push_str(&format!("```\n{output}\n```")),
+    }
+    let code = said.get("exitCode").filter(|code| !code.is_null() && code.raw() != "0");
+    if said.get("cancelled").and_then(Value::bool) == Some(true) {
+        told.push_str("\n\n(command cancelled)");
+    } else if let Some(code) = code {
+        told.push_str(&format!("\n\nCommand exited with code {}", code.raw()));
+    }
+    if let Some(path) = said.string("fullOutputPath")
+        && said.get("truncated").and_then(Value::bool) == Some(true)
+    {
+        told.push_str(&format!("\n\n[Output truncated. Full output: {path}]"));
+    }
+    told
+}
+
+fn content<'a>(value: Option<Value<'a>>) -> Vec<Part<'a>> {
+    let Some(value) = value else { return Vec::new() };
+    match value.string() {
+        Some(text) => vec![Part::text(text)],
+        None => value.elements().iter().map(block).collect(),
+    }
+}
+
+fn block<'a>(it: &Object<'a>) -> Part<'a> {
+    let text = |key: &str| it.string(key).unwrap_or_default();
+    let kind = it.string("type");
+    match kind.as_deref() {
+        Some("text") => Part::text(text("text")),
+        Some("thinking") => Part::Reasoning(Reasoning { text: text("thinking"), seal: it.string("thinkingSignature") }),
+        Some("toolCall") => {
+            let arguments = it.get("arguments").map_or("{}", Value::raw);
+            Part::ToolCall(ToolCall {
+                id: text("id"),
+                name: text("name"),
+                arguments: Arguments::Json(arguments.into()),
+            })
+        }
+        Some("image") => {
+            let source = it.string("data").map_or(Source::Unknown, Source::Base64);
+            Part::Image(Image { source, detail: None })
+        }
+        _ => Part::Opaque(Opaque { kind: kind.unwrap_or_default(), pair: None, raw: it.value.raw().into() }),
+    }
+}
+
+#[cfg(test)]
+pub(super) const SAMPLE: &str = r#"{"type":"session","id":"s1","timestamp":"t","cwd":"/x","modelId":"m-0"}
+{"type":"message","timestamp":"t","message":{"role":"user","content":[{"type":"text","text":"look"},{"type":"image","data":"aGk=","mimeType":"image/png"}]}}
+{"type":"message","timestamp":"t","message":{"role":"assistant","model":"m-1","stopReason":"toolUse","content":[{"type":"thinking","thinking":"hm","thinkingSignature":"sig"},{"type":"toolCall","id":"c1","name":"read","arguments":{"path":"a","n":1.0}}]}}
+{"type":"message","timestamp":"t","message":{"role":"toolResult","toolCallId":"c1","content":[{"type":"text","text":"gone"}],"isError":true}}
+{"type":"message","timestamp":"t","message":{"role":"assistant","model":"m-1","stopReason":"aborted","content":[{"type":"toolCall","id":"c2","name":"read","arguments":{}}]}}
+{"type":"message","timestamp":"t","message":{"role":"bashExecution","command":"make","output":"boom","exitCode":2,"cancelled":false,"truncated":false}}
+{"type":"message","timestamp":"t","message":{"role":"bashExecution","command":"secret","output":"x","excludeFromContext":true}}
+{"type":"model_change","timestamp":"t","modelId":"m-2"}
+"#;
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{only, read, shape};
+    use super::*;
+
+    #[test]
+    fn a_turn_that_broke_off_is_left_out_with_its_calls() {
+        let recording = only(SAMPLE);
+        assert_eq!((recording.id.as_str(), recording.model(), recording.left_out), ("s1", Some("m-2"), 1));
+        assert_eq!(
+            shape(&recording),
+            [
+                "user: look | image data agk=",
+                r#"assistant: thought hm sealed sig | call c1 read {"path":"a","n":1.0}"#,
+                "tool: error c1 gone",
+                "user: ran `make`\n```\nboom\n```\n\ncommand exited with code 2",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_conversation_is_the_way_from_the_last_entry_to_the_root() {
+        let user = |id: &str, parent: &str, text: &str| {
+            format!(
+                r#"{{"type":"message","id":"{id}","parentId":{parent},"message":{{"role":"user","content":"{text}"}}}}"#
+            ) + "\n"
+        };
+        let log = "{\"type\":\"session\",\"version\":3,\"id\":\"s\",\"cwd\":\"/\"}\n".to_owned()
+            + &user("a", "null", "root")
+            + &user("b", "\"a\"", "wrong way")
+            + &user("c", "\"b\"", "further")
+            + "{\"type\":\"compaction\",\"id\":\"d\",\"parentId\":\"a\",\"summary\":\"so far\",\"firstKeptEntryId\":\"a\"}\n"
+            + &user("e", "\"d\"", "right way");
+        let recording = only(&log);
+        assert_eq!(shape(&recording), ["user: root", "user: so far", "user: right way"]);
+        assert_eq!((recording.compactions, recording.left_out), (1, 2));
+    }
+
+    #[test]
+    fn an_entry_without_its_message_is_a_fault() {
+        let (_, faults) = read(&(SAMPLE.to_owned() + "{\"type\":\"message\"}"));
+        assert_eq!(faults, ["line 9: not a recorded session: an entry of type message without a message"]);
+    }
+}

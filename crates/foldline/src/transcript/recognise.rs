@@ -1,0 +1,194 @@
+//! Which format an input has, by what its beginning says.
+//!
+//! Names of files tell little and are not looked at. The beginning may be cut anywhere, also in the
+//! middle of its only line, so what is judged are the keys that can be seen.
+
+use super::Format;
+use super::document::Document;
+use crate::wire::scan;
+
+/// How an input is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// An entry a line.
+    Lines,
+    /// Documents over any number of lines, one behind the other.
+    Documents,
+}
+
+/// So many lines are looked at for one that tells.
+const LINES: usize = 40;
+/// So much of a value is kept to look at.
+const GLANCE: usize = 64;
+
+/// The format of the input that begins with these bytes (64 KB of it are plenty).
+///
+/// ```
+/// use foldline::transcript::{Format, recognise};
+///
+/// assert_eq!(recognise(br#"{"type":"session_meta","payload":{"id":"1"}}"#), Some(Format::Codex));
+/// assert_eq!(recognise(b"[{\"role\": \"user\", \"content\": \"hi\"}]"), Some(Format::OpenAiChat));
+/// assert_eq!(recognise(b"Dear diary"), None);
+/// ```
+pub fn recognise(head: &[u8]) -> Option<Format> {
+    look(head).map(|(format, _)| format)
+}
+
+pub(super) fn look(head: &[u8]) -> Option<(Format, Layout)> {
+    let head = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
+    if head.first()? == &b'[' {
+        return Some((Glance::at_list(head)?.element_format()?, Layout::Documents));
+    }
+    let of_line = entries(head).take(LINES).find_map(|line| Glance::at_object(line)?.line_format());
+    let format = of_line.or_else(|| Glance::at_object(head)?.document_format())?;
+    let layout = match format {
+        Format::ClaudeCode | Format::Codex | Format::Copilot | Format::Pi | Format::Record => Layout::Lines,
+        Format::SweAgent | Format::OpenHands | Format::Inspect | Format::OpenInference => Layout::Documents,
+        // The chat may be a single document on a single line.
+        Format::Gemini if !head.trim_ascii_end().contains(&b'\n') => Layout::Documents,
+        Format::Gemini | Format::OpenAiChat | Format::OpenAiResponses | Format::Anthropic => match entries(head).next()
+        {
+            Some(_) => Layout::Lines,
+            None => Layout::Documents,
+        },
+    };
+    Some((format, layout))
+}
+
+/// The lines that are a JSON object by themselves. The last line may be cut, and counts when it
+/// begins as one.
+fn entries(head: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut lines = head.split(|&byte| byte == b'\n').peekable();
+    std::iter::from_fn(move || lines.next().map(|line| (line, lines.peek().is_none()))).filter_map(|(line, is_last)| {
+        let is_whole = || std::str::from_utf8(line).is_ok_and(|line| scan::document(line).is_ok());
+        (line.first() == Some(&b'{') && (is_last || is_whole())).then_some(line)
+    })
+}
+
+/// The keys of an object and how their values begin, as far as they can be seen.
+struct Glance {
+    fields: Vec<(String, Vec<u8>)>,
+}
+
+impl Glance {
+    fn at_object(text: &[u8]) -> Option<Self> {
+        (text.trim_ascii_start().first() == Some(&b'{')).then(|| Self::read(text))
+    }
+
+    /// The first object in a list, or in a list of lists.
+    fn at_list(text: &[u8]) -> Option<Self> {
+        let mut rest = text.trim_ascii_start();
+        for _ in 0..3 {
+            match rest.first()? {
+                b'[' => rest = rest[1..].trim_ascii_start(),
+                b'{' => return Some(Self::read(rest)),
+                _ => return None,
+            }
+        }
+        None
+    }
+
+    fn read(text: &[u8]) -> Self {
+        let mut fields = Vec::new();
+        let mut document = Document::new(text, text.len());
+        if document.enter().is_ok() {
+            while let Ok(Some(key)) = document.key() {
+                let mut value = Vec::new();
+                let seen = document.value(Some(&mut value));
+                value.truncate(GLANCE);
+                fields.push((String::from_utf8_lossy(&key).into_owned(), value));
+                if seen.is_err() {
+                    break;
+                }
+            }
+        }
+        Self { fields }
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.fields.iter().any(|(name, _)| name == key)
+    }
+
+    /// The text of a short string.
+    fn text(&self, key: &str) -> &str {
+        let value = self.fields.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_slice());
+        let text = value.and_then(|value| value.strip_prefix(b"\"")?.strip_suffix(b"\""));
+        text.and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default()
+    }
+
+    /// Of a line of a log.
+    fn line_format(&self) -> Option<Format> {
+        let kind = self.text("type");
+        if self.has("payload") && CODEX.contains(&kind) || self.has("record_type") {
+            return Some(Format::Codex);
+        }
+        if kind.contains('.') && self.has("data") && self.has("id") {
+            return Some(Format::Copilot);
+        }
+        if self.has("uuid") && self.has("sessionId") || kind == "summary" && self.has("leafUuid") {
+            return Some(Format::ClaudeCode);
+        }
+        if kind == "session" && self.has("id") && self.has("cwd") || kind == "message" && self.has("message") {
+            return Some(Format::Pi);
+        }
+        if self.has("id") && self.has("source") && self.has("messages") {
+            return Some(Format::Record);
+        }
+        if self.has("id") && self.has("timestamp") && self.has("instructions") && !self.has("input") {
+            return Some(Format::Codex);
+        }
+        self.document_format()
+    }
+
+    fn document_format(&self) -> Option<Format> {
+        if self.has("sessionId") && self.has("projectHash") {
+            return Some(Format::Gemini);
+        }
+        if self.has("trace_id") && self.has("spans") {
+            return Some(Format::OpenInference);
+        }
+        if self.has("eval") && (self.has("status") || self.has("version")) {
+            return Some(Format::Inspect);
+        }
+        if self.has("instance_id") && (self.has("history") || self.has("instruction") || self.has("test_result")) {
+            return Some(Format::OpenHands);
+        }
+        if self.has("trajectory") && !self.has("messages") {
+            return Some(Format::SweAgent);
+        }
+        if self.has("input") && !self.has("messages") && !self.has("role") && !self.has("name") {
+            return Some(Format::OpenAiResponses);
+        }
+        if self.has("system") || self.has("anthropic_version") {
+            return Some(Format::Anthropic);
+        }
+        if self.has("messages") || self.has("traj") || self.has("instructions") && self.has("model") {
+            return Some(if self.has("instructions") { Format::OpenAiResponses } else { Format::OpenAiChat });
+        }
+        self.message_format()
+    }
+
+    /// Of the first element of a list.
+    fn element_format(&self) -> Option<Format> {
+        if self.has("source") && (self.has("action") || self.has("observation") || self.has("kind")) {
+            return Some(Format::OpenHands);
+        }
+        if self.has("span_attributes") {
+            return Some(Format::OpenInference);
+        }
+        self.document_format()
+    }
+
+    fn message_format(&self) -> Option<Format> {
+        match (self.text("role"), self.text("type")) {
+            ("system" | "developer" | "user" | "assistant", "message") => Some(Format::OpenAiResponses),
+            ("system" | "developer" | "user" | "assistant" | "tool", _) => Some(Format::OpenAiChat),
+            ("", "function_call" | "function_call_output" | "reasoning" | "custom_tool_call" | "compaction") => {
+                Some(Format::OpenAiResponses)
+            }
+            _ => None,
+        }
+    }
+}
+
+const CODEX: [&str; 5] = ["session_meta", "response_item", "event_msg", "turn_context", "compacted"];

@@ -1,0 +1,115 @@
+//! Trajectories of SWE-agent.
+//!
+//! `history` is the conversation, in the messages of Chat Completions; `trajectory` tells the same
+//! once more, with the whole request at each step, and is passed over. Results name their calls in
+//! a list.
+
+use super::reader::Session;
+use super::{Format, Recording};
+use crate::conversation::Part;
+use crate::error::Error;
+use crate::wire;
+use crate::wire::scan::{self, Object, Value};
+
+pub(super) struct Trajectory {
+    recording: Recording,
+}
+
+impl Trajectory {
+    pub(super) fn new() -> Self {
+        Self { recording: Recording::new(Format::SweAgent) }
+    }
+}
+
+impl Session for Trajectory {
+    fn entry(&mut self, entry: &Object<'_>, _found: &mut Vec<Recording>) -> Result<(), Error> {
+        if entry.get("role").is_none() {
+            return Err(Error::not_a_recording("a message without a role"));
+        }
+        let mut message = wire::message(wire::Format::OpenAiChat, entry);
+        if let Some(id) = entry.elements("tool_call_ids").first().and_then(|id| id.value.string()) {
+            for part in &mut message.parts {
+                if let Part::ToolResult(result) = part {
+                    result.call_id.clone_from(&id);
+                }
+            }
+        }
+        self.recording.push(message);
+        Ok(())
+    }
+
+    fn list(&self) -> Option<&'static str> {
+        Some("history")
+    }
+
+    fn wanted(&self) -> &'static [&'static str] {
+        &["replay_config"]
+    }
+
+    /// The settings of the run, as an object or as JSON inside of a string.
+    fn field(&mut self, _key: &str, value: Value<'_>) {
+        let text = value.string().unwrap_or_else(|| value.raw().into());
+        let Ok(settings) = scan::document(&text) else { return };
+        let model = settings.object().object("agent").and_then(|it| it.object("model"));
+        // A run that was played back names the player.
+        let name = model.and_then(|it| it.string("name")).filter(|name| name != "replay");
+        self.recording.set_model(name);
+    }
+
+    fn finish(self: Box<Self>, found: &mut Vec<Recording>) {
+        found.push(self.recording);
+    }
+}
+
+#[cfg(test)]
+pub(super) const SAMPLE: &str = r#"{
+  "environment": "main",
+  "trajectory": [{"action": "ls", "messages": [{"role": "system", "content": "never read"}]}],
+  "history": [
+    {"role": "system", "content": "rules", "agent": "main", "message_type": "system_prompt"},
+    {"role": "user", "content": [{"type": "text", "text": "fix"}], "agent": "main"},
+    {"role": "assistant", "content": "I look", "thought": "I look", "action": "ls",
+     "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "bash", "arguments": "{\"command\":\"ls\"}"}}]},
+    {"role": "tool", "content": [{"type": "text", "text": "a.py"}], "tool_call_ids": ["c1"]}
+  ],
+  "info": {},
+  "replay_config": "{\"agent\":{\"model\":{\"name\":\"m-1\"}}}"
+}"#;
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{only, read, shape};
+    use super::*;
+
+    #[test]
+    fn the_history_is_the_conversation_and_results_name_their_calls_in_a_list() {
+        let recording = only(SAMPLE);
+        assert_eq!((recording.id.as_str(), recording.model()), ("input", Some("m-1")));
+        assert_eq!(
+            shape(&recording),
+            [
+                "system: rules",
+                "user: fix",
+                r#"assistant: i look | call c1 bash {"command":"ls"}"#,
+                "tool: result c1 a.py"
+            ]
+        );
+    }
+
+    #[test]
+    fn an_entry_that_is_no_message_is_a_fault_with_its_line() {
+        let (recordings, faults) = read(&SAMPLE.replace(r#""role": "user", "#, ""));
+        assert_eq!(shape(&recordings[0]).len(), 3);
+        assert_eq!(faults, ["line 6: not a recorded session: a message without a role"]);
+    }
+
+    #[test]
+    fn settings_may_be_an_object_and_a_player_is_no_model() {
+        let with = |settings: &str| {
+            let at = SAMPLE.find("\"replay_config\"").unwrap();
+            only(&format!("{}\"replay_config\": {settings}}}", &SAMPLE[..at])).model().map(str::to_owned)
+        };
+        assert_eq!(with(r#"{"agent":{"model":{"name":"m-2"}}}"#).as_deref(), Some("m-2"));
+        assert_eq!(with(r#"{"agent":{"model":{"name":"replay"}}}"#), None);
+    }
+}
