@@ -11,6 +11,9 @@ mod anthropic;
 mod chat;
 mod json;
 mod responses;
+mod shape;
+
+pub use shape::shape;
 
 use proptest::collection::vec;
 use proptest::option;

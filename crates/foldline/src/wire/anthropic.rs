@@ -104,3 +104,131 @@ fn source<'a>(it: &Object<'a>) -> Source<'a> {
     }
     .unwrap_or(Source::Unknown)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Edit, Format, Request};
+    use crate::conversation::PartId;
+    use crate::testing::shape;
+
+    fn read(messages: &str) -> Vec<String> {
+        let body = format!("[{messages}]");
+        let request = Request::parse(Format::Anthropic, body.as_bytes()).unwrap();
+        assert_eq!(request.splice(&[]).unwrap(), body.as_bytes());
+        shape(request.conversation())
+    }
+
+    /// Claude Code in the middle of its work: thinking, words, two calls, both answered in one message
+    /// with a reminder behind them.
+    #[test]
+    fn a_round_with_thinking_and_parallel_calls() {
+        let body = r#"{"model":"claude-opus-4-8","max_tokens":1,"system":[{"type":"text","text":"You are.","cache_control":{"type":"ephemeral"}}],"messages":[
+            {"role":"user","content":"fix it"},
+            {"role":"assistant","content":[
+                {"type":"thinking","thinking":"hm","signature":"Eq=="},
+                {"type":"redacted_thinking","data":"EmwK"},
+                {"type":"text","text":"Looking."},
+                {"type":"tool_use","id":"t1","name":"Read","input":{"path":"a"}},
+                {"type":"tool_use","id":"t2","name":"Bash","input":{}}]},
+            {"role":"user","content":[
+                {"type":"tool_result","tool_use_id":"t1","content":"text of a","cache_control":{"type":"ephemeral"}},
+                {"type":"tool_result","tool_use_id":"t2","is_error":true,"content":[{"type":"text","text":"boom"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}}]},
+                {"type":"text","text":"<system-reminder>"}]}]}"#;
+        let request = Request::parse(Format::Anthropic, body.as_bytes()).unwrap();
+        assert_eq!(
+            shape(request.conversation()),
+            [
+                r#"standing: "You are.""#,
+                r#"user: "fix it""#,
+                concat!(
+                    r#"assistant: thought "hm" sealed Eq== | thought "" sealed EmwK | "Looking.""#,
+                    r#" | call t1 Read({"path":"a"}) | call t2 Bash({})"#
+                ),
+                concat!(
+                    r#"user: result t1 ["text of a"] | failed t2 ["boom" | image of 4 base64 characters]"#,
+                    r#" | "<system-reminder>""#
+                ),
+            ]
+        );
+        let edits = [
+            Edit::Text { at: PartId::new(2, 0), text: "folded".into() },
+            Edit::Arguments { at: PartId::new(1, 3), arguments: r#"{"path": "b"}"#.into() },
+            Edit::DropPart(PartId::new(1, 0)),
+        ];
+        let expected = body
+            .replace(
+                r#"{"type":"thinking","thinking":"hm","signature":"Eq=="},
+                "#,
+                "",
+            )
+            .replace(r#""text of a""#, r#""folded""#)
+            .replace(r#"{"path":"a"}"#, r#"{"path": "b"}"#);
+        assert_eq!(String::from_utf8(request.splice(&edits).unwrap()).unwrap(), expected);
+    }
+
+    /// Thinking stays whole or goes whole.
+    #[test]
+    fn thinking_can_not_be_edited() {
+        let body = br#"[{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"E"},{"type":"text","text":"x"}]}]"#;
+        let request = Request::parse(Format::Anthropic, body).unwrap();
+        let edit = Edit::Text { at: PartId::new(0, 0), text: "less".into() };
+        assert_eq!(
+            request.splice(&[edit]).unwrap_err().to_string(),
+            "bad edit: part 0.0 has no text that can be replaced"
+        );
+    }
+
+    /// Tools that the provider runs: the call and its result find each other by the pair.
+    #[test]
+    fn server_tools_and_unknown_blocks_are_kept() {
+        assert_eq!(
+            read(
+                r#"{"role":"assistant","content":[
+                    {"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{"query":"q"}},
+                    {"type":"web_search_tool_result","tool_use_id":"srvtoolu_1","content":[{"type":"web_search_result","encrypted_content":"E"}]},
+                    {"type":"mcp_tool_use","id":"mcptoolu_1","name":"roll","server_name":"s","input":{}},
+                    {"type":"mcp_tool_result","tool_use_id":"mcptoolu_1","content":[{"type":"text","text":"4"}]},
+                    {"type":"compaction","content":"so far"},
+                    {"type":"of_tomorrow","x":1e400}]},
+                {"role":"system","content":"by the way"},
+                {"role":"critic","content":[{"type":"text","text":"hm"}]}"#
+            ),
+            [
+                concat!(
+                    "assistant: kept server_tool_use srvtoolu_1 | kept web_search_tool_result srvtoolu_1",
+                    " | kept mcp_tool_use mcptoolu_1 | kept mcp_tool_result mcptoolu_1 | kept compaction | kept of_tomorrow"
+                ),
+                r#"system: "by the way""#,
+                r#"other: "hm""#,
+            ]
+        );
+    }
+
+    #[test]
+    fn documents_and_pictures_of_every_source() {
+        assert_eq!(
+            read(
+                r#"{"role":"user","content":[
+                    {"type":"document","title":"a","source":{"type":"text","media_type":"text/plain","data":"hi"}},
+                    {"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"AAAA"}},
+                    {"type":"document","source":{"type":"content","content":[]}},
+                    {"type":"image","source":{"type":"url","url":"https://a"}},
+                    {"type":"image","source":{"type":"file","file_id":"file_1"}},
+                    {"type":"image"},
+                    {"type":"tool_result","tool_use_id":"t1"}]}"#
+            ),
+            [concat!(
+                r#"user: file "a" "hi" | file of 4 base64 characters | file somewhere | image at https://a"#,
+                " | image id file_1 | image somewhere | result t1 []"
+            )]
+        );
+    }
+
+    #[test]
+    fn a_continued_thread_is_told_apart() {
+        let continues = |body: &str| Request::parse(Format::Anthropic, body.as_bytes()).unwrap().is_continuation();
+        assert!(continues(r#"{"messages":[],"thread":{"type":"continue","id":"t"}}"#));
+        assert!(!continues(r#"{"messages":[],"thread":{"type":"new"}}"#));
+        assert!(!continues(r#"{"messages":[]}"#));
+    }
+}

@@ -54,8 +54,10 @@ pub(super) struct PartLayout {
 pub(super) enum Slot {
     /// It can not be.
     Fixed,
-    /// A JSON string goes here: a text, the content of a result, arguments as free text.
+    /// A JSON string goes here: a text, or the content of a result.
     Text(Span),
+    /// A JSON string goes here: the free text that a custom tool takes.
+    FreeArguments(Span),
     /// JSON text wrapped in a JSON string goes here: arguments in OpenAI's way.
     JsonInText(Span),
     /// JSON goes here as it is: arguments in Anthropic's way.
@@ -92,9 +94,10 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// The field of this key, as an element of list 0.
+    /// The field of this key, as an element of list 0. None when the key stands there twice: if the
+    /// last one went, the one before it would speak.
     pub(super) fn field(message: &Object<'a>, key: &str) -> Option<Element> {
-        message.position(key).map(|index| Element { list: 0, index })
+        message.only_position(key).map(|index| Element { list: 0, index })
     }
 
     /// Adds a list of the message.

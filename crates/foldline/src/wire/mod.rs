@@ -14,6 +14,8 @@ mod response;
 pub(crate) mod scan;
 mod splice;
 mod sse;
+#[cfg(test)]
+mod tests;
 
 use std::borrow::Cow;
 

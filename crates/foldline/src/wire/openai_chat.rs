@@ -12,8 +12,8 @@ use crate::conversation::{Arguments, File, Image, Message, Part, Role, Source, T
 
 /// The names under which servers give readable reasoning.
 const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_text"];
-/// Fields of an assistant message that must come back untouched (signatures, audio).
-const SEALED: [&str; 3] = ["reasoning_details", "extra_content", "audio"];
+/// Fields of an assistant message that come back untouched or not at all (signatures, audio).
+const SEALED: [&str; 4] = ["reasoning_details", "extra_content", "audio", "refusal"];
 
 pub(super) fn message<'a>(it: &Object<'a>) -> (Message<'a>, MessageLayout) {
     let role = role(it.string("role").as_deref());
@@ -82,7 +82,7 @@ fn call<'a>(it: &Object<'a>) -> (Part<'a>, Slot) {
     if let Some(custom) = it.object("custom") {
         let name = custom.string("name").unwrap_or_default();
         let (text, slot) = match custom.get("input") {
-            Some(input) if input.is_string() => (input.string().unwrap_or_default(), Slot::Text(input.span)),
+            Some(input) if input.is_string() => (input.string().unwrap_or_default(), Slot::FreeArguments(input.span)),
             _ => (Cow::Borrowed(""), Slot::Fixed),
         };
         return (Part::ToolCall(ToolCall { id, name, arguments: Arguments::Text(text) }), slot);
@@ -131,4 +131,118 @@ fn block<'a>(it: &Object<'a>) -> (Part<'a>, Slot) {
         _ => {}
     }
     (opaque(kind, None, it.value), Slot::Fixed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Edit, Format, Request};
+    use crate::conversation::PartId;
+    use crate::testing::shape;
+
+    fn read(messages: &str) -> Vec<String> {
+        let body = format!("[{messages}]");
+        let request = Request::parse(Format::OpenAiChat, body.as_bytes()).unwrap();
+        assert_eq!(request.splice(&[]).unwrap(), body.as_bytes());
+        shape(request.conversation())
+    }
+
+    /// The first round of a plain agent.
+    #[test]
+    fn a_round_with_parallel_calls() {
+        assert_eq!(
+            read(
+                r#"{"role":"system","content":"Be brief."},
+                {"role":"developer","content":[{"type":"text","text":"Really."}]},
+                {"role":"user","content":"what is here?","name":"ann"},
+                {"role":"assistant","content":null,"tool_calls":[
+                    {"id":"c1","type":"function","function":{"name":"ls","arguments":"{\"path\":\".\"}"}},
+                    {"id":"c2","type":"function","function":{"name":"pwd","arguments":""}}]},
+                {"role":"tool","tool_call_id":"c1","content":"a.rs"},
+                {"role":"tool","tool_call_id":"c2","content":[{"type":"text","text":"here"}]},
+                {"role":"assistant","content":"a.rs"}"#
+            ),
+            [
+                r#"system: "Be brief.""#,
+                r#"developer: "Really.""#,
+                r#"user: "what is here?""#,
+                r#"assistant: call c1 ls({"path":"."}) | call c2 pwd()"#,
+                r#"tool: result c1 ["a.rs"]"#,
+                r#"tool: result c2 ["here"]"#,
+                r#"assistant: "a.rs""#,
+            ]
+        );
+    }
+
+    /// Each server names the field of its reasoning differently; what it signs comes back as it is.
+    #[test]
+    fn reasoning_stands_in_a_field_of_many_names() {
+        assert_eq!(
+            read(
+                r#"{"role":"assistant","reasoning_content":"deep","content":"a"},
+                {"role":"assistant","content":"b","reasoning":"router","reasoning_details":[{"type":"reasoning.encrypted","data":"x"}]},
+                {"role":"assistant","content":"c","reasoning_text":"copilot","extra_content":{"google":{"thought_signature":"s"}}},
+                {"role":"assistant","content":"d","reasoning_content":null,"refusal":null}"#
+            ),
+            [
+                r#"assistant: thought "deep" | "a""#,
+                r#"assistant: thought "router" | kept reasoning_details | "b""#,
+                r#"assistant: thought "copilot" | kept extra_content | "c""#,
+                r#"assistant: "d""#,
+            ]
+        );
+    }
+
+    #[test]
+    fn pictures_files_and_sounds() {
+        assert_eq!(
+            read(
+                r#"{"role":"user","content":[
+                    {"type":"image_url","image_url":{"url":"https://a/b.png","detail":"high"}},
+                    {"type":"image_url","image_url":"data:image/png;base64,AAAA"},
+                    {"type":"file","file":{"filename":"a.pdf","file_data":"data:application/pdf;base64,AAAAAAAA"}},
+                    {"type":"file","file":{"file_id":"file_1"}},
+                    {"type":"input_audio","input_audio":{"data":"AAAA","format":"wav"}},
+                    {"type":"of_tomorrow"}, "not even an object"]},
+                {"role":"assistant","audio":{"id":"audio_1"},"content":null},
+                {"role":"assistant","content":[{"type":"refusal","refusal":"no"}],"refusal":"no"}"#
+            ),
+            [
+                concat!(
+                    "user: image at https://a/b.png high | image of 4 base64 characters | file \"a.pdf\" of 8 base64 characters",
+                    " | file id file_1 | kept input_audio | kept of_tomorrow | kept "
+                ),
+                "assistant: kept audio",
+                "assistant: kept refusal | kept refusal",
+            ]
+        );
+    }
+
+    /// The first form of function calling, and roles of other servers.
+    #[test]
+    fn old_functions_and_unknown_roles() {
+        assert_eq!(
+            read(
+                r#"{"role":"assistant","content":null,"function_call":{"name":"ls","arguments":"{}"}},
+                {"role":"function","name":"ls","content":"a.rs"},
+                {"role":"ipython","content":"1"},
+                {"content":"nobody"}"#
+            ),
+            ["assistant: call ls ls({})", r#"tool: result ls ["a.rs"]"#, r#"other: "1""#, r#"other: "nobody""#]
+        );
+    }
+
+    #[test]
+    fn custom_tools_and_objects_as_arguments() {
+        let body = r#"[{"role":"assistant","tool_calls":[{"id":"c1","type":"custom","custom":{"name":"patch","input":"*** x"}},{"id":"c2","type":"function","function":{"name":"f","arguments":{"a":1}}},{"id":"c3","type":"hosted"}]}]"#;
+        let request = Request::parse(Format::OpenAiChat, body.as_bytes()).unwrap();
+        assert_eq!(
+            shape(request.conversation()),
+            [r#"assistant: call c1 patch("*** x") | call c2 f({"a":1}) | kept hosted c3"#]
+        );
+        let arguments =
+            |part, arguments: &str| Edit::Arguments { at: PartId::new(0, part), arguments: arguments.into() };
+        let out = request.splice(&[arguments(0, "short"), arguments(1, "{}")]).unwrap();
+        let expected = body.replace("\"*** x\"", "\"short\"").replace("{\"a\":1}", "{}");
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
 }

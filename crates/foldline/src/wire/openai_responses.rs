@@ -13,6 +13,9 @@ use crate::conversation::{Arguments, File, Image, Message, Part, Reasoning, Role
 pub(super) fn message<'a>(it: &Object<'a>) -> (Message<'a>, MessageLayout) {
     let kind = it.string("type");
     match kind.as_deref() {
+        // A reference may leave its type out; then it has nothing but an id.
+        None if it.get("role").is_none() && it.get("id").is_some() => reference(it),
+        Some("item_reference") => reference(it),
         None | Some("message") => said(it),
         Some("reasoning") => reasoning(it),
         Some(kind @ ("function_call" | "custom_tool_call")) => call(it, kind),
@@ -81,7 +84,7 @@ fn call<'a>(it: &Object<'a>, kind: &str) -> (Message<'a>, MessageLayout) {
     let (arguments, slot) = match (kind, written) {
         ("function_call", Some(value)) => (Arguments::Json(text), Slot::JsonInText(value.span)),
         ("function_call", None) => (Arguments::Json(text), Slot::Fixed),
-        (_, Some(value)) => (Arguments::Text(text), Slot::Text(value.span)),
+        (_, Some(value)) => (Arguments::Text(text), Slot::FreeArguments(value.span)),
         (_, None) => (Arguments::Text(text), Slot::Fixed),
     };
     let name = it.string("name").unwrap_or_default();
@@ -91,7 +94,7 @@ fn call<'a>(it: &Object<'a>, kind: &str) -> (Message<'a>, MessageLayout) {
 /// A call of a built-in tool: what it does is an object that is left alone.
 fn action<'a>(it: &Object<'a>) -> (Message<'a>, MessageLayout) {
     let kind = it.string("type").unwrap_or_default();
-    let what = it.get("action").or_else(|| it.get("operation")).or_else(|| it.get("arguments"));
+    let what = ["action", "actions", "operation", "arguments"].iter().find_map(|key| it.get(key));
     let arguments = Arguments::Json(Cow::Borrowed(what.map_or("", Value::raw)));
     let name = Cow::Owned(kind.trim_end_matches("_call").to_owned());
     called(it, name, arguments, Slot::Fixed)
@@ -111,13 +114,18 @@ fn called<'a>(
 
 fn output<'a>(it: &Object<'a>) -> (Message<'a>, MessageLayout) {
     let mut reading = Reading::new(Role::Tool, it);
-    let call_id = it.string("call_id").unwrap_or_default();
+    // The output of a local shell names its call as `id`.
+    let call_id = it.string("call_id").or_else(|| it.string("id")).unwrap_or_default();
     let is_error = matches!(it.string("status").as_deref(), Some("failed"));
     let (content, layout) = match it.string("type").as_deref() {
         Some("shell_call_output") => shell_output(it),
-        Some("computer_call_output" | "tool_search_output") => {
-            let part = it.get("output").map(|value| opaque(it.string("type"), None, value));
-            (part.into_iter().collect(), PartLayout::new(Slot::Fixed, None))
+        Some("computer_call_output") => {
+            let screen = it.object("output").map(|screen| Part::Image(image(&screen)));
+            (screen.into_iter().collect(), PartLayout::new(Slot::Fixed, None))
+        }
+        Some("tool_search_output") => {
+            let found = it.get("tools").map(|value| opaque(Some("tools".into()), None, value));
+            (found.into_iter().collect(), PartLayout::new(Slot::Fixed, None))
         }
         _ => result_content(it.get("output"), piece),
     };
@@ -145,6 +153,22 @@ fn kept<'a>(it: &Object<'a>, role: Role, pair: Option<Cow<'a, str>>) -> (Message
     reading.done()
 }
 
+fn reference<'a>(it: &Object<'a>) -> (Message<'a>, MessageLayout) {
+    let mut reading = Reading::new(Role::Assistant, it);
+    let part = opaque(Some("item_reference".into()), it.string("id"), it.value);
+    reading.push(part, PartLayout::new(Slot::Fixed, None));
+    reading.done()
+}
+
+fn image<'a>(it: &Object<'a>) -> Image<'a> {
+    let source = match (it.string("image_url"), it.string("file_id")) {
+        (Some(url), _) => source_of_url(url),
+        (None, Some(id)) => Source::Id(id),
+        (None, None) => Source::Unknown,
+    };
+    Image { source, detail: it.string("detail") }
+}
+
 fn piece<'a>(it: &Object<'a>) -> (Part<'a>, Slot) {
     let kind = it.string("type");
     match kind.as_deref() {
@@ -154,13 +178,7 @@ fn piece<'a>(it: &Object<'a>) -> (Part<'a>, Slot) {
             }
         }
         Some("input_image") => {
-            let source = match (it.string("image_url"), it.string("file_id")) {
-                (Some(url), _) => source_of_url(url),
-                (None, Some(id)) => Source::Id(id),
-                (None, None) => Source::Unknown,
-            };
-            let image = Image { source, detail: it.string("detail") };
-            return (Part::Image(image), Slot::Block(it.value.span, "input_text"));
+            return (Part::Image(image(it)), Slot::Block(it.value.span, "input_text"));
         }
         Some("input_file") => {
             let source = match (it.string("file_data"), it.string("file_url"), it.string("file_id")) {
@@ -175,4 +193,173 @@ fn piece<'a>(it: &Object<'a>) -> (Part<'a>, Slot) {
         _ => {}
     }
     (opaque(kind, None, it.value), Slot::Fixed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Edit, Format, Request};
+    use crate::conversation::PartId;
+    use crate::testing::shape;
+
+    fn read(items: &str) -> Vec<String> {
+        let body = format!("[{items}]");
+        let request = Request::parse(Format::OpenAiResponses, body.as_bytes()).unwrap();
+        assert_eq!(request.splice(&[]).unwrap(), body.as_bytes());
+        shape(request.conversation())
+    }
+
+    /// Codex asks its first question: instructions apart, the developer's words in the list.
+    #[test]
+    fn instructions_and_messages() {
+        let body = r#"{"model":"gpt-5.5","instructions":"Be brief.","input":[
+            {"type":"message","role":"developer","content":[{"type":"input_text","text":"<permissions>"}]},
+            {"role":"user","content":"hello"},
+            {"type":"message","role":"user","content":[{"type":"input_text","text":"see"},{"type":"input_image","image_url":"data:image/png;base64,AAAA","detail":"low"},{"type":"input_file","filename":"a.pdf","file_id":"file_1"}]},
+            {"type":"message","role":"assistant","id":"msg_1","content":[{"type":"output_text","text":"hi","annotations":[]},{"type":"refusal","refusal":"no"}]}]}"#;
+        let request = Request::parse(Format::OpenAiResponses, body.as_bytes()).unwrap();
+        assert_eq!(
+            shape(request.conversation()),
+            [
+                r#"standing: "Be brief.""#,
+                r#"developer: "<permissions>""#,
+                r#"user: "hello""#,
+                r#"user: "see" | image of 4 base64 characters low | file "a.pdf" id file_1"#,
+                r#"assistant: "hi" | kept refusal"#,
+            ]
+        );
+    }
+
+    #[test]
+    fn the_input_may_be_a_lone_string() {
+        let request = Request::parse(Format::OpenAiResponses, br#"{"input":"hello"}"#).unwrap();
+        assert_eq!(shape(request.conversation()), [r#"user: "hello""#]);
+        assert_eq!(request.raw_message(0), Some(r#""hello""#));
+    }
+
+    /// Reasoning with what the provider shows of it, and with nothing but its encrypted form.
+    #[test]
+    fn reasoning_is_the_models_and_sealed() {
+        assert_eq!(
+            read(
+                r#"{"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"First"},{"type":"summary_text","text":"then"}],"encrypted_content":"gAAA"},
+                {"type":"reasoning","id":"rs_2","summary":[],"encrypted_content":"gBBB"},
+                {"type":"reasoning","id":"rs_3","summary":[],"content":[{"type":"reasoning_text","text":"open"}],"encrypted_content":null}"#
+            ),
+            [
+                r#"assistant: thought "First\nthen" sealed gAAA"#,
+                r#"assistant: thought "" sealed gBBB"#,
+                r#"assistant: thought "open""#,
+            ]
+        );
+    }
+
+    #[test]
+    fn functions_are_called_with_json_and_answered_by_text_or_pieces() {
+        assert_eq!(
+            read(
+                r#"{"type":"function_call","id":"fc_1","call_id":"c1","name":"sh","arguments":"{\"cmd\":\"ls\"}"},
+                {"type":"function_call_output","call_id":"c1","output":"a.rs"},
+                {"type":"function_call","call_id":"c2","name":"view","arguments":"{}"},
+                {"type":"function_call_output","call_id":"c2","output":[{"type":"input_text","text":"it"},{"type":"input_image","file_id":"f"},{"type":"new_kind"}]}"#
+            ),
+            [
+                r#"assistant: call c1 sh({"cmd":"ls"})"#,
+                r#"tool: result c1 ["a.rs"]"#,
+                r#"assistant: call c2 view({})"#,
+                r#"tool: result c2 ["it" | image id f | kept new_kind]"#,
+            ]
+        );
+    }
+
+    /// `apply_patch` as a custom tool: its input is a patch, not JSON.
+    #[test]
+    fn custom_tools_take_free_text() {
+        let items = r#"{"type":"custom_tool_call","call_id":"c1","name":"apply_patch","input":"*** Begin Patch\n"},
+            {"type":"custom_tool_call_output","call_id":"c1","output":"Success"}"#;
+        assert_eq!(
+            read(items),
+            [r#"assistant: call c1 apply_patch("*** Begin Patch\n")"#, r#"tool: result c1 ["Success"]"#]
+        );
+        let body = format!("[{items}]");
+        let request = Request::parse(Format::OpenAiResponses, body.as_bytes()).unwrap();
+        let edit = Edit::Arguments { at: PartId::new(0, 0), arguments: "no \"JSON\"".into() };
+        let out = String::from_utf8(request.splice(&[edit]).unwrap()).unwrap();
+        assert_eq!(out, body.replace(r#""*** Begin Patch\n""#, r#""no \"JSON\"""#));
+    }
+
+    #[test]
+    fn built_in_tools_are_called_with_an_action() {
+        assert_eq!(
+            read(
+                r#"{"type":"local_shell_call","id":"ls_1","call_id":"c1","action":{"type":"exec","command":["ls"]},"status":"completed"},
+                {"type":"local_shell_call_output","id":"c1","output":"{\"output\":\"a\"}"},
+                {"type":"shell_call","call_id":"c2","action":{"commands":["make"]}},
+                {"type":"shell_call_output","call_id":"c2","output":[{"stdout":"ok","stderr":"","outcome":{"type":"exit","exit_code":0}}]},
+                {"type":"apply_patch_call","call_id":"c3","operation":{"type":"update_file","path":"a","diff":"@@"}},
+                {"type":"apply_patch_call_output","call_id":"c3","status":"failed","output":"no such file"},
+                {"type":"computer_call","call_id":"c4","action":{"type":"screenshot"},"pending_safety_checks":[]},
+                {"type":"computer_call_output","call_id":"c4","output":{"type":"computer_screenshot","image_url":"data:image/png;base64,AAAA"}},
+                {"type":"tool_search_call","call_id":"c5","arguments":{"query":"git"}},
+                {"type":"tool_search_output","call_id":"c5","tools":[{"type":"function","name":"git"}]}"#
+            ),
+            [
+                r#"assistant: call c1 local_shell({"type":"exec","command":["ls"]})"#,
+                r#"tool: result c1 ["{\"output\":\"a\"}"]"#,
+                r#"assistant: call c2 shell({"commands":["make"]})"#,
+                r#"tool: result c2 ["ok" | ""]"#,
+                r#"assistant: call c3 apply_patch({"type":"update_file","path":"a","diff":"@@"})"#,
+                r#"tool: failed c3 ["no such file"]"#,
+                r#"assistant: call c4 computer({"type":"screenshot"})"#,
+                r#"tool: result c4 [image of 4 base64 characters]"#,
+                r#"assistant: call c5 tool_search({"query":"git"})"#,
+                r#"tool: result c5 [kept tools]"#,
+            ]
+        );
+    }
+
+    /// What the provider ran by itself carries its own result, and is nobody's to edit.
+    #[test]
+    fn hosted_tools_and_unknown_items_are_kept() {
+        let items = r#"{"type":"web_search_call","id":"ws_1","status":"completed","action":{"type":"search","query":"q"}},
+            {"type":"mcp_list_tools","id":"mcpl_1","server_label":"s","tools":[]},
+            {"type":"mcp_call","id":"mcp_1","name":"roll","arguments":"{}","output":"4","server_label":"s"},
+            {"type":"mcp_approval_request","id":"mcpr_1","name":"roll","arguments":"{}"},
+            {"type":"mcp_approval_response","approval_request_id":"mcpr_1","approve":true},
+            {"type":"compaction","id":"cmp_1","encrypted_content":"gAAA"},
+            {"type":"item_reference","id":"msg_7"},
+            {"id":"msg_8"},
+            {"type":"of_tomorrow","x":[1,2]},
+            {"role":"critic","content":"hm"}"#;
+        assert_eq!(
+            read(items),
+            [
+                "assistant: kept web_search_call ws_1",
+                "assistant: kept mcp_list_tools mcpl_1",
+                "assistant: kept mcp_call mcp_1",
+                "assistant: kept mcp_approval_request mcpr_1",
+                "user: kept mcp_approval_response mcpr_1",
+                "assistant: kept compaction cmp_1",
+                "assistant: kept item_reference msg_7",
+                "assistant: kept item_reference msg_8",
+                "assistant: kept of_tomorrow",
+                "other: \"hm\"",
+            ]
+        );
+        let body = format!("[{items}]");
+        let request = Request::parse(Format::OpenAiResponses, body.as_bytes()).unwrap();
+        for at in 0..9 {
+            let edit = Edit::Text { at: PartId::new(at, 0), text: "x".into() };
+            assert!(request.splice(&[edit]).is_err(), "item {at} was edited");
+        }
+    }
+
+    #[test]
+    fn history_that_the_provider_holds_is_told_apart() {
+        let continues =
+            |body: &str| Request::parse(Format::OpenAiResponses, body.as_bytes()).unwrap().is_continuation();
+        assert!(continues(r#"{"input":"go on","previous_response_id":"resp_1"}"#));
+        assert!(continues(r#"{"input":"go on","conversation":"conv_1"}"#));
+        assert!(continues(r#"{"input":[{"id":"msg_8"},{"role":"user","content":"go on"}]}"#));
+        assert!(!continues(r#"{"input":"hello","previous_response_id":null}"#));
+    }
 }

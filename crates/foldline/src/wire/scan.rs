@@ -154,9 +154,10 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// The place of a key among the fields.
-    pub(crate) fn position(&self, key: &str) -> Option<usize> {
-        self.fields.iter().rposition(|field| field.key == key)
+    /// The place of a key among the fields, when it stands there once.
+    pub(crate) fn only_position(&self, key: &str) -> Option<usize> {
+        let mut places = (0..self.fields.len()).filter(|&at| self.fields[at].key == key);
+        places.next().filter(|_| places.next().is_none())
     }
 
     pub(crate) fn fields(&self) -> &[Field<'a>] {
@@ -166,7 +167,12 @@ impl<'a> Object<'a> {
 
 /// Scans the one value that a body consists of.
 pub(crate) fn document(body: &str) -> Result<Value<'_>, Error> {
-    let mut scanner = Scanner::new(body);
+    document_at(0, body)
+}
+
+/// Scans the one value that a text consists of, as if so many brackets stood open around it.
+pub(crate) fn document_at(depth: u32, text: &str) -> Result<Value<'_>, Error> {
+    let mut scanner = Scanner { depth, ..Scanner::new(text) };
     let value = scanner.value()?;
     scanner.end()?;
     Ok(value)
@@ -341,14 +347,19 @@ impl<'a> Scanner<'a> {
                     return Ok(Span { start, end: self.at });
                 }
                 self.blank();
-                match (self.next(), open & 1 == 1) {
+                match (self.peek(), open & 1 == 1) {
                     (Some(b','), true) => {
+                        self.at += 1;
                         self.blank();
                         self.key()?;
                         break;
                     }
-                    (Some(b','), false) => break,
+                    (Some(b','), false) => {
+                        self.at += 1;
+                        break;
+                    }
                     (Some(b'}'), true) | (Some(b']'), false) => {
+                        self.at += 1;
                         self.depth -= 1;
                         open >>= 1;
                     }
@@ -371,66 +382,69 @@ impl<'a> Scanner<'a> {
         self.expect(b'"', "expected a string")?;
         loop {
             self.at = plain_until(self.bytes, self.at);
-            match self.next() {
-                Some(b'"') => return Ok(Span { start, end: self.at }),
-                Some(b'\\') => match self.next() {
-                    Some(b'u') => {
-                        let digits = self.bytes.get(self.at..self.at + 4).unwrap_or_default();
-                        if digits.len() < 4 || !digits.iter().all(u8::is_ascii_hexdigit) {
-                            return Err(self.fault("expected four hexadecimal digits"));
-                        }
-                        self.at += 4;
-                    }
-                    Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {}
-                    _ => return Err(self.fault("unknown escape")),
-                },
+            match self.peek() {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(Span { start, end: self.at });
+                }
+                Some(b'\\') => self.escape()?,
                 Some(_) => return Err(self.fault("control character in a string")),
-                None => return Err(Error::not_json(start, "a string without an end")),
+                None => return Err(self.fault("a string without an end")),
             }
         }
+    }
+
+    fn escape(&mut self) -> Result<(), Error> {
+        self.at += 1;
+        match self.peek() {
+            Some(b'u') => {
+                let digits = self.bytes.get(self.at + 1..self.at + 5);
+                if !digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) {
+                    return Err(self.fault("expected four hexadecimal digits behind 'u'"));
+                }
+                self.at += 5;
+            }
+            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 1,
+            _ => return Err(self.fault("unknown escape")),
+        }
+        Ok(())
     }
 
     fn number(&mut self) -> Result<(), Error> {
         if self.peek() == Some(b'-') {
             self.at += 1;
         }
-        match self.next() {
-            Some(b'0') => {}
-            Some(b'1'..=b'9') => self.digits(),
-            _ => return Err(self.fault("expected a digit")),
+        match self.peek() {
+            Some(b'0') => self.at += 1,
+            _ => self.digits()?,
         }
         if self.peek() == Some(b'.') {
             self.at += 1;
-            self.some_digits()?;
+            self.digits()?;
         }
         if matches!(self.peek(), Some(b'e' | b'E')) {
             self.at += 1;
             if matches!(self.peek(), Some(b'+' | b'-')) {
                 self.at += 1;
             }
-            self.some_digits()?;
+            self.digits()?;
         }
         Ok(())
     }
 
-    fn some_digits(&mut self) -> Result<(), Error> {
+    fn digits(&mut self) -> Result<(), Error> {
         if !self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
-            self.at += 1;
             return Err(self.fault("expected a digit"));
         }
-        self.digits();
-        Ok(())
-    }
-
-    fn digits(&mut self) {
         while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
             self.at += 1;
         }
+        Ok(())
     }
 
     fn literal(&mut self, word: &str) -> Result<(), Error> {
         if !self.bytes[self.at..].starts_with(word.as_bytes()) {
-            return Err(Error::not_json(self.at, "expected a value"));
+            return Err(self.fault("expected a value"));
         }
         self.at += word.len();
         Ok(())
@@ -446,19 +460,17 @@ impl<'a> Scanner<'a> {
         self.bytes.get(self.at).copied()
     }
 
-    fn next(&mut self) -> Option<u8> {
-        let byte = self.peek()?;
-        self.at += 1;
-        Some(byte)
-    }
-
     fn expect(&mut self, byte: u8, message: &str) -> Result<(), Error> {
-        if self.next() == Some(byte) { Ok(()) } else { Err(self.fault(message)) }
+        if self.peek() != Some(byte) {
+            return Err(self.fault(message));
+        }
+        self.at += 1;
+        Ok(())
     }
 
-    /// A fault at the byte that was just read.
+    /// The next byte does not fit.
     fn fault(&self, message: &str) -> Error {
-        Error::not_json(self.at.saturating_sub(1).min(self.bytes.len()), message)
+        Error::not_json(self.at, message)
     }
 }
 

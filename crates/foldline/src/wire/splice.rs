@@ -1,11 +1,11 @@
 //! Edits become sorted, disjoint byte ranges; everything between them is copied.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Format;
 use super::layout::{Element, Layout, List, MessageLayout, PartLayout, Slot};
-use super::scan::{Span, encode};
+use super::scan::{Span, document_at, encode};
 use crate::conversation::{PartId, Role};
 use crate::error::Error;
 
@@ -62,54 +62,59 @@ struct Change<'e> {
     bytes: Cow<'e, str>,
 }
 
+/// What goes and what comes in one list; places are those of the list as it was read.
+#[derive(Default)]
+struct ListEdits<'e> {
+    dropped: BTreeSet<usize>,
+    /// Each before the element of this index; at one place in the order in which they were asked for.
+    inserted: Vec<(usize, Cow<'e, str>)>,
+}
+
 pub(super) fn splice(body: &str, format: Format, layout: &Layout, edits: &[Edit]) -> Result<Vec<u8>, Error> {
     let mut changes = Vec::new();
-    let mut dropped_messages = BTreeSet::new();
-    let mut dropped_parts: BTreeSet<(usize, Element)> = BTreeSet::new();
-    let mut inserted: Vec<(usize, Cow<'_, str>)> = Vec::new();
+    let mut parts: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+    let mut messages = ListEdits::default();
+    let mut tools = ListEdits::default();
 
     for edit in edits {
         match edit {
             Edit::Text { at, text } => changes.push(text_change(layout, *at, text)?),
             Edit::Arguments { at, arguments } => changes.push(arguments_change(layout, *at, arguments)?),
             Edit::DropPart(at) => {
-                let part = part(layout, *at)?;
-                let Some(element) = part.element.filter(|_| at.inner.is_none()) else {
+                if part(layout, *at)?.element.is_none() || at.inner.is_some() {
                     return Err(Error::bad_edit(format_args!("part {at} can only go with its message")));
-                };
-                dropped_parts.insert((at.message, element));
+                }
+                parts.entry(at.message).or_default().insert(at.part);
             }
             Edit::DropMessage(at) => {
                 message(layout, *at)?;
-                dropped_messages.insert(*at);
+                messages.dropped.insert(*at);
             }
             Edit::InsertMessage { before, role, text } => {
-                inserted.push((*before, Cow::Owned(text_message(format, *role, text)?)));
+                messages.inserted.push((*before, Cow::Owned(text_message(format, *role, text)?)));
             }
-            Edit::InsertJson { before, json } => inserted.push((*before, Cow::Borrowed(json))),
-            Edit::AppendTool { json } => {
-                let tools = layout.tools.as_ref();
-                let tools = tools.ok_or_else(|| Error::bad_edit("the request has no list of tools to append to"))?;
-                changes.push(insertion(tools, &BTreeSet::new(), tools.elements.len(), json));
-            }
+            Edit::InsertJson { before, json } => messages.inserted.push((*before, Cow::Borrowed(an_object(json)?))),
+            Edit::AppendTool { json } => tools.inserted.push((usize::MAX, Cow::Borrowed(an_object(json)?))),
         }
     }
 
-    for at in dropped_parts.iter().map(|(message, _)| *message).collect::<BTreeSet<_>>() {
-        if !dropped_messages.contains(&at) {
-            let dropped = dropped_parts.iter().filter(|(message, _)| *message == at).map(|(_, element)| *element);
-            drop_elements(at, message(layout, at)?, dropped.collect(), &mut changes)?;
+    for (at, dropped) in parts {
+        if !messages.dropped.contains(&at) {
+            drop_parts(at, message(layout, at)?, &dropped, &mut changes)?;
         }
     }
-    if !dropped_messages.is_empty() || !inserted.is_empty() {
+    if !messages.dropped.is_empty() || !messages.inserted.is_empty() {
         let list = layout.list.as_ref();
         let list = list.ok_or_else(|| Error::bad_edit("the input is a lone string, not a list of messages"))?;
-        // Stable: what is inserted at one place keeps the order in which it was asked for.
-        inserted.sort_by_key(|(before, _)| *before);
-        for (before, json) in &inserted {
-            changes.push(insertion(list, &dropped_messages, *before, json));
+        if let Some((before, _)) = messages.inserted.iter().find(|(before, _)| *before > list.elements.len()) {
+            return Err(Error::bad_edit(format_args!("there is no message {before} to insert before")));
         }
-        removals(list, &dropped_messages, &mut changes);
+        messages.apply(list, &mut changes);
+    }
+    if !tools.inserted.is_empty() {
+        let list = layout.tools.as_ref();
+        tools
+            .apply(list.ok_or_else(|| Error::bad_edit("the request has no list of tools to append to"))?, &mut changes);
     }
     write(body, changes)
 }
@@ -139,21 +144,27 @@ fn text_change<'e>(layout: &Layout, at: PartId, text: &'e str) -> Result<Change<
         Slot::Block(span, kind) => {
             Ok(Change { span, bytes: format!(r#"{{"type":"{kind}","text":{}}}"#, encode(text)).into() })
         }
-        Slot::Fixed | Slot::Json(_) | Slot::JsonInText(_) => {
+        Slot::Fixed | Slot::Json(_) | Slot::JsonInText(_) | Slot::FreeArguments(_) => {
             Err(Error::bad_edit(format_args!("part {at} has no text that can be replaced")))
         }
     }
 }
 
 fn arguments_change<'e>(layout: &Layout, at: PartId, arguments: &'e str) -> Result<Change<'e>, Error> {
-    let is_json = || serde_json::from_str::<serde::de::IgnoredAny>(arguments).is_ok();
+    // Arguments that stand in the body as they are must leave it readable: they begin at most so deep.
+    const CALL: u32 = 6;
+    let not_json = |error| Error::bad_edit(format_args!("the new arguments of part {at} are {error}"));
     match part(layout, at)?.slot {
-        Slot::Json(_) | Slot::JsonInText(_) if !is_json() => {
-            Err(Error::bad_edit(format_args!("the new arguments of part {at} are not JSON")))
+        Slot::Json(span) => {
+            document_at(CALL, arguments).map_err(not_json)?;
+            Ok(Change { span, bytes: arguments.into() })
         }
-        Slot::Json(span) => Ok(Change { span, bytes: arguments.into() }),
-        Slot::JsonInText(span) | Slot::Text(span) => Ok(Change { span, bytes: encode(arguments).into() }),
-        Slot::Fixed | Slot::Block(..) => {
+        Slot::JsonInText(span) => {
+            document_at(0, arguments).map_err(not_json)?;
+            Ok(Change { span, bytes: encode(arguments).into() })
+        }
+        Slot::FreeArguments(span) => Ok(Change { span, bytes: encode(arguments).into() }),
+        Slot::Fixed | Slot::Text(_) | Slot::Block(..) => {
             Err(Error::bad_edit(format_args!("part {at} has no arguments that can be replaced")))
         }
     }
@@ -170,56 +181,73 @@ fn text_message(format: Format, role: Role, text: &str) -> Result<String, Error>
     Ok(format!(r#"{{"role":"{name}","content":{}}}"#, encode(text)))
 }
 
-/// Removes elements of a message's lists; a list that is emptied goes with the field that holds it.
-fn drop_elements(
+/// JSON of ours that becomes an element of a list must be an object, and must leave the body readable.
+fn an_object(json: &str) -> Result<&str, Error> {
+    const LIST: u32 = 2;
+    match document_at(LIST, json) {
+        Ok(value) if value.is_object() => Ok(json),
+        Ok(_) => Err(Error::bad_edit("what is inserted is not a JSON object")),
+        Err(error) => Err(Error::bad_edit(format_args!("what is inserted is {error}"))),
+    }
+}
+
+/// Removes parts of a message; a list that is emptied goes with the field that holds it.
+fn drop_parts<'e>(
     at: usize,
     message: &MessageLayout,
-    mut dropped: BTreeSet<Element>,
-    changes: &mut Vec<Change<'_>>,
+    parts: &BTreeSet<usize>,
+    changes: &mut Vec<Change<'e>>,
 ) -> Result<(), Error> {
+    let empty = || Error::bad_edit(format_args!("message {at} would be left empty: drop it instead"));
+    if parts.len() == message.parts.len() {
+        return Err(empty());
+    }
+    let mut dropped: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+    for Element { list, index } in parts.iter().filter_map(|&part| message.parts[part].element) {
+        dropped.entry(list).or_default().insert(index);
+    }
     // Inner lists stand behind the lists that hold them.
-    for (list, places) in message.lists.iter().enumerate().rev() {
-        let indices: BTreeSet<usize> =
-            dropped.iter().filter(|element| element.list == list).map(|element| element.index).collect();
-        if indices.is_empty() {
-            continue;
-        }
-        if indices.len() < places.elements.len() {
-            removals(places, &indices, changes);
-        } else if let Some(parent) = places.parent {
-            dropped.insert(parent);
+    while let Some((list, indices)) = dropped.pop_last() {
+        let list = &message.lists[list];
+        if indices.len() < list.elements.len() {
+            ListEdits { dropped: indices, inserted: Vec::new() }.apply(list, changes);
         } else {
-            return Err(Error::bad_edit(format_args!("message {at} would be left empty: drop it instead")));
+            let parent = list.parent.ok_or_else(empty)?;
+            dropped.entry(parent.list).or_default().insert(parent.index);
         }
     }
     Ok(())
 }
 
-/// The bytes that go with dropped elements: each with the comma on the side of a kept one.
-fn removals(list: &List, dropped: &BTreeSet<usize>, changes: &mut Vec<Change<'_>>) {
-    let elements = &list.elements;
-    let first_kept = (0..elements.len()).find(|at| !dropped.contains(at));
-    for &at in dropped {
-        let span = match first_kept {
-            Some(kept) if kept < at => Span { start: elements[at - 1].end, end: elements[at].end },
-            _ if at + 1 < elements.len() => Span { start: elements[at].start, end: elements[at + 1].start },
-            _ => elements[at],
-        };
-        changes.push(Change { span, bytes: Cow::Borrowed("") });
-    }
-}
+impl<'e> ListEdits<'e> {
+    /// Commas go and come on the side of an element that stays.
+    fn apply(mut self, list: &List, changes: &mut Vec<Change<'e>>) {
+        let elements = &list.elements;
+        let kept: Vec<usize> = (0..elements.len()).filter(|at| !self.dropped.contains(at)).collect();
+        for &at in &self.dropped {
+            let span = match kept.first() {
+                Some(&kept) if kept < at => Span { start: elements[at - 1].end, end: elements[at].end },
+                _ if at + 1 < elements.len() => Span { start: elements[at].start, end: elements[at + 1].start },
+                _ => elements[at],
+            };
+            changes.push(Change { span, bytes: Cow::Borrowed("") });
+        }
 
-/// An element before another one, with the comma on the side of a kept one.
-fn insertion<'e>(list: &List, dropped: &BTreeSet<usize>, before: usize, json: &str) -> Change<'e> {
-    let kept = |at: &usize| !dropped.contains(at);
-    let at = |at: usize| Span { start: at, end: at };
-    let elements = &list.elements;
-    if let Some(next) = (before..elements.len()).find(kept) {
-        Change { span: at(elements[next].start), bytes: format!("{json},").into() }
-    } else if let Some(previous) = (0..before.min(elements.len())).rev().find(kept) {
-        Change { span: at(elements[previous].end), bytes: format!(",{json}").into() }
-    } else {
-        Change { span: at(list.inside), bytes: Cow::Owned(json.to_owned()) }
+        let at = |at: usize| Span { start: at, end: at };
+        self.inserted.sort_by_key(|(before, _)| *before);
+        let Some(&last) = kept.last() else {
+            if !self.inserted.is_empty() {
+                let all: Vec<&str> = self.inserted.iter().map(|(_, json)| json.as_ref()).collect();
+                changes.push(Change { span: at(list.inside), bytes: all.join(",").into() });
+            }
+            return;
+        };
+        for (before, json) in &self.inserted {
+            changes.push(match kept.get(kept.partition_point(|kept| kept < before)) {
+                Some(&next) => Change { span: at(elements[next].start), bytes: format!("{json},").into() },
+                None => Change { span: at(elements[last].end), bytes: format!(",{json}").into() },
+            });
+        }
     }
 }
 

@@ -1,0 +1,491 @@
+//! What must hold for every body and every set of edits, in all three dialects.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+use super::*;
+use crate::conversation::{Arguments, PartId, ToolCall};
+use crate::error::ErrorKind;
+use crate::testing::{Sample, samples, text};
+
+const FORMATS: [Format; 3] = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic];
+
+/// What the conversation is after the edits, found without looking at a body.
+fn edited(conversation: &Conversation<'static>, format: Format, edits: &[Edit]) -> Conversation<'static> {
+    let mut it = conversation.clone();
+    let mut dropped_messages = Vec::new();
+    let mut dropped_parts = Vec::new();
+    let mut inserted = Vec::new();
+    for edit in edits {
+        match edit {
+            Edit::Text { at, text } => {
+                let text = Part::text(text.clone());
+                match (&mut it.messages[at.message].parts[at.part], at.inner) {
+                    (Part::ToolResult(result), None) => result.content = vec![text],
+                    (Part::ToolResult(result), Some(inner)) => result.content[inner] = text,
+                    (part, _) => *part = text,
+                }
+            }
+            Edit::Arguments { at, arguments } => {
+                let Part::ToolCall(call) = &mut it.messages[at.message].parts[at.part] else {
+                    panic!("{at} is no call")
+                };
+                call.arguments = match call.arguments {
+                    Arguments::Json(_) => Arguments::Json(arguments.clone().into()),
+                    Arguments::Text(_) => Arguments::Text(arguments.clone().into()),
+                };
+            }
+            Edit::DropPart(at) => dropped_parts.push((at.message, at.part)),
+            Edit::DropMessage(at) => dropped_messages.push(*at),
+            Edit::InsertMessage { before, role, text } => inserted.push((*before, Message::text(*role, text.clone()))),
+            Edit::InsertJson { before, json } => {
+                let list = format!("[{json}]");
+                let request = Request::parse(format, list.as_bytes()).unwrap();
+                inserted.push((*before, request.conversation().messages[0].clone().into_owned()));
+            }
+            Edit::AppendTool { json } => {
+                let name = serde_json::from_str::<serde_json::Value>(json).unwrap()["name"].clone();
+                let name = name.as_str().unwrap_or_default().to_owned();
+                it.tools.push(Tool { name: name.into(), definition: json.clone().into() });
+            }
+        }
+    }
+    let messages = std::mem::take(&mut it.messages);
+    let end = messages.len();
+    for (at, mut message) in messages.into_iter().enumerate() {
+        it.messages.extend(inserted.iter().filter(|(before, _)| *before == at).map(|(_, message)| message.clone()));
+        let mut part = 0..;
+        message.parts.retain(|_| !dropped_parts.contains(&(at, part.next().unwrap())));
+        if !dropped_messages.contains(&at) {
+            it.messages.push(message);
+        }
+    }
+    it.messages.extend(inserted.iter().filter(|(before, _)| *before == end).map(|(_, message)| message.clone()));
+    it
+}
+
+/// A body with edits of all kinds that fit it together.
+fn samples_with_edits() -> impl Strategy<Value = (Sample, Vec<Edit>)> {
+    let pieces = (vec(any::<Index>(), 64), vec(text(), 8), vec(any::<String>(), 4));
+    (samples(), pieces).prop_map(|(sample, (choices, mut texts, odd))| {
+        texts.extend(odd);
+        let mut choices = choices.into_iter().cycle();
+        let mut choose = move |among: usize| choices.next().unwrap().index(among);
+        let mut edits = Vec::new();
+        let messages = &sample.conversation.messages;
+        let request = sample.request();
+        for (at, message) in messages.iter().enumerate() {
+            match choose(12) {
+                0 => {
+                    edits.push(Edit::DropMessage(at));
+                    continue;
+                }
+                1 => {
+                    let role = [Role::User, Role::Assistant][choose(2)];
+                    edits.push(Edit::InsertMessage { before: at, role, text: texts[choose(texts.len())].clone() });
+                }
+                2 => {
+                    let json = serde_json::json!({"role": "user", "x": [1], "content": texts[choose(texts.len())]});
+                    edits.push(Edit::InsertJson { before: at, json: json.to_string() });
+                }
+                _ => {}
+            }
+            let mut left = message.parts.len();
+            for (part, what) in message.parts.iter().enumerate() {
+                let id = PartId::new(at, part);
+                let text = texts[choose(texts.len())].clone();
+                match (choose(5), what) {
+                    (0 | 1, Part::Text { .. } | Part::Image(_)) => edits.push(Edit::Text { at: id, text }),
+                    (0, Part::ToolResult(_)) => edits.push(Edit::Text { at: id, text }),
+                    (1, Part::ToolResult(result)) => {
+                        edits.push(Edit::Text { at: id.inner(choose(result.content.len())), text });
+                    }
+                    (0 | 1, Part::ToolCall(ToolCall { arguments: Arguments::Json(_), .. })) => {
+                        let arguments = serde_json::json!({"folded": text}).to_string();
+                        edits.push(Edit::Arguments { at: id, arguments });
+                    }
+                    (0 | 1, Part::ToolCall(_)) => edits.push(Edit::Arguments { at: id, arguments: text }),
+                    (2, _) if left > 1 && request.splice(&[Edit::DropPart(id)]).is_ok() => {
+                        edits.push(Edit::DropPart(id));
+                        left -= 1;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for _ in 0..choose(3) {
+            let json = serde_json::json!({"role": "user", "content": texts[choose(texts.len())]}).to_string();
+            edits.push(Edit::InsertJson { before: messages.len(), json });
+        }
+        for number in 0..choose(3) {
+            edits.push(Edit::AppendTool { json: format!(r#"{{ "name":"ours_{number}","x":[[]]}}"#) });
+        }
+        (sample, edits)
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_edit_gives_back_the_very_bytes(sample in samples()) {
+        prop_assert_eq!(sample.request().splice(&[]).unwrap(), sample.body.as_bytes());
+    }
+
+    #[test]
+    fn after_edits_the_conversation_says_exactly_what_they_say((sample, edits) in samples_with_edits()) {
+        let body = sample.request().splice(&edits).unwrap();
+        let request = Request::parse(sample.format, &body).unwrap();
+        prop_assert_eq!(request.conversation(), &edited(&sample.conversation, sample.format, &edits));
+    }
+
+    #[test]
+    fn the_order_of_edits_of_different_places_does_not_matter((sample, edits) in samples_with_edits()) {
+        let inserts = |edit: &Edit| {
+            matches!(edit, Edit::InsertMessage { .. } | Edit::InsertJson { .. } | Edit::AppendTool { .. })
+        };
+        let (stay, mut turn): (Vec<Edit>, Vec<Edit>) = edits.iter().cloned().partition(inserts);
+        turn.reverse();
+        turn.extend(stay);
+        prop_assert_eq!(sample.request().splice(&edits), sample.request().splice(&turn));
+    }
+
+    /// The edits write a word that stands nowhere else, so the bytes between those words can be
+    /// compared with the body without asking anyone where an edit was.
+    #[test]
+    fn bytes_outside_edits_never_change(sample in samples(), chosen in vec(any::<bool>(), 1..24)) {
+        const WORD: &str = "\u{e000}edited\u{e000}";
+        prop_assume!(!sample.body.contains(WORD));
+        let request = sample.request();
+        let mut chosen = chosen.into_iter().cycle();
+        let mut edits = Vec::new();
+        for (at, message) in sample.conversation.messages.iter().enumerate() {
+            for (part, what) in message.parts.iter().enumerate().filter(|_| chosen.next().unwrap()) {
+                let at = PartId::new(at, part);
+                edits.push(match what {
+                    Part::Text { .. } | Part::ToolResult(_) => Edit::Text { at, text: WORD.into() },
+                    Part::ToolCall(_) => Edit::Arguments { at, arguments: format!("\"{WORD}\"") },
+                    _ => continue,
+                });
+            }
+        }
+        let out = String::from_utf8(request.splice(&edits).unwrap()).unwrap();
+        let mut rest = sample.body.as_str();
+        // Behind the word stand the quotes of its literal: one or two, escaped or not.
+        let mut pieces = out.split(WORD).enumerate();
+        let (_, first) = pieces.next().unwrap();
+        let unquoted = first.trim_end_matches(['"', '\\']);
+        prop_assert!(rest.starts_with(unquoted));
+        rest = &rest[unquoted.len()..];
+        for (_, piece) in pieces {
+            let piece = piece.trim_start_matches(['"', '\\']).trim_end_matches(['"', '\\']);
+            let at = rest.find(piece);
+            prop_assert!(at.is_some(), "{:?} is gone", piece);
+            rest = &rest[at.unwrap() + piece.len()..];
+        }
+        prop_assert_eq!(out.matches(WORD).count(), edits.len());
+        let last = out.rsplit(WORD).next().unwrap().trim_start_matches(['"', '\\']);
+        prop_assert!(sample.body.ends_with(last));
+    }
+
+    #[test]
+    fn messages_and_fields_that_are_not_touched_keep_their_bytes((sample, edits) in samples_with_edits()) {
+        let before = sample.request();
+        let body = before.splice(&edits).unwrap();
+        let after = Request::parse(sample.format, &body).unwrap();
+        for key in ["model", "max_tokens", "system", "instructions", "store", "thinking", "x_number"] {
+            prop_assert_eq!(before.field(key), after.field(key));
+        }
+        let touched = |at: usize| edits.iter().any(|edit| match edit {
+            Edit::Text { at: id, .. } | Edit::Arguments { at: id, .. } | Edit::DropPart(id) => id.message == at,
+            Edit::DropMessage(message) => *message == at,
+            _ => false,
+        });
+        let mut kept = (0..after.conversation().messages.len()).map(|at| after.raw_message(at).unwrap());
+        for at in (0..sample.conversation.messages.len()).filter(|&at| !touched(at)) {
+            let raw = before.raw_message(at).unwrap();
+            prop_assert!(kept.any(|other| other == raw), "message {} changed", at);
+        }
+    }
+
+    #[test]
+    fn parse_never_panics_on_any_bytes(bytes in vec(any::<u8>(), 0..200)) {
+        for format in FORMATS {
+            let _ = Request::parse(format, &bytes);
+        }
+        let _ = Format::recognise(&bytes);
+    }
+
+    #[test]
+    fn parse_never_panics_on_damaged_bodies(sample in samples(), damage in vec((any::<Index>(), any::<u8>()), 1..4), cut in any::<Index>()) {
+        let mut bytes = sample.body.into_bytes();
+        for (at, byte) in damage {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        for bytes in [&bytes[..], &bytes[..cut.index(bytes.len())]] {
+            for format in FORMATS {
+                if let Ok(request) = Request::parse(format, bytes) {
+                    prop_assert_eq!(request.splice(&[]).unwrap(), bytes);
+                }
+            }
+            let _ = Format::recognise(bytes);
+        }
+    }
+
+    /// A request of one dialect read as another is at worst refused.
+    #[test]
+    fn a_body_of_another_dialect_is_no_panic(sample in samples(), format in select(FORMATS.to_vec())) {
+        if let Ok(request) = Request::parse(format, sample.body.as_bytes()) {
+            prop_assert_eq!(request.splice(&[]).unwrap(), sample.body.as_bytes());
+        }
+    }
+
+    /// Edits that nobody checked: a typed error, or a body that can be read.
+    #[test]
+    fn any_edits_give_a_typed_error_or_a_request(sample in samples(), edits in vec(any_edit(), 0..6)) {
+        match sample.request().splice(&edits) {
+            Ok(body) => prop_assert!(Request::parse(sample.format, &body).is_ok()),
+            Err(error) => prop_assert_eq!(error.kind(), &ErrorKind::BadEdit),
+        }
+    }
+}
+
+fn any_edit() -> impl Strategy<Value = Edit> {
+    let at = || {
+        (0..6_usize, 0..4_usize, proptest::option::of(0..3_usize)).prop_map(|(message, part, inner)| PartId {
+            message,
+            part,
+            inner,
+        })
+    };
+    let json = || {
+        prop_oneof![
+            "[{}\\[\\]\",:a0 ]{0,8}",
+            Just("{}".to_owned()),
+            Just("[1]".to_owned()),
+            Just(r#"{"role":"user","content":"x"}"#.to_owned()),
+            (0..140_usize).prop_map(|depth| format!("{{\"a\":{}{}}}", "[".repeat(depth), "]".repeat(depth))),
+        ]
+    };
+    prop_oneof![
+        (at(), text()).prop_map(|(at, text)| Edit::Text { at, text }),
+        (at(), json()).prop_map(|(at, arguments)| Edit::Arguments { at, arguments }),
+        at().prop_map(Edit::DropPart),
+        (0..6_usize).prop_map(Edit::DropMessage),
+        (0..6_usize, text()).prop_map(|(before, text)| Edit::InsertMessage { before, role: Role::User, text }),
+        (0..6_usize, json()).prop_map(|(before, json)| Edit::InsertJson { before, json }),
+        json().prop_map(|json| Edit::AppendTool { json }),
+    ]
+}
+
+fn chat(body: &str) -> Request<'_> {
+    Request::parse(Format::OpenAiChat, body.as_bytes()).unwrap()
+}
+
+fn spliced(request: &Request<'_>, edits: &[Edit]) -> String {
+    String::from_utf8(request.splice(edits).unwrap()).unwrap()
+}
+
+fn to(message: usize, part: usize, text: &str) -> Edit {
+    Edit::Text { at: PartId::new(message, part), text: text.into() }
+}
+
+/// A client in a language of its own: every spelling that JSON allows, around two edits.
+#[test]
+fn odd_spelling_survives_around_edits() {
+    let body = concat!(
+        "\r\n{ \"n\" : [ -0, 1e+400, 123456789012345678901234567890, 0.10 ] ,\t\"n\":2,",
+        "\"\\u006dessages\" : [ {\"role\":\"user\" , \"content\" : \"a\\u00e9\\ud83d\\ude00\\/\" , \"content\":\"b\\ud83d\"}\n,\n",
+        "{\"content\":\"c\",\"role\":\"assistant\",\"content\" : null , \"x\":{\"content\":\"not this\"}} ],\"z\":{} }\n \t"
+    );
+    let request = chat(body);
+    assert_eq!(request.splice(&[]).unwrap(), body.as_bytes());
+    assert_eq!(request.conversation().messages[0], Message::text(Role::User, "b\\ud83d"));
+    let expected = body.replace("\"b\\ud83d\"", "\"new\\n\"");
+    assert_eq!(spliced(&request, &[to(0, 0, "new\n")]), expected);
+}
+
+/// If the last of two equal keys went, the first one would speak.
+#[test]
+fn a_key_that_stands_twice_is_not_dropped_from_its_message() {
+    let body = r#"[{"role":"assistant","content":"old","content":"new","tool_calls":[{"id":"c","function":{"name":"f","arguments":"{}"}}]}]"#;
+    let error = chat(body).splice(&[Edit::DropPart(PartId::new(0, 0))]).unwrap_err();
+    assert_eq!(error.to_string(), "bad edit: part 0.0 can only go with its message");
+}
+
+#[test]
+fn a_list_that_is_emptied_goes_with_its_field() {
+    let body =
+        r#"[{"role":"assistant","content":"x","tool_calls":[ {"id":"c","function":{"name":"f","arguments":"{}"}} ]}]"#;
+    assert_eq!(spliced(&chat(body), &[Edit::DropPart(PartId::new(0, 1))]), r#"[{"role":"assistant","content":"x"}]"#);
+    assert_eq!(
+        spliced(&chat(body), &[Edit::DropPart(PartId::new(0, 0))]),
+        r#"[{"role":"assistant","tool_calls":[ {"id":"c","function":{"name":"f","arguments":"{}"}} ]}]"#
+    );
+    let both = [Edit::DropPart(PartId::new(0, 0)), Edit::DropPart(PartId::new(0, 1))];
+    let error = chat(body).splice(&both).unwrap_err();
+    assert_eq!(error.to_string(), "bad edit: message 0 would be left empty: drop it instead");
+}
+
+/// Every place of a list, and every neighbour, with the right commas.
+#[test]
+fn any_set_of_drops_and_inserts_leaves_a_list() {
+    let message = |name: &str| format!(r#"{{"role":"user","content":"{name}"}}"#);
+    let body = format!("[ {} , {},{} ]", message("0"), message("1"), message("2"));
+    for dropped in 0..8_usize {
+        for inserted in 0..256_usize {
+            let mut edits = Vec::new();
+            let mut expected = Vec::new();
+            for at in 0..4 {
+                for number in 0..inserted >> (2 * at) & 3 {
+                    let name = format!("{at}{number}");
+                    edits.push(Edit::InsertJson { before: at, json: message(&name) });
+                    expected.push(name);
+                }
+                if dropped >> at & 1 == 1 {
+                    edits.push(Edit::DropMessage(at));
+                } else if at < 3 {
+                    expected.push(at.to_string());
+                }
+            }
+            let out = spliced(&chat(&body), &edits);
+            let request = chat(&out);
+            let texts = request.conversation().messages.iter().map(|message| message.parts[0].as_text().unwrap());
+            assert_eq!(texts.collect::<Vec<_>>(), expected, "{out}");
+        }
+    }
+}
+
+/// A session of a week: the number of messages costs no more than their bytes.
+#[test]
+fn ten_thousand_messages() {
+    let one = |at: usize| format!(r#"{{"role":"user","content":"{at}"}}"#);
+    let all: Vec<String> = (0..10_000).map(one).collect();
+    let body = format!("{{\"messages\":[{}]}}", all.join(" ,\n"));
+    let request = chat(&body);
+    assert_eq!(request.splice(&[]).unwrap(), body.as_bytes());
+    let edits: Vec<Edit> = (0..10_000)
+        .map(|at| match at % 4 {
+            0 => to(at, 0, "edited"),
+            1 => Edit::DropMessage(at),
+            2 => Edit::InsertMessage { before: at, role: Role::User, text: "new".into() },
+            _ => Edit::DropMessage(at),
+        })
+        .collect();
+    let out = spliced(&request, &edits);
+    let texts: Vec<String> =
+        chat(&out).conversation().messages.iter().map(|it| it.parts[0].as_text().unwrap().into()).collect();
+    let expected = (0..10_000).step_by(4).flat_map(|at| ["edited".to_owned(), "new".to_owned(), (at + 2).to_string()]);
+    assert_eq!(texts, expected.collect::<Vec<_>>());
+}
+
+#[test]
+fn sixty_four_levels_inside_a_message() {
+    let deep = format!("{}1{}", "[{\"a\":".repeat(32), "}]".repeat(32));
+    let body = format!(r#"{{"messages":[{{"x":{deep},"role":"user","content":"hi"}}]}}"#);
+    let expected = body.replace("hi", "hello");
+    assert_eq!(spliced(&chat(&body), &[to(0, 0, "hello")]), expected);
+}
+
+#[test]
+fn what_is_no_request_is_a_typed_error() {
+    let kind = |format, body: &str| Request::parse(format, body.as_bytes()).unwrap_err().kind().clone();
+    for format in FORMATS {
+        assert_eq!(kind(format, ""), ErrorKind::NotJson { at: 0 });
+        assert_eq!(kind(format, "{\"messages\":[],\"input\":[] "), ErrorKind::NotJson { at: 26 });
+        assert_eq!(kind(format, "{\"messages\":[{},]}"), ErrorKind::NotJson { at: 16 });
+        assert_eq!(kind(format, "[] x"), ErrorKind::NotJson { at: 3 });
+        for body in ["1", "\"text\"", "null", "{}", "{\"messages\":{},\"input\":{}}", "[1]", "{\"prompt\":\"old\"}"] {
+            assert_eq!(kind(format, body), ErrorKind::NotARequest, "{body}");
+        }
+        let deep = "[".repeat(200);
+        assert_eq!(kind(format, &format!("{{\"x\":{deep}")), ErrorKind::TooDeep { at: 5 + MAX_DEPTH as usize - 1 });
+        let error = Request::parse(format, b"{\"messages\":\"\xff\"}").unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::NotJson { at: 13 });
+    }
+}
+
+#[test]
+fn an_edit_that_does_not_fit_is_a_typed_error() {
+    let body = r#"{"messages":[{"role":"assistant","reasoning_content":"hm","content":"x","tool_calls":[{"id":"c","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c","content":"out"}]}"#;
+    let request = chat(body);
+    let id = PartId::new;
+    let error = |edits: &[Edit]| request.splice(edits).unwrap_err().to_string();
+    let arguments = |at, arguments: &str| Edit::Arguments { at, arguments: arguments.into() };
+    let insert = |before, json: &str| Edit::InsertJson { before, json: json.into() };
+    for (edits, expected) in [
+        (vec![to(2, 0, "")], "bad edit: there is no message 2"),
+        (vec![to(0, 3, "")], "bad edit: there is no part 0.3"),
+        (vec![to(0, 0, "")], "bad edit: part 0.0 has no text that can be replaced"),
+        (vec![to(0, 2, "")], "bad edit: part 0.2 has no text that can be replaced"),
+        (vec![Edit::Text { at: id(1, 0).inner(1), text: String::new() }], "bad edit: there is no part 1.0.1"),
+        (vec![arguments(id(0, 1), "{}")], "bad edit: part 0.1 has no arguments that can be replaced"),
+        (
+            vec![arguments(id(0, 2), "{")],
+            "bad edit: the new arguments of part 0.2 are not JSON: expected a string at byte 1",
+        ),
+        (vec![Edit::DropPart(id(1, 0))], "bad edit: part 1.0 can only go with its message"),
+        (vec![Edit::DropMessage(9)], "bad edit: there is no message 9"),
+        (vec![insert(3, "{}")], "bad edit: there is no message 3 to insert before"),
+        (vec![insert(0, "1")], "bad edit: what is inserted is not a JSON object"),
+        (vec![insert(0, "{},{}")], "bad edit: what is inserted is not JSON: more text behind the value at byte 2"),
+        (vec![Edit::AppendTool { json: "{}".into() }], "bad edit: the request has no list of tools to append to"),
+        (vec![to(0, 1, "a"), to(0, 1, "b")], "bad edit: two edits change the bytes at 68"),
+        (vec![Edit::DropMessage(1), to(1, 0, "b")], "bad edit: two edits change the bytes at 184"),
+    ] {
+        assert_eq!(error(&edits), expected);
+    }
+    let tool = Edit::InsertMessage { before: 0, role: Role::Tool, text: "x".into() };
+    assert_eq!(error(&[tool]), "bad edit: no lone text can be said by the role Tool");
+    let lone = Request::parse(Format::OpenAiResponses, br#"{"input":"hi"}"#).unwrap();
+    let error = lone.splice(&[Edit::DropMessage(0)]).unwrap_err();
+    assert_eq!(error.to_string(), "bad edit: the input is a lone string, not a list of messages");
+    assert_eq!(lone.splice(&[to(0, 0, "ho")]).unwrap(), br#"{"input":"ho"}"#);
+}
+
+/// A result of several pieces becomes one text; one piece of it can be replaced alone.
+#[test]
+fn a_result_is_replaced_whole_or_by_the_piece() {
+    let body = r#"[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}},{"type":"image","source":{"type":"url","url":"u"}}]}]}]"#;
+    let request = Request::parse(Format::Anthropic, body.as_bytes()).unwrap();
+    assert_eq!(
+        spliced(&request, &[to(0, 0, "folded")]),
+        r#"[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"folded"}]}]"#
+    );
+    let at = PartId::new(0, 0);
+    let pieces = [
+        Edit::Text { at: at.inner(0), text: "b".into() },
+        Edit::Text { at: at.inner(1), text: "a picture was here".into() },
+    ];
+    assert_eq!(
+        spliced(&request, &pieces),
+        body.replace(r#""text":"a""#, r#""text":"b""#).replace(
+            r#"{"type":"image","source":{"type":"url","url":"u"}}"#,
+            r#"{"type":"text","text":"a picture was here"}"#
+        )
+    );
+}
+
+/// A body tells its dialect by what only one of them has.
+#[test]
+fn the_dialect_of_a_body_is_recognised() {
+    for (body, format) in [
+        (r#"{"input":"hi"}"#, Some(Format::OpenAiResponses)),
+        (r#"{"instructions":"x","input":[]}"#, Some(Format::OpenAiResponses)),
+        (r#"[{"type":"function_call","call_id":"c"}]"#, Some(Format::OpenAiResponses)),
+        (r#"{"system":"x","messages":[]}"#, Some(Format::Anthropic)),
+        (r#"{"messages":[],"tools":[{"name":"f","input_schema":{}}]}"#, Some(Format::Anthropic)),
+        (
+            r#"[{"role":"user","content":"x"},{"role":"assistant","content":[{"type":"tool_use"}]}]"#,
+            Some(Format::Anthropic),
+        ),
+        (r#"{"messages":[{"role":"developer","content":"x"}]}"#, Some(Format::OpenAiChat)),
+        (r#"{"messages":[{"role":"user","content":"x"}]}"#, Some(Format::OpenAiChat)),
+        (r#"{}"#, Some(Format::OpenAiChat)),
+        ("17", None),
+        ("{", None),
+        ("", None),
+    ] {
+        assert_eq!(Format::recognise(body.as_bytes()), format, "{body}");
+    }
+}
