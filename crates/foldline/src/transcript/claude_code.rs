@@ -338,6 +338,6 @@ mod tests {
         let (recordings, faults) =
             read(&(user("1", "0", "", "task") + "{\"type\":\"assis\n\n" + &assistant("2", "", "fine")));
         assert_eq!(shape(&recordings[0]), ["user: task", "assistant: fine"]);
-        assert_eq!(faults, ["line 2: not JSON: a string without an end at byte 8"]);
+        assert_eq!(faults, ["line 2: not JSON: a string without an end at byte 14"]);
     }
 }

@@ -34,9 +34,6 @@ fn parts<'a>(message: &Object<'a>) -> Vec<Part<'a>> {
     let mut parts = openai_chat::message(message).0.parts;
     // The same reasoning may stand there under two names.
     parts.dedup_by(|later, before| matches!(later, Part::Reasoning(_)) && later == before);
-    if let Some(refusal) = message.set("refusal") {
-        parts.push(Part::Opaque(Opaque { kind: "refusal".into(), pair: None, raw: refusal.raw().into() }));
-    }
     parts
 }
 
