@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use super::stream::{Event, Gathered, Place, owned_parts, quoted};
 use super::{ApiError, Response, Stop, Usage};
-use crate::conversation::{Message, Opaque, Part, Role};
+use crate::conversation::{Message, Part, Role};
 use crate::wire::openai_chat;
 use crate::wire::scan::{Object, Value};
 
