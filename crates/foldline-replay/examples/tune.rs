@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::Context;
 use clap::Parser;
 use foldline::{Meter, ModelTable, PriceTable};
-use foldline_replay::{Common, Comparison, Contestant, Foresight, Maker, Options, compare, half, policy, recordings};
+use foldline_replay::{Comparison, Contestant, Foresight, Maker, Options, Survey, compare, half, policy, recordings};
 
 #[derive(Parser)]
 struct Arguments {
@@ -57,11 +57,9 @@ fn main() -> anyhow::Result<()> {
         return Ok(());
     }
     let started = Instant::now();
-    let mut recordings = recordings(&file)?;
-    let common = Common::of(&recordings);
-    if let Some(wanted) = arguments.half {
-        recordings.retain(|recording| half(&recording.id) == (wanted == Half::A));
-    }
+    let survey = Survey::of(recordings(&file)?.flatten());
+    let in_half = |id: &str| arguments.half.is_none_or(|wanted| half(id) == (wanted == Half::A));
+    let chosen = recordings(&file)?.flatten().filter(|recording| in_half(&recording.id));
     let read = started.elapsed();
     let named = |name: &str| arguments.engine.as_ref().is_none_or(|wanted| name.contains(wanted.as_str()));
     let mut contestants = Vec::new();
@@ -82,7 +80,7 @@ fn main() -> anyhow::Result<()> {
         calls: arguments.calls,
     };
     let started = Instant::now();
-    let comparison = compare(recordings, &common, &contestants, &options, |_| ())?;
+    let comparison = compare(chosen, &survey, &contestants, &options, |_| ())?;
     println!(
         "{} conversations of {} calls and more, {} calls; prices {}; read in {read:.1?}, replayed in {:.1?}",
         comparison.outcomes.len(),
@@ -106,7 +104,7 @@ fn main() -> anyhow::Result<()> {
 #[expect(clippy::print_stdout, reason = "it is a program")]
 fn table(comparison: &Comparison) {
     println!(
-        "{:32} {:>6} {:>6} {:>17} {:>5} {:>6} {:>17} {:>6} {:>6} {:>6} {:>17} {:>17} {:>6} {:>5}",
+        "{:32} {:>6} {:>6} {:>17} {:>5} {:>6} {:>17} {:>6} {:>6} {:>11} {:>7} {:>6} {:>17} {:>17} {:>6} {:>5}",
         "policy",
         "tokens",
         "bill",
@@ -116,6 +114,8 @@ fn table(comparison: &Comparison) {
         "hard",
         "misst.",
         "anchor",
+        "trail",
+        "foreign",
         "instr.",
         "gap (best)",
         "gap (pays)",
@@ -128,7 +128,7 @@ fn table(comparison: &Comparison) {
             format!("{:5.1} ({:5.1},{:5.1})", 100.0 * it.value, 100.0 * it.low, 100.0 * it.high)
         };
         println!(
-            "{:32} {:>6.1} {:>6.1} {:>17} {:>5.2} {:>6.2} {:>17} {:>6.2} {:>6.2} {:>6.2} {:>17} {:>17} {:>6} {:>5.1}{}",
+            "{:32} {:>6.1} {:>6.1} {:>17} {:>5.2} {:>6.2} {:>17} {:>6.2} {:>6.2} {:>11} {:>7.1} {:>6.2} {:>17} {:>17} {:>6} {:>5.1}{}",
             it.name,
             100.0 * it.tokens.value,
             100.0 * it.bill.value,
@@ -138,6 +138,8 @@ fn table(comparison: &Comparison) {
             interval(it.hard),
             100.0 * it.missteps.value,
             100.0 * it.anchors.value,
+            format!("{:.1}/{:.1}", 100.0 * it.trail_recall.value, 100.0 * it.trail_precision.value),
+            100.0 * it.foreign.value,
             100.0 * it.instructions,
             it.gap_closed.map(interval).unwrap_or_default(),
             it.gap_closed_paying.map(interval).unwrap_or_default(),

@@ -4,18 +4,21 @@
 //! Everything that depends on the recording alone is computed here, once, for all engines. Atoms
 //! and lines are small numbers, so that following a rendering costs what its changes cost.
 
+use std::borrow::Borrow;
+use std::ops::Range;
 use std::sync::Arc;
 
-use foldline::{Meter, Part, Tool};
+use foldline::{Message, Meter, Part, Tool};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::Recording;
 use crate::atom::atoms;
 use crate::edit::{self, Anchor};
 use crate::engine::Shared;
 use crate::text::{Kind, texts};
+use crate::trail::{self, Facts};
+use crate::{Recording, Survey};
 
 /// An atom that stands nowhere in this many newest messages of the full request is hard: recency
 /// does not give it away.
@@ -56,6 +59,8 @@ pub struct Call {
     pub output: u64,
     /// The atoms of the action that stood in the full request.
     pub needs: Vec<Need>,
+    /// The hard atoms that another conversation's action would have found in the full request.
+    pub(crate) foreign: Vec<u32>,
     /// The replacement edits whose old text stood in the full request.
     pub anchors: Vec<Anchor>,
 }
@@ -95,84 +100,78 @@ pub(crate) struct Measured {
     pub(crate) atoms: Box<[u32]>,
     /// The verbatim instructions in it.
     pub(crate) instructions: Box<[u64]>,
+    /// What the artifact trail can read off it.
+    pub(crate) facts: Facts,
     /// The original message that it is, if it is one.
     pub(crate) original: Option<usize>,
 }
 
-/// Atoms that are no evidence, because so many conversations have them.
-#[derive(Default)]
-pub struct Common {
-    atoms: FxHashSet<u64>,
-}
-
-impl Common {
-    /// The atoms that stand in more than a fifth of these conversations. Among fewer than ten
-    /// nothing can be called common.
-    pub fn of(recordings: &[Recording]) -> Self {
-        use rayon::prelude::*;
-        if recordings.len() < 10 {
-            return Self::default();
-        }
-        let counts = recordings
-            .par_iter()
-            .map(distinct)
-            .fold(FxHashMap::default, |mut counts: FxHashMap<u64, u32>, atoms| {
-                for atom in atoms {
-                    *counts.entry(atom).or_default() += 1;
-                }
-                counts
-            })
-            .reduce(FxHashMap::default, |mut left, right| {
-                for (atom, count) in right {
-                    *left.entry(atom).or_default() += count;
-                }
-                left
-            });
-        let limit = recordings.len() as u32 / 5;
-        Self { atoms: counts.into_iter().filter(|&(_, count)| count > limit).map(|(atom, _)| atom).collect() }
-    }
-
-    /// Whether nothing is common.
-    pub fn is_empty(&self) -> bool {
-        self.atoms.is_empty()
-    }
-
-    /// How many atoms are common.
-    pub fn len(&self) -> usize {
-        self.atoms.len()
-    }
-}
-
-fn distinct(recording: &Recording) -> FxHashSet<u64> {
-    let mut seen = FxHashSet::default();
-    for message in &recording.conversation.messages {
-        texts(message, |_, _, text| {
-            for line in text.lines() {
-                atoms(line, |atom| {
-                    seen.insert(xxh3_64(atom.as_bytes()));
-                });
-            }
-        });
-    }
-    seen
-}
-
-/// The actions of a conversation: from where to where, and which atoms are in them.
+/// A turn of the model, with its atoms and with those of another conversation's turn.
 struct Action {
-    at: usize,
-    end: usize,
+    range: Range<usize>,
     atoms: Vec<u32>,
+    foreign: Vec<u32>,
+}
+
+/// The atoms that actions have, by small numbers.
+#[derive(Default)]
+struct Needed {
+    ids: FxHashMap<u64, u32>,
+    texts: Vec<Box<str>>,
+}
+
+impl Needed {
+    fn own(&mut self, messages: &[Shared], survey: &Survey) -> Vec<u32> {
+        let mut found = Vec::new();
+        for message in messages {
+            action_atoms(message, |atom| {
+                let hash = xxh3_64(atom.as_bytes());
+                if !survey.is_common(hash) {
+                    found.push(self.id(hash, atom));
+                }
+            });
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    fn foreign(&mut self, atoms: &[u64], survey: &Survey) -> Vec<u32> {
+        atoms.iter().filter(|&&hash| !survey.is_common(hash)).map(|&hash| self.id(hash, "")).collect()
+    }
+
+    fn id(&mut self, hash: u64, text: &str) -> u32 {
+        let next = self.texts.len() as u32;
+        let id = *self.ids.entry(hash).or_insert(next);
+        if id == next {
+            self.texts.push(text.into());
+        } else if self.texts[id as usize].is_empty() {
+            self.texts[id as usize] = text.into();
+        }
+        id
+    }
 }
 
 impl Case {
     /// Prepares a recording.
-    pub fn new(recording: Recording, common: &Common, meter: &Meter) -> Self {
+    pub fn new(recording: Recording, survey: &Survey, meter: &Meter) -> Self {
         let Recording { id, conversation } = recording;
         let base = meter.tools(&conversation.tools) + meter.system(&conversation.system) + meter.request();
         let messages: Vec<Shared> = conversation.messages.into_iter().map(Arc::new).collect();
-        let mut atoms_by_hash = FxHashMap::default();
-        let mut atom_texts = Vec::new();
-        let actions = actions(&messages, common, &mut atoms_by_hash, &mut atom_texts);
+        let mut needed = Needed::default();
+        let foreign = survey.foreign(&id);
+        let actions: Vec<Action> = actions(&messages)
+            .into_iter()
+            .enumerate()
+            .map(|(index, range)| Action {
+                atoms: needed.own(&messages[range.clone()], survey),
+                foreign: foreign
+                    .as_deref()
+                    .and_then(|future| future.get(index))
+                    .map_or_else(Vec::new, |atoms| needed.foreign(atoms, survey)),
+                range,
+            })
+            .collect();
 
         let mut case = Self {
             id,
@@ -185,12 +184,12 @@ impl Case {
             base,
             measured: Vec::new(),
             by_hash: FxHashMap::default(),
-            atoms: atom_texts,
+            atoms: needed.texts,
             instructions: Vec::new(),
             lines: FxHashMap::default(),
             instruction_keys: FxHashSet::default(),
         };
-        case.index(&atoms_by_hash, actions);
+        case.index(&needed.ids, actions);
         case
     }
 
@@ -198,10 +197,10 @@ impl Case {
     fn index(&mut self, atoms_by_hash: &FxHashMap<u64, u32>, actions: Vec<Action>) {
         let mut last: Vec<Option<Place>> = vec![None; self.atoms.len()];
         let mut used = vec![false; self.atoms.len()];
-        let mut anchors = edit::anchors(&self.messages, actions.iter().map(|action| action.at..action.end)).into_iter();
+        let mut anchors = edit::anchors(&self.messages, actions.iter().map(|action| action.range.clone())).into_iter();
         let mut actions = actions.into_iter().peekable();
         for at in 0..self.messages.len() {
-            if let Some(action) = actions.next_if(|action| action.at == at) {
+            if let Some(action) = actions.next_if(|action| action.range.start == at) {
                 let needs = action
                     .atoms
                     .iter()
@@ -212,9 +211,12 @@ impl Case {
                     })
                     .collect();
                 action.atoms.iter().for_each(|&atom| used[atom as usize] = true);
-                let output = self.messages[at..action.end].iter().map(|message| self.meter.message(message)).sum();
+                let hard = |atom: &u32| last[*atom as usize].is_some_and(|place| place.message + RECENT < at);
+                let foreign = action.foreign.into_iter().filter(hard).collect();
+                let output =
+                    self.messages[action.range.clone()].iter().map(|message| self.meter.message(message)).sum();
                 let anchors = anchors.next().expect("one list of anchors for each action");
-                self.calls.push(Call { at, end: action.end, output, needs, anchors });
+                self.calls.push(Call { at, end: action.range.end, output, needs, foreign, anchors });
             }
             self.index_message(at, atoms_by_hash, &mut last);
         }
@@ -276,6 +278,7 @@ impl Case {
             tokens: self.meter.message(message),
             atoms: standing.into(),
             instructions: instructions.into(),
+            facts: trail::facts(message),
             original: None,
         }
     }
@@ -306,50 +309,29 @@ pub(crate) fn form(message: &foldline::Message<'_>) -> Vec<u8> {
     serde_json::to_vec(message).expect("a message is plain data")
 }
 
-/// The turns of the model, with their atoms: of what it said, and of its calls.
-fn actions(
-    messages: &[Shared],
-    common: &Common,
-    atoms_by_hash: &mut FxHashMap<u64, u32>,
-    atom_texts: &mut Vec<Box<str>>,
-) -> Vec<Action> {
-    let mut actions: Vec<Action> = Vec::new();
+/// The turns of the model that follow a request, as ranges of messages.
+pub(crate) fn actions<M: Borrow<Message<'static>>>(messages: &[M]) -> Vec<Range<usize>> {
+    let mut actions: Vec<Range<usize>> = Vec::new();
     for (at, message) in messages.iter().enumerate() {
-        if !message.is_assistant() {
-            continue;
+        let before = at.checked_sub(1).map(|before| messages[before].borrow());
+        if message.borrow().opens_round(before) {
+            actions.push(at..at + 1);
+        } else if let Some(action) = actions.last_mut().filter(|action| action.end == at) {
+            action.end += usize::from(message.borrow().is_assistant());
         }
-        let before = at.checked_sub(1).map(|before| &*messages[before]);
-        if message.opens_round(before) {
-            actions.push(Action { at, end: at, atoms: Vec::new() });
-        }
-        let action = actions.last_mut().expect("a turn was opened by this or an earlier message");
-        action.end = at + 1;
-        texts(message, |kind, _, text| {
-            if matches!(kind, Kind::Reasoning | Kind::CallId) {
-                return;
-            }
-            for line in text.lines() {
-                atoms(line, |atom| {
-                    let hash = xxh3_64(atom.as_bytes());
-                    if common.atoms.contains(&hash) {
-                        return;
-                    }
-                    let id = *atoms_by_hash.entry(hash).or_insert_with(|| {
-                        atom_texts.push(atom.into());
-                        atom_texts.len() as u32 - 1
-                    });
-                    action.atoms.push(id);
-                });
-            }
-        });
     }
     // A conversation that begins with the model has no request before that.
-    actions.retain(|action| action.at > 0);
-    for action in &mut actions {
-        action.atoms.sort_unstable();
-        action.atoms.dedup();
-    }
+    actions.retain(|action| action.start > 0);
     actions
+}
+
+/// The atoms of an action: of what the model said, and of its calls.
+pub(crate) fn action_atoms(message: &Message<'_>, mut visit: impl FnMut(&str)) {
+    texts(message, |kind, _, text| {
+        if !matches!(kind, Kind::Reasoning | Kind::CallId) {
+            text.lines().for_each(|line| atoms(line, &mut visit));
+        }
+    });
 }
 
 impl Case {

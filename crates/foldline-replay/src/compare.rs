@@ -8,13 +8,13 @@ use rayon::prelude::*;
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::Recording;
 use crate::bound::{Clairvoyant, Foresight};
-use crate::case::{Case, Common};
+use crate::case::{Case, actions};
 use crate::engine::{Maker, Refusal};
 use crate::interval::{Estimate, bootstrap};
 use crate::policy::{self, RandomDrop};
 use crate::score::{Run, Score, WINDOWS, replay};
+use crate::{Recording, Survey};
 
 /// Who takes part.
 pub enum Contestant {
@@ -73,21 +73,25 @@ pub struct Comparison {
 
 /// Replays recordings through every contestant. `done` is called after each conversation.
 pub fn compare(
-    recordings: Vec<Recording>,
-    common: &Common,
+    recordings: impl Iterator<Item = Recording> + Send,
+    survey: &Survey,
     contestants: &[Contestant],
     options: &Options,
     done: impl Fn(&Outcome) + Sync,
 ) -> Result<Comparison, Refusal> {
-    let outcomes = recordings
-        .into_par_iter()
-        .filter(|recording| recording.conversation.rounds().len() >= options.calls)
-        .map(|recording| {
-            let outcome = outcome(recording, common, contestants, options)?;
+    // A conversation is read when a thread is free for it, so only a few are in memory at a time.
+    let mut outcomes = recordings
+        .enumerate()
+        .par_bridge()
+        .filter(|(_, recording)| actions(&recording.conversation.messages).len() >= options.calls)
+        .map(|(at, recording)| {
+            let outcome = outcome(recording, survey, contestants, options)?;
             done(&outcome);
-            Ok(outcome)
+            Ok((at, outcome))
         })
         .collect::<Result<Vec<_>, Refusal>>()?;
+    outcomes.sort_by_key(|&(at, _)| at);
+    let outcomes = outcomes.into_iter().map(|(_, outcome)| outcome).collect();
     let mut names = vec![policy::ALL[0].name().to_owned()];
     names.extend(contestants.iter().map(|it| it.name().to_owned()));
     Ok(Comparison { names, outcomes, prices: options.prices })
@@ -95,11 +99,11 @@ pub fn compare(
 
 fn outcome(
     recording: Recording,
-    common: &Common,
+    survey: &Survey,
     contestants: &[Contestant],
     options: &Options,
 ) -> Result<Outcome, Refusal> {
-    let case = Case::new(recording, common, &options.meter);
+    let case = Case::new(recording, survey, &options.meter);
     let play = |maker: &dyn Maker| replay(&case, maker, options.budget, options.prices);
     let mut runs = vec![play(&policy::ALL[0])?];
     for contestant in contestants {
@@ -137,6 +141,12 @@ pub struct Summary {
     pub support: Estimate,
     /// Hard support.
     pub hard: Estimate,
+    /// Hard support of another conversation's actions: a control.
+    pub foreign: Estimate,
+    /// The artifact trail: recall.
+    pub trail_recall: Estimate,
+    /// The artifact trail: precision.
+    pub trail_precision: Estimate,
     /// Missteps.
     pub missteps: Estimate,
     /// Edit anchors.
@@ -205,6 +215,9 @@ impl Comparison {
             worst: ours.iter().zip(&full).map(|(ours, full)| ours.bill(prices) / full.bill(prices)).fold(0.0, f64::max),
             support: share(&|score| score.support),
             hard: share(&|score| score.hard),
+            foreign: share(&|score| score.foreign),
+            trail_recall: share(&|score| score.trail_recall),
+            trail_precision: share(&|score| score.trail_precision),
             missteps: Estimate { value: 1.0 - sure.value, low: 1.0 - sure.high, high: 1.0 - sure.low },
             anchors: share(&|score| score.anchors),
             instructions: score.instructions.ratio(),

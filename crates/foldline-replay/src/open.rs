@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::Recording;
 
 /// A reader of a file's text. What it was compressed with is told by its first bytes.
-pub fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
+pub fn open(path: &Path) -> io::Result<Box<dyn BufRead + Send>> {
     let mut file = File::open(path)?;
     let mut magic = [0; 4];
     let mut seen = 0;
@@ -26,10 +26,9 @@ pub fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
 }
 
 /// All recordings of a set with one record a line.
-pub fn recordings(path: &Path) -> io::Result<Vec<Recording>> {
-    open(path)?
+pub fn recordings(path: &Path) -> io::Result<impl Iterator<Item = io::Result<Recording>> + Send> {
+    Ok(open(path)?
         .lines()
         .filter(|line| line.as_ref().map_or(true, |line| !line.trim().is_empty()))
-        .map(|line| Recording::from_line(&line?).map_err(io::Error::other))
-        .collect()
+        .map(|line| Recording::from_line(&line?).map_err(io::Error::other)))
 }

@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::case::{Case, Measured, form};
 use crate::edit::{self, Anchor};
 use crate::engine::{Delta, Refusal, Shared};
+use crate::trail::Facts;
 
 pub(crate) struct Rendering<'c> {
     case: &'c Case,
@@ -19,6 +20,8 @@ pub(crate) struct Rendering<'c> {
     /// In how many lines each atom stands.
     standing: Vec<u32>,
     instructions: FxHashMap<u64, u32>,
+    /// What the artifact trail can read off it: files, by how many messages.
+    files: FxHashMap<u64, u32>,
     /// How often each original message stands whole.
     whole: Vec<u32>,
 }
@@ -46,6 +49,7 @@ impl<'c> Rendering<'c> {
             sums: vec![0],
             standing: vec![0; case.atoms.len()],
             instructions: FxHashMap::default(),
+            files: FxHashMap::default(),
             whole: vec![0; case.messages.len()],
         }
     }
@@ -118,6 +122,13 @@ impl<'c> Rendering<'c> {
                 .any(|slot| edit::stands(&anchor.old, &slot.message))
     }
 
+    /// What the artifact trail reads off it.
+    pub(crate) fn trail(&self) -> FxHashSet<u64> {
+        let newest = |of: fn(&Facts) -> Option<u64>| self.slots.iter().rev().find_map(|slot| of(&slot.measured.facts));
+        let files = self.files.iter().filter(|&(_, &count)| count > 0).map(|(&file, _)| file);
+        files.chain(newest(|facts| facts.test)).chain(newest(|facts| facts.error)).collect()
+    }
+
     fn measured(&self, message: &Shared) -> Arc<Measured> {
         self.case.measured(message)
     }
@@ -125,6 +136,7 @@ impl<'c> Rendering<'c> {
     fn enter(&mut self, measured: &Measured) {
         measured.atoms.iter().for_each(|&atom| self.standing[atom as usize] += 1);
         measured.instructions.iter().for_each(|&key| *self.instructions.entry(key).or_default() += 1);
+        measured.facts.files.iter().for_each(|&file| *self.files.entry(file).or_default() += 1);
         if let Some(at) = measured.original {
             self.whole[at] += 1;
         }
@@ -134,6 +146,11 @@ impl<'c> Rendering<'c> {
         measured.atoms.iter().for_each(|&atom| self.standing[atom as usize] -= 1);
         for key in &measured.instructions {
             if let Some(count) = self.instructions.get_mut(key) {
+                *count -= 1;
+            }
+        }
+        for file in &measured.facts.files {
+            if let Some(count) = self.files.get_mut(file) {
                 *count -= 1;
             }
         }

@@ -1,6 +1,7 @@
 //! Scoring: one engine over one conversation.
 
 use foldline::Prices;
+use rustc_hash::FxHashSet;
 use serde::Serialize;
 
 use crate::case::{Case, Place};
@@ -12,6 +13,9 @@ pub const WINDOWS: [u64; 5] = [8_000, 16_000, 32_000, 64_000, 128_000];
 
 /// Tokens that the model writes to ask for an original.
 const ASK: u64 = 60;
+
+/// The artifact trail is looked at once in so many calls.
+const TRAIL_STEP: usize = 8;
 
 /// How many of how many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -86,12 +90,19 @@ pub struct Score {
     pub support: Share,
     /// Atoms that still stand, of those that recency does not give away.
     pub hard: Share,
+    /// Hard atoms of another conversation's actions that still stand. An engine that keeps what this
+    /// conversation needs does no better here than one that drops at random.
+    pub foreign: Share,
     /// Actions without a hard atom gone.
     pub sure: Share,
     /// Replacement edits whose old text stands in one piece.
     pub anchors: Share,
     /// User and system texts that stand verbatim.
     pub instructions: Share,
+    /// What the artifact trail tells of the full request's, at every eighth call: recall.
+    pub trail_recall: Share,
+    /// What of that is so in the full request: precision.
+    pub trail_precision: Share,
     /// Calls that fit each of [`WINDOWS`].
     pub fits: [u64; WINDOWS.len()],
 }
@@ -109,9 +120,12 @@ impl Score {
         self.repair.add(other.repair);
         self.support.add(other.support);
         self.hard.add(other.hard);
+        self.foreign.add(other.foreign);
         self.sure.add(other.sure);
         self.anchors.add(other.anchors);
         self.instructions.add(other.instructions);
+        self.trail_recall.add(other.trail_recall);
+        self.trail_precision.add(other.trail_precision);
         for (fits, more) in self.fits.iter_mut().zip(other.fits) {
             *fits += more;
         }
@@ -191,6 +205,7 @@ pub fn replay(case: &Case, maker: &dyn Maker, budget: u64, prices: Prices) -> Re
     let mut run = Run::default();
     let mut pushed = 0;
     let mut instructed = 0;
+    let mut trail = Trail::new(case);
     for (index, call) in case.calls.iter().enumerate() {
         engine.push(&case.messages[pushed..call.at])?;
         pushed = call.at;
@@ -238,6 +253,9 @@ pub fn replay(case: &Case, maker: &dyn Maker, budget: u64, prices: Prices) -> Re
                 });
             }
         }
+        for &atom in &call.foreign {
+            score.foreign.count(rendering.stands(atom));
+        }
         score.sure.count(gone.is_empty());
         if !gone.is_empty() {
             gone.sort_by_key(|place| (place.message, place.part));
@@ -256,8 +274,39 @@ pub fn replay(case: &Case, maker: &dyn Maker, budget: u64, prices: Prices) -> Re
         for &(_, key) in &case.instructions[..instructed] {
             score.instructions.count(rendering.has_instruction(key));
         }
+        if (case.calls.len() - 1 - index).is_multiple_of(TRAIL_STEP) {
+            let (full, rendered) = (trail.at(call.at), rendering.trail());
+            let both = full.intersection(&rendered).count() as u64;
+            score.trail_recall.add(Share { have: both, of: full.len() as u64 });
+            score.trail_precision.add(Share { have: both, of: rendered.len() as u64 });
+        }
     }
     Ok(run)
+}
+
+/// The artifact trail of the full request, as it grows.
+struct Trail<'c> {
+    case: &'c Case,
+    read: usize,
+    files: FxHashSet<u64>,
+    test: Option<u64>,
+    error: Option<u64>,
+}
+
+impl<'c> Trail<'c> {
+    fn new(case: &'c Case) -> Self {
+        Self { case, read: 0, files: FxHashSet::default(), test: None, error: None }
+    }
+
+    fn at(&mut self, end: usize) -> FxHashSet<u64> {
+        for measured in &self.case.measured[self.read..end] {
+            self.files.extend(measured.facts.files.iter().copied());
+            self.test = measured.facts.test.or(self.test);
+            self.error = measured.facts.error.or(self.error);
+        }
+        self.read = end;
+        self.files.iter().copied().chain(self.test).chain(self.error).collect()
+    }
 }
 
 fn head(text: &str) -> String {

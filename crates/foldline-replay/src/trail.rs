@@ -1,0 +1,247 @@
+//! The artifact trail: what can be read off a request about the work done so far.
+//!
+//! One fixed parser reads files that were read, created and modified, the status of the newest test
+//! run and the newest error; off the full request, and off the rendering. What both give is recall
+//! and precision. The parser knows the calls of the usual tools, and markers that name the tool and
+//! its target.
+
+use foldline::{Message, Part, ToolCall};
+use serde_json::Value;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::text::argument_object;
+
+/// What was done to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Deed {
+    Read = 1,
+    Created = 2,
+    Modified = 3,
+}
+
+/// What a message tells, as keys that can be compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// What was done to which file.
+    pub(crate) files: Box<[u64]>,
+    /// The status of the last test run in it.
+    pub(crate) test: Option<u64>,
+    /// The last error in it.
+    pub(crate) error: Option<u64>,
+}
+
+const TEST: u64 = 4;
+const ERROR: u64 = 5;
+
+/// Reads a message.
+pub(crate) fn facts(message: &Message<'_>) -> Facts {
+    let mut files = Vec::new();
+    let mut note = |deed: Deed, path: &str| {
+        let path = path.trim();
+        if !path.is_empty() {
+            files.push(xxh3_64_with_seed(path.as_bytes(), deed as u64));
+        }
+    };
+    let mut facts = Facts::default();
+    for part in &message.parts {
+        match part {
+            Part::ToolCall(call) => of_call(call, &mut note),
+            Part::ToolResult(result) => {
+                for text in result.texts() {
+                    of_markers(text, &mut note);
+                    facts.test = test_status(text).or(facts.test);
+                    facts.error = last_error(text, result.is_error).or(facts.error);
+                }
+            }
+            Part::Text { text } => of_markers(text, &mut note),
+            _ => {}
+        }
+    }
+    files.sort_unstable();
+    files.dedup();
+    facts.files = files.into();
+    facts
+}
+
+const PATHS: [&str; 6] = ["file_path", "path", "filename", "target_file", "notebook_path", "file"];
+
+fn of_call(call: &ToolCall<'_>, note: &mut impl FnMut(Deed, &str)) {
+    let Some(fields) = argument_object(&call.arguments) else {
+        of_patch(call.arguments.as_str(), note);
+        return;
+    };
+    let text = |name: &str| fields.get(name).and_then(Value::as_str);
+    // Some editors are one tool with a command.
+    let name = match text("command") {
+        Some(command @ ("view" | "create" | "str_replace" | "insert" | "undo_edit")) => command,
+        _ => &*call.name,
+    };
+    if let (Some(deed), Some(path)) = (deed_of(name), PATHS.iter().find_map(|name| text(name))) {
+        note(deed, path);
+    }
+    for field in ["input", "patch", "command", "cmd"] {
+        match fields.get(field) {
+            Some(Value::String(text)) => of_command(text, note),
+            Some(Value::Array(words)) => {
+                words.iter().filter_map(Value::as_str).for_each(|text| of_command(text, note));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What a tool of this name does to a file.
+fn deed_of(name: &str) -> Option<Deed> {
+    let name = name.to_ascii_lowercase();
+    let is = |words: &[&str]| words.iter().any(|word| name.contains(word));
+    if is(&["edit", "replace", "patch", "insert"]) {
+        Some(Deed::Modified)
+    } else if is(&["write", "create"]) {
+        Some(Deed::Created)
+    } else if is(&["read", "view", "open", "cat"]) {
+        Some(Deed::Read)
+    } else {
+        None
+    }
+}
+
+fn of_patch(text: &str, note: &mut impl FnMut(Deed, &str)) {
+    for line in text.lines() {
+        if let Some(path) = line.strip_prefix("*** Add File: ") {
+            note(Deed::Created, path);
+        } else if let Some(path) = line.strip_prefix("*** Update File: ") {
+            note(Deed::Modified, path);
+        }
+    }
+}
+
+/// The plainest shell commands: what everyone prints, writes and changes files with.
+fn of_command(text: &str, note: &mut impl FnMut(Deed, &str)) {
+    if text.contains("*** Begin Patch") {
+        return of_patch(text, note);
+    }
+    let Some(line) = text.lines().next() else { return };
+    for command in line.split([';', '|', '&']) {
+        of_simple_command(command, note);
+    }
+}
+
+fn of_simple_command(command: &str, note: &mut impl FnMut(Deed, &str)) {
+    let words: Vec<&str> = command.split_whitespace().map(|word| word.trim_matches(['\'', '"'])).collect();
+    let Some((&program, rest)) = words.split_first() else { return };
+    let target = rest.iter().rev().find(|word| !word.starts_with('-') && word.contains(['.', '/']));
+    match program {
+        "cat" | "tee" if rest.iter().any(|&word| word == ">" || word == ">>" || word.starts_with('>')) => {
+            let after = rest.iter().skip_while(|word| !word.starts_with('>'));
+            if let Some(path) = after.map(|word| word.trim_start_matches('>')).find(|word| !word.is_empty()) {
+                note(Deed::Created, path);
+            }
+        }
+        "sed" if rest.contains(&"-i") => target.iter().for_each(|path| note(Deed::Modified, path)),
+        "cat" | "head" | "tail" | "sed" | "nl" | "less" => target.iter().for_each(|path| note(Deed::Read, path)),
+        _ => {}
+    }
+}
+
+/// Markers that name the tool and its target, as ours do.
+fn of_markers(text: &str, note: &mut impl FnMut(Deed, &str)) {
+    for line in text.lines().filter(|line| line.starts_with("[folded: ")) {
+        let Some((_, what)) = line.trim_end_matches(']').split_once(" of ") else { continue };
+        let what = what.split("; unfold ").next().unwrap_or(what);
+        let what = what.split_once("lines of ").map_or(what, |(_, what)| what);
+        let Some((tool, target)) = what.split_once(' ') else { continue };
+        match deed_of(tool) {
+            Some(deed) => note(deed, target),
+            None => of_simple_command(target, note),
+        }
+    }
+}
+
+/// What the last summary of a test run in a text says.
+fn test_status(text: &str) -> Option<u64> {
+    let passed = |passed: bool| xxh3_64_with_seed(&[u8::from(passed)], TEST);
+    text.lines().rev().find_map(|line| {
+        let line = line.trim();
+        if line.len() > 300 {
+            return None;
+        }
+        if line.starts_with("test result: ok") || line == "PASS" || line.starts_with("ok  \t") {
+            return Some(passed(true));
+        }
+        if line.starts_with("test result: FAILED") || line.starts_with("FAIL") || line.starts_with("--- FAIL") {
+            return Some(passed(false));
+        }
+        let counted = |what: &str| {
+            let before = line.find(what)?;
+            let number = line[..before].trim_end().rsplit(|c: char| !c.is_ascii_digit()).next()?;
+            number.parse::<u64>().ok()
+        };
+        match (counted("failed"), counted("passed").or_else(|| counted("passing"))) {
+            (Some(failed), _) if failed > 0 => Some(passed(false)),
+            (_, Some(ran)) if ran > 0 => Some(passed(true)),
+            _ => None,
+        }
+    })
+}
+
+/// The last line of a text that says that something went wrong.
+fn last_error(text: &str, marked: bool) -> Option<u64> {
+    const WORDS: [&str; 6] = ["error:", "error[", "Error:", "fatal:", "panicked at", "Exception:"];
+    let says = |line: &&str| line.len() < 500 && WORDS.iter().any(|word| line.contains(word));
+    let line = text.lines().rev().find(says).or_else(|| text.lines().next().filter(|_| marked))?;
+    Some(xxh3_64_with_seed(line.trim().as_bytes(), ERROR))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use foldline::Role;
+
+    fn files(message: Message<'_>) -> Vec<u64> {
+        facts(&message).files.to_vec()
+    }
+
+    fn key(deed: Deed, path: &str) -> u64 {
+        xxh3_64_with_seed(path.as_bytes(), deed as u64)
+    }
+
+    fn call(name: &'static str, arguments: &'static str) -> Message<'static> {
+        Message::new(Role::Assistant, vec![Part::call("c", name, arguments)])
+    }
+
+    #[test]
+    fn calls_of_the_usual_tools_are_read() {
+        let all: [(Message<'_>, Deed, &str); 8] = [
+            (call("Read", r#"{"file_path":"a.rs"}"#), Deed::Read, "a.rs"),
+            (call("Write", r#"{"file_path":"a.rs","content":"x"}"#), Deed::Created, "a.rs"),
+            (call("Edit", r#"{"file_path":"a.rs","old_string":"x"}"#), Deed::Modified, "a.rs"),
+            (call("str_replace_editor", r#"{"command":"view","path":"a.rs"}"#), Deed::Read, "a.rs"),
+            (call("apply_patch", r#"{"input":"*** Begin Patch\n*** Update File: a.rs\n"}"#), Deed::Modified, "a.rs"),
+            (call("shell", r#"{"command":["bash","-lc","sed -n '1,20p' src/a.rs"]}"#), Deed::Read, "src/a.rs"),
+            (call("Bash", r#"{"command":"cd x && cat > new.txt <<EOF\nfoo.bar\nEOF"}"#), Deed::Created, "new.txt"),
+            (call("Bash", r#"{"command":"sed -i s/a/b/ lib.rs"}"#), Deed::Modified, "lib.rs"),
+        ];
+        for (message, deed, path) in all {
+            assert_eq!(files(message.clone()), [key(deed, path)], "{message:?}");
+        }
+    }
+
+    #[test]
+    fn a_marker_tells_what_its_call_told() {
+        let marker = "[folded: 412 lines, 18.3 kB of read_file src/main.rs; unfold 7k3q9p2m4x1c]";
+        assert_eq!(files(Message::text(Role::Assistant, marker)), [key(Deed::Read, "src/main.rs")]);
+        let excerpt = "[folded: kept 4 of 41 lines of Edit a.rs]";
+        assert_eq!(files(Message::text(Role::Assistant, excerpt)), [key(Deed::Modified, "a.rs")]);
+    }
+
+    #[test]
+    fn test_runs_and_errors_are_read() {
+        let of = |text: &'static str| facts(&Message::new(Role::Tool, vec![Part::result("c", text)]));
+        assert_eq!(of("2 passed, 1 failed").test, of("x\ntest result: FAILED. 1 passed").test);
+        assert_eq!(of("12 passed in 3s").test, of("test result: ok. 3 passed; 0 failed").test);
+        assert_ne!(of("12 passed in 3s").test, of("FAIL x").test);
+        assert_eq!(of("nothing of the kind").test, None);
+        assert!(of("error: no such file\nhint").error.is_some());
+        assert_eq!(of("a\n  error: x").error, of("error: x").error);
+    }
+}
