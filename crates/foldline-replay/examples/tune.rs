@@ -4,12 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::slice::from_ref;
 use std::time::Instant;
 
 use anyhow::Context;
 use clap::Parser;
 use foldline::{Meter, ModelTable, PriceTable};
-use foldline_replay::{Comparison, Contestant, Foresight, Maker, Options, Survey, compare, half, policy, recordings};
+use foldline_replay::{Comparison, Contestant, Foresight, Maker, Options, Recordings, Survey, compare, half, policy};
 
 #[derive(Parser)]
 struct Arguments {
@@ -57,9 +58,9 @@ fn main() -> anyhow::Result<()> {
         return Ok(());
     }
     let started = Instant::now();
-    let survey = Survey::of(recordings(&file)?.flatten());
+    let survey = Survey::of(Recordings::under(from_ref(&file))?.flatten());
     let in_half = |id: &str| arguments.half.is_none_or(|wanted| half(id) == (wanted == Half::A));
-    let chosen = recordings(&file)?.flatten().filter(|recording| in_half(&recording.id));
+    let chosen = Recordings::under(from_ref(&file))?.flatten().filter(|recording| in_half(&recording.id));
     let read = started.elapsed();
     let named = |name: &str| arguments.engine.as_ref().is_none_or(|wanted| name.contains(wanted.as_str()));
     let mut contestants = Vec::new();

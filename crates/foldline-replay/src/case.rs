@@ -8,17 +8,18 @@ use std::borrow::Borrow;
 use std::ops::Range;
 use std::sync::Arc;
 
+use foldline::transcript::Recording;
 use foldline::{Message, Meter, Part, Tool};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::Survey;
 use crate::atom::atoms;
 use crate::edit::{self, Anchor};
 use crate::engine::Shared;
 use crate::text::{Kind, texts};
 use crate::trail::{self, Facts};
-use crate::{Recording, Survey};
 
 /// An atom that stands nowhere in this many newest messages of the full request is hard: recency
 /// does not give it away.
@@ -155,7 +156,7 @@ impl Needed {
 impl Case {
     /// Prepares a recording.
     pub fn new(recording: Recording, survey: &Survey, meter: &Meter) -> Self {
-        let Recording { id, conversation } = recording;
+        let Recording { id, conversation, .. } = recording;
         let base = meter.tools(&conversation.tools) + meter.system(&conversation.system) + meter.request();
         let messages: Vec<Shared> = conversation.messages.into_iter().map(Arc::new).collect();
         let mut needed = Needed::default();

@@ -3,18 +3,19 @@
 //! Conversations are replayed in parallel and forgotten at once; what stays are the runs. All
 //! numbers are relative to sending everything, with intervals over conversations.
 
+use foldline::transcript::Recording;
 use foldline::{Meter, Prices};
 use rayon::prelude::*;
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::Survey;
 use crate::bound::{Clairvoyant, Foresight};
 use crate::case::{Case, actions};
 use crate::engine::{Maker, Refusal};
 use crate::interval::{Estimate, bootstrap};
 use crate::policy::{self, RandomDrop};
 use crate::score::{Run, Score, WINDOWS, replay};
-use crate::{Recording, Survey};
 
 /// Who takes part.
 pub enum Contestant {

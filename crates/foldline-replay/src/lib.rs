@@ -15,7 +15,6 @@ mod engine;
 mod interval;
 mod open;
 pub mod policy;
-mod recording;
 mod rendering;
 mod score;
 mod survey;
@@ -29,8 +28,7 @@ pub use compare::{Comparison, Contestant, Options, Outcome, Summary, compare, ha
 pub use edit::Anchor;
 pub use engine::{Delta, Engine, Maker, Refusal, Setup, Shared};
 pub use interval::Estimate;
-pub use open::{open, recordings};
-pub use recording::Recording;
+pub use open::{Recordings, Unread, open};
 pub use score::{Misstep, Point, Run, Score, Share, Spent, WINDOWS, replay};
 pub use survey::Survey;
 pub use text::Kind;

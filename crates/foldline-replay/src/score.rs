@@ -162,7 +162,7 @@ pub struct Misstep {
     pub asked: String,
     /// The beginning of the line.
     pub line: String,
-    /// How many calls ago that was.
+    /// How many calls lie between.
     pub age: usize,
     /// Whether an earlier action had it too.
     pub used_before: bool,

@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
+use foldline::transcript::Recording;
 use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::Recording;
 use crate::atom::atoms;
 use crate::case::{action_atoms, actions};
 use crate::text::texts;

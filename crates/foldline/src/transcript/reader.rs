@@ -64,7 +64,7 @@ enum Place {
 }
 
 /// What a format makes of the entries of one log.
-pub(super) trait Session {
+pub(super) trait Session: Send {
     /// Takes a line of the log, or an element of the document's list.
     fn entry(&mut self, entry: &Object<'_>, found: &mut Vec<Recording>) -> Result<(), Error>;
 
