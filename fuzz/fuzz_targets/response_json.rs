@@ -1,0 +1,17 @@
+//! No body upsets the reader of responses, and owning one changes nothing.
+
+#![no_main]
+
+use foldline::wire::{Format, Response};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|body: &[u8]| {
+    for format in [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic] {
+        if let Ok(response) = Response::parse(format, body) {
+            let overflow = response.overflow(400);
+            let owned = response.clone().into_owned();
+            assert_eq!(owned, response);
+            assert_eq!(owned.overflow(400), overflow);
+        }
+    }
+});
