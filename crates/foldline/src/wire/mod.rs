@@ -1,11 +1,16 @@
-//! Request bodies of the three APIs: bytes to conversation, and back with edits.
+//! Request bodies of the three APIs, bytes to conversation and back with edits; and their responses.
 //!
 //! Only this module knows a provider's JSON. A body is read into a [`Conversation`] that borrows
 //! from it, together with the places of everything that may be edited; [`Request::splice`] writes
 //! the edits and copies every other byte: unknown fields, key order, number spelling, duplicate
 //! keys and white space all survive, and no edit gives back the very bytes.
+//!
+//! A [`Response`] is read from a body, or by a [`StreamReader`] while its stream passes; a
+//! [`Refusal`] says whether a prompt was too large; a [`Splicer`] lets a tool of ours be answered
+//! inside the client's stream.
 
 mod anthropic;
+mod hidden;
 mod layout;
 mod openai_chat;
 mod openai_responses;
@@ -16,6 +21,7 @@ mod splice;
 mod sse;
 #[cfg(test)]
 mod tests;
+mod write;
 
 use std::borrow::Cow;
 
@@ -26,6 +32,7 @@ use crate::error::Error;
 use layout::{Layout, List, MessageLayout};
 use scan::{Object, Scanner, Value};
 
+pub use hidden::{Asked, Finished, HiddenCall, Next, ReportedId, Splicer};
 pub use overflow::{Bounds, Count, Evidence, Lesson, Overflow, Refusal};
 pub use response::{
     ApiError, Event, Extent, Limits, Place, PromptAndWindow, Response, Step, Stop, StopReason, StreamReader,

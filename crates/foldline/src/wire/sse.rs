@@ -234,6 +234,24 @@ impl<'a> Frame<'a> {
         self.fields().next().is_none()
     }
 
+    /// Writes the frame with other data: its other lines stay, and the data is one line.
+    pub(crate) fn write_with(&self, data: &str, out: &mut Vec<u8>) {
+        let mut written = false;
+        for line in Lines(self.raw).filter(|line| !line.is_empty()) {
+            if !line.starts_with(b"data") {
+                out.extend_from_slice(line);
+            } else if std::mem::replace(&mut written, true) {
+                continue;
+            } else {
+                out.extend_from_slice(b"data: ");
+                // Between the tokens of JSON a line end is as good as a space, and inside them is none.
+                out.extend(data.bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
+            }
+            out.push(b'\n');
+        }
+        out.push(b'\n');
+    }
+
     fn last(&self, wanted: &str) -> Option<&'a [u8]> {
         self.fields().filter(|(name, _)| *name == wanted.as_bytes()).last().map(|(_, value)| value)
     }

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 
-use super::stream::{Event, Gathered, Place, owned_parts, quoted, with_fields};
+use super::stream::{Event, Gathered, Place, owned_parts};
 use super::usage::AnthropicUsage;
 use super::{ApiError, Response, Stop};
 use crate::conversation::{Arguments, Message, Part, Role};
 use crate::wire::anthropic::standing_part;
 use crate::wire::scan::{self, Object};
+use crate::wire::write::{Change, changed, list, quoted};
 
 pub(super) fn response<'a>(body: &Object<'a>) -> Response<'a> {
     let parts = body.elements("content").iter().map(standing_part).collect();
@@ -120,6 +121,14 @@ impl Stream {
         }
     }
 
+    /// The assistant's message, to be sent back: as it was generated, without texts that are empty,
+    /// which the provider gives but does not take.
+    pub(super) fn turn(&self) -> Vec<String> {
+        let blocks: Vec<String> =
+            self.blocks.iter().filter(|block| !block.is_blank()).filter_map(Block::json).collect();
+        vec![format!(r#"{{"role":"assistant","content":{}}}"#, list(blocks.iter().map(String::as_str)))]
+    }
+
     pub(super) fn into_parts(self) -> Vec<Part<'static>> {
         self.blocks.into_iter().flat_map(|block| block.into_parts()).collect()
     }
@@ -188,24 +197,32 @@ impl Block {
         let document = scan::document(&self.start).ok()?;
         let start = document.object();
         let grown = |key: &str, more: &str| quoted(&format!("{}{more}", start.string(key).unwrap_or_default()));
-        let mut changes: Vec<(&str, String)> = Vec::new();
+        let mut changes: Vec<(&str, Change)> = Vec::new();
         if !self.text.is_empty() {
-            changes.push(("text", grown("text", &self.text)));
+            changes.push(("text", Change::Set(grown("text", &self.text))));
         }
         if !self.thinking.is_empty() {
-            changes.push(("thinking", grown("thinking", &self.thinking)));
+            changes.push(("thinking", Change::Set(grown("thinking", &self.thinking))));
         }
         if let Some(signature) = &self.signature {
-            changes.push(("signature", quoted(signature)));
+            changes.push(("signature", Change::Set(quoted(signature))));
         }
         if !self.input.is_empty() && !self.is_cut() {
-            changes.push(("input", self.input.clone()));
+            changes.push(("input", Change::Set(self.input.clone())));
         }
         if !self.citations.is_empty() {
-            changes.push(("citations", format!("[{}]", self.citations.join(","))));
+            changes.push(("citations", Change::Set(list(self.citations.iter().map(String::as_str)))));
         }
-        changes.extend(self.set.iter().map(|(key, value)| (key.as_str(), value.clone())));
-        Some(with_fields(&start, &changes))
+        changes.extend(self.set.iter().map(|(key, value)| (key.as_str(), Change::Set(value.clone()))));
+        Some(changed(&start, &changes))
+    }
+
+    fn is_blank(&self) -> bool {
+        self.text.is_empty()
+            && scan::document(&self.start).is_ok_and(|start| {
+                let start = start.object();
+                start.string("type").as_deref() == Some("text") && start.string("text").unwrap_or_default().is_empty()
+            })
     }
 
     /// Whether the input never became JSON.

@@ -25,6 +25,7 @@ use crate::conversation::{Message, Part, Role, ToolCall};
 use crate::error::{Error, ErrorKind};
 
 pub use api_error::{ApiError, PromptAndWindow};
+pub(super) use openai_chat::{KnownCalls, Mention, Shape};
 pub use stream::{Event, Limits, Place, Step, StreamReader, Unreadable};
 pub use usage::Usage;
 

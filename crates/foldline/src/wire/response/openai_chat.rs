@@ -6,11 +6,12 @@
 
 use std::collections::HashMap;
 
-use super::stream::{Event, Gathered, Place, owned_parts, quoted};
+use super::stream::{Event, Gathered, Place, owned_parts};
 use super::{ApiError, Response, Stop, Usage};
 use crate::conversation::{Message, Part, Role};
 use crate::wire::openai_chat;
 use crate::wire::scan::{Object, Value};
+use crate::wire::write::{list, quoted};
 
 pub(super) fn response<'a>(body: &Object<'a>) -> Response<'a> {
     let choices = body.elements("choices");
@@ -49,10 +50,64 @@ pub(super) struct Stream {
     /// Elements of `reasoning_details`, as JSON.
     details: Vec<String>,
     calls: Vec<Call>,
+    known: KnownCalls,
+}
+
+/// Tells to which call a delta belongs.
+#[derive(Clone, Debug, Default)]
+pub(in crate::wire) struct KnownCalls {
+    /// The id of each call, once it is told.
+    ids: Vec<String>,
     by_index: HashMap<Place, usize>,
     by_id: HashMap<(u64, String), usize>,
     /// The call that grew last, of each choice.
     last: HashMap<u64, usize>,
+}
+
+/// What a delta says about the call that it belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::wire) struct Mention<'a> {
+    pub(in crate::wire) choice: u64,
+    pub(in crate::wire) index: Option<u64>,
+    pub(in crate::wire) id: &'a str,
+    pub(in crate::wire) name: &'a str,
+    pub(in crate::wire) shape: Shape,
+}
+
+impl KnownCalls {
+    /// The number of the call, when it is not a new one.
+    pub(in crate::wire) fn find(&self, it: Mention<'_>) -> Option<usize> {
+        let by_id = || self.by_id.get(&(it.choice, it.id.to_owned())).copied();
+        match it.index {
+            Some(index) => {
+                let there = *self.by_index.get(&Place { choice: it.choice, index })?;
+                let same = it.id.is_empty() || self.ids[there].is_empty() || self.ids[there] == it.id;
+                if same { Some(there) } else { by_id() }
+            }
+            None if !it.id.is_empty() => by_id(),
+            None if it.shape != Shape::Alone && !it.name.is_empty() => None,
+            None => self.last.get(&it.choice).copied(),
+        }
+    }
+
+    /// Notes a new call; its number is the next one.
+    pub(in crate::wire) fn add(&mut self, it: Mention<'_>) -> usize {
+        let call = self.ids.len();
+        self.ids.push(String::new());
+        if let Some(index) = it.index {
+            self.by_index.insert(Place { choice: it.choice, index }, call);
+        }
+        call
+    }
+
+    /// Notes that a call was spoken of, perhaps with its id.
+    pub(in crate::wire) fn grew(&mut self, call: usize, it: Mention<'_>) {
+        if self.ids[call].is_empty() && !it.id.is_empty() {
+            self.ids[call] = it.id.to_owned();
+            self.by_id.insert((it.choice, it.id.to_owned()), call);
+        }
+        self.last.insert(it.choice, call);
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -69,9 +124,11 @@ struct Call {
 
 /// Which field of a delta the call stands in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Shape {
+pub(in crate::wire) enum Shape {
+    /// `tool_calls[].function`.
     #[default]
     Function,
+    /// `tool_calls[].custom`.
     Custom,
     /// `function_call`, from before there were several.
     Alone,
@@ -194,11 +251,20 @@ impl Stream {
             function.as_ref().and_then(|it| it.set(if shape == Shape::Custom { "input" } else { "arguments" }));
         // Some servers give the arguments as an object, not as the text of one.
         let arguments = written.map(|it| it.string().unwrap_or(it.raw().into())).unwrap_or_default();
-        let Some(slot) = self.slot(choice, delta.u64(&["index"]), &id, &name, shape, gathered) else { return };
+        let mention = Mention { choice, index: delta.u64(&["index"]), id: &id, name: &name, shape };
+        let slot = match self.known.find(mention) {
+            Some(slot) => slot,
+            None if gathered.admits(size_of::<Call>() + id.len()) => {
+                let at = Place { choice, index: mention.index.unwrap_or(0) };
+                self.calls.push(Call { at, shape, ..Call::default() });
+                self.known.add(mention)
+            }
+            None => return,
+        };
+        self.known.grew(slot, mention);
         let call = &mut self.calls[slot];
-        if call.id.is_empty() && !id.is_empty() {
+        if call.id.is_empty() {
             gathered.append(&mut call.id, &id);
-            self.by_id.insert((choice, id.into_owned()), slot);
         }
         if !name.is_empty() && call.name != *name {
             gathered.append(&mut call.name, &name);
@@ -228,44 +294,6 @@ impl Stream {
         }
     }
 
-    /// The call that a delta belongs to; a new one unless it is known.
-    fn slot(
-        &mut self,
-        choice: u64,
-        index: Option<u64>,
-        id: &str,
-        name: &str,
-        shape: Shape,
-        gathered: &mut Gathered,
-    ) -> Option<usize> {
-        let by_id = || self.by_id.get(&(choice, id.to_owned())).copied();
-        let at = Place { choice, index: index.unwrap_or(0) };
-        let known = match index {
-            Some(_) => {
-                let there = self.by_index.get(&at).copied();
-                let same = |&slot: &usize| id.is_empty() || self.calls[slot].id.is_empty() || self.calls[slot].id == id;
-                there.filter(same).or_else(by_id)
-            }
-            None if !id.is_empty() => by_id(),
-            None if shape != Shape::Alone && !name.is_empty() => None,
-            None => self.last.get(&choice).copied(),
-        };
-        let slot = match known {
-            Some(slot) => slot,
-            None if gathered.admits(size_of::<Call>()) => {
-                self.calls.push(Call { at, shape, ..Call::default() });
-                let slot = self.calls.len() - 1;
-                if index.is_some() {
-                    self.by_index.insert(at, slot);
-                }
-                slot
-            }
-            None => return None,
-        };
-        self.last.insert(choice, slot);
-        Some(slot)
-    }
-
     fn finish(&mut self, choice: u64, raw: &str, gathered: &mut Gathered, out: &mut Vec<Event>) {
         let mut any = false;
         for call in self.calls.iter_mut().filter(|call| call.at.choice == choice) {
@@ -286,6 +314,11 @@ impl Stream {
         gathered.stopped(choice, Stop::named(raw).with_calls(any), out);
     }
 
+    /// The assistant's message, to be sent back as it was generated.
+    pub(super) fn turn(&self) -> Vec<String> {
+        vec![self.json()]
+    }
+
     pub(super) fn into_parts(self) -> Vec<Part<'static>> {
         owned_parts(&self.json(), |message| parts(message).into_iter().map(Part::into_owned).collect())
     }
@@ -299,7 +332,7 @@ impl Stream {
             write(key, quoted(text));
         }
         if !self.details.is_empty() {
-            write("reasoning_details", format!("[{}]", self.details.join(",")));
+            write("reasoning_details", list(self.details.iter().map(String::as_str)));
         }
         if !self.refusal.is_empty() {
             write("refusal", quoted(&self.refusal));
@@ -310,7 +343,7 @@ impl Stream {
         }
         let listed: Vec<String> = calls().filter(|call| call.shape != Shape::Alone).map(Call::json).collect();
         if !listed.is_empty() {
-            write("tool_calls", format!("[{}]", listed.join(",")));
+            write("tool_calls", list(listed.iter().map(String::as_str)));
         }
         json.push('}');
         json
@@ -452,6 +485,18 @@ data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"b","function":{"name"
         );
         assert!(events.contains("call 1@0 b list"), "{events}");
         assert_eq!(response, r#": call a read {} + call b list {} | ToolUse tool_calls | Whole"#);
+    }
+
+    #[test]
+    fn the_same_id_at_another_index_is_another_call() {
+        let (_, response) = shape(
+            CHAT,
+            r#"
+data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"x","function":{"name":"read","arguments":"{}"}},{"index":1,"id":"x","function":{"name":"list","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}
+
+"#,
+        );
+        assert_eq!(response, ": call x read {} + call x list {} | ToolUse tool_calls | Whole");
     }
 
     #[test]

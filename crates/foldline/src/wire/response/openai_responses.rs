@@ -4,11 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use super::stream::{Event, Gathered, Place, owned_parts, quoted, with_fields};
+use super::stream::{Event, Gathered, Place, owned_parts};
 use super::{ApiError, Response, Stop, Usage};
 use crate::conversation::{Message, Part, Reasoning, Role};
 use crate::wire::openai_responses;
 use crate::wire::scan::{self, Object};
+use crate::wire::write::{Change, changed, quoted};
 
 pub(super) fn response<'a>(body: &Object<'a>) -> Response<'a> {
     let parts: Vec<Part<'a>> = body.elements("output").iter().flat_map(parts).collect();
@@ -203,6 +204,11 @@ impl Stream {
         }
     }
 
+    /// The items, to be sent back as they were generated.
+    pub(super) fn turn(&self) -> Vec<String> {
+        self.items.values().map(Item::json).collect()
+    }
+
     pub(super) fn into_parts(self) -> Vec<Part<'static>> {
         let read = |item: &Object<'_>| parts(item).into_iter().map(Part::into_owned).collect();
         self.items.values().flat_map(|item| owned_parts(&item.json(), read)).collect()
@@ -239,16 +245,18 @@ impl Item {
         let item = document.object();
         let mut changes = Vec::new();
         if !self.text.is_empty() {
-            changes.push(("content", format!(r#"[{{"type":"output_text","text":{}}}]"#, quoted(&self.text))));
+            let content = format!(r#"[{{"type":"output_text","text":{}}}]"#, quoted(&self.text));
+            changes.push(("content", Change::Set(content)));
         }
         if !self.summary.is_empty() {
-            changes.push(("summary", format!(r#"[{{"type":"summary_text","text":{}}}]"#, quoted(&self.summary))));
+            let summary = format!(r#"[{{"type":"summary_text","text":{}}}]"#, quoted(&self.summary));
+            changes.push(("summary", Change::Set(summary)));
         }
         if !self.arguments.is_empty() {
             let key = if item.string("type").as_deref() == Some("custom_tool_call") { "input" } else { "arguments" };
-            changes.push((key, quoted(&self.arguments)));
+            changes.push((key, Change::Set(quoted(&self.arguments))));
         }
-        with_fields(&item, &changes)
+        changed(&item, &changes)
     }
 }
 

@@ -171,6 +171,20 @@ pub enum Unreadable {
     TooLong,
 }
 
+impl Event {
+    /// Whether the model has said something by it, so that the answer has begun in earnest. A
+    /// provider that opens a stream may still refuse the prompt in it.
+    pub fn is_output(&self) -> bool {
+        matches!(
+            self,
+            Event::TextDelta { .. }
+                | Event::ReasoningDelta { .. }
+                | Event::ReasoningSealed { .. }
+                | Event::ToolCallOpened { .. }
+        )
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self { event: MAX_EVENT, kept: 64 << 20 }
@@ -220,6 +234,21 @@ impl StreamReader {
             events.extend(step.events.into_iter().map(|event| (range.clone(), event)));
         }
         events
+    }
+
+    /// What the model said, as the elements that a next request appends to its list: the assistant's
+    /// message, or the items.
+    pub(in crate::wire) fn turn(&self) -> Vec<String> {
+        match &self.dialect {
+            Dialect::OpenAiChat(stream) => stream.turn(),
+            Dialect::OpenAiResponses(stream) => stream.turn(),
+            Dialect::Anthropic(stream) => stream.turn(),
+        }
+    }
+
+    /// The cost, as far as it was told.
+    pub(in crate::wire) fn usage(&self) -> Option<Usage> {
+        self.gathered.usage
     }
 
     /// The response, as far as it came.
@@ -385,35 +414,6 @@ impl Gathered {
             true => Event::Other { at: None, kind: kind.to_owned() },
         });
     }
-}
-
-/// An object as JSON text with some fields replaced, or added where it lacks them.
-pub(super) fn with_fields(object: &Object<'_>, changes: &[(&str, String)]) -> String {
-    let mut json = String::from("{");
-    let mut write = |key: &str, value: &str| {
-        if json.len() > 1 {
-            json.push(',');
-        }
-        json.push_str(&quoted(key));
-        json.push(':');
-        json.push_str(value);
-    };
-    for field in object.fields() {
-        match changes.iter().find(|(key, _)| *key == field.key) {
-            Some((key, value)) => write(key, value),
-            None => write(&field.key, field.value.raw()),
-        }
-    }
-    for (key, value) in changes.iter().filter(|(key, _)| object.get(key).is_none()) {
-        write(key, value);
-    }
-    json.push('}');
-    json
-}
-
-/// A text as a JSON string, quotes and all.
-pub(super) fn quoted(text: &str) -> String {
-    serde_json::to_string(text).expect("a string is always JSON")
 }
 
 /// A part that was put together from a stream, owned.

@@ -1,0 +1,420 @@
+//! Answers one tool ourselves, inside the client's stream, without the client noticing.
+//!
+//! A model that was offered a tool of ours may call it. The client knows no such tool, so the call
+//! must not reach it: its events are withheld, we answer the call in a second request, and the
+//! second response goes on in the same stream, as if the model had never stopped. What the client
+//! gets must be a stream that its library can read: positions without gaps, an id that does not
+//! change, one beginning and one end.
+//!
+//! As long as no hidden call comes, every byte passes as it is. Nothing here talks to anyone: the
+//! caller feeds the bytes of each round and sends what comes out.
+
+mod anthropic;
+mod openai_chat;
+mod openai_responses;
+
+use super::Format;
+use super::response::{Event, Limits, Response, Stop, StopReason, StreamReader, Usage};
+use super::scan::{self, Object};
+use super::sse::Frame;
+use super::write::quoted;
+
+/// Puts the rounds of one answer together into one stream.
+///
+/// ```
+/// use foldline::wire::{Format, Next, Splicer};
+///
+/// let round_1 = br#"data: {"id":"a","choices":[{"index":0,"delta":{"role":"assistant","content":"Let me see. "}}]}
+///
+/// data: {"id":"a","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"h","type":"function","function":{"name":"unfold","arguments":"{}"}}]}}]}
+///
+/// data: {"id":"a","choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}
+///
+/// data: [DONE]
+///
+/// "#;
+/// let round_2 = br#"data: {"id":"b","choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}
+///
+/// data: {"id":"b","choices":[{"index":0,"delta":{"content":"It is 42."},"finish_reason":"stop"}]}
+///
+/// data: [DONE]
+///
+/// "#;
+/// let mut client = Vec::new();
+/// let mut splicer = Splicer::new(Format::OpenAiChat, "unfold");
+/// splicer.push(round_1, &mut client);
+/// let Next::Continue(asked) = splicer.end_round(&mut client) else { panic!("it asked for unfold") };
+/// assert_eq!(asked.calls[0].id, "h");
+/// assert_eq!(asked.continuation(&["the original"]).len(), 2, "the assistant's message and the result");
+///
+/// splicer.push(round_2, &mut client);
+/// assert!(matches!(splicer.end_round(&mut client), Next::Finished(_)));
+/// let client = String::from_utf8(client).unwrap();
+/// assert!(client.contains("Let me see. ") && client.contains("It is 42.") && !client.contains("unfold"));
+/// assert_eq!(client.matches("[DONE]").count(), 1);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Splicer {
+    format: Format,
+    tool: String,
+    limits: Limits,
+    reader: StreamReader,
+    editor: Editor,
+    round: Round,
+    spoke: bool,
+}
+
+/// What to do when a round has ended.
+#[derive(Clone, Debug)]
+pub enum Next {
+    /// The answer is complete, and the client has all of it.
+    Finished(Box<Finished>),
+    /// The model asked for the hidden tool and for nothing else: answer, and send the next round.
+    Continue(Asked),
+    /// The stream broke off. The client has an answer without an end: retry the round if nothing of
+    /// it was shown, or tell the client with [`Splicer::fail`].
+    Cut,
+}
+
+/// The calls of the hidden tool that a round made, to be answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    format: Format,
+    /// The calls, in order.
+    pub calls: Vec<HiddenCall>,
+    /// What the model said in this round, word for word, as the elements that the next request
+    /// appends to its list.
+    pub turn: Vec<String>,
+    /// What this round cost.
+    pub usage: Option<Usage>,
+    /// Where in the client's copy of the answer the calls are missing: before the block (Anthropic)
+    /// or the item (Responses) of this number, or behind so many bytes of text (Chat Completions).
+    pub at: u64,
+}
+
+/// A call that the client does not see.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HiddenCall {
+    /// By which its result refers to it.
+    pub id: String,
+    /// With what it was called: JSON text, unless the model erred.
+    pub arguments: String,
+}
+
+/// A complete answer.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// The last round as the provider gave it, hidden calls included.
+    pub response: Response<'static>,
+    /// What all rounds cost together; its context is that of the last.
+    pub usage: Option<Usage>,
+    /// Calls of the hidden tool that stand beside calls of the client's own. The client answers its
+    /// own; these, with their results, must be put beside them in the client's next request.
+    pub mixed: Option<Asked>,
+}
+
+/// Which id a Responses stream of several rounds ends with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ReportedId {
+    /// That of the first round, which the client saw when the stream began.
+    #[default]
+    First,
+    /// That of the last one: the provider stores responses, and the client will refer to the state
+    /// that contains the hidden call.
+    Last,
+}
+
+impl Splicer {
+    /// A splicer at the beginning of an answer, for a hidden tool of this name.
+    pub fn new(format: Format, tool: impl Into<String>) -> Self {
+        Self::with_limits(format, tool, Limits::default())
+    }
+
+    /// A splicer that keeps no more of each round than it is told to.
+    pub fn with_limits(format: Format, tool: impl Into<String>, limits: Limits) -> Self {
+        let editor = match format {
+            Format::OpenAiChat => Editor::OpenAiChat(Default::default()),
+            Format::OpenAiResponses => Editor::OpenAiResponses(openai_responses::Editor::new(limits.kept)),
+            Format::Anthropic => Editor::Anthropic(Default::default()),
+        };
+        let reader = StreamReader::with_limits(format, limits);
+        Self { format, tool: tool.into(), limits, reader, editor, round: Round::default(), spoke: false }
+    }
+
+    /// Chooses the id that a Responses stream ends with.
+    pub fn reporting(mut self, id: ReportedId) -> Self {
+        if let Editor::OpenAiResponses(editor) = &mut self.editor {
+            editor.reported = id;
+        }
+        self
+    }
+
+    /// Takes bytes of the current round, and writes what the client is to get.
+    pub fn push(&mut self, mut bytes: &[u8], client: &mut Vec<u8>) {
+        while let Some(step) = self.reader.next(&mut bytes) {
+            self.spoke |= step.events.iter().any(Event::is_output);
+            self.round.note(&step.events, &self.tool);
+            self.editor.pass(&step.frame, &self.round, &self.tool, client);
+        }
+    }
+
+    /// Ends the current round, and writes what was left of it.
+    pub fn end_round(&mut self, client: &mut Vec<u8>) -> Next {
+        if let Some(step) = self.reader.end() {
+            self.spoke |= step.events.iter().any(Event::is_output);
+            self.round.note(&step.events, &self.tool);
+            self.editor.pass(&step.frame, &self.round, &self.tool, client);
+        }
+        let Some(verdict) = self.round.verdict else { return Next::Cut };
+        let reader = std::mem::replace(&mut self.reader, StreamReader::with_limits(self.format, self.limits));
+        let (usage, turn) = (reader.usage(), reader.turn());
+        let response = reader.finish();
+        let total = match (self.round.before, usage) {
+            (Some(before), Some(usage)) => Some(before.then(usage)),
+            (before, usage) => usage.or(before),
+        };
+        let calls: Vec<HiddenCall> = response
+            .calls()
+            .filter(|call| call.name == self.tool)
+            .map(|call| HiddenCall { id: call.id.to_string(), arguments: call.arguments.as_str().to_owned() })
+            .collect();
+        let asked = (verdict != Verdict::Ended && !calls.is_empty()).then(|| {
+            let at = self.editor.position();
+            Asked { format: self.format, calls, turn, usage, at }
+        });
+        match (verdict, asked) {
+            (Verdict::Asked, Some(asked)) => {
+                self.round = Round { number: self.round.number + 1, before: total, ..Round::default() };
+                self.editor.next_round();
+                Next::Continue(asked)
+            }
+            (_, mixed) => Next::Finished(Box::new(Finished { response, usage: total, mixed })),
+        }
+    }
+
+    /// Whether the model has said anything yet. As long as it has not, the bytes for the client may
+    /// be held back and the request be sent again, folded more.
+    pub fn spoke(&self) -> bool {
+        self.spoke
+    }
+
+    /// What tells the client, inside a stream that has begun, that the answer can not go on.
+    pub fn fail(&mut self, message: &str, client: &mut Vec<u8>) {
+        let message = quoted(message);
+        let event = match &mut self.editor {
+            Editor::Anthropic(_) => format!(
+                "event: error\ndata: {{\"type\":\"error\",\"error\":{{\"type\":\"api_error\",\"message\":{message}}}}}\n\n"
+            ),
+            Editor::OpenAiChat(_) => {
+                format!("data: {{\"error\":{{\"message\":{message},\"type\":\"server_error\",\"code\":null}}}}\n\n")
+            }
+            Editor::OpenAiResponses(editor) => editor.failed(&message),
+        };
+        client.extend_from_slice(event.as_bytes());
+    }
+
+    /// What keeps a waiting client's connection open while a round is being prepared.
+    pub fn keep_alive(&self) -> &'static [u8] {
+        match self.format {
+            Format::Anthropic => b"event: ping\ndata: {\"type\": \"ping\"}\n\n",
+            Format::OpenAiChat | Format::OpenAiResponses => b": keep-alive\n\n",
+        }
+    }
+}
+
+impl Asked {
+    /// The elements that the next request appends to its list: what the model said, and the answers
+    /// to its calls in their order.
+    pub fn continuation(&self, answers: &[&str]) -> Vec<String> {
+        let mut elements = self.turn.clone();
+        let answered = self.calls.iter().zip(answers);
+        match self.format {
+            Format::Anthropic => {
+                let results: Vec<String> = answered
+                    .map(|(call, answer)| {
+                        let (id, answer) = (quoted(&call.id), quoted(answer));
+                        format!(r#"{{"type":"tool_result","tool_use_id":{id},"content":{answer}}}"#)
+                    })
+                    .collect();
+                elements.push(format!(r#"{{"role":"user","content":[{}]}}"#, results.join(",")));
+            }
+            Format::OpenAiChat => elements.extend(answered.map(|(call, answer)| {
+                let (id, answer) = (quoted(&call.id), quoted(answer));
+                format!(r#"{{"role":"tool","tool_call_id":{id},"content":{answer}}}"#)
+            })),
+            Format::OpenAiResponses => elements.extend(answered.map(|(call, answer)| {
+                let (id, answer) = (quoted(&call.id), quoted(answer));
+                format!(r#"{{"type":"function_call_output","call_id":{id},"output":{answer}}}"#)
+            })),
+        }
+        elements
+    }
+}
+
+/// What is known of the round that is running.
+#[derive(Clone, Debug, Default)]
+struct Round {
+    /// Zero for the first.
+    number: u32,
+    /// What the rounds before it cost.
+    before: Option<Usage>,
+    /// How many calls the client will not see, and how many it will.
+    hidden: usize,
+    visible: usize,
+    verdict: Option<Verdict>,
+}
+
+/// How a round ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// In a call of the hidden tool, and none of the client's.
+    Asked,
+    /// In an answer, or in calls of the client's.
+    Answered,
+    /// For another reason: length, a filter, an error. Calls that were begun do not count.
+    Ended,
+}
+
+impl Round {
+    fn note(&mut self, events: &[Event], tool: &str) {
+        for event in events {
+            match event {
+                Event::ToolCallOpened { name, .. } if name == tool => self.hidden += 1,
+                Event::ToolCallOpened { .. } => self.visible += 1,
+                Event::Stopped { choice: 0, stop } => self.conclude(Some(stop)),
+                Event::Done => self.conclude(None),
+                Event::Error { .. } => self.verdict = Some(Verdict::Ended),
+                _ => {}
+            }
+        }
+    }
+
+    fn conclude(&mut self, stop: Option<&Stop>) {
+        use StopReason::{Compacted, MaxTokens, Paused, Refused, WindowFull};
+        let verdict = match stop.map(|stop| stop.reason) {
+            Some(MaxTokens | WindowFull | Refused | Paused | Compacted) => Verdict::Ended,
+            _ if self.hidden == 0 || self.visible > 0 => Verdict::Answered,
+            _ => Verdict::Asked,
+        };
+        self.verdict.get_or_insert(verdict);
+    }
+
+    /// The end of this round is not the end of the answer.
+    fn goes_on(&self) -> bool {
+        self.verdict == Some(Verdict::Asked)
+    }
+
+    fn is_first(&self) -> bool {
+        self.number == 0
+    }
+
+    /// Tokens that earlier rounds answered with.
+    fn output_before(&self) -> u64 {
+        self.before.map_or(0, |usage| usage.output)
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Editor {
+    OpenAiChat(openai_chat::Editor),
+    OpenAiResponses(openai_responses::Editor),
+    Anthropic(anthropic::Editor),
+}
+
+/// What becomes of a frame.
+enum Pass {
+    /// It goes to the client as it is.
+    Whole,
+    /// The client does not get it.
+    Withheld,
+    /// The client gets it with this data.
+    Changed(String),
+}
+
+impl Editor {
+    fn pass(&mut self, frame: &Frame<'_>, round: &Round, tool: &str, client: &mut Vec<u8>) {
+        match self.judge(frame, round, tool) {
+            Pass::Whole => client.extend_from_slice(frame.raw),
+            Pass::Withheld => {}
+            Pass::Changed(data) => frame.write_with(&data, client),
+        }
+    }
+
+    fn judge(&mut self, frame: &Frame<'_>, round: &Round, tool: &str) -> Pass {
+        let Some(data) = frame.data() else { return Pass::Whole };
+        if data.starts_with(b"[DONE]") {
+            return if round.goes_on() { Pass::Withheld } else { Pass::Whole };
+        }
+        let document = std::str::from_utf8(&data).ok().and_then(|text| scan::document(text).ok());
+        let Some(data) = document.filter(|it| it.is_object()).map(|it| it.object()) else { return Pass::Whole };
+        let kind = data.string("type").unwrap_or_else(|| frame.name().unwrap_or_default().into());
+        match self {
+            Editor::OpenAiChat(editor) => editor.judge(&data, round, tool),
+            Editor::OpenAiResponses(editor) => editor.judge(&kind, &data, round, tool),
+            Editor::Anthropic(editor) => editor.judge(&kind, &data, round, tool),
+        }
+    }
+
+    fn next_round(&mut self) {
+        match self {
+            Editor::OpenAiChat(editor) => editor.next_round(),
+            Editor::OpenAiResponses(editor) => editor.next_round(),
+            Editor::Anthropic(editor) => editor.next_round(),
+        }
+    }
+
+    fn position(&self) -> u64 {
+        match self {
+            Editor::OpenAiChat(editor) => editor.position(),
+            Editor::OpenAiResponses(editor) => editor.position(),
+            Editor::Anthropic(editor) => editor.position(),
+        }
+    }
+}
+
+/// Positions as the client counts them: those of the provider, without the hidden ones and behind
+/// those of earlier rounds. Clients address what they have by position, so a gap crashes them.
+#[derive(Clone, Debug, Default)]
+struct Positions {
+    /// The client's position of this round's first.
+    first: u64,
+    /// The client's next position.
+    next: u64,
+    hidden: std::collections::BTreeSet<u64>,
+}
+
+impl Positions {
+    fn hide(&mut self, index: u64) {
+        self.hidden.insert(index);
+    }
+
+    fn is_hidden(&self, index: u64) -> bool {
+        self.hidden.contains(&index)
+    }
+
+    fn any_hidden(&self) -> bool {
+        !self.hidden.is_empty()
+    }
+
+    fn of(&mut self, index: u64) -> u64 {
+        let before = self.hidden.range(..index).count() as u64;
+        let position = self.first.saturating_add(index).saturating_sub(before);
+        self.next = self.next.max(position.saturating_add(1));
+        position
+    }
+
+    fn next_round(&mut self) {
+        self.first = self.next;
+        self.hidden.clear();
+    }
+}
+
+/// A count as JSON, with what earlier rounds add to it.
+fn summed(counts: &Object<'_>, path: &[&str], before: u64) -> Option<String> {
+    counts.u64(path).map(|count| count.saturating_add(before).to_string())
+}
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,440 @@
+//! Scripted answers in all three formats, and clients that are as strict as the official libraries.
+
+use serde_json::{Value, json};
+
+use crate::wire::Format;
+
+pub(super) const TOOL: &str = "unfold";
+
+/// One thing that a model says.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Say {
+    /// A thought with its seal.
+    Think(&'static str, &'static str),
+    Text(&'static str),
+    /// A call: id, name, arguments.
+    Call(&'static str, &'static str, &'static str),
+    /// Something that this version does not know.
+    Unknown,
+}
+
+/// One response of the provider.
+#[derive(Clone, Debug)]
+pub(super) struct Script {
+    pub(super) id: &'static str,
+    pub(super) says: Vec<Say>,
+    pub(super) end: End,
+    pub(super) input: u64,
+    pub(super) output: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Answer,
+    Calls,
+    Length,
+}
+
+/// What a client has in the end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Got {
+    pub(super) id: String,
+    pub(super) thoughts: String,
+    pub(super) seals: Vec<String>,
+    pub(super) text: String,
+    pub(super) calls: Vec<String>,
+    pub(super) end: String,
+    pub(super) input: u64,
+    pub(super) output: u64,
+}
+
+pub(super) fn stream(format: Format, script: &Script) -> Vec<u8> {
+    let frames = match format {
+        Format::Anthropic => anthropic(script),
+        Format::OpenAiChat => chat(script),
+        Format::OpenAiResponses => responses(script),
+    };
+    let mut bytes = String::new();
+    for (name, data) in frames {
+        if format != Format::OpenAiChat {
+            bytes += &format!("event: {name}\n");
+        }
+        bytes += &format!("data: {data}\n\n");
+    }
+    if format == Format::OpenAiChat {
+        bytes += "data: [DONE]\n\n";
+    }
+    bytes.into_bytes()
+}
+
+fn named(data: Value) -> (String, Value) {
+    (data["type"].as_str().unwrap_or_default().to_owned(), data)
+}
+
+fn halves(text: &str) -> [&str; 2] {
+    let (a, b) = text.split_at(text.floor_char_boundary(text.len() / 2));
+    [a, b]
+}
+
+fn anthropic(script: &Script) -> Vec<(String, Value)> {
+    let usage = json!({"input_tokens": 3, "cache_read_input_tokens": script.input - 3, "cache_creation_input_tokens": 0, "output_tokens": 1});
+    let message = json!({"id": script.id, "type": "message", "role": "assistant", "model": "m", "content": [], "stop_reason": null, "usage": usage});
+    let mut frames = vec![json!({"type": "message_start", "message": message})];
+    for (index, say) in script.says.iter().enumerate() {
+        let (block, deltas) = match say {
+            Say::Think(text, seal) => {
+                let mut deltas: Vec<Value> =
+                    halves(text).iter().map(|it| json!({"type": "thinking_delta", "thinking": it})).collect();
+                deltas.push(json!({"type": "signature_delta", "signature": seal}));
+                (json!({"type": "thinking", "thinking": "", "signature": ""}), deltas)
+            }
+            Say::Text(text) => {
+                let deltas = halves(text).iter().map(|it| json!({"type": "text_delta", "text": it})).collect();
+                (json!({"type": "text", "text": ""}), deltas)
+            }
+            Say::Call(id, name, arguments) => {
+                let deltas = halves(arguments)
+                    .iter()
+                    .map(|it| json!({"type": "input_json_delta", "partial_json": it}))
+                    .collect();
+                (json!({"type": "tool_use", "id": id, "name": name, "input": {}}), deltas)
+            }
+            Say::Unknown => (json!({"type": "hologram"}), vec![json!({"type": "hologram_delta", "x": 1})]),
+        };
+        frames.push(json!({"type": "content_block_start", "index": index, "content_block": block}));
+        frames.push(json!({"type": "ping"}));
+        frames.extend(deltas.into_iter().map(|it| json!({"type": "content_block_delta", "index": index, "delta": it})));
+        frames.push(json!({"type": "content_block_stop", "index": index}));
+    }
+    let reason = match script.end {
+        End::Answer => "end_turn",
+        End::Calls => "tool_use",
+        End::Length => "max_tokens",
+    };
+    let delta = json!({"stop_reason": reason, "stop_sequence": null});
+    frames.push(json!({"type": "message_delta", "delta": delta, "usage": {"output_tokens": script.output}}));
+    frames.push(json!({"type": "message_stop"}));
+    frames.into_iter().map(named).collect()
+}
+
+fn chat(script: &Script) -> Vec<(String, Value)> {
+    let chunk = |choices: Value, usage: Value| json!({"id": script.id, "object": "chat.completion.chunk", "created": script.input, "model": "m", "choices": choices, "usage": usage});
+    let delta = |delta: Value| chunk(json!([{"index": 0, "delta": delta, "finish_reason": null}]), Value::Null);
+    let mut frames = vec![delta(json!({"role": "assistant", "content": ""}))];
+    let mut call = 0;
+    let mut thought = 0;
+    for say in &script.says {
+        match say {
+            Say::Think(text, seal) => {
+                frames.extend(halves(text).iter().map(|it| {
+                    delta(json!({"reasoning": it, "reasoning_details": [{"index": thought, "type": "reasoning.text", "text": it}]}))
+                }));
+                frames.push(delta(
+                    json!({"reasoning_details": [{"index": thought, "type": "reasoning.text", "signature": seal}]}),
+                ));
+                thought += 1;
+            }
+            Say::Text(text) => frames.extend(halves(text).iter().map(|it| delta(json!({"content": it})))),
+            Say::Call(id, name, arguments) => {
+                let function = json!({"name": name, "arguments": ""});
+                frames.push(delta(
+                    json!({"tool_calls": [{"index": call, "id": id, "type": "function", "function": function}]}),
+                ));
+                frames.extend(
+                    halves(arguments)
+                        .iter()
+                        .map(|it| delta(json!({"tool_calls": [{"index": call, "function": {"arguments": it}}]}))),
+                );
+                call += 1;
+            }
+            Say::Unknown => frames.push(delta(json!({"hologram": "x"}))),
+        }
+    }
+    let reason = match script.end {
+        End::Answer => "stop",
+        End::Calls => "tool_calls",
+        End::Length => "length",
+    };
+    frames.push(chunk(json!([{"index": 0, "delta": {}, "finish_reason": reason}]), Value::Null));
+    let total = script.input + script.output;
+    frames.push(chunk(
+        json!([]),
+        json!({"prompt_tokens": script.input, "completion_tokens": script.output, "total_tokens": total}),
+    ));
+    frames.into_iter().map(named).collect()
+}
+
+fn responses(script: &Script) -> Vec<(String, Value)> {
+    let tools = json!([{"type": "function", "name": "read"}, {"type": "function", "name": TOOL}]);
+    let response = |status: &str, output: &[Value], usage: Value| json!({"id": script.id, "object": "response", "created_at": script.input, "status": status, "model": "m", "tools": tools, "output": output, "usage": usage});
+    let mut frames = vec![
+        json!({"type": "response.created", "response": response("in_progress", &[], Value::Null)}),
+        json!({"type": "response.in_progress", "response": response("in_progress", &[], Value::Null)}),
+    ];
+    let mut output = Vec::new();
+    for (index, say) in script.says.iter().enumerate() {
+        let item_id = format!("{}_{index}", script.id);
+        let delta = |kind: &str, text: &str| json!({"type": format!("response.{kind}.delta"), "item_id": item_id, "output_index": index, "content_index": 0, "summary_index": 0, "delta": text});
+        let (added, inner, done) = match say {
+            Say::Think(text, seal) => {
+                let item = |summary: Value, seal: Value| json!({"type": "reasoning", "id": item_id, "summary": summary, "encrypted_content": seal});
+                let inner = halves(text).iter().map(|it| delta("reasoning_summary_text", it)).collect();
+                (
+                    item(json!([]), Value::Null),
+                    inner,
+                    item(json!([{"type": "summary_text", "text": text}]), json!(seal)),
+                )
+            }
+            Say::Text(text) => {
+                let item =
+                    |content: Value| json!({"type": "message", "id": item_id, "role": "assistant", "content": content});
+                let part = json!({"type": "output_text", "text": "", "annotations": []});
+                let mut inner = vec![
+                    json!({"type": "response.content_part.added", "item_id": item_id, "output_index": index, "content_index": 0, "part": part}),
+                ];
+                inner.extend(halves(text).iter().map(|it| delta("output_text", it)));
+                (item(json!([])), inner, item(json!([{"type": "output_text", "text": text, "annotations": []}])))
+            }
+            Say::Call(id, name, arguments) => {
+                let item = |arguments: &str| json!({"type": "function_call", "id": item_id, "call_id": id, "name": name, "arguments": arguments});
+                let mut inner: Vec<Value> =
+                    halves(arguments).iter().map(|it| delta("function_call_arguments", it)).collect();
+                inner.push(json!({"type": "response.function_call_arguments.done", "item_id": item_id, "output_index": index, "name": name, "arguments": arguments}));
+                (item(""), inner, item(arguments))
+            }
+            Say::Unknown => (json!({"type": "hologram"}), vec![], json!({"type": "hologram", "x": 1})),
+        };
+        frames.push(json!({"type": "response.output_item.added", "output_index": index, "item": added}));
+        frames.extend::<Vec<Value>>(inner);
+        frames.push(json!({"type": "response.output_item.done", "output_index": index, "item": done.clone()}));
+        output.push(done);
+    }
+    let usage = json!({"input_tokens": script.input, "output_tokens": script.output, "total_tokens": script.input + script.output});
+    let mut last = match script.end {
+        End::Answer | End::Calls => {
+            json!({"type": "response.completed", "response": response("completed", &output, usage)})
+        }
+        End::Length => json!({"type": "response.incomplete", "response": response("incomplete", &output, usage)}),
+    };
+    if script.end == End::Length {
+        last["response"]["incomplete_details"] = json!({"reason": "max_output_tokens"});
+    }
+    frames.push(last);
+    for (number, frame) in frames.iter_mut().enumerate() {
+        frame["sequence_number"] = json!(number);
+    }
+    frames.into_iter().map(named).collect()
+}
+
+/// Reads a stream as the official client does, and panics where that would.
+pub(super) fn client(format: Format, bytes: &[u8]) -> Got {
+    let text = std::str::from_utf8(bytes).unwrap();
+    let mut frames = Vec::new();
+    for frame in text.split_terminator("\n\n") {
+        let field = |name: &str| frame.lines().find_map(|line| line.strip_prefix(name));
+        let data = field("data: ").unwrap_or_else(|| panic!("no data in {frame:?}"));
+        if data == "[DONE]" {
+            frames.push(json!("[DONE]"));
+            continue;
+        }
+        let data: Value = serde_json::from_str(data).unwrap_or_else(|error| panic!("{error} in {data}"));
+        if format != Format::OpenAiChat {
+            assert_eq!(field("event: "), data["type"].as_str(), "{frame}");
+        }
+        frames.push(data);
+    }
+    match format {
+        Format::Anthropic => anthropic_client(&frames),
+        Format::OpenAiChat => chat_client(&frames),
+        Format::OpenAiResponses => responses_client(&frames),
+    }
+}
+
+fn put(into: &mut String, text: &Value) {
+    into.push_str(text.as_str().unwrap_or_default());
+}
+
+/// Blocks are appended when they start and addressed by position from then on.
+fn anthropic_client(frames: &[Value]) -> Got {
+    let mut got = Got::default();
+    let mut blocks: Vec<Value> = Vec::new();
+    let mut usage = json!({});
+    let mut over = false;
+    for frame in frames {
+        let index = frame["index"].as_u64().map(|index| index as usize);
+        assert!(!over, "{frame} behind the end");
+        match frame["type"].as_str().unwrap() {
+            "message_start" => {
+                assert!(got.id.is_empty(), "a second beginning");
+                put(&mut got.id, &frame["message"]["id"]);
+                usage = frame["message"]["usage"].clone();
+            }
+            "content_block_start" => {
+                assert_eq!(index, Some(blocks.len()), "a gap before {frame}");
+                let mut block = frame["content_block"].clone();
+                block["open"] = json!(true);
+                block["partial"] = json!("");
+                blocks.push(block);
+            }
+            "content_block_delta" => {
+                let block = &mut blocks[index.unwrap()];
+                assert_eq!(block["open"], true);
+                let delta = &frame["delta"];
+                for (kind, from, to) in [
+                    ("text_delta", "text", "text"),
+                    ("thinking_delta", "thinking", "thinking"),
+                    ("signature_delta", "signature", "signature"),
+                    ("input_json_delta", "partial_json", "partial"),
+                ] {
+                    if delta["type"] == kind {
+                        block[to] = json!(format!("{}{}", block[to].as_str().unwrap(), delta[from].as_str().unwrap()));
+                    }
+                }
+            }
+            "content_block_stop" => blocks[index.unwrap()]["open"] = json!(false),
+            "message_delta" => {
+                put(&mut got.end, &frame["delta"]["stop_reason"]);
+                for (key, count) in frame["usage"].as_object().unwrap() {
+                    usage[key] = count.clone();
+                }
+            }
+            "message_stop" => over = true,
+            "ping" => {}
+            kind => panic!("{kind}"),
+        }
+    }
+    assert!(over, "no end");
+    for block in blocks {
+        assert_eq!(block["open"], false);
+        match block["type"].as_str().unwrap() {
+            "thinking" => {
+                put(&mut got.thoughts, &block["thinking"]);
+                got.seals.push(block["signature"].as_str().unwrap().to_owned());
+            }
+            "text" => put(&mut got.text, &block["text"]),
+            "tool_use" => got.calls.push(format!("{} {} {}", block["id"], block["name"], block["partial"])),
+            _ => {}
+        }
+    }
+    let count = |key: &str| usage[key].as_u64().unwrap_or(0);
+    got.input = count("input_tokens") + count("cache_read_input_tokens") + count("cache_creation_input_tokens");
+    got.output = count("output_tokens");
+    got
+}
+
+/// Text that comes again is appended, whatever it is; lists are addressed by position.
+fn chat_client(frames: &[Value]) -> Got {
+    fn accumulate(acc: &mut Value, delta: &Value) {
+        match (acc, delta) {
+            (acc @ Value::Null, delta) => *acc = delta.clone(),
+            (Value::String(acc), Value::String(delta)) => acc.push_str(delta),
+            (Value::Object(acc), Value::Object(delta)) => {
+                for (key, value) in delta {
+                    if key == "index" || key == "type" {
+                        acc.insert(key.clone(), value.clone());
+                    } else {
+                        accumulate(acc.entry(key.clone()).or_insert(Value::Null), value);
+                    }
+                }
+            }
+            (Value::Array(acc), Value::Array(delta)) => {
+                for entry in delta {
+                    let index = entry["index"].as_u64().expect("an index") as usize;
+                    if index == acc.len() {
+                        acc.push(entry.clone());
+                    } else {
+                        accumulate(acc.get_mut(index).unwrap_or_else(|| panic!("a gap before {entry}")), entry);
+                    }
+                }
+            }
+            (_, Value::Null) => {}
+            (acc, delta) => panic!("{acc} and {delta}"),
+        }
+    }
+    let (last, frames) = frames.split_last().unwrap();
+    assert_eq!(last, "[DONE]");
+    let mut got = Got::default();
+    let mut message = json!({"tool_calls": [], "reasoning_details": []});
+    for frame in frames {
+        assert_ne!(frame, "[DONE]", "a second end");
+        let id = frame["id"].as_str().unwrap();
+        assert!(got.id.is_empty() || got.id == id, "the id changes to {id}");
+        got.id = id.to_owned();
+        for choice in frame["choices"].as_array().unwrap() {
+            assert!(got.end.is_empty(), "{choice} behind the end");
+            accumulate(&mut message, &choice["delta"]);
+            put(&mut got.end, &choice["finish_reason"]);
+        }
+        if let Some(usage) = frame["usage"].as_object() {
+            got.input = usage["prompt_tokens"].as_u64().unwrap();
+            got.output = usage["completion_tokens"].as_u64().unwrap();
+            assert_eq!(usage["total_tokens"].as_u64(), Some(got.input + got.output));
+        }
+    }
+    assert_eq!(message["role"], "assistant");
+    put(&mut got.thoughts, &message["reasoning"]);
+    put(&mut got.text, &message["content"]);
+    for detail in message["reasoning_details"].as_array().unwrap() {
+        got.seals.push(detail["signature"].as_str().unwrap_or_default().to_owned());
+    }
+    for call in message["tool_calls"].as_array().unwrap() {
+        let function = &call["function"];
+        got.calls.push(format!("{} {} {}", call["id"], function["name"], function["arguments"]));
+    }
+    got
+}
+
+/// Items are appended when they are added; numbers rise; the end repeats what was done.
+fn responses_client(frames: &[Value]) -> Got {
+    let mut got = Got::default();
+    let mut items: Vec<Value> = Vec::new();
+    let mut done: Vec<Value> = Vec::new();
+    let mut before = None;
+    for (at, frame) in frames.iter().enumerate() {
+        let number = frame["sequence_number"].as_u64();
+        assert!(number.is_some() && number > before, "{number:?} behind {before:?}");
+        before = number;
+        let kind = frame["type"].as_str().unwrap();
+        assert_eq!(at == 0, kind == "response.created");
+        match kind {
+            "response.created" => put(&mut got.id, &frame["response"]["id"]),
+            "response.in_progress" => assert_eq!(at, 1),
+            "response.output_item.added" => {
+                assert_eq!(frame["output_index"].as_u64(), Some(items.len() as u64), "a gap before {frame}");
+                items.push(frame["item"].clone());
+            }
+            "response.output_item.done" => {
+                let index = frame["output_index"].as_u64().unwrap() as usize;
+                assert_eq!(items[index]["type"], frame["item"]["type"]);
+                done.push(frame["item"].clone());
+            }
+            "response.completed" | "response.incomplete" => {
+                let response = &frame["response"];
+                assert_eq!(at, frames.len() - 1, "more behind the end");
+                assert_eq!(response["output"].as_array().unwrap(), &done);
+                assert_eq!(response["created_at"], frames[0]["response"]["created_at"]);
+                put(&mut got.end, response["incomplete_details"].get("reason").unwrap_or(&response["status"]));
+                got.id = format!("{}..{}", got.id, response["id"].as_str().unwrap());
+                got.input = response["usage"]["input_tokens"].as_u64().unwrap();
+                got.output = response["usage"]["output_tokens"].as_u64().unwrap();
+                assert_eq!(response["usage"]["total_tokens"].as_u64(), Some(got.input + got.output));
+            }
+            _ => {
+                let item = &items[frame["output_index"].as_u64().unwrap() as usize];
+                assert_eq!(item["id"], frame["item_id"]);
+            }
+        }
+    }
+    for item in done {
+        match item["type"].as_str().unwrap() {
+            "reasoning" => {
+                put(&mut got.thoughts, &item["summary"][0]["text"]);
+                got.seals.push(item["encrypted_content"].as_str().unwrap().to_owned());
+            }
+            "message" => put(&mut got.text, &item["content"][0]["text"]),
+            "function_call" => got.calls.push(format!("{} {} {}", item["call_id"], item["name"], item["arguments"])),
+            _ => {}
+        }
+    }
+    got
+}
