@@ -298,6 +298,11 @@ impl Case {
         }
     }
 
+    /// Tokens of the full request that carries the messages before this one.
+    pub(crate) fn tokens_before(&self, at: usize) -> u64 {
+        self.base + self.measured[..at].iter().map(|measured| measured.tokens).sum::<u64>()
+    }
+
     /// The text of an atom.
     pub fn atom(&self, need: &Need) -> &str {
         &self.atoms[need.atom as usize]

@@ -214,7 +214,13 @@ pub fn replay(case: &Case, maker: &dyn Maker, budget: u64, prices: Prices) -> Re
         let delta = match engine.request() {
             Ok(delta) => delta,
             Err(Refusal::CannotFit { .. }) => {
+                // The agent is left alone with its request: all is lost, and all is paid.
                 score.refused += 1;
+                score.spent.written += case.tokens_before(call.at);
+                let hard = call.needs.iter().filter(|need| need.hard).count() as u64;
+                score.support.add(Share { have: 0, of: call.needs.len() as u64 });
+                score.hard.add(Share { have: 0, of: hard });
+                score.sure.count(false);
                 continue;
             }
             Err(broken) => return Err(broken),

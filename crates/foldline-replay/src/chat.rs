@@ -1,0 +1,97 @@
+//! Neutral messages as Chat Completions messages, for engines in other processes.
+
+use foldline::{Message, Part, Role, Source};
+use serde_json::{Map, Value, json};
+
+/// A message as one or more chat messages: results stand in messages of their own, in front of what
+/// else their message says.
+pub(crate) fn chat(message: &Message<'_>) -> Vec<Value> {
+    let mut out: Vec<Value> = message
+        .results()
+        .map(|result| {
+            let text = result.texts().collect::<Vec<_>>().join("\n");
+            json!({ "role": "tool", "tool_call_id": result.call_id, "content": text })
+        })
+        .collect();
+    let said: Vec<&str> = message.parts.iter().filter_map(said).collect();
+    let reasoning: Vec<&str> = message.parts.iter().filter_map(thought).collect();
+    let calls: Vec<Value> = message
+        .calls()
+        .map(|call| {
+            let function = json!({ "name": call.name, "arguments": call.arguments.as_str() });
+            json!({ "id": call.id, "type": "function", "function": function })
+        })
+        .collect();
+    if !out.is_empty() && said.is_empty() && calls.is_empty() && reasoning.is_empty() {
+        return out;
+    }
+    let role = match message.role {
+        Role::System => "system",
+        Role::Developer => "developer",
+        Role::Assistant => "assistant",
+        Role::Tool => "tool",
+        _ => "user",
+    };
+    let mut fields = Map::new();
+    fields.insert("role".to_owned(), role.into());
+    let content = if said.is_empty() && !calls.is_empty() { Value::Null } else { said.join("\n").into() };
+    fields.insert("content".to_owned(), content);
+    if !reasoning.is_empty() {
+        fields.insert("reasoning_content".to_owned(), reasoning.join("\n").into());
+    }
+    if !calls.is_empty() {
+        fields.insert("tool_calls".to_owned(), calls.into());
+    }
+    out.push(Value::Object(fields));
+    out
+}
+
+fn said<'a>(part: &'a Part<'_>) -> Option<&'a str> {
+    match part {
+        Part::Text { text } => Some(text),
+        Part::File(file) => match &file.source {
+            Source::Text(text) => Some(text),
+            _ => Some("[file]"),
+        },
+        Part::Image(_) => Some("[image]"),
+        _ => None,
+    }
+}
+
+fn thought<'a>(part: &'a Part<'_>) -> Option<&'a str> {
+    match part {
+        Part::Reasoning(reasoning) if !reasoning.text.is_empty() => Some(&reasoning.text),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use foldline::wire::{Format, Request};
+
+    /// What is written is read back the same, so that an engine which changes nothing is seen to.
+    #[test]
+    fn chat_messages_come_back_as_they_were() {
+        let messages = [
+            Message::text(Role::System, "s"),
+            Message::text(Role::User, "u"),
+            Message::new(
+                Role::Assistant,
+                vec![Part::reasoning("hm"), Part::text("a"), Part::call("c", "sh", "{\"x\":1}")],
+            ),
+            Message::new(Role::Tool, vec![Part::result("c", "out\nput")]),
+            Message::new(Role::Assistant, vec![Part::call("d", "sh", "{}")]),
+        ];
+        let body = Value::Array(messages.iter().flat_map(chat).collect()).to_string();
+        let request = Request::parse(Format::OpenAiChat, body.as_bytes()).unwrap();
+        assert_eq!(request.conversation().messages, messages);
+    }
+
+    #[test]
+    fn results_inside_a_user_message_become_messages() {
+        let message = Message::new(Role::User, vec![Part::result("c", "out"), Part::text("and now?")]);
+        let roles: Vec<_> = chat(&message).into_iter().map(|message| message["role"].clone()).collect();
+        assert_eq!(roles, ["tool", "user"]);
+    }
+}

@@ -1,0 +1,96 @@
+//! Engines in other processes, spoken to in the lines of `foldline pipe`.
+
+use foldline::transcript::Reader;
+use foldline::{Meter, ModelTable, PriceTable, Prices};
+use foldline_replay::{Case, External, Refusal, Run, Survey, policy, replay};
+use serde_json::json;
+
+/// An engine in a few lines of Python: renders everything, but results of more than 100 characters that
+/// are older than the last four messages are cut, which it announces.
+const CUTTER: &str = r#"
+import json, sys
+for line in sys.stdin:
+    ask = json.loads(line)
+    if ask["op"] == "open":
+        messages, sent = [], []
+        print(json.dumps({"ok": True}))
+    elif ask["op"] == "push":
+        messages += ask["messages"]
+    elif ask["op"] == "request":
+        now = []
+        for at, message in enumerate(messages):
+            old = at < len(messages) - 4
+            if old and message["role"] == "tool" and len(message["content"]) > 100:
+                message = dict(message, content="[cut]")
+            now.append(message)
+        set_ = [{"at": at, "message": it} for at, it in enumerate(now) if at >= len(sent) or sent[at] != it]
+        creased = any(it["at"] < len(sent) for it in set_)
+        sent = now
+        print(json.dumps({"ok": True, "tokens": 0, "creased": creased, "set": set_, "len": len(now)}))
+    sys.stdout.flush()
+"#;
+
+fn prices() -> Prices {
+    PriceTable::builtin().get("anthropic-5m").expect("it is built in")
+}
+
+fn case() -> Case {
+    let mut messages = vec![json!({ "role": "user", "content": "go" })];
+    for round in 0..12 {
+        let id = format!("c{round}");
+        let function = json!({ "name": "sh", "arguments": json!({ "cmd": format!("show_{round}_x") }).to_string() });
+        messages.push(json!({ "role": "assistant", "content": null, "tool_calls": [{ "id": id, "type": "function", "function": function }] }));
+        messages.push(
+            json!({ "role": "tool", "tool_call_id": id, "content": format!("words of round_{round}_x\n").repeat(20) }),
+        );
+    }
+    let line = json!({ "id": "one", "source": "test", "messages": messages }).to_string();
+    let mut reader = Reader::new("test", line.as_bytes()).expect("it is a recording");
+    let recording = reader.next().expect("there is one").expect("it can be read");
+    Case::new(recording, &Survey::default(), &Meter::for_model(ModelTable::builtin(), Some("gpt-4o")))
+}
+
+fn run(case: &Case, engine: &External) -> Result<Run, Refusal> {
+    replay(case, engine, 100_000, prices())
+}
+
+fn python(program: &str) -> Option<External> {
+    let there = std::process::Command::new("python3").arg("--version").output().is_ok();
+    there.then(|| External::new(format!("exec python3 -u -c '{program}'")))
+}
+
+#[test]
+fn an_engine_in_another_process_is_scored_like_one_in_this() {
+    let Some(engine) = python(CUTTER) else { return };
+    let case = case();
+    let full = replay(&case, &policy::ALL[0], 100_000, prices()).unwrap().score;
+    let cut = run(&case, &engine).unwrap().score;
+    assert_eq!((cut.calls, cut.unannounced), (12, 0));
+    assert!(cut.tokens < full.tokens / 2 && cut.creases == 9, "{cut:?}");
+    // The same process serves the next conversation, from its beginning.
+    assert_eq!(run(&case, &engine).unwrap().score.tokens, cut.tokens);
+}
+
+#[test]
+fn engines_that_die_or_talk_nonsense_are_told_by_name_of_the_trouble() {
+    let case = case();
+    let trouble = |command: &str| run(&case, &External::new(command)).unwrap_err().to_string();
+    assert!(trouble("exit 3").contains("before it answered") || trouble("exit 3").contains("no longer reads"));
+    let nonsense = trouble("while read line; do echo hello; done");
+    assert!(nonsense.contains("no answer") && nonsense.contains("hello"), "{nonsense}");
+    let failed = trouble(r#"while read line; do echo '{"ok":false,"error":{"kind":"odd","message":"no idea"}}'; done"#);
+    assert!(failed.contains("odd") && failed.contains("no idea"), "{failed}");
+    let no_message = trouble(r#"while read line; do echo '{"ok":true,"len":1,"set":[{"at":0,"message":5}]}'; done"#);
+    assert!(no_message.contains("messages"), "{no_message}");
+}
+
+#[test]
+fn an_engine_that_can_not_fit_is_counted() {
+    let refuses = r#"while read line; do case $line in *request*) echo '{"ok":false,"error":{"kind":"cannot_fit","floor":9,"budget":8,"message":"x"}}';; esac; done"#;
+    let run = run(&case(), &External::new(refuses)).unwrap();
+    assert_eq!((run.score.refused, run.score.calls), (12, 12));
+    // Refusing is not a way to save.
+    let full = replay(&case(), &policy::ALL[0], 100_000, prices()).unwrap().score;
+    assert!(run.score.bill(&prices()) > full.bill(&prices()));
+    assert_eq!(run.score.missteps(), 1.0);
+}
