@@ -2,7 +2,7 @@
 
 use super::{Pass, Positions, Round, summed};
 use crate::wire::scan::Object;
-use crate::wire::write::{Change, changed};
+use crate::wire::write::{Change, changed, list};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Editor {
@@ -21,9 +21,7 @@ impl Editor {
         match (kind, index) {
             ("message_start", _) => self.begin(data, round),
             ("content_block_start", Some(index)) => {
-                let block = data.object("content_block");
-                let named = |key: &str| block.as_ref().and_then(|block| block.string(key)).unwrap_or_default();
-                if named("type") == "tool_use" && named("name") == tool {
+                if data.object("content_block").is_some_and(|block| is_call(&block, tool)) {
                     self.blocks.hide(index);
                 }
                 self.placed(data, index)
@@ -79,4 +77,33 @@ impl Editor {
     pub(super) fn position(&self) -> u64 {
         self.blocks.next
     }
+}
+
+fn is_call(block: &Object<'_>, tool: &str) -> bool {
+    block.string("type").as_deref() == Some("tool_use") && block.string("name").as_deref() == Some(tool)
+}
+
+/// The blocks of all bodies that the client may see.
+pub(super) fn visible<'a>(bodies: &[Object<'a>], tool: &str) -> Vec<&'a str> {
+    let content = bodies.iter().flat_map(|body| body.elements("content").into_owned());
+    content.filter(|block| !is_call(block, tool)).map(|block| block.value.raw()).collect()
+}
+
+/// One body of several: the first one's name, everyone's blocks, the last one's end.
+pub(super) fn merged(bodies: &[Object<'_>], round: &Round, tool: &str) -> String {
+    let [first, .., last] = bodies else { return single(bodies, tool) };
+    let mut changes = vec![("content", Change::Set(list(visible(bodies, tool))))];
+    changes.extend(first.get("id").map(|id| ("id", Change::Set(id.raw().to_owned()))));
+    changes.extend(last.object("usage").map(|usage| {
+        let output = summed(&usage, &["output_tokens"], round.output_before());
+        let output: Vec<_> = output.map(|output| ("output_tokens", Change::Set(output))).into_iter().collect();
+        ("usage", Change::Set(changed(&usage, &output)))
+    }));
+    changed(last, &changes)
+}
+
+/// A body without the calls that the client must not see.
+fn single(bodies: &[Object<'_>], tool: &str) -> String {
+    let content = Change::Set(list(visible(bodies, tool)));
+    bodies.first().map(|body| changed(body, &[("content", content)])).unwrap_or_default()
 }

@@ -10,6 +10,7 @@
 //! caller feeds the bytes of each round and sends what comes out.
 
 mod anthropic;
+mod body;
 mod openai_chat;
 mod openai_responses;
 
@@ -18,6 +19,8 @@ use super::response::{Event, Limits, Response, Stop, StopReason, StreamReader, U
 use super::scan::{self, Object};
 use super::sse::Frame;
 use super::write::quoted;
+
+pub use body::{BodySplicer, NextBody};
 
 /// Puts the rounds of one answer together into one stream.
 ///
@@ -169,10 +172,7 @@ impl Splicer {
         let reader = std::mem::replace(&mut self.reader, StreamReader::with_limits(self.format, self.limits));
         let (usage, turn) = (reader.usage(), reader.turn());
         let response = reader.finish();
-        let total = match (self.round.before, usage) {
-            (Some(before), Some(usage)) => Some(before.then(usage)),
-            (before, usage) => usage.or(before),
-        };
+        let total = self.round.total(usage);
         let calls: Vec<HiddenCall> = response
             .calls()
             .filter(|call| call.name == self.tool)
@@ -297,6 +297,14 @@ impl Round {
             _ => Verdict::Asked,
         };
         self.verdict.get_or_insert(verdict);
+    }
+
+    /// What all rounds cost, this one included.
+    fn total(&self, usage: Option<Usage>) -> Option<Usage> {
+        match (self.before, usage) {
+            (Some(before), Some(usage)) => Some(before.then(usage)),
+            (before, usage) => usage.or(before),
+        }
     }
 
     /// The end of this round is not the end of the answer.

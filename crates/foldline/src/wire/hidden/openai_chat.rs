@@ -205,6 +205,71 @@ impl Editor {
     }
 }
 
+/// The message of the first choice of a body.
+pub(super) fn message<'a>(body: &Object<'a>) -> Option<Object<'a>> {
+    body.elements("choices").first().and_then(|choice| choice.object("message"))
+}
+
+/// The texts of all bodies, joined.
+pub(super) fn text(bodies: &[Object<'_>]) -> String {
+    joined(bodies, "content")
+}
+
+fn joined(bodies: &[Object<'_>], key: &str) -> String {
+    bodies.iter().filter_map(|body| message(body)?.string(key)).collect()
+}
+
+/// One body of several: the first one's name, everyone's texts and thoughts, the last one's calls
+/// without those that the client must not see.
+pub(super) fn merged(bodies: &[Object<'_>], round: &Round, tool: &str) -> String {
+    let (Some(first), Some(last)) = (bodies.first(), bodies.last()) else { return String::new() };
+    let Some(spoken) = message(last) else { return last.value.raw().to_owned() };
+    let mut fields: Vec<(&str, Change)> = Vec::new();
+    for key in ["content", "reasoning_content", "reasoning", "reasoning_text"] {
+        let text = joined(bodies, key);
+        if bodies.len() > 1 && !text.is_empty() {
+            fields.push((key, Change::Set(quoted(&text))));
+        }
+    }
+    let details: Vec<&str> = bodies
+        .iter()
+        .filter_map(message)
+        .flat_map(|message| message.elements("reasoning_details").into_owned())
+        .map(|detail| detail.value.raw())
+        .collect();
+    if !details.is_empty() {
+        fields.push(("reasoning_details", Change::Set(list(details))));
+    }
+    let calls = spoken.elements("tool_calls");
+    let hidden = |call: &&Object<'_>| {
+        call.object("function").and_then(|function| function.string("name")).as_deref() == Some(tool)
+    };
+    if calls.iter().any(|call| hidden(&call)) {
+        let shown: Vec<&str> = calls.iter().filter(|call| !hidden(call)).map(|call| call.value.raw()).collect();
+        let change = if shown.is_empty() { Change::Remove } else { Change::Set(list(shown)) };
+        fields.push(("tool_calls", change));
+    }
+    let choices = last.elements("choices");
+    let rewritten: Vec<String> = choices
+        .iter()
+        .enumerate()
+        .map(|(at, choice)| match at {
+            0 => changed(choice, &[("message", Change::Set(changed(&spoken, &fields)))]),
+            _ => choice.value.raw().to_owned(),
+        })
+        .collect();
+    let mut changes = vec![("choices", Change::Set(list(rewritten.iter().map(String::as_str))))];
+    for key in IDENTITY {
+        if let (Some(first), Some(_)) = (first.set(key), last.get(key)) {
+            changes.push((key, Change::Set(first.raw().to_owned())));
+        }
+    }
+    if let Some(usage) = last.object("usage").filter(|_| !round.is_first()) {
+        changes.push(("usage", Change::Set(counted(&usage, round))));
+    }
+    changed(last, &changes)
+}
+
 /// Whether a chunk from which something was taken has nothing left to say.
 fn says_nothing(chunk: &str) -> bool {
     let Ok(document) = crate::wire::scan::document(chunk) else { return false };

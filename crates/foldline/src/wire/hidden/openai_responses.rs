@@ -109,20 +109,10 @@ impl Editor {
             let this = output.iter().filter(|item| !is_call(item, tool)).map(|item| item.value.raw());
             changes.push(("output", Change::Set(list(self.earlier.iter().map(String::as_str).chain(this)))));
         }
-        if round.is_first() {
-            return changes;
-        }
-        if let Some(opening) = self.opening.as_deref().and_then(|json| scan::document(json).ok()) {
-            let opening = opening.object();
-            let id = (self.reported == ReportedId::First).then_some("id");
-            for key in id.into_iter().chain(OURS) {
-                if let (Some(first), Some(_)) = (opening.set(key), response.get(key)) {
-                    changes.push((key, Change::Set(first.raw().to_owned())));
-                }
-            }
-        }
-        if let Some(usage) = response.object("usage") {
-            changes.push(("usage", Change::Set(counted(&usage, round))));
+        if !round.is_first()
+            && let Some(opening) = self.opening.as_deref().and_then(|json| scan::document(json).ok())
+        {
+            changes.extend(of_several(&opening.object(), response, round, self.reported));
         }
         changes
     }
@@ -153,6 +143,43 @@ impl Editor {
     pub(super) fn position(&self) -> u64 {
         self.items.next
     }
+}
+
+/// What changes in the last of several responses so that it looks like the end of the first.
+fn of_several(
+    first: &Object<'_>,
+    last: &Object<'_>,
+    round: &Round,
+    reported: ReportedId,
+) -> Vec<(&'static str, Change)> {
+    let mut changes = Vec::new();
+    let id = (reported == ReportedId::First).then_some("id");
+    for key in id.into_iter().chain(OURS) {
+        if let (Some(first), Some(_)) = (first.set(key), last.get(key)) {
+            changes.push((key, Change::Set(first.raw().to_owned())));
+        }
+    }
+    changes.extend(last.object("usage").map(|usage| ("usage", Change::Set(counted(&usage, round)))));
+    changes
+}
+
+/// The items of all bodies that the client may see.
+pub(super) fn visible<'a>(bodies: &[Object<'a>], tool: &str) -> Vec<&'a str> {
+    let items = bodies.iter().flat_map(|body| body.elements("output").into_owned());
+    items.filter(|item| !is_call(item, tool)).map(|item| item.value.raw()).collect()
+}
+
+/// One body of several; `None` when the only one has nothing to hide.
+pub(super) fn merged(bodies: &[Object<'_>], round: &Round, tool: &str, reported: ReportedId) -> Option<String> {
+    let (first, last) = (bodies.first()?, bodies.last()?);
+    let mut changes: Vec<(&str, Change)> = without_tool(last, tool).into_iter().collect();
+    if !round.is_first() || round.hidden > 0 {
+        changes.push(("output", Change::Set(list(visible(bodies, tool)))));
+    }
+    if !round.is_first() {
+        changes.extend(of_several(first, last, round, reported));
+    }
+    (!changes.is_empty()).then(|| changed(last, &changes))
 }
 
 fn is_call(item: &Object<'_>, tool: &str) -> bool {

@@ -7,6 +7,7 @@
 
 mod anthropic;
 mod api_error;
+mod known_calls;
 mod openai_chat;
 mod openai_responses;
 mod stream;
@@ -25,7 +26,7 @@ use crate::conversation::{Message, Part, Role, ToolCall};
 use crate::error::{Error, ErrorKind};
 
 pub use api_error::{ApiError, PromptAndWindow};
-pub(super) use openai_chat::{KnownCalls, Mention, Shape};
+pub(super) use known_calls::{KnownCalls, Mention, Shape};
 pub use stream::{Event, Limits, Place, Step, StreamReader, Unreadable};
 pub use usage::Usage;
 

@@ -1,0 +1,142 @@
+//! The same for answers that come as one JSON body each: the rounds become one body.
+
+use super::{Asked, Finished, HiddenCall, ReportedId, Round, Verdict, anthropic, openai_chat, openai_responses};
+use crate::error::Error;
+use crate::wire::Format;
+use crate::wire::response::Response;
+use crate::wire::scan::{self, Object};
+use crate::wire::write::list;
+
+/// Puts the rounds of one answer together into one body.
+///
+/// ```
+/// use foldline::wire::{BodySplicer, Format, NextBody};
+///
+/// let mut splicer = BodySplicer::new(Format::Anthropic, "unfold");
+/// let round_1 = br#"{"id":"m1","content":[{"type":"text","text":"Let me see."},
+///     {"type":"tool_use","id":"h","name":"unfold","input":{}}],"stop_reason":"tool_use","usage":{"input_tokens":9,"output_tokens":5}}"#;
+/// let NextBody::Continue(asked) = splicer.round(round_1)? else { panic!("it asked for unfold") };
+/// assert_eq!(asked.calls[0].id, "h");
+///
+/// let round_2 = br#"{"id":"m2","content":[{"type":"text","text":"42."}],"stop_reason":"end_turn","usage":{"input_tokens":20,"output_tokens":3}}"#;
+/// let NextBody::Finished { body, .. } = splicer.round(round_2)? else { panic!("it answered") };
+/// assert_eq!(
+///     String::from_utf8_lossy(&body),
+///     r#"{"id":"m1","content":[{"type":"text","text":"Let me see."},{"type":"text","text":"42."}],"stop_reason":"end_turn","usage":{"input_tokens":20,"output_tokens":8}}"#
+/// );
+/// # Ok::<(), foldline::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct BodySplicer {
+    format: Format,
+    tool: String,
+    reported: ReportedId,
+    round: Round,
+    /// The bodies of the rounds so far.
+    earlier: Vec<String>,
+}
+
+/// What to do with the body of a round.
+#[derive(Clone, Debug)]
+pub enum NextBody {
+    /// The answer is complete.
+    Finished {
+        /// The body for the client.
+        body: Vec<u8>,
+        /// What it cost, and hidden calls to be remembered.
+        finished: Box<Finished>,
+    },
+    /// The model asked for the hidden tool and for nothing else: answer, and send the next round.
+    Continue(Asked),
+}
+
+impl BodySplicer {
+    /// A splicer at the beginning of an answer, for a hidden tool of this name.
+    pub fn new(format: Format, tool: impl Into<String>) -> Self {
+        let (reported, round, earlier) = Default::default();
+        Self { format, tool: tool.into(), reported, round, earlier }
+    }
+
+    /// Chooses the id that a Responses answer has.
+    pub fn reporting(mut self, id: ReportedId) -> Self {
+        self.reported = id;
+        self
+    }
+
+    /// Takes the body of the next round.
+    pub fn round(&mut self, body: &[u8]) -> Result<NextBody, Error> {
+        let response = Response::parse(self.format, body)?;
+        let calls: Vec<HiddenCall> = response
+            .calls()
+            .filter(|call| call.name == self.tool)
+            .map(|call| HiddenCall { id: call.id.to_string(), arguments: call.arguments.as_str().to_owned() })
+            .collect();
+        self.round.hidden = calls.len();
+        self.round.visible = response.calls().count() - calls.len();
+        self.round.verdict = response.error.as_ref().map(|_| Verdict::Ended);
+        self.round.conclude(response.stop.as_ref());
+        // The body was parsed above, so it is text and JSON.
+        let text = String::from_utf8_lossy(body).into_owned();
+        let document = scan::document(&text)?;
+        let object = document.object();
+        let usage = response.usage;
+        let total = self.round.total(usage);
+        let asked = (self.round.verdict != Some(Verdict::Ended) && !calls.is_empty()).then(|| Asked {
+            format: self.format,
+            calls,
+            turn: self.turn(&object),
+            usage,
+            at: self.position(&object),
+        });
+        if let (true, Some(asked)) = (self.round.goes_on(), asked.clone()) {
+            self.round = Round { number: self.round.number + 1, before: total, ..Round::default() };
+            self.earlier.push(text);
+            return Ok(NextBody::Continue(asked));
+        }
+        let merged = self.merged(&object).map_or_else(|| body.to_vec(), String::into_bytes);
+        let finished = Box::new(Finished { response: response.into_owned(), usage: total, mixed: asked });
+        Ok(NextBody::Finished { body: merged, finished })
+    }
+
+    /// What the model said, word for word.
+    fn turn(&self, body: &Object<'_>) -> Vec<String> {
+        match self.format {
+            Format::Anthropic => {
+                let blank = |block: &&Object<'_>| {
+                    block.string("type").as_deref() == Some("text") && block.string("text").as_deref() == Some("")
+                };
+                let content = body.elements("content");
+                let blocks = content.iter().filter(|block| !blank(block)).map(|block| block.value.raw());
+                vec![format!(r#"{{"role":"assistant","content":{}}}"#, list(blocks))]
+            }
+            Format::OpenAiChat => {
+                let message = openai_chat::message(body);
+                message.map(|message| message.value.raw().to_owned()).into_iter().collect()
+            }
+            Format::OpenAiResponses => body.elements("output").iter().map(|item| item.value.raw().to_owned()).collect(),
+        }
+    }
+
+    /// Where the client's copy lacks the calls of this round.
+    fn position(&self, body: &Object<'_>) -> u64 {
+        let earlier: Vec<_> = self.earlier.iter().filter_map(|text| scan::document(text).ok()).collect();
+        let bodies: Vec<Object<'_>> = earlier.iter().map(|it| it.object()).chain([body.clone()]).collect();
+        match self.format {
+            Format::Anthropic => anthropic::visible(&bodies, &self.tool).len() as u64,
+            Format::OpenAiChat => openai_chat::text(&bodies).len() as u64,
+            Format::OpenAiResponses => openai_responses::visible(&bodies, &self.tool).len() as u64,
+        }
+    }
+
+    /// The body for the client; `None` when the last round's is that.
+    fn merged(&self, last: &Object<'_>) -> Option<String> {
+        let earlier: Vec<_> = self.earlier.iter().filter_map(|text| scan::document(text).ok()).collect();
+        let bodies: Vec<Object<'_>> = earlier.iter().map(|it| it.object()).chain([last.clone()]).collect();
+        match self.format {
+            Format::OpenAiResponses => openai_responses::merged(&bodies, &self.round, &self.tool, self.reported),
+            _ if self.round.is_first() && self.round.hidden == 0 => None,
+            Format::Anthropic => Some(anthropic::merged(&bodies, &self.round, &self.tool)),
+            Format::OpenAiChat => Some(openai_chat::merged(&bodies, &self.round, &self.tool)),
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! To which call a streamed piece of one belongs.
+//!
+//! Servers that speak Chat Completions differ most in this: calls come whole or in pieces, with the id
+//! and name once or every time, with an index or without, or with the same index for all. A call is
+//! the same one while its index is the same and its id does not change.
+
+use std::collections::HashMap;
+
+use super::stream::Place;
+
+/// Tells to which call a delta belongs.
+#[derive(Clone, Debug, Default)]
+pub(in crate::wire) struct KnownCalls {
+    /// The id of each call, once it is told.
+    ids: Vec<String>,
+    by_index: HashMap<Place, usize>,
+    by_id: HashMap<(u64, String), usize>,
+    /// The call that grew last, of each choice.
+    last: HashMap<u64, usize>,
+}
+
+/// What a delta says about the call that it belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::wire) struct Mention<'a> {
+    pub(in crate::wire) choice: u64,
+    pub(in crate::wire) index: Option<u64>,
+    pub(in crate::wire) id: &'a str,
+    pub(in crate::wire) name: &'a str,
+    pub(in crate::wire) shape: Shape,
+}
+
+/// Which field of a delta the call stands in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::wire) enum Shape {
+    /// `tool_calls[].function`.
+    #[default]
+    Function,
+    /// `tool_calls[].custom`.
+    Custom,
+    /// `function_call`, from before there were several.
+    Alone,
+}
+
+impl KnownCalls {
+    /// The number of the call, when it is not a new one.
+    pub(in crate::wire) fn find(&self, it: Mention<'_>) -> Option<usize> {
+        let by_id = || self.by_id.get(&(it.choice, it.id.to_owned())).copied();
+        match it.index {
+            Some(index) => {
+                let there = *self.by_index.get(&Place { choice: it.choice, index })?;
+                let same = it.id.is_empty() || self.ids[there].is_empty() || self.ids[there] == it.id;
+                if same { Some(there) } else { by_id() }
+            }
+            None if !it.id.is_empty() => by_id(),
+            None if it.shape != Shape::Alone && !it.name.is_empty() => None,
+            None => self.last.get(&it.choice).copied(),
+        }
+    }
+
+    /// Notes a new call; its number is the next one.
+    pub(in crate::wire) fn add(&mut self, it: Mention<'_>) -> usize {
+        let call = self.ids.len();
+        self.ids.push(String::new());
+        if let Some(index) = it.index {
+            self.by_index.insert(Place { choice: it.choice, index }, call);
+        }
+        call
+    }
+
+    /// Notes that a call was spoken of, perhaps with its id.
+    pub(in crate::wire) fn grew(&mut self, call: usize, it: Mention<'_>) {
+        if self.ids[call].is_empty() && !it.id.is_empty() {
+            self.ids[call] = it.id.to_owned();
+            self.by_id.insert((it.choice, it.id.to_owned()), call);
+        }
+        self.last.insert(it.choice, call);
+    }
+}
