@@ -10,7 +10,9 @@ use std::time::Instant;
 use anyhow::Context;
 use clap::Parser;
 use foldline::{Meter, ModelTable, PriceTable};
-use foldline_replay::{Comparison, Contestant, Foresight, Maker, Options, Recordings, Survey, compare, half, policy};
+use foldline_replay::{
+    Comparison, Contestant, Foresight, Maker, Options, Recordings, Report, Survey, compare, half, policy,
+};
 
 #[derive(Parser)]
 struct Arguments {
@@ -37,6 +39,9 @@ struct Arguments {
     /// Leaves the clairvoyant bound out, which takes the most time.
     #[arg(long)]
     no_bound: bool,
+    /// Writes the report's page here.
+    #[arg(long)]
+    html: Option<PathBuf>,
     /// Prints one line for each conversation.
     #[arg(long)]
     each: bool,
@@ -91,6 +96,10 @@ fn main() -> anyhow::Result<()> {
         started.elapsed(),
     );
     table(&comparison);
+    if let Some(path) = &arguments.html {
+        let report = Report::new(&comparison, 1, "development set", &arguments.prices, "", arguments.budget);
+        std::fs::write(path, report.to_html())?;
+    }
     if arguments.each {
         each(&comparison);
     }

@@ -58,6 +58,8 @@ pub struct Outcome {
     pub id: String,
     /// Tokens of its last request when everything is sent.
     pub tokens: u64,
+    /// Tokens that the model wrote.
+    pub output: u64,
     /// One for each contestant, behind that of sending everything.
     pub runs: Vec<Run>,
 }
@@ -117,7 +119,8 @@ fn outcome(
         });
     }
     let tokens = runs[0].points.last().map_or(0, |point| point.tokens);
-    Ok(Outcome { id: case.id, tokens, runs })
+    let output = case.calls.iter().map(|call| call.output).sum();
+    Ok(Outcome { id: case.id, tokens, output, runs })
 }
 
 /// Which half of a set a conversation is in: one to tune with (`true`), one to check with.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use foldline::transcript::{Reader, Recording};
 use foldline::{Message, Meter, ModelTable, Part, PriceTable, Prices, Role};
 use foldline_replay::{
-    Case, Contestant, Delta, Engine, Foresight, Maker, Options, Refusal, Run, Setup, Shared, Survey, compare, policy,
-    replay,
+    Case, Contestant, Delta, Engine, Foresight, Maker, Options, Refusal, Report, Run, Setup, Shared, Survey, compare,
+    policy, replay,
 };
 use serde_json::json;
 
@@ -427,4 +427,32 @@ fn another_conversations_future_tells_nothing() {
     let (knows, random) = (comparison.summary(1), comparison.summary(2));
     assert!(knows.hard.value > random.hard.value + 0.2, "{knows:?} {random:?}");
     assert!(knows.foreign.value < random.foreign.value + 0.2, "{knows:?} {random:?}");
+}
+
+/// The page stands alone, and words of a recording can not break out of it.
+#[test]
+fn the_page_is_one_file_that_quotes_safely() {
+    let session = json!([
+        user("go"),
+        call("c1", "read", json!({ "path": "lib.rs" })),
+        result("c1", "</script><script>alert_me(1)</script>"),
+        user("1"),
+        user("2"),
+        user("3"),
+        user("4"),
+        user("5"),
+        user("6"),
+        call("c2", "sh", json!({ "cmd": "alert_me" })),
+    ]);
+    let contestants = [Contestant::Engine(Box::new(Scripted(instead("[folded]"))))];
+    let options = Options { budget: 100_000, prices: prices(), meter: meter(), calls: 1 };
+    let recordings = std::iter::once(recording("one", session));
+    let comparison = compare(recordings, &Survey::default(), &contestants, &options, |_| ()).unwrap();
+    let report = Report::new(&comparison, 1, "a set", "anthropic-5m", "today", 100_000);
+    assert_eq!(report.sessions[0].missteps[0].atom, "alert_me");
+    let page = report.to_html();
+    assert_eq!(page.matches("</script>").count(), 2, "the two elements of the page itself");
+    assert!(!page.contains("/*DATA*/") && !page.contains("http-equiv") && !page.contains("src=\"http"));
+    let back: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
+    assert_eq!(back["rows"][1]["name"], "scripted");
 }

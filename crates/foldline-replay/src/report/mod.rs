@@ -1,0 +1,173 @@
+//! The report: everything a comparison tells, as data and as one page.
+//!
+//! The page is one self-contained file: no request leaves it, the pictures are drawn from the data
+//! inside. It quotes lines of the recordings (what was missing, and where it stood), so it is as
+//! private as they are.
+
+use foldline::Prices;
+use serde::Serialize;
+
+use crate::compare::{Comparison, Summary};
+use crate::score::{Misstep, Spent, WINDOWS};
+
+/// Everything a comparison tells.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// What was replayed, in the caller's words.
+    pub set: String,
+    /// The day of the replay.
+    pub date: String,
+    /// Tokens that a rendering might have.
+    pub budget: u64,
+    /// The name of the price table.
+    pub price_table: String,
+    /// Its prices; an input token is 1.
+    pub prices: ReportedPrices,
+    /// How many conversations were replayed.
+    pub conversations: usize,
+    /// How many calls they have.
+    pub calls: u64,
+    /// Tokens that the model wrote, as recorded. They are the same for everyone.
+    pub output: u64,
+    /// The windows of `fits`.
+    pub windows: [u64; WINDOWS.len()],
+    /// One for each contestant, sending everything first.
+    pub rows: Vec<Row>,
+    /// The row that the sessions are told for.
+    pub subject: usize,
+    /// The sessions with the largest bills, largest first.
+    pub sessions: Vec<Session>,
+}
+
+/// The prices of a bill.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct ReportedPrices {
+    /// A token read from the cache.
+    pub read: f64,
+    /// A token written to it.
+    pub write: f64,
+    /// A token of output.
+    pub output: f64,
+    /// Dollars for a million tokens of input; zero where time is what it costs.
+    pub base_usd: f64,
+}
+
+/// A contestant with its bill.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Whether it knows the future.
+    pub is_bound: bool,
+    /// What its requests cost.
+    pub spent: Spent,
+    /// What the round trips for missing originals cost on top.
+    pub repair: Spent,
+    /// The numbers.
+    #[serde(flatten)]
+    pub summary: Summary,
+}
+
+/// One conversation under the subject of the report.
+#[derive(Clone, Debug, Serialize)]
+pub struct Session {
+    /// The recording's name.
+    pub id: String,
+    /// Tokens of each request when everything is sent.
+    pub raw: Vec<u64>,
+    /// Tokens of each request as the subject sends it.
+    pub sent: Vec<u64>,
+    /// The calls at which bytes that were sent before have moved.
+    pub creases: Vec<usize>,
+    /// The bill, in input tokens, when everything is sent.
+    pub full_bill: f64,
+    /// The bill, in input tokens.
+    pub bill: f64,
+    /// The repaired bill, in input tokens.
+    pub repaired: f64,
+    /// Hard support.
+    pub hard: f64,
+    /// How many calls missed something.
+    pub missed_calls: u64,
+    /// Some of what was missing.
+    pub missteps: Vec<Misstep>,
+}
+
+/// More sessions than this make a page slow.
+const SESSIONS: usize = 200;
+/// More than this of one session nobody reads.
+const MISSTEPS: usize = 12;
+
+impl Report {
+    /// Puts a comparison into words and numbers. `subject` is the contestant that it is about.
+    pub fn new(comparison: &Comparison, subject: usize, set: &str, price_table: &str, date: &str, budget: u64) -> Self {
+        let prices = &comparison.prices;
+        let rows = (0..comparison.names.len())
+            .map(|at| {
+                let summary = comparison.summary(at);
+                let is_bound = summary.name.starts_with("clairvoyant");
+                Row { is_bound, spent: summary.score.spent, repair: summary.score.repair, summary }
+            })
+            .collect();
+        let mut sessions: Vec<Session> =
+            comparison.outcomes.iter().map(|outcome| session(outcome, subject, prices)).collect();
+        sessions.sort_by(|left, right| right.full_bill.total_cmp(&left.full_bill));
+        sessions.truncate(SESSIONS);
+        Self {
+            set: set.to_owned(),
+            date: date.to_owned(),
+            budget,
+            price_table: price_table.to_owned(),
+            prices: ReportedPrices {
+                read: prices.read,
+                write: prices.write,
+                output: prices.output,
+                base_usd: prices.base_usd,
+            },
+            conversations: comparison.outcomes.len(),
+            calls: comparison.calls(),
+            output: comparison.outcomes.iter().map(|outcome| outcome.output).sum(),
+            windows: WINDOWS,
+            rows,
+            subject,
+            sessions,
+        }
+    }
+
+    /// The report as JSON.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("a report is plain data")
+    }
+
+    /// The report as one self-contained page.
+    pub fn to_html(&self) -> String {
+        // Inside a script element only its end tag has to be kept from appearing.
+        let data = serde_json::to_string(self).expect("a report is plain data").replace("</", "<\\/");
+        include_str!("page.html")
+            .replace("/*STYLE*/", include_str!("page.css"))
+            .replace("/*SCRIPT*/", include_str!("page.js"))
+            .replace("/*DATA*/", &data)
+    }
+}
+
+fn session(outcome: &crate::Outcome, subject: usize, prices: &Prices) -> Session {
+    let (full, run) = (&outcome.runs[0], &outcome.runs[subject]);
+    let moved = run.points.iter().enumerate().filter(|(_, point)| point.moved);
+    // One of each call first: the second missing name of a call says little more.
+    let mut missteps: Vec<Misstep> = Vec::new();
+    for misstep in &run.missteps {
+        if missteps.len() < MISSTEPS && missteps.last().is_none_or(|last| last.call != misstep.call) {
+            missteps.push(misstep.clone());
+        }
+    }
+    Session {
+        id: outcome.id.clone(),
+        raw: full.points.iter().map(|point| point.tokens).collect(),
+        sent: run.points.iter().map(|point| point.tokens).collect(),
+        creases: moved.map(|(at, _)| at).collect(),
+        full_bill: full.score.bill(prices),
+        bill: run.score.bill(prices),
+        repaired: run.score.repaired(prices),
+        hard: run.score.hard.ratio(),
+        missed_calls: run.score.sure.of - run.score.sure.have,
+        missteps,
+    }
+}

@@ -1,0 +1,227 @@
+"use strict";
+const data = JSON.parse(document.getElementById("data").textContent);
+const full = data.rows[0], ours = data.rows[data.subject];
+const at = id => document.getElementById(id);
+const percent = (share, digits = 1) => (100 * share).toFixed(digits).replace(/\.0+$/, "") + " %";
+const big = n => n >= 1e9 ? (n / 1e9).toFixed(1) + " G" : n >= 1e6 ? (n / 1e6).toFixed(1) + " M" : n >= 1e4 ? Math.round(n / 1e3) + " k" : Math.round(n).toLocaleString("en");
+const money = tokens => data.prices.base_usd > 0 ? "$" + (tokens * data.prices.base_usd / 1e6).toLocaleString("en", { maximumFractionDigits: 2, minimumFractionDigits: 2 }) : big(tokens) + " tokens";
+const bill = spent => spent.read * data.prices.read + spent.written * data.prices.write + spent.output * data.prices.output;
+
+function element(name, attributes = {}, ...children) {
+  const svg = ["svg", "g", "line", "path", "circle", "rect", "text"].includes(name);
+  const it = svg ? document.createElementNS("http://www.w3.org/2000/svg", name) : document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) it.setAttribute(key, value);
+  it.append(...children);
+  return it;
+}
+
+/* A picture is drawn for the width that it has, so that its letters keep their size on a phone. */
+function plot(id, draw) {
+  const place = at(id);
+  let drawn = 0;
+  new ResizeObserver(() => {
+    const width = place.clientWidth;
+    if (width && width !== drawn) { drawn = width; place.replaceChildren(...draw(width)); }
+  }).observe(place);
+  return () => { drawn = 0; const width = place.clientWidth; if (width) { drawn = width; place.replaceChildren(...draw(width)); } };
+}
+
+function tip(place) {
+  const it = element("div", { class: "tip" });
+  it.hidden = true;
+  const show = (x, y, text) => {
+    it.textContent = text; it.hidden = false;
+    const left = Math.max(0, Math.min(x + 12, place.clientWidth - it.offsetWidth));
+    it.style.left = left + "px"; it.style.top = Math.max(0, y - it.offsetHeight - 8) + "px";
+  };
+  return { it, show, hide: () => { it.hidden = true; } };
+}
+
+function ticks(low, high, count) {
+  const span = high - low || 1, rough = span / count, base = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map(m => m * base).find(s => s >= rough);
+  const out = [];
+  for (let v = Math.ceil(low / step) * step; v <= high + step / 1e6; v += step) out.push(v);
+  return out;
+}
+
+const kind = (row, index) => index === data.subject ? "ours" : row.is_bound ? "bound" : "other";
+
+function head() {
+  const saved = 1 - ours.repaired.value;
+  at("headline").textContent = data.subject === 0
+    ? `${data.conversations} sessions, ${data.calls.toLocaleString("en")} calls`
+    : saved >= 0
+      ? `${ours.name} would have paid ${percent(ours.repaired.value, 0)} of the input bill, with ${percent(ours.hard.value, 1)} of what was needed still in place`
+      : `${ours.name} would have paid more than sending everything`;
+  at("about").textContent = `${data.set}: ${data.conversations} conversations, ${data.calls.toLocaleString("en")} calls. Prices ${data.price_table}: cache write ${data.prices.write}, read ${data.prices.read}, output ${data.prices.output}, relative to input. Budget ${big(data.budget)} tokens. ${data.date}`;
+  const tiles = [
+    [percent(ours.tokens.value), "of the input tokens"],
+    [percent(ours.bill.value), `of the input bill: ${money(bill(ours.spent))} instead of ${money(bill(full.spent))}`],
+    [percent(ours.missteps.value, 2), "of the actions would have missed something and asked back"],
+    [percent(ours.anchors.value, 2), "of the edits found their old text in one piece"],
+    ours.gap_closed_paying && [percent(ours.gap_closed_paying.value), "of the way to a clairvoyant that creases when it pays"],
+  ].filter(Boolean);
+  at("tiles").append(...tiles.map(([number, words]) => element("div", { class: "tile" }, element("b", {}, number), element("span", {}, words))));
+}
+
+function quality(width) {
+  const height = Math.max(300, Math.min(460, width * 0.6)), left = 48, right = 16, top = 36, bottom = 40;
+  const svg = element("svg", { height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Hard support against repaired bill for every policy" });
+  const xs = data.rows.map(r => 100 * r.repaired.value), ys = data.rows.map(r => 100 * r.hard.value);
+  const x0 = Math.max(0, Math.min(...xs) - 8), x1 = Math.min(Math.max(...xs) + 6, 180), y0 = Math.max(0, Math.min(...ys) - 4), y1 = 100;
+  const x = v => left + (Math.min(v, x1) - x0) / (x1 - x0) * (width - left - right), y = v => top + (y1 - v) / (y1 - y0) * (height - top - bottom);
+  for (const v of ticks(x0, x1, width < 500 ? 4 : 8)) {
+    svg.append(element("line", { class: "grid", x1: x(v), x2: x(v), y1: top, y2: height - bottom }), element("text", { x: x(v), y: height - bottom + 18, "text-anchor": "middle" }, `${v} %`));
+  }
+  for (const v of ticks(y0, y1, 5)) {
+    svg.append(element("line", { class: "grid", x1: left, x2: width - right, y1: y(v), y2: y(v) }), element("text", { x: left - 6, y: y(v) + 4, "text-anchor": "end" }, `${v}`));
+  }
+  svg.append(element("text", { x: width - right, y: height - 4, "text-anchor": "end" }, "repaired bill, of sending everything"));
+  svg.append(element("text", { x: 0, y: 12, "text-anchor": "start" }, "hard support, %"));
+  const hint = tip(at("quality"));
+  const taken = [];
+  const order = data.rows.map((row, index) => ({ row, index })).sort((a, b) => (kind(b.row, b.index) === "ours") - (kind(a.row, a.index) === "ours"));
+  for (const { row, index } of order) {
+    const cx = x(100 * row.repaired.value), cy = y(100 * row.hard.value), colour = `var(--${kind(row, index)})`;
+    const words = `${row.name}: repaired ${percent(row.repaired.value)}, hard support ${percent(row.hard.value)}, missteps ${percent(row.missteps.value, 2)}`;
+    const dot = element("circle", { cx, cy, r: index === data.subject ? 7 : 5, fill: colour, tabindex: 0, "aria-label": words });
+    dot.addEventListener("pointerenter", () => hint.show(cx, cy, words));
+    dot.addEventListener("focus", () => hint.show(cx, cy, words));
+    dot.addEventListener("pointerleave", hint.hide);
+    dot.addEventListener("blur", hint.hide);
+    svg.append(dot);
+    /* A label goes where no other one is; on a narrow page only the important ones are written out. */
+    if (width < 560 && kind(row, index) === "other") continue;
+    const w = row.name.length * 6.4;
+    for (const [dx, dy, anchor] of [[10, 4, "start"], [-10, 4, "end"], [10, 18, "start"], [10, -10, "start"], [-10, 18, "end"], [-10, -10, "end"], [10, 32, "start"], [-10, 32, "end"]]) {
+      const lx = anchor === "start" ? cx + dx : cx + dx - w, ly = cy + dy;
+      const box = [lx, ly - 11, lx + w, ly + 3];
+      const free = box[0] > left - 40 && box[2] < width && box[1] > 0 && box[3] < height - bottom + 6 && taken.every(t => box[2] < t[0] || box[0] > t[2] || box[3] < t[1] || box[1] > t[3]);
+      if (free) {
+        taken.push(box);
+        svg.append(element("text", { x: cx + dx, y: ly, "text-anchor": anchor, class: index === data.subject ? "strong" : "" }, row.name));
+        break;
+      }
+    }
+  }
+  return [svg, hint.it];
+}
+
+function bills(width) {
+  const rows = data.rows.map((row, index) => ({ row, index }));
+  const narrow = width < 560, label = narrow ? 0 : 230, step = narrow ? 44 : 28, height = rows.length * step + 24;
+  const svg = element("svg", { height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Bills by cache reads, cache writes and repairs" });
+  const whole = bill(full.spent) || 1;
+  const pieces = row => [["read", row.spent.read * data.prices.read], ["write", row.spent.written * data.prices.write], ["repair", bill(row.repair)]];
+  const most = Math.max(...rows.map(({ row }) => pieces(row).reduce((sum, [, v]) => sum + v, 0))) / whole;
+  const scale = v => v / whole / most * (width - label - 60);
+  rows.forEach(({ row, index }, line) => {
+    const y = line * step + (narrow ? 18 : 4);
+    svg.append(narrow
+      ? element("text", { x: 0, y: y - 4, class: index === data.subject ? "strong" : "" }, row.name)
+      : element("text", { x: label - 10, y: y + 14, "text-anchor": "end", class: index === data.subject ? "strong" : "" }, row.name));
+    let from = label, total = 0;
+    for (const [name, value] of pieces(row)) {
+      const w = scale(value);
+      if (w > 0.3) svg.append(element("rect", { x: from, y, width: Math.max(w - 1, 0.3), height: 18, rx: 2, fill: `var(--${name})` }));
+      from += w; total += value;
+    }
+    svg.append(element("text", { x: from + 6, y: y + 14, class: index === data.subject ? "strong" : "" }, percent(total / whole, 0)));
+  });
+  const key = element("div", { class: "key" }, ...[["read", "read from the cache"], ["write", "written to the cache"], ["repair", "round trips for what was missing"]].map(([name, words]) => element("span", {}, element("i", { style: `background: var(--${name})` }), words)));
+  return [key, svg];
+}
+
+function numbers() {
+  const columns = [
+    ["tokens", r => percent(r.tokens.value)],
+    ["bill", r => percent(r.bill.value)],
+    ["repaired", r => r.repaired],
+    ["worst bill", r => r.worst.toFixed(2)],
+    ["hard support", r => r.hard],
+    ["support", r => percent(r.support.value)],
+    ["missteps", r => percent(r.missteps.value, 2)],
+    ["edit anchors", r => percent(r.anchors.value, 2)],
+    ["trail", r => `${percent(r.trail_recall.value)} / ${percent(r.trail_precision.value)}`],
+    ["instructions", r => percent(r.instructions)],
+    ["gap closed", r => r.gap_closed_paying],
+    ["to the best", r => r.gap_closed],
+    ["random future", r => percent(r.foreign.value)],
+    ["creases", r => r.score.creases.toLocaleString("en")],
+    ...data.windows.map((w, i) => [`fits ${w / 1000}k`, r => percent(r.fits[i], 0)]),
+  ];
+  const cell = value => value == null ? element("td", {}, "") : typeof value === "string" ? element("td", {}, value)
+    : element("td", {}, percent(value.value), element("small", {}, `${percent(value.low)} to ${percent(value.high)}`));
+  at("numbers").append(
+    element("thead", {}, element("tr", {}, element("th", {}, "policy"), ...columns.map(([name]) => element("th", {}, name)))),
+    element("tbody", {}, ...data.rows.map((row, index) => element("tr", { class: index === data.subject ? "ours" : "" }, element("td", {}, row.name), ...columns.map(([, of]) => cell(of(row)))))));
+}
+
+let chosen = 0;
+function session(width) {
+  const it = data.sessions[chosen];
+  if (!it) return [];
+  const height = Math.max(260, Math.min(380, width * 0.45)), left = 52, right = 12, top = 12, bottom = 34;
+  const svg = element("svg", { height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Tokens of each request" });
+  const calls = it.raw.length, most = Math.max(...it.raw, ...it.sent) * 1.06;
+  const shows = data.budget <= most * 1.6, high = shows ? Math.max(most, data.budget * 1.06) : most;
+  const x = v => left + v / Math.max(calls - 1, 1) * (width - left - right), y = v => height - bottom - v / high * (height - top - bottom);
+  for (const v of ticks(0, high, 5)) svg.append(element("line", { class: "grid", x1: left, x2: width - right, y1: y(v), y2: y(v) }), element("text", { x: left - 6, y: y(v) + 4, "text-anchor": "end" }, big(v)));
+  for (const v of ticks(0, calls - 1, width < 500 ? 4 : 8).filter(Number.isInteger)) svg.append(element("text", { x: x(v), y: height - bottom + 18, "text-anchor": "middle" }, v));
+  svg.append(element("text", { x: width - right, y: height - 2, "text-anchor": "end" }, "call"));
+  if (shows) svg.append(element("line", { x1: left, x2: width - right, y1: y(data.budget), y2: y(data.budget), stroke: "var(--window)", "stroke-dasharray": "5 4" }));
+  for (const v of it.creases.length > 400 ? [] : it.creases) svg.append(element("line", { x1: x(v), x2: x(v), y1: height - bottom, y2: height - bottom + 5, stroke: "var(--ours)" }));
+  const path = (values, colour, w) => svg.append(element("path", { d: values.map((v, i) => `${i ? "L" : "M"}${x(i).toFixed(1)} ${y(v).toFixed(1)}`).join(""), fill: "none", stroke: colour, "stroke-width": w, "stroke-linejoin": "round" }));
+  path(it.raw, "var(--raw)", 2);
+  path(it.sent, "var(--ours)", 2.5);
+  const hint = tip(at("session"));
+  const cursor = element("line", { class: "axis", y1: top, y2: height - bottom, visibility: "hidden" });
+  svg.append(cursor);
+  svg.addEventListener("pointermove", event => {
+    const box = svg.getBoundingClientRect(), i = Math.max(0, Math.min(calls - 1, Math.round((event.clientX - box.left - left) / (width - left - right) * (calls - 1))));
+    cursor.setAttribute("x1", x(i)); cursor.setAttribute("x2", x(i)); cursor.setAttribute("visibility", "visible");
+    hint.show(x(i), y(it.sent[i] ?? 0), `call ${i}: ${big(it.sent[i] ?? 0)} sent, ${big(it.raw[i])} raw${it.creases.includes(i) ? ", crease" : ""}`);
+  });
+  svg.addEventListener("pointerleave", () => { hint.hide(); cursor.setAttribute("visibility", "hidden"); });
+  const entries = [["raw", "everything"], ["ours", `${ours.name} (ticks: creases)`], ...(shows ? [["window", "budget"]] : [])];
+  return [element("div", { class: "key" }, ...entries.map(([name, words]) => element("span", {}, element("i", { style: `background: var(--${name})` }), words))), svg, hint.it];
+}
+
+function misstep(it, id) {
+  const kinds = { instruction: "instruction", prose: "the agent's own words", reasoning: "reasoning", tool_name: "a tool's name", call_id: "an id", argument: "arguments of", result: "result of" };
+  const where = `message ${it.place.message}, ${kinds[it.place.kind] ?? it.place.kind} ${it.tool}, ${it.age} calls before${it.used_before ? ", used before" : ""}`;
+  const out = element("div", { class: "miss" }, element("span", { class: "what" }, element("code", {}, it.atom)), ` at ${id ? id + ", " : ""}call ${it.call}: ${where}`);
+  if (it.line) out.append(element("code", { class: "line" }, it.line));
+  return out;
+}
+
+/* The first few, and the rest on demand. */
+function list(id, all, few, none) {
+  const out = all.slice(0, few);
+  if (all.length > few) out.push(element("details", {}, element("summary", {}, `${all.length - few} more`), ...all.slice(few)));
+  at(id).replaceChildren(...(out.length ? out : [element("p", { class: "quiet" }, none)]));
+}
+
+function choose(index, redraw) {
+  chosen = index;
+  const it = data.sessions[index];
+  if (!it) return;
+  at("session-line").textContent = `${it.raw.length} calls; input bill ${money(it.bill)} instead of ${money(it.full_bill)} (${percent(it.bill / it.full_bill)}), ${percent(it.repaired / it.full_bill)} repaired; ${it.missed_calls} calls would have asked back; hard support ${percent(it.hard)}.`;
+  list("missing", it.missteps.map(m => misstep(m)), 4, "Nothing.");
+  if (redraw) redraw();
+}
+
+head();
+plot("quality", quality);
+plot("bills", bills);
+numbers();
+const redraw = plot("session", session);
+at("pick").append(...data.sessions.map((it, index) => element("option", { value: index }, `${it.id} (${it.raw.length} calls, ${percent(it.bill / it.full_bill, 0)})`)));
+at("pick").addEventListener("change", event => choose(+event.target.value, redraw));
+at("sessions-note").textContent = data.sessions.length < data.conversations ? `The ${data.sessions.length} with the largest bills, of ${data.conversations}.` : `All ${data.conversations}, the largest bill first.`;
+choose(0);
+const worst = data.sessions.flatMap(it => it.missteps.map(m => ({ m, id: it.id, cost: it.repaired - it.bill }))).sort((a, b) => b.m.age - a.m.age || b.cost - a.cost);
+const spread = [];
+for (const it of worst) if (spread.length < 30 && spread.filter(other => other.id === it.id).length < 3) spread.push(it);
+list("worst", spread.map(({ m, id }) => misstep(m, id)), 8, "None.");
