@@ -3,6 +3,7 @@
 //! A task is a file with a `run`, and a line in `TASKS`.
 
 mod ci;
+mod corpus;
 mod reference;
 mod repository;
 mod tidy;
@@ -21,6 +22,7 @@ struct Task {
 
 const TASKS: &[Task] = &[
     Task { name: "ci", about: "everything that must hold before a change lands", run: ci::run },
+    Task { name: "corpus", about: "reads every recording of a corpus: cargo xtask corpus [FOLDER]", run: corpus::run },
     Task { name: "reference", about: "writes docs/reference anew", run: reference::run },
     Task { name: "tidy", about: "the rules of the repository that no compiler checks", run: tidy::run },
 ];

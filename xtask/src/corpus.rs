@@ -1,0 +1,206 @@
+//! `cargo xtask corpus`: every recording of a corpus is read, and every request body comes back byte
+//! for byte.
+//!
+//! The corpus is no part of the repository. Its folder is the argument, the variable, or the place
+//! beside the repository; where there is none, nothing is checked, and that is said. It holds
+//! originals under `raw/FORMAT/` and sets of records, one a line, as `*.jsonl.zst`.
+
+use std::collections::HashMap;
+use std::io::BufRead;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use foldline::transcript::{Format, Reader};
+use foldline::wire;
+use foldline_replay::open;
+use serde_json::Value;
+
+use crate::{repository, say};
+
+/// What one row of the table says.
+#[derive(Default)]
+struct Row {
+    name: String,
+    formats: Vec<Format>,
+    files: usize,
+    recordings: usize,
+    messages: usize,
+    calls: usize,
+    results: usize,
+    left_out: usize,
+    compactions: usize,
+    /// Bodies that came back byte for byte, of those that were tried.
+    round_trips: Option<(usize, usize)>,
+    faults: Vec<String>,
+}
+
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let corpus = folder(arguments);
+    if !corpus.is_dir() {
+        say(&format!(
+            "there is no corpus at {}: name its folder, or set FOLDLINE_CORPUS; nothing was checked",
+            corpus.display()
+        ));
+        return Ok(());
+    }
+    let mut rows = Vec::new();
+    for folder in sorted(&corpus.join("raw")).unwrap_or_default().iter().filter(|it| it.is_dir()) {
+        rows.push(originals(folder).with_context(|| folder.display().to_string())?);
+    }
+    for set in sorted(&corpus)?.iter().filter(|it| it.to_string_lossy().ends_with(".jsonl.zst")) {
+        rows.push(records(set).with_context(|| set.display().to_string())?);
+    }
+    print(&rows);
+    let faults: Vec<&String> = rows.iter().flat_map(|row| &row.faults).collect();
+    faults.iter().for_each(|fault| say(fault));
+    if !faults.is_empty() {
+        bail!("{} places of the corpus were not read as they should be", faults.len());
+    }
+    Ok(())
+}
+
+fn folder(arguments: &[String]) -> PathBuf {
+    let named = arguments.first().map(PathBuf::from).or_else(|| std::env::var_os("FOLDLINE_CORPUS").map(PathBuf::from));
+    named.unwrap_or_else(|| repository::root().join("../shared/corpus"))
+}
+
+/// What a folder holds, in the order of the names.
+fn sorted(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut paths: Vec<PathBuf> =
+        std::fs::read_dir(folder)?.map(|it| it.map(|it| it.path())).collect::<Result<_, _>>()?;
+    paths.sort();
+    Ok(paths)
+}
+
+/// Sessions and bodies in the format that they were found in.
+fn originals(folder: &Path) -> Result<Row> {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let body = match name.as_str() {
+        "anthropic-messages" => Some(wire::Format::Anthropic),
+        "openai-chat" => Some(wire::Format::OpenAiChat),
+        "openai-responses" => Some(wire::Format::OpenAiResponses),
+        _ => None,
+    };
+    let mut row = Row { name, round_trips: body.map(|_| (0, 0)), ..Row::default() };
+    for path in sorted(folder)? {
+        row.files += 1;
+        row.read(&path, |_, _| None)?;
+        if let Some(format) = body {
+            row.round_trip(format, &path)?;
+        }
+    }
+    Ok(row)
+}
+
+/// A set of records, each of which says how many messages and calls it has.
+fn records(set: &Path) -> Result<Row> {
+    let mut said = HashMap::new();
+    for line in open(set)?.lines() {
+        let record: Value = serde_json::from_str(&line?)?;
+        let count = |key: &str| record["stats"][key].as_u64().unwrap_or_default();
+        said.insert(record["id"].as_str().unwrap_or_default().to_owned(), (count("messages"), count("tool_calls")));
+    }
+    let name = set.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut row = Row { name, files: 1, ..Row::default() };
+    row.read(set, |id, counted| match said.get(id) {
+        Some(said) if *said == counted => None,
+        Some(said) => Some(format!("{id}: {said:?} messages and calls by its own count, {counted:?} by ours")),
+        None => Some(format!("{id}: not an id of the set")),
+    })?;
+    if row.recordings != said.len() {
+        row.faults.push(format!("{}: {} records, {} recordings", row.name, said.len(), row.recordings));
+    }
+    Ok(row)
+}
+
+impl Row {
+    /// Reads a file, and checks each recording's counts of messages and calls.
+    fn read(&mut self, path: &Path, check: impl Fn(&str, (u64, u64)) -> Option<String>) -> Result<()> {
+        let name = path.display().to_string();
+        let reader = match Reader::new(&name, open(path)?) {
+            Ok(reader) => reader,
+            Err(fault) => {
+                self.faults.push(format!("{name}: {fault}"));
+                return Ok(());
+            }
+        };
+        for event in reader {
+            let recording = match event {
+                Ok(recording) => recording,
+                Err(fault) => {
+                    self.faults.push(format!("{name}: {fault}"));
+                    continue;
+                }
+            };
+            let messages = &recording.conversation.messages;
+            let calls: usize = messages.iter().map(|message| message.calls().count()).sum();
+            if messages.is_empty() {
+                self.faults.push(format!("{name}: {} has no messages", recording.id));
+            }
+            self.faults.extend(check(&recording.id, (messages.len() as u64, calls as u64)));
+            self.recordings += 1;
+            self.messages += messages.len();
+            self.calls += calls;
+            self.results += messages.iter().map(|message| message.results().count()).sum::<usize>();
+            self.left_out += recording.left_out;
+            self.compactions += recording.compactions;
+            if !self.formats.contains(&recording.format) {
+                self.formats.push(recording.format);
+            }
+        }
+        Ok(())
+    }
+
+    fn round_trip(&mut self, format: wire::Format, path: &Path) -> Result<()> {
+        let body = std::fs::read(path)?;
+        let same =
+            wire::Request::parse(format, &body).and_then(|request| request.splice(&[])).is_ok_and(|it| it == body);
+        let (good, tried) = self.round_trips.unwrap_or_default();
+        self.round_trips = Some((good + usize::from(same), tried + 1));
+        if !same {
+            self.faults.push(format!("{}: does not come back byte for byte", path.display()));
+        }
+        Ok(())
+    }
+}
+
+fn print(rows: &[Row]) {
+    const HEAD: [&str; 11] = [
+        "corpus",
+        "read as",
+        "files",
+        "recordings",
+        "messages",
+        "calls",
+        "results",
+        "compacted",
+        "left out",
+        "round trips",
+        "faults",
+    ];
+    let mut lines = vec![HEAD.map(str::to_owned)];
+    lines.extend(rows.iter().map(|row| {
+        [
+            row.name.clone(),
+            row.formats.iter().map(|it| it.name()).collect::<Vec<_>>().join(", "),
+            row.files.to_string(),
+            row.recordings.to_string(),
+            row.messages.to_string(),
+            row.calls.to_string(),
+            row.results.to_string(),
+            row.compactions.to_string(),
+            row.left_out.to_string(),
+            row.round_trips.map(|(good, tried)| format!("{good}/{tried}")).unwrap_or_default(),
+            row.faults.len().to_string(),
+        ]
+    }));
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
+    for line in &lines {
+        let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, width))| match column {
+            0 | 1 => format!("{cell:<width$}"),
+            _ => format!("{cell:>width$}"),
+        });
+        say(cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+}
