@@ -5,6 +5,9 @@
 
 mod command;
 mod environment;
+mod input;
+mod picture;
+mod survey;
 
 use std::process::ExitCode;
 

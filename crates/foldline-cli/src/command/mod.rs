@@ -1,6 +1,7 @@
 //! The commands, one a file: its arguments with their help, and `run`.
 
 mod demo;
+mod show;
 
 use std::io::{ErrorKind, Write, stderr, stdout};
 use std::process::ExitCode;
@@ -12,12 +13,14 @@ use clap::Subcommand;
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Demo(demo::Demo),
+    Show(show::Show),
 }
 
 impl Command {
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self {
             Command::Demo(it) => it.run(),
+            Command::Show(it) => it.run(),
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use super::Format;
 use super::document::Document;
+use crate::error::ErrorKind;
 use crate::wire::scan;
 
 /// How an input is laid out.
@@ -39,6 +40,9 @@ pub(super) fn look(head: &[u8]) -> Option<(Format, Layout)> {
     if head.first()? == &b'[' {
         return Some((Glance::at_list(head)?.element_format()?, Layout::Documents));
     }
+    if let Some(format) = spans_lines(head).then(|| Glance::at_object(head)?.document_format()).flatten() {
+        return Some((format, Layout::Documents));
+    }
     let of_line = entries(head).take(LINES).find_map(|line| Glance::at_object(line)?.line_format());
     let format = of_line.or_else(|| Glance::at_object(head)?.document_format())?;
     let layout = match format {
@@ -53,6 +57,23 @@ pub(super) fn look(head: &[u8]) -> Option<(Format, Layout)> {
         },
     };
     Some((format, layout))
+}
+
+/// Whether the input begins with one document that goes on behind its first line. A line of its own
+/// may well stand in it: the last message of a list.
+fn spans_lines(head: &[u8]) -> bool {
+    let whole = match std::str::from_utf8(head) {
+        Ok(text) => text,
+        Err(cut) => std::str::from_utf8(&head[..cut.valid_up_to()]).unwrap_or_default(),
+    };
+    let first = whole.split('\n').next().unwrap_or_default();
+    let goes_on = match scan::document(whole).map_err(|error| error.kind().clone()) {
+        Ok(_) => true,
+        // Nothing is wrong with it but that it is cut, maybe inside a word such as `true`.
+        Err(ErrorKind::NotJson { at }) => at + 4 > whole.len(),
+        Err(_) => false,
+    };
+    goes_on && scan::document(first).is_err()
 }
 
 /// The lines that are a JSON object by themselves. The last line may be cut, and counts when it
@@ -192,3 +213,25 @@ impl Glance {
 }
 
 const CODEX: [&str; 5] = ["session_meta", "response_item", "event_msg", "turn_context", "compacted"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request body over several lines: the last message stands on a line of its own, like an entry of
+    /// a log.
+    #[test]
+    fn a_body_over_several_lines_is_a_document() {
+        let body = b"{\"model\":\"m\",\n\"messages\":[\n{\"role\":\"user\",\"content\":\"a\"},\n{\"role\":\"user\",\"content\":\"b\"}\n]}";
+        for end in [body.len(), body.len() - 1, body.len() - 9] {
+            assert_eq!(look(&body[..end]), Some((Format::OpenAiChat, Layout::Documents)), "{end}");
+        }
+    }
+
+    /// A log whose first line is damaged is a log still.
+    #[test]
+    fn a_log_with_a_damaged_first_line_is_lines() {
+        let log = b"{\"type\":\"session_me\n{\"type\":\"response_item\",\"payload\":{}}\n";
+        assert_eq!(look(log), Some((Format::Codex, Layout::Lines)));
+    }
+}

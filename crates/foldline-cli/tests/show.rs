@@ -1,0 +1,120 @@
+//! `foldline show` as a person or a script runs it.
+
+#![expect(clippy::unwrap_used, reason = "it is a test")]
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+/// A session with everything that `show` tells about: a file read twice, a failed command.
+const BODY: &str = r#"{"model":"claude-sonnet-4-5","max_tokens":100,"system":"You fix bugs.",
+"tools":[{"name":"Read","input_schema":{"type":"object"}}],
+"messages":[
+{"role":"user","content":"Why does the build fail?"},
+{"role":"assistant","content":[{"type":"thinking","thinking":"Look first.","signature":"E"},{"type":"tool_use","id":"t1","name":"Read","input":{"path":"src/main.rs"}}]},
+{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":"1→fn main() { println!(\"hello, world\"); }\n2→fn other() { println!(\"hello, moon\"); }"}]},
+{"role":"assistant","content":[{"type":"tool_use","id":"t2","name":"Bash","input":{"command":"cargo build"}}]},
+{"role":"user","content":[{"type":"tool_result","tool_use_id":"t2","is_error":true,"content":"error: \u001b[31mcould not compile\u001b[0m"}]},
+{"role":"assistant","content":[{"type":"tool_use","id":"t3","name":"Read","input":{"path":"src/main.rs"}}]},
+{"role":"user","content":[{"type":"tool_result","tool_use_id":"t3","content":"1→fn main() { println!(\"hello, world\"); }\n2→fn other() { println!(\"hello, moon\"); }"}]}
+]}"#;
+
+fn show(arguments: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_foldline"))
+        .arg("show")
+        .args(arguments)
+        .env("COLUMNS", "80")
+        .env_remove("NO_COLOR")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The command may refuse its input before it has read it.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// A request body on standard input, the output into a pipe: no colours, nothing wider than asked for.
+#[test]
+fn a_request_body_is_drawn() {
+    let output = show(&["-"], BODY);
+    let picture = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(!picture.contains('\x1b'), "{picture}");
+    for line in picture.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    for line in [
+        "claude-sonnet-4-5, anthropic, 7 messages in 3 rounds",
+        "4 requests sent",
+        "  Read (2)",
+        "  Bash (1, 1 failed)",
+        "result of Read src/main.rs",
+        "  1 part repeats an earlier one word for word:",
+        " % of the lines of results stood in an earlier result: about ",
+        "  new in the last request",
+        "  in every request",
+    ] {
+        assert!(picture.contains(line), "{line:?} is missing in\n{picture}");
+    }
+}
+
+/// The numbers add up, and a script can have all of them.
+#[test]
+fn the_shares_are_the_whole() {
+    let output = show(&["--json", "-"], BODY);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let sum = |key: &str| json[key].as_array().unwrap().iter().map(|it| it["tokens"].as_u64().unwrap()).sum::<u64>();
+    assert_eq!(sum("by_role"), json["tokens"].as_u64().unwrap());
+    assert_eq!(sum("by_age"), json["tokens"].as_u64().unwrap());
+    assert_eq!(json["by_tool"][0]["name"], "Read");
+    assert_eq!(json["requests"], 4);
+    assert_eq!(json["repeats"]["groups"][0]["place"], "2.0");
+    assert_eq!(json["sessions"][0]["counted"], "by_estimate");
+}
+
+/// Two conversations in one file, a damaged line between them: both are shown, the damage is told.
+#[test]
+fn a_damaged_line_is_told_and_the_rest_is_shown() {
+    let one = |id: &str| format!(r#"{{"id":"{id}","source":"s","messages":[{{"role":"user","content":"hi"}}]}}"#);
+    let output = show(&["-"], &format!("{}\n{{\"id\":\"broken\n{}\n", one("first"), one("second")));
+    let picture = text(&output.stdout);
+    assert!(picture.starts_with("2 conversations\n   0 first "), "{picture}");
+    assert_eq!(
+        text(&output.stderr),
+        "foldline: standard input: line 2: not JSON: a string without an end at byte 13\n"
+    );
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn what_is_no_conversation_is_refused_with_what_is_read() {
+    let output = show(&["-"], "Dear diary");
+    assert_eq!(output.status.code(), Some(1));
+    let complaint = text(&output.stderr);
+    assert!(complaint.starts_with("foldline: standard input was not understood: line 1:"), "{complaint}");
+    assert!(complaint.contains("claude-code"), "{complaint}");
+
+    let output = show(&["no/such/file"], "");
+    assert!(text(&output.stderr).starts_with("foldline: no/such/file: "), "{}", text(&output.stderr));
+}
+
+/// The model can be named, and its vocabulary is used.
+#[test]
+fn counts_for_the_model_that_is_asked_for() {
+    let output = show(&["--json", "--model", "gpt-4o", "-"], r#"[{"role":"user","content":"hello world"}]"#);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&json["tokens"], &json["sessions"][0]["counted"]), (&8.into(), &"exactly".into()));
+}
+
+/// The demo needs nothing and ends well.
+#[test]
+fn the_demo_runs() {
+    let output = Command::new(env!("CARGO_BIN_EXE_foldline")).arg("demo").output().unwrap();
+    assert!(output.status.success());
+    assert!(text(&output.stdout).contains("too long"));
+}
