@@ -15,7 +15,10 @@ pub(crate) struct Page {
     pub(crate) render: fn() -> Result<String>,
 }
 
-pub(crate) const PAGES: &[Page] = &[Page { path: "docs/reference/cli.md", render: command_line }];
+pub(crate) const PAGES: &[Page] = &[
+    Page { path: "docs/reference/cli.md", render: command_line },
+    Page { path: "docs/reference/laws.md", render: || Ok(foldline::laws::reference()) },
+];
 
 pub(crate) fn run(_: &[String]) -> Result<()> {
     for page in PAGES {

@@ -8,6 +8,7 @@ mod conversation;
 mod error;
 mod handle;
 mod keep;
+pub mod laws;
 mod measure;
 mod price;
 #[cfg(any(test, feature = "testing"))]

@@ -90,6 +90,8 @@ pub struct ModelRow {
     /// Whether the provider binds reasoning to all that stood before it, so that an edit of history
     /// invalidates the reasoning behind it (A3.6).
     pub signed_history: bool,
+    /// Ids of the laws that this model has and others of its format do not.
+    pub laws: Vec<String>,
 }
 
 /// A table that could not be read.
@@ -262,6 +264,7 @@ impl ModelRow {
             per_request: 0,
             tool_prompt: 0,
             signed_history: false,
+            laws: Vec::new(),
         }
     }
 
@@ -293,6 +296,14 @@ impl ModelRow {
                     "no" | "-" => false,
                     _ => return Err(Unfit::Cell("`yes` or `no`")),
                 }
+            }
+            "laws" => {
+                let is_id = |id: &&str| id.starts_with(|c: char| c.is_ascii_uppercase());
+                let ids: Vec<&str> = cell.split_whitespace().filter(|id| *id != "-").collect();
+                if !ids.iter().all(is_id) {
+                    return Err(Unfit::Cell("a list of ids of laws such as `A2.3`"));
+                }
+                self.laws = ids.into_iter().map(str::to_owned).collect();
             }
             _ => return Err(Unfit::Column),
         }

@@ -27,10 +27,10 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::conversation::{Conversation, Message, Part, Role, Tool};
+use crate::conversation::{Conversation, Message, Part, PartId, Role, Tool};
 use crate::error::Error;
-use layout::{Layout, List, MessageLayout};
-use scan::{Object, Scanner, Value};
+use layout::{Layout, List, MessageLayout, Slot};
+use scan::Scanner;
 
 pub use hidden::{Asked, BodySplicer, Finished, HiddenCall, Next, NextBody, ReportedId, Splicer};
 pub use overflow::{Bounds, Count, Evidence, Lesson, Overflow, Refusal};
@@ -39,6 +39,7 @@ pub use response::{
     Unreadable, Usage,
 };
 pub use scan::MAX_DEPTH;
+pub(crate) use scan::{Object, Value, document, encode};
 pub use splice::Edit;
 pub use sse::{Ending, Frame, Framer, MAX_EVENT};
 
@@ -240,6 +241,48 @@ impl<'a> Request<'a> {
                 self.top.object("thread").is_some_and(|it| it.string("type").as_deref() == Some("continue"))
             }
         }
+    }
+
+    /// The fields of the body beside the messages.
+    pub(crate) fn top(&self) -> &Object<'a> {
+        &self.top
+    }
+
+    /// The message (or item) as it stands in the body.
+    pub(crate) fn message_value(&self, at: usize) -> Option<Value<'a>> {
+        Some(Value { body: self.body, span: self.layout.messages.get(at)?.span })
+    }
+
+    /// A field of a message, found without another scan of the message.
+    pub(crate) fn message_field(&self, at: usize, key: &str) -> Option<Value<'a>> {
+        let fields = &self.layout.messages.get(at)?.lists.first()?.elements;
+        fields.iter().rev().find_map(|&span| scan::value_of(self.body, span, key))
+    }
+
+    /// The block of a part, where the part is an element of one of its message's lists.
+    pub(crate) fn block(&self, at: PartId) -> Option<Value<'a>> {
+        let message = self.layout.messages.get(at.message)?;
+        let element = message.parts.get(at.part)?.element.filter(|element| element.list > 0)?;
+        Some(Value { body: self.body, span: message.lists[element.list].elements[element.index] })
+    }
+
+    /// Whether the content of a result is a plain string, not a list.
+    pub(crate) fn is_plain_result(&self, at: PartId) -> bool {
+        let part = self.layout.messages.get(at.message).and_then(|message| message.parts.get(at.part));
+        matches!(part.map(|part| (part.slot, part.inner.as_slice())), Some((Slot::Text(whole), [inner]))
+            if matches!(inner.slot, Slot::Text(text) if text == whole))
+    }
+
+    /// Whether the arguments of a call are a string.
+    pub(crate) fn has_text_arguments(&self, at: PartId) -> bool {
+        let part = self.layout.messages.get(at.message).and_then(|message| message.parts.get(at.part));
+        part.is_some_and(|part| matches!(part.slot, Slot::JsonInText(_) | Slot::FreeArguments(_)))
+    }
+
+    /// The message in which a byte of the body stands.
+    pub(crate) fn message_at(&self, byte: usize) -> Option<usize> {
+        let at = self.layout.messages.partition_point(|message| message.span.end <= byte);
+        (self.layout.messages.get(at)?.span.start <= byte).then_some(at)
     }
 
     /// Writes the edits and copies every other byte.

@@ -67,6 +67,10 @@ impl<'a> Value<'a> {
         self.first() == b'['
     }
 
+    pub(crate) fn is_empty_array(self) -> bool {
+        self.is_array() && self.raw()[1..].trim_start().starts_with(']')
+    }
+
     pub(crate) fn is_null(self) -> bool {
         self.first() == b'n'
     }
@@ -163,6 +167,19 @@ impl<'a> Object<'a> {
     pub(crate) fn fields(&self) -> &[Field<'a>] {
         &self.fields
     }
+}
+
+/// The value of a scanned field (key to end of value), if it is the field of this key.
+pub(crate) fn value_of<'a>(body: &'a str, field: Span, key: &str) -> Option<Value<'a>> {
+    let mut scanner = Scanner { body, bytes: body.as_bytes(), at: field.start, depth: 0 };
+    let name = scanner.string().expect("a field was scanned before, so it begins with its key");
+    if decode(&body[name.start + 1..name.end - 1]) != key {
+        return None;
+    }
+    scanner.blank();
+    scanner.at += ':'.len_utf8();
+    scanner.blank();
+    Some(Value { body, span: Span { start: scanner.at, end: field.end } })
 }
 
 /// Scans the one value that a body consists of.

@@ -1,0 +1,91 @@
+//! Who speaks first, last, and after whom: the rules of the providers themselves. Those of chat
+//! templates are in `local`.
+
+use super::{Findings, Law, Place};
+use crate::conversation::{Conversation, Message, Part, Role};
+use crate::wire::{Format, Request, Value};
+
+pub(super) fn check(conversation: &Conversation<'_>, findings: &mut Findings<'_>) {
+    let messages = &conversation.messages;
+    if messages.is_empty() {
+        findings.broken(Law::SomeMessage, Place::Request, "there is no message");
+    }
+    let of_anthropic = findings.format() == Format::Anthropic;
+    for (at, message) in messages.iter().enumerate() {
+        let known = match message.role {
+            Role::User | Role::Assistant | Role::System => true,
+            Role::Developer | Role::Tool => !of_anthropic,
+            Role::Other => false,
+        };
+        if !known {
+            findings.broken(Law::KnownRole, Place::Message(at), format_args!("the role is {:?}", message.role));
+        }
+    }
+    if of_anthropic {
+        if let Some(first) = messages.first().filter(|first| first.role != Role::User) {
+            let detail = format_args!("the first message is of the role {:?}", first.role);
+            findings.broken(Law::FirstIsUser, Place::Message(0), detail);
+        }
+        system_inside(messages, findings);
+    }
+}
+
+/// Anthropic: instructions among the messages, where the model takes them at all.
+fn system_inside(messages: &[Message<'_>], findings: &mut Findings<'_>) {
+    let is_system = |message: &Message<'_>| message.role == Role::System;
+    for (at, message) in messages.iter().enumerate().filter(|(_, message)| is_system(message)) {
+        let place = Place::Message(at);
+        findings.broken(Law::NoSystemInside, place, "the model takes no system message among the others");
+        // Neighbours form one section.
+        let follows = match at.checked_sub(1).map(|before| &messages[before]) {
+            None => false,
+            Some(before) => match before.role {
+                Role::User | Role::System => true,
+                Role::Assistant => {
+                    matches!(before.parts.last(), Some(Part::Opaque(it)) if it.kind.ends_with("_tool_result"))
+                }
+                _ => false,
+            },
+        };
+        if !follows {
+            findings.broken(Law::SystemInsidePlace, place, "it follows neither a user turn nor a server tool's result");
+        }
+        if messages.get(at + 1).is_some_and(|next| !next.is_assistant() && !is_system(next)) {
+            findings.broken(Law::SystemInsidePlace, place, "something other than the assistant follows");
+        }
+        if message.has_results() || message.calls().next().is_some() {
+            findings.broken(Law::SystemInsidePlace, place, "it holds a call or a result");
+        }
+    }
+}
+
+pub(super) fn check_wire(request: &Request<'_>, findings: &mut Findings<'_>) {
+    if findings.format() != Format::Anthropic {
+        return;
+    }
+    let messages = &request.conversation().messages;
+    let Some(last) = messages.last().filter(|last| last.is_assistant()) else { return };
+    let place = Place::Message(messages.len() - 1);
+    if let Some(text) = last.parts.last().and_then(Part::as_text)
+        && text.ends_with(char::is_whitespace)
+    {
+        findings.broken(Law::FinalTextTrimmed, place, "the last text ends in white space");
+    }
+    // A turn that the server paused is sent back as it is.
+    let paused =
+        |part: &Part<'_>| matches!(part, Part::Opaque(it) if matches!(&*it.kind, "server_tool_use" | "mcp_tool_use"));
+    if last.parts.iter().any(paused) {
+        return;
+    }
+    if findings.has(Law::NoPrefill) {
+        findings.broken(Law::NoPrefill, place, "the model takes no prefill");
+    } else if matches!(super::reasoning::thinking_mode(request).as_deref(), Some("enabled" | "adaptive")) {
+        findings.broken(Law::NoPrefillWithThinking, place, "thinking is on");
+    }
+}
+
+pub(super) fn no_previous_response(request: &Request<'_>, findings: &mut Findings<'_>) {
+    if request.top().get("previous_response_id").is_some_and(|id| !Value::is_null(id)) {
+        findings.broken(Law::NoPreviousResponse, Place::Field("previous_response_id"), "the server keeps no history");
+    }
+}

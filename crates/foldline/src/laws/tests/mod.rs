@@ -1,0 +1,6 @@
+//! Every law by example, and the laws over made-up conversations.
+
+mod comparisons;
+mod examples;
+mod properties;
+mod repairs;

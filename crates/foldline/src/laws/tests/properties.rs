@@ -1,0 +1,152 @@
+//! The laws over made-up conversations.
+
+use proptest::prelude::*;
+use proptest::sample::{Index, subsequence};
+
+use super::super::{
+    Cuts, Place, Profile, Rewriting, Topic, Violation, check, check_conversation, compare, cuts, repair_as,
+    repair_edits,
+};
+use crate::conversation::Conversation;
+use crate::testing::{Sample, samples};
+use crate::wire::{Edit, Format, Request};
+
+fn pairs(found: &[Violation]) -> Vec<String> {
+    found.iter().filter(|violation| violation.law.topic() == Topic::Pairing).map(Violation::to_string).collect()
+}
+
+/// A sample from which some messages were lost.
+fn torn() -> impl Strategy<Value = (Sample, Vec<usize>)> {
+    samples().prop_flat_map(|sample| {
+        let all: Vec<usize> = (0..sample.conversation.messages.len()).collect();
+        let count = all.len();
+        (Just(sample), subsequence(all, 0..count))
+    })
+}
+
+fn without(conversation: &Conversation<'static>, lost: &[usize]) -> Conversation<'static> {
+    let kept = conversation.messages.iter().enumerate().filter(|(at, _)| !lost.contains(at));
+    Conversation { messages: kept.map(|(_, message)| message.clone()).collect(), ..conversation.clone() }
+}
+
+fn drop_run(sample: &Sample, run: std::ops::Range<usize>) -> Vec<u8> {
+    let edits: Vec<Edit> = run.map(Edit::DropMessage).collect();
+    sample.request().splice(&edits).expect("messages may be dropped")
+}
+
+/// What is broken in a body, but for the place.
+fn broken(format: Format, body: &[u8]) -> Vec<String> {
+    let request = Request::parse(format, body).expect("a cut request is one");
+    let found = check(&request, &Profile::of_request(&request));
+    found.into_iter().map(|it| Violation { at: Place::Request, ..it }.to_string()).collect()
+}
+
+proptest! {
+    #[test]
+    fn a_sample_breaks_no_law(sample in samples()) {
+        let request = sample.request();
+        let profile = Profile::of_request(&request);
+        prop_assert_eq!(check(&request, &profile), []);
+        prop_assert_eq!(check_conversation(&sample.conversation, &profile), []);
+        prop_assert_eq!(repair_edits(&request), []);
+        prop_assert_eq!(compare(&request, &request, &Rewriting::new(&profile)), []);
+    }
+
+    #[test]
+    fn a_mended_conversation_has_whole_pairs_and_needs_no_more((sample, lost) in torn()) {
+        let profile = Profile::of_request(&sample.request());
+        let (mended, _) = repair_as(without(&sample.conversation, &lost), sample.format);
+        prop_assert_eq!(pairs(&check_conversation(&mended, &profile)), [] as [String; 0]);
+        let (again, repairs) = repair_as(mended.clone(), sample.format);
+        prop_assert_eq!(again, mended);
+        prop_assert!(repairs.is_empty());
+    }
+
+    #[test]
+    fn mending_a_request_gives_what_mending_its_conversation_gives((sample, lost) in torn()) {
+        let edits: Vec<Edit> = lost.iter().map(|at| Edit::DropMessage(*at)).collect();
+        let body = sample.request().splice(&edits).unwrap();
+        let torn = Request::parse(sample.format, &body).unwrap();
+        let body = torn.splice(&repair_edits(&torn)).unwrap();
+        let request = Request::parse(sample.format, &body).unwrap();
+        let (mended, _) = repair_as(without(&sample.conversation, &lost), sample.format);
+        prop_assert_eq!(request.conversation(), &mended);
+    }
+
+    /// Also conversations whose ids repeat in every round.
+    #[test]
+    fn mending_does_not_mind_ids_that_are_used_again((sample, lost) in torn()) {
+        let mut conversation = without(&sample.conversation, &lost);
+        for message in &mut conversation.messages {
+            for part in &mut message.parts {
+                let id = match part {
+                    crate::Part::ToolCall(call) => &mut call.id,
+                    crate::Part::ToolResult(result) => &mut result.call_id,
+                    _ => continue,
+                };
+                let number: usize = id.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0);
+                *id = format!("c{}", number % 3).into();
+            }
+        }
+        let profile = Profile::of(sample.format, None).without(super::super::Law::CallIdUnique);
+        let (mended, _) = repair_as(conversation, sample.format);
+        prop_assert_eq!(pairs(&check_conversation(&mended, &profile)), [] as [String; 0]);
+        prop_assert!(repair_as(mended, sample.format).1.is_empty());
+    }
+
+    #[test]
+    fn between_two_cuts_all_messages_may_go(sample in samples(), start in any::<Index>(), end in any::<Index>()) {
+        let points = cuts(&sample.conversation, &Profile::of_request(&sample.request()));
+        prop_assume!(points.len() > 1);
+        let (start, end) = (start.index(points.len()), end.index(points.len()));
+        let run = points[start.min(end)]..points[start.max(end)];
+        prop_assert_eq!(broken(sample.format, &drop_run(&sample, run)), [] as [String; 0]);
+    }
+
+    #[test]
+    fn a_run_that_may_go_breaks_nothing_when_it_goes(sample in samples()) {
+        let request = sample.request();
+        let profile = Profile::of_request(&request);
+        let cuts = Cuts::of(&sample.conversation, &profile);
+        let points: Vec<usize> = cuts.points().collect();
+        for (at, &start) in points.iter().enumerate() {
+            // Nearby ends and the last one, so that long samples stay affordable.
+            for &end in points[at + 1..].iter().take(3).chain(points.last()) {
+                if !cuts.may_drop(start..end) {
+                    continue;
+                }
+                let body = drop_run(&sample, start..end);
+                let rewritten = Request::parse(sample.format, &body).unwrap();
+                prop_assert_eq!(compare(&request, &rewritten, &Rewriting::new(&profile)), [], "{}..{}", start, end);
+            }
+        }
+    }
+
+    /// Every round but the newest can be dropped, in every format.
+    #[test]
+    fn old_rounds_may_go_one_by_one(sample in samples()) {
+        let cuts = Cuts::of(&sample.conversation, &Profile::of_request(&sample.request()));
+        let rounds = sample.conversation.rounds();
+        for round in rounds.iter().rev().skip(1) {
+            // In manual thinking the first round of the open turn must stay if the next does not think.
+            prop_assert!(cuts.may_drop(round.clone()), "{:?} of {:?}", round, rounds);
+        }
+    }
+
+    #[test]
+    fn laws_are_judged_on_any_request_without_panic(sample in samples(), noise in ".{0,12}", at in any::<Index>(), end in any::<Index>()) {
+        let mut body = sample.body.clone();
+        let floor = |at: usize| (0..=at).rev().find(|at| sample.body.is_char_boundary(*at)).unwrap_or(0);
+        let (from, to) = (floor(at.index(body.len())), floor(end.index(body.len())));
+        body.replace_range(from.min(to)..from.max(to), &noise);
+        for format in [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic] {
+            if let Ok(request) = Request::parse(format, body.as_bytes()) {
+                let profile = Profile::local(format);
+                check(&request, &profile);
+                compare(&request, &request, &Rewriting::new(&profile));
+                cuts(request.conversation(), &profile);
+                request.splice(&repair_edits(&request)).unwrap();
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! How pairs are mended: each known trap is a test.
+
+use super::super::{Repairs, repair, repair_as};
+use crate::conversation::{Conversation, Message, Part, Role};
+use crate::wire::Format;
+
+/// Messages as words: `u:text`, `a:text`, `a>id` (a call), `t<id` (a result in a message of its own),
+/// `u<id` (one in a user message), parts joined by `+`.
+fn read(words: &str) -> Conversation<'_> {
+    let message = |word| {
+        let mut role = Role::User;
+        let parts = str::split(word, '+').map(|part| {
+            let (who, what) = part.split_at(1);
+            role = match who {
+                "a" => Role::Assistant,
+                "t" => Role::Tool,
+                "s" => Role::System,
+                _ => Role::User,
+            };
+            match what.split_at(1) {
+                (">", id) => Part::call(id, "sh", "{}"),
+                ("<", id) => match id.split_once('=') {
+                    Some((id, text)) => Part::result(id, text),
+                    None => Part::result(id, "ok"),
+                },
+                (_, text) => Part::text(text),
+            }
+        });
+        let parts = parts.collect();
+        Message::new(role, parts)
+    };
+    Conversation { messages: words.split_whitespace().map(message).collect(), ..Conversation::default() }
+}
+
+fn write(conversation: &Conversation<'_>) -> String {
+    let message = |message: &Message<'_>| {
+        let who = match message.role {
+            Role::Assistant => "a",
+            Role::Tool => "t",
+            Role::System => "s",
+            _ => "u",
+        };
+        let part = |part: &Part<'_>| match part {
+            Part::ToolCall(call) => format!("{who}>{}", call.id),
+            Part::ToolResult(result) => match result.only_text() {
+                Some("ok") => format!("{who}<{}", result.call_id),
+                Some(text) if text.starts_with("[no result was recorded") => format!("{who}<{}?", result.call_id),
+                other => format!("{who}<{}={}", result.call_id, other.unwrap_or_default()),
+            },
+            other => match other.as_text() {
+                Some(text) if text.starts_with("[a tool result without its call") => format!("{who}:!"),
+                other => format!("{who}:{}", other.unwrap_or_default()),
+            },
+        };
+        message.parts.iter().map(part).collect::<Vec<_>>().join("+")
+    };
+    conversation.messages.iter().map(message).collect::<Vec<_>>().join(" ")
+}
+
+fn mended(words: &str) -> String {
+    write(&repair(read(words)).0)
+}
+
+fn mended_as(format: Format, words: &str) -> String {
+    write(&repair_as(read(words), format).0)
+}
+
+#[test]
+fn a_whole_conversation_is_left_alone() {
+    for words in
+        ["s:x u:go a>1+a>2 t<2 t<1 a:done u:more a>3 t<3", "u:go a>1 u<1+u:and a>2 u<2", "u:go a>1 a>2 t<1 t<2 u:x"]
+    {
+        let (same, repairs) = repair(read(words));
+        assert_eq!((same, repairs), (read(words), Repairs::default()), "{words}");
+    }
+}
+
+#[test]
+fn an_orphan_goes_and_what_stood_beside_it_stays() {
+    assert_eq!(mended("u:go t<gone a>1 t<1"), "u:go a>1 t<1");
+    assert_eq!(mended("u:go a>1 u<1+u<gone+u:hello"), "u:go a>1 u<1+u:hello");
+}
+
+/// A tool message that holds results of several calls, known and unknown.
+#[test]
+fn a_mixed_tool_message_loses_only_the_orphan() {
+    assert_eq!(mended("u:go a>1+a>2 t<1+t<gone+t<2 a:done"), "u:go a>1+a>2 t<1+t<2 a:done");
+}
+
+/// The placeholder says that nothing was recorded; it does not claim that something was left out.
+#[test]
+fn an_unanswered_call_in_the_middle_is_told_to_have_no_result() {
+    assert_eq!(mended("u:go a>1+a>2 t<1 u:stop"), "u:go a>1+a>2 t<1 t<2? u:stop");
+    assert_eq!(mended("u:go a>0 u<0 a>1 u:stop a:ok"), "u:go a>0 u<0 a>1 u<1? u:stop a:ok");
+    let (fixed, repairs) = repair(read("a>1 u:stop"));
+    assert_eq!(repairs.unanswered, 1);
+    let text = fixed.messages[1].results().next().and_then(|result| result.only_text()).unwrap().to_owned();
+    assert_eq!(text, "[no result was recorded for this call]");
+}
+
+#[test]
+fn calls_in_flight_are_left_alone() {
+    assert_eq!(mended("u:go a>1 t<1 a>2+a>3"), "u:go a>1 t<1 a>2+a>3");
+    assert_eq!(mended("u:go a>2+a>3 t<3"), "u:go a>2+a>3 t<3");
+    assert_eq!(mended("u:go a>0 u<0 a>2+a>3 u<3"), "u:go a>0 u<0 a>2+a>3 u<3");
+}
+
+/// The user spoke while a call was running: both stay, in order.
+#[test]
+fn an_unanswered_call_does_not_swallow_the_next_user_message() {
+    assert_eq!(mended("u:go a>1 u:stop u:really"), "u:go a>1 t<1? u:stop u:really");
+}
+
+#[test]
+fn of_two_results_the_last_one_stays() {
+    assert_eq!(mended("a>1 t<1=running t<1=done a:fine"), "a>1 t<1=done a:fine");
+    assert_eq!(mended("a>1 t<1=running u:wait t<1=done a:fine"), "a>1 t<1=done u:wait a:fine");
+}
+
+#[test]
+fn a_result_that_is_not_behind_its_call_moves_there() {
+    assert_eq!(mended("a>1 u:wait t<1 a:fine"), "a>1 t<1 u:wait a:fine");
+    assert_eq!(mended_as(Format::Anthropic, "u:go a>1 u:wait a:hm u<1"), "u:go a>1 u<1 u:wait a:hm");
+    // Responses pairs by membership alone.
+    assert_eq!(mended_as(Format::OpenAiResponses, "a>1 u:wait t<1 a:fine"), "a>1 u:wait t<1 a:fine");
+}
+
+#[test]
+fn results_come_before_what_the_user_says() {
+    assert_eq!(mended("u:go a>1+a>2 u<1+u:and+u<2"), "u:go a>1+a>2 u<2 u<1+u:and");
+}
+
+#[test]
+fn a_result_before_its_call_moves_if_it_can_be_no_others() {
+    assert_eq!(mended("t<1 a>1 u:x"), "a>1 t<1 u:x");
+    // The first result may be that of a call that is gone.
+    assert_eq!(mended("t<c0=old a>c0 t<c0=new u:x"), "a>c0 t<c0=new u:x");
+    assert_eq!(mended("t<c0=old a>c0 u:x a>c0 t<c0=new u:y"), "a>c0 t<c0? u:x a>c0 t<c0=new u:y");
+}
+
+/// Servers that count calls anew in every turn.
+#[test]
+fn reused_ids_are_paired_turn_by_turn() {
+    let whole = "u:go a>c0 t<c0=1 a>c0 t<c0=2 a>c0 t<c0=3";
+    assert_eq!(mended(whole), whole);
+    assert_eq!(mended("u:go a>c0 a>c0 t<c0=2 a>c0 t<c0=3"), "u:go a>c0 t<c0? a>c0 t<c0=2 a>c0 t<c0=3");
+}
+
+#[test]
+fn two_assistant_messages_do_not_meet_where_an_orphan_was() {
+    assert_eq!(mended_as(Format::Anthropic, "u:go a:hm u<gone a:so u:x"), "u:go a:hm u:! a:so u:x");
+    assert_eq!(mended_as(Format::Anthropic, "u<gone a:so u:x"), "u:! a:so u:x");
+    assert_eq!(mended_as(Format::Anthropic, "u:go a:hm u<gone u:x"), "u:go a:hm u:x");
+}
+
+#[test]
+fn a_system_message_does_not_stand_between_call_and_result() {
+    assert_eq!(mended_as(Format::Anthropic, "u:go a>1 s:note u<1 a:ok u:x"), "u:go a>1 u<1 s:note a:ok u:x");
+}
