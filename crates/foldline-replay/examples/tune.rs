@@ -72,6 +72,9 @@ fn main() -> anyhow::Result<()> {
     for policy in policy::ALL[1..].iter().filter(|policy| named(policy.name())) {
         contestants.push(Contestant::Engine(Box::new(policy.clone())));
     }
+    for ours in foldline::Policy::ALL.into_iter().map(foldline_replay::Ours::new).filter(|ours| named(ours.name())) {
+        contestants.push(Contestant::Engine(Box::new(ours)));
+    }
     if !contestants.is_empty() {
         contestants.push(Contestant::RandomLike(contestants.len() - 1));
     }

@@ -437,7 +437,14 @@ impl<'a> ToolResult<'a> {
     }
 }
 
-impl Arguments<'_> {
+impl<'a> Arguments<'a> {
+    /// Puts other arguments of the same kind in their place.
+    pub(crate) fn set(&mut self, to: impl Into<Cow<'a, str>>) {
+        match self {
+            Arguments::Json(text) | Arguments::Text(text) => *text = to.into(),
+        }
+    }
+
     /// The arguments as they were written.
     pub fn as_str(&self) -> &str {
         match self {

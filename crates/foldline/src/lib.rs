@@ -4,12 +4,22 @@
 //! This crate is the engine: it does no IO, reads no clock and no environment, and gives the same
 //! plan for the same input.
 
+pub mod content;
 mod conversation;
+mod deed;
 mod error;
+mod fold;
+mod folds;
 mod handle;
 mod keep;
 pub mod laws;
+mod lexicon;
+pub mod marker;
 mod measure;
+mod pass;
+mod piece;
+mod plan;
+mod policy;
 mod price;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -20,11 +30,15 @@ pub use conversation::{
     Arguments, Conversation, File, Image, Message, Opaque, Part, PartId, Reasoning, Role, Source, Tool, ToolCall,
     ToolResult,
 };
+pub use deed::{Act, Deed};
 pub use error::{Error, ErrorKind};
+pub use fold::{Crease, Folded, Folder, Ledger, Pins, Setup, State, Thoughts, fold};
 pub use handle::{Handle, NotAHandle};
 pub use keep::{Keep, KeepError, Original};
 pub use measure::{
     Budget, Calibrated, Calibration, CountCache, Counter, Estimator, Exactness, Fit, ImageRule, ImageSize, Meter,
     ModelRow, ModelTable, TableError, Tokens, Vocabulary,
 };
+pub use plan::{Reason, Rung};
+pub use policy::{Creases, Policy};
 pub use price::{PriceTable, Prices, break_even, worth};

@@ -491,6 +491,23 @@ impl<'a> Scanner<'a> {
     }
 }
 
+/// All strings of a JSON text that are values, not keys, in order; none when it is not JSON.
+pub(crate) fn strings(json: &str) -> Vec<Value<'_>> {
+    if document(json).is_err() {
+        return Vec::new();
+    }
+    let mut scanner = Scanner::new(json);
+    let mut strings = Vec::new();
+    while let Some(at) = memchr::memchr(b'"', &scanner.bytes[scanner.at..]) {
+        scanner.at += at;
+        let span = scanner.string().expect("the text was scanned before, so its grammar is right");
+        if scanner.opening() != Some(b':') {
+            strings.push(Value { body: json, span });
+        }
+    }
+    strings
+}
+
 fn too_deep(at: usize) -> Error {
     Error::new(ErrorKind::TooDeep { at }, format!("nested deeper than {MAX_DEPTH} levels at byte {at}"))
 }

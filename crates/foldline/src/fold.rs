@@ -1,0 +1,640 @@
+//! The left fold: a state that grows with the conversation and decides at request points.
+//!
+//! Decisions at a point depend on the messages before it, the setup and the ledger, and on nothing
+//! else. So adding messages can not change what was decided, any replica computes the same bytes,
+//! and a conversation first seen at its four hundredth turn is folded as if it had been there from
+//! the start.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::conversation::{Conversation, Message, Part, PartId, Role};
+use crate::error::{Error, ErrorKind};
+use crate::folds::{Folds, Rendered};
+use crate::laws::{Law, Profile};
+use crate::lexicon::Lexicon;
+use crate::measure::{Meter, Tokens};
+use crate::piece::{self, Class, Open, Piece};
+use crate::plan::{self, Plan, Reason};
+use crate::policy::{Creases, Policy};
+use crate::price::Prices;
+use crate::wire::{Edit, Format};
+
+/// What a fold depends on beside the messages. Two folds with equal setups, ledgers and messages give
+/// equal bytes.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Setup {
+    /// Counts tokens.
+    pub meter: Meter,
+    /// What tokens cost.
+    pub prices: Prices,
+    /// Tokens that a request may have.
+    pub budget: Tokens,
+    /// What is folded, and when.
+    pub policy: Policy,
+    /// Markers carry handles: an archive keeps the originals, and there is a way to ask for them.
+    pub handles: bool,
+    /// What must never be folded.
+    pub pins: Pins,
+    /// Tokens of the request beside its messages: system, tools, overhead.
+    pub fixed: Tokens,
+    /// Which old reasoning the provider lets go.
+    pub thoughts: Thoughts,
+    /// The provider binds reasoning to all that stood before it.
+    pub signed: bool,
+    /// The server wants user and assistant to take turns.
+    pub alternate: bool,
+}
+
+/// Which old reasoning may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Thoughts {
+    /// None.
+    Stay,
+    /// That of turns before the last word of the user.
+    FinishedTurns,
+    /// That of any old round.
+    AnyOld,
+}
+
+/// What must never be folded, beside instructions and the words of users.
+#[derive(Clone, Default)]
+pub struct Pins {
+    /// Results and arguments of these tools.
+    pub tools: Vec<String>,
+    /// Parts for which this holds.
+    pub parts: Option<Arc<dyn Fn(PartId) -> bool + Send + Sync>>,
+}
+
+impl Pins {
+    pub(crate) fn holds(&self, piece: &Piece) -> bool {
+        piece.deed.as_ref().is_some_and(|done| self.tools.contains(&done.tool))
+            || self.parts.as_ref().is_some_and(|pinned| pinned(piece.at))
+    }
+}
+
+/// Facts from outside that a fold may depend on, each bound to a request point.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// Request points at which the provider's cache was cold.
+    pub cold: BTreeSet<usize>,
+    /// From a request point on, the budget is this: a server told its real window.
+    pub budgets: BTreeMap<usize, Tokens>,
+}
+
+impl Ledger {
+    fn budget(&self, at: usize, setup: &Setup) -> Tokens {
+        self.budgets.range(..=at).next_back().map_or(setup.budget, |(_, &tokens)| tokens)
+    }
+}
+
+impl Setup {
+    /// A setup with defaults: the balanced policy, handles off, nothing pinned.
+    pub fn new(meter: Meter, prices: Prices, budget: Tokens) -> Self {
+        Self {
+            meter,
+            prices,
+            budget,
+            policy: Policy::balanced(),
+            handles: false,
+            pins: Pins::default(),
+            fixed: 0,
+            thoughts: Thoughts::Stay,
+            signed: false,
+            alternate: false,
+        }
+    }
+
+    /// The same, under a provider's laws.
+    pub fn under(self, profile: &Profile) -> Self {
+        let thoughts = match profile.format() {
+            Format::Anthropic => Thoughts::FinishedTurns,
+            Format::OpenAiResponses => Thoughts::Stay,
+            Format::OpenAiChat if profile.has(Law::ReasoningBack) || profile.has(Law::ThoughtSignature) => {
+                Thoughts::Stay
+            }
+            Format::OpenAiChat => Thoughts::AnyOld,
+        };
+        Self { thoughts, signed: profile.signs_history(), alternate: profile.has(Law::Alternation), ..self }
+    }
+
+    /// The same, for a request with these instructions and tools.
+    pub fn beside(self, conversation: &Conversation<'_>) -> Self {
+        let meter = &self.meter;
+        let fixed = meter.system(&conversation.system) + meter.tools(&conversation.tools) + meter.request();
+        Self { fixed, ..self }
+    }
+
+    /// Tokens that the messages may have at this share of the budget.
+    pub(crate) fn room_at(&self, share: f64) -> Tokens {
+        ((self.budget as f64 * share) as Tokens).saturating_sub(self.fixed)
+    }
+}
+
+/// What is known after some messages. Holds no text but that of markers and excerpts.
+#[derive(Clone, Default)]
+pub struct State {
+    pub(crate) pieces: Vec<Piece>,
+    /// Index of the first piece of each message.
+    pub(crate) first_piece: Vec<usize>,
+    pub(crate) folds: Folds,
+    pub(crate) lexicon: Lexicon,
+    /// Calls made so far.
+    pub(crate) calls: u32,
+    /// Tokens of the messages as rendered, all and each.
+    pub(crate) rendered: Tokens,
+    pub(crate) tokens: Vec<Tokens>,
+    raw: Tokens,
+    /// First message of each round.
+    rounds: Vec<usize>,
+    /// The last message in which a user says something.
+    pub(crate) last_said: usize,
+    after_assistant: bool,
+    open: Open,
+    /// Messages that belong together with one of another round.
+    tied: BTreeSet<usize>,
+    pairs: HashMap<String, usize>,
+    clock: Clock,
+}
+
+/// What decides when a crease is looked for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Clock {
+    /// Pieces before these were looked at: reads, and the rest.
+    aged: [usize; 2],
+    /// Tokens that have grown old since the last crease.
+    old: Tokens,
+    /// A crease that pays is looked for when so many tokens are old.
+    retry: Tokens,
+    /// What a forced crease left: the next is not forced before it has grown.
+    settled: Tokens,
+}
+
+/// A crease that happened.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Crease {
+    /// At which request point.
+    pub at: usize,
+    /// Why.
+    pub reason: Reason,
+    /// Tokens that went away.
+    pub saved: Tokens,
+    /// Tokens behind the first changed byte, before the change: what is left of them is written to the
+    /// provider's cache again.
+    pub suffix: Tokens,
+    /// What writing them again costs, in tokens at base price.
+    pub price: f64,
+    /// First changed message of the conversation.
+    pub first: usize,
+}
+
+/// Foldable pieces smaller than this do not count as grown old.
+const WORTH_COUNTING: Tokens = 60;
+/// With fewer old tokens than this no paid crease is looked for.
+const WORTH_LOOKING: Tokens = 1000;
+
+impl State {
+    pub(crate) fn piece(&self, at: PartId) -> Option<&Piece> {
+        self.pieces_of(at.message..at.message + 1).iter().find(|piece| piece.at == at)
+    }
+
+    pub(crate) fn pieces_of(&self, messages: Range<usize>) -> &[Piece] {
+        let index = |message: usize| self.first_piece.get(message).copied().unwrap_or(self.pieces.len());
+        &self.pieces[index(messages.start)..index(messages.end)]
+    }
+
+    /// The first message of the newest round: what the model has not answered yet.
+    pub(crate) fn newest_round(&self, messages: &[Message<'_>]) -> usize {
+        self.rounds.last().copied().unwrap_or(messages.len())
+    }
+
+    /// The rounds, oldest first.
+    pub(crate) fn rounds(&self, messages: &[Message<'_>]) -> Vec<Range<usize>> {
+        let in_round = |at: usize| messages[at].is_assistant() || messages[at].has_results();
+        let end = |start: usize, next: usize| (start..next).find(|&at| !in_round(at)).unwrap_or(next);
+        let next = self.rounds.iter().skip(1).copied().chain([messages.len()]);
+        self.rounds.iter().zip(next).map(|(&start, next)| start..end(start, next)).collect()
+    }
+
+    /// Whether nothing of a round belongs together with something outside of it.
+    pub(crate) fn is_closed(&self, round: &Range<usize>) -> bool {
+        self.tied.range(round.clone()).next().is_none()
+    }
+
+    /// Messages before the returned one are old because what is younger fills its share of the budget.
+    pub(crate) fn crowded(&self, setup: &Setup, newest: usize) -> usize {
+        let mut room = (setup.budget as f64 * setup.policy.keep_share) as Tokens;
+        for at in (0..newest).rev() {
+            match room.checked_sub(self.tokens[at]) {
+                Some(left) => room = left,
+                None => return at + 1,
+            }
+        }
+        0
+    }
+
+    pub(crate) fn suffix(&self, first: usize) -> Tokens {
+        self.tokens[first..].iter().sum()
+    }
+
+    /// Takes note of a message at first sight.
+    fn ingest(&mut self, setup: &Setup, message: &Message<'_>) {
+        let at = self.tokens.len();
+        if message.is_assistant() && !self.after_assistant {
+            self.calls += 1;
+            self.rounds.push(at);
+        }
+        self.after_assistant = message.is_assistant();
+        if message.role == Role::User && message.parts.iter().any(|part| part.as_text().is_some()) {
+            self.last_said = at;
+        }
+        self.tie(at, message);
+        self.first_piece.push(self.pieces.len());
+        self.pieces.extend(piece::pieces(at, message, self.calls, &mut self.open, &setup.meter));
+        let tokens = setup.meter.message(message);
+        self.tokens.push(tokens);
+        self.rendered += tokens;
+        self.raw += tokens;
+    }
+
+    /// Remembers what belongs together across rounds: it is never dropped apart.
+    fn tie(&mut self, at: usize, message: &Message<'_>) {
+        let round = self.rounds.last().copied().unwrap_or(0);
+        for part in &message.parts {
+            let partner = match part {
+                Part::ToolResult(it) => self.open.get(it.call_id.as_ref()).map(|(_, call)| *call),
+                Part::Opaque(it) => it.pair.as_ref().and_then(|pair| self.pairs.insert(pair.to_string(), at)),
+                _ => None,
+            };
+            if let Some(partner) = partner.filter(|&partner| partner < round) {
+                self.tied.extend([partner, at]);
+            }
+        }
+    }
+
+    /// Counts what has grown old since the last look.
+    fn age(&mut self, setup: &Setup) {
+        for (line, keep) in [setup.policy.keep_rest, setup.policy.keep_reads].into_iter().enumerate() {
+            while let Some(piece) = self.pieces.get(self.clock.aged[line]) {
+                if self.calls - piece.call < keep {
+                    break;
+                }
+                self.clock.aged[line] += 1;
+                let foldable = matches!(piece.class, Class::Result | Class::Arguments | Class::Reasoning);
+                if foldable && piece.tokens > WORTH_COUNTING && usize::from(piece.is_read()) == line {
+                    self.clock.old += piece.tokens;
+                }
+            }
+        }
+    }
+
+    /// Decides at the request point behind the last message that was taken note of.
+    fn decide(&mut self, setup: &Setup, ledger: &Ledger, messages: &[Message<'_>]) -> Result<Option<Crease>, Error> {
+        let planned = self.plan(setup, ledger, messages)?;
+        Ok(planned.map(|(plan, reason)| self.crease(setup, plan, reason)))
+    }
+
+    /// What a crease at this request point would do, if it is to be one. Only the clock moves.
+    fn plan(
+        &mut self,
+        setup: &Setup,
+        ledger: &Ledger,
+        messages: &[Message<'_>],
+    ) -> Result<Option<(Plan, Reason)>, Error> {
+        let at = messages.len();
+        let narrowed;
+        let setup = match ledger.budget(at, setup) {
+            budget if budget == setup.budget => setup,
+            budget => {
+                narrowed = Setup { budget, ..setup.clone() };
+                &narrowed
+            }
+        };
+        self.age(setup);
+        let Some(reason) = self.reason(setup, ledger.cold.contains(&at), messages) else { return Ok(None) };
+        self.lexicon.read(messages);
+        let plan = plan::choose(self, setup, messages, reason);
+        if reason == Reason::Must {
+            let left = plan.as_ref().map_or(self.rendered, |plan| self.rendered - plan.saved);
+            if left > setup.room_at(1.0) {
+                return Err(self.cannot_fit(setup, left, plan.as_ref()));
+            }
+            self.clock.settled = left;
+        }
+        match plan {
+            Some(plan) if reason == Reason::Must || plan.gain > 0.0 => Ok(Some((plan, reason))),
+            _ => {
+                self.clock.retry = self.clock.old + self.clock.old / 8;
+                Ok(None)
+            }
+        }
+    }
+
+    fn reason(&self, setup: &Setup, cold: bool, messages: &[Message<'_>]) -> Option<Reason> {
+        let policy = &setup.policy;
+        let full = self.rendered > setup.room_at(1.0);
+        // Where a forced crease could not reach its target, the next waits until something has grown.
+        let grown = self.clock.settled == 0 || self.rendered > self.clock.settled + setup.budget / 16;
+        match policy.creases {
+            Creases::Never if full => Some(Reason::Must),
+            Creases::Never => None,
+            _ if full || self.rendered > setup.room_at(policy.high) && grown => Some(Reason::Must),
+            Creases::Forced => None,
+            Creases::Paid if self.clock.old < WORTH_LOOKING => None,
+            Creases::Paid if cold => Some(Reason::Free),
+            Creases::Paid if self.clock.old < self.clock.retry => None,
+            // A crease costs all reasoning of the open turn: it waits for the next word of the user.
+            Creases::Paid if setup.signed && self.last_said + 1 != messages.len() => None,
+            Creases::Paid => Some(Reason::Worth),
+        }
+    }
+
+    fn crease(&mut self, setup: &Setup, plan: Plan, reason: Reason) -> Crease {
+        let prices = &setup.prices;
+        let rewritten = plan.suffix.saturating_sub(plan.saved) as f64;
+        let price = if reason == Reason::Free { 0.0 } else { (prices.write - prices.read) * rewritten };
+        let at = self.tokens.len();
+        self.folds = plan.folds;
+        self.tokens = plan.tokens;
+        self.rendered -= plan.saved;
+        self.clock.old = 0;
+        self.clock.retry = 0;
+        Crease { at, reason, saved: plan.saved, suffix: plan.suffix, price, first: plan.first }
+    }
+
+    fn cannot_fit(&self, setup: &Setup, left: Tokens, plan: Option<&Plan>) -> Error {
+        let (floor, budget) = (left + setup.fixed, setup.budget);
+        let largest = plan.and_then(|plan| plan.largest);
+        let what = match largest {
+            Some((at, tokens)) if tokens > setup.fixed => format!("the largest part left is {at} with {tokens} tokens"),
+            _ => format!("system and tools alone are {} tokens", setup.fixed),
+        };
+        let message = format!(
+            "cannot fit: the floor is {floor} tokens and the budget is {budget}; {what}; use a larger window or send less"
+        );
+        Error::new(ErrorKind::CannotFit { floor, budget, largest }, message)
+    }
+}
+
+/// A conversation that grows, and its rendering.
+///
+/// Give it every message with [`push`](Folder::push), and ask with [`request`](Folder::request) before each call to the model. It
+/// gives the same rendering as [`fold`] of the whole conversation.
+#[derive(Clone)]
+pub struct Folder {
+    setup: Setup,
+    ledger: Ledger,
+    state: State,
+    messages: Vec<Message<'static>>,
+    /// What was decided at a request that no answer has followed yet.
+    tentative: Option<Tentative>,
+}
+
+/// A decision that counts only if the model answers: a client may add messages and ask again, and
+/// whoever sees only the whole conversation knows nothing of the first question.
+#[derive(Clone)]
+struct Tentative {
+    at: usize,
+    clock: Clock,
+    creased: Option<(Crease, Folds, Vec<Tokens>)>,
+}
+
+impl Folder {
+    /// An empty conversation.
+    pub fn new(setup: Setup) -> Self {
+        Self { setup, ledger: Ledger::default(), state: State::default(), messages: Vec::new(), tentative: None }
+    }
+
+    /// The facts from outside. What is said of points that were decided already has no effect.
+    pub fn ledger_mut(&mut self) -> &mut Ledger {
+        &mut self.ledger
+    }
+
+    /// Adds a message.
+    pub fn push(&mut self, message: Message<'static>) {
+        let at = self.messages.len();
+        let answers = message.opens_round(self.messages.last());
+        match self.tentative.take() {
+            Some(it) if !answers => {
+                self.state.clock = it.clock;
+                if let Some((crease, folds, tokens)) = it.creased {
+                    self.state.rendered += crease.saved;
+                    self.state.folds = folds;
+                    self.state.tokens = tokens;
+                }
+            }
+            Some(_) => {}
+            // An answer to a request that this folder was not asked for. It was sent all the same.
+            None if answers && at > 0 => drop(self.state.decide(&self.setup, &self.ledger, &self.messages)),
+            None => {}
+        }
+        self.state.ingest(&self.setup, &message);
+        self.messages.push(message);
+    }
+
+    /// Decides what to send now. Tells of a crease, if this request point is one.
+    pub fn request(&mut self) -> Result<Option<&Crease>, Error> {
+        if self.tentative.as_ref().is_none_or(|it| it.at != self.messages.len()) {
+            let clock = self.state.clock;
+            let planned = self.state.plan(&self.setup, &self.ledger, &self.messages)?;
+            let creased = planned.map(|(plan, reason)| {
+                let (folds, tokens) = (self.state.folds.clone(), self.state.tokens.clone());
+                (self.state.crease(&self.setup, plan, reason), folds, tokens)
+            });
+            self.tentative = Some(Tentative { at: self.messages.len(), clock, creased });
+        }
+        Ok(self.tentative.as_ref().and_then(|it| it.creased.as_ref()).map(|(crease, ..)| crease))
+    }
+
+    /// The messages as they are to be sent, from the rendering of this message on.
+    pub fn rendered(&self, from: usize) -> impl Iterator<Item = Message<'static>> + '_ {
+        let sequence = self.state.folds.sequence(&self.messages, from, self.setup.alternate);
+        sequence.into_iter().map(|rendered| match rendered {
+            Rendered::Message(at) => self.state.folds.render(at, &self.messages[at]),
+            Rendered::Note(role, text) => Message::text(role, text.to_owned()),
+        })
+    }
+
+    /// How many messages stand in the rendering before that of this message.
+    pub fn position(&self, message: usize) -> usize {
+        self.state.folds.sequence(&self.messages[..message], 0, self.setup.alternate).len()
+    }
+
+    /// The messages that were pushed.
+    pub fn messages(&self) -> &[Message<'static>] {
+        &self.messages
+    }
+
+    /// Tokens of the rendering, with all that stands beside the messages.
+    pub fn tokens(&self) -> Tokens {
+        self.state.rendered + self.setup.fixed
+    }
+
+    /// Tokens without any fold.
+    pub fn raw_tokens(&self) -> Tokens {
+        self.state.raw + self.setup.fixed
+    }
+}
+
+/// A whole conversation, folded.
+#[derive(Clone)]
+pub struct Folded {
+    /// Tokens of what is sent.
+    pub tokens: Tokens,
+    /// Tokens of what came.
+    pub raw_tokens: Tokens,
+    /// Every crease, oldest first.
+    pub creases: Vec<Crease>,
+    state: State,
+    alternate: bool,
+}
+
+/// Folds a conversation as it is to be sent now.
+pub fn fold(conversation: &Conversation<'_>, setup: &Setup, ledger: &Ledger) -> Result<Folded, Error> {
+    let messages = &conversation.messages;
+    let mut state = State::default();
+    let mut creases = Vec::new();
+    for (at, message) in messages.iter().enumerate() {
+        let before = at.checked_sub(1).map(|before| &messages[before]);
+        if at > 0 && message.opens_round(before) {
+            // A request of the past that could not fit was refused or went out raw; the fold goes on.
+            creases.extend(state.decide(setup, ledger, &messages[..at]).ok().flatten());
+        }
+        state.ingest(setup, message);
+    }
+    creases.extend(state.decide(setup, ledger, messages)?);
+    Ok(Folded {
+        tokens: state.rendered + setup.fixed,
+        raw_tokens: state.raw + setup.fixed,
+        creases,
+        state,
+        alternate: setup.alternate,
+    })
+}
+
+impl Folded {
+    /// The edits that turn the request, from which the conversation was read, into what is sent.
+    pub fn edits(&self, conversation: &Conversation<'_>) -> Vec<Edit> {
+        self.state.folds.edits(&conversation.messages, self.alternate)
+    }
+
+    /// The messages as they are to be sent.
+    pub fn messages<'m>(&self, conversation: &Conversation<'m>) -> Vec<Message<'m>> {
+        let sequence = self.state.folds.sequence(&conversation.messages, 0, self.alternate);
+        let render = |rendered: Rendered<'_>| match rendered {
+            Rendered::Message(at) => self.state.folds.render(at, &conversation.messages[at]),
+            Rendered::Note(role, text) => Message::text(role, text.to_owned()),
+        };
+        sequence.into_iter().map(render).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ModelTable;
+
+    fn setup(budget: Tokens) -> Setup {
+        let table = ModelTable::builtin();
+        let meter = Meter::for_model(table, Some("gpt-4o"));
+        Setup { handles: true, ..Setup::new(meter, Prices::for_model(table, Some("claude-opus-4-6")), budget) }
+    }
+
+    fn source(seed: usize, lines: usize) -> String {
+        (0..lines).map(|at| format!("    let value_{seed}_{at} = compute_{at}(input_{seed}, {at});\n")).collect()
+    }
+
+    fn agent(rounds: usize, lines: usize) -> Conversation<'static> {
+        let mut messages = vec![
+            Message::text(Role::System, "You are a careful engineer."),
+            Message::text(Role::User, "Please make the parser faster."),
+        ];
+        for at in 0..rounds {
+            let call = Part::call(format!("c{at}"), "read_file", format!(r#"{{"path":"src/file_{at}.rs"}}"#));
+            messages.push(Message::new(Role::Assistant, vec![Part::text(format!("Reading file {at}.")), call]));
+            messages.push(Message::new(Role::Tool, vec![Part::result(format!("c{at}"), source(at, lines))]));
+        }
+        Conversation { messages, ..Conversation::default() }
+    }
+
+    /// Three windows of history end inside the budget, without any model.
+    #[test]
+    fn what_is_sent_fits() {
+        let conversation = agent(60, 60);
+        for budget in [4_000, 8_000, 16_000, 32_000] {
+            let setup = setup(budget);
+            let folded = fold(&conversation, &setup, &Ledger::default()).unwrap();
+            assert!(folded.tokens <= budget, "{} > {budget}", folded.tokens);
+            let sent: Tokens = folded.messages(&conversation).iter().map(|message| setup.meter.message(message)).sum();
+            assert_eq!(sent, folded.tokens);
+            assert!(folded.raw_tokens > 3 * 16_000);
+        }
+    }
+
+    /// A growing conversation and its whole at once give the same rendering, at every request.
+    #[test]
+    fn folder_equals_fold() {
+        let conversation = agent(40, 40);
+        let setup = setup(12_000);
+        let mut folder = Folder::new(setup.clone());
+        for (at, message) in conversation.messages.iter().enumerate() {
+            if message.opens_round(at.checked_sub(1).map(|before| &conversation.messages[before])) {
+                folder.request().unwrap();
+                let whole = Conversation { messages: conversation.messages[..at].to_vec(), ..Conversation::default() };
+                let folded = fold(&whole, &setup, &Ledger::default()).unwrap();
+                assert_eq!(folder.rendered(0).collect::<Vec<_>>(), folded.messages(&whole), "at {at}");
+                assert_eq!(folder.tokens(), folded.tokens);
+            }
+            folder.push(message.clone());
+        }
+    }
+
+    /// Asking, adding a message and asking again is the same as asking once.
+    #[test]
+    fn a_question_without_an_answer_leaves_no_trace() {
+        let conversation = agent(40, 40);
+        let setup = setup(12_000);
+        let mut folder = Folder::new(setup.clone());
+        for message in &conversation.messages {
+            drop(folder.request());
+            folder.push(message.clone());
+        }
+        folder.request().unwrap();
+        let folded = fold(&conversation, &setup, &Ledger::default()).unwrap();
+        assert_eq!(folder.rendered(0).collect::<Vec<_>>(), folded.messages(&conversation));
+    }
+
+    /// Each rendering begins with the one before it, unless a crease is told.
+    #[test]
+    fn what_was_sent_stays_as_it_was() {
+        let conversation = agent(60, 40);
+        let mut folder = Folder::new(setup(16_000));
+        let mut sent: Vec<Message<'static>> = Vec::new();
+        let mut creases = 0;
+        for (at, message) in conversation.messages.iter().enumerate() {
+            if at > 0 && message.is_assistant() {
+                let creased = folder.request().unwrap().is_some();
+                let now: Vec<_> = folder.rendered(0).collect();
+                assert!(creased || now.starts_with(&sent), "at {at}");
+                creases += usize::from(creased);
+                sent = now;
+            }
+            folder.push(message.clone());
+        }
+        assert!((2..20).contains(&creases), "{creases}");
+    }
+
+    #[test]
+    fn what_can_not_fit_says_how_far_it_is_from_it() {
+        let mut conversation = agent(1, 10);
+        conversation.messages[0] = Message::text(Role::System, source(0, 400));
+        let error = fold(&conversation, &setup(2_000), &Ledger::default()).err().unwrap();
+        let ErrorKind::CannotFit { floor, budget, largest } = error.kind() else { panic!("{error}") };
+        assert_eq!((*budget, largest.unwrap().0), (2_000, PartId::new(0, 0)));
+        assert!(*floor > 2_000, "{error}");
+    }
+}

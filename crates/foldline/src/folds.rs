@@ -1,0 +1,238 @@
+//! What is folded, and the rendering that follows from it.
+//!
+//! A set of folds and the messages give the rendering, both as messages and as edits of a request
+//! body. Nothing here decides.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use crate::conversation::{Message, Part, PartId, Role};
+use crate::lexicon::each_string;
+use crate::measure::Tokens;
+use crate::plan::Rung;
+use crate::wire::Edit;
+
+/// What becomes of a part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It becomes this text.
+    Text(String),
+    /// Its arguments become these.
+    Arguments(String),
+    /// It goes.
+    Drop,
+}
+
+/// One part, folded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fold {
+    pub(crate) change: Change,
+    /// Tokens that stand there now.
+    pub(crate) tokens: Tokens,
+    pub(crate) rung: Rung,
+    pub(crate) pass: &'static str,
+}
+
+/// A message of ours in the place of whole rounds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Note {
+    pub(crate) text: String,
+    /// The rounds that it stands for, first message and the one behind the last.
+    pub(crate) rounds: Vec<(usize, usize)>,
+    pub(crate) rung: Rung,
+}
+
+/// All that is folded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Folds {
+    parts: BTreeMap<PartId, Fold>,
+    gone: BTreeSet<usize>,
+    /// By the message that they stand before.
+    notes: BTreeMap<usize, Note>,
+}
+
+/// One message of a rendering: one of the conversation, or one of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rendered<'f> {
+    Message(usize),
+    Note(Role, &'f str),
+}
+
+/// Said after a note where the next message is the model's and the server wants roles to alternate.
+pub(crate) const GO_ON: &str = "[folded: the conversation goes on]";
+
+impl Folds {
+    pub(crate) fn rung(&self, at: PartId) -> Option<Rung> {
+        if self.gone.contains(&at.message) {
+            return Some(Rung::Truncation);
+        }
+        self.parts.get(&at).map(|fold| fold.rung)
+    }
+
+    pub(crate) fn tokens(&self, at: PartId) -> Option<Tokens> {
+        self.parts.get(&at).map(|fold| fold.tokens)
+    }
+
+    pub(crate) fn set(&mut self, at: PartId, fold: Fold) {
+        self.parts.insert(at, fold);
+    }
+
+    pub(crate) fn is_gone(&self, message: usize) -> bool {
+        self.gone.contains(&message)
+    }
+
+    pub(crate) fn drop_message(&mut self, message: usize) {
+        self.gone.insert(message);
+    }
+
+    /// Puts a note before a message, in the place of the notes in `instead_of`.
+    pub(crate) fn set_note(&mut self, before: usize, note: Note, instead_of: std::ops::Range<usize>) {
+        let old: Vec<usize> = self.notes.range(instead_of).map(|(&at, _)| at).collect();
+        old.iter().for_each(|at| {
+            self.notes.remove(at);
+        });
+        self.notes.insert(before, note);
+    }
+
+    pub(crate) fn notes(&self) -> impl Iterator<Item = (usize, &Note)> {
+        self.notes.iter().map(|(&at, note)| (at, note))
+    }
+
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (PartId, &Fold)> {
+        self.parts.iter().filter(|(at, _)| !self.gone.contains(&at.message)).map(|(&at, fold)| (at, fold))
+    }
+
+    fn change(&self, at: PartId) -> Option<&Change> {
+        self.parts.get(&at).map(|fold| &fold.change)
+    }
+
+    /// The rendering of the messages from `from` on, in order.
+    pub(crate) fn sequence<'f>(&'f self, messages: &[Message<'_>], from: usize, alternate: bool) -> Vec<Rendered<'f>> {
+        let mut sequence = Vec::with_capacity(messages.len() - from);
+        for (at, message) in messages.iter().enumerate().skip(from) {
+            if let Some(note) = self.notes.get(&at) {
+                if alternate {
+                    sequence.push(Rendered::Note(Role::Assistant, &note.text));
+                    let next = (at..messages.len()).find(|at| !self.gone.contains(at)).map(|at| &messages[at]);
+                    if next.is_some_and(Message::is_assistant) {
+                        sequence.push(Rendered::Note(Role::User, GO_ON));
+                    }
+                } else {
+                    sequence.push(Rendered::Note(Role::User, &note.text));
+                }
+            }
+            if !self.gone.contains(&at) && !self.is_emptied(at, message) {
+                sequence.push(Rendered::Message(at));
+            }
+        }
+        sequence
+    }
+
+    /// Whether all parts of a message are dropped, so that it goes too.
+    fn is_emptied(&self, at: usize, message: &Message<'_>) -> bool {
+        let dropped = |part: usize| self.change(PartId::new(at, part)) == Some(&Change::Drop);
+        !message.parts.is_empty() && (0..message.parts.len()).all(dropped)
+    }
+
+    /// A message as it is rendered.
+    pub(crate) fn render<'m>(&self, at: usize, message: &Message<'m>) -> Message<'m> {
+        let touched = self.parts.range(PartId::new(at, 0)..PartId::new(at + 1, 0)).next().is_some();
+        if !touched {
+            return message.clone();
+        }
+        let mut parts = Vec::with_capacity(message.parts.len());
+        for (index, part) in message.parts.iter().enumerate() {
+            let id = PartId::new(at, index);
+            let mut part = part.clone();
+            match (&mut part, self.change(id)) {
+                (_, Some(Change::Drop)) => continue,
+                (Part::ToolCall(call), Some(Change::Arguments(arguments))) => call.arguments.set(arguments.clone()),
+                (part, Some(Change::Text(text))) => *part = Part::text(text.clone()),
+                (Part::ToolResult(result), None) => {
+                    for (inner, piece) in result.content.iter_mut().enumerate() {
+                        if let Some(Change::Text(text)) = self.change(id.inner(inner)) {
+                            *piece = Part::text(text.clone());
+                        }
+                    }
+                }
+                _ => {}
+            }
+            parts.push(part);
+        }
+        Message::new(message.role, parts)
+    }
+
+    /// The same rendering as edits of the request that the messages were read from.
+    pub(crate) fn edits(&self, messages: &[Message<'_>], alternate: bool) -> Vec<Edit> {
+        let mut edits = Vec::new();
+        let mut before = 0;
+        for rendered in self.sequence(messages, 0, alternate) {
+            match rendered {
+                Rendered::Message(at) => {
+                    edits.extend((before..at).map(Edit::DropMessage));
+                    before = at + 1;
+                }
+                Rendered::Note(role, text) => edits.push(Edit::InsertMessage { before, role, text: text.to_owned() }),
+            }
+        }
+        edits.extend((before..messages.len()).map(Edit::DropMessage));
+        for (at, fold) in self.parts() {
+            if self.is_emptied(at.message, &messages[at.message]) {
+                continue;
+            }
+            edits.push(match &fold.change {
+                Change::Text(text) => Edit::Text { at, text: text.clone() },
+                Change::Arguments(arguments) => Edit::Arguments { at, arguments: arguments.clone() },
+                Change::Drop => Edit::DropPart(at),
+            });
+        }
+        edits
+    }
+
+    /// Calls `each` with every text that stands in the rendering, without the parts in `leave`. Of a
+    /// call in `leave` the short values still stand: folding spares them.
+    pub(crate) fn each_standing_text(
+        &self,
+        messages: &[Message<'_>],
+        leave: &HashSet<PartId>,
+        spared: usize,
+        mut each: impl FnMut(&str),
+    ) {
+        for (at, message) in messages.iter().enumerate().filter(|(at, _)| !self.gone.contains(at)) {
+            for (part, content) in message.parts.iter().enumerate() {
+                let at = PartId::new(at, part);
+                match content {
+                    Part::ToolResult(it) => {
+                        for (inner, text) in it.content.iter().enumerate() {
+                            let Some(text) = text.as_text() else { continue };
+                            self.standing(at.inner(inner), text, leave, &mut each);
+                        }
+                    }
+                    Part::Text { text } => self.standing(at, text, leave, &mut each),
+                    Part::Reasoning(it) => self.standing(at, &it.text, leave, &mut each),
+                    Part::ToolCall(it) => {
+                        let arguments = match self.change(at) {
+                            Some(Change::Arguments(arguments)) => arguments,
+                            _ => it.arguments.as_str(),
+                        };
+                        let left = leave.contains(&at);
+                        each_string(arguments, |text| {
+                            if !left || text.len() < spared {
+                                each(text);
+                            }
+                        });
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn standing(&self, at: PartId, text: &str, leave: &HashSet<PartId>, mut each: impl FnMut(&str)) {
+        match self.change(at) {
+            _ if leave.contains(&at) => {}
+            None => each(text),
+            Some(Change::Text(folded)) => each(folded),
+            Some(Change::Arguments(_) | Change::Drop) => {}
+        }
+    }
+}

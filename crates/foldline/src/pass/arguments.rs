@@ -1,0 +1,68 @@
+//! Long arguments of old calls (a file that was written, a patch) become excerpts inside the same
+//! JSON: keys, short values and the shape stay, so that the call still reads as the call it was.
+
+use crate::content;
+use crate::conversation::{Arguments, Part};
+use crate::piece::{Class, Piece};
+use crate::plan::Rung;
+use crate::wire;
+
+use super::excerpt::render;
+use super::{Cover, Proposal, View};
+use crate::folds::Change;
+
+/// Shorter strings stay as they are.
+pub(super) const SHORTEST: usize = 400;
+
+pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
+    let mut cover = view.cover.borrow_mut();
+    let Some(cover) = cover.as_mut() else { return };
+    for piece in view.old(Class::Arguments, Rung::Excerpts).rev() {
+        let Part::ToolCall(call) = &view.messages[piece.at.message].parts[piece.at.part] else { continue };
+        if call.arguments.as_str().len() < SHORTEST {
+            continue;
+        }
+        let mut chance = 0.0;
+        let folded = match &call.arguments {
+            Arguments::Text(text) => excerpt(view, cover, piece, text, &mut chance),
+            Arguments::Json(json) => in_json(json, |text| excerpt(view, cover, piece, text, &mut chance)),
+        };
+        let Some(folded) = folded else { continue };
+        let tokens = view.setup.meter.text(&folded);
+        if tokens < piece.tokens {
+            let risk = chance * view.unfold_price(piece);
+            proposals.push(Proposal { at: piece.at, change: Change::Arguments(folded), tokens, risk });
+        }
+    }
+}
+
+fn excerpt(view: &View<'_>, cover: &mut Cover, piece: &Piece, text: &str, chance: &mut f64) -> Option<String> {
+    if text.len() < SHORTEST {
+        return None;
+    }
+    let lines = content::lines(text);
+    let kept = cover.choose(view, piece, text, &lines);
+    *chance = chance.max(kept.chance);
+    let folded = render(view, piece, text, &lines, &kept);
+    (folded.len() < text.len()).then_some(folded)
+}
+
+/// JSON text with its long strings replaced, every other byte as it was.
+pub(super) fn in_json(json: &str, mut fold: impl FnMut(&str) -> Option<String>) -> Option<String> {
+    let mut out = String::with_capacity(json.len());
+    let mut at = 0;
+    for string in wire::strings(json) {
+        if string.span.end - string.span.start < SHORTEST {
+            continue;
+        }
+        let Some(folded) = string.string().and_then(|text| fold(&text)) else { continue };
+        out.push_str(&json[at..string.span.start]);
+        out.push_str(&wire::encode(&folded));
+        at = string.span.end;
+    }
+    if at == 0 {
+        return None;
+    }
+    out.push_str(&json[at..]);
+    Some(out)
+}

@@ -1,0 +1,111 @@
+//! Which lines of an old text are worth keeping.
+//!
+//! A line is needed again for the names in it: a path, an identifier, a number. A name needs to stand
+//! in the request once. So a line is worth keeping when names stand in it that stand nowhere else and
+//! are likely to be used, and when that chance times the price of an unfold is above what the line
+//! costs until the end of the session. Nothing else decides: no count of lines, no head and tail.
+
+use crate::content::{self, AtomKind};
+use crate::conversation::Message;
+use crate::deed::Act;
+use crate::folds::Folds;
+use crate::lexicon::{self, Names};
+use crate::piece::{Class, Piece};
+
+use super::View;
+
+/// The names that stand in a request, grown as lines are kept.
+pub(crate) struct Cover {
+    standing: Names,
+}
+
+/// A text, cut to the lines that are worth keeping.
+pub(crate) struct Kept {
+    pub(crate) lines: Vec<bool>,
+    /// The chance that a line that was left out is needed again.
+    pub(crate) chance: f64,
+}
+
+impl Cover {
+    /// The names that stand in the request as it is rendered now, without the pieces in question.
+    pub(crate) fn of(
+        messages: &[Message<'_>],
+        folds: &Folds,
+        leave: &std::collections::HashSet<crate::PartId>,
+    ) -> Self {
+        let mut standing = Names::default();
+        folds.each_standing_text(messages, leave, super::arguments::SHORTEST, |text| {
+            standing.extend(lexicon::names(text).map(|(key, _)| key))
+        });
+        Self { standing }
+    }
+
+    /// Chooses the lines of a text. The names in kept lines stand from now on.
+    pub(crate) fn choose(
+        &mut self,
+        view: &View<'_>,
+        piece: &Piece,
+        text: &str,
+        lines: &[std::ops::Range<usize>],
+    ) -> Kept {
+        let base = base_chance(piece, view.age(piece));
+        let price = view.keep_price();
+        let unfold = view.unfold_price(piece);
+        let mut kept = vec![false; lines.len()];
+        let mut missed = 1.0;
+        let mut here = Vec::new();
+        // Definitions first: of the lines that name a thing, the one that defines it tells most.
+        for definitions in [true, false] {
+            for (at, range) in lines.iter().enumerate() {
+                let line = &text[range.clone()];
+                if kept[at] || content::is_definition(line) != definitions {
+                    continue;
+                }
+                here.clear();
+                let mut familiar = false;
+                let mut chance: f64 = 0.0;
+                for (key, kind) in lexicon::names(line) {
+                    let known = view.lexicon.get(key);
+                    familiar |= known.used > 0;
+                    if self.standing.contains(&key) || here.contains(&key) {
+                        continue;
+                    }
+                    here.push(key);
+                    let of_kind = match kind {
+                        AtomKind::Number => 0.1,
+                        AtomKind::Path | AtomKind::Dotted | AtomKind::Identifier => 1.0,
+                    };
+                    let of_repetition = if known.messages > 1 { 1.5 } else { 1.0 };
+                    chance = chance.max(base * of_kind * of_repetition) + base * of_kind * 0.2;
+                }
+                if definitions {
+                    chance *= 1.8;
+                }
+                if familiar {
+                    chance *= 1.6;
+                }
+                let cost = (line.len() as f64 / 4.0 + 2.0) * price;
+                if chance * unfold > cost {
+                    kept[at] = true;
+                    self.standing.extend(here.iter().copied());
+                } else {
+                    missed *= 1.0 - chance.min(1.0);
+                }
+            }
+        }
+        Kept { lines: kept, chance: 1.0 - missed }
+    }
+}
+
+/// The chance that a line of such a piece, with a name that stands nowhere else, is needed again.
+fn base_chance(piece: &Piece, age: u32) -> f64 {
+    let of_source = match (piece.class, piece.deed.as_ref().map(|done| done.deed.act)) {
+        (Class::Result, Some(Act::Read)) => 0.045,
+        (Class::Result, Some(Act::Search)) => 0.019,
+        (Class::Result, Some(Act::Run)) => 0.012,
+        (Class::Result, _) => 0.02,
+        (Class::Arguments, _) => 0.02,
+        _ => 0.02,
+    };
+    of_source * (16.0 / f64::from(age.max(8))).powf(0.5)
+}

@@ -1,0 +1,153 @@
+//! Passes: pure functions that propose folds. None of them applies anything, and none depends on
+//! another: removing one from [`ALL`] breaks nothing.
+//!
+//! A pass looks at a [`View`] and pushes [`Proposal`]s; `plan` alone decides which of them are taken.
+//! To add one: a file with the idea, a line in [`ALL`], a line in the changelog.
+
+mod arguments;
+pub(crate) mod clip;
+mod cover;
+mod excerpt;
+mod media;
+mod reasoning;
+mod repeats;
+mod results;
+pub(crate) mod rounds;
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use crate::Handle;
+use crate::conversation::{Message, Part, PartId};
+use crate::fold::Setup;
+use crate::folds::{Change, Folds};
+use crate::lexicon::Lexicon;
+use crate::marker;
+use crate::measure::Tokens;
+use crate::piece::{Class, Piece};
+use crate::plan::Rung;
+
+pub(crate) use cover::Cover;
+
+/// A pass: a name for statistics, its place on the ladder, and what it proposes.
+pub(crate) struct Pass {
+    pub(crate) name: &'static str,
+    pub(crate) rung: Rung,
+    pub(crate) propose: fn(&View<'_>, &mut Vec<Proposal>),
+}
+
+/// Every pass, in the order of the ladder.
+pub(crate) static ALL: &[Pass] = &[
+    Pass { name: "repeats", rung: Rung::Repeats, propose: repeats::propose },
+    Pass { name: "reasoning", rung: Rung::Reasoning, propose: reasoning::propose },
+    Pass { name: "media", rung: Rung::Reasoning, propose: media::propose },
+    Pass { name: "excerpt", rung: Rung::Excerpts, propose: excerpt::propose },
+    Pass { name: "arguments", rung: Rung::Excerpts, propose: arguments::propose },
+    Pass { name: "results", rung: Rung::Markers, propose: results::propose },
+    Pass { name: "writing", rung: Rung::Writing, propose: results::propose_writing },
+];
+
+/// A fold that a pass would make.
+#[derive(Clone, Debug)]
+pub(crate) struct Proposal {
+    pub(crate) at: PartId,
+    pub(crate) change: Change,
+    /// Tokens that stand there afterwards.
+    pub(crate) tokens: Tokens,
+    /// What the fold is expected to cost by being asked back, at base price.
+    pub(crate) risk: f64,
+}
+
+/// What a pass may look at: the messages before the crease, and what is known of them.
+pub(crate) struct View<'v> {
+    pub(crate) messages: &'v [Message<'v>],
+    pub(crate) pieces: &'v [Piece],
+    /// Index of the first piece of each message.
+    pub(crate) first_piece: &'v [usize],
+    pub(crate) folds: &'v Folds,
+    pub(crate) setup: &'v Setup,
+    pub(crate) lexicon: &'v Lexicon,
+    /// Calls made so far.
+    pub(crate) calls: u32,
+    /// Messages from here on are the newest round: left whole, since the model has not answered it yet.
+    pub(crate) newest: usize,
+    /// Messages before this one are old whatever their age, since younger ones fill their share of the
+    /// budget.
+    pub(crate) crowded: usize,
+    /// The last message in which the user says something: before it stand finished turns.
+    pub(crate) last_said: usize,
+    /// Calls that are expected to come.
+    pub(crate) remaining: f64,
+    /// Tokens of the request as it stands.
+    pub(crate) context: Tokens,
+    /// By how much room is valued above its price.
+    pub(crate) thrift: f64,
+    /// What stands in the request, for the passes that fold what stands elsewhere.
+    pub(crate) cover: RefCell<Option<Cover>>,
+}
+
+impl<'v> View<'v> {
+    /// The pieces of a class that are old enough to be folded and not folded yet at this rung.
+    pub(crate) fn old(&self, class: Class, rung: Rung) -> impl DoubleEndedIterator<Item = &'v Piece> + '_ {
+        let pieces = self.pieces.iter().filter(move |piece| piece.class == class);
+        pieces.filter(move |piece| self.is_old(piece) && self.folds.rung(piece.at).is_none_or(|taken| taken < rung))
+    }
+
+    pub(crate) fn is_old(&self, piece: &Piece) -> bool {
+        let aged = self.age(piece) >= keep(self.setup, piece) || piece.at.message < self.crowded;
+        aged && piece.at.message < self.newest && !self.setup.pins.holds(piece)
+    }
+
+    /// The pieces of a range of messages.
+    pub(crate) fn pieces_of(&self, messages: Range<usize>) -> &'v [Piece] {
+        let index = |message: usize| self.first_piece.get(message).copied().unwrap_or(self.pieces.len());
+        &self.pieces[index(messages.start)..index(messages.end)]
+    }
+
+    pub(crate) fn age(&self, piece: &Piece) -> u32 {
+        self.calls - piece.call
+    }
+
+    /// The text of a piece.
+    pub(crate) fn text(&self, piece: &Piece) -> &'v str {
+        let part = self.messages[piece.at.message].parts.get(piece.at.part);
+        match (part, piece.at.inner) {
+            (Some(Part::Text { text }), None) => text,
+            (Some(Part::Reasoning(it)), None) => &it.text,
+            (Some(Part::ToolCall(it)), None) => it.arguments.as_str(),
+            (Some(Part::ToolResult(it)), Some(inner)) => {
+                it.content.get(inner).and_then(Part::as_text).unwrap_or_default()
+            }
+            _ => "",
+        }
+    }
+
+    /// The handle of a text, when markers carry handles.
+    pub(crate) fn handle(&self, text: &str) -> Option<Handle> {
+        self.setup.handles.then(|| Handle::of(text.as_bytes()))
+    }
+
+    /// The marker of a whole piece.
+    pub(crate) fn marker(&self, piece: &Piece) -> String {
+        let text = self.text(piece);
+        marker::whole(text, &piece.words(), self.handle(text))
+    }
+
+    /// What a kept token costs until the end of the session: it is written once more at this crease
+    /// and read by every call to come.
+    pub(crate) fn keep_price(&self) -> f64 {
+        let prices = &self.setup.prices;
+        (prices.write + prices.read * self.remaining) * self.thrift
+    }
+
+    /// What it costs when a piece that was folded is needed after all.
+    pub(crate) fn unfold_price(&self, piece: &Piece) -> f64 {
+        self.setup.prices.unfold(self.context, piece.tokens)
+    }
+}
+
+/// For how many calls a piece is left whole.
+pub(crate) fn keep(setup: &Setup, piece: &Piece) -> u32 {
+    let policy = &setup.policy;
+    if piece.is_read() { policy.keep_reads } else { policy.keep_rest }
+}

@@ -1,0 +1,52 @@
+//! Whole old results become a marker, and so do the arguments and the prose of old calls when that is
+//! not enough. The oldest first; what reports a failure last.
+
+use crate::piece::{Class, Piece};
+use crate::plan::Rung;
+use crate::wire;
+
+use super::arguments::in_json;
+use super::{Proposal, View};
+use crate::conversation::{Arguments, Part};
+use crate::folds::Change;
+
+pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
+    for failed in [false, true] {
+        for piece in view.old(Class::Result, Rung::Markers).filter(|piece| piece.failed == failed) {
+            push(view, piece, view.marker(piece), proposals);
+        }
+    }
+}
+
+pub(super) fn propose_writing(view: &View<'_>, proposals: &mut Vec<Proposal>) {
+    for piece in view.pieces {
+        let old = view.is_old(piece) && view.folds.rung(piece.at).is_none_or(|taken| taken < Rung::Writing);
+        match piece.class {
+            Class::Prose if old => push(view, piece, view.marker(piece), proposals),
+            Class::Arguments if old => {
+                let Part::ToolCall(call) = &view.messages[piece.at.message].parts[piece.at.part] else { continue };
+                let marker = view.marker(piece);
+                let folded = match &call.arguments {
+                    Arguments::Text(_) => Some(marker),
+                    Arguments::Json(json) => in_json(json, |_| Some(marker.clone()))
+                        .or_else(|| Some(format!(r#"{{"folded":{}}}"#, wire::encode(&marker)))),
+                };
+                let Some(folded) = folded else { continue };
+                let tokens = view.setup.meter.text(&folded);
+                if tokens < piece.tokens {
+                    let risk = 0.05 * view.unfold_price(piece);
+                    proposals.push(Proposal { at: piece.at, change: Change::Arguments(folded), tokens, risk });
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn push(view: &View<'_>, piece: &Piece, marker: String, proposals: &mut Vec<Proposal>) {
+    let tokens = view.setup.meter.text(&marker);
+    if tokens < piece.tokens {
+        let risk = 0.1 * view.unfold_price(piece);
+        proposals.push(Proposal { at: piece.at, change: Change::Text(marker), tokens, risk });
+    }
+}

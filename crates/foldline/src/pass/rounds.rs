@@ -1,0 +1,66 @@
+//! Whole old rounds become one line each: what was done, to what, and how it ended.
+//!
+//! ```text
+//! [folded: 3 rounds; unfold 7k3q9p2m4x1c]
+//! [folded: Read src/main.rs, ok]
+//! [folded: Edit src/main.rs, ok]
+//! [folded: Bash cargo test, failed]
+//! ```
+//! The lines tell what is done, so that nothing is done twice. They hold words of the model's own
+//! calls and none of a tool's output.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::Handle;
+use crate::conversation::Message;
+use crate::marker;
+use crate::piece::{Class, Done};
+
+use super::View;
+
+/// With more rounds than this the lines are summed up instead.
+const LISTED: usize = 200;
+
+/// The note for these rounds, oldest first.
+pub(crate) fn note(view: &View<'_>, rounds: &[Range<usize>], brief: bool) -> String {
+    let handle = view.setup.handles.then(|| Handle::of(&original(view.messages, rounds)));
+    let head = if rounds.len() == 1 { "1 round".to_owned() } else { format!("{} rounds", rounds.len()) };
+    let calls: Vec<(&Arc<Done>, bool)> = rounds.iter().flat_map(|round| calls(view, round.clone())).collect();
+    if brief || rounds.len() > LISTED {
+        let mut tools: BTreeMap<&str, usize> = BTreeMap::new();
+        for (done, _) in calls {
+            *tools.entry(&done.tool).or_default() += 1;
+        }
+        let sums: Vec<String> = tools.iter().map(|(tool, count)| format!("{count} {tool}")).collect();
+        return marker::thing(&format!("{head}: {}", sums.join(", ")), handle);
+    }
+    let mut text = marker::thing(&head, handle);
+    for (done, failed) in calls {
+        text.push('\n');
+        text.push_str(&marker::outcome(&done.words(), if failed { "failed" } else { "ok" }));
+    }
+    text
+}
+
+/// What a handle of these rounds gives back: their messages, as JSON.
+pub(crate) fn original(messages: &[Message<'_>], rounds: &[Range<usize>]) -> Vec<u8> {
+    let messages: Vec<_> = rounds.iter().flat_map(|round| &messages[round.clone()]).collect();
+    serde_json::to_vec(&messages).expect("messages have a JSON form")
+}
+
+/// The calls of a round, and whether they failed.
+fn calls<'v>(view: &View<'v>, round: Range<usize>) -> Vec<(&'v Arc<Done>, bool)> {
+    let mut calls: Vec<(&Arc<Done>, bool)> = Vec::new();
+    for piece in view.pieces_of(round) {
+        match (&piece.deed, piece.class) {
+            (Some(done), Class::Arguments) => calls.push((done, false)),
+            (Some(done), _) if piece.failed => {
+                calls.iter_mut().filter(|(call, _)| Arc::ptr_eq(call, done)).for_each(|(_, failed)| *failed = true);
+            }
+            _ => {}
+        }
+    }
+    calls
+}

@@ -1,0 +1,135 @@
+//! Pieces: the texts of a conversation that can be folded, with what is known of each at first sight.
+//!
+//! Nothing here holds text. A piece is some sixty bytes, so that the state of a conversation can be
+//! kept for every live session, while the text comes with each request.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::content;
+use crate::conversation::{Arguments, Message, Part, PartId, Role};
+use crate::deed::{Act, Deed};
+use crate::measure::{Meter, Tokens};
+
+/// A text that can be folded.
+#[derive(Clone, Debug)]
+pub(crate) struct Piece {
+    pub(crate) at: PartId,
+    pub(crate) class: Class,
+    pub(crate) tokens: Tokens,
+    /// How many calls had been made when it came.
+    pub(crate) call: u32,
+    /// Hash of its text.
+    pub(crate) hash: u128,
+    /// The call that it belongs to: its own, or the one that it answers.
+    pub(crate) deed: Option<Arc<Done>>,
+    /// It reports that something went wrong.
+    pub(crate) failed: bool,
+}
+
+/// What a piece is, as far as folding is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Class {
+    /// Instructions and what a user said: verbatim until nothing else is left.
+    Said,
+    /// Text of a tool result.
+    Result,
+    /// Arguments of a call.
+    Arguments,
+    /// What the model wrote.
+    Prose,
+    /// What the model thought.
+    Reasoning,
+    /// An image or a file.
+    Media,
+}
+
+/// A call that was made.
+#[derive(Clone, Debug)]
+pub(crate) struct Done {
+    pub(crate) tool: String,
+    pub(crate) deed: Deed,
+}
+
+impl Done {
+    /// The call in a few words, for markers.
+    pub(crate) fn words(&self) -> String {
+        let target = self.deed.target.lines().next().unwrap_or_default();
+        if target.is_empty() { self.tool.clone() } else { format!("{} {target}", self.tool) }
+    }
+}
+
+impl Piece {
+    /// The call in a few words, or what the piece is.
+    pub(crate) fn words(&self) -> String {
+        match (&self.deed, self.class) {
+            (Some(done), Class::Arguments) => format!("arguments of {}", done.words()),
+            (Some(done), _) => done.words(),
+            (None, Class::Prose) => "assistant text".to_owned(),
+            (None, Class::Said) => "user text".to_owned(),
+            (None, _) => "text".to_owned(),
+        }
+    }
+
+    /// Whether it shows a file.
+    pub(crate) fn is_read(&self) -> bool {
+        self.class == Class::Result && self.deed.as_ref().is_some_and(|done| done.deed.act == Act::Read)
+    }
+}
+
+/// The calls whose results may still come, by id, with their message.
+pub(crate) type Open = HashMap<String, (Arc<Done>, usize)>;
+
+/// The pieces of a message, in order.
+pub(crate) fn pieces(at: usize, message: &Message<'_>, call: u32, open: &mut Open, meter: &Meter) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut push = |id: PartId, class: Class, text: &str, tokens: Tokens, deed: Option<Arc<Done>>, failed: bool| {
+        pieces.push(Piece {
+            at: id,
+            class,
+            tokens,
+            call,
+            hash: xxhash_rust::xxh3::xxh3_128(text.as_bytes()),
+            deed,
+            failed,
+        });
+    };
+    for (index, part) in message.parts.iter().enumerate() {
+        let id = PartId::new(at, index);
+        match part {
+            Part::Text { text } => {
+                let class = if message.role == Role::Assistant { Class::Prose } else { Class::Said };
+                push(id, class, text, meter.text(text), None, false);
+            }
+            Part::Reasoning(it) => push(id, Class::Reasoning, &it.text, meter.part(part), None, false),
+            Part::ToolCall(it) => {
+                let done = Arc::new(Done { tool: it.name.to_string(), deed: Deed::of(it) });
+                open.insert(it.id.to_string(), (done.clone(), at));
+                let text = match &it.arguments {
+                    Arguments::Json(text) | Arguments::Text(text) => text,
+                };
+                push(id, Class::Arguments, text, meter.text(text), Some(done), false);
+            }
+            Part::ToolResult(it) => {
+                let done = open.get(it.call_id.as_ref()).map(|(done, _)| done.clone());
+                for (inner, piece) in it.content.iter().enumerate() {
+                    let id = id.inner(inner);
+                    match piece {
+                        Part::Text { text } => {
+                            let looks = done.as_ref().is_some_and(|done| done.deed.is_look());
+                            let failed = it.is_error || !looks && content::reports_failure(text);
+                            push(id, Class::Result, text, meter.text(text), done.clone(), failed);
+                        }
+                        Part::Image(_) | Part::File(_) => {
+                            push(id, Class::Media, "", meter.part(piece), done.clone(), false);
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            Part::Image(_) | Part::File(_) => push(id, Class::Media, "", meter.part(part), None, false),
+            _ => {}
+        }
+    }
+    pieces
+}

@@ -1,0 +1,447 @@
+//! The plan: which proposals are taken, under budget, laws and price.
+//!
+//! Passes are not trusted here. A fold that does not save tokens is refused; a crease that is not
+//! forced must pay; every rung makes progress or is left; and the last rungs end inside the budget,
+//! or say how far from it the floor is.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use crate::conversation::{Message, PartId, Role};
+use crate::fold::{Setup, State};
+use crate::folds::{Change, Fold, Folds, Note};
+use crate::marker;
+use crate::measure::Tokens;
+use crate::pass::{self, Cover, Proposal, View, clip, rounds};
+use crate::piece::{Class, Piece};
+use crate::price;
+
+/// The ladder: what is spent in this order until the target holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Rung {
+    /// Text that can be rewritten shorter and back again, verified.
+    Repack,
+    /// What stands in the request a second time.
+    Repeats,
+    /// Old reasoning, where the laws allow it, and old images and files.
+    Reasoning,
+    /// Long old texts to the lines of them that are worth keeping.
+    Excerpts,
+    /// Whole old results.
+    Markers,
+    /// Old prose and arguments.
+    Writing,
+    /// Whole old rounds, to one line each.
+    Rounds,
+    /// What is protected but too big.
+    Protected,
+    /// All but the system, the task, the newest user message and the newest round.
+    Truncation,
+}
+
+/// Why a crease happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Reason {
+    /// The request was above the high-water mark.
+    Must,
+    /// It pays.
+    Worth,
+    /// The cache is cold: rewriting costs nothing extra.
+    Free,
+}
+
+/// What a crease would do.
+pub(crate) struct Plan {
+    pub(crate) folds: Folds,
+    /// Tokens of each message afterwards, notes with the message that they stand before.
+    pub(crate) tokens: Vec<Tokens>,
+    pub(crate) saved: Tokens,
+    /// Tokens behind the first changed byte, before the change.
+    pub(crate) suffix: Tokens,
+    /// First changed message.
+    pub(crate) first: usize,
+    /// What the crease is expected to gain over the rest of the session, at base price, beyond so
+    /// many times its cost as the policy asks for.
+    pub(crate) gain: f64,
+    /// The largest part that is left.
+    pub(crate) largest: Option<(PartId, Tokens)>,
+}
+
+/// Chooses the folds of a crease at the end of `messages`; `None` when there is nothing to fold.
+pub(crate) fn choose(state: &State, setup: &Setup, messages: &[Message<'_>], reason: Reason) -> Option<Plan> {
+    let mut draft = Draft::new(state, setup, messages, reason);
+    // What has a price of its own is taken by it.
+    for rung in [Rung::Repeats, Rung::Reasoning, Rung::Excerpts] {
+        draft.spend(rung, 1.0, None);
+    }
+    if reason == Reason::Must {
+        let target = setup.room_at(setup.policy.low);
+        draft.spend(Rung::Repack, 1.0, Some(target));
+        draft.spend(Rung::Excerpts, 4.0, Some(target));
+        draft.spend(Rung::Excerpts, 16.0, Some(target));
+        draft.spend(Rung::Markers, 1.0, Some(target));
+        draft.spend(Rung::Writing, 1.0, Some(target));
+        draft.fold_rounds(target);
+        // What is protected is touched only for the budget itself, and then far enough that the next
+        // turn does not touch it again.
+        let limit = setup.room_at(1.0);
+        if draft.context > limit {
+            draft.clip_protected(target);
+        }
+        if draft.context > limit {
+            draft.truncate(target);
+        }
+    }
+    draft.finish(reason)
+}
+
+struct Draft<'d> {
+    state: &'d State,
+    setup: &'d Setup,
+    messages: &'d [Message<'d>],
+    folds: Folds,
+    tokens: Vec<Tokens>,
+    context: Tokens,
+    crowded: usize,
+    newest: usize,
+    last_said: usize,
+    remaining: f64,
+    first: Option<usize>,
+    risk: f64,
+}
+
+impl<'d> Draft<'d> {
+    fn new(state: &'d State, setup: &'d Setup, messages: &'d [Message<'d>], reason: Reason) -> Self {
+        let newest = state.newest_round(messages);
+        let crowded = match reason {
+            Reason::Must => state.crowded(setup, newest),
+            Reason::Worth | Reason::Free => 0,
+        };
+        Self {
+            state,
+            setup,
+            messages,
+            folds: state.folds.clone(),
+            tokens: state.tokens.clone(),
+            context: state.rendered,
+            crowded,
+            newest,
+            last_said: state.last_said,
+            remaining: f64::from(state.calls) * setup.policy.remaining,
+            first: None,
+            risk: 0.0,
+        }
+    }
+
+    /// Takes the proposals of a rung, all of them or until the target is reached.
+    fn spend(&mut self, rung: Rung, thrift: f64, target: Option<Tokens>) {
+        let reached = |draft: &Self| target.is_some_and(|target| draft.context <= target);
+        if rung > self.setup.policy.deepest || reached(self) {
+            return;
+        }
+        let folds = self.folds.clone();
+        let view = self.view(&folds, thrift);
+        if rung == Rung::Excerpts {
+            let excerptible = |piece: &&Piece| {
+                matches!(piece.class, Class::Result | Class::Arguments)
+                    && view.is_old(piece)
+                    && folds.rung(piece.at).is_none_or(|taken| taken <= Rung::Excerpts)
+            };
+            let leave: HashSet<PartId> = view.pieces.iter().filter(excerptible).map(|piece| piece.at).collect();
+            *view.cover.borrow_mut() = Some(Cover::of(self.messages, &folds, &leave));
+        }
+        let mut proposals = Vec::new();
+        for pass in pass::ALL.iter().filter(|pass| pass.rung == rung) {
+            (pass.propose)(&view, &mut proposals);
+            for proposal in proposals.drain(..) {
+                self.take(proposal, rung, pass.name);
+                if reached(self) {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn view<'v>(&self, folds: &'v Folds, thrift: f64) -> View<'v>
+    where
+        'd: 'v,
+    {
+        View {
+            messages: self.messages,
+            pieces: &self.state.pieces,
+            first_piece: &self.state.first_piece,
+            folds,
+            setup: self.setup,
+            lexicon: &self.state.lexicon,
+            calls: self.state.calls,
+            newest: self.newest,
+            crowded: self.crowded,
+            last_said: self.last_said,
+            remaining: self.remaining,
+            context: self.context,
+            thrift: thrift * self.setup.policy.thrift,
+            cover: RefCell::new(None),
+        }
+    }
+
+    /// Takes a proposal if it leaves fewer tokens than stand there now.
+    fn take(&mut self, proposal: Proposal, rung: Rung, pass: &'static str) {
+        let at = proposal.at;
+        let Some(piece) = self.state.piece(at) else { return };
+        let now = self.folds.tokens(at).unwrap_or(piece.tokens);
+        if proposal.tokens >= now || self.folds.is_gone(at.message) {
+            return;
+        }
+        self.shrink(at.message, now - proposal.tokens);
+        self.risk += proposal.risk;
+        self.folds.set(at, Fold { change: proposal.change, tokens: proposal.tokens, rung, pass });
+    }
+
+    fn shrink(&mut self, message: usize, by: Tokens) {
+        self.tokens[message] -= by;
+        self.context -= by;
+        self.touch(message);
+    }
+
+    fn touch(&mut self, message: usize) {
+        self.first = Some(self.first.map_or(message, |first| first.min(message)));
+    }
+
+    /// Whole rounds, the oldest first, until the target is reached; neighbours share a note.
+    fn fold_rounds(&mut self, target: Tokens) {
+        if Rung::Rounds > self.setup.policy.deepest {
+            return;
+        }
+        let rounds: Vec<Range<usize>> = self.state.rounds(self.messages);
+        let foldable = |round: &Range<usize>| {
+            round.end <= self.newest
+                && !self.folds.is_gone(round.start)
+                && self.state.is_closed(round)
+                && self.state.pieces_of(round.clone()).iter().all(|piece| !self.setup.pins.holds(piece))
+        };
+        let foldable: Vec<Range<usize>> = rounds.iter().filter(|round| foldable(round)).cloned().collect();
+        // What a note costs is not known before it is written, so an estimate goes first.
+        let mut expected = self.context;
+        let mut taken = Vec::new();
+        for round in foldable {
+            if expected <= target {
+                break;
+            }
+            let tokens: Tokens = self.tokens[round.clone()].iter().sum();
+            expected = expected - tokens + tokens.min(24);
+            taken.push(round);
+        }
+        if !taken.is_empty() {
+            self.drop_rounds(&taken, Rung::Rounds, false);
+        }
+        if self.context > target {
+            self.shorten_notes();
+        }
+    }
+
+    /// Drops rounds and writes the notes that stand for them.
+    fn drop_rounds(&mut self, taken: &[Range<usize>], rung: Rung, brief: bool) {
+        for round in taken {
+            for at in round.clone() {
+                let said = self.messages[at].role == Role::User
+                    && self.messages[at].parts.iter().any(|part| part.as_text().is_some());
+                if said {
+                    self.drop_results(at, rung);
+                } else {
+                    let tokens = self.tokens[at];
+                    self.shrink(at, tokens);
+                    self.folds.drop_message(at);
+                }
+            }
+        }
+        self.write_notes(rung, brief);
+    }
+
+    /// Results that share a message with words of the user: the words stay.
+    fn drop_results(&mut self, at: usize, rung: Rung) {
+        for (part, content) in self.messages[at].parts.iter().enumerate() {
+            if content.as_text().is_some() {
+                continue;
+            }
+            let id = PartId::new(at, part);
+            let inner = self.state.pieces_of(at..at + 1).iter().filter(|piece| piece.at.part == part);
+            let now: Tokens = inner.map(|piece| self.folds.tokens(piece.at).unwrap_or(piece.tokens)).sum();
+            let framed = self.setup.meter.part(content);
+            let pieces: Tokens = self
+                .state
+                .pieces_of(at..at + 1)
+                .iter()
+                .filter(|piece| piece.at.part == part)
+                .map(|piece| piece.tokens)
+                .sum();
+            self.shrink(at, now + (framed - pieces));
+            self.folds.set(id, Fold { change: Change::Drop, tokens: 0, rung, pass: "rounds" });
+        }
+    }
+
+    /// Writes one note for every run of dropped rounds with nothing left between them.
+    fn write_notes(&mut self, rung: Rung, brief: bool) {
+        let mut runs: Vec<Vec<Range<usize>>> = Vec::new();
+        for round in self.state.rounds(self.messages).into_iter().filter(|round| self.folds.is_gone(round.start)) {
+            match runs.last_mut() {
+                Some(run)
+                    if run.last().is_some_and(|last| {
+                        (last.end..round.start).all(|at| self.folds.is_gone(at)) && self.folds.is_gone(last.end - 1)
+                    }) =>
+                {
+                    run.push(round)
+                }
+                _ => runs.push(vec![round]),
+            }
+        }
+        for run in runs {
+            let (Some(start), Some(end)) = (run.first().map(|round| round.start), run.last().map(|round| round.end))
+            else {
+                continue;
+            };
+            let folds = self.folds.clone();
+            let text = rounds::note(&self.view(&folds, 1.0), &run, brief);
+            let covered: Vec<(usize, usize)> = run.iter().map(|round| (round.start, round.end)).collect();
+            if self
+                .folds
+                .notes()
+                .any(|(at, note)| at == start && note.rounds == covered && (!brief || note.text == text))
+            {
+                continue;
+            }
+            // The tokens of a note stand with the message that it comes before, which is gone.
+            let new = self.note_tokens(&text);
+            for at in (start..end).filter(|&at| self.folds.is_gone(at)).collect::<Vec<_>>() {
+                self.context -= std::mem::take(&mut self.tokens[at]);
+            }
+            self.tokens[start] = new;
+            self.context += new;
+            self.touch(start);
+            self.folds.set_note(start, Note { text, rounds: covered, rung }, start..end);
+        }
+    }
+
+    fn note_tokens(&self, text: &str) -> Tokens {
+        let note = |role, text: &str| self.setup.meter.message(&Message::text(role, text.to_owned()));
+        note(Role::User, text) + if self.setup.alternate { note(Role::User, crate::folds::GO_ON) } else { 0 }
+    }
+
+    fn shorten_notes(&mut self) {
+        self.write_notes(Rung::Rounds, true);
+    }
+
+    /// What is protected but too big: the largest texts are cut to a common size.
+    fn clip_protected(&mut self, target: Tokens) {
+        if Rung::Protected > self.setup.policy.deepest {
+            return;
+        }
+        self.clip_to(target, Rung::Protected);
+    }
+
+    /// All but instructions, the task, the newest user message and the newest round.
+    fn truncate(&mut self, target: Tokens) {
+        if Rung::Truncation > self.setup.policy.deepest {
+            return;
+        }
+        let rounds: Vec<Range<usize>> = self.state.rounds(self.messages);
+        let old: Vec<Range<usize>> = rounds
+            .into_iter()
+            .filter(|round| round.end <= self.newest && !self.folds.is_gone(round.start) && self.state.is_closed(round))
+            .collect();
+        if !old.is_empty() {
+            self.drop_rounds(&old, Rung::Truncation, true);
+        }
+        self.write_notes(Rung::Truncation, true);
+        self.clip_to(target, Rung::Truncation);
+        if self.context > self.setup.room_at(1.0) {
+            self.clip_to(0, Rung::Truncation);
+        }
+    }
+
+    /// Cuts the largest of the texts that are left to a common size, so that the request comes down
+    /// to the target as nearly as it can.
+    fn clip_to(&mut self, target: Tokens, rung: Rung) {
+        let clippable = |piece: &&Piece| match piece.class {
+            Class::Said => self.messages[piece.at.message].role == Role::User,
+            Class::Result | Class::Media => true,
+            Class::Prose => piece.at.message < self.newest,
+            Class::Arguments | Class::Reasoning => false,
+        };
+        let standing = |piece: &&Piece| !self.folds.is_gone(piece.at.message) && !self.setup.pins.holds(piece);
+        let pieces: Vec<&Piece> = self.state.pieces.iter().filter(clippable).filter(standing).collect();
+        let mut sizes: Vec<Tokens> =
+            pieces.iter().map(|piece| self.folds.tokens(piece.at).unwrap_or(piece.tokens)).collect();
+        sizes.sort_unstable();
+        let excess = self.context.saturating_sub(target);
+        let cap = common_size(&sizes, excess);
+        for piece in pieces {
+            let now = self.folds.tokens(piece.at).unwrap_or(piece.tokens);
+            if now <= cap {
+                continue;
+            }
+            let folds = Folds::default();
+            let view = self.view(&folds, 1.0);
+            let text = view.text(piece);
+            let marker = match piece.class {
+                Class::Media => marker::thing("an image or file", None),
+                _ => marker::whole(text, &piece.words(), view.handle(text)),
+            };
+            let clipped = clip::clip(text, cap, &self.setup.meter, &marker);
+            let tokens = self.setup.meter.text(&clipped);
+            self.take(Proposal { at: piece.at, change: Change::Text(clipped), tokens, risk: 0.0 }, rung, "clip");
+        }
+    }
+
+    fn finish(mut self, reason: Reason) -> Option<Plan> {
+        let first = self.first?;
+        if self.setup.signed {
+            self.drop_all_reasoning();
+        }
+        let saved = self.state.rendered - self.context;
+        let suffix = self.state.suffix(first);
+        let prices = &self.setup.prices;
+        let patience = self.setup.policy.patience;
+        let gain = match reason {
+            Reason::Free => (self.remaining * prices.read + prices.write) * saved as f64 - self.risk,
+            Reason::Must | Reason::Worth => {
+                price::worth(suffix, saved, self.remaining / patience, prices, self.risk / patience)
+            }
+        };
+        let left = |piece: &&Piece| !self.folds.is_gone(piece.at.message);
+        let size = |piece: &Piece| (piece.at, self.folds.tokens(piece.at).unwrap_or(piece.tokens));
+        let largest = self.state.pieces.iter().filter(left).map(size).max_by_key(|(_, tokens)| *tokens);
+        Some(Plan { folds: self.folds, tokens: self.tokens, saved, suffix, first, gain, largest })
+    }
+
+    /// Reasoning that is bound to what stood before it does not survive a crease, and what is kept must
+    /// be one unbroken run: so all of it goes, and what comes after is bound to what is sent now.
+    fn drop_all_reasoning(&mut self) {
+        for piece in self.state.pieces.iter().filter(|piece| piece.class == Class::Reasoning) {
+            let proposal = Proposal { at: piece.at, change: Change::Drop, tokens: 0, risk: 0.0 };
+            self.take(proposal, Rung::Reasoning, "signed");
+        }
+    }
+}
+
+/// The size to which the largest of these have to be cut so that `excess` goes away; zero when even
+/// that is not enough.
+fn common_size(sorted: &[Tokens], excess: Tokens) -> Tokens {
+    let mut excess = excess;
+    for (count, window) in (1..).zip(sorted.windows(2).rev()) {
+        let step = (window[1] - window[0]) * count;
+        if step >= excess {
+            return window[1] - excess.div_ceil(count);
+        }
+        excess -= step;
+    }
+    let count = sorted.len() as Tokens;
+    let Some(&smallest) = sorted.first() else { return 0 };
+    smallest.saturating_sub(excess.div_ceil(count.max(1)))
+}
