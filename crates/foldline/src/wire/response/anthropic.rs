@@ -1,6 +1,6 @@
 //! Responses of Anthropic Messages: a list of blocks, each of which opens, grows and closes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::stream::{Event, Gathered, Place, owned_parts};
 use super::usage::AnthropicUsage;
@@ -146,7 +146,7 @@ struct Block {
     input: String,
     citations: Vec<String>,
     /// Other fields that a delta sets, as JSON.
-    set: Vec<(String, String)>,
+    set: BTreeMap<String, String>,
 }
 
 impl Block {
@@ -184,8 +184,7 @@ impl Block {
                 for field in delta.fields().iter().filter(|field| field.key != "type") {
                     let (key, value) = (field.key.clone().into_owned(), field.value.raw().to_owned());
                     if gathered.admits(key.len() + value.len()) {
-                        self.set.retain(|(name, _)| *name != key);
-                        self.set.push((key, value));
+                        self.set.insert(key, value);
                     }
                 }
             }

@@ -75,4 +75,9 @@ impl KnownCalls {
         }
         self.last.insert(it.choice, call);
     }
+
+    /// Whether a choice has any call.
+    pub(in crate::wire) fn any(&self, choice: u64) -> bool {
+        self.last.contains_key(&choice)
+    }
 }

@@ -3,6 +3,8 @@
 //! A chunk may hold text, reasoning, calls, the reason to stop and counts, all at once, and servers
 //! put some of them into other places than OpenAI does.
 
+use std::collections::{BTreeMap, HashMap};
+
 use super::known_calls::{KnownCalls, Mention, Shape};
 use super::stream::{Event, Gathered, Place, owned_parts};
 use super::{ApiError, Response, Stop, Usage};
@@ -49,6 +51,8 @@ pub(super) struct Stream {
     details: Vec<String>,
     calls: Vec<Call>,
     known: KnownCalls,
+    /// The calls that are not closed yet, of each choice.
+    open: HashMap<u64, Vec<usize>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -59,17 +63,9 @@ struct Call {
     arguments: String,
     shape: Shape,
     /// Fields that belong to neither shape (Gemini's thought signatures), as JSON.
-    extra: Vec<(String, String)>,
-    state: State,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
-    /// Its name has not come yet.
-    #[default]
-    Nameless,
-    Open(usize),
-    Closed,
+    extra: BTreeMap<String, String>,
+    /// Its number in the response, from when its name is known.
+    number: Option<usize>,
 }
 
 impl Stream {
@@ -186,7 +182,9 @@ impl Stream {
             None if gathered.admits(size_of::<Call>() + id.len()) => {
                 let at = Place { choice, index: mention.index.unwrap_or(0) };
                 self.calls.push(Call { at, shape, ..Call::default() });
-                self.known.add(mention)
+                let slot = self.known.add(mention);
+                self.open.entry(choice).or_default().push(slot);
+                slot
             }
             None => return,
         };
@@ -201,46 +199,40 @@ impl Stream {
         gathered.append(&mut call.arguments, &arguments);
         for field in delta.fields().iter().filter(|_| shape != Shape::Alone) {
             let known = ["index", "id", "type", "function", "custom"].contains(&field.key.as_ref());
-            let (key, value) = (&field.key, field.value.raw());
-            if !known && !call.extra.iter().any(|(name, _)| name == key) && gathered.admits(key.len() + value.len()) {
-                call.extra.push((key.clone().into_owned(), value.to_owned()));
+            let (key, value) = (field.key.as_ref(), field.value.raw());
+            if !known && !call.extra.contains_key(key) && gathered.admits(key.len() + value.len()) {
+                call.extra.insert(key.to_owned(), value.to_owned());
             }
         }
         let at = call.at;
-        match call.state {
-            State::Nameless if !call.name.is_empty() => {
+        match call.number {
+            Some(number) if !arguments.is_empty() => {
+                out.push(Event::ToolCallDelta { at, call: number, arguments: arguments.into_owned() });
+            }
+            None if !call.name.is_empty() => {
                 let number = gathered.next_call();
-                call.state = State::Open(number);
+                call.number = Some(number);
                 out.push(Event::ToolCallOpened { at, call: number, id: call.id.clone(), name: call.name.clone() });
                 if !call.arguments.is_empty() {
                     out.push(Event::ToolCallDelta { at, call: number, arguments: call.arguments.clone() });
                 }
-            }
-            State::Open(number) if !arguments.is_empty() => {
-                out.push(Event::ToolCallDelta { at, call: number, arguments: arguments.into_owned() });
             }
             _ => {}
         }
     }
 
     fn finish(&mut self, choice: u64, raw: &str, gathered: &mut Gathered, out: &mut Vec<Event>) {
-        let mut any = false;
-        for call in self.calls.iter_mut().filter(|call| call.at.choice == choice) {
-            any = true;
-            let number = match call.state {
-                State::Open(number) => number,
-                State::Nameless => {
-                    let number = gathered.next_call();
-                    let (id, name) = (call.id.clone(), String::new());
-                    out.push(Event::ToolCallOpened { at: call.at, call: number, id, name });
-                    number
-                }
-                State::Closed => continue,
-            };
-            call.state = State::Closed;
+        for slot in self.open.remove(&choice).unwrap_or_default() {
+            let call = &mut self.calls[slot];
+            let number = *call.number.get_or_insert_with(|| {
+                let number = gathered.next_call();
+                let (id, name) = (call.id.clone(), String::new());
+                out.push(Event::ToolCallOpened { at: call.at, call: number, id, name });
+                number
+            });
             out.push(Event::ToolCallClosed { at: call.at, call: number });
         }
-        gathered.stopped(choice, Stop::named(raw).with_calls(any), out);
+        gathered.stopped(choice, Stop::named(raw).with_calls(self.known.any(choice)), out);
     }
 
     /// The assistant's message, to be sent back as it was generated.

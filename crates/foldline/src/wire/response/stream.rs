@@ -37,8 +37,6 @@ pub struct StreamReader {
     framer: Framer,
     dialect: Dialect,
     gathered: Gathered,
-    /// The last frame was a piece of an event that is too long.
-    in_too_long: bool,
 }
 
 /// How much a reader holds in memory.
@@ -205,23 +203,21 @@ impl StreamReader {
             Format::Anthropic => Dialect::Anthropic(Default::default()),
         };
         let gathered = Gathered { room: limits.kept, ..Gathered::default() };
-        Self { framer: Framer::with_limit(limits.event), dialect, gathered, in_too_long: false }
+        Self { framer: Framer::with_limit(limits.event), dialect, gathered }
     }
 
     /// The next frame that ends in `input`, which moves on behind it. `None` when the rest of
     /// `input` ends no frame; it is kept then.
     pub fn next<'s, 'i: 's>(&'s mut self, input: &mut &'i [u8]) -> Option<Step<'s>> {
         let frame = self.framer.next(input)?;
-        let mut reading = Reading { dialect: &mut self.dialect, gathered: &mut self.gathered };
-        let events = reading.read(&frame, &mut self.in_too_long);
+        let events = self.dialect.read(&frame, &mut self.gathered);
         Some(Step { frame, events })
     }
 
     /// The last frame, when the stream ended without a blank line behind it.
     pub fn end(&mut self) -> Option<Step<'_>> {
         let frame = self.framer.finish()?;
-        let mut reading = Reading { dialect: &mut self.dialect, gathered: &mut self.gathered };
-        let events = reading.read(&frame, &mut self.in_too_long);
+        let events = self.dialect.read(&frame, &mut self.gathered);
         Some(Step { frame, events })
     }
 
@@ -299,30 +295,26 @@ pub(super) struct Gathered {
     /// How many bytes may still be kept.
     room: usize,
     shortened: bool,
+    /// The last frame was a piece of an event that is too long.
+    in_too_long: bool,
     /// How many calls were opened.
     calls: usize,
 }
 
-struct Reading<'r> {
-    dialect: &'r mut Dialect,
-    gathered: &'r mut Gathered,
-}
-
-impl Reading<'_> {
-    fn read(&mut self, frame: &Frame<'_>, in_too_long: &mut bool) -> Vec<Event> {
-        let was_too_long = std::mem::replace(in_too_long, frame.ending == Ending::TooLong);
-        if frame.ending == Ending::TooLong {
-            self.gathered.shortened = true;
-            // Reported once, however many pieces it has.
-            let again = Event::Other { at: None, kind: String::new() };
-            return vec![if was_too_long { again } else { Event::Unreadable(Unreadable::TooLong) }];
-        }
+impl Dialect {
+    fn read(&mut self, frame: &Frame<'_>, gathered: &mut Gathered) -> Vec<Event> {
         let name = frame.name();
         let mut out = Vec::new();
+        let was_too_long = std::mem::replace(&mut gathered.in_too_long, frame.ending == Ending::TooLong);
         match frame.data() {
-            Some(data) if data.starts_with(b"[DONE]") => self.gathered.done("[DONE]", &mut out),
-            Some(data) if !data.trim_ascii().is_empty() => self.read_data(name, &data, &mut out),
-            _ if name == Some("ping") || frame.is_silent() => out.push(Event::Ping),
+            // Reported once, however many pieces it has.
+            _ if gathered.in_too_long && !was_too_long => {
+                gathered.shortened = true;
+                out.push(Event::Unreadable(Unreadable::TooLong));
+            }
+            Some(data) if data.starts_with(b"[DONE]") => gathered.done("[DONE]", &mut out),
+            Some(data) if !data.trim_ascii().is_empty() => self.read_data(name, &data, gathered, &mut out),
+            _ if name == Some("ping") || frame.is_silent() && !gathered.in_too_long => out.push(Event::Ping),
             _ => {}
         }
         if out.is_empty() {
@@ -331,15 +323,14 @@ impl Reading<'_> {
         out
     }
 
-    fn read_data(&mut self, name: Option<&str>, data: &[u8], out: &mut Vec<Event>) {
+    fn read_data(&mut self, name: Option<&str>, data: &[u8], gathered: &mut Gathered, out: &mut Vec<Event>) {
         let document = std::str::from_utf8(data).ok().and_then(|text| scan::document(text).ok());
         let Some(document) = document else { return out.push(Event::Unreadable(Unreadable::NotJson)) };
         if !document.is_object() {
             return out.push(Event::Unreadable(Unreadable::NotAnObject));
         }
         let data = document.object();
-        let gathered = &mut *self.gathered;
-        match self.dialect {
+        match self {
             Dialect::OpenAiChat(stream) => stream.read(&data, gathered, out),
             Dialect::OpenAiResponses(stream) => stream.read(&kind(name, &data), &data, gathered, out),
             Dialect::Anthropic(stream) => stream.read(&kind(name, &data), &data, gathered, out),
