@@ -237,8 +237,8 @@ impl<'a> Frame<'a> {
     /// Writes the frame with other data: its other lines stay, and the data is one line.
     pub(crate) fn write_with(&self, data: &str, out: &mut Vec<u8>) {
         let mut written = false;
-        for line in Lines(self.raw).filter(|line| !line.is_empty()) {
-            if !line.starts_with(b"data") {
+        for line in Lines(self.unmarked()).filter(|line| !line.is_empty()) {
+            if line != b"data" && !line.starts_with(b"data:") {
                 out.extend_from_slice(line);
             } else if std::mem::replace(&mut written, true) {
                 continue;
@@ -252,17 +252,19 @@ impl<'a> Frame<'a> {
         out.push(b'\n');
     }
 
+    /// Its bytes without the byte order mark that may stand at the beginning of a stream.
+    fn unmarked(&self) -> &'a [u8] {
+        let mark = self.raw.strip_prefix(b"\xef\xbb\xbf").filter(|_| self.start == 0);
+        mark.unwrap_or(self.raw)
+    }
+
     fn last(&self, wanted: &str) -> Option<&'a [u8]> {
         self.fields().filter(|(name, _)| *name == wanted.as_bytes()).last().map(|(_, value)| value)
     }
 
     /// The fields in order, without comments.
     fn fields(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-        let raw: &'a [u8] = if self.ending == Ending::TooLong { &[] } else { self.raw };
-        let raw = match self.start {
-            0 => raw.strip_prefix(b"\xef\xbb\xbf").unwrap_or(raw),
-            _ => raw,
-        };
+        let raw: &'a [u8] = if self.ending == Ending::TooLong { &[] } else { self.unmarked() };
         Lines(raw).filter(|line| !line.is_empty() && line[0] != b':').map(|line| {
             let colon = memchr(b':', line).unwrap_or(line.len());
             let value = line.get(colon + 1..).unwrap_or_default();
@@ -353,6 +355,14 @@ mod tests {
     #[test]
     fn a_byte_order_mark_is_no_part_of_the_first_field() {
         assert_eq!(data(b"\xef\xbb\xbfdata: a\n\ndata: b\n\n"), [some("a"), some("b")]);
+    }
+
+    #[test]
+    fn a_frame_is_written_with_other_data_and_its_other_lines() {
+        let stream = b"\xef\xbb\xbfevent: x\r\n: note\r\ndata: {\r\ndata: }\r\ndatabase: y\r\n\r\n";
+        let mut out = Vec::new();
+        Framer::new().next(&mut &stream[..]).unwrap().write_with("[1,\n2]", &mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), "event: x\n: note\ndata: [1, 2]\ndatabase: y\n\n");
     }
 
     #[test]

@@ -447,6 +447,44 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn damaged_rounds_are_spliced_without_a_panic_and_the_same_however_they_are_cut(
+        rounds in answers(),
+        format in prop::sample::select(FORMATS.to_vec()),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3u8), 1..8),
+        size in 1..80usize,
+    ) {
+        let damaged: Vec<Vec<u8>> = rounds
+            .iter()
+            .map(|round| {
+                let mut bytes = stream(format, round);
+                for (at, byte, how) in &changes {
+                    let at = at.index(bytes.len());
+                    match how {
+                        0 => bytes[at] = *byte,
+                        1 => bytes.insert(at, *byte),
+                        _ => drop(bytes.remove(at)),
+                    }
+                }
+                bytes
+            })
+            .collect();
+        let play = |size: usize| {
+            let mut splicer = Splicer::new(format, TOOL);
+            let mut bytes = Vec::new();
+            for round in &damaged {
+                round.chunks(size).for_each(|piece| splicer.push(piece, &mut bytes));
+                let Next::Continue(asked) = splicer.end_round(&mut bytes) else { break };
+                asked.continuation(&["answer"]);
+            }
+            splicer.fail("over", &mut bytes);
+            bytes
+        };
+        prop_assert_eq!(play(usize::MAX), play(size));
+    }
+}
+
 /// The body that the same answer would have had without streaming.
 fn body(format: Format, script: &Script) -> Vec<u8> {
     use crate::wire::{Response, StreamReader};
