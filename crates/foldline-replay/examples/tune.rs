@@ -11,7 +11,7 @@ use anyhow::Context;
 use clap::Parser;
 use foldline::{Meter, ModelTable, PriceTable};
 use foldline_replay::{
-    Comparison, Contestant, Foresight, Maker, Options, Recordings, Report, Survey, compare, half, policy,
+    Comparison, Contestant, Foresight, Maker, Options, Recordings, Report, Score, Survey, compare, half, policy,
 };
 
 #[derive(Parser)]
@@ -158,13 +158,18 @@ fn table(comparison: &Comparison) {
             it.gap_closed_paying.map(interval).unwrap_or_default(),
             it.score.creases,
             100.0 * it.fits[2],
-            if it.score.refused + it.score.unannounced > 0 {
-                format!("  refused {}, unannounced creases {}", it.score.refused, it.score.unannounced)
-            } else {
-                String::new()
-            },
+            faults(&it.score),
         );
     }
+}
+
+/// What should not happen.
+fn faults(score: &Score) -> String {
+    let all =
+        [("refused", score.refused), ("unannounced creases", score.unannounced), ("laws broken", score.laws_broken)];
+    let there: Vec<String> =
+        all.iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!("{name} {count}")).collect();
+    if there.is_empty() { String::new() } else { format!("  {}", there.join(", ")) }
 }
 
 #[expect(clippy::print_stdout, reason = "it is a program")]

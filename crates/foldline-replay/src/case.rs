@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use foldline::transcript::Recording;
+use foldline::wire::Format;
 use foldline::{Message, Meter, Part, Tool};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
@@ -31,6 +32,8 @@ pub struct Case {
     pub id: String,
     /// The model that the recording names.
     pub model: Option<String>,
+    /// The shape that its requests have.
+    pub format: Format,
     /// The tools that every request declares.
     pub tools: Vec<Tool<'static>>,
     /// Instructions that stand outside the messages.
@@ -156,7 +159,7 @@ impl Needed {
 impl Case {
     /// Prepares a recording.
     pub fn new(recording: Recording, survey: &Survey, meter: &Meter) -> Self {
-        let Recording { id, conversation, .. } = recording;
+        let Recording { id, conversation, format, .. } = recording;
         let base = meter.tools(&conversation.tools) + meter.system(&conversation.system) + meter.request();
         let messages: Vec<Shared> = conversation.messages.into_iter().map(Arc::new).collect();
         let mut needed = Needed::default();
@@ -177,6 +180,7 @@ impl Case {
         let mut case = Self {
             id,
             model: conversation.model.map(|model| model.into_owned()),
+            format: format.wire(),
             tools: conversation.tools,
             system: conversation.system,
             messages,

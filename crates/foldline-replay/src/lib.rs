@@ -24,6 +24,7 @@ mod score;
 mod survey;
 mod text;
 mod trail;
+mod validity;
 
 pub use atom::atoms;
 pub use bound::{Clairvoyant, Foresight};

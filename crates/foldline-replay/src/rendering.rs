@@ -122,6 +122,10 @@ impl<'c> Rendering<'c> {
                 .any(|slot| edit::stands(&anchor.old, &slot.message))
     }
 
+    pub(crate) fn messages(&self) -> impl Iterator<Item = &Shared> {
+        self.slots.iter().map(|slot| &slot.message)
+    }
+
     /// What the artifact trail reads off it.
     pub(crate) fn trail(&self) -> FxHashSet<u64> {
         let newest = |of: fn(&Facts) -> Option<u64>| self.slots.iter().rev().find_map(|slot| of(&slot.measured.facts));

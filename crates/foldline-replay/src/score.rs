@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::case::{Case, Place};
 use crate::engine::{Maker, Refusal, Setup};
 use crate::rendering::Rendering;
+use crate::validity::laws_broken;
 
 /// The windows at which survival is told, in tokens.
 pub const WINDOWS: [u64; 5] = [8_000, 16_000, 32_000, 64_000, 128_000];
@@ -16,6 +17,10 @@ const ASK: u64 = 60;
 
 /// The artifact trail is looked at once in so many calls.
 const TRAIL_STEP: usize = 8;
+
+/// So many creases of a conversation are checked for broken laws; engines that crease at every call
+/// would be checked for nothing else.
+const LAWFUL_LOOKS: u64 = 24;
 
 /// How many of how many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -99,6 +104,8 @@ pub struct Score {
     pub anchors: Share,
     /// User and system texts that stand verbatim.
     pub instructions: Share,
+    /// Laws that renderings break and the full requests do not, at creases and at the end.
+    pub laws_broken: u64,
     /// What the artifact trail tells of the full request's, at every eighth call: recall.
     pub trail_recall: Share,
     /// What of that is so in the full request: precision.
@@ -124,6 +131,7 @@ impl Score {
         self.sure.add(other.sure);
         self.anchors.add(other.anchors);
         self.instructions.add(other.instructions);
+        self.laws_broken += other.laws_broken;
         self.trail_recall.add(other.trail_recall);
         self.trail_precision.add(other.trail_precision);
         for (fits, more) in self.fits.iter_mut().zip(other.fits) {
@@ -279,6 +287,11 @@ pub fn replay(case: &Case, maker: &dyn Maker, budget: u64, prices: Prices) -> Re
         }
         for &(_, key) in &case.instructions[..instructed] {
             score.instructions.count(rendering.has_instruction(key));
+        }
+        // Between creases a rendering only grows by what the recording adds.
+        let at_end = index + 1 == case.calls.len();
+        if at_end || (sent.moved && score.creases <= LAWFUL_LOOKS) {
+            score.laws_broken += laws_broken(case, call.at, rendering.messages());
         }
         if (case.calls.len() - 1 - index).is_multiple_of(TRAIL_STEP) {
             let (full, rendered) = (trail.at(call.at), rendering.trail());

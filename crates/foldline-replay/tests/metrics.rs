@@ -456,3 +456,18 @@ fn the_page_is_one_file_that_quotes_safely() {
     let back: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
     assert_eq!(back["rows"][1]["name"], "scripted");
 }
+
+/// A result whose call is gone is an orphan that providers refuse.
+#[test]
+fn broken_laws_are_counted() {
+    let case = late_need();
+    assert_eq!(run(&case, everything).score.laws_broken, 0);
+    let orphan = |messages: &[Shared]| {
+        let mut now = messages.to_vec();
+        if now.len() > 2 {
+            now.remove(1);
+        }
+        now
+    };
+    assert!(run(&case, orphan).score.laws_broken > 0);
+}

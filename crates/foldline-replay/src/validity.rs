@@ -1,0 +1,34 @@
+//! Validity: the provider's laws that a rendering breaks and the full request does not.
+
+use foldline::laws::{Law, Profile, check_conversation};
+use foldline::{Conversation, Message};
+use rustc_hash::FxHashMap;
+
+use crate::case::Case;
+use crate::engine::Shared;
+
+/// How many laws a rendering breaks beyond those that the recording itself breaks before `at`.
+pub(crate) fn laws_broken<'m>(case: &Case, at: usize, rendering: impl Iterator<Item = &'m Shared>) -> u64 {
+    let profile = Profile::of(case.format, case.model.as_deref());
+    let rendered = broken(case, rendering.map(|message| (**message).clone()), &profile);
+    if rendered.is_empty() {
+        return 0;
+    }
+    let recorded = broken(case, case.messages[..at].iter().map(|message| (**message).clone()), &profile);
+    let beyond = |(law, count): (&Law, &u64)| count.saturating_sub(recorded.get(law).copied().unwrap_or_default());
+    rendered.iter().map(beyond).sum()
+}
+
+fn broken(case: &Case, messages: impl Iterator<Item = Message<'static>>, profile: &Profile) -> FxHashMap<Law, u64> {
+    let conversation = Conversation {
+        model: case.model.clone().map(Into::into),
+        system: case.system.clone(),
+        tools: case.tools.clone(),
+        messages: messages.collect(),
+    };
+    let mut counts = FxHashMap::default();
+    for violation in check_conversation(&conversation, profile) {
+        *counts.entry(violation.law).or_default() += 1;
+    }
+    counts
+}
