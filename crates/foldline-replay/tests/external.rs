@@ -75,7 +75,9 @@ fn an_engine_in_another_process_is_scored_like_one_in_this() {
 fn engines_that_die_or_talk_nonsense_are_told_by_name_of_the_trouble() {
     let case = case();
     let trouble = |command: &str| run(&case, &External::new(command)).unwrap_err().to_string();
-    assert!(trouble("exit 3").contains("before it answered") || trouble("exit 3").contains("no longer reads"));
+    // Whether it is noticed when writing to it or when reading from it is a matter of time.
+    let died = trouble("exit 3");
+    assert!(died.contains("before it answered") || died.contains("no longer"), "{died}");
     let nonsense = trouble("while read line; do echo hello; done");
     assert!(nonsense.contains("no answer") && nonsense.contains("hello"), "{nonsense}");
     let failed = trouble(r#"while read line; do echo '{"ok":false,"error":{"kind":"odd","message":"no idea"}}'; done"#);
