@@ -4,12 +4,14 @@
 //! when no call is made.
 
 use super::{Pass, Positions, ReportedId, Round, summed};
+use crate::wire::response::KnownItems;
 use crate::wire::scan::{self, Object};
 use crate::wire::write::{Change, changed, list};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Editor {
     pub(super) reported: ReportedId,
+    known: KnownItems,
     items: Positions,
     /// Visible items of earlier rounds, and of this one, as JSON.
     earlier: Vec<String>,
@@ -57,7 +59,7 @@ impl Editor {
                 }
             }
             _ => {
-                if let Some(index) = data.u64(&["output_index"]) {
+                if let Some(index) = self.known.index(kind, data) {
                     let item = data.object("item");
                     if item.as_ref().is_some_and(|item| is_call(item, tool)) {
                         self.items.hide(index);
@@ -66,7 +68,7 @@ impl Editor {
                         return self.withheld();
                     }
                     let position = self.items.of(index);
-                    if position != index {
+                    if position != index && data.get("output_index").is_some() {
                         changes.push(("output_index", Change::Set(position.to_string())));
                     }
                     if let Some(item) = item.filter(|_| kind == "response.output_item.done") {
@@ -137,6 +139,7 @@ impl Editor {
 
     pub(super) fn next_round(&mut self) {
         self.items.next_round();
+        self.known = KnownItems::default();
         self.earlier.append(&mut self.done);
     }
 

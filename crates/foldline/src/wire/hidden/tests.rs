@@ -343,6 +343,38 @@ fn nothing_is_spoken_until_the_model_speaks() {
 }
 
 #[test]
+fn items_without_an_index_are_hidden_too() {
+    let round =
+        script("r1", &[Say::Text("a"), Say::Call("c1", "read", "{}"), Say::Call("h", TOOL, "{}")], End::Calls, 100, 20);
+    let numbered = String::from_utf8(stream(OpenAiResponses, &round)).unwrap();
+    let bare = |stream: &str| {
+        let mut bare = String::new();
+        for line in stream.lines() {
+            let data = line.strip_prefix("data: ").map(|data| serde_json::from_str::<serde_json::Value>(data).unwrap());
+            match data {
+                Some(mut data) => {
+                    let fields = data.as_object_mut().unwrap();
+                    fields.remove("output_index");
+                    fields.remove("sequence_number");
+                    bare += &format!("data: {data}\n");
+                }
+                None => bare += &format!("{line}\n"),
+            }
+        }
+        bare
+    };
+    let mut splicer = Splicer::new(OpenAiResponses, TOOL);
+    let mut bytes = Vec::new();
+    splicer.push(bare(&numbered).as_bytes(), &mut bytes);
+    let Next::Finished(finished) = splicer.end_round(&mut bytes) else { panic!("it has calls of the client's") };
+    assert_eq!(finished.mixed.unwrap().calls[0].id, "h");
+    let shown = play(OpenAiResponses, &[round]).bytes;
+    let bytes = String::from_utf8(bytes).unwrap();
+    assert!(!bytes.contains(TOOL));
+    assert_eq!(bare(&bytes), bare(&String::from_utf8(shown).unwrap()), "as with an index, but for the index");
+}
+
+#[test]
 fn chat_dialects_are_spliced_too() {
     let splice = |rounds: &[&str]| {
         let mut splicer = Splicer::new(OpenAiChat, TOOL);

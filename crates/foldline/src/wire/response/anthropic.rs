@@ -354,6 +354,22 @@ data: {"type":"message_stop"}
     }
 
     #[test]
+    fn a_prompt_that_nobody_counted_is_not_a_prompt_of_no_tokens() {
+        let (events, _) = shape(
+            ANTHROPIC,
+            r#"
+data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}
+
+data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"hi"}}
+
+data: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":9}}
+
+"#,
+        );
+        assert_eq!(events, "(text 0) | text 0 hi | stop EndTurn end_turn");
+    }
+
+    #[test]
     fn the_last_message_iteration_tells_how_full_the_window_is() {
         let text = r#"{"id":"m","type":"message","content":[],"stop_reason":"end_turn","usage":{"input_tokens":30000,"output_tokens":90,
             "iterations":[{"type":"compaction","input_tokens":180000,"output_tokens":3500},
@@ -431,7 +447,7 @@ data: {"type":"message_stop"}
 
 "#,
         );
-        assert_eq!(response, ": call t write {\"text\": \"abc | MaxTokens max_tokens | in=0 out=5 | Whole");
+        assert_eq!(response, ": call t write {\"text\": \"abc | MaxTokens max_tokens | Whole");
     }
 
     #[test]

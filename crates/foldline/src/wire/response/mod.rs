@@ -8,6 +8,7 @@
 mod anthropic;
 mod api_error;
 mod known_calls;
+mod known_items;
 mod openai_chat;
 mod openai_responses;
 mod stream;
@@ -27,6 +28,7 @@ use crate::error::{Error, ErrorKind};
 
 pub use api_error::{ApiError, PromptAndWindow};
 pub(super) use known_calls::{KnownCalls, Mention, Shape};
+pub(super) use known_items::KnownItems;
 pub use stream::{Event, Limits, Place, Step, StreamReader, Unreadable};
 pub use usage::Usage;
 

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use super::known_items::KnownItems;
 use super::stream::{Event, Gathered, Place, owned_parts};
 use super::{ApiError, Response, Stop, Usage};
 use crate::conversation::{Message, Part, Reasoning, Role};
@@ -43,8 +44,7 @@ fn stop(response: &Object<'_>, any_call: bool) -> Option<Stop> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stream {
     items: BTreeMap<u64, Item>,
-    /// The item that an event spoke of last, for servers that leave out the index.
-    last: u64,
+    known: KnownItems,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -63,9 +63,8 @@ struct Item {
 
 impl Stream {
     pub(super) fn read(&mut self, kind: &str, data: &Object<'_>, gathered: &mut Gathered, out: &mut Vec<Event>) {
-        let index = data.u64(&["output_index"]).unwrap_or(self.last);
-        self.last = index;
-        let at = Place { choice: 0, index };
+        let told = self.known.index(kind, data).map(|index| Place { choice: 0, index });
+        let at = told.unwrap_or_default();
         match kind {
             "response.created" | "response.queued" | "response.in_progress" => {
                 if let Some(response) = data.object("response") {
@@ -97,14 +96,11 @@ impl Stream {
             "error" => gathered.failed(ApiError::find(data.value).unwrap_or_default(), out),
             _ => match data.set("error") {
                 Some(error) => gathered.failed(ApiError::read(error, data), out),
-                None => {
-                    let at = data.u64(&["output_index"]).map(|index| Place { choice: 0, index });
-                    out.push(Event::Other { at, kind: kind.to_owned() });
-                }
+                None => out.push(Event::Other { at: told, kind: kind.to_owned() }),
             },
         }
         if out.is_empty() {
-            out.push(Event::Other { at: data.u64(&["output_index"]).map(|_| at), kind: kind.to_owned() });
+            out.push(Event::Other { at: told, kind: kind.to_owned() });
         }
     }
 
@@ -422,6 +418,49 @@ data: [DONE]
         );
         assert_eq!(events, "started r | text 0 hi | stop EndTurn completed | done | ([DONE])");
         assert_eq!(response, "r: text hi | EndTurn completed | Whole");
+    }
+
+    #[test]
+    fn items_without_an_index_are_known_by_their_ids() {
+        let (events, response) = shape(
+            RESPONSES,
+            r#"
+data: {"type":"response.created","response":{"id":"r","object":"response","status":"in_progress"}}
+
+data: {"type":"response.output_item.added","item":{"content":[],"id":"msg_1","role":"assistant","status":"in_progress","type":"message"}}
+
+data: {"type":"response.content_part.added","item_id":"msg_1","part":{"type":"output_text","text":""}}
+
+data: {"type":"response.output_text.delta","item_id":"msg_1","delta":"hi"}
+
+data: {"type":"response.output_item.added","item":{"arguments":"","call_id":"fc_a","name":"read","type":"function_call","status":"in_progress"}}
+
+data: {"type":"response.function_call_arguments.delta","item_id":"fc_a","delta":"{}"}
+
+data: {"type":"response.output_item.added","item":{"arguments":"","call_id":"fc_b","name":"list","type":"function_call","status":"in_progress"}}
+
+data: {"type":"response.function_call_arguments.delta","item_id":"fc_b","delta":"{\"x\":1}"}
+
+data: {"type":"response.output_item.done","item":{"type":"message","id":"msg_1","role":"assistant","content":[{"type":"output_text","text":"hi"}]}}
+
+data: {"type":"response.output_item.done","item":{"type":"function_call","call_id":"fc_a","name":"read","arguments":"{}"}}
+
+data: {"type":"response.output_item.done","item":{"type":"function_call","call_id":"fc_b","name":"list","arguments":"{\"x\":1}"}}
+
+data: {"type":"response.completed","response":{"id":"r","status":"completed","model":"m","output":[]}}
+
+"#,
+        );
+        assert_eq!(
+            events,
+            "started r | (response.output_item.added 0) | (response.content_part.added 0) | text 0 hi | call 0@1 fc_a read \
+             | call 0@1 +{} | call 1@2 fc_b list | call 1@2 +{\"x\":1} | (response.output_item.done 0) | call 0@1 closed \
+             | call 1@2 closed | stop ToolUse completed | done"
+        );
+        assert_eq!(
+            response,
+            r#"r m: text hi + call fc_a read {} + call fc_b list {"x":1} | ToolUse completed | Whole"#
+        );
     }
 
     #[test]

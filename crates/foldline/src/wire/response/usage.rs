@@ -154,8 +154,10 @@ impl AnthropicUsage {
         };
     }
 
+    /// `None` until the prompt was counted: llama.cpp may leave out the event that does it, and a
+    /// prompt of no tokens would look like one that was silently cut.
     pub(super) fn total(&self) -> Option<Usage> {
-        self.input.or(self.output)?;
+        self.input?;
         Some(Usage {
             input: [self.input, self.read, self.write].into_iter().flatten().fold(0, u64::saturating_add),
             cache_read: self.read,
