@@ -39,6 +39,8 @@ pub use measure::{
     Budget, Calibrated, Calibration, CountCache, Counter, Estimator, Exactness, Fit, ImageRule, ImageSize, Meter,
     ModelRow, ModelTable, TableError, Tokens, Vocabulary,
 };
+#[cfg(feature = "tokenizer-json")]
+pub use measure::{NotATokenizer, TokenizerJson};
 pub use plan::{Reason, Rung};
 pub use policy::{Creases, Policy};
 pub use price::{PriceTable, Prices, break_even, worth};

@@ -133,3 +133,92 @@ impl PriceTable {
         self.rows.iter().map(|(name, _)| name.as_str())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn named(name: &str) -> Prices {
+        PriceTable::builtin().get(name).unwrap()
+    }
+
+    #[test]
+    fn the_named_tables_are_there() {
+        let table = PriceTable::builtin();
+        let names: Vec<&str> = table.names().collect();
+        assert_eq!(
+            names,
+            ["anthropic-1h", "anthropic-5m", "deepseek", "gemini", "local", "openai", "openai-4o", "openai-5.6"]
+        );
+        let told = |name| (named(name).write, named(name).read);
+        assert_eq!(told("anthropic-5m"), (1.25, 0.1));
+        assert_eq!(told("anthropic-1h"), (2.0, 0.1));
+        assert_eq!(told("openai"), (1.0, 0.1));
+        assert_eq!(told("openai-4o"), (1.0, 0.5));
+        assert_eq!(told("openai-5.6"), (1.25, 0.1));
+        assert_eq!(told("gemini"), (1.0, 0.1));
+        assert_eq!(told("deepseek"), (1.0, 0.02));
+        assert_eq!(named("anthropic-1h").life, Some(Duration::from_secs(3_600)));
+        assert_eq!((named("local").life, named("local").base_usd), (None, 0.0));
+        assert_eq!(table.get("free"), None);
+    }
+
+    #[test]
+    fn models_have_their_own_prices() {
+        let read = |model| Prices::for_model(ModelTable::builtin(), Some(model)).read;
+        assert_eq!((read("claude-opus-5-5"), read("claude-fable-5-1"), read("claude-sonnet-5-5")), (0.05, 0.025, 0.1));
+        assert_eq!((read("gpt-5.5"), read("gpt-4.1"), read("gpt-4o")), (0.1, 0.25, 0.5));
+        let hour = Prices::for_hour(ModelTable::builtin(), Some("claude-opus-4-6")).unwrap();
+        assert_eq!(hour.write, 2.0);
+        assert_eq!(Prices::for_hour(ModelTable::builtin(), Some("gpt-5")), None);
+    }
+
+    #[test]
+    fn a_user_can_change_and_add_prices() {
+        let table = ModelTable::builtin().overlay("prefix,cache_read\nprices:openai,0.2\nprices:mine,0.3\n").unwrap();
+        let prices = PriceTable::of(&table);
+        assert_eq!(prices.get("openai"), Some(Prices { read: 0.2, ..named("openai") }));
+        assert_eq!(prices.get("mine").unwrap().read, 0.3);
+    }
+
+    /// The calls after which rewriting old text pays, as published for writes at 12.5 times the price of reads.
+    #[test]
+    fn break_even_table() {
+        let calls = |share| named("anthropic-5m").break_even(share);
+        for (share, expected) in [(0.1, 103.5), (0.3, 26.8), (0.5, 11.5), (0.9, 1.28)] {
+            assert!((calls(share) - expected).abs() < 0.05, "{share}: {}", calls(share));
+        }
+        assert_eq!((calls(1.0), calls(0.0)), (0.0, f64::INFINITY));
+        assert_eq!(break_even(1.0, 0.5), 0.0);
+    }
+
+    #[test]
+    fn an_unfold_costs_a_read_a_write_and_a_call() {
+        let cost = named("anthropic-5m").unfold(10_000, 1_000);
+        assert!((cost - (1_000.0 + 1_250.0 + 300.0)).abs() < 1e-9, "{cost}");
+        assert!((named("anthropic-5m").dollars(1e6) - 5.0).abs() < 1e-9);
+    }
+
+    proptest! {
+        /// A crease is worth it exactly from the break-even on.
+        #[test]
+        fn worth_turns_at_break_even(suffix in 1_000..1_000_000_u64, percent in 1..100_u64) {
+            let prices = named("anthropic-5m");
+            let saved = suffix * percent / 100;
+            let calls = prices.break_even(saved as f64 / suffix as f64);
+            prop_assert!(worth(suffix, saved, calls + 0.1, &prices, 0.0) > 0.0);
+            prop_assert!(worth(suffix, saved, calls - 0.1, &prices, 0.0) < 0.0);
+            // What may be asked back makes it worth less.
+            let gain = worth(suffix, saved, calls + 0.1, &prices, 0.0);
+            prop_assert!(worth(suffix, saved, calls + 0.1, &prices, gain * 1.01) < 0.0);
+        }
+
+        #[test]
+        fn worth_is_a_number_for_any_input(suffix: u64, saved: u64, remaining in 0.0..1e9) {
+            for name in PriceTable::builtin().names() {
+                prop_assert!(worth(suffix, saved, remaining, &named(name), 0.0).is_finite());
+            }
+        }
+    }
+}

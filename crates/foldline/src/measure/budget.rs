@@ -74,3 +74,75 @@ impl Budget {
         Budget { window, reserve, margin: window.saturating_sub(reserve) - tokens, tokens }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::ModelTable;
+    use proptest::prelude::*;
+
+    fn meter(model: &str) -> Meter {
+        Meter::for_model(ModelTable::builtin(), Some(model))
+    }
+
+    fn for_model(model: &str, max_output: Option<Tokens>) -> Budget {
+        let meter = meter(model);
+        Budget::for_model(meter.row(), max_output, &meter)
+    }
+
+    #[test]
+    fn a_cap_on_input_holds_beside_the_window() {
+        let budget = for_model("gpt-5", Some(1_000));
+        assert_eq!((budget.window, budget.reserve), (400_000, 1_000));
+        assert_eq!(budget.tokens + budget.margin, 272_000);
+    }
+
+    #[test]
+    fn no_wish_and_huge_wishes_leave_room_for_input() {
+        assert_eq!(for_model("claude-opus-4-6", None).reserve, Budget::RESERVE);
+        assert_eq!(for_model("gpt-4", None).reserve, 2_048);
+        assert_eq!(for_model("gpt-4", Some(8_192)).reserve, 4_096);
+        assert_eq!(for_model("gpt-4o", Some(Tokens::MAX)).reserve, 16_384);
+    }
+
+    #[test]
+    fn an_estimate_needs_more_margin_than_a_vocabulary() {
+        let (exact, estimated) = (for_model("gpt-4o", None), for_model("command-r-plus", None));
+        assert_eq!(exact.window, estimated.window);
+        assert!(exact.margin * 10 < estimated.margin, "{exact:?} {estimated:?}");
+    }
+
+    #[test]
+    fn classic_budgets() {
+        assert_eq!(Budget::projection(32_768, None).tokens, 32_768 - 2_048 - 512);
+        assert_eq!(Budget::projection(32_768, Some(4_096)).tokens, 32_768 - 4_096 - 512);
+        assert_eq!(Budget::projection(1_000, None).tokens, 0);
+        assert_eq!(Budget::cascade(128_000).tokens, (128_000 - 8_192 - 2_048) * 9 / 10);
+        assert_eq!(Budget::cascade(9_000).tokens, 0);
+    }
+
+    proptest! {
+        /// Whatever the numbers: no panic, no more than the window, and the pieces add up to at most it.
+        #[test]
+        fn budgets_saturate(
+            window in prop_oneof![any::<Tokens>(), 0..10_000_u64, Just(Tokens::MAX)],
+            cap in prop::option::of(any::<Tokens>()),
+            wish in prop::option::of(prop_oneof![any::<Tokens>(), 0..10_000_u64, Just(Tokens::MAX)]),
+            estimated: bool,
+        ) {
+            let meter = meter(if estimated { "unheard-of" } else { "gpt-4o" });
+            let row = ModelRow { window, max_input: cap, ..meter.row().clone() };
+            let reserve = wish.unwrap_or_default();
+            for budget in [
+                Budget::for_model(&row, wish, &meter),
+                Budget::explicit(window, reserve, &meter),
+                Budget::projection(window, wish),
+                Budget::cascade(window),
+            ] {
+                prop_assert!(budget.tokens <= window, "{budget:?}");
+                prop_assert!(budget.tokens == 0 || budget.tokens + budget.margin <= window - budget.reserve, "{budget:?}");
+            }
+            prop_assert!(Budget::for_model(&row, wish, &meter).tokens <= cap.unwrap_or(window));
+        }
+    }
+}

@@ -122,3 +122,73 @@ impl Hasher for Hashed {
         self.0 = key as u64;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn a_text_is_counted_once() {
+        let cache = CountCache::default();
+        let made = AtomicUsize::new(0);
+        let count = |text: &str| {
+            cache.get_or(CountCache::key(text, 1), || {
+                made.fetch_add(1, Ordering::Relaxed);
+                text.len() as Tokens
+            })
+        };
+        for _ in 0..3 {
+            assert_eq!((count("some text"), count("another text")), (9, 12));
+        }
+        assert_eq!(made.into_inner(), 2);
+    }
+
+    /// One cache may serve meters of different vocabularies.
+    #[test]
+    fn counts_of_different_seeds_are_apart() {
+        assert_ne!(CountCache::key("text", 1), CountCache::key("text", 2));
+    }
+
+    #[test]
+    fn it_never_holds_more_than_its_bound() {
+        let cache = CountCache::new(1_024);
+        for number in 0..50_000_u64 {
+            cache.get_or(CountCache::key(&number.to_string(), 0), || number);
+        }
+        assert!(cache.len() <= 1_024, "{}", cache.len());
+        assert!(!cache.is_empty());
+    }
+
+    /// What is asked for at every step stays, whatever else passes through.
+    #[test]
+    fn what_is_in_use_stays() {
+        let cache = CountCache::new(1_024);
+        let mut missed = 0;
+        for number in 0..20_000_u64 {
+            cache.get_or(CountCache::key(&number.to_string(), 0), || number);
+            cache.get_or(CountCache::key("in use", 0), || {
+                missed += 1;
+                7
+            });
+        }
+        assert_eq!(missed, 1);
+    }
+
+    #[test]
+    fn threads_share_it() {
+        let cache = CountCache::default();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                let cache = cache.clone();
+                scope.spawn(move || {
+                    for number in 0..1_000_u64 {
+                        let key = CountCache::key(&number.to_string(), 0);
+                        assert_eq!(cache.get_or(key, || number), number);
+                    }
+                });
+            }
+        });
+        assert_eq!(cache.len(), 1_000);
+    }
+}

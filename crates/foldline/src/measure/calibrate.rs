@@ -155,3 +155,107 @@ impl<C: Counter> Counter for Calibrated<C> {
         self.counter.is_monotone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Estimator;
+    use proptest::prelude::*;
+
+    /// A growing conversation as a provider would report it: a ratio, an overhead, some noise.
+    fn observed(ratio: f64, overhead: f64, reports: usize) -> Calibration {
+        let mut calibration = Calibration::default();
+        for step in 0..reports {
+            let ours = 2_000 + step as Tokens * 900;
+            let noise = 1.0 + [0.0, 0.004, -0.006, 0.01, -0.003][step % 5];
+            calibration.observe(ours, (ours as f64 * ratio * noise + overhead) as Tokens);
+        }
+        calibration
+    }
+
+    #[test]
+    fn ratio_and_overhead_are_found() {
+        let fit = observed(1.35, 9_000.0, 40).fit().unwrap();
+        assert!((fit.ratio - 1.35).abs() < 0.02, "{fit:?}");
+        assert!(fit.overhead.abs_diff(9_000) < 400, "{fit:?}");
+        assert!(fit.margin > 0.0 && fit.margin < 0.03, "{fit:?}");
+    }
+
+    /// Truncating servers, sums over several rounds, zeros: one report in six is nonsense.
+    #[test]
+    fn absurd_reports_do_not_poison_it() {
+        let mut calibration = Calibration::default();
+        for step in 0..60_u64 {
+            let ours = 2_000 + step * 900;
+            let sane = ours * 5 / 4;
+            let reported = match step % 12 {
+                3 => [0, Tokens::MAX, 2_050, sane * 3][step as usize / 12 % 4],
+                9 => sane * 2,
+                _ => sane,
+            };
+            calibration.observe(ours, reported);
+        }
+        let fit = calibration.fit().unwrap();
+        assert!((fit.ratio - 1.25).abs() < 0.01, "{fit:?}");
+        assert!(fit.overhead < 200 && fit.margin < 0.02, "{fit:?}");
+    }
+
+    #[test]
+    fn little_is_no_fit_and_few_reports_leave_doubt() {
+        assert_eq!(observed(1.0, 0.0, 2).fit(), None);
+        let few = observed(1.0, 0.0, 3).fit().unwrap();
+        let many = observed(1.0, 0.0, 60).fit().unwrap();
+        assert!(few.margin > many.margin, "{few:?} {many:?}");
+    }
+
+    /// Requests of about the same size say nothing about the overhead.
+    #[test]
+    fn without_spread_the_line_goes_through_the_origin() {
+        let mut calibration = Calibration::default();
+        for step in 0..20_u64 {
+            calibration.observe(10_000 + step, 13_000);
+        }
+        let fit = calibration.fit().unwrap();
+        assert!((fit.ratio - 1.3).abs() < 0.01 && fit.overhead == 0, "{fit:?}");
+    }
+
+    #[test]
+    fn only_the_newest_reports_are_kept() {
+        let mut calibration = observed(2.0, 0.0, 300);
+        for step in 0..KEPT as Tokens {
+            calibration.observe(2_000 + step * 100, 2_000 + step * 100);
+        }
+        assert_eq!(calibration.pairs.len(), KEPT);
+        assert!((calibration.fit().unwrap().ratio - 1.0).abs() < 0.001);
+    }
+
+    #[test]
+    fn a_calibrated_counter_scales_and_says_so() {
+        let fit = Fit { ratio: 1.5, overhead: 10, margin: 0.02 };
+        let counter = Calibrated::new(Estimator, fit);
+        assert_eq!(counter.count("some words in a row"), fit.scale(Estimator.count("some words in a row")));
+        assert_eq!((counter.exactness(), counter.is_monotone()), (Exactness::Calibrated, true));
+    }
+
+    proptest! {
+        #[test]
+        fn any_reports_give_a_sane_fit(pairs in prop::collection::vec((any::<Tokens>(), any::<Tokens>()), 0..40)) {
+            let mut calibration = Calibration::default();
+            for (ours, reported) in pairs {
+                calibration.observe(ours, reported);
+            }
+            if let Some(fit) = calibration.fit() {
+                prop_assert!(PLAUSIBLE.contains(&fit.ratio), "{fit:?}");
+                prop_assert!(fit.margin.is_finite() && fit.margin >= 0.0, "{fit:?}");
+                prop_assert!(fit.scale(Tokens::MAX) >= fit.scale(1));
+            }
+        }
+
+        #[test]
+        fn calibrated_estimates_are_monotone(text in any::<String>(), more in any::<String>(), ratio in 0.1..10.0) {
+            let counter = Calibrated::new(Estimator, Fit { ratio, overhead: 0, margin: 0.0 });
+            let whole = text.clone() + &more;
+            prop_assert!(counter.count(&whole) >= counter.count(&text));
+        }
+    }
+}

@@ -59,3 +59,66 @@ fn is_page(rest: &[u8]) -> bool {
     let name = rest.trim_ascii_start();
     name.strip_prefix(b"/Page").is_some_and(|after| !after.first().is_some_and(u8::is_ascii_alphanumeric))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::ModelTable;
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
+    fn meter() -> Meter {
+        Meter::for_model(ModelTable::builtin(), Some("claude-opus-4-6"))
+    }
+
+    fn base64(content: &[u8], media_type: &'static str) -> File<'static> {
+        File {
+            name: None,
+            media_type: Some(media_type.into()),
+            source: Source::Base64(STANDARD.encode(content).into()),
+        }
+    }
+
+    fn pdf(pages: usize) -> Vec<u8> {
+        let mut text = String::from("%PDF-1.4\n1 0 obj << /Type /Pages /Count 3 >> endobj\n");
+        for page in 0..pages {
+            text += &format!("{} 0 obj <</Type/Page /Parent 1 0 R>> endobj\n", page + 2);
+        }
+        text.into_bytes()
+    }
+
+    #[test]
+    fn a_pdf_costs_its_pages() {
+        let meter = meter();
+        let one = tokens(&base64(&pdf(1), "application/pdf"), &meter);
+        let seven = tokens(&base64(&pdf(7), "application/pdf"), &meter);
+        assert_eq!(seven, 7 * one);
+        assert!((1_500..=6_000).contains(&one), "{one}");
+    }
+
+    /// Newer files compress their page objects; then the size has to do.
+    #[test]
+    fn a_pdf_without_visible_pages_is_taken_by_its_size() {
+        let packed = vec![0xA5; 10 * PAGE_BYTES];
+        assert_eq!(pages(&packed), 10);
+        assert_eq!((pages(b""), pages(&vec![0; 200 * 1_000 * PAGE_BYTES / 100])), (1, MOST_PAGES));
+    }
+
+    #[test]
+    fn text_counts_as_text_however_it_is_sent() {
+        let meter = meter();
+        let text = "name,value\nfold,1\nunfold,2\n";
+        let plain = File { source: Source::Text(text.into()), ..File::default() };
+        let url = format!("data:text/csv;base64,{}", STANDARD.encode(text));
+        let by_url = File { source: Source::Url(url.into()), ..File::default() };
+        for file in [plain, by_url, base64(text.as_bytes(), "text/csv")] {
+            assert_eq!(tokens(&file, &meter), meter.text(text));
+        }
+    }
+
+    #[test]
+    fn an_unseen_document_is_not_free() {
+        let file = File { source: Source::Id("file-1".into()), ..File::default() };
+        assert!(tokens(&file, &meter()) > 5_000);
+    }
+}

@@ -151,8 +151,7 @@ impl ImageRule {
                     Some("original") if budget > 1536 => (size, budget.max(10_000)),
                     _ => (size, budget),
                 };
-                let patches = fit(size, 32, budget).cells(32).min(budget);
-                (patches as f64 * factor).ceil() as Tokens
+                (patches(size, budget) as f64 * factor).ceil() as Tokens
             }
         }
     }
@@ -178,8 +177,158 @@ impl ImageRule {
     }
 }
 
+/// Patches of 32 pixels. A picture above the budget is scaled into its area, and then a little more until
+/// its width or height is whole patches.
+fn patches(size: ImageSize, budget: Tokens) -> Tokens {
+    if size.cells(32) <= budget {
+        return size.cells(32);
+    }
+    let (width, height) = (f64::from(size.width) / 32.0, f64::from(size.height) / 32.0);
+    let fit = (budget as f64 / (width * height)).sqrt();
+    let whole = |side: f64| (side * fit).floor().max(1.0) / (side * fit);
+    let scale = fit * whole(width).min(whole(height));
+    let side = |side: f64| ((side * scale - 1e-6).ceil() as Tokens).max(1);
+    (side(width) * side(height)).min(budget)
+}
+
 /// Scaled down until it has about at most so many cells.
 fn fit(size: ImageSize, side: u32, most: Tokens) -> ImageSize {
     let cells = size.cells(side);
     if cells <= most { size } else { size.scaled((most as f64 / cells as f64).sqrt()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base64::engine::general_purpose::STANDARD;
+    use proptest::prelude::*;
+
+    fn size(width: u32, height: u32) -> ImageSize {
+        ImageSize { width, height }
+    }
+
+    fn png(width: u32, height: u32) -> Vec<u8> {
+        let mut bytes = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec();
+        bytes.extend(width.to_be_bytes());
+        bytes.extend(height.to_be_bytes());
+        bytes.extend([8, 6, 0, 0, 0, 0, 0, 0, 0]);
+        bytes.extend([7; 4_000]);
+        bytes
+    }
+
+    /// Segments of metadata come before the frame that tells the size.
+    fn jpeg(width: u16, height: u16, metadata: usize) -> Vec<u8> {
+        let mut bytes = vec![0xFF, 0xD8];
+        for _ in 0..metadata {
+            bytes.extend([0xFF, 0xE2, 0xFF, 0xFF]);
+            bytes.extend(vec![1; 0xFFFF - 2]);
+        }
+        bytes.extend([0xFF, 0xC0, 0, 17, 8]);
+        bytes.extend(height.to_be_bytes());
+        bytes.extend(width.to_be_bytes());
+        bytes.extend([3, 1, 0x22, 0, 2, 0x11, 1, 3, 0x11, 1]);
+        bytes.extend([5; 4_000]);
+        bytes
+    }
+
+    fn gif(width: u16, height: u16) -> Vec<u8> {
+        let mut bytes = b"GIF89a".to_vec();
+        bytes.extend(width.to_le_bytes());
+        bytes.extend(height.to_le_bytes());
+        bytes.extend([0; 40]);
+        bytes
+    }
+
+    fn webp(width: u32, height: u32) -> Vec<u8> {
+        let mut bytes = b"RIFF\x64\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0".to_vec();
+        bytes.extend(&(width - 1).to_le_bytes()[..3]);
+        bytes.extend(&(height - 1).to_le_bytes()[..3]);
+        bytes.extend([0; 60]);
+        bytes
+    }
+
+    #[test]
+    fn the_size_is_in_the_head() {
+        for bytes in [png(640, 480), jpeg(640, 480, 0), jpeg(640, 480, 3), gif(640, 480), webp(640, 480)] {
+            let data = STANDARD.encode(&bytes);
+            assert_eq!(ImageSize::of_base64(&data), Some(size(640, 480)));
+            let url = Image { source: Source::Url(format!("data:image/png;base64,{data}").into()), detail: None };
+            assert_eq!(ImageSize::of(&url), Some(size(640, 480)));
+        }
+        let wrapped = STANDARD
+            .encode(png(640, 480))
+            .as_bytes()
+            .chunks(76)
+            .map(|line| String::from_utf8_lossy(line).into_owned() + "\r\n")
+            .collect::<String>();
+        assert_eq!(ImageSize::of_base64(&wrapped), Some(size(640, 480)));
+    }
+
+    #[test]
+    fn what_can_not_be_seen_has_the_assumed_size() {
+        let rule = ImageRule::parse("squares:28:1568:1568").unwrap();
+        for source in [
+            Source::Base64("not base64 at all, but long enough to look at".into()),
+            Source::Base64("".into()),
+            Source::Base64("iVBORw0KGgo".into()),
+            Source::Url("https://example.com/cat.png".into()),
+            Source::Url("data:image/png".into()),
+            Source::Id("file-1".into()),
+            Source::Unknown,
+        ] {
+            assert_eq!(rule.tokens(&Image { source, detail: None }), rule.of_size(ImageSize::ASSUMED, None));
+        }
+    }
+
+    /// A megabyte of picture costs what its pixels cost, not what its base64 would.
+    #[test]
+    fn a_picture_is_never_text() {
+        let mut bytes = png(800, 600);
+        bytes.resize(1 << 20, 9);
+        let image = Image { source: Source::Base64(STANDARD.encode(&bytes).into()), detail: None };
+        assert_eq!(ImageRule::parse("squares:28:1568:1568").unwrap().tokens(&image), 29 * 22);
+        assert_eq!(ImageRule::parse("fixed:512").unwrap().tokens(&image), 512);
+    }
+
+    /// The numbers of the providers' own examples.
+    #[test]
+    fn published_examples() {
+        let tokens =
+            |rule: &str, width, height, detail| ImageRule::parse(rule).unwrap().of_size(size(width, height), detail);
+        let claude = "squares:28:1568:1568";
+        assert_eq!(tokens(claude, 200, 200, None), 64);
+        assert_eq!(tokens(claude, 1000, 1000, None), 1_296);
+        assert_eq!(tokens(claude, 8000, 8000, None), 1_568);
+        assert_eq!(tokens("squares:28:2576:4784", 8000, 8000, None), 4_784);
+        let gpt4o = "tiles:85:170";
+        assert_eq!(tokens(gpt4o, 1024, 1024, Some("high")), 765);
+        assert_eq!(tokens(gpt4o, 2048, 4096, None), 1_105);
+        assert_eq!(tokens(gpt4o, 4096, 8192, Some("low")), 85);
+        let mini = "patches:1536:1";
+        assert_eq!(tokens(mini, 1024, 1024, None), 1_024);
+        assert_eq!(tokens(mini, 1800, 2400, None), 1_452);
+        assert_eq!(tokens("patches:1536:1.62", 1024, 1024, None), 1_659);
+        assert_eq!(tokens("patches:2500:1", 4000, 4000, Some("original")), 10_000);
+    }
+
+    proptest! {
+        /// Any size: no panic, never above the rule's ceiling, never free.
+        #[test]
+        fn any_size_has_a_bounded_price(width in 1..u32::MAX, height in 1..u32::MAX, small in 1..5_000_u32) {
+            for size in [size(width, height), size(small, height), size(small, small), size(1, height)] {
+                for (rule, most) in [
+                    ("squares:28:1568:1568", 1_568), ("tiles:85:170", 85 + 170 * 16), ("patches:1536:2.46", 3_779),
+                    ("patches:30000:1", 30_000),
+                ] {
+                    let tokens = ImageRule::parse(rule).unwrap().of_size(size, None);
+                    prop_assert!((1..=most).contains(&tokens), "{tokens} for {size:?} by {rule}");
+                }
+            }
+        }
+
+        #[test]
+        fn any_text_may_call_itself_a_picture(data in any::<String>()) {
+            let _ = ImageSize::of_base64(&data);
+        }
+    }
 }

@@ -14,6 +14,8 @@ mod estimate;
 mod image;
 mod meter;
 mod models;
+#[cfg(feature = "tokenizer-json")]
+mod tokenizer_json;
 mod tool;
 mod vocabulary;
 
@@ -24,6 +26,8 @@ pub use estimate::Estimator;
 pub use image::{ImageRule, ImageSize};
 pub use meter::Meter;
 pub use models::{ModelRow, ModelTable, TableError};
+#[cfg(feature = "tokenizer-json")]
+pub use tokenizer_json::{NotATokenizer, TokenizerJson};
 pub use vocabulary::Vocabulary;
 
 /// A number of tokens.

@@ -83,6 +83,8 @@ pub struct ModelRow {
     pub images: ImageRule,
     /// Tokens that a message costs beside its content.
     pub per_message: Tokens,
+    /// Tokens that a call and its result cost beside their content.
+    pub per_call: Tokens,
     /// Tokens that a request costs beside its messages.
     pub per_request: Tokens,
     /// Tokens that declaring any tool costs.
@@ -261,6 +263,7 @@ impl ModelRow {
             scale: 1.0,
             images: ImageRule::Fixed(0),
             per_message: 0,
+            per_call: 0,
             per_request: 0,
             tool_prompt: 0,
             signed_history: false,
@@ -288,6 +291,7 @@ impl ModelRow {
             "scale" => self.scale = price(cell)?.unwrap_or(1.0),
             "images" => self.images = images(cell)?,
             "per_message" => self.per_message = count(cell)?.unwrap_or(0),
+            "per_call" => self.per_call = count(cell)?.unwrap_or(0),
             "per_request" => self.per_request = count(cell)?.unwrap_or(0),
             "tool_prompt" => self.tool_prompt = count(cell)?.unwrap_or(0),
             "signed_history" => {
@@ -363,3 +367,141 @@ impl fmt::Display for TableError {
 }
 
 impl std::error::Error for TableError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prefix(model: &str) -> String {
+        ModelTable::builtin().find(Some(model)).prefix
+    }
+
+    #[test]
+    fn a_name_is_found_in_every_spelling() {
+        for (model, row) in [
+            ("gpt-4o-2024-08-06", "gpt-4o"),
+            ("GPT-4o-Mini", "gpt-4o-mini"),
+            ("openai/gpt-5.4-mini:free", "gpt-5.4-mini"),
+            ("gpt-4-1106-preview", "gpt-4"),
+            ("gpt-4.1-2025-04-14", "gpt-4.1"),
+            ("ft:gpt-4o:acme::a1b2", "gpt-4o"),
+            ("claude-opus-4-5-20251101", "claude-opus-4-5"),
+            ("claude-opus-4-20250514", "claude-opus-4"),
+            ("claude-opus-4.5", "claude-opus-4-5"),
+            ("claude-sonnet-4-5@20250929", "claude-sonnet-4-5"),
+            ("us.anthropic.claude-opus-4-1-20250805-v1:0", "claude-opus-4-1"),
+            ("openrouter/anthropic/claude-opus-5.5", "claude-opus-5-5"),
+            ("claude-sonnet-4-5[1m]", "claude-sonnet-4-5"),
+            ("github-copilot/claude-opus-4.8", "github-copilot/claude-opus-4.8"),
+            ("models/gemini-2.5-pro", "gemini-2.5-pro"),
+            ("Qwen/Qwen3-32B", "qwen3-32b"),
+            ("accounts/fireworks/models/deepseek-v3.2", "deepseek-v3.2"),
+            ("amazon.nova-pro-v1:0", "nova-pro"),
+            ("claude-next-9", "claude"),
+            ("gpt-7", "gpt"),
+            ("something-else", "*"),
+            ("", "*"),
+            ("日本語/模型", "*"),
+        ] {
+            assert_eq!(prefix(model), row, "{model}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_model_gets_a_careful_row() {
+        let row = ModelTable::builtin().find(None);
+        assert_eq!((row.window, row.max_input, row.vocabulary.as_str()), (128_000, None, "estimate"));
+        assert!(!row.signed_history);
+    }
+
+    #[test]
+    fn the_window_of_a_million_is_asked_for_by_name() {
+        let table = ModelTable::builtin();
+        assert_eq!(table.find(Some("claude-sonnet-4-5")).window, 200_000);
+        assert_eq!(table.find(Some("claude-sonnet-4-5[1m]")).window, 1_000_000);
+    }
+
+    #[test]
+    fn empty_cells_are_the_familys_and_dashes_are_none() {
+        let table = ModelTable::builtin();
+        let newer = table.find(Some("claude-opus-5-5"));
+        let older = table.find(Some("claude-opus-5"));
+        assert_eq!((newer.window, newer.usd_in), (older.window, older.usd_in));
+        assert_eq!((newer.cache_read, older.cache_read), (0.05, 0.1));
+        assert_eq!((newer.signed_history, older.signed_history), (true, false));
+        assert_eq!(table.find(Some("gpt-5")).max_input, Some(272_000));
+        assert_eq!(table.find(Some("gpt-5.3-chat-latest")).max_input, None);
+        // A host's row takes from the model behind the slash.
+        assert_eq!(table.find(Some("github-copilot/gpt-5.5")).per_message, table.find(Some("gpt-5.5")).per_message);
+    }
+
+    #[test]
+    fn history_is_signed_where_the_law_says_so() {
+        let signed = [
+            "claude-fable-5-1",
+            "claude-fable-5-2",
+            "claude-mythos-5-1",
+            "claude-mythos-5-2",
+            "claude-opus-5-5",
+            "claude-sonnet-5-5",
+            "claude-haiku-5-5",
+        ];
+        let said: Vec<&str> = ModelTable::builtin()
+            .rows()
+            .into_iter()
+            .filter(|row| row.signed_history)
+            .map(|row| row.prefix.as_str())
+            .collect();
+        let mut signed = signed.to_vec();
+        signed.sort_unstable();
+        assert_eq!(said, signed);
+    }
+
+    /// Every row of the built-in table makes sense: a window, an answer that fits it, prices in order, a
+    /// vocabulary that somebody knows.
+    #[test]
+    fn every_row_makes_sense() {
+        for row in ModelTable::builtin().rows() {
+            assert!(row.window >= 8_192, "{row:?}");
+            assert!(row.max_input.is_none_or(|cap| cap <= row.window), "{row:?}");
+            assert!(row.max_output > 0 && row.max_output <= row.window, "{row:?}");
+            assert!(row.cache_read <= 1.0 && row.cache_write >= 1.0 && row.scale > 0.0, "{row:?}");
+            let name = row.vocabulary.trim_start_matches('~');
+            let known =
+                ["estimate", "o200k", "cl100k", "qwen2", "mistral", "llama3", "deepseek", "kimi", "glm", "minimax"];
+            assert!(known.contains(&name), "{row:?}");
+        }
+    }
+
+    #[test]
+    fn an_overlay_changes_what_it_names_and_nothing_else() {
+        let table = ModelTable::builtin();
+        let text = "# mine\n\nwindow , prefix\n64000, gpt-4o\n 4096,tiny\n";
+        let mine = table.overlay(text).unwrap();
+        assert_eq!(mine.find(Some("gpt-4o")), ModelRow { window: 64_000, ..table.find(Some("gpt-4o")) });
+        // A row that takes from the changed one, and says its own window.
+        assert_eq!(mine.find(Some("gpt-4o-mini")), table.find(Some("gpt-4o-mini")));
+        assert_eq!(mine.find(Some("tiny-chat")).window, 4_096);
+        assert_eq!(table.overlay("").unwrap().rows().len(), table.rows().len());
+        let twice = mine.overlay("prefix,window\ntiny,8192").unwrap();
+        assert_eq!(twice.find(Some("tiny")).window, 8_192);
+    }
+
+    #[test]
+    fn errors_name_line_and_column() {
+        let error = |csv: &str| ModelTable::builtin().overlay(csv).unwrap_err().to_string();
+        assert_eq!(error("prefix,window\nmine,8k"), "model table, line 2, column `window`: `8k` is not a whole number");
+        assert_eq!(
+            error("# a\nprefix,cache_read\nmine,-0.5"),
+            "model table, line 3, column `cache_read`: `-0.5` is not a number of at least 0"
+        );
+        assert_eq!(error("prefix,windows\n"), "model table, line 1, column `windows`: there is no such column");
+        assert_eq!(error("window\n8192"), "model table, line 1, column `prefix`: the first line must name this column");
+        assert_eq!(error("prefix,window\nmine"), "model table, line 2: 1 cells under 2 columns");
+        assert!(
+            error("prefix,images\nmine,round:5").contains("line 2, column `images`: `round:5` is not fixed:TOKENS")
+        );
+        let full = ModelTable::builtin().overlay("prefix,usd_in\nmine,nan").unwrap_err();
+        assert_eq!((full.line(), full.column()), (2, Some("usd_in")));
+    }
+}

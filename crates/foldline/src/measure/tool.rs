@@ -1,28 +1,31 @@
 //! What the declaration of a tool costs.
+//!
+//! Most models are shown the JSON of a declaration. OpenAI rewrites functions into a shorter form of its own,
+//! whose cost is published (C8.1).
 
 use serde_json::Value;
 
 use super::{Meter, Tokens};
 use crate::conversation::Tool;
 
-/// The tokens of a declaration in the form in which OpenAI shows functions to its models (C8.1): name and
-/// description, then a line for every property. What that form does not describe (nested schemas,
-/// hosted tools) is counted as the JSON it is, which is more.
+/// The tokens of a declaration.
 pub(super) fn tokens(tool: &Tool<'_>, meter: &Meter) -> Tokens {
-    let whole = meter.text(&tool.definition);
-    let listed = match serde_json::from_str::<Value>(&tool.definition) {
-        Ok(definition) => as_function(&definition, meter),
-        Err(_) => None,
+    let function = match meter.row().provider.as_str() {
+        "openai" => serde_json::from_str(&tool.definition).ok().and_then(|it: Value| as_function(&it, meter)),
+        _ => None,
     };
-    listed.unwrap_or(whole)
+    function.unwrap_or_else(|| meter.text(&tool.definition))
 }
 
+/// OpenAI's form: name and description, then a line for every property. What that form does not describe
+/// (nested schemas, hosted tools) is counted as the JSON it is, which is more.
 fn as_function(definition: &Value, meter: &Meter) -> Option<Tokens> {
     let function = definition.get("function").unwrap_or(definition);
     let name = function.get("name")?.as_str()?;
     let description = function.get("description").and_then(Value::as_str).unwrap_or_default();
+    let parameters = function.get("parameters")?;
     let mut tokens = 7 + meter.text(&format!("{name}:{description}"));
-    let properties = function.get("parameters").and_then(|parameters| parameters.get("properties"));
+    let properties = parameters.get("properties");
     if let Some(properties) = properties.and_then(Value::as_object).filter(|properties| !properties.is_empty()) {
         tokens += 3;
         for (key, schema) in properties {
@@ -43,4 +46,59 @@ fn property(key: &str, schema: &Value, meter: &Meter) -> Tokens {
         choices.iter().map(|choice| 3 + meter.text(choice.as_str().unwrap_or(&choice.to_string()))).sum()
     });
     line + choices
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::ModelTable;
+
+    fn meter(model: &str) -> Meter {
+        Meter::for_model(ModelTable::builtin(), Some(model))
+    }
+
+    fn tool(definition: &'static str) -> Tool<'static> {
+        Tool { name: "t".into(), definition: definition.into() }
+    }
+
+    const WEATHER: &str = r#"{"type":"function","function":{"name":"get_current_weather",
+        "description":"Get the current weather in a given location","parameters":{"type":"object","properties":{
+        "location":{"type":"string","description":"The city and state, e.g. San Francisco, CA"},
+        "unit":{"type":"string","description":"The unit of temperature to return","enum":["celsius","fahrenheit"]}},
+        "required":["location"]}}}"#;
+
+    /// The published example of this function, with a system and a user message, is 101 tokens on GPT-4o.
+    #[test]
+    fn a_function_costs_what_openai_says() {
+        let meter = meter("gpt-4o");
+        let system = "You are a helpful assistant that can answer to questions about the weather.";
+        let messages =
+            meter.text(system) + meter.text("What's the weather like in San Francisco?") + 2 * 3 + meter.request();
+        let all = messages + meter.tools(&[tool(WEATHER)]);
+        assert!(all.abs_diff(101) <= 4, "{all}");
+    }
+
+    #[test]
+    fn other_models_are_shown_the_json() {
+        let claude = meter("claude-opus-4-6");
+        let definition = r#"{"name":"read","description":"Reads a file.","input_schema":{"type":"object","properties":{"path":{"type":"string"}}}}"#;
+        assert_eq!(tokens(&tool(definition), &claude), claude.text(definition));
+        assert!(claude.tools(&[tool(definition)]) > 497 + claude.text(definition));
+        assert_eq!(claude.tools(&[]), 0);
+    }
+
+    /// Nested schemas, hosted tools and broken ones cost their JSON and never nothing.
+    #[test]
+    fn what_the_form_does_not_describe_is_json() {
+        let meter = meter("gpt-5");
+        let nested = r#"{"name":"edit","parameters":{"properties":{"edits":{"type":"array","items":{"type":"object","properties":{"old":{"type":"string"},"new":{"type":"string"}}}}}}}"#;
+        assert!(tokens(&tool(nested), &meter) > 25);
+        for definition in [
+            r#"{"type":"web_search"}"#,
+            "{broken",
+            r#"{"name":"custom","format":{"type":"grammar","definition":"start: WORD"}}"#,
+        ] {
+            assert_eq!(tokens(&tool(definition), &meter), meter.text(definition));
+        }
+    }
 }
