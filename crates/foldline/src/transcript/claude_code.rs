@@ -88,7 +88,7 @@ impl Session for Log {
             }
             return Ok(());
         }
-        let Some(message) = line.object("message") else {
+        let Some(message) = line.object("message").filter(|message| message.get("content").is_some()) else {
             return Err(Error::not_a_recording(format_args!("a line of type {kind} without a message")));
         };
         match kind.as_ref() {
@@ -145,6 +145,9 @@ impl Chain {
         self.recording.set_model(message.string("model").filter(|model| model != "<synthetic>"));
         let id = message.string("id").unwrap_or_default();
         let message = wire::message(wire::Format::Anthropic, message);
+        if message.parts.is_empty() {
+            return;
+        }
         match &self.turn {
             Some((turn, at)) if *turn == id => {
                 let parts = message.parts.into_iter().map(Part::into_owned);
@@ -184,6 +187,9 @@ impl Chain {
 
     /// Adds what is the user's: to their message at the end, or as a new one.
     fn user(&mut self, parts: Vec<Part<'static>>) {
+        if parts.is_empty() {
+            return;
+        }
         match self.recording.conversation.messages.last_mut() {
             Some(last) if self.joins && last.role == Role::User => {
                 last.parts.extend(parts);
@@ -331,6 +337,15 @@ mod tests {
         let recording = only(&log);
         assert_eq!(shape(&recording), ["user: task", "assistant: fine"]);
         assert_eq!(recording.left_out, 1);
+    }
+
+    #[test]
+    fn a_line_without_content_is_a_fault_and_one_with_none_says_nothing() {
+        let empty = r#"{"type":"user","sessionId":"s","uuid":"2","message":{"role":"user","content":[]}}"#;
+        let broken = r#"{"type":"assistant","sessionId":"s","uuid":"3","message":{"role":"assistant"}}"#;
+        let (recordings, faults) = read(&format!("{}{empty}\n{broken}\n", user("1", "0", "", "task")));
+        assert_eq!(shape(&recordings[0]), ["user: task"]);
+        assert_eq!(faults, ["line 3: not a recorded session: a line of type assistant without a message"]);
     }
 
     #[test]

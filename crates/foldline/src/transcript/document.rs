@@ -6,6 +6,8 @@
 
 use std::io::{self, BufRead};
 
+use super::lines::fill;
+
 pub(super) struct Document<R> {
     input: R,
     limit: usize,
@@ -53,11 +55,6 @@ impl<R: BufRead> Document<R> {
             self.line += newlines(&chunk[..blank]);
             self.input.consume(blank);
         }
-    }
-
-    /// Forgets the document before, so that another one may begin.
-    pub(super) fn begin(&mut self) {
-        self.behind_value = false;
     }
 
     /// Walks into an object or an array.
@@ -156,23 +153,19 @@ impl<R: BufRead> Document<R> {
     /// Goes to the next line that begins a document of its own, after damage; `false` if none does.
     pub(super) fn resume(&mut self) -> io::Result<bool> {
         loop {
-            let chunk = match self.input.fill_buf() {
-                Ok(chunk) => chunk,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
-            };
+            let chunk = fill(&mut self.input)?;
             if chunk.is_empty() {
                 return Ok(false);
             }
-            let Some(end) = memchr::memchr(b'\n', chunk) else {
-                let all = chunk.len();
-                self.input.consume(all);
+            let end = memchr::memchr(b'\n', chunk);
+            let taken = end.map_or(chunk.len(), |end| end + 1);
+            self.input.consume(taken);
+            if end.is_none() {
                 continue;
-            };
-            self.input.consume(end + 1);
+            }
             self.line += 1;
-            if matches!(self.input.fill_buf()?.first(), Some(b'{' | b'[')) {
-                self.begin();
+            if matches!(fill(&mut self.input)?.first(), Some(b'{' | b'[')) {
+                self.behind_value = false;
                 return Ok(true);
             }
         }
@@ -183,16 +176,6 @@ impl From<io::Error> for Stop {
     fn from(error: io::Error) -> Self {
         Stop::Io(error)
     }
-}
-
-fn fill<R: BufRead>(input: &mut R) -> Result<&[u8], Stop> {
-    // Asked twice, since a borrow that is returned can not be tried again in a loop.
-    if let Err(error) = input.fill_buf()
-        && error.kind() != io::ErrorKind::Interrupted
-    {
-        return Err(Stop::Io(error));
-    }
-    Ok(input.fill_buf()?)
 }
 
 fn newlines(bytes: &[u8]) -> u64 {
@@ -316,7 +299,6 @@ mod tests {
             assert_eq!(document.key().unwrap().unwrap(), b"z");
             assert_eq!(copied(&mut document), "null");
             assert_eq!(document.key().unwrap(), None);
-            document.begin();
             assert_eq!(copied(&mut document), "17");
             assert_eq!(document.peek().unwrap(), None);
         }

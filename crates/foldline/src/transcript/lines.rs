@@ -43,11 +43,7 @@ impl<R: BufRead> Lines<R> {
         let mut too_long = false;
         let mut any = false;
         loop {
-            let chunk = match self.input.fill_buf() {
-                Ok(chunk) => chunk,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
-            };
+            let chunk = fill(&mut self.input)?;
             if chunk.is_empty() {
                 break;
             }
@@ -71,6 +67,16 @@ impl<R: BufRead> Lines<R> {
         let line = if too_long { Line::TooLong } else { Line::Bytes(&self.line) };
         Ok(Some((self.number, line)))
     }
+}
+
+/// What is buffered, read anew when that is nothing; empty at the end.
+pub(super) fn fill<R: BufRead>(input: &mut R) -> io::Result<&[u8]> {
+    while let Err(error) = input.fill_buf() {
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    input.fill_buf()
 }
 
 #[cfg(test)]

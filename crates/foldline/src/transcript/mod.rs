@@ -288,17 +288,36 @@ mod tests {
         }
     }
 
-    const SAMPLES: [&str; 9] = [
-        claude_code::SAMPLE,
-        codex::SAMPLE,
-        copilot::SAMPLE,
-        gemini::SAMPLE,
-        pi::SAMPLE,
-        swe_agent::SAMPLE,
-        openhands::SAMPLE,
-        inspect::SAMPLE,
-        openinference::SAMPLE,
+    const SAMPLES: [(Format, &str); 9] = [
+        (Format::ClaudeCode, claude_code::SAMPLE),
+        (Format::Codex, codex::SAMPLE),
+        (Format::Copilot, copilot::SAMPLE),
+        (Format::Gemini, gemini::SAMPLE),
+        (Format::Pi, pi::SAMPLE),
+        (Format::SweAgent, swe_agent::SAMPLE),
+        (Format::OpenHands, openhands::SAMPLE),
+        (Format::Inspect, inspect::SAMPLE),
+        (Format::OpenInference, openinference::SAMPLE),
     ];
+
+    /// Wherever the beginning of a log is cut, it is not taken for another format.
+    #[test]
+    fn a_format_is_recognised_by_its_beginning() {
+        for (format, sample) in SAMPLES {
+            assert_eq!(recognise(sample.as_bytes()), Some(format));
+            for cut in 0..sample.len() {
+                let seen = recognise(&sample.as_bytes()[..cut]);
+                assert!(seen.is_none() || seen == Some(format), "{format} cut at {cut} is taken for {seen:?}");
+            }
+        }
+    }
+
+    /// A log may begin with damage, or with lines that tell nothing.
+    #[test]
+    fn a_damaged_first_line_does_not_hide_the_format() {
+        let text = format!("{{\"type\":\"us\n{{}}\n{}", claude_code::SAMPLE);
+        assert_eq!(recognise(text.as_bytes()), Some(Format::ClaudeCode));
+    }
 
     #[test]
     fn an_input_of_no_known_format_is_refused_with_the_formats_that_are_known() {
@@ -359,7 +378,7 @@ mod tests {
             sample in 0..SAMPLES.len(),
             damage in proptest::collection::vec((any::<prop::sample::Index>(), 0..4, any::<u8>()), 1..6),
         ) {
-            let mut bytes = SAMPLES[sample].as_bytes().to_vec();
+            let mut bytes = SAMPLES[sample].1.as_bytes().to_vec();
             for (at, kind, byte) in damage {
                 let at = at.index(bytes.len());
                 match kind {
@@ -380,9 +399,9 @@ mod tests {
         /// A buffer that ends anywhere gives the same recordings.
         #[test]
         fn the_size_of_the_buffer_changes_nothing(sample in 0..SAMPLES.len(), capacity in 1..200usize) {
-            let input = std::io::BufReader::with_capacity(capacity, SAMPLES[sample].as_bytes());
+            let input = std::io::BufReader::with_capacity(capacity, SAMPLES[sample].1.as_bytes());
             let read: Vec<_> = Reader::new("input", input).unwrap().map(Result::unwrap).collect();
-            let whole: Vec<_> = Reader::new("input", SAMPLES[sample].as_bytes()).unwrap().map(Result::unwrap).collect();
+            let whole: Vec<_> = Reader::new("input", SAMPLES[sample].1.as_bytes()).unwrap().map(Result::unwrap).collect();
             prop_assert_eq!(read, whole);
         }
     }

@@ -145,22 +145,38 @@ impl<R: BufRead> Reader<R> {
                 }
             }
             Err(Trouble::Entry(fault)) => self.report(fault),
-            Err(Trouble::Document(fault)) => {
-                // What was read of the document is worth having; the rest of it is told as lost.
+            Err(Trouble::Stopped(stop)) => {
+                // What was read so far is worth having; the rest of it is told as lost.
                 self.end_session();
-                self.report(fault);
-                if let Body::Documents(document, place) = &mut self.body {
-                    *place = Place::Before;
-                    self.done = !document.resume().unwrap_or(false);
-                }
-            }
-            Err(Trouble::Input(fault)) => {
-                self.end_session();
-                self.report(fault);
-                self.done = true;
+                self.stopped(stop);
             }
         }
         self.hand_out();
+    }
+
+    /// Reports why nothing more can be read, and goes on with the next document if there is one.
+    fn stopped(&mut self, stop: Stop) {
+        let (line, limit) = match &self.body {
+            Body::Lines(lines) => (lines.number() + 1, lines.limit()),
+            Body::Documents(document, _) => (document.line(), document.limit()),
+        };
+        let (error, may_go_on) = match stop {
+            Stop::Io(error) => (Error::io(&error), false),
+            Stop::TooLong => (Error::too_long(limit), true),
+            Stop::EndsEarly => (Error::not_a_recording("it ends in the middle of a value"), false),
+            Stop::NotJson(reason) => (Error::not_a_recording(format_args!("not JSON: {reason}")), true),
+        };
+        self.report(Fault { line, error });
+        self.done = true;
+        if let Body::Documents(document, place) = &mut self.body
+            && may_go_on
+        {
+            *place = Place::Before;
+            match document.resume() {
+                Ok(goes_on) => self.done = !goes_on,
+                Err(error) => self.stopped(Stop::Io(error)),
+            }
+        }
     }
 
     fn report(&mut self, fault: Fault) {
@@ -210,10 +226,20 @@ enum Step {
 enum Trouble {
     /// One entry is damaged.
     Entry(Fault),
-    /// The rest of the document can not be read.
-    Document(Fault),
-    /// The rest of the input can not be read.
-    Input(Fault),
+    /// The rest of the document, or of the input, can not be read.
+    Stopped(Stop),
+}
+
+impl From<Stop> for Trouble {
+    fn from(stop: Stop) -> Self {
+        Trouble::Stopped(stop)
+    }
+}
+
+impl From<Fault> for Trouble {
+    fn from(fault: Fault) -> Self {
+        Trouble::Entry(fault)
+    }
 }
 
 fn next_line<R: BufRead>(
@@ -222,15 +248,11 @@ fn next_line<R: BufRead>(
     found: &mut Vec<Recording>,
 ) -> Result<Step, Trouble> {
     let limit = lines.limit();
-    let at = lines.number() + 1;
-    let (line, bytes) = match lines.next() {
-        Ok(None) => return Ok(Step::End),
-        Ok(Some((line, Line::Bytes(bytes)))) => (line, bytes),
-        Ok(Some((line, Line::TooLong))) => return Err(Trouble::Entry(Fault { line, error: Error::too_long(limit) })),
-        Err(error) => return Err(Trouble::Input(Fault { line: at, error: Error::io(&error) })),
-    };
-    if !bytes.trim_ascii().is_empty() {
-        read_entry(bytes, session, found).map_err(|error| Trouble::Entry(Fault { line, error }))?;
+    match lines.next().map_err(Stop::Io)? {
+        None => return Ok(Step::End),
+        Some((line, Line::TooLong)) => return Err(Fault { line, error: Error::too_long(limit) }.into()),
+        Some((_, Line::Bytes(bytes))) if bytes.trim_ascii().is_empty() => {}
+        Some((line, Line::Bytes(bytes))) => read_entry(line, bytes, session, found)?,
     }
     Ok(Step::Entry)
 }
@@ -241,71 +263,44 @@ fn step<R: BufRead>(
     session: &mut dyn Session,
     found: &mut Vec<Recording>,
 ) -> Result<Step, Trouble> {
-    let stopped = |line: u64, limit: usize, stop: Stop| {
-        let error = match stop {
-            Stop::Io(error) => return Trouble::Input(Fault { line, error: Error::io(&error) }),
-            Stop::TooLong => Error::too_long(limit),
-            Stop::EndsEarly => Error::not_a_recording("it ends in the middle of a value"),
-            Stop::NotJson(reason) => Error::not_a_recording(format_args!("not JSON: {reason}")),
-        };
-        Trouble::Document(Fault { line, error })
-    };
-    let limit = document.limit();
-    macro_rules! pull {
-        ($step:expr) => {
-            match $step {
-                Ok(it) => it,
-                Err(stop) => return Err(stopped(document.line(), limit, stop)),
-            }
-        };
-    }
     match *place {
-        Place::Before => {
-            document.begin();
-            match pull!(document.peek()) {
-                None => return Ok(Step::End),
-                Some(b'[') => {
-                    pull!(document.enter());
-                    *place = Place::InList { is_document: true };
-                }
-                Some(b'{') if session.list().is_some() => {
-                    pull!(document.enter());
-                    *place = Place::InObject;
-                }
-                Some(_) => {
-                    let line = document.line();
-                    let mut raw = Vec::new();
-                    pull!(document.value(Some(&mut raw)));
-                    read_entry(&raw, session, found).map_err(|error| Trouble::Entry(Fault { line, error }))?;
-                    return Ok(Step::DocumentEnd);
-                }
+        Place::Before => match document.peek()? {
+            None => return Ok(Step::End),
+            Some(b'[') => {
+                document.enter()?;
+                *place = Place::InList { is_document: true };
             }
-        }
+            Some(b'{') if session.list().is_some() => {
+                document.enter()?;
+                *place = Place::InObject;
+            }
+            Some(_) => {
+                let (line, raw) = copied(document)?;
+                read_entry(line, &raw, session, found)?;
+                return Ok(Step::DocumentEnd);
+            }
+        },
         Place::InObject => {
-            let Some(key) = pull!(document.key()) else {
+            let Some(key) = document.key()? else {
                 *place = Place::Before;
                 return Ok(Step::DocumentEnd);
             };
             let key = String::from_utf8_lossy(&key);
-            if session.list() == Some(key.as_ref()) && pull!(document.peek()) == Some(b'[') {
-                pull!(document.enter());
+            if session.list() == Some(key.as_ref()) && document.peek()? == Some(b'[') {
+                document.enter()?;
                 *place = Place::InList { is_document: false };
             } else if session.wanted().contains(&key.as_ref()) {
-                let line = document.line();
-                let mut raw = Vec::new();
-                pull!(document.value(Some(&mut raw)));
-                let value = text(&raw).and_then(scan::document);
-                session.field(&key, value.map_err(|error| Trouble::Entry(Fault { line, error }))?);
+                let (line, raw) = copied(document)?;
+                let value = text(&raw).and_then(scan::document).map_err(|error| Fault { line, error })?;
+                session.field(&key, value);
             } else {
-                pull!(document.value(None));
+                document.value(None)?;
             }
         }
         Place::InList { is_document } => {
-            if pull!(document.element()) {
-                let line = document.line();
-                let mut raw = Vec::new();
-                pull!(document.value(Some(&mut raw)));
-                read_entry(&raw, session, found).map_err(|error| Trouble::Entry(Fault { line, error }))?;
+            if document.element()? {
+                let (line, raw) = copied(document)?;
+                read_entry(line, &raw, session, found)?;
             } else if is_document {
                 *place = Place::Before;
                 return Ok(Step::DocumentEnd);
@@ -317,11 +312,23 @@ fn step<R: BufRead>(
     Ok(Step::Entry)
 }
 
-fn read_entry(bytes: &[u8], session: &mut dyn Session, found: &mut Vec<Recording>) -> Result<(), Error> {
-    let mut scanner = scan::Scanner::new(text(bytes)?);
-    let entry = scanner.element(&[])?;
-    scanner.end()?;
-    session.entry(&entry, found)
+/// The next value with the line that it begins on.
+fn copied<R: BufRead>(document: &mut Document<R>) -> Result<(u64, Vec<u8>), Stop> {
+    document.peek()?;
+    let line = document.line();
+    let mut raw = Vec::new();
+    document.value(Some(&mut raw))?;
+    Ok((line, raw))
+}
+
+fn read_entry(line: u64, bytes: &[u8], session: &mut dyn Session, found: &mut Vec<Recording>) -> Result<(), Fault> {
+    let mut read = || {
+        let mut scanner = scan::Scanner::new(text(bytes)?);
+        let entry = scanner.element(&[])?;
+        scanner.end()?;
+        session.entry(&entry, found)
+    };
+    read().map_err(|error| Fault { line, error })
 }
 
 fn text(bytes: &[u8]) -> Result<&str, Error> {

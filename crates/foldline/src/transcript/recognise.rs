@@ -146,7 +146,8 @@ impl Glance {
         if kind.contains('.') && self.has("data") && self.has("id") {
             return Some(Format::Copilot);
         }
-        if self.has("uuid") && self.has("sessionId") || kind == "summary" && self.has("leafUuid") {
+        let of_claude = matches!(kind, "file-history-snapshot" | "queue-operation");
+        if of_claude || self.has("uuid") && self.has("sessionId") || kind == "summary" && self.has("leafUuid") {
             return Some(Format::ClaudeCode);
         }
         if kind == "session" && self.has("id") && self.has("cwd") || kind == "message" && self.has("message") {
