@@ -4,12 +4,16 @@
 //! The corpus is no part of the repository. Its folder is the argument, the variable, or the place
 //! beside the repository; where there is none, nothing is checked, and that is said. It holds
 //! originals under `raw/FORMAT/` and sets of records, one a line, as `*.jsonl.zst`.
+//!
+//! Sessions break laws themselves (a call whose result was never recorded), so a broken law is shown
+//! with its place and is no failure; a fault, another count or another byte is.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use foldline::laws::{self, Profile};
 use foldline::transcript::{Format, Reader};
 use foldline::wire;
 use foldline_replay::open;
@@ -32,6 +36,8 @@ struct Row {
     /// Bodies that came back byte for byte, of those that were tried.
     round_trips: Option<(usize, usize)>,
     faults: Vec<String>,
+    /// The laws that recordings break: how often, and where first.
+    broken: BTreeMap<&'static str, (usize, String)>,
 }
 
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
@@ -51,6 +57,12 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         rows.push(records(set).with_context(|| set.display().to_string())?);
     }
     print(&rows);
+    for row in rows.iter().filter(|row| !row.broken.is_empty()) {
+        say(&format!("\nlaws that the sessions of {} break", row.name));
+        for (law, (count, first)) in &row.broken {
+            say(&format!("  {count:>5}  {law:<28}  first in {first}"));
+        }
+    }
     let faults: Vec<&String> = rows.iter().flat_map(|row| &row.faults).collect();
     faults.iter().for_each(|fault| say(fault));
     if !faults.is_empty() {
@@ -138,6 +150,11 @@ impl Row {
                 self.faults.push(format!("{name}: {} has no messages", recording.id));
             }
             self.faults.extend(check(&recording.id, (messages.len() as u64, calls as u64)));
+            let profile = Profile::of(recording.format.wire(), recording.model());
+            for violation in laws::check_conversation(&recording.conversation, &profile) {
+                let first = || (0, format!("{}, {}: {}", recording.id, violation.at, violation.detail));
+                self.broken.entry(violation.law.name()).or_insert_with(first).0 += 1;
+            }
             self.recordings += 1;
             self.messages += messages.len();
             self.calls += calls;
@@ -165,7 +182,7 @@ impl Row {
 }
 
 fn print(rows: &[Row]) {
-    const HEAD: [&str; 11] = [
+    const HEAD: [&str; 12] = [
         "corpus",
         "read as",
         "files",
@@ -176,6 +193,7 @@ fn print(rows: &[Row]) {
         "compacted",
         "left out",
         "round trips",
+        "laws broken",
         "faults",
     ];
     let mut lines = vec![HEAD.map(str::to_owned)];
@@ -191,6 +209,7 @@ fn print(rows: &[Row]) {
             row.compactions.to_string(),
             row.left_out.to_string(),
             row.round_trips.map(|(good, tried)| format!("{good}/{tried}")).unwrap_or_default(),
+            row.broken.values().map(|(count, _)| count).sum::<usize>().to_string(),
             row.faults.len().to_string(),
         ]
     }));

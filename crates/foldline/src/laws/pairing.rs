@@ -237,7 +237,7 @@ fn items(conversation: &Conversation<'_>, ending: Ending, findings: &mut Finding
 
 /// Whether it answers a tool search, which the provider may have run by itself.
 pub(super) fn is_search(result: &ToolResult<'_>) -> bool {
-    matches!(result.content.as_slice(), [Part::Opaque(it)] if it.kind == "tool_search_output")
+    matches!(result.content.as_slice(), [Part::Opaque(it)] if it.kind == "tools")
 }
 
 /// From where on calls without result are in flight: the start of the last assistant turn, if nothing
@@ -373,9 +373,8 @@ fn result_contents(conversation: &Conversation<'_>, findings: &mut Findings<'_>)
                     (Format::Anthropic, Part::Opaque(it)) => {
                         matches!(&*it.kind, "search_result" | "tool_reference" | "browser_state")
                     }
-                    (Format::OpenAiResponses, Part::Opaque(it)) => {
-                        matches!(&*it.kind, "computer_call_output" | "tool_search_output")
-                    }
+                    // What a tool search found.
+                    (Format::OpenAiResponses, Part::Opaque(it)) => it.kind == "tools",
                     _ => false,
                 };
                 if !allowed {

@@ -784,3 +784,13 @@ fn a_continuation_is_not_judged_by_pairs() {
     let request = Request::parse(Responses, items.as_bytes()).unwrap();
     assert_eq!(check(&request, &Profile::of_request(&request)), []);
 }
+
+/// The client or the provider may have run it; what it found stands in the result as it is.
+#[test]
+fn a_tool_search_with_its_output_breaks_no_law() {
+    let body = br#"{"input":[{"type":"message","role":"user","content":"go"},
+        {"type":"tool_search_call","call_id":"call_1","execution":"client","arguments":{"query":"git"}},
+        {"type":"tool_search_output","call_id":"call_1","tools":[{"type":"function","name":"git"}]}]}"#;
+    let request = Request::parse(Responses, body).unwrap();
+    assert_eq!(check(&request, &Profile::of_request(&request)), []);
+}
