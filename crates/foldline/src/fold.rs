@@ -5,18 +5,23 @@
 //! and a conversation first seen at its four hundredth turn is folded as if it had been there from
 //! the start.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use crate::conversation::{Conversation, Message, Part, PartId, Role};
 use crate::error::{Error, ErrorKind};
-use crate::folds::{Folds, Rendered};
+use crate::folds::{Fold, Folds, Note, Rendered};
+use crate::handle::Handle;
+use crate::keep::{Keep, KeepError, Original};
 use crate::laws::{Law, Profile};
 use crate::lexicon::Lexicon;
 use crate::measure::{Meter, Tokens};
 use crate::piece::{self, Class, Open, Piece};
-use crate::plan::{self, Plan, Reason};
+use crate::plan::{self, Plan, Reason, Rung};
 use crate::policy::{Creases, Policy};
 use crate::price::Prices;
 use crate::wire::{Edit, Format};
@@ -459,6 +464,23 @@ impl Folder {
         })
     }
 
+    /// The rendering from that of this message on, as edits of the messages that were pushed: for
+    /// whoever keeps them in a provider's own form.
+    pub fn sent(&self, from: usize) -> Vec<Sent<'_>> {
+        let folds = &self.state.folds;
+        let sent = |rendered| match rendered {
+            Rendered::Message(at) => Sent::Message { at, edits: folds.message_edits(at) },
+            Rendered::Note(role, text) => Sent::Note { role, text },
+        };
+        folds.sequence(&self.messages, from, self.setup.alternate).into_iter().map(sent).collect()
+    }
+
+    /// The original behind a handle of the rendering.
+    pub fn unfold(&self, handle: Handle) -> Option<Vec<u8>> {
+        let originals = self.state.folds.originals(&self.messages);
+        originals.into_iter().map(|(_, bytes)| bytes).find(|bytes| Handle::of(bytes) == handle).map(Cow::into_owned)
+    }
+
     /// How many messages stand in the rendering before that of this message.
     pub fn position(&self, message: usize) -> usize {
         self.state.folds.sequence(&self.messages[..message], 0, self.setup.alternate).len()
@@ -478,6 +500,25 @@ impl Folder {
     pub fn raw_tokens(&self) -> Tokens {
         self.state.raw + self.setup.fixed
     }
+}
+
+/// One message of a rendering.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sent<'f> {
+    /// A message that was pushed, with the edits that make it what is sent.
+    Message {
+        /// Which message.
+        at: usize,
+        /// What changes in it; nothing for most.
+        edits: Vec<Edit>,
+    },
+    /// A message of ours, in the place of whole rounds.
+    Note {
+        /// Who says it.
+        role: Role,
+        /// What it says.
+        text: &'f str,
+    },
 }
 
 /// A whole conversation, folded.
@@ -516,7 +557,81 @@ pub fn fold(conversation: &Conversation<'_>, setup: &Setup, ledger: &Ledger) -> 
     })
 }
 
+/// One fold, in numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Explained {
+    /// Which part.
+    pub at: PartId,
+    /// What it was.
+    pub what: String,
+    /// The pass that proposed it.
+    pub pass: &'static str,
+    /// The rung of the ladder.
+    pub rung: Rung,
+    /// Tokens before.
+    pub before: Tokens,
+    /// Tokens after.
+    pub after: Tokens,
+}
+
 impl Folded {
+    /// Whether nothing is folded.
+    pub fn is_untouched(&self) -> bool {
+        self.state.folds.is_empty()
+    }
+
+    /// The deepest rung that was spent.
+    pub fn deepest(&self) -> Option<Rung> {
+        let parts = self.state.folds.parts().map(|(_, fold)| fold.rung);
+        parts.chain(self.state.folds.notes().map(|(_, note)| note.rung)).max()
+    }
+
+    /// Every fold that stands, one after the other.
+    pub fn explain(&self) -> Vec<Explained> {
+        let part = |(at, fold): (PartId, &Fold)| {
+            let piece = self.state.piece(at)?;
+            let (before, after) = (piece.tokens, fold.tokens);
+            Some(Explained { at, what: piece.words(), pass: fold.pass, rung: fold.rung, before, after })
+        };
+        let note = |(at, note): (usize, &Note)| {
+            let pieces = note.rounds.iter().flat_map(|&(start, end)| self.state.pieces_of(start..end));
+            let before = pieces.map(|piece| piece.tokens).sum();
+            let what = format!("{} rounds from message {at} on", note.rounds.len());
+            let at = PartId::new(at, 0);
+            Explained { at, what, pass: "rounds", rung: note.rung, before, after: self.state.tokens[at.message] }
+        };
+        let mut all: Vec<Explained> = self.state.folds.parts().filter_map(part).collect();
+        all.extend(self.state.folds.notes().map(note));
+        all.sort_by_key(|explained| explained.at);
+        all
+    }
+
+    /// Hands the originals of all that is folded to an archive.
+    pub(crate) fn keep(&self, conversation: &Conversation<'_>, keep: &dyn Keep) -> Result<(), KeepError> {
+        let originals = self.state.folds.originals(&conversation.messages);
+        let with_facts = |(at, bytes): &(PartId, Cow<'_, [u8]>)| {
+            let piece = self.state.piece(*at);
+            let done = piece.and_then(|piece| piece.deed.as_ref());
+            let tokens = piece.map_or(0, |piece| piece.tokens);
+            (Handle::of(bytes), done.map(|done| (done.tool.clone(), done.deed.target.clone())), tokens)
+        };
+        let facts: Vec<_> = originals.iter().map(with_facts).collect();
+        let list: Vec<Original<'_>> = originals
+            .iter()
+            .zip(&facts)
+            .map(|((at, bytes), (handle, done, tokens))| Original {
+                handle: *handle,
+                bytes,
+                tool: done.as_ref().map(|(tool, _)| tool.as_str()),
+                arguments: done.as_ref().map(|(_, target)| target.as_str()),
+                message: at.message,
+                tokens: *tokens,
+            })
+            .collect();
+        keep.keep(&list)
+    }
+
     /// The edits that turn the request, from which the conversation was read, into what is sent.
     pub fn edits(&self, conversation: &Conversation<'_>) -> Vec<Edit> {
         self.state.folds.edits(&conversation.messages, self.alternate)

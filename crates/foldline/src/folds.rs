@@ -3,11 +3,14 @@
 //! A set of folds and the messages give the rendering, both as messages and as edits of a request
 //! body. Nothing here decides.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::Range;
 
 use crate::conversation::{Message, Part, PartId, Role};
 use crate::lexicon::each_string;
 use crate::measure::Tokens;
+use crate::pass::rounds;
 use crate::plan::Rung;
 use crate::wire::Edit;
 
@@ -30,6 +33,26 @@ pub(crate) struct Fold {
     pub(crate) tokens: Tokens,
     pub(crate) rung: Rung,
     pub(crate) pass: &'static str,
+}
+
+impl Fold {
+    fn edit(&self, at: PartId) -> Edit {
+        match &self.change {
+            Change::Text(text) => Edit::Text { at, text: text.clone() },
+            Change::Arguments(arguments) => Edit::Arguments { at, arguments: arguments.clone() },
+            Change::Drop => Edit::DropPart(at),
+        }
+    }
+}
+
+/// What a handle of a part gives back: its text, or the part as JSON where it has none.
+pub(crate) fn original<'m>(part: &'m Part<'_>) -> Cow<'m, [u8]> {
+    match part {
+        Part::Text { text } => Cow::Borrowed(text.as_bytes()),
+        Part::Reasoning(it) if it.seal.is_none() => Cow::Borrowed(it.text.as_bytes()),
+        Part::ToolCall(it) => Cow::Borrowed(it.arguments.as_str().as_bytes()),
+        part => Cow::Owned(serde_json::to_vec(part).expect("a part has a JSON form")),
+    }
 }
 
 /// A message of ours in the place of whole rounds.
@@ -176,16 +199,40 @@ impl Folds {
         }
         edits.extend((before..messages.len()).map(Edit::DropMessage));
         for (at, fold) in self.parts() {
-            if self.is_emptied(at.message, &messages[at.message]) {
-                continue;
+            if !self.is_emptied(at.message, &messages[at.message]) {
+                edits.push(fold.edit(at));
             }
-            edits.push(match &fold.change {
-                Change::Text(text) => Edit::Text { at, text: text.clone() },
-                Change::Arguments(arguments) => Edit::Arguments { at, arguments: arguments.clone() },
-                Change::Drop => Edit::DropPart(at),
-            });
         }
         edits
+    }
+
+    /// The edits of one message.
+    pub(crate) fn message_edits(&self, at: usize) -> Vec<Edit> {
+        let folds = self.parts.range(PartId::new(at, 0)..PartId::new(at + 1, 0));
+        folds.map(|(&at, fold)| fold.edit(at)).collect()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parts.is_empty() && self.gone.is_empty() && self.notes.is_empty()
+    }
+
+    /// The originals of all that is folded, with their places: what a handle gives back.
+    pub(crate) fn originals<'m>(&self, messages: &'m [Message<'_>]) -> Vec<(PartId, Cow<'m, [u8]>)> {
+        let mut originals = Vec::new();
+        for (at, _) in self.parts() {
+            let part = messages[at.message].parts.get(at.part);
+            let original = match (part, at.inner) {
+                (Some(Part::ToolResult(it)), Some(inner)) => it.content.get(inner).map(original),
+                (Some(part), _) => Some(original(part)),
+                (None, _) => None,
+            };
+            originals.extend(original.map(|bytes| (at, bytes)));
+        }
+        for (at, note) in self.notes() {
+            let rounds: Vec<Range<usize>> = note.rounds.iter().map(|&(start, end)| start..end).collect();
+            originals.push((PartId::new(at, 0), Cow::Owned(rounds::original(messages, &rounds))));
+        }
+        originals
     }
 
     /// Calls `each` with every text that stands in the rendering, without the parts in `leave`. Of a

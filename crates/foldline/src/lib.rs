@@ -4,10 +4,12 @@
 //! This crate is the engine: it does no IO, reads no clock and no environment, and gives the same
 //! plan for the same input.
 
+mod apply;
 pub mod content;
 mod conversation;
 mod deed;
 mod error;
+mod event;
 mod fold;
 mod folds;
 mod handle;
@@ -26,13 +28,15 @@ pub mod testing;
 pub mod transcript;
 pub mod wire;
 
+pub use apply::{Applied, apply};
 pub use conversation::{
     Arguments, Conversation, File, Image, Message, Opaque, Part, PartId, Reasoning, Role, Source, Tool, ToolCall,
     ToolResult,
 };
 pub use deed::{Act, Deed};
 pub use error::{Error, ErrorKind};
-pub use fold::{Crease, Folded, Folder, Ledger, Pins, Setup, State, Thoughts, fold};
+pub use event::{Event, Listener};
+pub use fold::{Crease, Explained, Folded, Folder, Ledger, Pins, Sent, Setup, State, Thoughts, fold};
 pub use handle::{Handle, NotAHandle};
 pub use keep::{Keep, KeepError, Original};
 pub use measure::{

@@ -390,7 +390,7 @@ impl<'d> Draft<'d> {
             let view = self.view(&folds, 1.0);
             let text = view.text(piece);
             let marker = match piece.class {
-                Class::Media => marker::thing("an image or file", None),
+                Class::Media => view.media_marker(piece),
                 _ => marker::whole(text, &piece.words(), view.handle(text)),
             };
             let clipped = clip::clip(text, cap, &self.setup.meter, &marker);

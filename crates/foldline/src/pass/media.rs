@@ -1,6 +1,5 @@
 //! Images and files of old rounds become a marker.
 
-use crate::marker;
 use crate::piece::Class;
 use crate::plan::Rung;
 
@@ -9,7 +8,7 @@ use crate::folds::Change;
 
 pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
     for piece in view.old(Class::Media, Rung::Reasoning) {
-        let marker = marker::thing("an image or file of an earlier round", None);
+        let marker = view.media_marker(piece);
         let tokens = view.setup.meter.text(&marker);
         if tokens < piece.tokens {
             proposals.push(Proposal { at: piece.at, change: Change::Text(marker), tokens, risk: 0.0 });

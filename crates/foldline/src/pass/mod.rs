@@ -18,9 +18,9 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use crate::Handle;
-use crate::conversation::{Message, Part, PartId};
+use crate::conversation::{File, Message, Part, PartId};
 use crate::fold::Setup;
-use crate::folds::{Change, Folds};
+use crate::folds::{self, Change, Folds};
 use crate::lexicon::Lexicon;
 use crate::marker;
 use crate::measure::Tokens;
@@ -131,6 +131,22 @@ impl<'v> View<'v> {
     pub(crate) fn marker(&self, piece: &Piece) -> String {
         let text = self.text(piece);
         marker::whole(text, &piece.words(), self.handle(text))
+    }
+
+    /// The marker of an image or a file.
+    pub(crate) fn media_marker(&self, piece: &Piece) -> String {
+        let part = self.messages[piece.at.message].parts.get(piece.at.part);
+        let part = match (part, piece.at.inner) {
+            (Some(Part::ToolResult(it)), Some(inner)) => it.content.get(inner),
+            (part, _) => part,
+        };
+        let what = match part {
+            Some(Part::File(File { name: Some(name), .. })) => format!("file {name}"),
+            Some(Part::File(_)) => "a file".to_owned(),
+            _ => "an image".to_owned(),
+        };
+        let handle = part.filter(|_| self.setup.handles).map(|part| Handle::of(&folds::original(part)));
+        marker::thing(&what, handle)
     }
 
     /// What a kept token costs until the end of the session: it is written once more at this crease

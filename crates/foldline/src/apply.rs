@@ -1,0 +1,111 @@
+//! Where the fold meets the bytes of a request: originals are kept first, then the edits are spliced.
+//!
+//! This is the one guard that trusts nobody. An archive that fails changes nothing that was promised:
+//! the request goes out as it came if it fits, else folded without handles. A rendering that breaks a
+//! law which the client's own request did not break is not sent while the client's own would do.
+
+use crate::error::Error;
+use crate::event::{Event, Listener};
+use crate::fold::{Crease, Folded, Ledger, Setup, fold};
+use crate::keep::Keep;
+use crate::laws::{Profile, Rewriting, Thinking, Violation, compare};
+use crate::measure::Tokens;
+use crate::wire::Request;
+
+/// What is sent in the place of a request.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Applied {
+    /// The body.
+    pub body: Vec<u8>,
+    /// Its tokens.
+    pub tokens: Tokens,
+    /// The tokens of the request as it came.
+    pub raw_tokens: Tokens,
+    /// The fold, unless the body is the client's own.
+    pub folded: Option<Folded>,
+}
+
+impl Applied {
+    /// The creases of the conversation, oldest first.
+    pub fn creases(&self) -> &[Crease] {
+        self.folded.as_ref().map_or(&[], |folded| &folded.creases)
+    }
+}
+
+/// Folds a request. Its setup says what it may depend on; originals go to `keep` before they leave the
+/// request, and markers carry handles only if there is one.
+///
+/// ```
+/// use foldline::wire::{Format, Request};
+/// use foldline::{Ledger, Meter, ModelTable, Prices, Setup, apply};
+///
+/// let body = br#"{"model":"gpt-4o","messages":[{"role":"user","content":"hi"}]}"#;
+/// let request = Request::parse(Format::OpenAiChat, body)?;
+/// let meter = Meter::for_model(ModelTable::builtin(), Some("gpt-4o"));
+/// let setup = Setup::new(meter, Prices::for_model(ModelTable::builtin(), Some("gpt-4o")), 32_000);
+/// let applied = apply(&request, &setup, &Ledger::default(), None, &|_| ())?;
+/// assert_eq!(applied.body, body);
+/// # Ok::<(), foldline::Error>(())
+/// ```
+pub fn apply(
+    request: &Request<'_>,
+    setup: &Setup,
+    ledger: &Ledger,
+    keep: Option<&dyn Keep>,
+    listener: Listener<'_>,
+) -> Result<Applied, Error> {
+    let conversation = request.conversation();
+    let setup = Setup { handles: keep.is_some(), ..setup.clone() }.beside(conversation);
+    let raw_tokens = setup.meter.conversation(conversation);
+    let untouched = || Applied { body: request.body().into(), tokens: raw_tokens, raw_tokens, folded: None };
+    // A continuation carries only the newest messages; the provider holds the rest.
+    if request.is_continuation() {
+        return Ok(untouched());
+    }
+    let folded =
+        fold(conversation, &setup, ledger).inspect_err(|error| listener(Event::Failed { why: error.to_string() }))?;
+    if folded.is_untouched() {
+        return Ok(untouched());
+    }
+    listener(Event::Started { before: raw_tokens, budget: setup.budget });
+    let fits = raw_tokens <= setup.budget;
+
+    let kept = keep.map_or(Ok(()), |keep| folded.keep(conversation, keep));
+    let folded = match kept {
+        Ok(()) => folded,
+        Err(error) => {
+            listener(Event::Refused { why: error.to_string() });
+            if fits {
+                return Ok(untouched());
+            }
+            fold(conversation, &Setup { handles: false, ..setup.clone() }, ledger)?
+        }
+    };
+    let body = request.splice(&folded.edits(conversation))?;
+    if let Some(violation) = first_violation(request, &body, &folded) {
+        listener(Event::Refused { why: format!("the fold would break a law: {violation}") });
+        if fits {
+            return Ok(untouched());
+        }
+    }
+    for crease in folded.creases.iter().filter(|crease| crease.at == conversation.messages.len()) {
+        let Crease { at, reason, saved, price, .. } = *crease;
+        listener(Event::Creased { at, reason, saved, price });
+    }
+    if let Some(strategy) = folded.deepest() {
+        listener(Event::Completed { strategy, before: raw_tokens, after: folded.tokens, budget: setup.budget });
+    }
+    Ok(Applied { body, tokens: folded.tokens, raw_tokens, folded: Some(folded) })
+}
+
+/// A law that the rewritten request breaks and the client's does not.
+fn first_violation(request: &Request<'_>, body: &[u8], folded: &Folded) -> Option<Violation> {
+    let rewritten = Request::parse(request.format(), body).ok()?;
+    let profile = Profile::of_request(request);
+    let settled = folded.creases.last().map(|crease| crease.at);
+    let creased_now = settled == Some(request.conversation().messages.len());
+    let thinking = if profile.signs_history() && creased_now { Thinking::Stripped } else { Thinking::Kept };
+    let rewriting = Rewriting { settled, thinking, ..Rewriting::new(&profile) };
+    compare(request, &rewritten, &rewriting).into_iter().next()
+}
