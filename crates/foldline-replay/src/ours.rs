@@ -32,35 +32,36 @@ impl Maker for Ours {
         own.fixed = setup.meter.tools(&setup.tools) + setup.meter.system(&setup.system) + setup.meter.request();
         own.thoughts = Thoughts::AnyOld;
         let folder = Folder::new(own);
-        Ok(Box::new(Running { folder, sent: 0, pushed: 0 }))
+        Ok(Box::new(Running { folder, sent: 0, length: 0 }))
     }
 }
 
 struct Running {
     folder: Folder,
+    /// Messages that were rendered before.
     sent: usize,
-    pushed: usize,
+    /// Messages of the rendering.
+    length: usize,
 }
 
 impl Engine for Running {
     fn push(&mut self, messages: &[Shared]) -> Result<(), Refusal> {
         for message in messages {
             self.folder.push(message.as_ref().clone());
-            self.pushed += 1;
         }
         Ok(())
     }
 
     fn request(&mut self) -> Result<Delta, Refusal> {
-        let crease = self.folder.request().map_err(refusal)?;
-        let creased = crease.is_some();
-        let from = crease.map_or(self.sent, |crease| crease.first.min(self.sent));
-        let first = self.folder.position(from);
-        let set: Vec<_> =
-            self.folder.rendered(from).enumerate().map(|(at, message)| (first + at, Arc::new(message))).collect();
-        let len = first + set.len();
-        self.sent = self.pushed;
-        Ok(Delta { set, len, creased })
+        self.folder.request().map_err(refusal)?;
+        let from = self.folder.take_changed();
+        let creased = from < self.sent;
+        let first = if creased { self.folder.position(from) } else { self.length };
+        let rendered = self.folder.rendered(from).enumerate();
+        let set: Vec<_> = rendered.map(|(at, message)| (first + at, Arc::new(message))).collect();
+        self.length = first + set.len();
+        self.sent = self.folder.messages().len();
+        Ok(Delta { set, len: self.length, creased })
     }
 }
 

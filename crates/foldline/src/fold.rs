@@ -212,9 +212,9 @@ impl State {
         &self.pieces[index(messages.start)..index(messages.end)]
     }
 
-    /// The first message of the newest round: what the model has not answered yet.
-    pub(crate) fn newest_round(&self, messages: &[Message<'_>]) -> usize {
-        self.rounds.last().copied().unwrap_or(messages.len())
+    /// The first message of the newest round: from it on the model has not answered yet.
+    pub(crate) fn newest_round(&self) -> usize {
+        self.rounds.last().copied().unwrap_or(0)
     }
 
     /// The rounds, oldest first.
@@ -397,6 +397,8 @@ pub struct Folder {
     messages: Vec<Message<'static>>,
     /// What was decided at a request that no answer has followed yet.
     tentative: Option<Tentative>,
+    /// Messages from here on are not rendered as they were when last asked.
+    changed: usize,
 }
 
 /// A decision that counts only if the model answers: a client may add messages and ask again, and
@@ -411,7 +413,14 @@ struct Tentative {
 impl Folder {
     /// An empty conversation.
     pub fn new(setup: Setup) -> Self {
-        Self { setup, ledger: Ledger::default(), state: State::default(), messages: Vec::new(), tentative: None }
+        Self {
+            setup,
+            ledger: Ledger::default(),
+            state: State::default(),
+            messages: Vec::new(),
+            tentative: None,
+            changed: 0,
+        }
     }
 
     /// The facts from outside. What is said of points that were decided already has no effect.
@@ -427,6 +436,7 @@ impl Folder {
             Some(it) if !answers => {
                 self.state.clock = it.clock;
                 if let Some((crease, folds, tokens)) = it.creased {
+                    self.changed = self.changed.min(crease.first);
                     self.state.rendered += crease.saved;
                     self.state.folds = folds;
                     self.state.tokens = tokens;
@@ -434,7 +444,11 @@ impl Folder {
             }
             Some(_) => {}
             // An answer to a request that this folder was not asked for. It was sent all the same.
-            None if answers && at > 0 => drop(self.state.decide(&self.setup, &self.ledger, &self.messages)),
+            None if answers && at > 0 => {
+                if let Ok(Some(crease)) = self.state.decide(&self.setup, &self.ledger, &self.messages) {
+                    self.changed = self.changed.min(crease.first);
+                }
+            }
             None => {}
         }
         self.state.ingest(&self.setup, &message);
@@ -448,11 +462,18 @@ impl Folder {
             let planned = self.state.plan(&self.setup, &self.ledger, &self.messages)?;
             let creased = planned.map(|(plan, reason)| {
                 let (folds, tokens) = (self.state.folds.clone(), self.state.tokens.clone());
+                self.changed = self.changed.min(plan.first);
                 (self.state.crease(&self.setup, plan, reason), folds, tokens)
             });
             self.tentative = Some(Tentative { at: self.messages.len(), clock, creased });
         }
         Ok(self.tentative.as_ref().and_then(|it| it.creased.as_ref()).map(|(crease, ..)| crease))
+    }
+
+    /// The first message that is not rendered as it was when this was last asked: what a caller that
+    /// keeps the rendering has to take anew.
+    pub fn take_changed(&mut self) -> usize {
+        std::mem::replace(&mut self.changed, self.messages.len()).min(self.messages.len())
     }
 
     /// The messages as they are to be sent, from the rendering of this message on.

@@ -84,15 +84,14 @@ pub(crate) enum Rendered<'f> {
 pub(crate) const GO_ON: &str = "[folded: the conversation goes on]";
 
 impl Folds {
+    /// How far down the ladder a part has come; what is gone has come all the way.
     pub(crate) fn rung(&self, at: PartId) -> Option<Rung> {
-        if self.gone.contains(&at.message) {
-            return Some(Rung::Truncation);
-        }
-        self.parts.get(&at).map(|fold| fold.rung)
+        if self.shows(at) { self.parts.get(&at).map(|fold| fold.rung) } else { Some(Rung::Truncation) }
     }
 
+    /// Tokens that stand in the place of a part, if it is folded.
     pub(crate) fn tokens(&self, at: PartId) -> Option<Tokens> {
-        self.parts.get(&at).map(|fold| fold.tokens)
+        if self.shows(at) { self.parts.get(&at).map(|fold| fold.tokens) } else { Some(0) }
     }
 
     pub(crate) fn set(&mut self, at: PartId, fold: Fold) {
@@ -120,8 +119,14 @@ impl Folds {
         self.notes.iter().map(|(&at, note)| (at, note))
     }
 
+    /// The folds that show in the rendering: not those of messages, or inside of parts, that are gone.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (PartId, &Fold)> {
-        self.parts.iter().filter(|(at, _)| !self.gone.contains(&at.message)).map(|(&at, fold)| (at, fold))
+        self.parts.iter().filter(|(at, _)| self.shows(**at)).map(|(&at, fold)| (at, fold))
+    }
+
+    fn shows(&self, at: PartId) -> bool {
+        let outer = PartId { inner: None, ..at };
+        !self.gone.contains(&at.message) && (at.inner.is_none() || !self.parts.contains_key(&outer))
     }
 
     fn change(&self, at: PartId) -> Option<&Change> {
@@ -209,7 +214,7 @@ impl Folds {
     /// The edits of one message.
     pub(crate) fn message_edits(&self, at: usize) -> Vec<Edit> {
         let folds = self.parts.range(PartId::new(at, 0)..PartId::new(at + 1, 0));
-        folds.map(|(&at, fold)| fold.edit(at)).collect()
+        folds.filter(|(at, _)| self.shows(**at)).map(|(&at, fold)| fold.edit(at)).collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -276,7 +281,7 @@ impl Folds {
 
     fn standing(&self, at: PartId, text: &str, leave: &HashSet<PartId>, mut each: impl FnMut(&str)) {
         match self.change(at) {
-            _ if leave.contains(&at) => {}
+            _ if leave.contains(&at) || !self.shows(at) => {}
             None => each(text),
             Some(Change::Text(folded)) => each(folded),
             Some(Change::Arguments(_) | Change::Drop) => {}

@@ -23,6 +23,8 @@ mod piece;
 mod plan;
 mod policy;
 mod price;
+#[cfg(test)]
+mod promises;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod transcript;

@@ -17,6 +17,7 @@ use crate::marker;
 use crate::measure::Tokens;
 use crate::pass::{self, Cover, Proposal, View, clip, rounds};
 use crate::piece::{Class, Piece};
+use crate::policy::Creases;
 use crate::price;
 
 /// The ladder: what is spent in this order until the target holds.
@@ -77,6 +78,9 @@ pub(crate) struct Plan {
 /// Chooses the folds of a crease at the end of `messages`; `None` when there is nothing to fold.
 pub(crate) fn choose(state: &State, setup: &Setup, messages: &[Message<'_>], reason: Reason) -> Option<Plan> {
     let mut draft = Draft::new(state, setup, messages, reason);
+    if setup.policy.creases == Creases::Never {
+        return None;
+    }
     // What has a price of its own is taken by it.
     for rung in [Rung::Repeats, Rung::Reasoning, Rung::Excerpts] {
         draft.spend(rung, 1.0, None);
@@ -119,7 +123,7 @@ struct Draft<'d> {
 
 impl<'d> Draft<'d> {
     fn new(state: &'d State, setup: &'d Setup, messages: &'d [Message<'d>], reason: Reason) -> Self {
-        let newest = state.newest_round(messages);
+        let newest = state.newest_round();
         let crowded = match reason {
             Reason::Must => state.crowded(setup, newest),
             Reason::Worth | Reason::Free => 0,
@@ -246,8 +250,9 @@ impl<'d> Draft<'d> {
         }
     }
 
-    /// Drops rounds and writes the notes that stand for them.
+    /// Drops rounds and writes the notes that stand for them; not if the notes are longer.
     fn drop_rounds(&mut self, taken: &[Range<usize>], rung: Rung, brief: bool) {
+        let before = (self.folds.clone(), self.tokens.clone(), self.context, self.first);
         for round in taken {
             for at in round.clone() {
                 let said = self.messages[at].role == Role::User
@@ -262,6 +267,9 @@ impl<'d> Draft<'d> {
             }
         }
         self.write_notes(rung, brief);
+        if self.context >= before.2 {
+            (self.folds, self.tokens, self.context, self.first) = before;
+        }
     }
 
     /// Results that share a message with words of the user: the words stay.
@@ -403,6 +411,9 @@ impl<'d> Draft<'d> {
         let first = self.first?;
         if self.setup.signed {
             self.drop_all_reasoning();
+        }
+        if self.context >= self.state.rendered {
+            return None;
         }
         let saved = self.state.rendered - self.context;
         let suffix = self.state.suffix(first);

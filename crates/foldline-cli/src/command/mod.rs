@@ -1,18 +1,24 @@
 //! The commands, one a file: its arguments with their help, and `run`.
 
 mod demo;
+mod fit;
+mod pipe;
 mod show;
 
+use std::fs;
 use std::io::{ErrorKind, Write, stderr, stdout};
+use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Subcommand;
 
 /// What the binary can do.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Demo(demo::Demo),
+    Fit(fit::Fit),
+    Pipe(pipe::Pipe),
     Show(show::Show),
 }
 
@@ -20,17 +26,32 @@ impl Command {
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self {
             Command::Demo(it) => it.run(),
+            Command::Fit(it) => it.run(),
+            Command::Pipe(it) => it.run(),
             Command::Show(it) => it.run(),
         }
     }
 }
 
+/// Exit code of input that is not what it should be.
+const BAD_INPUT: u8 = 2;
+/// Exit code of a request that can not be brought under its budget.
+const CANNOT_FIT: u8 = 3;
+
+/// Writes bytes to a file, or to standard output.
+fn write(to: Option<&Path>, bytes: &[u8]) -> Result<()> {
+    match to {
+        Some(path) => fs::write(path, bytes).with_context(|| format!("{} could not be written", path.display())),
+        None => match stdout().write_all(bytes).and_then(|()| stdout().flush()) {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
+            _ => Ok(()),
+        },
+    }
+}
+
 /// Writes to standard output. A reader that has seen enough (`foldline show x | head`) is no error.
 fn print(text: &str) -> Result<()> {
-    match stdout().write_all(text.as_bytes()).and_then(|()| stdout().flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
-    }
+    write(None, text.as_bytes())
 }
 
 /// Tells a person, beside the output, that something is amiss.

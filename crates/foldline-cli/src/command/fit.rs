@@ -1,0 +1,166 @@
+//! `foldline fit`: one request body in, one that fits out.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, stdin};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use foldline::laws::Profile;
+use foldline::wire::{Format, Request};
+use foldline::{Applied, ErrorKind, Exactness, Ledger, Meter, ModelTable, Policy, Prices, Setup, apply};
+use serde_json::json;
+
+use super::{BAD_INPUT, CANNOT_FIT, complain, write};
+
+/// Fold one request body until it fits a budget
+///
+/// Reads a request body of OpenAI Chat Completions, OpenAI Responses or Anthropic Messages, folds old parts
+/// into short markers until it has at most so many tokens, and writes the new body. What is not folded is
+/// copied byte for byte. The newest round, the words of users and all instructions stay as they are as
+/// long as anything else can go.
+#[derive(Args)]
+#[command(after_long_help = HELP)]
+pub(crate) struct Fit {
+    /// The request body; standard input when left out or `-`.
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+
+    /// Tokens that the body may have, its tools and instructions included.
+    #[arg(long, value_name = "N")]
+    budget: u64,
+
+    /// Count and price for this model, whatever the body says.
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+
+    /// The API that the body is for.
+    #[arg(long, value_name = "FORMAT", default_value = "auto", value_parser = ["auto", "openai-chat", "openai-responses", "anthropic"])]
+    format: String,
+
+    /// Write the body here instead of to standard output.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Write what was done, in numbers, to this file as JSON (`-` is standard error).
+    #[arg(long, value_name = "FILE")]
+    stats: Option<PathBuf>,
+
+    /// What may be folded, and when: none, lossless, balanced or tight.
+    #[arg(long, value_name = "NAME", default_value = "balanced")]
+    policy: Policy,
+
+    /// Tell on standard error what was folded, why, and what it saved, one line each.
+    #[arg(long)]
+    explain: bool,
+}
+
+const HELP: &str = "\
+Examples:
+  foldline fit request.json --budget 32000 > smaller.json
+  foldline fit --budget 32000 --explain < request.json > smaller.json
+  foldline fit request.json --budget 8000 --policy tight --stats -
+
+Policies:
+  none       folds nothing; a body over the budget is an error
+  lossless   only what stands in the body a second time, or has a verified inverse
+  balanced   also old text whose keeping costs more than asking for it again would
+  tight      the same, valuing room higher than recall
+
+Exit codes:
+  0  the body that was written fits
+  2  the input is not a request: it was written as it came
+  3  it can not fit: nothing was written, and standard error tells the floor";
+
+impl Fit {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let body = self.read()?;
+        let format = match self.format.as_str() {
+            "auto" => Format::recognise(&body).unwrap_or(Format::OpenAiChat),
+            name => serde_json::from_value(json!(name)).context("no such format")?,
+        };
+        let request = match Request::parse(format, &body) {
+            Ok(request) => request,
+            Err(error) => {
+                complain(&format!("foldline: {error}; the input was written as it came"));
+                write(self.output.as_deref(), &body)?;
+                return Ok(ExitCode::from(BAD_INPUT));
+            }
+        };
+        let table = ModelTable::builtin();
+        let model = self.model.as_deref().or(request.conversation().model.as_deref());
+        let meter = Meter::for_model(table, model);
+        let mut setup =
+            Setup::new(meter, Prices::for_model(table, model), self.budget).under(&Profile::of(format, model));
+        setup.policy = self.policy.clone();
+        match apply(&request, &setup, &Ledger::default(), None, &|_| ()) {
+            Ok(applied) => {
+                write(self.output.as_deref(), &applied.body)?;
+                self.tell(&applied, &setup, format)?;
+                Ok(ExitCode::SUCCESS)
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::CannotFit { .. }) => {
+                complain(&format!("foldline: {error}"));
+                Ok(ExitCode::from(CANNOT_FIT))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn read(&self) -> Result<Vec<u8>> {
+        match self.file.as_deref() {
+            Some(path) if path.as_os_str() != "-" => {
+                fs::read(path).with_context(|| format!("{} could not be read", path.display()))
+            }
+            _ => {
+                let mut body = Vec::new();
+                stdin().lock().read_to_end(&mut body).context("standard input could not be read")?;
+                Ok(body)
+            }
+        }
+    }
+
+    fn tell(&self, applied: &Applied, setup: &Setup, format: Format) -> Result<()> {
+        let explained = applied.folded.as_ref().map(|folded| folded.explain()).unwrap_or_default();
+        if self.explain {
+            for fold in &explained {
+                complain(&format!(
+                    "{:<8} {:<10} {:>7} -> {:<6} {}",
+                    fold.at.to_string(),
+                    fold.pass,
+                    fold.before,
+                    fold.after,
+                    fold.what.lines().next().unwrap_or_default()
+                ));
+            }
+            complain(&format!("{} of {} tokens, budget {}", applied.tokens, applied.raw_tokens, setup.budget));
+        }
+        let Some(path) = &self.stats else { return Ok(()) };
+        let mut passes: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
+        for fold in &explained {
+            let (count, saved) = passes.entry(fold.pass).or_default();
+            *count += 1;
+            *saved += fold.before.saturating_sub(fold.after);
+        }
+        let stats = json!({
+            "format": format.name(),
+            "policy": setup.policy.name,
+            "budget": setup.budget,
+            "raw_tokens": applied.raw_tokens,
+            "tokens": applied.tokens,
+            "exact": setup.meter.exactness() == Exactness::Exact,
+            "folds": explained.len(),
+            "creases": applied.creases().len(),
+            "by_pass": passes.iter().map(|(pass, (count, saved))| (*pass, json!({ "folds": count, "saved": saved }))).collect::<BTreeMap<_, _>>(),
+        });
+        let mut text = serde_json::to_string_pretty(&stats)?;
+        text.push('\n');
+        if path.as_os_str() == "-" {
+            complain(text.trim_end());
+            return Ok(());
+        }
+        fs::write(path, text).with_context(|| format!("{} could not be written", path.display()))
+    }
+}

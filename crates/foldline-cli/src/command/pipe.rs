@@ -1,0 +1,270 @@
+//! `foldline pipe`: the engine as a sidecar on standard input and output.
+
+use std::io::{BufRead, Write, stdin, stdout};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use foldline::laws::Profile;
+use foldline::wire::{Edit, Format, Request};
+use foldline::{
+    ErrorKind, Folder, Handle, Meter, ModelTable, PartId, Policy, PriceTable, Prices, Role, Sent, Setup, Tokens, Tool,
+};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+/// Drive the engine over a growing conversation, one JSON object a line
+///
+/// Any language can use the engine without re-sending the conversation: open it, push messages in the
+/// provider's own JSON, and before each call to the model ask for the rendering. The answer holds only the
+/// messages that changed.
+#[derive(Args)]
+#[command(after_long_help = HELP)]
+pub(crate) struct Pipe {
+    /// Tokens that a request may have, when `open` does not say.
+    #[arg(long, value_name = "N")]
+    budget: Option<u64>,
+
+    /// Count and price for this model, when `open` does not say.
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+
+    /// A price table (anthropic-5m, openai, local, ..), when `open` does not say.
+    #[arg(long, value_name = "NAME")]
+    prices: Option<String>,
+
+    /// What may be folded, and when: none, lossless, balanced or tight.
+    #[arg(long, value_name = "NAME", default_value = "balanced")]
+    policy: Policy,
+}
+
+const HELP: &str = r#"Lines to it, and what it answers:
+  {"op":"open","format":"openai-chat","budget":32000,"model":"gpt-4o","tools":[..]}
+  {"op":"push","messages":[{..},..]}
+  {"op":"request"}
+      {"ok":true,"tokens":12345,"raw_tokens":40321,"creased":true,"set":[{"at":7,"message":{..}},..],"len":41}
+  {"op":"unfold","handle":"7k3q9p2m4x1c"}
+      {"ok":true,"text":".."}
+An error is {"ok":false,"error":{"kind":"cannot_fit","floor":..,"budget":..,"message":".."}}; the conversation
+stays as it was and the next line is read.
+
+`set` holds the changed and new messages by their place in the rendering, `len` the rendering's length after
+the change. Without "creased":true no message that was sent before has changed."#;
+
+#[derive(Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+enum Line<'a> {
+    Open(#[serde(borrow)] Box<Open<'a>>),
+    Push {
+        #[serde(borrow)]
+        messages: Vec<&'a RawValue>,
+    },
+    Request,
+    Unfold {
+        handle: String,
+    },
+}
+
+#[derive(Deserialize)]
+struct Open<'a> {
+    format: Option<Format>,
+    budget: Option<Tokens>,
+    model: Option<String>,
+    prices: Option<PriceChoice>,
+    policy: Option<String>,
+    #[serde(borrow, default)]
+    tools: Vec<&'a RawValue>,
+    /// Instructions that stand outside the messages.
+    system: Option<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum PriceChoice {
+    Named(String),
+    Given { read: f64, write: f64, output: f64 },
+}
+
+/// An answer that says what went wrong.
+struct Fault {
+    kind: &'static str,
+    message: String,
+    numbers: Option<(Tokens, Tokens)>,
+}
+
+impl Fault {
+    fn new(kind: &'static str, message: impl ToString) -> Self {
+        Self { kind, message: message.to_string(), numbers: None }
+    }
+}
+
+impl From<foldline::Error> for Fault {
+    fn from(error: foldline::Error) -> Self {
+        let (kind, numbers) = match error.kind() {
+            ErrorKind::CannotFit { floor, budget, .. } => ("cannot_fit", Some((*floor, *budget))),
+            ErrorKind::NotJson { .. } => ("not_json", None),
+            ErrorKind::TooDeep { .. } => ("too_deep", None),
+            ErrorKind::NotARequest => ("not_a_message", None),
+            _ => ("failed", None),
+        };
+        Self { kind, message: error.to_string(), numbers }
+    }
+}
+
+/// One conversation.
+struct Session {
+    format: Format,
+    folder: Folder,
+    /// The messages as they were pushed.
+    raw: Vec<String>,
+    /// Messages of the rendering that was given last, and of the conversation then.
+    length: usize,
+    sent: usize,
+}
+
+impl Pipe {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let mut session = None;
+        let mut out = stdout().lock();
+        for line in stdin().lock().lines() {
+            let line = line.context("standard input could not be read")?;
+            if line.trim().is_empty() {
+                continue;
+            }
+            let answer = match self.answer(&line, &mut session) {
+                Ok(Some(answer)) => answer,
+                Ok(None) => continue,
+                Err(fault) => {
+                    let mut error = json!({ "kind": fault.kind, "message": fault.message });
+                    if let Some((floor, budget)) = fault.numbers {
+                        error["floor"] = floor.into();
+                        error["budget"] = budget.into();
+                    }
+                    json!({ "ok": false, "error": error }).to_string()
+                }
+            };
+            writeln!(out, "{answer}").and_then(|()| out.flush()).context("standard output could not be written")?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn answer(&self, line: &str, session: &mut Option<Session>) -> Result<Option<String>, Fault> {
+        let line = serde_json::from_str(line).map_err(|error| Fault::new("bad_line", error))?;
+        if let Line::Open(open) = line {
+            *session = Some(self.open(&open)?);
+            return Ok(None);
+        }
+        let Some(session) = session else { return Err(Fault::new("not_open", "say {\"op\":\"open\"} first")) };
+        match line {
+            Line::Open(_) => Ok(None),
+            Line::Push { messages } => session.push(&messages).map(|()| None),
+            Line::Request => session.request().map(Some),
+            Line::Unfold { handle } => {
+                let handle: Handle = handle.parse().map_err(|error| Fault::new("not_a_handle", error))?;
+                let bytes = session.folder.unfold(handle);
+                let bytes =
+                    bytes.ok_or_else(|| Fault::new("unknown", "no fold of this conversation has this handle"))?;
+                Ok(Some(json!({ "ok": true, "text": String::from_utf8_lossy(&bytes) }).to_string()))
+            }
+        }
+    }
+
+    fn open(&self, open: &Open<'_>) -> Result<Session, Fault> {
+        let table = ModelTable::builtin();
+        let format = open.format.unwrap_or(Format::OpenAiChat);
+        let model = open.model.as_deref().or(self.model.as_deref());
+        let meter = Meter::for_model(table, model);
+        let budget = open
+            .budget
+            .or(self.budget)
+            .unwrap_or_else(|| foldline::Budget::for_model(meter.row(), None, &meter).tokens);
+        let mut prices = Prices::for_model(table, model);
+        let named = |name: &str| {
+            let prices = PriceTable::builtin().get(name);
+            prices.ok_or_else(|| Fault::new("no_such_prices", format!("there is no price table \"{name}\"")))
+        };
+        match (&open.prices, &self.prices) {
+            (Some(PriceChoice::Named(name)), _) | (None, Some(name)) => prices = named(name)?,
+            (Some(PriceChoice::Given { read, write, output }), _) => {
+                (prices.read, prices.write, prices.output) = (*read, *write, *output);
+            }
+            (None, None) => {}
+        }
+        let mut setup = Setup::new(meter, prices, budget).under(&Profile::of(format, model));
+        setup.policy = match &open.policy {
+            Some(name) => name.parse().map_err(|error: String| Fault::new("no_such_policy", error))?,
+            None => self.policy.clone(),
+        };
+        setup.handles = true;
+        let tool = |tool: &&RawValue| Tool { name: "".into(), definition: tool.get().to_owned().into() };
+        let tools: Vec<Tool<'_>> = open.tools.iter().map(tool).collect();
+        let system = open.system.as_ref().map(|system| foldline::Part::text(system.to_string())).into_iter().collect();
+        let beside = foldline::Conversation { tools, system, ..foldline::Conversation::default() };
+        Ok(Session { format, folder: Folder::new(setup.beside(&beside)), raw: Vec::new(), length: 0, sent: 0 })
+    }
+}
+
+impl Session {
+    fn push(&mut self, messages: &[&RawValue]) -> Result<(), Fault> {
+        // All of them are read before any is taken, so that a bad one changes nothing.
+        let list = format!("[{}]", messages.iter().map(|message| message.get()).collect::<Vec<_>>().join(","));
+        let request = Request::parse(self.format, list.as_bytes())?;
+        for (message, raw) in request.conversation().messages.iter().zip(messages) {
+            self.folder.push(message.clone().into_owned());
+            self.raw.push(raw.get().to_owned());
+        }
+        Ok(())
+    }
+
+    fn request(&mut self) -> Result<String, Fault> {
+        self.folder.request()?;
+        let from = self.folder.take_changed();
+        let creased = from < self.sent;
+        let first = if creased { self.folder.position(from) } else { self.length };
+        let mut set = Vec::new();
+        for (at, sent) in self.folder.sent(from).into_iter().enumerate() {
+            let message = match sent {
+                Sent::Message { at, edits } => self.message(at, edits)?,
+                Sent::Note { role, text } => note(role, text),
+            };
+            set.push(format!(r#"{{"at":{},"message":{message}}}"#, first + at));
+        }
+        self.length = first + set.len();
+        self.sent = self.raw.len();
+        Ok(format!(
+            r#"{{"ok":true,"tokens":{},"raw_tokens":{},"creased":{creased},"set":[{}],"len":{}}}"#,
+            self.folder.tokens(),
+            self.folder.raw_tokens(),
+            set.join(","),
+            self.length
+        ))
+    }
+
+    /// A message as it is sent, in the provider's own JSON.
+    fn message(&self, at: usize, edits: Vec<Edit>) -> Result<String, Fault> {
+        let raw = &self.raw[at];
+        if edits.is_empty() {
+            return Ok(raw.clone());
+        }
+        let alone = |at: PartId| PartId { message: 0, ..at };
+        let edits: Vec<Edit> = edits
+            .into_iter()
+            .map(|edit| match edit {
+                Edit::Text { at, text } => Edit::Text { at: alone(at), text },
+                Edit::Arguments { at, arguments } => Edit::Arguments { at: alone(at), arguments },
+                Edit::DropPart(at) => Edit::DropPart(alone(at)),
+                other => other,
+            })
+            .collect();
+        let list = format!("[{raw}]");
+        let body = Request::parse(self.format, list.as_bytes())?.splice(&edits)?;
+        let text = String::from_utf8(body).map_err(|error| Fault::new("failed", error))?;
+        Ok(text[1..text.len() - 1].to_owned())
+    }
+}
+
+fn note(role: Role, text: &str) -> String {
+    let role = if role == Role::Assistant { "assistant" } else { "user" };
+    json!({ "role": role, "content": text }).to_string()
+}

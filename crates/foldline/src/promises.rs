@@ -1,0 +1,234 @@
+//! The four promises as property tests: what we send fits, is valid, is stable and is recoverable.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use crate::laws::{self, Profile};
+use crate::plan::Rung;
+use crate::testing::{Sample, samples};
+use crate::wire::Request;
+use crate::{
+    Applied, Conversation, Error, ErrorKind, Handle, Keep, KeepError, Ledger, Message, Meter, ModelTable, Original,
+    Part, Policy, Prices, Role, Setup, Tokens, apply, fold, marker,
+};
+
+/// An archive in memory that remembers what it was given.
+#[derive(Default)]
+struct Memory {
+    originals: RefCell<HashMap<Handle, Vec<u8>>>,
+    fails: bool,
+}
+
+impl Keep for Memory {
+    fn keep(&self, originals: &[Original<'_>]) -> Result<(), KeepError> {
+        if self.fails {
+            return Err(KeepError("the disk is full".into()));
+        }
+        let mut kept = self.originals.borrow_mut();
+        kept.extend(originals.iter().map(|original| (original.handle, original.bytes.to_vec())));
+        Ok(())
+    }
+}
+
+fn setup(request: &Request<'_>, budget: Tokens) -> Setup {
+    let table = ModelTable::builtin();
+    let prices = Prices::for_model(table, Some("claude-opus-4-6"));
+    // An estimate is quick and monotone; the arithmetic is the same for every counter.
+    let meter = Meter::for_model(table, Some("claude-opus-4-6"));
+    Setup::new(meter, prices, budget).under(&Profile::of_request(request))
+}
+
+fn raw_tokens(request: &Request<'_>) -> Tokens {
+    setup(request, 0).meter.conversation(request.conversation())
+}
+
+fn applied(request: &Request<'_>, budget: Tokens, keep: Option<&dyn Keep>) -> Result<Applied, Error> {
+    apply(request, &setup(request, budget), &Ledger::default(), keep, &|_| ())
+}
+
+fn budgets() -> impl Strategy<Value = f64> {
+    0.05..1.2
+}
+
+fn measured(sample: &Sample, body: &[u8]) -> Tokens {
+    let request = Request::parse(sample.format, body).unwrap();
+    raw_tokens(&request)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// What is sent has at most the budgeted tokens, counted anew on the bytes; or the floor is told.
+    #[test]
+    fn it_fits(sample in samples(), share in budgets()) {
+        let request = sample.request();
+        let budget = (raw_tokens(&request) as f64 * share) as Tokens;
+        match applied(&request, budget, None) {
+            Ok(applied) => {
+                prop_assert!(measured(&sample, &applied.body) <= budget);
+                prop_assert_eq!(measured(&sample, &applied.body), applied.tokens);
+            }
+            Err(error) => {
+                let is_true = matches!(error.kind(), ErrorKind::CannotFit { floor, .. } if *floor > budget);
+                prop_assert!(is_true, "{error}");
+            }
+        }
+    }
+
+    /// No law is broken that the client's own request did not break.
+    #[test]
+    fn it_is_valid(sample in samples(), share in budgets()) {
+        let request = sample.request();
+        let budget = (raw_tokens(&request) as f64 * share) as Tokens;
+        let Ok(applied) = applied(&request, budget, None) else { return Ok(()) };
+        let rewritten = Request::parse(sample.format, &applied.body).unwrap();
+        let profile = Profile::of_request(&request);
+        let broken = laws::check(&rewritten, &profile);
+        prop_assert!(broken.is_empty(), "{broken:?}\n{}", String::from_utf8_lossy(&applied.body));
+        let deepest = applied.folded.as_ref().and_then(|folded| folded.deepest());
+        if deepest.is_some_and(|rung| rung < Rung::Protected) {
+            let settled = applied.creases().last().map(|crease| crease.at);
+            let thinking = if profile.signs_history() { laws::Thinking::Stripped } else { laws::Thinking::Kept };
+            let rewriting = laws::Rewriting { settled, thinking, ..laws::Rewriting::new(&profile) };
+            let broken = laws::compare(&request, &rewritten, &rewriting);
+            prop_assert!(broken.is_empty(), "{broken:?}\n{}", String::from_utf8_lossy(&applied.body));
+        }
+    }
+
+    /// Every handle in what is sent gives back bytes that hash to it, and the text that stood there.
+    #[test]
+    fn it_is_recoverable(sample in samples(), share in budgets()) {
+        let request = sample.request();
+        let budget = (raw_tokens(&request) as f64 * share) as Tokens;
+        let memory = Memory::default();
+        let Ok(applied) = applied(&request, budget, Some(&memory)) else { return Ok(()) };
+        let sent = String::from_utf8(applied.body).unwrap();
+        for handle in marker::handles(&sent) {
+            let kept = memory.originals.borrow();
+            let original = kept.get(&handle);
+            prop_assert!(original.is_some(), "{handle} in {sent}");
+            prop_assert_eq!(Handle::of(original.unwrap()), handle);
+        }
+    }
+
+    /// An archive that fails costs no request: raw if that fits, else folded without handles.
+    #[test]
+    fn a_failing_archive_leaves_no_handle(sample in samples(), share in budgets()) {
+        let request = sample.request();
+        let raw = raw_tokens(&request);
+        let budget = (raw as f64 * share) as Tokens;
+        let memory = Memory { fails: true, ..Memory::default() };
+        let Ok(applied) = applied(&request, budget, Some(&memory)) else { return Ok(()) };
+        let sent = String::from_utf8(applied.body).unwrap();
+        prop_assert_eq!(marker::handles(&sent).count(), 0);
+        if raw <= budget {
+            prop_assert_eq!(sent, sample.body);
+        }
+    }
+
+    /// The same request gives the same bytes.
+    #[test]
+    fn it_is_deterministic(sample in samples(), share in budgets()) {
+        let request = sample.request();
+        let budget = (raw_tokens(&request) as f64 * share) as Tokens;
+        let bytes = || applied(&request, budget, None).map(|applied| applied.body).ok();
+        prop_assert_eq!(bytes(), bytes());
+    }
+
+    /// With room enough the client's very bytes go out.
+    #[test]
+    fn with_room_enough_nothing_changes(sample in samples()) {
+        let request = sample.request();
+        let applied = applied(&request, raw_tokens(&request) * 2, None).unwrap();
+        prop_assert_eq!(String::from_utf8(applied.body).unwrap(), sample.body.clone());
+    }
+}
+
+fn long(seed: usize, lines: usize) -> String {
+    (0..lines).map(|at| format!("value_{seed}_{at} = compute_{at}(input_{seed})\n")).collect()
+}
+
+fn folded_tokens(messages: Vec<Message<'static>>, budget: Tokens) -> Result<(Tokens, Vec<Message<'static>>), Error> {
+    let conversation = Conversation { messages, ..Conversation::default() };
+    let meter = Meter::for_model(ModelTable::builtin(), Some("claude-opus-4-6"));
+    let prices = Prices::for_model(ModelTable::builtin(), Some("claude-opus-4-6"));
+    let setup = Setup { handles: true, ..Setup::new(meter.clone(), prices, budget) };
+    let folded = fold(&conversation, &setup, &Ledger::default())?;
+    let sent = folded.messages(&conversation);
+    assert_eq!(folded.tokens, sent.iter().map(|message| meter.message(message)).sum::<Tokens>());
+    assert!(folded.tokens <= budget);
+    Ok((folded.tokens, sent))
+}
+
+/// A single result of two megabytes.
+#[test]
+fn one_huge_result_fits() {
+    let messages = vec![
+        Message::text(Role::User, "look"),
+        Message::new(Role::Assistant, vec![Part::call("c", "sh", "{}")]),
+        Message::new(Role::Tool, vec![Part::result("c", long(0, 60_000))]),
+    ];
+    let (tokens, sent) = folded_tokens(messages, 8_000).unwrap();
+    assert!(tokens > 2_000, "the room is used: {tokens}");
+    assert_eq!(sent[0], Message::text(Role::User, "look"));
+}
+
+/// One message of a user of two megabytes.
+#[test]
+fn one_huge_user_message_fits() {
+    let (tokens, sent) = folded_tokens(vec![Message::text(Role::User, long(0, 60_000))], 8_000).unwrap();
+    assert!(tokens > 2_000 && sent.len() == 1);
+}
+
+/// Two hundred parallel calls in the newest round: none of them vanishes.
+#[test]
+fn two_hundred_parallel_calls_fit() {
+    let calls = (0..200).map(|at| Part::call(format!("c{at}"), "read", format!(r#"{{"path":"f{at}.rs"}}"#))).collect();
+    let results = (0..200).map(|at| Message::new(Role::Tool, vec![Part::result(format!("c{at}"), long(at, 200))]));
+    let mut messages = vec![Message::text(Role::User, "read all"), Message::new(Role::Assistant, calls)];
+    messages.extend(results);
+    let (_, sent) = folded_tokens(messages, 32_000).unwrap();
+    assert_eq!(sent.len(), 202);
+}
+
+/// Five hundred images in one message.
+#[test]
+fn five_hundred_images_fit() {
+    let images = (0..500).map(|_| Part::Image(crate::Image::default()));
+    let parts = std::iter::once(Part::text("compare these")).chain(images).collect();
+    folded_tokens(vec![Message::new(Role::User, parts)], 32_000).unwrap();
+}
+
+/// No user message at all.
+#[test]
+fn without_any_user_message_it_fits() {
+    let mut messages = Vec::new();
+    for at in 0..40 {
+        messages.push(Message::new(Role::Assistant, vec![Part::call(format!("c{at}"), "read", "{}")]));
+        messages.push(Message::new(Role::Tool, vec![Part::result(format!("c{at}"), long(at, 100))]));
+    }
+    folded_tokens(messages, 8_000).unwrap();
+}
+
+/// A floor above the threshold: one attempt, then a clear error; never endless compaction.
+#[test]
+fn what_can_not_shrink_is_an_error_with_a_true_floor() {
+    let instructions = Message::text(Role::System, long(0, 2_000));
+    let error = folded_tokens(vec![instructions, Message::text(Role::User, "go")], 8_000).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::CannotFit { floor, budget: 8_000, .. } if *floor > 8_000));
+}
+
+/// Under the policy `none` nothing is folded, and what is too large is an error.
+#[test]
+fn the_policy_none_folds_nothing() {
+    let conversation =
+        Conversation { messages: vec![Message::text(Role::User, long(0, 2_000))], ..Conversation::default() };
+    let meter = Meter::for_model(ModelTable::builtin(), None);
+    let mut setup = Setup::new(meter, Prices::for_model(ModelTable::builtin(), None), 1_000_000);
+    setup.policy = Policy::none();
+    assert!(fold(&conversation, &setup, &Ledger::default()).unwrap().is_untouched());
+    setup.budget = 1_000;
+    assert!(fold(&conversation, &setup, &Ledger::default()).is_err());
+}
