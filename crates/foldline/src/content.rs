@@ -262,7 +262,7 @@ pub fn is_failure(line: &str) -> bool {
     lower.copy_from_slice(line.as_bytes());
     lower.make_ascii_lowercase();
     let has = |sign: &&str| memchr::memmem::find(lower, sign.as_bytes()).is_some();
-    SIGNS.iter().any(|sign| has(sign)) && !NONE.iter().any(|none| has(none))
+    SIGNS.iter().any(&has) && !NONE.iter().any(has)
 }
 
 /// Whether a whole output reports a failure: a non-zero exit, or a line near its end or head that
