@@ -312,6 +312,32 @@ mod tests {
         }
     }
 
+    /// The keys behind a long value can not be seen.
+    #[test]
+    fn a_first_line_that_is_longer_than_the_head_is_recognised() {
+        let long = "x".repeat(2 * HEAD);
+        for (format, line) in [
+            (
+                Format::ClaudeCode,
+                format!(
+                    r#"{{"parentUuid":null,"sessionId":"s","type":"user","message":{{"role":"user","content":"{long}"}},"uuid":"1"}}"#
+                ),
+            ),
+            (
+                Format::Codex,
+                format!(
+                    r#"{{"timestamp":"t","type":"session_meta","payload":{{"base_instructions":{{"text":"{long}"}},"id":"s"}}}}"#
+                ),
+            ),
+            (Format::Copilot, format!(r#"{{"type":"user.message","data":{{"content":"{long}"}},"id":"1"}}"#)),
+            (Format::Pi, format!(r#"{{"type":"message","message":{{"role":"user","content":"{long}"}}}}"#)),
+            (Format::SweAgent, format!(r#"{{"trajectory":["{long}"],"history":[{{"role":"user","content":"hi"}}]}}"#)),
+            (Format::Record, format!(r#"{{"messages":[{{"role":"user","content":"{long}"}}],"id":"a","source":"b"}}"#)),
+        ] {
+            assert_eq!(only(&line).format, format);
+        }
+    }
+
     /// A log may begin with damage, or with lines that tell nothing.
     #[test]
     fn a_damaged_first_line_does_not_hide_the_format() {

@@ -143,11 +143,11 @@ impl Glance {
         if self.has("payload") && CODEX.contains(&kind) || self.has("record_type") {
             return Some(Format::Codex);
         }
-        if kind.contains('.') && self.has("data") && self.has("id") {
+        if kind.contains('.') && self.has("data") {
             return Some(Format::Copilot);
         }
-        let of_claude = matches!(kind, "file-history-snapshot" | "queue-operation");
-        if of_claude || self.has("uuid") && self.has("sessionId") || kind == "summary" && self.has("leafUuid") {
+        let names_line = self.has("sessionId") && (self.has("uuid") || self.has("parentUuid"));
+        if names_line || matches!(kind, "file-history-snapshot" | "queue-operation") || self.has("leafUuid") {
             return Some(Format::ClaudeCode);
         }
         if kind == "session" && self.has("id") && self.has("cwd") || kind == "message" && self.has("message") {
@@ -172,7 +172,8 @@ impl Glance {
         if self.has("eval") && (self.has("status") || self.has("version")) {
             return Some(Format::Inspect);
         }
-        if self.has("instance_id") && (self.has("history") || self.has("instruction") || self.has("test_result")) {
+        let of_evaluation = ["history", "instance", "instruction", "metadata", "test_result"];
+        if self.has("instance_id") && of_evaluation.iter().any(|key| self.has(key)) {
             return Some(Format::OpenHands);
         }
         if self.has("trajectory") && !self.has("messages") {
