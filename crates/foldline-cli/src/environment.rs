@@ -1,11 +1,18 @@
 //! Every environment variable that foldline reads, and the only place where it does.
 
 use std::io::{IsTerminal, stdout};
+use std::path::PathBuf;
 
 /// Set to anything: no colours, as <https://no-color.org> asks.
 const NO_COLOR: &str = "NO_COLOR";
 /// How many columns the terminal has, where it does not say so itself.
 const COLUMNS: &str = "COLUMNS";
+/// Where the archive of folded originals lies.
+const ARCHIVE: &str = "FOLDLINE_ARCHIVE";
+/// A file with the key of a sealed archive.
+const ARCHIVE_KEY_FILE: &str = "FOLDLINE_ARCHIVE_KEY_FILE";
+/// The key of a sealed archive itself, for places where secrets come as variables.
+const ARCHIVE_KEY: &str = "FOLDLINE_ARCHIVE_KEY";
 
 /// Columns when nobody tells.
 const USUAL_WIDTH: usize = 80;
@@ -34,6 +41,26 @@ impl Look {
         Self {
             width: width.unwrap_or(USUAL_WIDTH).clamp(40, 140),
             ink: if stdout().is_terminal() && !no_color { Ink::Colours } else { Ink::Plain },
+        }
+    }
+}
+
+/// What the environment says of the archive.
+#[derive(Debug)]
+pub(crate) struct ArchiveVariables {
+    pub(crate) path: Option<PathBuf>,
+    pub(crate) key_file: Option<PathBuf>,
+    pub(crate) key: Option<Vec<u8>>,
+}
+
+impl ArchiveVariables {
+    pub(crate) fn read() -> Self {
+        // An empty variable is one that somebody meant to unset.
+        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        Self {
+            path: variable(ARCHIVE).map(PathBuf::from),
+            key_file: variable(ARCHIVE_KEY_FILE).map(PathBuf::from),
+            key: variable(ARCHIVE_KEY).map(std::ffi::OsString::into_encoded_bytes),
         }
     }
 }

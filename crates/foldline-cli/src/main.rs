@@ -7,6 +7,7 @@ mod command;
 mod environment;
 mod input;
 mod picture;
+mod settings;
 mod survey;
 
 use std::process::ExitCode;
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             command::complain(&format!("foldline: {error:#}"));
-            ExitCode::FAILURE
+            command::code_of(&error)
         }
     }
 }

@@ -4,6 +4,7 @@ mod demo;
 mod fit;
 mod pipe;
 mod show;
+mod unfold;
 
 use std::fs;
 use std::io::{ErrorKind, Write, stderr, stdout};
@@ -20,6 +21,7 @@ pub(crate) enum Command {
     Fit(fit::Fit),
     Pipe(pipe::Pipe),
     Show(show::Show),
+    Unfold(unfold::Unfold),
 }
 
 impl Command {
@@ -29,6 +31,7 @@ impl Command {
             Command::Fit(it) => it.run(),
             Command::Pipe(it) => it.run(),
             Command::Show(it) => it.run(),
+            Command::Unfold(it) => it.run(),
         }
     }
 }
@@ -58,4 +61,14 @@ fn print(text: &str) -> Result<()> {
 pub(crate) fn complain(line: &str) {
     // When standard error is gone there is nobody left to tell.
     let _ = writeln!(stderr(), "{line}");
+}
+
+/// The exit code that stands for an error.
+pub(crate) fn code_of(error: &anyhow::Error) -> ExitCode {
+    use foldline_archive::ErrorKind::{BadRequest, NotAHandle};
+    let of_archive = error.downcast_ref::<foldline_archive::Error>();
+    match of_archive.map(foldline_archive::Error::kind) {
+        Some(BadRequest | NotAHandle) => ExitCode::from(BAD_INPUT),
+        _ => ExitCode::FAILURE,
+    }
 }

@@ -1,0 +1,214 @@
+//! The archive as a whole: one file, its writer and its readers.
+//!
+//! Nothing here gives out an original. What is read is read from a [`Shelf`], which belongs to one
+//! namespace; that there is no other way is how no call can read across.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension};
+
+use crate::index::Index;
+use crate::indexer::Indexer;
+use crate::reader::{self, Readers};
+use crate::seal::{Key, Seal};
+use crate::shelf::Shelf;
+use crate::store::Store;
+use crate::writer::Writer;
+use crate::{Error, ErrorKind, Namespace, place, schema};
+
+/// A durable, exact, private store of everything that was folded.
+///
+/// Cloning is cheap; all clones share one writer. When the last one is dropped, what was handed over
+/// is finished and the file is closed.
+///
+/// ```
+/// use foldline::{Handle, Keep, Original};
+/// use foldline_archive::{Archive, Namespace};
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("archive.db");
+/// let archive = Archive::open(&path)?;
+/// let shelf = archive.shelf(&Namespace::local());
+///
+/// let text = "a long tool output";
+/// let handle = Handle::of(text.as_bytes());
+/// shelf.keep(&[Original {
+///     handle,
+///     bytes: text.as_bytes(),
+///     tool: Some("read_file"),
+///     arguments: Some(r#"{"path":"src/main.rs"}"#),
+///     message: 7,
+///     tokens: 4,
+/// }])?;
+///
+/// assert_eq!(shelf.unfold(handle.as_str())?.bytes, text.as_bytes());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Archive {
+    pub(crate) core: Arc<Core>,
+}
+
+/// How to open an archive.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The key of a sealed archive. A new archive that is opened with a key is sealed from then on; an
+    /// archive that exists is opened with the key that it was made with, or not at all.
+    pub key: Option<Key>,
+    /// What will be done with it.
+    pub access: Access,
+}
+
+/// What will be done with an archive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Reading and writing; the file is created when there is none.
+    #[default]
+    Write,
+    /// Reading alone; works on a read-only disk.
+    Read,
+}
+
+/// What all clones and shelves share. Dropping it ends its threads.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) store: Arc<Store>,
+    writer: Option<Writer>,
+    indexer: Option<Indexer>,
+}
+
+impl Archive {
+    /// Opens the archive at this path for reading and writing, and creates it when there is none.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::open_with(path, Options::default())
+    }
+
+    /// Opens the archive at this path.
+    pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Self, Error> {
+        let path = path.as_ref().to_owned();
+        let seal = Seal::new(options.key)?;
+        let writer = match options.access {
+            Access::Write => {
+                place::prepare(&path)?;
+                let mut connection = open_for_writing(&path)?;
+                schema::prepare(&mut connection, &path)?;
+                put_lock(&connection, &seal)?;
+                Some(connection)
+            }
+            Access::Read if !path.exists() => {
+                let path = path.display();
+                return Err(Error::new(
+                    ErrorKind::Io,
+                    format!("there is no archive at {path}; nothing was folded yet"),
+                ));
+            }
+            Access::Read => {
+                place::check(&path)?;
+                None
+            }
+        };
+        let readers = Readers::new(&path);
+        readers.read(|connection| {
+            if schema::check(connection, &path)? == 0 {
+                return Err(Error::new(ErrorKind::NotAnArchive, format!("{} is empty", path.display())));
+            }
+            check_lock(connection, &seal, &path)
+        })?;
+        let index = Index::beside(&path);
+        let store = Arc::new(Store { path, seal, readers, index });
+        let writer = writer.map(Writer::start).transpose()?;
+        let indexer = writer.is_some().then(|| Indexer::start(store.clone())).transpose()?;
+        Ok(Self { core: Arc::new(Core { store, writer, indexer }) })
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        &self.core.store.path
+    }
+
+    /// The part of the archive that belongs to a namespace.
+    pub fn shelf(&self, namespace: &Namespace) -> Shelf {
+        Shelf::new(self.core.clone(), namespace.clone())
+    }
+}
+
+impl Drop for Core {
+    /// The writer goes last: whoever closes the file last folds the log into it, and a reader can not.
+    fn drop(&mut self) {
+        self.indexer.take();
+        self.store.readers.close();
+        self.writer.take();
+    }
+}
+
+impl Core {
+    /// The writer, or why there is none.
+    pub(crate) fn writer(&self) -> Result<&Writer, Error> {
+        self.writer.as_ref().ok_or_else(|| {
+            Error::new(ErrorKind::ReadOnly, format!("{} was opened for reading alone", self.store.path.display()))
+        })
+    }
+
+    /// Tells the indexer that there is something new.
+    pub(crate) fn wake_indexer(&self) {
+        self.indexer.iter().for_each(Indexer::wake);
+    }
+}
+
+/// A connection as the writer wants it: write-ahead log, every commit synced to disk.
+fn open_for_writing(path: &Path) -> Result<Connection, Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(path, flags)?;
+    if connection.is_readonly(rusqlite::MAIN_DB)? {
+        let path = path.display();
+        return Err(Error::new(ErrorKind::ReadOnly, format!("{path} can be read but not written by this user")));
+    }
+    connection.busy_handler(Some(reader::wait_for_others))?;
+    connection.set_prepared_statement_cache_capacity(64);
+    // A file that is not ours is left exactly as it is, so this comes before anything that writes.
+    if schema::check(&connection, path)? == 0 {
+        // Pages that retention frees can be given back to the disk.
+        connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+    }
+    let mode: String = connection.query_row("PRAGMA journal_mode = WAL", (), |row| row.get(0))?;
+    if !mode.eq_ignore_ascii_case("wal") {
+        return Err(Error::new(
+            ErrorKind::ReadOnly,
+            format!("{} can not be written (its journal stays in mode {mode})", path.display()),
+        ));
+    }
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    Ok(connection)
+}
+
+/// What the lock of a sealed archive holds once it is opened.
+const LOCK: &[u8] = b"foldline";
+
+/// Marks a new archive as sealed or open, before anything is in it.
+fn put_lock(connection: &Connection, seal: &Seal) -> Result<(), Error> {
+    let lock = if seal.is_open() { Vec::new() } else { seal.close(&Namespace::local(), "lock", LOCK.to_vec())? };
+    connection.execute("INSERT OR IGNORE INTO setting (name, value) VALUES ('lock', ?1)", [lock])?;
+    Ok(())
+}
+
+/// Refuses a key that does not fit, a key that is missing, and a key where there is no lock: whoever
+/// gives one believes that the archive is sealed.
+fn check_lock(connection: &Connection, seal: &Seal, path: &Path) -> Result<(), Error> {
+    let lock: Vec<u8> = connection
+        .query_row("SELECT value FROM setting WHERE name = 'lock'", (), |row| row.get(0))
+        .optional()?
+        .unwrap_or_default();
+    let denied = |why: &str| Err(Error::new(ErrorKind::Denied, format!("{} {why}", path.display())));
+    match (lock.is_empty(), seal.is_open()) {
+        (true, true) => Ok(()),
+        (true, false) => denied("is not sealed, but a key was given; use it without the key, or begin another archive"),
+        (false, true) => denied("is sealed; give its key"),
+        (false, false) => match seal.open(&Namespace::local(), "lock", lock) {
+            Ok(opened) if opened == LOCK => Ok(()),
+            _ => denied("is sealed with another key"),
+        },
+    }
+}

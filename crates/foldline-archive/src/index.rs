@@ -1,0 +1,370 @@
+//! The search index: which words stand in which original.
+//!
+//! It lies in a file of its own beside the archive, because it is derived: writing it never delays a
+//! keep, losing it loses nothing, and a damaged or foreign one is thrown away and made again. It lags
+//! behind the archive and is brought up to date before every search.
+//!
+//! Every namespace has a table of its own, so that not even the frequency of a word tells of another's
+//! texts. A sealed archive has its index in memory alone, over its newest originals: words on disk
+//! would undo the seal.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+
+use crate::entry::{State, Stored};
+use crate::store::{LastPack, Store};
+use crate::words::each_word;
+use crate::{Error, ErrorKind, Namespace, mask, place, reader};
+
+/// A change of the words or of the tables makes indexes of another version be made again.
+const VERSION: i64 = 1;
+
+/// Originals that one transaction takes in, and the bytes after which it takes no more.
+const BATCH: usize = 256;
+const BATCH_BYTES: usize = 1024 * 1024;
+
+/// The newest bytes that an index in memory covers.
+const IN_MEMORY: u64 = 64 * 1024 * 1024;
+
+/// The most bytes of one original that are indexed. What lies behind is found by `unfold --grep`.
+pub(crate) const INDEXED: usize = 1024 * 1024;
+
+#[derive(Debug)]
+pub(crate) struct Index {
+    path: PathBuf,
+    /// None until the first search.
+    connection: Mutex<Option<Connection>>,
+}
+
+/// How bringing the index up to date went on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Some originals were taken in; there may be more.
+    Forward,
+    /// There was nothing to take in.
+    NoFurther,
+}
+
+/// The size of a namespace's part of the index, as ranking needs it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Size {
+    pub(crate) documents: u64,
+    pub(crate) words: u64,
+}
+
+impl Index {
+    pub(crate) fn beside(archive: &Path) -> Self {
+        Self { path: place::beside(archive, ".index"), connection: Mutex::new(None) }
+    }
+
+    /// Asks the index, once it has been brought up to date. Where another process is busy doing that,
+    /// it is asked as it is.
+    pub(crate) fn ask<T>(
+        &self,
+        store: &Store,
+        asking: impl FnOnce(&Connection) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut guard = self.open(store)?;
+        let connection = guard.as_mut().expect("it was opened just now");
+        // What is kept from here on may come later, so that this ends beside a busy proxy, too.
+        let newest = store.readers.read(newest)?;
+        while seen(connection)? < newest {
+            match self.take_in(store, connection) {
+                Ok(Step::Forward) => {}
+                Ok(Step::NoFurther) => break,
+                Err(error) if *error.kind() == ErrorKind::Busy => break,
+                Err(error) => return Err(error),
+            }
+        }
+        asking(connection)
+    }
+
+    /// Takes in one batch of originals, for a thread that has nothing better to do.
+    pub(crate) fn catch_up(&self, store: &Store) -> Result<Step, Error> {
+        let mut guard = self.open(store)?;
+        let connection = guard.as_mut().expect("it was opened just now");
+        if seen(connection)? >= store.readers.read(newest)? {
+            return Ok(Step::NoFurther);
+        }
+        self.take_in(store, connection)
+    }
+
+    /// Forgets originals that retention gave up.
+    pub(crate) fn forget(&self, store: &Store, gone: &[(i64, i64)]) -> Result<(), Error> {
+        let mut guard = self.open(store)?;
+        let connection = guard.as_mut().expect("it was opened just now");
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let tables = tables(&transaction)?;
+        for (namespace, id) in gone.iter().filter(|(namespace, _)| tables.contains(namespace)) {
+            transaction.prepare_cached(&format!("DELETE FROM words_{namespace} WHERE rowid = ?1"))?.execute([id])?;
+        }
+        Ok(transaction.commit()?)
+    }
+
+    fn open(&self, store: &Store) -> Result<MutexGuard<'_, Option<Connection>>, Error> {
+        let mut guard = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        if guard.is_none() {
+            *guard = Some(if store.seal.is_open() { self.on_disk(store)? } else { in_memory(store)? });
+        }
+        Ok(guard)
+    }
+
+    fn on_disk(&self, store: &Store) -> Result<Connection, Error> {
+        let identity = identity(store)?;
+        let opened = self.open_file().and_then(|mut connection| {
+            if is_ours(&connection, &identity)? && store.readers.read(|archive| is_behind(&connection, archive))? {
+                return Ok(connection);
+            }
+            drop_all(&mut connection)?;
+            create(&mut connection, &identity, 0)?;
+            Ok(connection)
+        });
+        match opened {
+            Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotAnArchive) => {
+                for ending in ["", "-wal", "-shm"] {
+                    let path = place::beside(&self.path, ending);
+                    match std::fs::remove_file(&path) {
+                        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                            return Err(Error::io("remove the damaged search index", &path, &error));
+                        }
+                        _ => {}
+                    }
+                }
+                let mut connection = self.open_file()?;
+                create(&mut connection, &identity, 0)?;
+                Ok(connection)
+            }
+            // Where nothing can be written, the index can still be made in memory.
+            Err(error) if matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::Io | ErrorKind::Full) => {
+                in_memory(store)
+            }
+            opened => opened,
+        }
+    }
+
+    fn open_file(&self) -> Result<Connection, Error> {
+        place::prepare(&self.path)?;
+        let mut connection = Connection::open(&self.path)?;
+        connection.busy_handler(Some(reader::wait_for_others))?;
+        connection.query_row("PRAGMA journal_mode = WAL", (), |_| Ok(()))?;
+        // What a crash takes from the index is taken in again.
+        connection.pragma_update(None, "synchronous", "NORMAL")?;
+        connection.pragma_update(None, "journal_size_limit", 16 * 1024 * 1024)?;
+        Ok(connection)
+    }
+
+    /// Indexes the next originals.
+    fn take_in(&self, store: &Store, connection: &mut Connection) -> Result<Step, Error> {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        // Another process may have taken them in while we waited.
+        let from = seen(&transaction)?;
+        let Next { documents, reached, reached_handle } =
+            store.readers.read(|archive| next_documents(store, archive, from))?;
+        let tables = tables(&transaction)?;
+        for document in &documents {
+            let namespace = document.namespace;
+            if !tables.contains(&namespace) {
+                transaction.execute_batch(&table(namespace))?;
+            }
+            transaction
+                .prepare_cached(&format!("INSERT INTO words_{namespace} (rowid, words) VALUES (?1, ?2)"))?
+                .execute((document.id, &document.terms))?;
+            transaction
+                .prepare_cached(
+                    "INSERT INTO size (namespace, documents, words) VALUES (?1, 1, ?2)
+                     ON CONFLICT (namespace) DO UPDATE SET documents = documents + 1, words = words + excluded.words",
+                )?
+                .execute((namespace, document.words))?;
+        }
+        if reached == from {
+            return Ok(Step::NoFurther);
+        }
+        transaction.execute("UPDATE about SET seen = ?1, seen_handle = ?2", (reached, reached_handle))?;
+        transaction.commit()?;
+        Ok(Step::Forward)
+    }
+}
+
+/// The size of a namespace's part; nothing when it has none.
+pub(crate) fn size(connection: &Connection, namespace: i64) -> Result<Option<Size>, Error> {
+    Ok(connection
+        .prepare_cached("SELECT documents, words FROM size WHERE namespace = ?1")?
+        .query_row([namespace], |row| {
+            let number = |column| Ok::<_, rusqlite::Error>(u64::try_from(row.get::<_, i64>(column)?).unwrap_or(0));
+            Ok(Size { documents: number(0)?, words: number(1)? })
+        })
+        .optional()?)
+}
+
+fn create(connection: &mut Connection, identity: &[u8], seen: i64) -> Result<(), Error> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    transaction.execute_batch(
+        "CREATE TABLE IF NOT EXISTS about (
+             identity BLOB NOT NULL, version INTEGER NOT NULL, seen INTEGER NOT NULL, seen_handle TEXT NOT NULL);
+         CREATE TABLE IF NOT EXISTS size (
+             namespace INTEGER PRIMARY KEY, documents INTEGER NOT NULL, words INTEGER NOT NULL);",
+    )?;
+    let made: i64 = transaction.query_row("SELECT count(*) FROM about", (), |row| row.get(0))?;
+    if made == 0 {
+        transaction.execute("INSERT INTO about VALUES (?1, ?2, ?3, '')", (identity, VERSION, seen))?;
+    }
+    Ok(transaction.commit()?)
+}
+
+/// Only which words a document has is stored, in the smallest form that full-text search knows: how
+/// often they occur is counted again in the few documents that are ranked. See docs/decisions.
+fn table(namespace: i64) -> String {
+    format!(
+        "CREATE VIRTUAL TABLE IF NOT EXISTS words_{namespace} USING fts5 (
+             words, content = '', contentless_delete = 1, detail = none, tokenize = 'ascii')"
+    )
+}
+
+fn tables(connection: &Connection) -> Result<BTreeSet<i64>, Error> {
+    let mut statement = connection.prepare_cached("SELECT namespace FROM size")?;
+    Ok(statement.query_map((), |row| row.get(0))?.collect::<Result<_, _>>()?)
+}
+
+fn is_ours(connection: &Connection, identity: &[u8]) -> Result<bool, Error> {
+    let has_table: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_schema WHERE name = 'about'", (), |row| row.get(0))?;
+    if has_table == 0 {
+        return Ok(false);
+    }
+    let about: Option<(Vec<u8>, i64)> = connection
+        .query_row("SELECT identity, version FROM about", (), |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    Ok(about.is_some_and(|(of, version)| of == identity && version == VERSION))
+}
+
+/// Whether what the index saw last is what the archive has there. It is not when an older copy of the
+/// archive took the place of a newer one.
+fn is_behind(connection: &Connection, archive: &Connection) -> Result<bool, Error> {
+    let (seen, handle): (i64, String) =
+        connection.query_row("SELECT seen, seen_handle FROM about", (), |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let found: Option<String> =
+        archive.query_row("SELECT handle FROM original WHERE id = ?1", [seen], |row| row.get(0)).optional()?;
+    Ok(seen == 0 || found == Some(handle))
+}
+
+/// Empties an index that belongs to another archive or another version.
+fn drop_all(connection: &mut Connection) -> Result<(), Error> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let names: Vec<String> = transaction
+        .prepare("SELECT name FROM sqlite_schema WHERE name = 'about' OR name = 'size' OR sql LIKE 'CREATE VIRTUAL%'")?
+        .query_map((), |row| row.get(0))?
+        .collect::<Result<_, _>>()?;
+    for name in names {
+        transaction.execute_batch(&format!("DROP TABLE \"{}\"", name.replace('"', "\"\"")))?;
+    }
+    Ok(transaction.commit()?)
+}
+
+fn identity(store: &Store) -> Result<Vec<u8>, Error> {
+    store.readers.read(|archive| {
+        Ok(archive.query_row("SELECT value FROM setting WHERE name = 'identity'", (), |row| row.get(0))?)
+    })
+}
+
+fn in_memory(store: &Store) -> Result<Connection, Error> {
+    // The newest originals, as many as are affordable to index anew in every process.
+    let seen = store.readers.read(|archive| {
+        let mut statement = archive.prepare("SELECT id, length FROM original WHERE state = 0 ORDER BY id DESC")?;
+        let mut rows = statement.query(())?;
+        let mut bytes = 0;
+        while let Some(row) = rows.next()? {
+            bytes += u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0).min(INDEXED as u64);
+            if bytes > IN_MEMORY {
+                return Ok(row.get(0)?);
+            }
+        }
+        Ok(0)
+    })?;
+    let mut connection = Connection::open_in_memory()?;
+    create(&mut connection, &[], seen)?;
+    Ok(connection)
+}
+
+fn seen(connection: &Connection) -> Result<i64, Error> {
+    Ok(connection.prepare_cached("SELECT seen FROM about")?.query_row((), |row| row.get(0))?)
+}
+
+/// The number of the newest original.
+fn newest(archive: &Connection) -> Result<i64, Error> {
+    Ok(archive.prepare_cached("SELECT coalesce(max(id), 0) FROM original")?.query_row((), |row| row.get(0))?)
+}
+
+/// An original as the index sees it.
+struct Document {
+    id: i64,
+    namespace: i64,
+    /// Its distinct words and pieces.
+    terms: String,
+    /// How many words it has.
+    words: i64,
+}
+
+/// The next originals to take in.
+struct Next {
+    documents: Vec<Document>,
+    /// The last that was looked at.
+    reached: i64,
+    reached_handle: String,
+}
+
+/// The originals behind `from`.
+fn next_documents(store: &Store, archive: &Connection, from: i64) -> Result<Next, Error> {
+    let mut statement = archive.prepare_cached(&format!(
+        "SELECT {}, n.id, n.name FROM original AS o
+         JOIN namespace AS n ON n.id = o.namespace LEFT JOIN session AS s ON s.id = o.session
+         WHERE o.id > ?1 ORDER BY o.id LIMIT ?2",
+        Stored::COLUMNS
+    ))?;
+    let mut rows = statement.query((from, BATCH as i64))?;
+    let mut next = Next { documents: Vec::new(), reached: from, reached_handle: String::new() };
+    let (mut bytes, mut last) = (0, LastPack::default());
+    while let Some(row) = rows.next()? {
+        let stored = Stored::read(row)?;
+        let columns = row.as_ref().column_count();
+        let namespace: i64 = row.get(columns - 2)?;
+        let name = Namespace::new(row.get::<_, String>(columns - 1)?)?;
+        next.reached = stored.id;
+        next.reached_handle = stored.handle.to_string();
+        let id = stored.id;
+        if stored.state != State::Held {
+            continue;
+        }
+        // What can not be read can not be found; unfolding it says why.
+        let Ok(unfolded) = store.fetch(archive, &name, stored, &mut last) else { continue };
+        bytes += unfolded.bytes.len();
+        let (terms, words) = terms_of(&unfolded);
+        next.documents.push(Document { id, namespace, terms, words });
+        if bytes >= BATCH_BYTES {
+            break;
+        }
+    }
+    Ok(next)
+}
+
+fn terms_of(unfolded: &crate::Unfolded) -> (String, i64) {
+    let mut terms = BTreeSet::new();
+    let mut count = 0;
+    let mut add = |text: &str| {
+        each_word(&mask::mask(text), |word| {
+            count += 1;
+            for term in word.terms() {
+                if !terms.contains(term) {
+                    terms.insert(term.to_owned());
+                }
+            }
+        });
+    };
+    let head = &unfolded.bytes[..unfolded.bytes.len().min(INDEXED)];
+    add(&String::from_utf8_lossy(head));
+    unfolded.entry.tool.as_deref().into_iter().for_each(&mut add);
+    unfolded.entry.arguments.as_deref().into_iter().for_each(&mut add);
+    (terms.into_iter().collect::<Vec<_>>().join(" "), count)
+}

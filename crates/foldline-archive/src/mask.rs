@@ -1,0 +1,82 @@
+//! Secrets in a text, masked before it is indexed or quoted. The original stays exact: this is for
+//! copies that outlive it or travel further than it would.
+//!
+//! Forms that are known for certain are masked always; a value behind a telling name (`password=`) is
+//! masked when it is long enough to be one.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+/// What stands in place of a secret.
+pub(crate) const MASK: &str = "[secret]";
+
+/// One expression for all forms, so that a text is walked once.
+static SECRETS: LazyLock<Regex> = LazyLock::new(|| {
+    let forms = [
+        // Keys that carry the name of their issuer.
+        r"\bsk-[A-Za-z0-9_-]{16,}",
+        r"\bgh[pousr]_[A-Za-z0-9]{20,}",
+        r"\bgithub_pat_[A-Za-z0-9_]{20,}",
+        r"\bglpat-[A-Za-z0-9_-]{16,}",
+        r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}",
+        r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
+        r"\bAIza[0-9A-Za-z_-]{30,}",
+        r"\bnpm_[A-Za-z0-9]{30,}",
+        // Tokens of three parts in base64.
+        r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+",
+        // Private keys, up to their end or for as long as they may be.
+        r"-----BEGIN [A-Z ]*PRIVATE KEY-----[A-Za-z0-9+/=\s\\]{0,8000}(?:-----END [A-Z ]*PRIVATE KEY-----)?",
+        // A password inside an address.
+        r"://[^/\s:@]{1,64}:[^/\s@]{3,256}@",
+        // A value behind a telling name.
+        r#"(?i:password|passwd|secret|token|api_?key|access_?key|authorization)["']?\s{0,3}[:=]\s{0,3}["']?(?:Bearer |Basic )?[A-Za-z0-9+/_.~-]{16,}"#,
+    ];
+    Regex::new(&forms.join("|")).expect("the forms are fixed and a test compiles them")
+});
+
+/// The text with its secrets masked.
+pub(crate) fn mask(text: &str) -> Cow<'_, str> {
+    SECRETS.replace_all(text, MASK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The examples are put together here, so that no scanner takes this file for a leak.
+    #[test]
+    fn known_forms_are_masked() {
+        let long = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8";
+        for secret in [
+            format!("sk-{long}"),
+            format!("ghp_{long}"),
+            format!("AKIA{}", "ABCDEFGH12345678"),
+            format!("xoxb-{long}"),
+            format!("eyJ{long}.{long}.{long}"),
+            format!("-----BEGIN RSA PRIVATE KEY-----\n{long}\n-----END RSA PRIVATE KEY-----"),
+            format!("postgres://app:{long}@db.example.com/x"),
+            format!("Authorization: Bearer {long}"),
+            format!(r#""api_key": "{long}""#),
+        ] {
+            let text = format!("before {secret} after");
+            let masked = mask(&text);
+            assert!(masked.contains(MASK) && !masked.contains(long), "{masked}");
+            assert!(masked.starts_with("before ") && masked.ends_with(" after"), "{masked}");
+        }
+    }
+
+    #[test]
+    fn ordinary_text_is_left_alone() {
+        for text in [
+            "the token counter counts tokens: 4096",
+            "fn password(&self) -> &str",
+            "commit 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b",
+            "https://example.com:8080/path@version",
+            "let secret = secrets.next();",
+        ] {
+            assert_eq!(mask(text), text);
+        }
+    }
+}

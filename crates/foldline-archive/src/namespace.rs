@@ -1,0 +1,49 @@
+//! Namespaces: whose originals they are. Everything that is read is read inside one.
+
+use std::fmt;
+
+use crate::{Error, ErrorKind};
+
+/// The owner of a shelf: the local user, or in a proxy a keyed hash of the credential.
+///
+/// ```
+/// use foldline_archive::Namespace;
+///
+/// assert_eq!(Namespace::local().as_str(), "local");
+/// assert!(Namespace::new("team-7").is_ok());
+/// assert!(Namespace::new("").is_err());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Namespace(String);
+
+impl Namespace {
+    /// The namespace of the person who owns the machine.
+    pub fn local() -> Self {
+        Self("local".into())
+    }
+
+    /// A namespace by name: 1 to 128 letters, digits, and `-_.:@`.
+    pub fn new(name: impl Into<String>) -> Result<Self, Error> {
+        let name = name.into();
+        let fits = |c: char| c.is_ascii_alphanumeric() || "-_.:@".contains(c);
+        if (1..=128).contains(&name.len()) && name.chars().all(fits) {
+            Ok(Self(name))
+        } else {
+            Err(Error::new(
+                ErrorKind::BadRequest,
+                "not a namespace: a namespace is 1 to 128 letters, digits and the signs - _ . : @",
+            ))
+        }
+    }
+
+    /// Its name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

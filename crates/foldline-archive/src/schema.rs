@@ -1,0 +1,162 @@
+//! The tables of the archive, their versions, and how an older file becomes a newer one.
+//!
+//! A file of a newer schema is refused, never guessed at. A step once released is never edited: a
+//! change of the tables is a new step at the end of [`STEPS`].
+
+use std::path::Path;
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use crate::{Error, ErrorKind, clock};
+
+/// Written into the header of the file, so that tools (and we) recognise it: `fold` in ASCII.
+const APPLICATION: i64 = 0x666f_6c64;
+
+/// The steps from an empty file to the newest schema; the version of a file is how many it has taken.
+const STEPS: &[(&str, &str)] = &[(
+    "originals in packs, sessions, requests, events, ledger",
+    "
+    CREATE TABLE migration (
+        version     INTEGER PRIMARY KEY,
+        applied_at  INTEGER NOT NULL,
+        what        TEXT NOT NULL
+    ) STRICT;
+
+    -- identity: tells this file from another; lock: proves that the key is the right one.
+    CREATE TABLE setting (
+        name        TEXT PRIMARY KEY,
+        value       BLOB NOT NULL
+    ) STRICT;
+
+    CREATE TABLE namespace (
+        id          INTEGER PRIMARY KEY,
+        name        TEXT NOT NULL UNIQUE
+    ) STRICT;
+
+    CREATE TABLE session (
+        id          INTEGER PRIMARY KEY,
+        namespace   INTEGER NOT NULL REFERENCES namespace,
+        name        TEXT NOT NULL,
+        first_at    INTEGER NOT NULL,
+        last_at     INTEGER NOT NULL,
+        UNIQUE (namespace, name)
+    ) STRICT;
+
+    -- Originals that were kept together are compressed together: they repeat each other.
+    CREATE TABLE pack (
+        id          INTEGER PRIMARY KEY AUTOINCREMENT,
+        namespace   INTEGER NOT NULL REFERENCES namespace,
+        length      INTEGER NOT NULL,           -- before compression
+        content     BLOB NOT NULL
+    ) STRICT;
+
+    -- Ids only grow, so that the search index knows what it has seen.
+    CREATE TABLE original (
+        id          INTEGER PRIMARY KEY AUTOINCREMENT,
+        namespace   INTEGER NOT NULL REFERENCES namespace,
+        handle      TEXT NOT NULL,
+        hash        BLOB NOT NULL,              -- BLAKE3, whole
+        state       INTEGER NOT NULL,           -- 0 held, 1 expired, 2 damaged
+        pack        INTEGER REFERENCES pack,    -- NULL once expired
+        start       INTEGER NOT NULL,           -- in the pack: first what it was, then its bytes
+        about       INTEGER NOT NULL,           -- how long the description is
+        length      INTEGER NOT NULL,           -- how long the original is
+        tokens      INTEGER NOT NULL,
+        message     INTEGER NOT NULL,
+        session     INTEGER REFERENCES session,
+        tool        TEXT,                       -- NULL in a sealed archive; the description has it
+        kept_at     INTEGER NOT NULL,
+        carried_at  INTEGER NOT NULL,           -- the last request known to carry the marker
+        gone_at     INTEGER
+    ) STRICT;
+    CREATE UNIQUE INDEX original_by_handle ON original (namespace, handle);
+    CREATE INDEX original_by_pack ON original (pack) WHERE pack IS NOT NULL;
+
+    CREATE TABLE ledger (
+        namespace   INTEGER NOT NULL REFERENCES namespace,
+        session     TEXT NOT NULL,              -- empty when the fact belongs to no session
+        kind        TEXT NOT NULL,
+        fingerprint BLOB NOT NULL,
+        payload     BLOB NOT NULL,
+        at          INTEGER NOT NULL,
+        PRIMARY KEY (namespace, session, kind, fingerprint)
+    ) STRICT, WITHOUT ROWID;
+
+    CREATE TABLE request (
+        id          INTEGER PRIMARY KEY,
+        namespace   INTEGER NOT NULL REFERENCES namespace,
+        session     INTEGER REFERENCES session,
+        at          INTEGER NOT NULL,
+        model       TEXT NOT NULL,
+        raw_tokens  INTEGER NOT NULL,
+        sent_tokens INTEGER NOT NULL,
+        folds       INTEGER NOT NULL,
+        payload     BLOB NOT NULL
+    ) STRICT;
+    CREATE INDEX request_by_time ON request (namespace, at);
+
+    CREATE TABLE event (
+        id          INTEGER PRIMARY KEY,
+        namespace   INTEGER NOT NULL REFERENCES namespace,
+        session     INTEGER REFERENCES session,
+        at          INTEGER NOT NULL,
+        kind        TEXT NOT NULL,
+        payload     BLOB NOT NULL
+    ) STRICT;
+    CREATE INDEX event_by_time ON event (namespace, at);
+    ",
+)];
+
+/// The newest version of the schema that this build knows.
+pub(crate) fn known() -> i64 {
+    i64::try_from(STEPS.len()).expect("the list of steps is short")
+}
+
+/// Brings the file to the newest schema; on an empty file, creates it.
+pub(crate) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Error> {
+    if check(connection, path)? == known() {
+        return Ok(());
+    }
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Exclusive)?;
+    // Another process may have been first while we waited for the lock.
+    let version = check(&transaction, path)?;
+    for (number, (what, tables)) in (1..).zip(STEPS).skip_while(|(number, _)| *number <= version) {
+        transaction.execute_batch(tables)?;
+        transaction.execute(
+            "INSERT INTO migration (version, applied_at, what) VALUES (?1, ?2, ?3)",
+            (number, clock::now(), what),
+        )?;
+    }
+    if version == 0 {
+        transaction.execute("INSERT INTO setting (name, value) VALUES ('identity', randomblob(16))", ())?;
+        transaction.pragma_update(None, "application_id", APPLICATION)?;
+    }
+    transaction.pragma_update(None, "user_version", known())?;
+    transaction.commit()?;
+    Ok(())
+}
+
+/// The version of the file; an error when it is no archive or a newer one. An empty file has version 0.
+pub(crate) fn check(connection: &Connection, path: &Path) -> Result<i64, Error> {
+    let number = |sql| connection.query_row(sql, (), |row| row.get::<_, i64>(0));
+    let version = number("PRAGMA user_version")?;
+    let application = number("PRAGMA application_id")?;
+    let tables = number("SELECT count(*) FROM sqlite_schema")?;
+    let path = path.display();
+    match (application, version) {
+        (0, 0) if tables == 0 => Ok(0),
+        (APPLICATION, version) if version > known() => Err(Error::new(
+            ErrorKind::TooNew { found: version, known: known() },
+            format!(
+                "{path} has schema {version} and this foldline knows schemas up to {}; \
+                 upgrade foldline, or choose another file with --archive",
+                known()
+            ),
+        )),
+        (APPLICATION, version) if version > 0 => Ok(version),
+        _ => Err(Error::new(
+            ErrorKind::NotAnArchive,
+            format!("{path} is a database, but not an archive of foldline; choose another file with --archive"),
+        )),
+    }
+}

@@ -1,0 +1,72 @@
+//! A shelf: the part of the archive that belongs to one namespace, and the only place from which an
+//! original can be had.
+
+use std::sync::Arc;
+
+use crate::archive::Core;
+use crate::entry::Unfolded;
+use crate::store::{LastPack, Prefix, Store};
+use crate::{Error, ErrorKind, Namespace};
+
+/// The part of an archive that belongs to one namespace.
+///
+/// It implements [`foldline::Keep`], so the engine can be given one. Cloning is cheap.
+#[derive(Clone, Debug)]
+pub struct Shelf {
+    core: Arc<Core>,
+    namespace: Namespace,
+    session: Option<String>,
+}
+
+impl Shelf {
+    pub(crate) fn new(core: Arc<Core>, namespace: Namespace) -> Self {
+        Self { core, namespace, session: None }
+    }
+
+    /// The same shelf, noting this session with all that is kept and recorded through it.
+    pub fn in_session(&self, name: impl Into<String>) -> Self {
+        Self { session: Some(name.into()), ..self.clone() }
+    }
+
+    /// Whose shelf it is.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
+    pub(crate) fn store(&self) -> &Arc<Store> {
+        &self.core.store
+    }
+
+    pub(crate) fn session_name(&self) -> Option<&str> {
+        self.session.as_deref()
+    }
+
+    /// Gives an original back, exactly, by its handle or the beginning of it.
+    pub fn unfold(&self, handle: &str) -> Result<Unfolded, Error> {
+        let prefix = Prefix::parse(handle)?;
+        self.store().readers.read(|connection| {
+            let stored = self.store().resolve(connection, &self.namespace, &prefix)?;
+            let id = stored.id;
+            let fetched = self.store().fetch(connection, &self.namespace, stored, &mut LastPack::default());
+            if fetched.as_ref().is_err_and(|error| *error.kind() == ErrorKind::Damaged) {
+                self.quarantine(id);
+            }
+            fetched
+        })
+    }
+
+    /// Sets a damaged entry aside, so that it is neither searched nor taken for held: when the same
+    /// original is kept again, the good copy takes its place.
+    fn quarantine(&self, id: i64) {
+        if let Ok(writer) = self.core.writer() {
+            writer.later(move |connection| {
+                connection.execute("UPDATE original SET state = 2 WHERE id = ?1 AND state = 0", [id])?;
+                Ok(())
+            });
+        }
+    }
+}

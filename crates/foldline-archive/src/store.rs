@@ -1,0 +1,177 @@
+//! The reading side of an archive: what unfolding, searching, verifying and exporting have in common.
+//!
+//! Whatever is read here is checked against its hash before it is given out.
+
+use std::path::PathBuf;
+
+use foldline::Handle;
+use rusqlite::Connection;
+
+use crate::entry::{Entry, State, Stored, Unfolded};
+use crate::index::Index;
+use crate::keep::find_namespace;
+use crate::pack::{About, Opened};
+use crate::reader::Readers;
+use crate::seal::Seal;
+use crate::{Error, ErrorKind, Namespace};
+
+/// How many candidates an ambiguous beginning of a handle is answered with.
+const CANDIDATES: usize = 10;
+
+/// The fewest characters that are taken as the beginning of a handle.
+const SHORTEST: usize = 4;
+
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) path: PathBuf,
+    pub(crate) seal: Seal,
+    pub(crate) readers: Readers,
+    pub(crate) index: Index,
+}
+
+/// The pack that was read last: neighbours are often wanted next.
+#[derive(Debug, Default)]
+pub(crate) struct LastPack(Option<(i64, Opened)>);
+
+impl Store {
+    /// The one entry that a prefix means.
+    pub(crate) fn resolve(
+        &self,
+        connection: &Connection,
+        namespace: &Namespace,
+        prefix: &Prefix,
+    ) -> Result<Stored, Error> {
+        let unknown = || {
+            Error::new(
+                ErrorKind::Unknown,
+                format!("no original with the handle {prefix} is on the shelf of {namespace}"),
+            )
+        };
+        let namespace = find_namespace(connection, namespace)?.ok_or_else(unknown)?;
+        // What has expired only answers where nothing else does.
+        let mut statement = connection.prepare_cached(&format!(
+            "SELECT {} FROM original AS o LEFT JOIN session AS s ON s.id = o.session
+             WHERE o.namespace = ?1 AND o.handle >= ?2 AND o.handle < ?3
+             ORDER BY o.state = 1, o.handle LIMIT ?4",
+            Stored::COLUMNS
+        ))?;
+        let (from, to) = prefix.range();
+        let mut found = statement
+            .query_map((namespace, from, to, CANDIDATES as i64 + 1), Stored::read)?
+            .collect::<Result<Vec<_>, _>>()?;
+        let there = found.iter().filter(|it| it.state != State::Expired).count();
+        if there > 1 {
+            let candidates: Vec<Handle> = found.iter().take(there.min(CANDIDATES)).map(|it| it.handle).collect();
+            let list = candidates.iter().map(Handle::as_str).collect::<Vec<_>>().join(", ");
+            let more = if there > CANDIDATES { ", .." } else { "" };
+            return Err(Error::new(
+                ErrorKind::Ambiguous { candidates },
+                format!("several originals begin with {prefix}: {list}{more}; give more of the handle"),
+            ));
+        }
+        if found.is_empty() { Err(unknown()) } else { Ok(found.swap_remove(0)) }
+    }
+
+    /// Reads an original and makes sure that it is what was kept.
+    pub(crate) fn fetch(
+        &self,
+        connection: &Connection,
+        namespace: &Namespace,
+        stored: Stored,
+        last: &mut LastPack,
+    ) -> Result<Unfolded, Error> {
+        let handle = stored.handle;
+        let damaged = |why: &str| {
+            Error::new(
+                ErrorKind::Damaged,
+                format!("the original {handle} is damaged on disk ({why}); run `foldline archive verify`"),
+            )
+        };
+        let pack = match (stored.state, stored.pack) {
+            (State::Damaged, _) => return Err(damaged("as an earlier reading found")),
+            (State::Held, Some(pack)) => pack,
+            (State::Expired, _) | (_, None) => {
+                return Err(Error::new(
+                    ErrorKind::Expired { at: stored.gone_at.unwrap_or_default() },
+                    format!("the original {handle} was held, and was given up by retention"),
+                ));
+            }
+        };
+        let opened = self.open_pack(connection, namespace, pack, last).map_err(|error| match error.kind() {
+            ErrorKind::Damaged => damaged(&error.to_string()),
+            _ => error,
+        })?;
+        let (about, bytes) = opened.at(stored.place).ok_or_else(|| damaged("its pack ends too early"))?;
+        if blake3::hash(bytes) != stored.hash {
+            return Err(damaged("its hash is another"));
+        }
+        let about: About = serde_json::from_slice(about).unwrap_or_default();
+        Ok(Unfolded { entry: Entry::new(stored, about), bytes: bytes.to_vec() })
+    }
+
+    pub(crate) fn open_pack<'last>(
+        &self,
+        connection: &Connection,
+        namespace: &Namespace,
+        pack: i64,
+        last: &'last mut LastPack,
+    ) -> Result<&'last Opened, Error> {
+        if last.0.as_ref().is_none_or(|(id, _)| *id != pack) {
+            let (content, length): (Vec<u8>, i64) = connection
+                .prepare_cached(
+                    "SELECT content, length FROM pack
+                     WHERE id = ?1 AND namespace = (SELECT id FROM namespace WHERE name = ?2)",
+                )?
+                .query_row((pack, namespace.as_str()), |row| Ok((row.get(0)?, row.get(1)?)))
+                .map_err(|error| match error {
+                    rusqlite::Error::QueryReturnedNoRows => Error::new(ErrorKind::Damaged, "its pack is missing"),
+                    error => error.into(),
+                })?;
+            let length = usize::try_from(length).unwrap_or(0);
+            last.0 = Some((pack, Opened::new(content, length, &self.seal, namespace)?));
+        }
+        let (_, opened) = last.0.as_ref().expect("it was put there just now");
+        Ok(opened)
+    }
+}
+
+/// The beginning of a handle, or all of it.
+#[derive(Debug)]
+pub(crate) struct Prefix(String);
+
+impl Prefix {
+    pub(crate) fn parse(text: &str) -> Result<Self, Error> {
+        let text = text.trim();
+        let odd = || {
+            // What was typed may be long or unprintable, so only its length is repeated.
+            Error::new(
+                ErrorKind::NotAHandle,
+                format!(
+                    "not a handle ({} characters): a handle is the {} digits and lower-case letters behind the \
+                     word unfold in a marker, or at least the first {SHORTEST} of them",
+                    text.chars().count(),
+                    Handle::LENGTH
+                ),
+            )
+        };
+        if !(SHORTEST..=Handle::LENGTH).contains(&text.len()) {
+            return Err(odd());
+        }
+        let text = text.to_ascii_lowercase();
+        // Filled up, it must be a handle.
+        format!("{text:0<width$}", width = Handle::LENGTH).parse::<Handle>().map_err(|_| odd())?;
+        Ok(Self(text))
+    }
+
+    /// Handles at or above the first and below the second begin with this.
+    fn range(&self) -> (&str, String) {
+        // `{` stands right behind `z`.
+        (&self.0, format!("{}{{", self.0))
+    }
+}
+
+impl std::fmt::Display for Prefix {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}

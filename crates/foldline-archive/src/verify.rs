@@ -1,0 +1,130 @@
+//! Verifying: every original is read and hashed again, and what is not what was kept is set aside.
+
+use foldline::Handle;
+use rusqlite::Connection;
+
+use crate::archive::Archive;
+use crate::entry::{State, Stored};
+use crate::store::LastPack;
+use crate::{Error, Namespace};
+
+/// How many originals are looked at between two reports.
+const STEP: i64 = 256;
+
+/// How far verifying has come, in bytes of originals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes that were hashed.
+    pub done: u64,
+    /// Bytes that there are.
+    pub total: u64,
+}
+
+/// What verifying found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Verified {
+    /// Originals that are exactly what was kept.
+    pub sound: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Originals that are not, set aside now or before.
+    pub damaged: Vec<Damage>,
+    /// Originals that had been set aside and are sound after all.
+    pub healed: u64,
+    /// What the database says of its own structure; empty when it is well.
+    pub structure: Vec<String>,
+}
+
+/// An original that is not what was kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Damage {
+    /// Whose it was.
+    pub namespace: Namespace,
+    /// Its handle.
+    pub handle: Handle,
+    /// What is wrong.
+    pub why: String,
+}
+
+impl Archive {
+    /// Reads and hashes every original. What is damaged is set aside (where the archive can be
+    /// written) and reported; the rest serves on.
+    pub fn verify(&self, mut progress: impl FnMut(Progress)) -> Result<Verified, Error> {
+        let store = &self.core.store;
+        let mut verified = Verified { structure: store.readers.read(structure)?, ..Verified::default() };
+        let total = store.readers.read(|connection| {
+            let total = "SELECT coalesce(sum(length), 0) FROM original WHERE state <> 1";
+            Ok(connection.query_row(total, (), |row| row.get::<_, i64>(0))?)
+        })?;
+        let mut at = Progress { done: 0, total: u64::try_from(total).unwrap_or(0) };
+        let (mut last_id, mut last) = (0, LastPack::default());
+        loop {
+            let rows = store.readers.read(|connection| next(connection, last_id))?;
+            let Some((stored, _)) = rows.last() else { break };
+            last_id = stored.id;
+            let mut changes = Vec::new();
+            for (mut stored, namespace) in rows {
+                let (id, handle, length) = (stored.id, stored.handle, stored.place.length as u64);
+                let before = std::mem::replace(&mut stored.state, State::Held);
+                match store.readers.read(|connection| store.fetch(connection, &namespace, stored, &mut last)) {
+                    Ok(_) => {
+                        verified.sound += 1;
+                        verified.bytes += length;
+                        if before == State::Damaged {
+                            verified.healed += 1;
+                            changes.push((id, State::Held));
+                        }
+                    }
+                    Err(error) => {
+                        verified.damaged.push(Damage { namespace, handle, why: error.to_string() });
+                        changes.push((id, State::Damaged));
+                    }
+                }
+                at.done += length;
+            }
+            self.note(changes)?;
+            progress(at);
+        }
+        Ok(verified)
+    }
+
+    fn note(&self, changes: Vec<(i64, State)>) -> Result<(), Error> {
+        match self.core.writer() {
+            Ok(writer) if !changes.is_empty() => writer.commit(move |connection| {
+                let mut update =
+                    connection.prepare_cached("UPDATE original SET state = ?2 WHERE id = ?1 AND state <> 1")?;
+                for (id, state) in changes {
+                    update.execute((id, state as i64))?;
+                }
+                Ok(())
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn next(connection: &Connection, after: i64) -> Result<Vec<(Stored, Namespace)>, Error> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {}, n.name FROM original AS o
+         JOIN namespace AS n ON n.id = o.namespace LEFT JOIN session AS s ON s.id = o.session
+         WHERE o.id > ?1 AND o.state <> 1 ORDER BY o.id LIMIT ?2",
+        Stored::COLUMNS
+    ))?;
+    let mut rows = statement.query((after, STEP))?;
+    let mut next = Vec::new();
+    while let Some(row) = rows.next()? {
+        let name: String = row.get(row.as_ref().column_count() - 1)?;
+        next.push((Stored::read(row)?, Namespace::new(name)?));
+    }
+    Ok(next)
+}
+
+fn structure(connection: &Connection) -> Result<Vec<String>, Error> {
+    let mut statement = connection.prepare("PRAGMA quick_check(20)")?;
+    let found = statement.query_map((), |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>();
+    // A check that breaks off has found something, too.
+    let found = found.unwrap_or_else(|error| vec![error.to_string()]);
+    Ok(found.into_iter().filter(|line| line != "ok").collect())
+}

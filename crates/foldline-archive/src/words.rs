@@ -1,0 +1,205 @@
+//! Words of a text, as they are indexed and as they are looked for.
+//!
+//! An identifier is found by its whole and by its pieces, however it is written: `readConfigFile`,
+//! `read_config_file` and `ReadConfigFile` are all `readconfigfile`, `read`, `config` and `file`. A path
+//! is the words between its slashes. Chinese, Japanese and Korean text, which has no spaces, is
+//! taken in pairs of characters.
+//!
+//! Both sides go through here, so nothing that a user types is ever read as query syntax.
+
+/// Longer words are data (base64, minified code), which nobody types into a search.
+const LONGEST: usize = 64;
+
+/// Numbers below this many digits are line numbers and counts: in every text, and telling nothing.
+const SHORTEST_NUMBER: usize = 3;
+
+/// A word and its pieces, all in lower case.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Word {
+    letters: String,
+    /// Where its pieces end; empty when they mean nothing.
+    ends: Vec<usize>,
+}
+
+impl Word {
+    /// The word as one, when it is short enough to be looked up.
+    pub(crate) fn whole(&self) -> Option<&str> {
+        Some(self.letters.as_str()).filter(|whole| whole.len() <= LONGEST)
+    }
+
+    /// What it is made of, when that is more than one piece.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = &str> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        let pieces = starts.zip(&self.ends).map(|(start, &end)| &self.letters[start..end]);
+        pieces.filter(|piece| (2..=LONGEST).contains(&piece.len()))
+    }
+
+    /// All that it is found by.
+    pub(crate) fn terms(&self) -> impl Iterator<Item = &str> {
+        self.whole().into_iter().chain(self.pieces())
+    }
+}
+
+/// Calls `found` for each word of the text, in order. The word is reused between calls.
+pub(crate) fn each_word(text: &str, mut found: impl FnMut(&Word)) {
+    let mut word = Word::default();
+    for run in text.split(|c: char| !c.is_alphanumeric() && c != '_') {
+        let mut rest = run;
+        while let Some(first) = rest.chars().next() {
+            let is_dense = is_dense(first);
+            let end = rest.char_indices().find(|&(_, c)| self::is_dense(c) != is_dense).map_or(rest.len(), |it| it.0);
+            let (head, tail) = rest.split_at(end);
+            if is_dense {
+                each_pair(head, &mut word, &mut found);
+            } else {
+                split(head, &mut word);
+                if !word.letters.is_empty() {
+                    found(&word);
+                }
+            }
+            rest = tail;
+        }
+    }
+}
+
+fn each_pair(run: &str, word: &mut Word, found: &mut impl FnMut(&Word)) {
+    let ends: Vec<usize> = run.char_indices().map(|(at, _)| at).chain([run.len()]).collect();
+    // A lone character is a word of its own.
+    let reach = if ends.len() > 2 { 2 } else { 1 };
+    for ends in ends.windows(reach + 1) {
+        word.ends.clear();
+        word.letters.clear();
+        word.letters.push_str(&run[ends[0]..ends[reach]]);
+        found(word);
+    }
+}
+
+/// Splits an identifier where its writing changes.
+fn split(run: &str, word: &mut Word) {
+    let Word { letters, ends } = word;
+    letters.clear();
+    ends.clear();
+    // Hashes and ids change between letters and digits all the time; their pieces mean nothing.
+    let mut changes = 0;
+    let mut before = Kind::Sign;
+    let mut chars = run.chars().peekable();
+    while let Some(c) = chars.next() {
+        let kind = Kind::of(c);
+        let begins = match (before, kind) {
+            (_, Kind::Sign) | (Kind::Lower, Kind::Upper) => true,
+            (Kind::Upper, Kind::Upper) => chars.peek().is_some_and(|&next| Kind::of(next) == Kind::Lower),
+            (Kind::Digit, Kind::Lower | Kind::Upper) | (Kind::Lower | Kind::Upper, Kind::Digit) => {
+                changes += 1;
+                true
+            }
+            _ => false,
+        };
+        if begins && letters.len() > ends.last().copied().unwrap_or(0) {
+            ends.push(letters.len());
+        }
+        match kind {
+            Kind::Sign => {}
+            _ if c.is_ascii() => letters.push(c.to_ascii_lowercase()),
+            _ => letters.extend(c.to_lowercase()),
+        }
+        before = kind;
+    }
+    let is_number = letters.bytes().all(|byte| byte.is_ascii_digit());
+    if letters.len() < 2 || is_number && letters.len() < SHORTEST_NUMBER {
+        letters.clear();
+    }
+    if ends.last() != Some(&letters.len()) {
+        ends.push(letters.len());
+    }
+    if ends.len() == 1 || changes > 3 {
+        ends.clear();
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Lower,
+    Upper,
+    Digit,
+    Sign,
+}
+
+impl Kind {
+    fn of(c: char) -> Self {
+        match c {
+            '_' => Kind::Sign,
+            'a'..='z' => Kind::Lower,
+            'A'..='Z' => Kind::Upper,
+            c if c.is_numeric() => Kind::Digit,
+            c if c.is_uppercase() => Kind::Upper,
+            _ => Kind::Lower,
+        }
+    }
+}
+
+/// Scripts that are written without spaces.
+fn is_dense(c: char) -> bool {
+    matches!(u32::from(c), 0x3040..=0x30ff | 0x3400..=0x9fff | 0xac00..=0xd7af | 0xf900..=0xfaff | 0x2_0000..=0x2_fa1f)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        let mut all = Vec::new();
+        each_word(text, |word| {
+            let pieces: Vec<_> = word.pieces().collect();
+            let whole = word.whole().unwrap_or_default();
+            all.push(if pieces.is_empty() { whole.to_owned() } else { format!("{whole}={}", pieces.join("+")) });
+        });
+        all
+    }
+
+    #[test]
+    fn identifiers_fall_into_pieces_however_they_are_written() {
+        for written in
+            ["readConfigFile", "read_config_file", "ReadConfigFile", "READ_CONFIG_FILE", "__read_config_file__"]
+        {
+            assert_eq!(words(written), ["readconfigfile=read+config+file"], "{written}");
+        }
+        assert_eq!(words("HTTPServer parseURL"), ["httpserver=http+server", "parseurl=parse+url"]);
+        assert_eq!(words("sha256 utf8"), ["sha256=sha+256", "utf8=utf"]);
+    }
+
+    #[test]
+    fn paths_and_errors_are_their_words() {
+        assert_eq!(words("/src/fold-line/main.rs:12"), ["src", "fold", "line", "main", "rs"]);
+        assert_eq!(words("error[E0308]: it's 404"), ["error", "e0308=0308", "it", "404"]);
+        assert_eq!(words("Größe ÉCOLE"), ["größe", "école"]);
+    }
+
+    #[test]
+    fn ids_stay_whole_and_data_is_left_out() {
+        assert_eq!(words("9f86d081884c7d65"), ["9f86d081884c7d65"]);
+        assert_eq!(words(&"x".repeat(65)), [""]);
+        assert_eq!(words("a 1 22 _ __ -"), [""; 0]);
+    }
+
+    #[test]
+    fn text_without_spaces_is_taken_in_pairs() {
+        assert_eq!(words("漢字入力"), ["漢字", "字入", "入力"]);
+        assert_eq!(words("漢"), ["漢"]);
+        assert_eq!(words("vim漢字x2"), ["vim", "漢字", "x2"]);
+    }
+
+    proptest! {
+        /// What is indexed is letters and digits alone, whatever the text: nothing in it can be syntax.
+        #[test]
+        fn words_are_letters_and_digits(text in any::<String>()) {
+            each_word(&text, |word| {
+                for term in word.terms() {
+                    assert!((1..=LONGEST).contains(&term.len()));
+                    assert!(term.chars().all(|c| c.is_alphanumeric() || !c.is_ascii()), "{term:?}");
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The one writer: a thread with the only writing connection, and group commits.
+//!
+//! Whoever wants to write hands over a piece of work and waits. The thread takes all that has
+//! arrived, does it in one transaction (each piece in a savepoint of its own, so that a bad one
+//! does not spoil the others), commits with one sync to disk, and only then answers. Under load
+//! many callers thus share one sync; alone, a caller pays for one.
+
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+
+use crate::{Error, ErrorKind};
+
+/// How many pieces of work may wait, and how many one commit takes at most.
+const QUEUE: usize = 1024;
+
+/// A piece of work. It runs inside the transaction, or hears why there is none, and gives back how to
+/// tell its caller.
+type Work = Box<dyn FnOnce(Result<&Connection, Error>) -> Told + Send>;
+
+/// Tells the caller how the work went, once it is known how the commit went.
+type Told = Box<dyn FnOnce(Result<(), Error>)>;
+
+#[derive(Debug)]
+pub(crate) struct Writer {
+    queue: Option<SyncSender<Work>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writer {
+    pub(crate) fn start(connection: Connection) -> Result<Self, Error> {
+        let (queue, work) = sync_channel(QUEUE);
+        let thread = std::thread::Builder::new()
+            .name("foldline-archive".into())
+            .spawn(move || write(&connection, &work))
+            .map_err(|error| Error::new(ErrorKind::Io, format!("could not start the archive's writer: {error}")))?;
+        Ok(Self { queue: Some(queue), thread: Some(thread) })
+    }
+
+    /// Does the work in a transaction and waits until it is on disk.
+    pub(crate) fn commit<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (answer, answered) = sync_channel(1);
+        let work: Work = Box::new(move |connection| {
+            let outcome = connection.and_then(|connection| in_savepoint(connection, work));
+            Box::new(move |committed| {
+                // The caller may have been dropped meanwhile; the work is done all the same.
+                let _ = answer.send(committed.and(outcome));
+            })
+        });
+        let queue = self.queue.as_ref().ok_or_else(stopped)?;
+        queue.send(work).map_err(|_| stopped())?;
+        answered.recv().map_err(|_| stopped())?
+    }
+
+    /// Does the work some time soon, without waiting for it. When too much is waiting already the
+    /// work is dropped, so this is for what will be said again, such as that a marker is still in use.
+    pub(crate) fn later(&self, work: impl FnOnce(&Connection) -> Result<(), Error> + Send + 'static) {
+        let work: Work = Box::new(move |connection| {
+            let _ = connection.and_then(|connection| in_savepoint(connection, work));
+            Box::new(|_| ())
+        });
+        match self.queue.as_ref().map(|queue| queue.try_send(work)) {
+            None | Some(Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) => {}
+        }
+    }
+}
+
+impl Drop for Writer {
+    /// Finishes what was handed over, then closes the connection.
+    fn drop(&mut self) {
+        drop(self.queue.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn stopped() -> Error {
+    Error::new(ErrorKind::Io, "the archive's writer has stopped")
+}
+
+fn write(connection: &Connection, queue: &Receiver<Work>) {
+    let mut company = Company::default();
+    while let Ok(first) = queue.recv() {
+        let mut batch = std::iter::once(first).chain(queue.try_iter().take(QUEUE - 1)).peekable();
+        while batch.peek().is_some() {
+            commit_together(connection, &mut batch, &mut company);
+            company.let_in();
+        }
+    }
+}
+
+/// Whether another process writes to the same file. SQLite has no queue for writers: one that goes
+/// on without a pause starves the other. So whoever had to wait pauses for a while after each commit.
+#[derive(Default)]
+struct Company {
+    until: Option<Instant>,
+}
+
+impl Company {
+    /// A wait longer than this was for another process.
+    const WAITED: Duration = Duration::from_millis(1);
+    /// Long enough for one that looks every millisecond.
+    const PAUSE: Duration = Duration::from_millis(2);
+    /// How long the other is expected to stay.
+    const STAY: Duration = Duration::from_secs(2);
+
+    fn waited(&mut self, since: Instant) {
+        if since.elapsed() > Self::WAITED {
+            self.until = Some(Instant::now() + Self::STAY);
+        }
+    }
+
+    fn let_in(&self) {
+        if self.until.is_some_and(|until| Instant::now() < until) {
+            std::thread::sleep(Self::PAUSE);
+        }
+    }
+}
+
+/// Commits as much of the batch as one transaction takes: all of it, unless the database gave the
+/// transaction up halfway (a full disk does that). The rest is then tried in another.
+fn commit_together(connection: &Connection, batch: &mut impl Iterator<Item = Work>, company: &mut Company) {
+    let asked = Instant::now();
+    if let Err(error) = connection.execute_batch("BEGIN IMMEDIATE").map_err(Error::from) {
+        // The next in line would wait for the same lock in vain, so all of them hear of it.
+        batch.for_each(|work| work(Err(error.clone()))(Ok(())));
+        return;
+    }
+    company.waited(asked);
+    let mut told: Vec<Told> = Vec::new();
+    for work in batch {
+        told.push(work(Ok(connection)));
+        if connection.is_autocommit() {
+            let lost = "the database gave up the transaction, most likely because the disk is full";
+            let lost = Error::new(ErrorKind::Full, lost);
+            told.into_iter().for_each(|tell| tell(Err(lost.clone())));
+            return;
+        }
+    }
+    let committed = connection.execute_batch("COMMIT").map_err(Error::from);
+    if committed.is_err() && !connection.is_autocommit() {
+        let _ = connection.execute_batch("ROLLBACK");
+    }
+    told.into_iter().for_each(|tell| tell(committed.clone()));
+}
+
+fn in_savepoint<T>(connection: &Connection, work: impl FnOnce(&Connection) -> Result<T, Error>) -> Result<T, Error> {
+    connection.execute_batch("SAVEPOINT work")?;
+    let outcome = work(connection);
+    match &outcome {
+        Ok(_) => connection.execute_batch("RELEASE work")?,
+        Err(_) if connection.is_autocommit() => {}
+        Err(_) => connection.execute_batch("ROLLBACK TO work; RELEASE work")?,
+    }
+    outcome
+}

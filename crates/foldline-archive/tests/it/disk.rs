@@ -1,0 +1,146 @@
+//! Disks that are full, read-only, or gave back less than they were given.
+
+use std::path::Path;
+use std::process::Command;
+
+use foldline::{Handle, Keep};
+use foldline_archive::{Access, Archive, ErrorKind, Namespace, Options, Shelf};
+
+use crate::support::{Place, noise, original};
+
+/// A small disk in memory, mounted for as long as this lives.
+struct SmallDisk {
+    folder: tempfile::TempDir,
+}
+
+impl SmallDisk {
+    /// None where mounting is not permitted; the test then says so and does nothing.
+    fn mount(size: &str) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={size},mode=0700"), "tmpfs"])
+            .arg(folder.path())
+            .output();
+        if mounted.is_ok_and(|output| output.status.success()) {
+            return Some(Self { folder });
+        }
+        println!("skipped: this user may not mount a disk");
+        None
+    }
+
+    fn make_read_only(&self) {
+        let status = Command::new("mount").args(["-o", "remount,ro"]).arg(self.folder.path()).status().unwrap();
+        assert!(status.success());
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.folder.path()).status();
+    }
+}
+
+fn read(path: &Path) -> Shelf {
+    let options = Options { access: Access::Read, ..Options::default() };
+    Archive::open_with(path, options).unwrap().shelf(&Namespace::local())
+}
+
+/// A keep that does not fit is an error, all before it stay, and once there is room keeping goes on.
+#[test]
+fn a_full_disk_loses_nothing() {
+    let Some(disk) = SmallDisk::mount("3m") else { return };
+    let path = disk.folder.path().join("archive.db");
+    let ballast = disk.folder.path().join("ballast");
+    std::fs::write(&ballast, vec![1; 500_000]).unwrap();
+    let shelf = Archive::open(&path).unwrap().shelf(&Namespace::local());
+    let mut held = Vec::new();
+    let error = loop {
+        let bytes = noise(held.len() as u64, 50_000);
+        match shelf.hold(&[original(&bytes)]) {
+            Ok(_) => held.push(bytes),
+            Err(error) => break error,
+        }
+        assert!(held.len() < 1000, "the disk never filled");
+    };
+    assert!(held.len() > 10, "{} were held", held.len());
+    assert_eq!(error.kind(), &ErrorKind::Full, "{error}");
+    let all_there = |shelf: &Shelf| {
+        held.iter().all(|bytes| shelf.unfold(Handle::of(bytes).as_str()).is_ok_and(|it| it.bytes == *bytes))
+    };
+    assert!(all_there(&shelf));
+    assert!(shelf.hold(&[original(&noise(5000, 50_000))]).is_err());
+    std::fs::remove_file(&ballast).unwrap();
+    shelf.keep(&[original(&noise(5001, 50_000))]).unwrap();
+    assert!(all_there(&shelf));
+    drop(shelf);
+    assert!(all_there(&read(&path)));
+}
+
+#[test]
+fn a_read_only_disk_is_read() {
+    let Some(disk) = SmallDisk::mount("8m") else { return };
+    let path = disk.folder.path().join("archive.db");
+    Archive::open(&path).unwrap().shelf(&Namespace::local()).keep(&[original(b"a needle in hay")]).unwrap();
+    disk.make_read_only();
+    let error = Archive::open(&path).unwrap_err();
+    assert_eq!(error.kind(), &ErrorKind::ReadOnly, "{error}");
+    let shelf = read(&path);
+    assert_eq!(shelf.unfold(Handle::of(b"a needle in hay").as_str()).unwrap().bytes, b"a needle in hay");
+    assert_eq!(shelf.search("needle", 0, 10).unwrap().total, 1);
+    assert_eq!(shelf.hold(&[original(b"x")]).unwrap_err().kind(), &ErrorKind::ReadOnly);
+}
+
+/// Wherever a file was cut off, what is given out is exact, and what can not be had is a fault.
+#[test]
+fn a_truncated_file_gives_no_wrong_bytes() {
+    let place = Place::new();
+    let texts: Vec<Vec<u8>> = (0..60).map(|at| noise(at, 3000)).collect();
+    {
+        let shelf = place.shelf();
+        for text in &texts {
+            shelf.keep(&[original(text)]).unwrap();
+        }
+    }
+    let whole = std::fs::read(place.path()).unwrap();
+    let mut exact = 0;
+    for cut in (0..20).map(|at| whole.len() * at / 20 + at) {
+        std::fs::write(place.path(), &whole[..cut]).unwrap();
+        let _ = std::fs::remove_file(place.path().with_extension("db-wal"));
+        let Ok(archive) = place.open_to_read() else { continue };
+        let shelf = archive.shelf(&Namespace::local());
+        for text in &texts {
+            match shelf.unfold(Handle::of(text).as_str()) {
+                Ok(unfolded) => {
+                    assert!(unfolded.bytes == *text);
+                    exact += 1;
+                }
+                Err(error) => assert!(
+                    matches!(error.kind(), ErrorKind::Damaged | ErrorKind::Unknown | ErrorKind::NotAnArchive),
+                    "{error:?}"
+                ),
+            }
+        }
+        assert!(archive.verify(|_| ()).is_err() || !archive.verify(|_| ()).unwrap().structure.is_empty());
+    }
+    println!("{exact} originals were had from truncated files");
+}
+
+#[test]
+fn a_copy_is_an_archive_of_its_own() {
+    let (place, copy) = (Place::new(), Place::new());
+    place.shelf().keep(&[original(b"before the copy")]).unwrap();
+    assert_eq!(place.shelf().search("copy", 0, 9).unwrap().total, 1);
+    for ending in ["", ".index"] {
+        let name = format!("archive.db{ending}");
+        std::fs::copy(place.folder.path().join(&name), copy.folder.path().join(&name)).unwrap();
+    }
+    place.shelf().keep(&[original(b"later, in the first")]).unwrap();
+    assert_eq!(place.shelf().search("later", 0, 9).unwrap().total, 1);
+    copy.shelf().keep(&[original(b"later, in the copy")]).unwrap();
+    assert_eq!(copy.shelf().search("later", 0, 9).unwrap().total, 1);
+
+    // The copy goes back over the original, whose index has seen something else under the same number.
+    std::fs::copy(copy.path(), place.path()).unwrap();
+    let found = place.shelf().search("later", 0, 9).unwrap();
+    assert_eq!(found.hits.iter().map(|hit| hit.snippet.as_str()).collect::<Vec<_>>(), ["later, in the copy"]);
+}

@@ -1,0 +1,96 @@
+//! What goes in comes out, byte for byte, at once and after a restart.
+
+use foldline::{Handle, Keep};
+use foldline_archive::Kept;
+use proptest::prelude::*;
+
+use crate::support::{Place, noise, original};
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// Any bytes, in any company, before and after the file was closed.
+    #[test]
+    fn every_original_comes_back(originals in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..5000), 1..40)) {
+        let place = Place::new();
+        let originals: Vec<_> = originals.iter().map(|bytes| original(bytes)).collect();
+        {
+            let shelf = place.shelf();
+            shelf.keep(&originals).unwrap();
+            for original in &originals {
+                prop_assert_eq!(&shelf.unfold(original.handle.as_str()).unwrap().bytes, original.bytes);
+            }
+        }
+        let shelf = place.open_to_read().unwrap().shelf(&foldline_archive::Namespace::local());
+        for original in &originals {
+            prop_assert_eq!(&shelf.unfold(original.handle.as_str()).unwrap().bytes, original.bytes);
+        }
+    }
+}
+
+#[test]
+fn what_it_was_comes_back_too() {
+    let place = Place::new();
+    let shelf = place.shelf().in_session("s-1");
+    shelf.keep(&[original(b"text")]).unwrap();
+    let entry = shelf.unfold(Handle::of(b"text").as_str()).unwrap().entry;
+    assert_eq!(entry.tool.as_deref(), Some("read_file"));
+    assert_eq!(entry.arguments.as_deref(), Some(r#"{"path":"src/main.rs"}"#));
+    assert_eq!(entry.session.as_deref(), Some("s-1"));
+    assert_eq!((entry.message, entry.tokens, entry.length), (3, 1, 4));
+    assert!(entry.kept_at > 1_700_000_000_000 && entry.carried_at == entry.kept_at);
+}
+
+/// A request folds what the request before it folded, and one text may stand in it twice.
+#[test]
+fn keeping_again_adds_nothing() {
+    let place = Place::new();
+    let shelf = place.shelf();
+    let kept = shelf.hold(&[original(b"a"), original(b"b"), original(b"a")]).unwrap();
+    assert_eq!((kept.added, kept.held), (2, 1));
+    let kept = shelf.hold(&[original(b"a"), original(b"c")]).unwrap();
+    assert_eq!((kept.added, kept.held), (1, 1));
+    assert_eq!(shelf.hold(&[]).unwrap(), Kept::default());
+}
+
+#[test]
+fn fifty_megabytes_and_nothing_at_all_are_kept() {
+    let place = Place::new();
+    let shelf = place.shelf();
+    let large = noise(1, 50_000_000);
+    let text = "line of text\n".repeat(4_000_000);
+    shelf.keep(&[original(b"small"), original(&large), original(b""), original(text.as_bytes())]).unwrap();
+    for bytes in [large.as_slice(), b"", b"small", text.as_bytes()] {
+        assert!(shelf.unfold(Handle::of(bytes).as_str()).unwrap().bytes == bytes);
+    }
+}
+
+/// Many threads keep at once; they share commits and none loses anything.
+#[test]
+fn threads_share_the_writer() {
+    let place = Place::new();
+    let shelf = place.shelf();
+    std::thread::scope(|scope| {
+        for thread in 0..16_u64 {
+            let shelf = shelf.clone();
+            scope.spawn(move || {
+                for at in 0..20 {
+                    let bytes = noise(thread * 1000 + at, 3000);
+                    shelf.keep(&[original(&bytes), original(b"the same for all")]).unwrap();
+                    assert_eq!(shelf.unfold(Handle::of(&bytes).as_str()).unwrap().bytes, bytes);
+                }
+            });
+        }
+    });
+}
+
+/// A handle that is not that of the bytes is refused, and nothing of the call is kept.
+#[test]
+fn a_false_handle_is_refused() {
+    let place = Place::new();
+    let shelf = place.shelf();
+    let mut forged = original(b"these bytes");
+    forged.handle = Handle::of(b"other bytes");
+    assert!(shelf.keep(&[original(b"fine"), forged]).is_err());
+    assert!(shelf.unfold(Handle::of(b"fine").as_str()).is_err());
+}

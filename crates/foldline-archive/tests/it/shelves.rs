@@ -1,0 +1,41 @@
+//! Namespaces do not see each other.
+
+use foldline::{Handle, Keep};
+use foldline_archive::{ErrorKind, Namespace};
+
+use crate::support::{Place, original};
+
+#[test]
+fn what_is_on_one_shelf_is_unknown_on_another() {
+    let place = Place::new();
+    let archive = place.open();
+    let (ours, theirs) = (archive.shelf(&Namespace::local()), archive.shelf(&Namespace::new("theirs").unwrap()));
+    ours.keep(&[original(b"the secret recipe")]).unwrap();
+    let handle = Handle::of(b"the secret recipe");
+    assert_eq!(theirs.unfold(handle.as_str()).unwrap_err().kind(), &ErrorKind::Unknown);
+    assert_eq!(theirs.unfold(&handle.as_str()[..4]).unwrap_err().kind(), &ErrorKind::Unknown);
+    assert_eq!(theirs.search("secret recipe", 0, 10).unwrap().total, 0);
+    theirs.keep(&[original(b"something else")]).unwrap();
+    assert_eq!(theirs.unfold(handle.as_str()).unwrap_err().kind(), &ErrorKind::Unknown);
+    assert_eq!(theirs.search("secret recipe", 0, 10).unwrap().total, 0);
+    assert_eq!(ours.search("secret recipe", 0, 10).unwrap().total, 1);
+}
+
+/// The same text on two shelves is two entries: that one has it is not told by the other's keep.
+#[test]
+fn the_same_text_is_added_on_each_shelf() {
+    let place = Place::new();
+    let archive = place.open();
+    for name in ["a", "b"] {
+        let shelf = archive.shelf(&Namespace::new(name).unwrap());
+        assert_eq!(shelf.hold(&[original(b"shared")]).unwrap().added, 1);
+        assert_eq!(shelf.unfold(Handle::of(b"shared").as_str()).unwrap().bytes, b"shared");
+    }
+}
+
+#[test]
+fn odd_namespaces_are_refused() {
+    for odd in ["", "a b", "é", "a'b", &"x".repeat(129)] {
+        assert_eq!(Namespace::new(odd).unwrap_err().kind(), &ErrorKind::BadRequest);
+    }
+}

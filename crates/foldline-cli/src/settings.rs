@@ -1,0 +1,67 @@
+//! What was meant, once flags, environment and defaults are weighed: a flag beats a variable, a
+//! variable beats a default.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use foldline_archive::{Access, Archive, Key, Namespace, Options, Shelf};
+
+use crate::environment::ArchiveVariables;
+
+/// Which archive; for every command that needs one.
+#[derive(Args)]
+#[command(next_help_heading = "Archive")]
+pub(crate) struct ArchiveFlags {
+    /// The archive [default: $FOLDLINE_ARCHIVE, or archive.db in the user's data folder]
+    #[arg(long, value_name = "PATH")]
+    archive: Option<PathBuf>,
+    /// A file with the key of a sealed archive [default: $FOLDLINE_ARCHIVE_KEY_FILE]
+    #[arg(long, value_name = "FILE")]
+    archive_key_file: Option<PathBuf>,
+    /// Whose originals
+    #[arg(long, value_name = "NAME", default_value = "local")]
+    namespace: String,
+}
+
+/// Which archive was meant.
+pub(crate) struct ArchiveSettings {
+    pub(crate) path: PathBuf,
+    pub(crate) namespace: Namespace,
+    key: Option<Key>,
+}
+
+impl ArchiveFlags {
+    pub(crate) fn resolve(self) -> Result<ArchiveSettings> {
+        let variables = ArchiveVariables::read();
+        let path = match self.archive.or(variables.path) {
+            Some(path) => path,
+            None => directories::ProjectDirs::from("", "", "foldline")
+                .context("there is no home folder to keep an archive in; say where with --archive")?
+                .data_dir()
+                .join("archive.db"),
+        };
+        let secret = match self.archive_key_file.or(variables.key_file) {
+            Some(file) => {
+                let unread = || format!("could not read the archive's key {}", file.display());
+                Some(std::fs::read(&file).with_context(unread)?)
+            }
+            None => variables.key,
+        };
+        // A key that was written by an editor or by `echo` ends in a line break that is not meant.
+        let key = secret.map(|secret| Key::new(secret.trim_ascii())).transpose()?;
+        Ok(ArchiveSettings { path, namespace: Namespace::new(self.namespace)?, key })
+    }
+}
+
+impl ArchiveSettings {
+    /// Opens the archive.
+    pub(crate) fn open(&self, access: Access) -> Result<Archive> {
+        Ok(Archive::open_with(&self.path, Options { key: self.key.clone(), access })?)
+    }
+
+    /// Opens the user's part of the archive for reading.
+    pub(crate) fn shelf(&self) -> Result<Shelf> {
+        Ok(self.open(Access::Read)?.shelf(&self.namespace))
+    }
+}
