@@ -45,7 +45,10 @@ pub(super) fn check_wire(request: &Request<'_>, findings: &mut Findings<'_>) {
         }
         Format::OpenAiResponses => {
             for (at, message) in messages.iter().enumerate() {
-                let [Part::ToolCall(_)] = message.parts.as_slice() else { continue };
+                let place = PartId::new(at, 0);
+                if !matches!(message.parts.as_slice(), [Part::ToolCall(_)]) || request.has_text_arguments(place) {
+                    continue;
+                }
                 let key = match request.message_field(at, "type").and_then(Value::string).as_deref() {
                     Some("function_call") => "arguments",
                     Some("custom_tool_call") => "input",
@@ -53,7 +56,7 @@ pub(super) fn check_wire(request: &Request<'_>, findings: &mut Findings<'_>) {
                 };
                 if !request.message_field(at, key).is_some_and(Value::is_string) {
                     let detail = format_args!("`{key}` is not a string");
-                    findings.broken_part(Law::ArgumentsText, PartId::new(at, 0), detail);
+                    findings.broken_part(Law::ArgumentsText, place, detail);
                 }
             }
         }

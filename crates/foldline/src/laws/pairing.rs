@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use memchr::memmem;
 
-use super::{Ending, Findings, Law};
-use crate::conversation::{Conversation, Message, Opaque, Part, PartId, Role, ToolResult};
+use super::{Ending, Findings, Law, Place};
+use crate::conversation::{Arguments, Conversation, Message, Opaque, Part, PartId, Role, ToolResult};
 use crate::wire::{Format, Request, Value};
 
 /// Most characters of a call's id, as far as OpenAI's formats limit it.
@@ -477,26 +477,34 @@ fn programmatic(request: &Request<'_>, findings: &mut Findings<'_>) {
 
 /// Responses: ids of items.
 fn item_ids(request: &Request<'_>, findings: &mut Findings<'_>) {
-    let mut seen = HashSet::new();
-    for at in 0..request.conversation().messages.len() {
-        let place = super::Place::Message(at);
+    let messages = &request.conversation().messages;
+    let mut seen = HashSet::with_capacity(messages.len());
+    for (at, message) in messages.iter().enumerate() {
+        let place = Place::Message(at);
         let Some(id) = request.message_field(at, "id").and_then(Value::string) else { continue };
-        let prefix = match request.message_field(at, "type").and_then(Value::string).as_deref() {
-            Some("function_call") => "fc",
-            Some("custom_tool_call") => "ctc",
-            Some("reasoning") => "rs",
-            Some("message") => "msg",
-            _ => "",
+        let wanted = |prefix: &str| match message.parts.as_slice() {
+            [Part::Reasoning(_)] => prefix == "rs",
+            [Part::ToolCall(call)] => prefix == if matches!(call.arguments, Arguments::Text(_)) { "ctc" } else { "fc" },
+            _ => prefix == "msg",
         };
-        if !id.starts_with(prefix) {
-            findings.broken(Law::ItemIdForm, place, format_args!("`{id}` does not begin with `{prefix}`"));
+        // The type is looked up only for an id that looks wrong: it may be that of a rarer kind.
+        if !["fc", "ctc", "rs", "msg"].into_iter().any(|prefix| wanted(prefix) && id.starts_with(prefix)) {
+            let prefix = match request.message_field(at, "type").and_then(Value::string).as_deref() {
+                Some("function_call") => "fc",
+                Some("custom_tool_call") => "ctc",
+                Some("reasoning") => "rs",
+                Some("message") => "msg",
+                _ => "",
+            };
+            if !id.starts_with(prefix) {
+                findings.broken(Law::ItemIdForm, place, format_args!("`{id}` does not begin with `{prefix}`"));
+            }
         }
         if longer_than(&id, LONGEST_ITEM_ID) {
             findings.broken(Law::ItemIdForm, place, format_args!("`{id}` has more than {LONGEST_ITEM_ID} characters"));
         }
-        if seen.contains(&id) {
+        if let Some(id) = seen.replace(id) {
             findings.broken(Law::ItemIdUnique, place, format_args!("another item has the id `{id}`"));
         }
-        seen.insert(id);
     }
 }

@@ -171,11 +171,20 @@ impl<'a> Object<'a> {
 
 /// The value of a scanned field (key to end of value), if it is the field of this key.
 pub(crate) fn value_of<'a>(body: &'a str, field: Span, key: &str) -> Option<Value<'a>> {
-    let mut scanner = Scanner { body, bytes: body.as_bytes(), at: field.start, depth: 0 };
-    let name = scanner.string().expect("a field was scanned before, so it begins with its key");
-    if decode(&body[name.start + 1..name.end - 1]) != key {
-        return None;
-    }
+    let bytes = body.as_bytes();
+    let written = &bytes[field.start + 1..field.end];
+    let same = key.bytes().zip(written).take_while(|(wanted, byte)| wanted == *byte).count();
+    let end = match written.get(same) {
+        Some(b'"') if same == key.len() => field.start + same + 2,
+        // Whoever escapes letters of a key is read slowly.
+        Some(b'\\') => {
+            let mut scanner = Scanner { body, bytes, at: field.start, depth: 0 };
+            let name = scanner.string().expect("a field was scanned before, so it begins with its key");
+            (decode(&body[name.start + 1..name.end - 1]) == key).then_some(name.end)?
+        }
+        _ => return None,
+    };
+    let mut scanner = Scanner { body, bytes, at: end, depth: 0 };
     scanner.blank();
     scanner.at += ':'.len_utf8();
     scanner.blank();
@@ -665,6 +674,18 @@ mod tests {
         assert_eq!(decode(r"\ud83d\ude00"), "😀");
         assert_eq!(decode(r"\ud83d\u0041"), r"\ud83dA");
         assert_eq!(decode(r"\udc00\ud83d\ude00"), "\\udc00😀");
+    }
+
+    #[test]
+    fn a_field_is_found_by_its_key_however_it_is_written() {
+        let of =
+            |text: &'static str, key: &str| value_of(text, Span { start: 0, end: text.len() }, key).map(Value::raw);
+        assert_eq!(of(r#""id" :  "x""#, "id"), Some(r#""x""#));
+        assert_eq!(of(r#""i\u0064":1"#, "id"), Some("1"));
+        assert_eq!(of(r#""i\u0065":1"#, "id"), None);
+        assert_eq!(of(r#""idx":1"#, "id"), None);
+        assert_eq!(of(r#""i":1"#, "id"), None);
+        assert_eq!(of(r#""":1"#, ""), Some("1"));
     }
 
     #[test]

@@ -1,0 +1,120 @@
+//! What judging a request costs, beside what reading it costs: `cargo bench -p foldline --bench laws`.
+//!
+//! The machine may be noisy, so each number is the best of many runs and a share of the time that parsing
+//! the same body takes. Bodies are made up here; recorded ones of a corpus are added where there is one
+//! (`FOLDLINE_CORPUS`, or beside the repository).
+
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use foldline::PartId;
+use foldline::laws::{Profile, Rewriting, check, compare, cuts, repair_edits};
+use foldline::wire::{Edit, Format, Request};
+
+fn main() {
+    say(&format!("{:<44}{:>9}{:>10}{:>8}{:>9}{:>7}{:>8}", "body", "KB", "parse", "check", "compare", "cuts", "repair"));
+    for format in [Format::Anthropic, Format::OpenAiChat, Format::OpenAiResponses] {
+        measure(&format!("{}, 200 rounds of 5 KB", format.name()), format, &body(format, 200, 5_000));
+        measure(&format!("{}, 1,000 rounds of 40 bytes", format.name()), format, &body(format, 1_000, 40));
+    }
+    let Some(corpus) = corpus() else {
+        say("there is no corpus: recorded bodies are left out");
+        return;
+    };
+    let folders = [
+        ("anthropic-messages", Format::Anthropic),
+        ("openai-chat", Format::OpenAiChat),
+        ("openai-responses", Format::OpenAiResponses),
+    ];
+    for (folder, format) in folders {
+        if let Some((name, body)) = largest(&corpus.join("raw").join(folder)) {
+            measure(&name, format, &body);
+        }
+    }
+}
+
+fn measure(name: &str, format: Format, body: &[u8]) {
+    let request = Request::parse(format, body).expect("a body of the bench is a request");
+    let profile = Profile::of_request(&request);
+    let folded = request.splice(&first_fold(&request)).expect("a result can be folded");
+    let rewritten = Request::parse(format, &folded).expect("a folded request is one");
+    let rewriting = Rewriting::new(&profile);
+
+    let parse = best(|| drop(black_box(Request::parse(format, black_box(body)))));
+    let share = |time: Duration| format!("{:.2}", time.as_secs_f64() / parse.as_secs_f64());
+    say(&format!(
+        "{name:<44}{:>9}{:>10}{:>8}{:>9}{:>7}{:>8}",
+        body.len() / 1024,
+        format!("{} us", parse.as_micros()),
+        share(best(|| drop(black_box(check(&request, &profile))))),
+        share(best(|| drop(black_box(compare(&request, &rewritten, &rewriting))))),
+        share(best(|| drop(black_box(cuts(request.conversation(), &profile))))),
+        share(best(|| drop(black_box(repair_edits(&request))))),
+    ));
+}
+
+/// The first result becomes a marker.
+fn first_fold(request: &Request<'_>) -> Vec<Edit> {
+    let messages = &request.conversation().messages;
+    let at = messages.iter().position(|message| message.has_results());
+    at.map(|at| Edit::Text { at: PartId::new(at, 0), text: "[folded]".into() }).into_iter().collect()
+}
+
+fn best(mut run: impl FnMut()) -> Duration {
+    let mut best = Duration::MAX;
+    let begin = Instant::now();
+    for turn in 0.. {
+        let start = Instant::now();
+        run();
+        best = best.min(start.elapsed());
+        if turn >= 20 && begin.elapsed() > Duration::from_millis(300) {
+            break;
+        }
+    }
+    best
+}
+
+fn body(format: Format, rounds: usize, size: usize) -> Vec<u8> {
+    let output = "  at src/main.rs:12\\n\\tlet x = \\\"é\\\";\\n".repeat(size / 40);
+    let round = |at: usize| match format {
+        Format::Anthropic => format!(
+            r#",{{"role":"assistant","content":[{{"type":"text","text":"next {at}"}},{{"type":"tool_use","id":"toolu_{at}","name":"sh","input":{{"command":"ls {at}"}}}}]}},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"toolu_{at}","content":"{output}"}}]}}"#
+        ),
+        Format::OpenAiChat => format!(
+            r#",{{"role":"assistant","content":"next {at}","tool_calls":[{{"id":"call_{at}","type":"function","function":{{"name":"sh","arguments":"{{\"command\":\"ls {at}\"}}"}}}}]}},{{"role":"tool","tool_call_id":"call_{at}","content":"{output}"}}"#
+        ),
+        Format::OpenAiResponses => format!(
+            r#",{{"type":"reasoning","id":"rs_{at}","summary":[],"encrypted_content":"gAAA{at}"}},{{"type":"function_call","id":"fc_{at}","call_id":"call_{at}","name":"sh","arguments":"{{\"command\":\"ls {at}\"}}"}},{{"type":"function_call_output","call_id":"call_{at}","output":"{output}"}}"#
+        ),
+    };
+    let rounds: String = (0..rounds).map(round).collect();
+    let (model, fields, key) = match format {
+        Format::Anthropic => (
+            "claude-opus-4-8",
+            r#""max_tokens":9,"system":[{"type":"text","text":"x","cache_control":{"type":"ephemeral"}}],"tools":[{"name":"sh","input_schema":{}}],"#,
+            "messages",
+        ),
+        Format::OpenAiChat => ("gpt-5.2", "", "messages"),
+        Format::OpenAiResponses => ("gpt-5.5", r#""store":false,"#, "input"),
+    };
+    format!(r#"{{"model":"{model}",{fields}"{key}":[{{"role":"user","content":"go"}}{rounds}]}}"#).into_bytes()
+}
+
+fn corpus() -> Option<PathBuf> {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpus");
+    let folder = std::env::var_os("FOLDLINE_CORPUS").map_or(beside, PathBuf::from);
+    folder.is_dir().then_some(folder)
+}
+
+fn largest(folder: &Path) -> Option<(String, Vec<u8>)> {
+    let files = std::fs::read_dir(folder).ok()?.filter_map(Result::ok);
+    let file = files.max_by_key(|file| file.metadata().map_or(0, |about| about.len()))?;
+    let name = format!("recorded {}", file.file_name().to_string_lossy());
+    Some((name, std::fs::read(file.path()).ok()?))
+}
+
+#[expect(clippy::print_stdout, reason = "a bench talks to a person")]
+fn say(line: &str) {
+    println!("{line}");
+}
