@@ -10,9 +10,12 @@ impl Writing<'_> {
         let (model, mode) =
             [("claude-opus-4-1", None), ("claude-opus-4-8", Some("adaptive")), ("claude-sonnet-4-5", Some("enabled"))]
                 [self.setting.model];
+        let mut thinks = false;
         for turn in turns {
             match turn {
                 Turn::User { texts, image } => {
+                    // In manual mode a turn begins with thinking.
+                    thinks = mode == Some("enabled");
                     let mut parts: Vec<_> = texts.iter().map(|text| Part::text(text.clone())).collect();
                     parts.extend(image.map(Picture::part));
                     let content = match parts.as_slice() {
@@ -21,7 +24,16 @@ impl Writing<'_> {
                     };
                     self.say(Role::User, parts, vec![("role", Json::text("user")), ("content", content)]);
                 }
-                Turn::Round(round) => self.anthropic_round(round, mode),
+                Turn::Round(round) => {
+                    let after_user = self.messages.last().is_some_and(|message| message.role == Role::User);
+                    if let Some(note) = round.note.as_ref().filter(|_| after_user && model == "claude-opus-4-8") {
+                        let json = vec![("role", Json::text("system")), ("content", Json::text(note.clone()))];
+                        self.say(Role::System, vec![Part::text(note.clone())], json);
+                    }
+                    let thought = round.reasoning.clone().filter(|_| mode.is_some());
+                    self.anthropic_round(round, thought.or_else(|| thinks.then(|| "hm".into())));
+                    thinks = false;
+                }
             }
         }
         let mut rest: Fields = vec![("max_tokens", Json::raw("4096"))];
@@ -48,15 +60,9 @@ impl Writing<'_> {
         self.sample(Format::Anthropic, model, system, rest)
     }
 
-    fn anthropic_round(&mut self, round: &Round, mode: Option<&str>) {
+    fn anthropic_round(&mut self, round: &Round, thought: Option<String>) {
         let mut parts = Vec::new();
         let mut content = Vec::new();
-        let thought = match mode {
-            None => None,
-            // In manual mode a turn begins with thinking.
-            Some("enabled") => Some(round.reasoning.clone().unwrap_or_else(|| "hm".into())),
-            Some(_) => round.reasoning.clone(),
-        };
         if let Some(text) = thought {
             let seal = self.fresh("EqQBCkYIBRgC");
             content.push(Json::Object(vec![

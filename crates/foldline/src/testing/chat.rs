@@ -8,11 +8,11 @@ use crate::wire::Format;
 impl Writing<'_> {
     pub(super) fn chat(mut self, turns: &[Turn]) -> Sample {
         let (model, reasons) = [("gpt-4o", false), ("deepseek-reasoner", true), ("gpt-5.2", false)][self.setting.model];
+        let (role, name) = match model {
+            "gpt-5.2" => (Role::Developer, "developer"),
+            _ => (Role::System, "system"),
+        };
         if let Some(text) = &self.setting.system {
-            let (role, name) = match model {
-                "gpt-5.2" => (Role::Developer, "developer"),
-                _ => (Role::System, "system"),
-            };
             let content = match self.setting.system_as_list {
                 false => Json::text(text.clone()),
                 true => Json::List(vec![chat_piece(&Part::text(text.clone()))]),
@@ -30,7 +30,13 @@ impl Writing<'_> {
                     };
                     self.say(Role::User, parts, vec![("role", Json::text("user")), ("content", content)]);
                 }
-                Turn::Round(round) => self.chat_round(round, reasons),
+                Turn::Round(round) => {
+                    if let Some(note) = &round.note {
+                        let json = vec![("role", Json::text(name)), ("content", Json::text(note.clone()))];
+                        self.say(role, vec![Part::text(note.clone())], json);
+                    }
+                    self.chat_round(round, reasons);
+                }
             }
         }
         self.sample(Format::OpenAiChat, model, Vec::new(), vec![("stream", Json::raw("true"))])

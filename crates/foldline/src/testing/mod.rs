@@ -90,6 +90,8 @@ enum Turn {
 
 #[derive(Clone, Debug)]
 struct Round {
+    /// What the operator says among the messages, right before the turn.
+    note: Option<String>,
     reasoning: Option<String>,
     text: Option<String>,
     searches: bool,
@@ -140,8 +142,10 @@ fn turn() -> impl Strategy<Value = Turn> {
 fn round() -> impl Strategy<Value = Round> {
     let calls = prop_oneof![1 => vec(call(), 0..1), 4 => vec(call(), 1..2), 2 => vec(call(), 2..5)];
     let flags = (proptest::bool::weighted(0.1), any::<bool>());
-    (option::of(text()), option::of(text()), calls, flags, option::weighted(0.1, text())).prop_map(
-        |(reasoning, text, calls, (searches, reversed), remark)| Round {
+    let asides = (option::weighted(0.05, text()), option::weighted(0.1, text()));
+    (option::of(text()), option::of(text()), calls, flags, asides).prop_map(
+        |(reasoning, text, calls, (searches, reversed), (note, remark))| Round {
+            note,
             reasoning,
             // A turn says something or does something.
             text: text.or_else(|| calls.is_empty().then(|| "done".to_owned())),

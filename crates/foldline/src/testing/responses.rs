@@ -23,7 +23,13 @@ impl Writing<'_> {
                     }
                     self.say(Role::User, parts, json);
                 }
-                Turn::Round(round) => self.responses_round(round, model != "gpt-4.1"),
+                Turn::Round(round) => {
+                    if let Some(note) = &round.note {
+                        let json = vec![("role", Json::text("developer")), ("content", Json::text(note.clone()))];
+                        self.say(Role::Developer, vec![Part::text(note.clone())], json);
+                    }
+                    self.responses_round(round, model != "gpt-4.1");
+                }
             }
         }
         let mut rest: Fields = vec![("store", Json::raw("false"))];
