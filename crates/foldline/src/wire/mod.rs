@@ -32,7 +32,7 @@ use crate::error::Error;
 use layout::{Layout, List, MessageLayout, Slot};
 use scan::Scanner;
 
-pub use hidden::{Asked, BodySplicer, Finished, HiddenCall, Next, NextBody, ReportedId, Splicer};
+pub use hidden::{Asked, BodySplicer, Broken, Finished, HiddenCall, Next, NextBody, ReportedId, Splicer};
 pub use overflow::{Bounds, Count, Evidence, Lesson, Overflow, Refusal};
 pub use response::{
     ApiError, Event, Extent, Limits, Place, PromptAndWindow, Response, Step, Stop, StopReason, StreamReader,

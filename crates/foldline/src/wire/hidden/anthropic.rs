@@ -74,6 +74,11 @@ impl Editor {
         self.prompt.clear();
     }
 
+    pub(super) fn restart_round(&mut self) {
+        self.blocks.restart_round();
+        self.prompt.clear();
+    }
+
     pub(super) fn position(&self) -> u64 {
         self.blocks.next
     }

@@ -15,7 +15,7 @@ mod openai_chat;
 mod openai_responses;
 
 use super::Format;
-use super::response::{Event, Limits, Response, Stop, StopReason, StreamReader, Usage};
+use super::response::{ApiError, Event, Limits, Response, Step, Stop, StopReason, StreamReader, Usage};
 use super::scan::{self, Object};
 use super::sse::Frame;
 use super::write::quoted;
@@ -64,7 +64,6 @@ pub struct Splicer {
     reader: StreamReader,
     editor: Editor,
     round: Round,
-    spoke: bool,
 }
 
 /// What to do when a round has ended.
@@ -74,9 +73,21 @@ pub enum Next {
     Finished(Box<Finished>),
     /// The model asked for the hidden tool and for nothing else: answer, and send the next round.
     Continue(Asked),
-    /// The stream broke off. The client has an answer without an end: retry the round if nothing of
-    /// it was shown, or tell the client with [`Splicer::fail`].
-    Cut,
+    /// The round broke off, or in a later round the provider gave up. The same round may be sent
+    /// again when nothing of it was shown; otherwise the client must be told.
+    Broken(Broken),
+}
+
+/// A round that did not come to its end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Broken {
+    /// Whether the client has seen anything of this round.
+    pub shown: bool,
+    /// What the provider said, when it gave up in a later round. In the first one the client has it.
+    pub error: Option<ApiError>,
+    /// The bytes by which the provider told it, for a client that is to be told the same. Without
+    /// any, [`Splicer::fail`] writes some.
+    pub told: Vec<u8>,
 }
 
 /// The calls of the hidden tool that a round made, to be answered.
@@ -141,7 +152,7 @@ impl Splicer {
             Format::Anthropic => Editor::Anthropic(Default::default()),
         };
         let reader = StreamReader::with_limits(format, limits);
-        Self { format, tool: tool.into(), limits, reader, editor, round: Round::default(), spoke: false }
+        Self { format, tool: tool.into(), limits, reader, editor, round: Round::default() }
     }
 
     /// Chooses the id that a Responses stream ends with.
@@ -155,21 +166,27 @@ impl Splicer {
     /// Takes bytes of the current round, and writes what the client is to get.
     pub fn push(&mut self, mut bytes: &[u8], client: &mut Vec<u8>) {
         while let Some(step) = self.reader.next(&mut bytes) {
-            self.spoke |= step.events.iter().any(Event::is_output);
             self.round.note(&step.events, &self.tool);
-            self.editor.pass(&step.frame, &self.round, &self.tool, client);
+            self.editor.pass(&step, &mut self.round, &self.tool, client);
         }
     }
 
     /// Ends the current round, and writes what was left of it.
     pub fn end_round(&mut self, client: &mut Vec<u8>) -> Next {
         if let Some(step) = self.reader.end() {
-            self.spoke |= step.events.iter().any(Event::is_output);
             self.round.note(&step.events, &self.tool);
-            self.editor.pass(&step.frame, &self.round, &self.tool, client);
+            self.editor.pass(&step, &mut self.round, &self.tool, client);
         }
-        let Some(verdict) = self.round.verdict else { return Next::Cut };
         let reader = std::mem::replace(&mut self.reader, StreamReader::with_limits(self.format, self.limits));
+        let verdict = match self.round.verdict {
+            Some(verdict) if self.round.error.is_none() => verdict,
+            _ => {
+                let Round { number, before, spoke, shown, error, told, .. } = std::mem::take(&mut self.round);
+                self.round = Round { number, before, spoke, ..Round::default() };
+                self.editor.restart_round();
+                return Next::Broken(Broken { shown, error, told });
+            }
+        };
         let (usage, turn) = (reader.usage(), reader.turn());
         let response = reader.finish();
         let total = self.round.total(usage);
@@ -184,7 +201,8 @@ impl Splicer {
         });
         match (verdict, asked) {
             (Verdict::Asked, Some(asked)) => {
-                self.round = Round { number: self.round.number + 1, before: total, ..Round::default() };
+                self.round =
+                    Round { number: self.round.number + 1, before: total, spoke: self.round.spoke, ..Round::default() };
                 self.editor.next_round();
                 Next::Continue(asked)
             }
@@ -195,7 +213,7 @@ impl Splicer {
     /// Whether the model has said anything yet. As long as it has not, the bytes for the client may
     /// be held back and the request be sent again, folded more.
     pub fn spoke(&self) -> bool {
-        self.spoke
+        self.round.spoke
     }
 
     /// What tells the client, inside a stream that has begun, that the answer can not go on.
@@ -262,6 +280,13 @@ struct Round {
     hidden: usize,
     visible: usize,
     verdict: Option<Verdict>,
+    /// The model has said something, in this round or before.
+    spoke: bool,
+    /// The client has seen something of this round.
+    shown: bool,
+    /// The provider gave up in a later round, with these bytes.
+    error: Option<ApiError>,
+    told: Vec<u8>,
 }
 
 /// How a round ends.
@@ -277,13 +302,19 @@ enum Verdict {
 
 impl Round {
     fn note(&mut self, events: &[Event], tool: &str) {
+        self.spoke |= events.iter().any(Event::is_output);
         for event in events {
             match event {
                 Event::ToolCallOpened { name, .. } if name == tool => self.hidden += 1,
                 Event::ToolCallOpened { .. } => self.visible += 1,
                 Event::Stopped { choice: 0, stop } => self.conclude(Some(stop)),
                 Event::Done => self.conclude(None),
-                Event::Error { .. } => self.verdict = Some(Verdict::Ended),
+                Event::Error { error, .. } => {
+                    self.verdict = Some(Verdict::Ended);
+                    if !self.is_first() {
+                        self.error.get_or_insert_with(|| error.clone());
+                    }
+                }
                 _ => {}
             }
         }
@@ -340,12 +371,16 @@ enum Pass {
 }
 
 impl Editor {
-    fn pass(&mut self, frame: &Frame<'_>, round: &Round, tool: &str, client: &mut Vec<u8>) {
-        match self.judge(frame, round, tool) {
-            Pass::Whole => client.extend_from_slice(frame.raw),
-            Pass::Withheld => {}
-            Pass::Changed(data) => frame.write_with(&data, client),
+    fn pass(&mut self, step: &Step<'_>, round: &mut Round, tool: &str, client: &mut Vec<u8>) {
+        let pass = self.judge(&step.frame, round, tool);
+        // An error of a later round is kept back: the round may be tried again.
+        let out = if round.error.is_some() { &mut round.told } else { client };
+        match pass {
+            Pass::Withheld => return,
+            Pass::Whole => out.extend_from_slice(step.frame.raw),
+            Pass::Changed(data) => step.frame.write_with(&data, out),
         }
+        round.shown |= round.error.is_none() && step.events != [Event::Ping];
     }
 
     fn judge(&mut self, frame: &Frame<'_>, round: &Round, tool: &str) -> Pass {
@@ -368,6 +403,14 @@ impl Editor {
             Editor::OpenAiChat(editor) => editor.next_round(),
             Editor::OpenAiResponses(editor) => editor.next_round(),
             Editor::Anthropic(editor) => editor.next_round(),
+        }
+    }
+
+    fn restart_round(&mut self) {
+        match self {
+            Editor::OpenAiChat(editor) => editor.restart_round(),
+            Editor::OpenAiResponses(editor) => editor.restart_round(),
+            Editor::Anthropic(editor) => editor.restart_round(),
         }
     }
 
@@ -413,6 +456,11 @@ impl Positions {
 
     fn next_round(&mut self) {
         self.first = self.next;
+        self.hidden.clear();
+    }
+
+    fn restart_round(&mut self) {
+        self.next = self.first;
         self.hidden.clear();
     }
 }

@@ -200,6 +200,13 @@ impl Editor {
         self.details.next_round();
     }
 
+    pub(super) fn restart_round(&mut self) {
+        self.known = KnownCalls::default();
+        self.calls.clear();
+        self.positions.restart_round();
+        self.details.restart_round();
+    }
+
     pub(super) fn position(&self) -> u64 {
         self.text
     }

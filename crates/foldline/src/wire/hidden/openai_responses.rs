@@ -143,6 +143,11 @@ impl Editor {
         self.earlier.append(&mut self.done);
     }
 
+    pub(super) fn restart_round(&mut self) {
+        self.items.restart_round();
+        self.known = KnownItems::default();
+    }
+
     pub(super) fn position(&self) -> u64 {
         self.items.next
     }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::testing::{End, Got, Say, Script, TOOL, client, stream};
-use super::{Asked, Finished, Next, ReportedId, Splicer};
+use super::{Asked, Broken, Finished, Next, ReportedId, Splicer};
 use crate::wire::Format::{self, Anthropic, OpenAiChat, OpenAiResponses};
 
 const FORMATS: [Format; 3] = [Anthropic, OpenAiChat, OpenAiResponses];
@@ -39,7 +39,7 @@ fn play_in_pieces(format: Format, rounds: &[Script], size: usize) -> Played {
                 let got = client(format, &bytes);
                 return Played { bytes, got, asked, finished: *finished };
             }
-            Next::Cut => panic!("{format:?}: cut"),
+            Next::Broken(broken) => panic!("{format:?}: {broken:?}"),
         }
     }
     panic!("{format:?}: asks for more");
@@ -284,14 +284,15 @@ fn where_responses_are_stored_the_last_id_is_reported() {
 }
 
 #[test]
-fn a_round_that_breaks_off_is_cut_and_a_failure_is_told_in_the_stream() {
+fn a_round_that_breaks_off_is_broken_and_a_failure_is_told_in_the_stream() {
     for format in FORMATS {
         let round =
             stream(format, &script("r1", &[Say::Text("half"), Say::Call("h", TOOL, "{}")], End::Calls, 100, 20));
         let mut splicer = Splicer::new(format, TOOL);
         let mut bytes = Vec::new();
         splicer.push(&round[..round.len() * 2 / 3], &mut bytes);
-        assert!(matches!(splicer.end_round(&mut bytes), Next::Cut), "{format:?}");
+        let Next::Broken(broken) = splicer.end_round(&mut bytes) else { panic!("{format:?}") };
+        assert_eq!(broken, Broken { shown: true, error: None, told: Vec::new() });
         let before = bytes.len();
         splicer.fail("the \"upstream\" went away", &mut bytes);
         let told = String::from_utf8(bytes[before..].to_vec()).unwrap();
@@ -306,24 +307,78 @@ fn a_round_that_breaks_off_is_cut_and_a_failure_is_told_in_the_stream() {
     }
 }
 
+fn error(format: Format) -> &'static str {
+    match format {
+        Anthropic => {
+            "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"busy\"}}\n\n"
+        }
+        OpenAiChat => "data: {\"error\":{\"message\":\"busy\"}}\n\n",
+        OpenAiResponses => "event: error\ndata: {\"type\":\"error\",\"message\":\"busy\"}\n\n",
+    }
+}
+
 #[test]
-fn an_error_of_the_provider_passes_and_ends_the_answer() {
+fn an_error_in_the_first_round_passes_as_it_is_and_ends_the_answer() {
+    for format in FORMATS {
+        let mut splicer = Splicer::new(format, TOOL);
+        let mut bytes = Vec::new();
+        splicer.push(error(format).as_bytes(), &mut bytes);
+        assert_eq!(bytes, error(format).as_bytes());
+        let Next::Finished(finished) = splicer.end_round(&mut bytes) else { panic!("{format:?}") };
+        assert_eq!(finished.response.error.unwrap().message, "busy");
+    }
+}
+
+#[test]
+fn a_later_round_that_fails_before_it_speaks_can_be_tried_again() {
+    let ask = script("r1", &[Say::Text("a "), Say::Call("h", TOOL, "{}")], End::Calls, 100, 20);
+    let answer = script("r2", &[Say::Think("hm", "s"), Say::Text("b")], End::Answer, 160, 9);
+    for format in FORMATS {
+        let mut splicer = Splicer::new(format, TOOL);
+        let mut bytes = Vec::new();
+        splicer.push(&stream(format, &ask), &mut bytes);
+        assert!(matches!(splicer.end_round(&mut bytes), Next::Continue(_)));
+
+        // It gives up, then it breaks off behind its opening, then it answers.
+        splicer.push(error(format).as_bytes(), &mut bytes);
+        let Next::Broken(broken) = splicer.end_round(&mut bytes) else { panic!("{format:?}") };
+        assert!(!broken.shown);
+        assert_eq!(broken.error.unwrap().message, "busy");
+        assert_eq!(broken.told, error(format).as_bytes());
+
+        let whole = stream(format, &answer);
+        let opening = whole.windows(2).position(|it| it == b"\n\n").unwrap() + 2;
+        splicer.push(&whole[..opening], &mut bytes);
+        splicer.push(b": keep-alive\n\n", &mut Vec::new());
+        assert_eq!(splicer.end_round(&mut bytes).broken(), Broken::default(), "{format:?}");
+
+        splicer.push(&whole, &mut bytes);
+        assert!(matches!(splicer.end_round(&mut bytes), Next::Finished(_)), "{format:?}");
+        let got = client(format, &bytes);
+        assert_eq!((got.text.as_str(), got.thoughts.as_str(), got.output), ("a b", "hm", 29), "{format:?}");
+    }
+}
+
+#[test]
+fn a_later_round_that_fails_while_it_speaks_was_shown() {
     for format in FORMATS {
         let mut splicer = Splicer::new(format, TOOL);
         let mut bytes = Vec::new();
         splicer.push(&stream(format, &script("r1", &[Say::Call("h", TOOL, "{}")], End::Calls, 100, 20)), &mut bytes);
-        assert!(matches!(splicer.end_round(&mut bytes), Next::Continue(_)));
-        let error = match format {
-            Anthropic => {
-                "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"busy\"}}\n\n"
-            }
-            OpenAiChat => "data: {\"error\":{\"message\":\"busy\"}}\n\n",
-            OpenAiResponses => "event: error\ndata: {\"type\":\"error\",\"message\":\"busy\"}\n\n",
-        };
-        splicer.push(error.as_bytes(), &mut bytes);
-        assert!(bytes.ends_with(error.as_bytes()));
-        let Next::Finished(finished) = splicer.end_round(&mut bytes) else { panic!("{format:?}") };
-        assert_eq!(finished.response.error.unwrap().message, "busy");
+        splicer.end_round(&mut bytes);
+        let answer = stream(format, &script("r2", &[Say::Text("half of it")], End::Answer, 160, 9));
+        splicer.push(&answer[..answer.len() * 2 / 3], &mut bytes);
+        splicer.push(error(format).as_bytes(), &mut bytes);
+        assert!(splicer.end_round(&mut bytes).broken().shown, "{format:?}");
+    }
+}
+
+impl Next {
+    fn broken(self) -> Broken {
+        match self {
+            Next::Broken(broken) => broken,
+            next => panic!("{next:?}"),
+        }
     }
 }
 
