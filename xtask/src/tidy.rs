@@ -122,9 +122,10 @@ fn dependencies(_: &[File]) -> Result<Vec<String>> {
             }
         }
         if name == "foldline" {
-            // Generators for property tests stand behind a feature that is never shipped.
-            let tests = names.iter().find(|(_, name)| *name == "proptest").map(|(id, _)| id.clone());
-            let mut seen: BTreeSet<String> = tests.into_iter().chain([member.clone()]).collect();
+            // Behind features that are off unless asked for: generators for property tests, and the reader
+            // of a user's own tokenizer, which brings randomness that it does not use to count.
+            let optional = names.iter().filter(|(_, name)| ["proptest", "tokenizers"].contains(&name.as_str()));
+            let mut seen: BTreeSet<String> = optional.map(|(id, _)| id.clone()).chain([member.clone()]).collect();
             let mut open = vec![member.clone()];
             while let Some(at) = open.pop() {
                 for next in behind.get(&at).into_iter().flatten().filter(|next| seen.insert((*next).clone())) {
