@@ -225,9 +225,11 @@ impl State {
         self.rounds.iter().zip(next).map(|(&start, next)| start..end(start, next)).collect()
     }
 
-    /// Whether nothing of a round belongs together with something outside of it.
-    pub(crate) fn is_closed(&self, round: &Range<usize>) -> bool {
-        self.tied.range(round.clone()).next().is_none()
+    /// Whether nothing of a round belongs together with something outside of it: a result with its
+    /// call, a note of the operator inside the conversation with the answer to it.
+    pub(crate) fn is_closed(&self, round: &Range<usize>, messages: &[Message<'_>]) -> bool {
+        let answers_a_note = round.start > 1 && messages[round.start - 1].role == Role::System;
+        !answers_a_note && self.tied.range(round.clone()).next().is_none()
     }
 
     /// Messages before the returned one are old because what is younger fills its share of the budget.

@@ -227,7 +227,7 @@ impl<'d> Draft<'d> {
         let foldable = |round: &Range<usize>| {
             round.end <= self.newest
                 && !self.folds.is_gone(round.start)
-                && self.state.is_closed(round)
+                && self.state.is_closed(round, self.messages)
                 && self.state.pieces_of(round.clone()).iter().all(|piece| !self.setup.pins.holds(piece))
         };
         let foldable: Vec<Range<usize>> = rounds.iter().filter(|round| foldable(round)).cloned().collect();
@@ -361,7 +361,11 @@ impl<'d> Draft<'d> {
         let rounds: Vec<Range<usize>> = self.state.rounds(self.messages);
         let old: Vec<Range<usize>> = rounds
             .into_iter()
-            .filter(|round| round.end <= self.newest && !self.folds.is_gone(round.start) && self.state.is_closed(round))
+            .filter(|round| {
+                round.end <= self.newest
+                    && !self.folds.is_gone(round.start)
+                    && self.state.is_closed(round, self.messages)
+            })
             .collect();
         if !old.is_empty() {
             self.drop_rounds(&old, Rung::Truncation, true);

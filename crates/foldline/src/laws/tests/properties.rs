@@ -138,7 +138,9 @@ proptest! {
         let rounds = sample.conversation.rounds();
         let thinks = |at: usize| matches!(messages[at].parts.first(), Some(Part::Reasoning(_)));
         for round in rounds.iter().rev().skip(1) {
-            let noted = round.start > 0 && messages[round.start - 1].role == Role::System;
+            // A note of the operator is bound to what stands beside it.
+            let is_note = |at: usize| messages.get(at).is_some_and(|message| message.role == Role::System);
+            let noted = round.start > 0 && is_note(round.start - 1) || is_note(round.end);
             let manual = thinks(round.start) && !thinks(round.end);
             prop_assert!(cuts.may_drop(round.clone()) || noted || manual, "{:?} of {:?}", round, rounds);
         }
