@@ -165,8 +165,12 @@ fn table(comparison: &Comparison) {
 
 /// What should not happen.
 fn faults(score: &Score) -> String {
-    let all =
-        [("refused", score.refused), ("unannounced creases", score.unannounced), ("laws broken", score.laws_broken)];
+    let all = [
+        ("refused", score.refused),
+        ("unannounced creases", score.unannounced),
+        ("laws broken", score.laws_broken),
+        ("bytes invented", score.invented),
+    ];
     let there: Vec<String> =
         all.iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!("{name} {count}")).collect();
     if there.is_empty() { String::new() } else { format!("  {}", there.join(", ")) }

@@ -8,6 +8,7 @@ use std::borrow::Borrow;
 use std::ops::Range;
 use std::sync::Arc;
 
+use foldline::marker::is_marker;
 use foldline::transcript::Recording;
 use foldline::wire::Format;
 use foldline::{Message, Meter, Part, Tool};
@@ -104,6 +105,8 @@ pub(crate) struct Measured {
     pub(crate) atoms: Box<[u32]>,
     /// The verbatim instructions in it.
     pub(crate) instructions: Box<[u64]>,
+    /// Bytes of lines that are neither verbatim nor in the marker grammar.
+    pub(crate) invented: u64,
     /// What the artifact trail can read off it.
     pub(crate) facts: Facts,
     /// The original message that it is, if it is one.
@@ -264,10 +267,13 @@ impl Case {
         let form = form(message);
         let mut standing = Vec::new();
         let mut instructions = Vec::new();
+        let mut invented = 0;
         texts(message, |kind, _, text| {
             for line in text.lines() {
-                if let Some(atoms) = self.lines.get(&kind.line_key(line)) {
-                    standing.extend_from_slice(atoms);
+                match self.lines.get(&kind.line_key(line)) {
+                    Some(atoms) => standing.extend_from_slice(atoms),
+                    None if is_marker(line) => {}
+                    None => invented += line.len() as u64,
                 }
             }
             if kind == Kind::Instruction {
@@ -283,6 +289,7 @@ impl Case {
             tokens: self.meter.message(message),
             atoms: standing.into(),
             instructions: instructions.into(),
+            invented,
             facts: trail::facts(message),
             original: None,
         }

@@ -19,6 +19,7 @@ use crate::engine::{Delta, Engine, Maker, Refusal, Setup, Shared};
 
 /// An engine in other processes, started by a shell command.
 pub struct External {
+    name: String,
     command: String,
     idle: Idle,
 }
@@ -34,7 +35,13 @@ struct Process {
 impl External {
     /// An engine that this command starts. Nothing is started yet.
     pub fn new(command: impl Into<String>) -> Self {
-        Self { command: command.into(), idle: Idle::default() }
+        let command = command.into();
+        Self { name: command.clone(), command, idle: Idle::default() }
+    }
+
+    /// The same under another name in tables.
+    pub fn called(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
     }
 
     fn start(&self) -> Result<Process, Refusal> {
@@ -53,7 +60,7 @@ impl External {
 
 impl Maker for External {
     fn name(&self) -> &str {
-        &self.command
+        &self.name
     }
 
     fn open(&self, setup: &Setup) -> Result<Box<dyn Engine>, Refusal> {

@@ -24,6 +24,8 @@ pub(crate) struct Rendering<'c> {
     files: FxHashMap<u64, u32>,
     /// How often each original message stands whole.
     whole: Vec<u32>,
+    /// Bytes that ever entered and are neither verbatim nor in the marker grammar.
+    pub(crate) invented: u64,
 }
 
 struct Slot {
@@ -51,6 +53,7 @@ impl<'c> Rendering<'c> {
             instructions: FxHashMap::default(),
             files: FxHashMap::default(),
             whole: vec![0; case.messages.len()],
+            invented: 0,
         }
     }
 
@@ -138,6 +141,7 @@ impl<'c> Rendering<'c> {
     }
 
     fn enter(&mut self, measured: &Measured) {
+        self.invented += measured.invented;
         measured.atoms.iter().for_each(|&atom| self.standing[atom as usize] += 1);
         measured.instructions.iter().for_each(|&key| *self.instructions.entry(key).or_default() += 1);
         measured.facts.files.iter().for_each(|&file| *self.files.entry(file).or_default() += 1);

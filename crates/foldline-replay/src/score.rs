@@ -104,6 +104,8 @@ pub struct Score {
     pub anchors: Share,
     /// User and system texts that stand verbatim.
     pub instructions: Share,
+    /// Rendered bytes that are neither verbatim nor in the marker grammar.
+    pub invented: u64,
     /// Laws that renderings break and the full requests do not, at creases and at the end.
     pub laws_broken: u64,
     /// What the artifact trail tells of the full request's, at every eighth call: recall.
@@ -132,6 +134,7 @@ impl Score {
         self.anchors.add(other.anchors);
         self.instructions.add(other.instructions);
         self.laws_broken += other.laws_broken;
+        self.invented += other.invented;
         self.trail_recall.add(other.trail_recall);
         self.trail_precision.add(other.trail_precision);
         for (fits, more) in self.fits.iter_mut().zip(other.fits) {
@@ -300,6 +303,7 @@ pub fn replay(case: &Case, maker: &dyn Maker, budget: u64, prices: Prices) -> Re
             score.trail_precision.add(Share { have: both, of: rendered.len() as u64 });
         }
     }
+    run.score.invented = rendering.invented;
     Ok(run)
 }
 

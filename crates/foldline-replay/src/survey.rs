@@ -66,6 +66,14 @@ impl Survey {
         self.futures.len()
     }
 
+    /// The names of `count` conversations with at least so many calls, drawn evenly and always the same.
+    pub fn sample(&self, count: usize, calls: usize) -> FxHashSet<String> {
+        let mut long: Vec<&String> =
+            self.futures.iter().filter(|(_, future)| future.len() >= calls).map(|(id, _)| id).collect();
+        long.sort_by_key(|id| xxh3_64(id.as_bytes()));
+        long.into_iter().take(count).cloned().collect()
+    }
+
     /// How many atoms are common.
     pub fn common(&self) -> usize {
         self.common.len()

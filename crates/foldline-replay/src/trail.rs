@@ -149,7 +149,8 @@ fn of_markers(text: &str, note: &mut impl FnMut(Deed, &str)) {
         let Some((_, what)) = line.trim_end_matches(']').split_once(" of ") else { continue };
         let what = what.split("; unfold ").next().unwrap_or(what);
         let what = what.split_once("lines of ").map_or(what, |(_, what)| what);
-        let Some((tool, target)) = what.split_once(' ') else { continue };
+        // A long target is cut and says so; it names no file any more.
+        let Some((tool, target)) = what.split_once(' ').filter(|(_, target)| !target.ends_with("..")) else { continue };
         match deed_of(tool) {
             Some(deed) => note(deed, target),
             None => of_simple_command(target, note),
@@ -232,6 +233,7 @@ mod tests {
         assert_eq!(files(Message::text(Role::Assistant, marker)), [key(Deed::Read, "src/main.rs")]);
         let excerpt = "[folded: kept 4 of 41 lines of Edit a.rs]";
         assert_eq!(files(Message::text(Role::Assistant, excerpt)), [key(Deed::Modified, "a.rs")]);
+        assert!(files(Message::text(Role::Assistant, "[folded: 3 lines of Read a/very/long/pa..]")).is_empty());
     }
 
     #[test]

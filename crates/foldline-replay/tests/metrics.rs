@@ -471,3 +471,13 @@ fn broken_laws_are_counted() {
     };
     assert!(run(&case, orphan).score.laws_broken > 0);
 }
+
+/// A rendering is verbatim lines and markers; a summary in the agent's name is neither.
+#[test]
+fn invented_bytes_are_counted() {
+    let case = late_need();
+    let bytes = |text| run(&case, instead(text)).score.invented;
+    assert_eq!(bytes("[folded: 4 lines of read lib.rs]"), 0);
+    assert_eq!(bytes("use std::fmt;\n[+2]\n}"), 0);
+    assert_eq!(bytes("It parses a header."), 19);
+}

@@ -3,6 +3,7 @@
 mod demo;
 mod fit;
 mod pipe;
+mod replay;
 mod show;
 mod unfold;
 
@@ -20,6 +21,7 @@ pub(crate) enum Command {
     Demo(demo::Demo),
     Fit(fit::Fit),
     Pipe(pipe::Pipe),
+    Replay(replay::Replay),
     Show(show::Show),
     Unfold(unfold::Unfold),
 }
@@ -30,6 +32,7 @@ impl Command {
             Command::Demo(it) => it.run(),
             Command::Fit(it) => it.run(),
             Command::Pipe(it) => it.run(),
+            Command::Replay(it) => it.run(),
             Command::Show(it) => it.run(),
             Command::Unfold(it) => it.run(),
         }

@@ -207,7 +207,8 @@ fn folded(message: &Message<'static>, lines: &[&Line]) -> Message<'static> {
             other => parts.push(other.clone()),
         }
     }
-    if parts.is_empty() {
+    let says = |part: &Part<'_>| !matches!(part, Part::Reasoning(_));
+    if !parts.iter().any(says) {
         parts.push(Part::text(FOLDED));
     }
     Message::new(message.role, parts)
