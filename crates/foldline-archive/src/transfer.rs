@@ -10,7 +10,8 @@
 //! {"fact":{"session":"s-1","kind":"summary","fingerprint":"<base64>","payload":"<base64>","at":1763240000000}}
 //! ```
 //!
-//! An original that is no UTF-8 has `base64` in place of `text`. Times are milliseconds since 1970. An
+//! An original that is no UTF-8 has `base64` in place of `text`. Times are milliseconds since 1970. In a
+//! line that is imported only the text is needed; a handle that is there must be that of the text. An
 //! export is not sealed, whatever the archive is: it is for whoever may read the shelf.
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -26,7 +27,7 @@ use crate::pack::{self, About};
 use crate::shelf::Shelf;
 use crate::store::LastPack;
 use crate::verify::Progress;
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, clock};
 
 /// The version of the format.
 const VERSION: u64 = 1;
@@ -78,7 +79,8 @@ enum Line {
 
 #[derive(Serialize, Deserialize)]
 struct OriginalLine {
-    handle: Handle,
+    #[serde(default)]
+    handle: Option<Handle>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tool: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,8 +91,10 @@ struct OriginalLine {
     message: u64,
     #[serde(default)]
     tokens: u64,
-    kept_at: i64,
-    carried_at: i64,
+    #[serde(default)]
+    kept_at: Option<i64>,
+    #[serde(default)]
+    carried_at: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     text: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -241,18 +245,19 @@ impl Shelf {
     }
 
     fn take_lines(&self, lines: &[(Vec<u8>, OriginalLine)]) -> Result<Kept, Error> {
+        let now = clock::now();
         let incoming: Vec<Incoming<'_>> = lines
             .iter()
             .map(|(bytes, line)| Incoming {
-                handle: line.handle,
+                handle: Handle::of(bytes),
                 hash: *blake3::hash(bytes).as_bytes(),
                 bytes,
                 about: About { tool: line.tool.clone(), arguments: line.arguments.clone() },
                 session: line.session.as_deref(),
                 message: line.message,
                 tokens: line.tokens,
-                kept_at: line.kept_at,
-                carried_at: line.carried_at,
+                kept_at: line.kept_at.unwrap_or(now),
+                carried_at: line.carried_at.unwrap_or(now),
             })
             .collect();
         self.take_in(&incoming)
@@ -299,14 +304,14 @@ impl From<Unfolded> for OriginalLine {
             Err(error) => (None, Some(BASE64.encode(error.as_bytes()))),
         };
         Self {
-            handle: entry.handle,
+            handle: Some(entry.handle),
             tool: entry.tool,
             arguments: entry.arguments,
             session: entry.session,
             message: entry.message,
             tokens: entry.tokens,
-            kept_at: entry.kept_at,
-            carried_at: entry.carried_at,
+            kept_at: Some(entry.kept_at),
+            carried_at: Some(entry.carried_at),
             text,
             base64,
         }
@@ -321,8 +326,8 @@ impl OriginalLine {
             (None, Some(text)) => BASE64.decode(text).map_err(|error| format!("not base64: {error}"))?,
             _ => return Err("an original has either text or base64".into()),
         };
-        if Handle::of(&bytes) != self.handle {
-            return Err(format!("the bytes do not have the handle {}", self.handle));
+        if let Some(handle) = self.handle.filter(|handle| *handle != Handle::of(&bytes)) {
+            return Err(format!("the bytes do not have the handle {handle}"));
         }
         if bytes.len() > LARGEST {
             return Err("larger than an archive takes".into());

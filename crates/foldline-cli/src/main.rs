@@ -7,6 +7,7 @@ mod command;
 mod environment;
 mod input;
 mod picture;
+mod quantity;
 mod settings;
 mod survey;
 

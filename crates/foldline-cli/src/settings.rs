@@ -56,8 +56,8 @@ impl ArchiveFlags {
 
 impl ArchiveSettings {
     /// Opens the archive.
-    pub(crate) fn open(&self, access: Access) -> Result<Archive> {
-        Ok(Archive::open_with(&self.path, Options { key: self.key.clone(), access })?)
+    pub(crate) fn open(&self, access: Access) -> Result<Archive, foldline_archive::Error> {
+        Archive::open_with(&self.path, Options { key: self.key.clone(), access })
     }
 
     /// Opens the user's part of the archive for reading.

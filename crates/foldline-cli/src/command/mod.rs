@@ -1,9 +1,12 @@
 //! The commands, one a file: its arguments with their help, and `run`.
 
+mod archive;
 mod demo;
 mod fit;
+mod mcp;
 mod pipe;
 mod replay;
+mod search;
 mod show;
 mod unfold;
 
@@ -18,10 +21,13 @@ use clap::Subcommand;
 /// What the binary can do.
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    Archive(archive::ArchiveCommand),
     Demo(demo::Demo),
     Fit(fit::Fit),
+    Mcp(mcp::Mcp),
     Pipe(pipe::Pipe),
     Replay(replay::Replay),
+    Search(search::Search),
     Show(show::Show),
     Unfold(unfold::Unfold),
 }
@@ -29,10 +35,13 @@ pub(crate) enum Command {
 impl Command {
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self {
+            Command::Archive(it) => it.run(),
             Command::Demo(it) => it.run(),
             Command::Fit(it) => it.run(),
+            Command::Mcp(it) => it.run(),
             Command::Pipe(it) => it.run(),
             Command::Replay(it) => it.run(),
+            Command::Search(it) => it.run(),
             Command::Show(it) => it.run(),
             Command::Unfold(it) => it.run(),
         }

@@ -1,26 +1,63 @@
-//! `foldline unfold`: an original from the archive.
+//! `foldline unfold`: an original from the archive, or a part of it.
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
+use foldline_archive::{View, view};
 
-use super::write;
+use super::{complain, write};
 use crate::settings::ArchiveFlags;
 
-/// Print an original that was folded, byte for byte.
+/// Print an original that was folded, byte for byte
+///
+/// A marker in a folded conversation ends in a handle. This prints what stood in its place: all of it, or the
+/// part that is asked for. Without a range, a pattern or a page the bytes are exactly those that were folded.
 #[derive(Args)]
+#[command(after_long_help = HELP)]
 pub(crate) struct Unfold {
     /// The handle in the marker, or the beginning of it.
     handle: String,
+
+    /// Only these lines, counted from 1, both ends included: 10..20, 10.., ..20 or 10.
+    #[arg(long, value_name = "A..B")]
+    lines: Option<String>,
+
+    /// Only lines that match this regular expression, each with its number.
+    #[arg(long, value_name = "RE")]
+    grep: Option<String>,
+
+    /// With --grep, so many lines before and behind each match.
+    #[arg(short = 'C', long, value_name = "N", default_value_t = 0, requires = "grep")]
+    context: usize,
+
+    /// Only this page of the outcome, counted from 1; a page has at most 16 KB.
+    #[arg(long, value_name = "N")]
+    page: Option<usize>,
+
     #[command(flatten)]
     archive: ArchiveFlags,
 }
 
+const HELP: &str = "\
+Examples:
+  foldline unfold 7k3q9p2m4x1z                        all of it
+  foldline unfold 7k3q --lines 120..160               a few lines; the beginning of the handle is enough
+  foldline unfold 7k3q9p2m4x1z --grep 'error|warn' -C 2   what went wrong, with two lines around";
+
 impl Unfold {
     pub(crate) fn run(self) -> Result<ExitCode> {
+        let lines = self.lines.as_deref().map(str::parse).transpose()?;
+        let wanted = View { lines, grep: self.grep, context: self.context, page: self.page };
         let unfolded = self.archive.resolve()?.shelf()?.unfold(&self.handle)?;
-        write(None, &unfolded.bytes)?;
+        let excerpt = view(&unfolded.bytes, &wanted)?;
+        write(None, &excerpt.bytes)?;
+        if !excerpt.complete {
+            complain("foldline: the pattern took too long and was given up; there may be more matches");
+        }
+        if excerpt.page < excerpt.pages {
+            complain(&format!("foldline: page {} of {}", excerpt.page, excerpt.pages));
+        }
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,0 +1,91 @@
+//! `foldline search`: originals by words that stand in them.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use foldline_archive::{Access, Hit};
+use serde_json::json;
+
+use super::print;
+use crate::environment::{Ink, Look};
+use crate::picture::number;
+use crate::quantity::ago;
+use crate::settings::ArchiveFlags;
+
+/// Search everything that was folded, best and newest first
+///
+/// Identifiers and paths are found by their pieces, however they are written: config finds readConfigFile and
+/// read_config_file. There is no query syntax; every word is just a word.
+#[derive(Args)]
+pub(crate) struct Search {
+    /// Words that stand in the text.
+    #[arg(required = true)]
+    words: Vec<String>,
+
+    /// Hits on a page.
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
+    limit: usize,
+
+    /// Which page of the hits, counted from 1.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    page: usize,
+
+    /// Print the hits as JSON, one object a line.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    archive: ArchiveFlags,
+}
+
+impl Search {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let settings = self.archive.resolve()?;
+        let shelf = settings.open(Access::Read)?.shelf(&settings.namespace);
+        let skip = self.page.saturating_sub(1).saturating_mul(self.limit);
+        let found = shelf.search(&self.words.join(" "), skip, self.limit)?;
+        let look = Look::of_stdout();
+        for hit in &found.hits {
+            print(&if self.json { line_of_json(hit) } else { picture(hit, look) })?;
+        }
+        if !self.json {
+            let rest = found.total.saturating_sub(skip + found.hits.len());
+            print(&match (found.total, rest) {
+                (0, _) => "nothing that was folded has any of these words\n".to_owned(),
+                (_, 0) => String::new(),
+                (_, rest) => format!("{} more: --page {}\n", number(rest as u64), self.page + 1),
+            })?;
+        }
+        // As grep does: nothing found is not success, and no error either.
+        Ok(if found.hits.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+}
+
+fn picture(hit: &Hit, look: Look) -> String {
+    let entry = &hit.entry;
+    let ink = |code: &str, text: &str| match look.ink {
+        Ink::Colours => format!("\x1b[{code}m{text}\x1b[0m"),
+        Ink::Plain => text.to_owned(),
+    };
+    let mut source = [entry.tool.as_deref(), entry.arguments.as_deref()].map(Option::unwrap_or_default).join(" ");
+    source.truncate(source.floor_char_boundary(look.width.saturating_sub(50)));
+    let about = format!("{} tokens, {}, line {}", number(entry.tokens), ago(entry.kept_at), hit.line);
+    let mut text = format!("{}  {}  {}\n", ink("1;36", entry.handle.as_str()), source.trim(), ink("2", &about));
+    for line in hit.snippet.lines() {
+        // What others wrote must not draw on the terminal.
+        let plain: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        text += &format!("    {plain}\n");
+    }
+    text
+}
+
+fn line_of_json(hit: &Hit) -> String {
+    let entry = &hit.entry;
+    let object = json!({
+        "handle": entry.handle, "score": hit.score, "line": hit.line, "snippet": hit.snippet,
+        "tool": entry.tool, "arguments": entry.arguments, "session": entry.session, "message": entry.message,
+        "tokens": entry.tokens, "bytes": entry.length, "kept_at": entry.kept_at, "carried_at": entry.carried_at,
+    });
+    format!("{object}\n")
+}

@@ -1,0 +1,143 @@
+//! `foldline mcp` as a client speaks to it: JSON-RPC, one message a line.
+
+#![expect(clippy::unwrap_used, reason = "it is a test")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use foldline::{Handle, Keep, Original};
+use foldline_archive::{Archive, Namespace};
+use serde_json::{Value, json};
+
+struct Client {
+    child: Child,
+    to: Option<ChildStdin>,
+    from: BufReader<ChildStdout>,
+    id: u64,
+}
+
+impl Client {
+    fn start(folder: &std::path::Path) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_foldline"))
+            .args(["mcp", "--archive"])
+            .arg(folder.join("archive.db"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (to, from) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
+        let mut client = Self { child, to, from, id: 0 };
+        let hello = client.ask(
+            "initialize",
+            json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}),
+        );
+        assert_eq!(hello["result"]["serverInfo"]["name"], "foldline");
+        client.say(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+        client
+    }
+
+    fn say(&mut self, message: &Value) {
+        writeln!(self.to.as_mut().unwrap(), "{message}").unwrap();
+    }
+
+    fn ask(&mut self, method: &str, params: Value) -> Value {
+        self.id += 1;
+        self.say(&json!({"jsonrpc": "2.0", "id": self.id, "method": method, "params": params}));
+        loop {
+            let mut line = String::new();
+            assert!(self.from.read_line(&mut line).unwrap() > 0, "the server hung up");
+            let answer: Value = serde_json::from_str(&line).unwrap();
+            if answer["id"] == self.id {
+                return answer;
+            }
+        }
+    }
+
+    /// The texts of a tool's answer, and whether it is an error.
+    fn call(&mut self, tool: &str, arguments: Value) -> (Vec<String>, bool) {
+        let answer = self.ask("tools/call", json!({"name": tool, "arguments": arguments}));
+        let result = &answer["result"];
+        let texts = result["content"].as_array().unwrap_or_else(|| panic!("{answer}"));
+        let texts = texts.iter().map(|it| it["text"].as_str().unwrap().to_owned()).collect();
+        (texts, result["isError"].as_bool().unwrap_or(false))
+    }
+
+    fn hang_up(mut self) {
+        drop(self.to.take());
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn a_model_unfolds_and_searches() {
+    let folder = tempfile::tempdir().unwrap();
+    let text: String = (1..=2000).map(|at| format!("line {at} of the output\n")).collect();
+    let handle = Handle::of(text.as_bytes());
+    let archive = Archive::open(folder.path().join("archive.db")).unwrap();
+    let shelf = archive.shelf(&Namespace::local());
+    let kept =
+        Original { handle, bytes: text.as_bytes(), tool: Some("bash"), arguments: Some("{}"), message: 1, tokens: 9 };
+    shelf.keep(&[kept]).unwrap();
+    // A namespace is a wall for this door, too.
+    archive
+        .shelf(&Namespace::new("other").unwrap())
+        .keep(&[Original { bytes: b"zebra", handle: Handle::of(b"zebra"), ..kept }])
+        .unwrap();
+
+    let mut client = Client::start(folder.path());
+    let tools = client.ask("tools/list", json!({}));
+    let mut names: Vec<_> =
+        tools["result"]["tools"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["search", "stats", "unfold"]);
+
+    let (texts, is_error) = client.call("unfold", json!({"handle": handle}));
+    assert!(!is_error && texts[0].len() <= 16384 && text.starts_with(&texts[0]));
+    assert!(texts[1].contains("2000 lines") && texts[1].contains("ask for page 2"), "{}", texts[1]);
+    assert_eq!(
+        client.call("unfold", json!({"handle": handle, "lines": "7..8"})).0[0],
+        "line 7 of the output\nline 8 of the output\n"
+    );
+    assert_eq!(
+        client.call("unfold", json!({"handle": handle, "grep": " 1999 "})).0[0],
+        "1999:line 1999 of the output\n"
+    );
+    let (texts, _) = client.call("search", json!({"words": "output"}));
+    assert!(texts[0].contains(handle.as_str()), "{}", texts[0]);
+    assert!(client.call("search", json!({"words": "zebra"})).0[0].starts_with("Nothing"));
+    assert!(client.call("stats", json!({})).0[0].starts_with("1 originals"));
+
+    for (tool, arguments) in [
+        ("unfold", json!({"handle": Handle::of(b"zebra")})),
+        ("unfold", json!({"handle": "%%%%"})),
+        ("unfold", json!({"handle": handle, "grep": "("})),
+        ("unfold", json!({"handle": handle, "page": 1000})),
+        ("search", json!({"words": ""})),
+    ] {
+        let (texts, is_error) = client.call(tool, arguments.clone());
+        assert!(is_error && texts[0].len() > 20, "{tool} {arguments}: {texts:?}");
+    }
+    client.hang_up();
+}
+
+/// A client starts its servers before anything was folded; the archive appears later.
+#[test]
+fn there_need_not_be_an_archive_yet() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut client = Client::start(folder.path());
+    let (texts, is_error) = client.call("search", json!({"words": "needle"}));
+    assert!(is_error && texts[0].contains("nothing was folded yet"), "{texts:?}");
+    let archive = Archive::open(folder.path().join("archive.db")).unwrap();
+    let kept = Original {
+        handle: Handle::of(b"needle"),
+        bytes: b"needle",
+        tool: None,
+        arguments: None,
+        message: 0,
+        tokens: 1,
+    };
+    archive.shelf(&Namespace::local()).keep(&[kept]).unwrap();
+    let (texts, is_error) = client.call("search", json!({"words": "needle"}));
+    assert!(!is_error && texts[0].contains("needle"), "{texts:?}");
+    client.hang_up();
+}
