@@ -227,7 +227,7 @@ pub fn is_definition(line: &str) -> bool {
     }
 }
 
-fn is_heading(line: &str) -> bool {
+pub(crate) fn is_heading(line: &str) -> bool {
     let level = line.bytes().take_while(|&byte| byte == b'#').count();
     (1..=6).contains(&level) && line.as_bytes().get(level) == Some(&b' ')
 }

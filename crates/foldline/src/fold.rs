@@ -65,6 +65,20 @@ pub enum Thoughts {
     AnyOld,
 }
 
+impl Thoughts {
+    /// What a provider lets go.
+    pub fn under(profile: &Profile) -> Self {
+        match profile.format() {
+            Format::Anthropic => Thoughts::FinishedTurns,
+            Format::OpenAiResponses => Thoughts::Stay,
+            Format::OpenAiChat if profile.has(Law::ReasoningBack) || profile.has(Law::ThoughtSignature) => {
+                Thoughts::Stay
+            }
+            Format::OpenAiChat => Thoughts::AnyOld,
+        }
+    }
+}
+
 /// What must never be folded, beside instructions and the words of users.
 #[derive(Clone, Default)]
 pub struct Pins {
@@ -115,14 +129,7 @@ impl Setup {
 
     /// The same, under a provider's laws.
     pub fn under(self, profile: &Profile) -> Self {
-        let thoughts = match profile.format() {
-            Format::Anthropic => Thoughts::FinishedTurns,
-            Format::OpenAiResponses => Thoughts::Stay,
-            Format::OpenAiChat if profile.has(Law::ReasoningBack) || profile.has(Law::ThoughtSignature) => {
-                Thoughts::Stay
-            }
-            Format::OpenAiChat => Thoughts::AnyOld,
-        };
+        let thoughts = Thoughts::under(profile);
         Self { thoughts, signed: profile.signs_history(), alternate: profile.has(Law::Alternation), ..self }
     }
 

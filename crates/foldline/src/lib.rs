@@ -5,6 +5,8 @@
 //! plan for the same input.
 
 mod apply;
+pub mod chunk;
+pub mod classic;
 pub mod content;
 mod conversation;
 mod deed;

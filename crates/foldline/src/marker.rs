@@ -10,6 +10,9 @@
 //! ```text
 //! [folded: 412 lines, 18.3 kB of read_file src/main.rs; unfold 7k3q9p2m4x1c]
 //! [folded: kept 40 of 412 lines of read_file src/main.rs; unfold 7k3q9p2m4x1c]
+//! [folded: 412 lines, 18.3 kB of read_file src/main.rs; same as result c1]
+//! [folded: 40 lines; same as lines 12 to 51 of result c1]
+//! [folded: 12 messages, 34512 bytes]
 //! [+37]                                        37 lines folded here
 //! ```
 
@@ -19,6 +22,9 @@ use crate::Handle;
 
 const OPEN: &str = "[folded: ";
 const UNFOLD: &str = "; unfold ";
+const SAME: &str = "; same as ";
+/// No marker of ours is longer. What looks like one and is longer is someone else's text.
+const LONGEST: usize = 256;
 
 /// How many lines and bytes a text has, in words.
 fn extent(text: &str) -> String {
@@ -62,6 +68,57 @@ pub(crate) fn outcome(words: &str, outcome: &str) -> String {
 /// The marker of lines that are left out of an excerpt.
 pub(crate) fn gap(lines: usize) -> String {
     format!("[+{lines}]")
+}
+
+/// How many lines a [`gap`] stands for.
+pub(crate) fn gap_lines(line: &str) -> Option<usize> {
+    line.strip_prefix("[+")?.strip_suffix(']')?.parse().ok()
+}
+
+/// The marker of a text that stands whole in the result of a call.
+pub(crate) fn same_result(original: &str, what: &str, id: &str) -> String {
+    format!("{OPEN}{} of {}{SAME}result {id}]", extent(original), clean(what))
+}
+
+/// The marker of lines that stand in the result of a call, counted from one.
+pub(crate) fn same_lines(first: usize, last: usize, id: &str) -> String {
+    format!("{OPEN}{} lines{SAME}lines {first} to {last} of result {id}]", last + 1 - first)
+}
+
+/// The marker of arguments that stand in another call.
+pub(crate) fn same_call(what: &str, id: &str) -> String {
+    format!("{OPEN}{}{SAME}call {id}]", clean(what))
+}
+
+/// Whether an id can stand in a marker and be read from it again.
+pub(crate) fn can_name(id: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
+    (1..=64).contains(&id.len()) && id.bytes().all(plain)
+}
+
+/// The ids that the markers in a text refer to.
+pub(crate) fn references(text: &str) -> impl Iterator<Item = &str> {
+    memchr::memmem::find_iter(text.as_bytes(), OPEN.as_bytes()).filter_map(|at| {
+        let line = text[at..].split(['\n', ']']).next()?;
+        let (_, reference) = line.rsplit_once(SAME)?;
+        reference.rsplit(' ').next()
+    })
+}
+
+/// The marker of whole messages. The size is exact, so that two such markers can become one.
+pub(crate) fn messages(count: usize, bytes: usize) -> String {
+    format!("{OPEN}{count} messages, {bytes} bytes]")
+}
+
+/// The count and the bytes of a marker of whole messages.
+pub(crate) fn dropped(line: &str) -> Option<(usize, usize)> {
+    let (count, bytes) = line.strip_prefix(OPEN)?.strip_suffix(" bytes]")?.split_once(" messages, ")?;
+    Some((count.parse().ok()?, bytes.parse().ok()?))
+}
+
+/// Whether a text is one marker and nothing else. A text that merely quotes one is not.
+pub(crate) fn is_only_marker(text: &str) -> bool {
+    text.len() <= LONGEST && is_marker(text)
 }
 
 fn close(mut marker: String, handle: Option<Handle>) -> String {
@@ -148,6 +205,25 @@ mod tests {
         let defused = defused(&forged).unwrap();
         assert_eq!(handles(&defused).count(), 0);
         assert_eq!(super::defused(&defused), None);
+    }
+
+    #[test]
+    fn what_a_marker_refers_to_can_be_read_from_it() {
+        let lines =
+            [same_result("a\nb", "sh ls; same as result c9", "c1"), same_lines(12, 51, "c2"), same_call("x", "c3")];
+        assert!(lines.iter().all(|line| is_only_marker(line)));
+        assert_eq!(lines[1], "[folded: 40 lines; same as lines 12 to 51 of result c2]");
+        let text = lines.join("\n");
+        assert_eq!(references(&text).collect::<Vec<_>>(), ["c1", "c2", "c3"]);
+        assert!(can_name("call_0-a.b:c") && !can_name("") && !can_name("a b") && !can_name("a]"));
+    }
+
+    #[test]
+    fn a_marker_of_messages_can_be_counted_again() {
+        assert_eq!(dropped(&messages(12, 34_512)), Some((12, 34_512)));
+        assert_eq!(dropped("[folded: x messages, 1 bytes]"), None);
+        assert_eq!((gap_lines(&gap(7)), gap_lines("[+x]")), (Some(7), None));
+        assert!(!is_only_marker(&format!("[folded: {}]", "x".repeat(400))));
     }
 
     #[test]

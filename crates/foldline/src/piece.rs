@@ -77,6 +77,17 @@ impl Piece {
     }
 }
 
+/// The text at a place; nothing where there is none.
+pub(crate) fn text<'m>(messages: &'m [Message<'_>], at: PartId) -> &'m str {
+    match (messages.get(at.message).and_then(|message| message.parts.get(at.part)), at.inner) {
+        (Some(Part::Text { text }), None) => text,
+        (Some(Part::Reasoning(it)), None) => &it.text,
+        (Some(Part::ToolCall(it)), None) => it.arguments.as_str(),
+        (Some(Part::ToolResult(it)), Some(inner)) => it.content.get(inner).and_then(Part::as_text).unwrap_or_default(),
+        _ => "",
+    }
+}
+
 /// The calls whose results may still come, by id, with their message.
 pub(crate) type Open = HashMap<String, (Arc<Done>, usize)>;
 

@@ -447,7 +447,7 @@ impl<'d> Draft<'d> {
 
 /// The size to which the largest of these have to be cut so that `excess` goes away; zero when even
 /// that is not enough.
-fn common_size(sorted: &[Tokens], excess: Tokens) -> Tokens {
+pub(crate) fn common_size(sorted: &[Tokens], excess: Tokens) -> Tokens {
     let mut excess = excess;
     for (count, window) in (1..).zip(sorted.windows(2).rev()) {
         let step = (window[1] - window[0]) * count;

@@ -30,6 +30,7 @@ pub use cuts::{Cuts, cuts};
 pub use law::{Law, Topic};
 pub use profile::{Profile, Server};
 pub use reference::reference;
+pub(crate) use repair::likely_format;
 pub use repair::{Repairs, repair, repair_as, repair_edits};
 
 use crate::conversation::{Conversation, PartId};

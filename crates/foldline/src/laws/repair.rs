@@ -177,7 +177,7 @@ fn result_json(request: &Request<'_>, what: &Placed) -> String {
 
 /// Results inside user messages are Anthropic's way; calls in a row that are answered together, each in
 /// a message of its own, are items of the Responses API; all else is read as Chat.
-fn likely_format(conversation: &Conversation<'_>) -> Format {
+pub(crate) fn likely_format(conversation: &Conversation<'_>) -> Format {
     let messages = &conversation.messages;
     if messages.iter().any(|message| message.role == Role::User && message.has_results()) {
         return Format::Anthropic;

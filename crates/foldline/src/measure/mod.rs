@@ -7,6 +7,7 @@
 //! value that the caller hands in, so that the same input always gives the same count.
 
 mod budget;
+mod bytes;
 mod cache;
 mod calibrate;
 mod document;

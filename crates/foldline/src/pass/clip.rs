@@ -13,7 +13,7 @@ pub(crate) fn clip(text: &str, limit: Tokens, meter: &Meter, marker: &str) -> St
     // Bytes for the tokens that are left; halved until it really fits.
     let mut bytes = usize::try_from(room).unwrap_or(usize::MAX).saturating_mul(4).min(text.len());
     while bytes > 80 {
-        let clipped = cut(text, bytes, marker);
+        let clipped = cut(text, Shares::of(bytes), marker);
         if meter.text(&clipped) <= limit {
             return clipped;
         }
@@ -22,32 +22,53 @@ pub(crate) fn clip(text: &str, limit: Tokens, meter: &Meter, marker: &str) -> St
     marker.to_owned()
 }
 
-fn cut(text: &str, bytes: usize, marker: &str) -> String {
+/// How many bytes of a text stay: of its head, of its tail, and of the lines between them that report a
+/// failure.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shares {
+    pub(crate) head: usize,
+    pub(crate) tail: usize,
+    pub(crate) failures: usize,
+}
+
+impl Shares {
+    /// Two fifths each for head and tail.
+    pub(crate) fn of(bytes: usize) -> Self {
+        Self { head: bytes * 2 / 5, tail: bytes * 2 / 5, failures: bytes / 5 }
+    }
+}
+
+/// The head and the tail of a text under a marker, and what reports a failure between them: whole lines, unless
+/// neither the first nor the last one fits.
+pub(crate) fn cut(text: &str, shares: Shares, marker: &str) -> String {
+    // A line costs its break, and the gap that is marked before it.
+    const BREAK: usize = 1;
+    const GAP: usize = 9;
     let lines = content::lines(text);
-    if lines.len() < 4 || lines.iter().any(|line| line.len() > bytes / 2) {
-        let head = text.floor_char_boundary(bytes * 3 / 5);
-        let tail = text.ceil_char_boundary(text.len() - bytes * 2 / 5);
-        return format!("{marker}\n{}\n[+1]\n{}", &text[..head], &text[tail.max(head)..]);
+    let endless = lines.first().is_some_and(|line| line.len() >= shares.head)
+        && lines.last().is_some_and(|line| line.len() >= shares.tail);
+    if lines.len() < 4 || endless {
+        let head = text.floor_char_boundary(shares.head + shares.failures);
+        let tail = text.ceil_char_boundary(text.len() - shares.tail.min(text.len()));
+        return format!("{marker}\n{}\n{}\n{}", &text[..head], marker::gap(1), &text[tail.max(head)..]);
     }
     let mut kept = vec![false; lines.len()];
-    let mut left = bytes;
-    let mut keep = |at: usize, share: &mut usize| {
-        let size = lines[at].len() + 1;
-        let fits = size <= *share && !kept[at];
+    let mut keep = |at: usize, room: &mut usize, beside: usize| {
+        let size = lines[at].len() + beside;
+        let fits = size <= *room && !kept[at];
         if fits {
             kept[at] = true;
-            *share -= size;
+            *room -= size;
         }
         fits
     };
-    let mut head = left * 2 / 5;
-    (0..lines.len()).take_while(|&at| keep(at, &mut head)).for_each(drop);
-    let mut tail = left * 2 / 5;
-    (0..lines.len()).rev().take_while(|&at| keep(at, &mut tail)).for_each(drop);
-    left = left / 5 + head + tail;
+    let (mut head, mut tail) = (shares.head, shares.tail);
+    (0..lines.len()).take_while(|&at| keep(at, &mut head, BREAK)).for_each(drop);
+    (0..lines.len()).rev().take_while(|&at| keep(at, &mut tail, BREAK)).for_each(drop);
+    let mut failures = shares.failures + head + tail;
     for (at, range) in lines.iter().enumerate() {
         if content::is_failure(&text[range.clone()]) {
-            keep(at, &mut left);
+            keep(at, &mut failures, BREAK + GAP);
         }
     }
     assemble(marker, text, &lines, &kept)

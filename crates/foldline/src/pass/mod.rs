@@ -4,14 +4,17 @@
 //! A pass looks at a [`View`] and pushes [`Proposal`]s; `plan` alone decides which of them are taken.
 //! To add one: a file with the idea, a line in [`ALL`], a line in the changelog.
 
+pub(crate) mod again;
 mod arguments;
 pub(crate) mod clip;
 mod cover;
 mod excerpt;
+pub(crate) mod json;
 mod media;
+pub(crate) mod prose;
 mod reasoning;
 mod repeats;
-mod results;
+pub(crate) mod results;
 pub(crate) mod rounds;
 
 use std::cell::RefCell;
@@ -24,7 +27,7 @@ use crate::folds::{self, Change, Folds};
 use crate::lexicon::Lexicon;
 use crate::marker;
 use crate::measure::Tokens;
-use crate::piece::{Class, Piece};
+use crate::piece::{self, Class, Piece};
 use crate::plan::Rung;
 
 pub(crate) use cover::Cover;
@@ -110,16 +113,7 @@ impl<'v> View<'v> {
 
     /// The text of a piece.
     pub(crate) fn text(&self, piece: &Piece) -> &'v str {
-        let part = self.messages[piece.at.message].parts.get(piece.at.part);
-        match (part, piece.at.inner) {
-            (Some(Part::Text { text }), None) => text,
-            (Some(Part::Reasoning(it)), None) => &it.text,
-            (Some(Part::ToolCall(it)), None) => it.arguments.as_str(),
-            (Some(Part::ToolResult(it)), Some(inner)) => {
-                it.content.get(inner).and_then(Part::as_text).unwrap_or_default()
-            }
-            _ => "",
-        }
+        piece::text(self.messages, piece.at)
     }
 
     /// The handle of a text, when markers carry handles.

@@ -7,7 +7,7 @@ use crate::wire;
 
 use super::arguments::in_json;
 use super::{Proposal, View};
-use crate::conversation::{Arguments, Part};
+use crate::conversation::{Arguments, Part, ToolCall};
 use crate::folds::Change;
 
 pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
@@ -25,13 +25,7 @@ pub(super) fn propose_writing(view: &View<'_>, proposals: &mut Vec<Proposal>) {
             Class::Prose if old => push(view, piece, view.marker(piece), proposals),
             Class::Arguments if old => {
                 let Part::ToolCall(call) = &view.messages[piece.at.message].parts[piece.at.part] else { continue };
-                let marker = view.marker(piece);
-                let folded = match &call.arguments {
-                    Arguments::Text(_) => Some(marker),
-                    Arguments::Json(json) => in_json(json, |_| Some(marker.clone()))
-                        .or_else(|| Some(format!(r#"{{"folded":{}}}"#, wire::encode(&marker)))),
-                };
-                let Some(folded) = folded else { continue };
+                let folded = stub(call, &view.marker(piece));
                 let tokens = view.setup.meter.text(&folded);
                 if tokens < piece.tokens {
                     let risk = 0.05 * view.unfold_price(piece);
@@ -40,6 +34,21 @@ pub(super) fn propose_writing(view: &View<'_>, proposals: &mut Vec<Proposal>) {
             }
             _ => {}
         }
+    }
+}
+
+/// The arguments of a call with the marker in the place of their long texts, or of all of them. JSON stays
+/// JSON.
+fn stub(call: &ToolCall<'_>, marker: &str) -> String {
+    shortened(call, marker).unwrap_or_else(|| format!(r#"{{"folded":{}}}"#, wire::encode(marker)))
+}
+
+/// The arguments of a call with the marker in the place of their long texts, if there are any: keys and short
+/// values stay.
+pub(crate) fn shortened(call: &ToolCall<'_>, marker: &str) -> Option<String> {
+    match &call.arguments {
+        Arguments::Text(_) => Some(marker.to_owned()),
+        Arguments::Json(json) => in_json(json, |_| Some(marker.to_owned())),
     }
 }
 

@@ -39,7 +39,7 @@ pub use response::{
     Unreadable, Usage,
 };
 pub use scan::MAX_DEPTH;
-pub(crate) use scan::{Object, Value, document, encode, strings};
+pub(crate) use scan::{Field, Object, Value, document, encode, strings};
 pub use splice::Edit;
 pub use sse::{Ending, Frame, Framer, MAX_EVENT};
 

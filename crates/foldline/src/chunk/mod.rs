@@ -1,0 +1,115 @@
+//! The semantic chunker, and a compression of long texts that needs no model.
+//!
+//! A text is parted where something begins: an error, a heading, a turn, a definition. What begins there
+//! ranks the chunk, and [`compress`] keeps the highest ranks, the newest first, in their order, with the lines
+//! between them counted. The same text gives the same chunks; nothing here asks a model.
+//!
+//! ```
+//! use foldline::chunk::{Boundary, Content, chunks};
+//!
+//! let log = "2026-01-02T03:04:05Z starting\n2026-01-02T03:04:06Z ready\n2026-01-02T03:04:07Z error: no disk\n";
+//! assert_eq!(Content::of(log), Content::Log);
+//! let chunks: Vec<(Boundary, usize)> =
+//!     chunks(log, 2048).into_iter().map(|chunk| (chunk.boundary, chunk.lines.len())).collect();
+//! assert_eq!(chunks, [(Boundary::Text, 2), (Boundary::Error, 1)]);
+//! ```
+
+mod boundary;
+mod compress;
+mod transcript;
+
+use std::ops::Range;
+
+pub use boundary::{Boundary, Content};
+pub use compress::{Compress, Compressed, compress};
+pub use transcript::transcript;
+
+use crate::content;
+use boundary::Reader;
+
+/// Neighbours of the same kind are one chunk until it has so many bytes.
+const SMALL: usize = 256;
+
+/// Some lines of a text that belong together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Chunk {
+    /// What begins here.
+    pub boundary: Boundary,
+    /// The lines, counted from zero.
+    pub lines: Range<usize>,
+    /// The bytes of the lines, without the last line break.
+    pub bytes: Range<usize>,
+}
+
+/// Parts a text into chunks of at most so many bytes; only a line that is longer by itself makes a longer one. What
+/// is split off from a long chunk ranks as plain text: what began it is in its first part.
+pub fn chunks(text: &str, at_most: usize) -> Vec<Chunk> {
+    let mut reader = Reader::new(Content::of(text));
+    let mut chunks: Vec<Chunk> = Vec::new();
+    for (at, line) in content::lines(text).into_iter().enumerate() {
+        let begins = reader.read(&text[line.clone()]);
+        if let Some(last) = chunks.last_mut() {
+            let size = line.end - last.bytes.start;
+            let goes_on = match begins {
+                None => true,
+                Some(boundary) => boundary == last.boundary && last.bytes.len() < SMALL,
+            };
+            if goes_on && size <= at_most {
+                (last.lines.end, last.bytes.end) = (at + 1, line.end);
+                continue;
+            }
+        }
+        chunks.push(Chunk { boundary: begins.unwrap_or(Boundary::Text), lines: at..at + 1, bytes: line });
+    }
+    chunks
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn kinds(text: &str) -> Vec<(Boundary, usize)> {
+        chunks(text, 2048).into_iter().map(|chunk| (chunk.boundary, chunk.lines.len())).collect()
+    }
+
+    #[test]
+    fn a_document_is_parted_at_its_headings_and_code() {
+        let text = "## One\nThis is a sentence that has quite a few plain words in it.\n\n```\n# no heading\n```\n## Two\nAnd here is another sentence with quite a few plain words.\n";
+        assert_eq!(Content::of(text), Content::Document);
+        assert_eq!(kinds(text), [(Boundary::Heading, 3), (Boundary::Code, 3), (Boundary::Heading, 2)]);
+    }
+
+    #[test]
+    fn source_is_parted_at_its_definitions_and_a_name_is_no_error() {
+        let body = "    let value = compute(value, error, panic);\n".repeat(8);
+        let text = format!("fn handle_error() {{\n{body}}}\n\nfn other() {{\n{body}}}\n");
+        assert_eq!(Content::of(&text), Content::Code);
+        assert_eq!(kinds(&text), [(Boundary::Definition, 11), (Boundary::Definition, 10)]);
+    }
+
+    #[test]
+    fn what_is_split_off_ranks_as_text() {
+        let text = format!("ERROR: it broke\n{}", "at some place in the program\n".repeat(40));
+        let found = chunks(&text, 400);
+        assert_eq!(found[0].boundary, Boundary::Error);
+        assert!(found.len() > 2 && found[1..].iter().all(|chunk| chunk.boundary == Boundary::Text), "{found:?}");
+        assert!(found.iter().all(|chunk| chunk.bytes.len() <= 400));
+    }
+
+    proptest! {
+        #[test]
+        fn every_line_is_in_one_chunk(text in "(\\PC|\n|# |error|```|\\[user\\]\n|fn a\\(\\)){0,120}", at_most in 0..200_usize) {
+            let found = chunks(&text, at_most);
+            let mut next = 0;
+            for chunk in &found {
+                prop_assert_eq!(chunk.lines.start, next);
+                prop_assert!(text.get(chunk.bytes.clone()).is_some() && !chunk.lines.is_empty());
+                next = chunk.lines.end;
+            }
+            prop_assert_eq!(next, content::lines(&text).len());
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Long old results keep their head and their tail.
+
+use std::collections::HashSet;
+
+use super::{Tally, call_id, changed, of, pieces, references, tail};
+use crate::content::{self, Kind};
+use crate::conversation::{Message, PartId};
+use crate::marker;
+use crate::pass::clip::{Shares, cut};
+use crate::pass::json;
+use crate::piece::{self, Class};
+
+/// What [`snippet_stale_tool_outputs`] does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Snippets {
+    /// The newest messages that are left alone.
+    pub keep_last: usize,
+    /// Results of fewer bytes stay.
+    pub at_least: usize,
+    /// Bytes of the head that stay.
+    pub head: usize,
+    /// Bytes of the tail that stay.
+    pub tail: usize,
+}
+
+impl Default for Snippets {
+    /// The last 8 messages are left alone; results of 4096 bytes and more keep 1024 at either end.
+    fn default() -> Self {
+        Self { keep_last: 8, at_least: 4096, head: 1024, tail: 1024 }
+    }
+}
+
+/// Long old results keep the head, the tail, and half as much again of the lines between them that report a
+/// failure. Lines stay whole and JSON stays JSON. A result to which a marker refers stays as it is.
+///
+/// ```
+/// use foldline::classic::{Snippets, snippet_stale_tool_outputs};
+/// use foldline::{Message, Part, Role};
+///
+/// let mut log: String = (0..400).map(|at| format!("compiling crate number {at}\n")).collect();
+/// log.insert_str(log.find("compiling crate number 200").unwrap(), "error: no such field\n");
+/// let messages = vec![
+///     Message::new(Role::Assistant, vec![Part::call("c1", "sh", r#"{"command":"make"}"#)]),
+///     Message::new(Role::Tool, vec![Part::result("c1", log)]),
+///     Message::new(Role::Assistant, vec![Part::text("it failed")]),
+/// ];
+/// let options = Snippets { keep_last: 1, ..Snippets::default() };
+/// let (messages, tally) = snippet_stale_tool_outputs(messages, &options);
+/// let text = messages[1].results().next().unwrap().only_text().unwrap();
+/// assert!(text.starts_with("[folded: 401 lines, 10.9 kB of sh make]\ncompiling crate number 0\n"));
+/// assert!(text.contains("\n[+162]\nerror: no such field\n[+163]\n"));
+/// assert!(text.ends_with("compiling crate number 399"));
+/// assert_eq!(tally.hits, 1);
+/// ```
+pub fn snippet_stale_tool_outputs<'m>(messages: Vec<Message<'m>>, options: &Snippets) -> (Vec<Message<'m>>, Tally) {
+    let conversation = of(messages);
+    let tail = tail(&conversation, options.keep_last);
+    let changes = changes(&conversation.messages, tail, options);
+    changed(conversation.messages, changes)
+}
+
+fn changes(messages: &[Message<'_>], tail: usize, options: &Snippets) -> Vec<(PartId, String)> {
+    let referred: HashSet<&str> = messages.iter().flat_map(references).collect();
+    // What is left is below this, so that it is not cut again.
+    let limit = options.at_least.max(2 * (options.head + options.tail));
+    let mut changes = Vec::new();
+    for piece in pieces(&messages[..tail]).iter().filter(|piece| piece.class == Class::Result) {
+        let text = piece::text(messages, piece.at);
+        if text.len() < limit || call_id(messages, piece.at).is_some_and(|id| referred.contains(id)) {
+            continue;
+        }
+        let failures = (options.head + options.tail) / 2;
+        let snippet = match content::kind(text) {
+            Kind::Json => json::clip(text, options.head + options.tail),
+            _ => {
+                let shares = Shares { head: options.head, tail: options.tail, failures };
+                Some(cut(text, shares, &marker::whole(text, &piece.words(), None)))
+            }
+        };
+        changes.extend(snippet.filter(|snippet| snippet.len() < limit).map(|snippet| (piece.at, snippet)));
+    }
+    changes
+}

@@ -1,0 +1,53 @@
+//! The classic estimate: three and a half bytes a token.
+//!
+//! It knows no model and costs nothing. All arithmetic is in whole numbers, so that one more byte is
+//! never fewer tokens.
+
+use std::sync::Arc;
+
+use super::{Counter, Exactness, ImageRule, Meter, ModelRow, ModelTable, Tokens};
+
+/// Seven bytes are two tokens.
+const BYTES: Tokens = 7;
+const TOKENS: Tokens = 2;
+
+/// Counts bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Bytes;
+
+impl Counter for Bytes {
+    fn count(&self, text: &str) -> Tokens {
+        (text.len() as Tokens).saturating_mul(TOKENS).div_ceil(BYTES)
+    }
+
+    fn exactness(&self) -> Exactness {
+        Exactness::Estimated
+    }
+
+    fn is_monotone(&self) -> bool {
+        true
+    }
+}
+
+impl Meter {
+    /// Counts by the classic estimate, for any model: bytes by 3.5, 8 a message, 512 a picture.
+    ///
+    /// ```
+    /// use foldline::{Message, Meter, Role};
+    ///
+    /// let meter = Meter::by_bytes();
+    /// assert_eq!(meter.text("fourteen bytes"), 4);
+    /// assert_eq!(meter.message(&Message::text(Role::User, "fourteen bytes")), 4 + 8);
+    /// ```
+    pub fn by_bytes() -> Meter {
+        let row = ModelRow {
+            scale: 1.0,
+            images: ImageRule::Fixed(512),
+            per_message: 8,
+            per_request: 0,
+            tool_prompt: 0,
+            ..ModelTable::builtin().find(None)
+        };
+        Meter::for_row(row).with_counter(Arc::new(Bytes))
+    }
+}

@@ -1,0 +1,149 @@
+//! JSON cut to a size that is still JSON.
+//!
+//! Before: `{"exit_code":1,"files":["a.rs","b.rs", .. 400 more .. ,"z.rs"]}`
+//!
+//! After: `{"exit_code":1,"files":["a.rs","b.rs","[folded: 400 items, 5.2 kB]","z.rs"]}`
+//!
+//! Short values stay, long strings keep their head, tail and failures, long lists their first and last
+//! items. What is not cut is copied as it was written.
+
+use crate::wire::{self, Value};
+use crate::{content, marker};
+
+use super::clip::{Shares, cut};
+
+/// With at most so many items the long ones among them are cut; of more, only the first and last stay.
+const FEW: usize = 16;
+/// Nothing is cut below this: a marker would be longer.
+const SMALLEST: usize = 96;
+
+/// The text cut to about so many bytes; `None` when it is not JSON, or does not become shorter.
+pub(crate) fn clip(text: &str, room: usize) -> Option<String> {
+    let clipped = value(wire::document(text).ok()?, room);
+    (clipped.len() < text.len()).then_some(clipped)
+}
+
+fn value<'a>(it: Value<'a>, room: usize) -> String {
+    let raw = it.raw();
+    if raw.len() <= room.max(SMALLEST) {
+        return raw.to_owned();
+    }
+    if let Some(text) = it.string() {
+        let what = marker::thing(&format!("{} lines, {} bytes", content::lines(&text).len(), text.len()), None);
+        let cut = wire::encode(&cut(&text, Shares::of(room), &what));
+        return if cut.len() < raw.len() { cut } else { raw.to_owned() };
+    }
+    let (items, brackets) = if it.is_array() {
+        (it.elements().iter().map(|element| ("", element.value)).collect(), ['[', ']'])
+    } else if it.is_object() {
+        let object = it.object();
+        let named = |field: &wire::Field<'a>| (&it.body[field.span.start..field.value.span.start], field.value);
+        (object.fields().iter().map(named).collect::<Vec<_>>(), ['{', '}'])
+    } else {
+        return raw.to_owned();
+    };
+    let kept = if items.len() <= FEW { shares(&items, room) } else { ends(&items, room, it.is_array()) };
+    format!("{}{}{}", brackets[0], kept.join(","), brackets[1])
+}
+
+type Item<'a> = (&'a str, Value<'a>);
+
+/// All items, the long ones cut to what the short ones leave them.
+fn shares(items: &[Item<'_>], room: usize) -> Vec<String> {
+    let mut sizes: Vec<usize> = items.iter().map(|(_, value)| value.raw().len()).collect();
+    sizes.sort_unstable();
+    let (mut left, mut share) = (room, room / items.len().max(1));
+    for (at, size) in sizes.iter().enumerate() {
+        share = left / (items.len() - at);
+        if *size > share {
+            break;
+        }
+        left -= size;
+    }
+    items.iter().map(|(name, it)| format!("{name}{}", value(*it, share))).collect()
+}
+
+/// The first and the last items, with a marker for those between them.
+fn ends(items: &[Item<'_>], room: usize, is_list: bool) -> Vec<String> {
+    let write = |(name, it): &Item<'_>| format!("{name}{}", value(*it, room / 8));
+    let fitting = |mut room: usize| {
+        move |item: &String| {
+            let fits = item.len() < room;
+            room = room.saturating_sub(item.len() + 1);
+            fits
+        }
+    };
+    let head: Vec<String> = items.iter().map(write).take_while(fitting(room * 3 / 5)).collect();
+    let rest = &items[head.len()..];
+    let mut tail: Vec<String> = rest.iter().rev().map(write).take_while(fitting(room * 2 / 5)).collect();
+    tail.reverse();
+    let gone = &rest[..rest.len() - tail.len()];
+    let Some(((_, first), (_, last))) = gone.first().zip(gone.last()) else { return [head, tail].concat() };
+    let bytes = last.span.end - first.span.start;
+    let noun = if is_list { "items" } else { "fields" };
+    let gap = wire::encode(&marker::thing(&format!("{} {noun}, {bytes} bytes", gone.len()), None));
+    let gap = if is_list { gap } else { format!("{gap}:null") };
+    [head, vec![gap], tail].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parsed(text: &str) -> serde_json::Value {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn a_long_list_keeps_its_ends() {
+        let list: Vec<String> = (0..400).map(|at| format!("src/file_{at}.rs")).collect();
+        let text = serde_json::json!({ "exit_code": 1, "files": list }).to_string();
+        let clipped = clip(&text, 600).unwrap();
+        let files = parsed(&clipped)["files"].as_array().unwrap().clone();
+        assert!(clipped.len() < 700 && parsed(&clipped)["exit_code"] == 1, "{clipped}");
+        assert_eq!(
+            (files.first().unwrap(), files.last().unwrap()),
+            (&"src/file_0.rs".into(), &"src/file_399.rs".into())
+        );
+        let gap = files.iter().find(|it| marker::is_marker(it.as_str().unwrap())).unwrap();
+        assert!(gap.as_str().unwrap().starts_with("[folded: 3"), "{gap}");
+    }
+
+    #[test]
+    fn a_long_string_keeps_its_failures_and_its_neighbours_stay_whole() {
+        let mut output: String = (0..300).map(|at| format!("line {at} of the \"build\"\n")).collect();
+        output.insert_str(output.find("line 150 ").unwrap(), "error: it broke here\n");
+        let text = serde_json::json!({ "stdout": output, "cwd": "/src", "ok": false }).to_string();
+        let clipped = parsed(&clip(&text, 800).unwrap());
+        assert!(clipped["stdout"].as_str().unwrap().contains("\nerror: it broke here\n"), "{clipped}");
+        assert_eq!((&clipped["cwd"], &clipped["ok"]), (&"/src".into(), &false.into()));
+    }
+
+    fn json() -> impl Strategy<Value = serde_json::Value> {
+        let leaf = prop_oneof![
+            any::<i64>().prop_map(serde_json::Value::from),
+            any::<bool>().prop_map(serde_json::Value::from),
+            "(\\PC|\n){0,200}".prop_map(serde_json::Value::from),
+        ];
+        leaf.prop_recursive(4, 200, 40, |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..40).prop_map(serde_json::Value::from),
+                proptest::collection::btree_map("[a-z\"é]{0,9}", inner, 0..40)
+                    .prop_map(|it| { it.into_iter().collect::<serde_json::Map<String, serde_json::Value>>().into() }),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_cut_is_json_and_shorter(it in json(), room in 0..2000_usize) {
+            let text = it.to_string();
+            if let Some(clipped) = clip(&text, room) {
+                prop_assert!(serde_json::from_str::<serde_json::Value>(&clipped).is_ok(), "{clipped}");
+                prop_assert!(clipped.len() < text.len());
+            }
+        }
+    }
+}
