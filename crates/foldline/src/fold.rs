@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::conversation::{Conversation, Message, Part, PartId, Role};
+use crate::conversation::{self, Conversation, Message, Part, PartId, Role};
 use crate::error::{Error, ErrorKind};
 use crate::folds::{Fold, Folds, Note, Rendered};
 use crate::handle::Handle;
@@ -51,6 +51,8 @@ pub struct Setup {
     pub signed: bool,
     /// The server wants user and assistant to take turns.
     pub alternate: bool,
+    /// The provider wants a turn that is in the middle of its calls to begin with reasoning.
+    pub opens_with_thought: bool,
 }
 
 /// Which old reasoning may go.
@@ -124,13 +126,19 @@ impl Setup {
             thoughts: Thoughts::Stay,
             signed: false,
             alternate: false,
+            opens_with_thought: false,
         }
     }
 
     /// The same, under a provider's laws.
     pub fn under(self, profile: &Profile) -> Self {
-        let thoughts = Thoughts::under(profile);
-        Self { thoughts, signed: profile.signs_history(), alternate: profile.has(Law::Alternation), ..self }
+        Self {
+            thoughts: Thoughts::under(profile),
+            signed: profile.signs_history(),
+            alternate: profile.has(Law::Alternation),
+            opens_with_thought: profile.has(Law::ThinkingFirst) && !profile.has(Law::NoManualThinking),
+            ..self
+        }
     }
 
     /// The same, for a request with these instructions and tools.
@@ -235,8 +243,7 @@ impl State {
     /// Whether nothing of a round belongs together with something outside of it: a result with its
     /// call, a note of the operator inside the conversation with the answer to it.
     pub(crate) fn is_closed(&self, round: &Range<usize>, messages: &[Message<'_>]) -> bool {
-        let answers_a_note = round.start > 1 && messages[round.start - 1].role == Role::System;
-        !answers_a_note && self.tied.range(round.clone()).next().is_none()
+        !conversation::answers_a_note(messages, round.start) && self.tied.range(round.clone()).next().is_none()
     }
 
     /// Messages before the returned one are old because what is younger fills its share of the budget.

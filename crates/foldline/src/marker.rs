@@ -113,7 +113,9 @@ pub(crate) fn messages(count: usize, bytes: usize) -> String {
 /// The count and the bytes of a marker of whole messages.
 pub(crate) fn dropped(line: &str) -> Option<(usize, usize)> {
     let (count, bytes) = line.strip_prefix(OPEN)?.strip_suffix(" bytes]")?.split_once(" messages, ")?;
-    Some((count.parse().ok()?, bytes.parse().ok()?))
+    // Numbers that no conversation has are nobody's but a forger's.
+    let number = |text: &str| text.parse::<u32>().ok().map(|number| number as usize);
+    Some((number(count)?, number(bytes)?))
 }
 
 /// Whether a text is one marker and nothing else. A text that merely quotes one is not.
@@ -222,6 +224,7 @@ mod tests {
     fn a_marker_of_messages_can_be_counted_again() {
         assert_eq!(dropped(&messages(12, 34_512)), Some((12, 34_512)));
         assert_eq!(dropped("[folded: x messages, 1 bytes]"), None);
+        assert_eq!(dropped("[folded: 18446744073709551615 messages, 1 bytes]"), None);
         assert_eq!((gap_lines(&gap(7)), gap_lines("[+x]")), (Some(7), None));
         assert!(!is_only_marker(&format!("[folded: {}]", "x".repeat(400))));
     }

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::conversation::{Message, PartId, Role};
+use crate::conversation::{Message, Part, PartId, Role};
 use crate::fold::{Setup, State};
 use crate::folds::{Change, Fold, Folds, Note};
 use crate::marker;
@@ -242,12 +242,38 @@ impl<'d> Draft<'d> {
             expected = expected - tokens + tokens.min(24);
             taken.push(round);
         }
+        let taken = self.before_thoughts(taken);
         if !taken.is_empty() {
             self.drop_rounds(&taken, Rung::Rounds, false);
         }
         if self.context > target {
             self.shorten_notes();
         }
+    }
+
+    /// Of these rounds those that may go where the open turn has to begin with reasoning: a note stands in the
+    /// user's role, so what comes behind it begins a turn.
+    fn before_thoughts(&self, mut taken: Vec<Range<usize>>) -> Vec<Range<usize>> {
+        let asks = |message: &Message<'_>| message.role == Role::User && !message.has_results();
+        let turn = self.messages.iter().rposition(asks).unwrap_or(0);
+        let thinks =
+            |round: &Range<usize>| matches!(self.messages[round.start].parts.first(), Some(Part::Reasoning(_)));
+        if !self.setup.opens_with_thought {
+            return taken;
+        }
+        let stands = |round: &Range<usize>| !self.folds.is_gone(round.start);
+        let mut opens = true;
+        for round in self.state.rounds(self.messages).iter().rev().filter(|round| stands(round) && round.start > turn) {
+            match taken.iter().rposition(|it| it == round) {
+                Some(at) if !opens => {
+                    taken.remove(at);
+                    opens = thinks(round);
+                }
+                Some(_) => {}
+                None => opens = thinks(round),
+            }
+        }
+        taken
     }
 
     /// Drops rounds and writes the notes that stand for them; not if the notes are longer.
@@ -367,6 +393,7 @@ impl<'d> Draft<'d> {
                     && self.state.is_closed(round, self.messages)
             })
             .collect();
+        let old = self.before_thoughts(old);
         if !old.is_empty() {
             self.drop_rounds(&old, Rung::Truncation, true);
         }

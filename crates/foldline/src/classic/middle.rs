@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use super::{Tally, of, references, tail, weight};
-use crate::conversation::{Conversation, Message, Part, Role};
+use crate::conversation::{Conversation, Message, Part, Role, answers_a_note};
 use crate::laws::{Cuts, Profile};
 use crate::marker;
 use crate::wire::Format;
@@ -118,9 +118,9 @@ pub(super) fn drop_rounds<'m>(conversation: Conversation<'m>, within: Range<usiz
     Trimming { messages, dropped, tally }
 }
 
-/// Whether a part is the words of a user: these stay when the results beside them go.
+/// Whether a part is what a user said or showed: it stays when the results beside it go.
 fn is_said(role: Role, part: &Part<'_>) -> bool {
-    role == Role::User && part.as_text().is_some()
+    role == Role::User && !matches!(part, Part::ToolResult(_))
 }
 
 /// The messages of the rounds in a range that may go: nothing that stays answers them, is answered by them, or
@@ -130,7 +130,9 @@ fn going(conversation: &Conversation<'_>, within: &Range<usize>) -> HashSet<usiz
     // Of the formats this one asks for the least: no call apart from its result.
     let cuts: HashSet<usize> = Cuts::of(conversation, &Profile::of(Format::OpenAiChat, None)).points().collect();
     let inside = |round: &Range<usize>| within.start <= round.start && round.end <= within.end;
-    let whole = |round: &Range<usize>| cuts.contains(&round.start) && cuts.contains(&round.end);
+    let whole = |round: &Range<usize>| {
+        cuts.contains(&round.start) && cuts.contains(&round.end) && !answers_a_note(messages, round.start)
+    };
     let mut referred: HashSet<&str> = HashSet::new();
     let mut going = HashSet::new();
     let mut behind = messages.len();

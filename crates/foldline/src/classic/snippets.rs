@@ -8,7 +8,7 @@ use crate::conversation::{Message, PartId};
 use crate::marker;
 use crate::pass::clip::{Shares, cut};
 use crate::pass::json;
-use crate::piece::{self, Class};
+use crate::piece::{self, Class, Piece};
 
 /// What [`snippet_stale_tool_outputs`] does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,24 +60,31 @@ pub fn snippet_stale_tool_outputs<'m>(messages: Vec<Message<'m>>, options: &Snip
 }
 
 fn changes(messages: &[Message<'_>], tail: usize, options: &Snippets) -> Vec<(PartId, String)> {
-    let referred: HashSet<&str> = messages.iter().flat_map(references).collect();
+    let calls = messages[..tail].iter().flat_map(Message::calls).map(|call| call.arguments.as_str());
+    let mut referred: HashSet<String> = messages[tail..].iter().flat_map(references).map(str::to_owned).collect();
+    referred.extend(calls.flat_map(marker::references).map(str::to_owned));
     // What is left is below this, so that it is not cut again.
     let limit = options.at_least.max(2 * (options.head + options.tail));
     let mut changes = Vec::new();
-    for piece in pieces(&messages[..tail]).iter().filter(|piece| piece.class == Class::Result) {
+    // From the newest to the oldest, since references lead back, and one that is cut away holds nothing.
+    for piece in pieces(&messages[..tail]).iter().rev().filter(|piece| piece.class == Class::Result) {
         let text = piece::text(messages, piece.at);
-        if text.len() < limit || call_id(messages, piece.at).is_some_and(|id| referred.contains(id)) {
-            continue;
-        }
-        let failures = (options.head + options.tail) / 2;
-        let snippet = match content::kind(text) {
-            Kind::Json => json::clip(text, options.head + options.tail),
-            _ => {
-                let shares = Shares { head: options.head, tail: options.tail, failures };
-                Some(cut(text, shares, &marker::whole(text, &piece.words(), None)))
-            }
-        };
-        changes.extend(snippet.filter(|snippet| snippet.len() < limit).map(|snippet| (piece.at, snippet)));
+        let holds = call_id(messages, piece.at).is_some_and(|id| referred.contains(id));
+        let cut = (text.len() >= limit && !holds).then(|| snippet(text, piece, options)).flatten();
+        let snippet = cut.filter(|snippet| snippet.len() < limit);
+        referred.extend(marker::references(snippet.as_deref().unwrap_or(text)).map(str::to_owned));
+        changes.extend(snippet.map(|snippet| (piece.at, snippet)));
     }
     changes
+}
+
+fn snippet(text: &str, piece: &Piece, options: &Snippets) -> Option<String> {
+    let Snippets { head, tail, .. } = *options;
+    match content::kind(text) {
+        Kind::Json => json::clip(text, head + tail),
+        _ => {
+            let shares = Shares { head, tail, failures: (head + tail) / 2 };
+            Some(cut(text, shares, &marker::whole(text, &piece.words(), None)))
+        }
+    }
 }

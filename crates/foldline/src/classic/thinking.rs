@@ -3,6 +3,7 @@
 use super::{Tally, of, tail, weight};
 use crate::conversation::{Message, Part, Reasoning, Role};
 use crate::fold::Thoughts;
+use crate::marker;
 
 /// What [`prune_thinking`] does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,8 +44,9 @@ impl Default for PruneThinking {
 pub fn prune_thinking<'m>(messages: Vec<Message<'m>>, options: &PruneThinking) -> (Vec<Message<'m>>, Tally) {
     let conversation = of(messages);
     let tail = tail(&conversation, options.keep_last);
-    let says =
-        |message: &Message<'_>| message.role == Role::User && message.parts.iter().any(|part| part.as_text().is_some());
+    // A marker of dropped messages stands in the user's role, and is nothing that the user says.
+    let word = |part: &Part<'_>| part.as_text().is_some_and(|text| marker::dropped(text).is_none());
+    let says = |message: &Message<'_>| message.role == Role::User && message.parts.iter().any(word);
     let open_turn = conversation.messages.iter().rposition(says).unwrap_or(0);
     let goes = |at: usize, reasoning: &Reasoning<'_>| match options.thoughts {
         Thoughts::Stay => false,
