@@ -69,11 +69,11 @@ fn prepare(connection: &mut Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "trusted_schema", false)
 }
 
-/// Waits while another process writes, and gives up after ten seconds. SQLite's own way of waiting
+/// Waits while another process writes, and gives up after five seconds. SQLite's own way of waiting
 /// sleeps longer and longer, and starves beside a process that writes all the time.
 pub(crate) fn wait_for_others(tried: i32) -> bool {
     std::thread::sleep(Duration::from_millis(1));
-    tried < 10_000
+    tried < 5_000
 }
 
 /// Whether all that was written is in the file itself. On a read-only disk there can be no log beside

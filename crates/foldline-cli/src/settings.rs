@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use foldline::{Keep, KeepError, Original};
 use foldline_archive::{Access, Archive, Key, Namespace, Options, Shelf};
 
 use crate::environment::ArchiveVariables;
@@ -32,16 +33,16 @@ pub(crate) struct ArchiveSettings {
 }
 
 impl ArchiveFlags {
-    pub(crate) fn resolve(self) -> Result<ArchiveSettings> {
+    pub(crate) fn resolve(&self) -> Result<ArchiveSettings> {
         let variables = ArchiveVariables::read();
-        let path = match self.archive.or(variables.path) {
+        let path = match self.archive.clone().or(variables.path) {
             Some(path) => path,
             None => directories::ProjectDirs::from("", "", "foldline")
                 .context("there is no home folder to keep an archive in; say where with --archive")?
                 .data_dir()
                 .join("archive.db"),
         };
-        let secret = match self.archive_key_file.or(variables.key_file) {
+        let secret = match self.archive_key_file.clone().or(variables.key_file) {
             Some(file) => {
                 let unread = || format!("could not read the archive's key {}", file.display());
                 Some(std::fs::read(&file).with_context(unread)?)
@@ -50,7 +51,7 @@ impl ArchiveFlags {
         };
         // A key that was written by an editor or by `echo` ends in a line break that is not meant.
         let key = secret.map(|secret| Key::new(secret.trim_ascii())).transpose()?;
-        Ok(ArchiveSettings { path, namespace: Namespace::new(self.namespace)?, key })
+        Ok(ArchiveSettings { path, namespace: Namespace::new(self.namespace.clone())?, key })
     }
 }
 
@@ -63,5 +64,23 @@ impl ArchiveSettings {
     /// Opens the user's part of the archive for reading.
     pub(crate) fn shelf(&self) -> Result<Shelf> {
         Ok(self.open(Access::Read)?.shelf(&self.namespace))
+    }
+}
+
+/// The archive is opened when there is something to keep, and not before: a request that needs no fold
+/// leaves no file behind.
+impl Keep for ArchiveSettings {
+    fn keep(&self, originals: &[Original<'_>]) -> Result<(), KeepError> {
+        let archive = self.open(Access::Write).map_err(|error| KeepError(error.to_string()))?;
+        archive.shelf(&self.namespace).keep(originals)
+    }
+}
+
+/// Where there can be no archive, nothing can be kept; why not is said when somebody tries.
+pub(crate) struct NoArchive(pub(crate) String);
+
+impl Keep for NoArchive {
+    fn keep(&self, _: &[Original<'_>]) -> Result<(), KeepError> {
+        Err(KeepError(self.0.clone()))
     }
 }

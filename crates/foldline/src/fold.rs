@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::conversation::{self, Conversation, Message, Part, PartId, Role};
 use crate::error::{Error, ErrorKind};
-use crate::folds::{Fold, Folds, Note, Rendered};
+use crate::folds::{Fold, Folds, Leaving, Note, Rendered};
 use crate::handle::Handle;
 use crate::keep::{Keep, KeepError, Original};
 use crate::laws::{Law, Profile};
@@ -218,6 +218,32 @@ const WORTH_COUNTING: Tokens = 60;
 const WORTH_LOOKING: Tokens = 1000;
 
 impl State {
+    /// Hands the originals of all that is folded to an archive.
+    fn keep(&self, messages: &[Message<'_>], keep: &dyn Keep) -> Result<(), KeepError> {
+        let originals = self.folds.originals(messages);
+        let with_facts = |leaving: &Leaving<'_>| {
+            let piece = self.piece(leaving.at).filter(|_| leaving.rounds.is_empty());
+            let done = piece.and_then(|piece| piece.deed.as_ref());
+            let inside = leaving.rounds.iter().flat_map(|round| self.pieces_of(round.clone()));
+            let tokens = piece.into_iter().chain(inside).map(|piece| piece.tokens).sum();
+            (Handle::of(&leaving.bytes), done.map(|done| (done.tool.clone(), done.deed.target.clone())), tokens)
+        };
+        let facts: Vec<_> = originals.iter().map(with_facts).collect();
+        let list: Vec<Original<'_>> = originals
+            .iter()
+            .zip(&facts)
+            .map(|(leaving, (handle, done, tokens))| Original {
+                handle: *handle,
+                bytes: &leaving.bytes,
+                tool: done.as_ref().map(|(tool, _)| tool.as_str()),
+                arguments: done.as_ref().map(|(_, target)| target.as_str()),
+                message: leaving.rounds.first().map_or(leaving.at.message, |round| round.start),
+                tokens: *tokens,
+            })
+            .collect();
+        keep.keep(&list)
+    }
+
     pub(crate) fn piece(&self, at: PartId) -> Option<&Piece> {
         self.pieces_of(at.message..at.message + 1).iter().find(|piece| piece.at == at)
     }
@@ -512,10 +538,16 @@ impl Folder {
         folds.sequence(&self.messages, from, self.setup.alternate).into_iter().map(sent).collect()
     }
 
+    /// Hands the originals of all that is folded to an archive. Do so before the rendering is sent, and
+    /// send nothing that was folded when it fails.
+    pub fn keep(&self, keep: &dyn Keep) -> Result<(), KeepError> {
+        self.state.keep(&self.messages, keep)
+    }
+
     /// The original behind a handle of the rendering.
     pub fn unfold(&self, handle: Handle) -> Option<Vec<u8>> {
         let originals = self.state.folds.originals(&self.messages);
-        originals.into_iter().map(|(_, bytes)| bytes).find(|bytes| Handle::of(bytes) == handle).map(Cow::into_owned)
+        originals.into_iter().map(|it| it.bytes).find(|bytes| Handle::of(bytes) == handle).map(Cow::into_owned)
     }
 
     /// How many messages stand in the rendering before that of this message.
@@ -646,27 +678,7 @@ impl Folded {
 
     /// Hands the originals of all that is folded to an archive.
     pub(crate) fn keep(&self, conversation: &Conversation<'_>, keep: &dyn Keep) -> Result<(), KeepError> {
-        let originals = self.state.folds.originals(&conversation.messages);
-        let with_facts = |(at, bytes): &(PartId, Cow<'_, [u8]>)| {
-            let piece = self.state.piece(*at);
-            let done = piece.and_then(|piece| piece.deed.as_ref());
-            let tokens = piece.map_or(0, |piece| piece.tokens);
-            (Handle::of(bytes), done.map(|done| (done.tool.clone(), done.deed.target.clone())), tokens)
-        };
-        let facts: Vec<_> = originals.iter().map(with_facts).collect();
-        let list: Vec<Original<'_>> = originals
-            .iter()
-            .zip(&facts)
-            .map(|((at, bytes), (handle, done, tokens))| Original {
-                handle: *handle,
-                bytes,
-                tool: done.as_ref().map(|(tool, _)| tool.as_str()),
-                arguments: done.as_ref().map(|(_, target)| target.as_str()),
-                message: at.message,
-                tokens: *tokens,
-            })
-            .collect();
-        keep.keep(&list)
+        self.state.keep(&conversation.messages, keep)
     }
 
     /// The edits that turn the request, from which the conversation was read, into what is sent.

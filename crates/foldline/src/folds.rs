@@ -64,6 +64,15 @@ pub(crate) struct Note {
     pub(crate) rung: Rung,
 }
 
+/// An original on its way out of a request.
+pub(crate) struct Leaving<'m> {
+    /// The part that it is, or the message that the note for its rounds stands before.
+    pub(crate) at: PartId,
+    /// The rounds that it is; none when it is a part.
+    pub(crate) rounds: Vec<Range<usize>>,
+    pub(crate) bytes: Cow<'m, [u8]>,
+}
+
 /// All that is folded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Folds {
@@ -221,8 +230,8 @@ impl Folds {
         self.parts.is_empty() && self.gone.is_empty() && self.notes.is_empty()
     }
 
-    /// The originals of all that is folded, with their places: what a handle gives back.
-    pub(crate) fn originals<'m>(&self, messages: &'m [Message<'_>]) -> Vec<(PartId, Cow<'m, [u8]>)> {
+    /// The originals of all that is folded: what the handles give back.
+    pub(crate) fn originals<'m>(&self, messages: &'m [Message<'_>]) -> Vec<Leaving<'m>> {
         let mut originals = Vec::new();
         for (at, _) in self.parts() {
             let part = messages[at.message].parts.get(at.part);
@@ -231,11 +240,12 @@ impl Folds {
                 (Some(part), _) => Some(original(part)),
                 (None, _) => None,
             };
-            originals.extend(original.map(|bytes| (at, bytes)));
+            originals.extend(original.map(|bytes| Leaving { at, rounds: Vec::new(), bytes }));
         }
         for (at, note) in self.notes() {
             let rounds: Vec<Range<usize>> = note.rounds.iter().map(|&(start, end)| start..end).collect();
-            originals.push((PartId::new(at, 0), Cow::Owned(rounds::original(messages, &rounds))));
+            let bytes = Cow::Owned(rounds::original(messages, &rounds));
+            originals.push(Leaving { at: PartId::new(at, 0), rounds, bytes });
         }
         originals
     }

@@ -9,13 +9,13 @@ use foldline_archive::{Access, Archive, ErrorKind, Namespace, Options, Shelf};
 use crate::support::{Place, noise, original};
 
 /// A small disk in memory, mounted for as long as this lives.
-struct SmallDisk {
+pub(crate) struct SmallDisk {
     folder: tempfile::TempDir,
 }
 
 impl SmallDisk {
     /// None where mounting is not permitted; the test then says so and does nothing.
-    fn mount(size: &str) -> Option<Self> {
+    pub(crate) fn mount(size: &str) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let mounted = Command::new("mount")
             .args(["-t", "tmpfs", "-o", &format!("size={size},mode=0700"), "tmpfs"])
@@ -26,6 +26,10 @@ impl SmallDisk {
         }
         println!("skipped: this user may not mount a disk");
         None
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
     }
 
     fn make_read_only(&self) {
@@ -49,8 +53,8 @@ fn read(path: &Path) -> Shelf {
 #[test]
 fn a_full_disk_loses_nothing() {
     let Some(disk) = SmallDisk::mount("3m") else { return };
-    let path = disk.folder.path().join("archive.db");
-    let ballast = disk.folder.path().join("ballast");
+    let path = disk.path().join("archive.db");
+    let ballast = disk.path().join("ballast");
     std::fs::write(&ballast, vec![1; 500_000]).unwrap();
     let shelf = Archive::open(&path).unwrap().shelf(&Namespace::local());
     let mut held = Vec::new();
@@ -79,7 +83,7 @@ fn a_full_disk_loses_nothing() {
 #[test]
 fn a_read_only_disk_is_read() {
     let Some(disk) = SmallDisk::mount("8m") else { return };
-    let path = disk.folder.path().join("archive.db");
+    let path = disk.path().join("archive.db");
     Archive::open(&path).unwrap().shelf(&Namespace::local()).keep(&[original(b"a needle in hay")]).unwrap();
     disk.make_read_only();
     let error = Archive::open(&path).unwrap_err();
@@ -104,6 +108,16 @@ fn a_truncated_file_gives_no_wrong_bytes() {
     let whole = std::fs::read(place.path()).unwrap();
     let mut exact = 0;
     for cut in (0..20).map(|at| whole.len() * at / 20 + at) {
+        std::fs::write(place.path(), &whole[..cut]).unwrap();
+        let _ = std::fs::remove_file(place.path().with_extension("db-wal"));
+        // Whoever keeps into what is left of it either hears of it or has it.
+        if let Ok(archive) = Archive::open(place.path()) {
+            let shelf = archive.shelf(&Namespace::local());
+            let bytes = noise(1000, 3000);
+            if shelf.keep(&[original(&bytes)]).is_ok() {
+                assert!(shelf.unfold(Handle::of(&bytes).as_str()).unwrap().bytes == bytes);
+            }
+        }
         std::fs::write(place.path(), &whole[..cut]).unwrap();
         let _ = std::fs::remove_file(place.path().with_extension("db-wal"));
         let Ok(archive) = place.open_to_read() else { continue };

@@ -7,6 +7,7 @@ mod crash;
 mod disk;
 mod exact;
 mod faults;
+mod folded;
 mod ledger;
 mod retention;
 mod sealed;

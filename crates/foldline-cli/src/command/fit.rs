@@ -10,10 +10,11 @@ use anyhow::{Context, Result};
 use clap::Args;
 use foldline::laws::Profile;
 use foldline::wire::{Format, Request};
-use foldline::{Applied, ErrorKind, Exactness, Ledger, Meter, ModelTable, Policy, Prices, Setup, apply};
+use foldline::{Applied, ErrorKind, Event, Exactness, Keep, Ledger, Meter, ModelTable, Policy, Prices, Setup, apply};
 use serde_json::json;
 
 use super::{BAD_INPUT, CANNOT_FIT, complain, write};
+use crate::settings::{ArchiveFlags, NoArchive};
 
 /// Fold one request body until it fits a budget
 ///
@@ -21,6 +22,9 @@ use super::{BAD_INPUT, CANNOT_FIT, complain, write};
 /// into short markers until it has at most so many tokens, and writes the new body. What is not folded is
 /// copied byte for byte. The newest round, the words of users and all instructions stay as they are as
 /// long as anything else can go.
+///
+/// What is folded is kept in the archive first, and `foldline unfold` gives it back. When the archive
+/// fails, a body that fits is written as it came, and another one folded without handles; standard error says so.
 #[derive(Args)]
 #[command(after_long_help = HELP)]
 pub(crate) struct Fit {
@@ -55,6 +59,13 @@ pub(crate) struct Fit {
     /// Tell on standard error what was folded, why, and what it saved, one line each.
     #[arg(long)]
     explain: bool,
+
+    /// Keep nothing: markers carry no handles, and what is folded can not be unfolded.
+    #[arg(long, conflicts_with = "archive")]
+    no_archive: bool,
+
+    #[command(flatten)]
+    archive: ArchiveFlags,
 }
 
 const HELP: &str = "\
@@ -95,7 +106,17 @@ impl Fit {
         let mut setup =
             Setup::new(meter, Prices::for_model(table, model), self.budget).under(&Profile::of(format, model));
         setup.policy = self.policy.clone();
-        match apply(&request, &setup, &Ledger::default(), None, &|_| ()) {
+        let keep: Option<Box<dyn Keep>> = match self.archive.resolve() {
+            _ if self.no_archive => None,
+            Ok(settings) => Some(Box::new(settings)),
+            Err(error) => Some(Box::new(NoArchive(format!("{error:#}")))),
+        };
+        let listener = |event| {
+            if let Event::Refused { why } = event {
+                complain(&format!("foldline: {why}"));
+            }
+        };
+        match apply(&request, &setup, &Ledger::default(), keep.as_deref(), &listener) {
             Ok(applied) => {
                 write(self.output.as_deref(), &applied.body)?;
                 self.tell(&applied, &setup, format)?;

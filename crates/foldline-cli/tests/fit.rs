@@ -1,0 +1,105 @@
+//! `foldline fit` as a script runs it: what it folds can be unfolded, and an archive that fails costs
+//! no body.
+
+#![expect(clippy::unwrap_used, reason = "it is a test")]
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use foldline::marker;
+use serde_json::json;
+
+/// A request of an agent that has read so many files, each about a thousand tokens long.
+fn body(files: usize) -> String {
+    let mut messages = vec![json!({ "role": "user", "content": "Find out why the build is slow." })];
+    for file in 0..files {
+        let text: String = (0..100)
+            .map(|line| format!("{line}\tlet step_{line} = measure({file} * {line}, \"phase {}\");\n", line % 7))
+            .collect();
+        let arguments = format!(r#"{{"path":"src/phase_{file}.rs"}}"#);
+        let call = json!({ "id": format!("call_{file}"), "type": "function",
+            "function": { "name": "read_file", "arguments": arguments } });
+        messages.push(json!({ "role": "assistant", "content": null, "tool_calls": [call] }));
+        messages.push(json!({ "role": "tool", "tool_call_id": format!("call_{file}"), "content": text }));
+    }
+    json!({ "model": "gpt-4o", "messages": messages }).to_string()
+}
+
+fn foldline(archive: &Path, arguments: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_foldline"))
+        .args(arguments)
+        .env("FOLDLINE_ARCHIVE", archive)
+        .env_remove("FOLDLINE_ARCHIVE_KEY")
+        .env_remove("FOLDLINE_ARCHIVE_KEY_FILE")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A command that does not read its input may have closed it.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+/// The texts of all messages of a body, and its handles.
+fn texts_and_handles(body: &[u8]) -> (Vec<String>, Vec<String>) {
+    let body: serde_json::Value = serde_json::from_slice(body).unwrap();
+    let text = |message: &serde_json::Value| message["content"].as_str().unwrap_or_default().to_owned();
+    let texts: Vec<String> = body["messages"].as_array().unwrap().iter().map(text).collect();
+    let handles = texts.iter().flat_map(|text| marker::handles(text)).map(|it| it.to_string()).collect();
+    (texts, handles)
+}
+
+#[test]
+fn every_handle_that_it_writes_unfolds_to_what_stood_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let archive = folder.path().join("archive.db");
+    let body = body(30);
+    let folded = foldline(&archive, &["fit", "--budget", "12000"], &body);
+    let (raw, _) = texts_and_handles(body.as_bytes());
+    let (_, handles) = texts_and_handles(&folded.stdout);
+    assert!(handles.len() > 5, "{}", String::from_utf8_lossy(&folded.stdout));
+    let mut exact = 0;
+    for handle in &handles {
+        let unfolded = String::from_utf8(foldline(&archive, &["unfold", handle], "").stdout).unwrap();
+        // A handle of whole rounds gives their messages as JSON.
+        let is_whole = raw.contains(&unfolded) || serde_json::from_str::<Vec<serde_json::Value>>(&unfolded).is_ok();
+        assert!(is_whole, "{handle}: {unfolded}");
+        exact += usize::from(raw.contains(&unfolded));
+    }
+    assert!(exact > 0);
+}
+
+#[test]
+fn a_body_that_needs_no_fold_leaves_no_archive_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let archive = folder.path().join("archive.db");
+    let body = body(2);
+    assert_eq!(foldline(&archive, &["fit", "--budget", "100000"], &body).stdout, body.as_bytes());
+    assert!(!archive.exists());
+}
+
+#[test]
+fn an_archive_that_fails_costs_no_body_and_hands_out_no_handle() {
+    let folder = tempfile::tempdir().unwrap();
+    let archive = folder.path().join("archive.db");
+    std::fs::write(&archive, "this is a shopping list and no database at all\n".repeat(99)).unwrap();
+    let folded = foldline(&archive, &["fit", "--budget", "12000"], &body(30));
+    assert_eq!(texts_and_handles(&folded.stdout).1, Vec::<String>::new());
+    assert!(String::from_utf8_lossy(&folded.stdout).contains("[folded: "));
+    let warning = String::from_utf8(folded.stderr).unwrap();
+    assert!(warning.contains("originals could not be kept"), "{warning}");
+}
+
+#[test]
+fn without_an_archive_there_are_no_handles_and_no_warnings() {
+    let folder = tempfile::tempdir().unwrap();
+    let archive = folder.path().join("archive.db");
+    let folded = foldline(&archive, &["fit", "--budget", "12000", "--no-archive"], &body(30));
+    assert_eq!(texts_and_handles(&folded.stdout).1, Vec::<String>::new());
+    assert_eq!(String::from_utf8(folded.stderr).unwrap(), "");
+    assert!(!archive.exists());
+}
