@@ -10,6 +10,7 @@
 //! inside the client's stream.
 
 mod anthropic;
+mod draft;
 mod hidden;
 mod layout;
 mod openai_chat;
@@ -32,6 +33,7 @@ use crate::error::Error;
 use layout::{Layout, List, MessageLayout, Slot};
 use scan::Scanner;
 
+pub use draft::{Draft, OwnTool};
 pub use hidden::{Asked, BodySplicer, Broken, Finished, HiddenCall, Next, NextBody, ReportedId, Splicer};
 pub use overflow::{Bounds, Count, Evidence, Lesson, Overflow, Refusal};
 pub use response::{

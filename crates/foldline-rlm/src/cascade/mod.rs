@@ -1,0 +1,413 @@
+//! The enforcement cascade: a session is brought into its window before the next step, by a summary if a model can write
+//! one, by code if not, and in every case with the user's words, the newest round and a record of what was done.
+//!
+//! Nothing is changed until everything is computed and kept: the session is read, and replaced in one piece at the very
+//! end, with no await behind it. A call that is given up, at whatever point, leaves the session as it was.
+
+mod event;
+mod frame;
+mod parting;
+mod record;
+
+use foldline::classic::{TerminalTruncate, terminal_truncate};
+use foldline::laws::{Law, Profile};
+use foldline::wire::{Format, Lesson, Overflow};
+use foldline::{Budget, Conversation, Handle, Keep, Message, Meter, Original, Part, Pins, Role, Tokens, chunk};
+
+pub use event::{CascadeEvent, CascadeListener, Step, Strategy};
+pub use record::Record;
+
+use crate::account::Spent;
+use crate::fallback::facts;
+use crate::prepare::Prepared;
+use crate::progress::Outcome;
+use crate::summarise::{Author, Summariser, Task};
+use event::Trace;
+use frame::Frame;
+pub(crate) use parting::goal;
+use parting::{Parting, part};
+
+/// How a session is kept inside its window.
+#[derive(Clone)]
+pub struct Enforce<'e> {
+    /// The window of the agent's model.
+    pub window: Tokens,
+    /// Counts its tokens.
+    pub meter: Meter,
+    /// Above this something is done.
+    pub budget: Tokens,
+    /// Something is done down to this share of the budget, so that it is not done at every step.
+    pub low: f64,
+    /// Whose laws the session obeys.
+    pub profile: Profile,
+    /// How many of the newest messages stay, tried in this order; behind them, the newest round alone.
+    pub keep_last: Vec<usize>,
+    /// Rounds in which one of these stands stay.
+    pub pins: Pins,
+    /// Writes summaries. Without one no model is called.
+    pub summariser: Option<&'e Summariser>,
+    /// A summary that was written before; it is used if what it summarises is still there, word for word.
+    pub prepared: Option<&'e Prepared>,
+    /// Holds what goes. It is asked before anything goes; if it fails, nothing does.
+    pub keep: Option<&'e (dyn Keep + Sync)>,
+}
+
+impl<'e> Enforce<'e> {
+    /// For a window, by the classic numbers: nine tenths of what the window has beside an answer of 8192 tokens and 2048
+    /// more, in windows below 32 768 tokens proportionally less; the last 16, 12, 8 or 6 messages stay; without a model.
+    pub fn new(window: Tokens, meter: Meter) -> Self {
+        Self {
+            window,
+            budget: budget(window),
+            meter,
+            low: 0.6,
+            profile: Profile::of(Format::OpenAiChat, None),
+            keep_last: vec![16, 12, 8, 6],
+            pins: Pins::default(),
+            summariser: None,
+            prepared: None,
+            keep: None,
+        }
+    }
+
+    /// The same after a server said that what was sent, so many tokens by our count, did not fit: for the retry.
+    pub fn tightened(&self, overflow: &Overflow, sent: Tokens) -> Self {
+        let mut tighter = self.clone();
+        match overflow.lesson(sent) {
+            Lesson::Limit { tokens, .. } if tokens < self.window => {
+                tighter.window = tokens;
+                tighter.budget = budget(tokens).min(self.budget);
+            }
+            // The window is what we thought, or unknown: our count was too low.
+            Lesson::Limit { .. } | Lesson::Below(_) => {}
+        }
+        if tighter.budget >= sent {
+            tighter.budget = sent / 4 * 3;
+        }
+        tighter
+    }
+
+    /// Tokens down to which something is done.
+    fn target(&self) -> Tokens {
+        (self.budget as f64 * self.low.clamp(0.1, 1.0)) as Tokens
+    }
+
+    /// Tokens beside the messages.
+    fn fixed(&self, session: &Conversation<'_>) -> Tokens {
+        self.meter.system(&session.system) + self.meter.tools(&session.tools) + self.meter.request()
+    }
+}
+
+fn budget(window: Tokens) -> Tokens {
+    match window {
+        0..32_768 => (window - window / 4 - window / 16) / 10 * 9,
+        _ => Budget::cascade(window).tokens,
+    }
+}
+
+/// What became of a session.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Enforced<'m> {
+    /// How it ended.
+    pub end: End,
+    /// Tokens before.
+    pub before: Tokens,
+    /// Tokens after; of a session that stayed as it was, those before.
+    pub after: Tokens,
+    /// Tokens that it may have.
+    pub budget: Tokens,
+    /// What went, as it was, in order.
+    pub dropped: Vec<Message<'m>>,
+    /// The address of what went: the handle of [`Enforced::dropped`] as JSON, under which an archive holds it if there
+    /// is one.
+    pub archived: Option<Handle>,
+    /// What the summariser spent.
+    pub spent: Spent,
+}
+
+/// How it ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum End {
+    /// The session was inside its budget; nothing happened.
+    Unchanged,
+    /// The session was brought into its budget.
+    Fits(Strategy),
+    /// The session is as it was: not even what must stay fits.
+    CannotFit {
+        /// The fewest tokens that it can be brought to.
+        floor: Tokens,
+    },
+    /// The session is as it was: what would have gone could not be kept.
+    NotKept(String),
+    /// The session is as it was: the summariser was told to stop.
+    Aborted,
+}
+
+impl Enforced<'_> {
+    /// Whether the session is inside its budget now.
+    pub fn fits(&self) -> bool {
+        matches!(self.end, End::Unchanged | End::Fits(_))
+    }
+}
+
+/// Brings a session into its window, if it is not inside.
+///
+/// ```
+/// use foldline::{Conversation, Message, Meter, Part, Role};
+/// use foldline_rlm::{End, Enforce, Strategy, enforce_context_window};
+///
+/// let mut session = Conversation { messages: vec![Message::text(Role::User, "read them all")], ..Conversation::default() };
+/// for at in 0..60 {
+///     let call = Part::call(format!("c{at}"), "write_file", format!(r#"{{"path":"{at}.txt"}}"#));
+///     session.messages.push(Message::new(Role::Assistant, vec![call]));
+///     session.messages.push(Message::new(Role::Tool, vec![Part::result(format!("c{at}"), "a line of it\n".repeat(60))]));
+/// }
+/// let with = Enforce::new(16_384, Meter::by_bytes());
+/// let done = tokio::runtime::Builder::new_current_thread().build()?.block_on(
+///     enforce_context_window(&mut session, &with, &|_| ()),
+/// );
+/// assert_eq!(done.end, End::Fits(Strategy::Chunk));
+/// assert!(done.after <= with.budget);
+/// assert_eq!(session.messages[0], Message::text(Role::User, "read them all"));
+/// assert!(session.messages[1].parts[0].as_text().unwrap().contains("- wrote: 3.txt"));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub async fn enforce_context_window<'m>(
+    session: &mut Conversation<'m>,
+    with: &Enforce<'_>,
+    listener: CascadeListener<'_>,
+) -> Enforced<'m> {
+    let before = with.meter.conversation(session);
+    let mut done = Enforced {
+        end: End::Unchanged,
+        before,
+        after: before,
+        budget: with.budget,
+        dropped: Vec::new(),
+        archived: None,
+        spent: Spent::default(),
+    };
+    if before <= with.budget {
+        return done;
+    }
+    let trace = Trace::start(before, with.budget, listener);
+    let fixed = with.fixed(session);
+    let proposal = match summarised(session, fixed, with, &trace, &mut done.spent).await {
+        Ok(proposal) => proposal,
+        Err(GivenUp) => {
+            trace.fail("the summariser was told to stop");
+            return Enforced { end: End::Aborted, ..done };
+        }
+    };
+    // From here on nothing waits.
+    let Proposal { messages, strategy, kept, promised } = fitted(proposal, session, fixed, with);
+    let after = fixed + count(&messages, &with.meter);
+    if after > with.budget {
+        trace.fail(&format!("what must stay has {after} tokens, and {} are allowed", with.budget));
+        return Enforced { end: End::CannotFit { floor: after }, ..done };
+    }
+    let dropped = missing(&session.messages, &messages);
+    let bytes = serde_json::to_vec(&dropped).expect("messages are always JSON");
+    let handle = Handle::of(&bytes);
+    if let Some(keep) = with.keep {
+        let tokens = count(&dropped, &with.meter);
+        let original = |handle, bytes| Original { handle, bytes, tool: None, arguments: None, message: 0, tokens };
+        let mut originals = vec![original(handle, bytes.as_slice())];
+        // More may have gone than the summary tells of.
+        originals.extend(promised.as_ref().map(|it| original(it.handle, &it.bytes)).filter(|it| it.handle != handle));
+        if let Err(error) = keep.keep(&originals) {
+            trace.fail(&error.to_string());
+            return Enforced { end: End::NotKept(error.to_string()), ..done };
+        }
+    }
+    if strategy == Strategy::Truncate {
+        trace.tell(Step::Truncated { dropped: before.saturating_sub(after), archived: handle });
+    }
+    session.messages = messages;
+    trace.complete(strategy, after, kept, handle);
+    (done.end, done.after, done.dropped, done.archived) = (End::Fits(strategy), after, dropped, Some(handle));
+    done
+}
+
+/// Messages that could take the place of the session's.
+struct Proposal<'m> {
+    messages: Vec<Message<'m>>,
+    strategy: Strategy,
+    /// Messages that stayed as they were.
+    kept: usize,
+    /// What the summary says can be asked for.
+    promised: Option<Promised>,
+}
+
+/// Messages as JSON, and the handle under which an archive is to hold them.
+struct Promised {
+    handle: Handle,
+    bytes: Vec<u8>,
+}
+
+/// Somebody told the summariser to stop.
+struct GivenUp;
+
+/// The session with a summary in the place of its older rounds; as it is when nothing can go.
+async fn summarised<'m>(
+    session: &Conversation<'m>,
+    fixed: Tokens,
+    with: &Enforce<'_>,
+    trace: &Trace<'_>,
+    spent: &mut Spent,
+) -> Result<Proposal<'m>, GivenUp> {
+    let fresh = with.prepared.filter(|prepared| prepared.is_fresh(&session.messages));
+    if let Some(prepared) = fresh {
+        if let Some(parting) = Parting::at(session, prepared.until(), fixed, with) {
+            let proposal = proposed(session, &parting, prepared.text().to_owned(), Strategy::Prepared, with);
+            if fixed + count(&proposal.messages, &with.meter) <= with.target() {
+                return Ok(proposal);
+            }
+        }
+    }
+    let Some(mut parting) = part(session, fixed, with) else {
+        let messages = session.messages.clone();
+        return Ok(Proposal { kept: messages.len(), messages, strategy: Strategy::Truncate, promised: None });
+    };
+    let mut new = parting.goes.clone();
+    if let Some(prepared) = fresh.filter(|prepared| prepared.until() < parting.cut) {
+        // What was prepared does not go far enough: it is where the summary goes on from.
+        if let Some(first) = Parting::at(session, prepared.until(), fixed, with) {
+            new.drain(..first.goes.len().min(new.len()));
+            let messages = parting.earlier.as_ref().map_or(0, |frame| frame.messages);
+            let record = parting.earlier.as_ref().map_or(String::new(), |frame| frame.record.clone());
+            parting.earlier = Some(Frame {
+                messages,
+                author: Author::Model,
+                handle: None,
+                summary: prepared.text().to_owned(),
+                record,
+            });
+        }
+    }
+    let text = chunk::transcript(&new);
+    let earlier = parting.earlier.as_ref().map(|frame| frame.summary.as_str());
+    let (summary, author) = match with.summariser {
+        Some(summariser) => {
+            let goal = parting.goal(session);
+            let task = Task { text: &text, goal: &goal, earlier, at_most: parting.room.min(with.budget / 8) };
+            let summary = summariser.summarise(&task, &|progress| trace.tell(Step::Progress(progress))).await;
+            *spent = summary.spent;
+            if summary.outcome == Outcome::Aborted {
+                return Err(GivenUp);
+            }
+            (summary.text, summary.author)
+        }
+        None => (String::new(), Author::Code),
+    };
+    let (summary, strategy) = match author {
+        Author::Model => (summary, Strategy::Rlm),
+        Author::Code => (by_code(&text, earlier, parting.room.min(with.window / 4), &with.meter), Strategy::Chunk),
+    };
+    Ok(proposed(session, &parting, summary, strategy, with))
+}
+
+/// The summary before, as far as there is room for both, and the facts of the text.
+fn by_code(text: &str, earlier: Option<&str>, room: Tokens, meter: &Meter) -> String {
+    let Some(earlier) = earlier else { return facts(text, room, meter) };
+    let options = chunk::Compress { meter: meter.clone(), chunk: 512 };
+    let earlier = chunk::compress(earlier, room / 2, &options);
+    format!("{}\n\n{}", earlier.text, facts(text, room.saturating_sub(earlier.after + 2), meter))
+}
+
+/// The session, parted, with a summary in the place of what goes.
+fn proposed<'m>(
+    session: &Conversation<'m>,
+    parting: &Parting<'m>,
+    summary: String,
+    strategy: Strategy,
+    with: &Enforce<'_>,
+) -> Proposal<'m> {
+    let before = parting.earlier.as_ref().map_or(0, |frame| frame.messages);
+    let mut frame = Frame {
+        messages: before + parting.goes.len(),
+        author: if strategy == Strategy::Chunk { Author::Code } else { Author::Model },
+        handle: None,
+        summary,
+        record: parting.record.text(parting.record_room, &with.meter),
+    };
+    let promised = with.keep.map(|_| {
+        let goes = missing(&session.messages, &parting.joined(session, &frame));
+        let bytes = serde_json::to_vec(&goes).expect("messages are always JSON");
+        Promised { handle: Handle::of(&bytes), bytes }
+    });
+    frame.handle = promised.as_ref().map(|it| it.handle);
+    let messages = obedient(parting.joined(session, &frame), with);
+    Proposal { kept: messages.len() - 1, messages, strategy, promised }
+}
+
+/// The proposal itself if it fits, else what terminal truncation leaves of it.
+fn fitted<'m>(proposal: Proposal<'m>, session: &Conversation<'m>, fixed: Tokens, with: &Enforce<'_>) -> Proposal<'m> {
+    if fixed + count(&proposal.messages, &with.meter) <= with.budget {
+        return proposal;
+    }
+    let options = TerminalTruncate { keep_last: 4, meter: with.meter.clone() };
+    let truncation = terminal_truncate(proposal.messages, with.budget.saturating_sub(fixed), &options);
+    let messages = obedient(truncation.messages, with);
+    let kept = messages.iter().filter(|message| session.messages.contains(message)).count();
+    Proposal { messages, strategy: Strategy::Truncate, kept, promised: proposal.promised }
+}
+
+/// The messages under the laws of a provider that is stricter than others.
+fn obedient<'m>(mut messages: Vec<Message<'m>>, with: &Enforce<'_>) -> Vec<Message<'m>> {
+    if with.profile.signs_history() {
+        // Thinking is bound to all that stood before it, and that has changed.
+        for message in messages.iter_mut().filter(|message| message.is_assistant()) {
+            message.parts.retain(|part| !matches!(part, Part::Reasoning(_)));
+        }
+        messages.retain(|message| !message.parts.is_empty());
+    }
+    if with.profile.has(Law::Alternation) {
+        let mut merged: Vec<Message<'m>> = Vec::with_capacity(messages.len());
+        for message in messages {
+            match merged.last_mut() {
+                Some(last) if last.role == Role::User && message.role == Role::User => last.parts.extend(message.parts),
+                _ => merged.push(message),
+            }
+        }
+        messages = merged;
+    }
+    messages
+}
+
+fn count(messages: &[Message<'_>], meter: &Meter) -> Tokens {
+    messages.iter().map(|message| meter.message(message)).sum()
+}
+
+/// The messages of a session that are not in what takes its place, in order.
+fn missing<'m>(session: &[Message<'m>], instead: &[Message<'m>]) -> Vec<Message<'m>> {
+    let mut at = 0;
+    let mut missing = Vec::new();
+    for message in session {
+        match instead[at..].iter().position(|it| it == message) {
+            Some(found) => at += found + 1,
+            None => missing.push(message.clone()),
+        }
+    }
+    missing
+}
+
+/// Where a session would be parted, what of it would go since an earlier summary, as text, and that summary.
+pub(crate) fn goes_before(
+    session: &Conversation<'_>,
+    with: &Enforce<'_>,
+    earlier: Option<&Prepared>,
+) -> Option<(usize, String, Option<String>)> {
+    let fixed = with.fixed(session);
+    let parting = part(session, fixed, with)?;
+    let mut new = parting.goes.as_slice();
+    let mut before = parting.earlier.map(|frame| frame.summary);
+    if let Some(earlier) = earlier.filter(|earlier| earlier.until() < parting.cut) {
+        let first = Parting::at(session, earlier.until(), fixed, with)?;
+        new = &new[first.goes.len().min(new.len())..];
+        before = Some(earlier.text().to_owned());
+    }
+    (!new.is_empty()).then(|| (parting.cut, chunk::transcript(new), before))
+}

@@ -1,0 +1,174 @@
+//! Where a session is parted: what goes, what stays, and what is left of the budget for the words about what went.
+//!
+//! The cut is computed before any model is asked, from tokens, so that one summary is enough. Instructions, the words of
+//! users and pinned rounds stay wherever they stand; a round goes whole or not at all; the newest one stays.
+
+use std::ops::Range;
+
+use foldline::laws::Cuts;
+use foldline::{Conversation, Message, Meter, Part, PartId, Pins, Role, Tokens};
+
+use super::Enforce;
+use super::frame::Frame;
+use super::record::Record;
+
+/// Tokens of a frame beside its summary and its record.
+const FRAME: Tokens = 96;
+/// A summary of fewer tokens says nothing.
+const LEAST: Tokens = 256;
+
+/// A session, parted.
+#[derive(Clone, Debug)]
+pub(super) struct Parting<'m> {
+    /// Before this message.
+    pub(super) cut: usize,
+    /// What stays of the messages before it.
+    pub(super) stays: Vec<Message<'m>>,
+    /// What goes of them, without earlier frames.
+    pub(super) goes: Vec<Message<'m>>,
+    /// The summary that stood there before.
+    pub(super) earlier: Option<Frame>,
+    pub(super) record: Record,
+    /// Tokens that the record may have.
+    pub(super) record_room: Tokens,
+    /// Tokens that are left for a summary, below the target.
+    pub(super) room: Tokens,
+}
+
+/// The first parting, from those that keep the most messages to those that keep the least, after which the session is
+/// below the target; else the one that keeps the least. `None` when there is nothing that could go.
+pub(super) fn part<'m>(session: &Conversation<'m>, fixed: Tokens, with: &Enforce<'_>) -> Option<Parting<'m>> {
+    let candidates = cuts(session, with);
+    let mut last = None;
+    for cut in candidates {
+        let Some(parting) = Parting::at(session, cut, fixed, with) else { continue };
+        if parting.room >= LEAST.max(with.budget / 32) {
+            return Some(parting);
+        }
+        last = Some(parting);
+    }
+    last.map(|parting| Parting { room: parting.room.max(LEAST), ..parting })
+}
+
+/// Where the session may be cut, the oldest place first: before the last 16 messages, 12, 8, 6, and the newest round,
+/// each moved to where a round begins.
+pub(super) fn cuts(session: &Conversation<'_>, with: &Enforce<'_>) -> Vec<usize> {
+    let length = session.messages.len();
+    let lawful = Cuts::of(session, &with.profile);
+    let points: Vec<usize> = lawful.points().collect();
+    let rounds: Vec<usize> = session.rounds().into_iter().map(|round| round.start).collect();
+    let starts: Vec<usize> = rounds.iter().copied().filter(|start| points.binary_search(start).is_ok()).collect();
+    let Some(&newest) = starts.last() else { return Vec::new() };
+    let mut cuts: Vec<usize> = with
+        .keep_last
+        .iter()
+        .map(|&keep| length.saturating_sub(keep))
+        .map(|from| starts.iter().copied().find(|&start| start >= from).unwrap_or(newest))
+        .chain([newest])
+        .collect();
+    cuts.sort_unstable();
+    cuts.dedup();
+    cuts
+}
+
+impl<'m> Parting<'m> {
+    /// Parts the session before a message; `None` when nothing would go.
+    pub(super) fn at(session: &Conversation<'m>, cut: usize, fixed: Tokens, with: &Enforce<'_>) -> Option<Self> {
+        let messages = &session.messages;
+        let pinned: Vec<Range<usize>> = session
+            .rounds()
+            .into_iter()
+            .filter(|round| {
+                round.end <= cut
+                    && messages[round.clone()]
+                        .iter()
+                        .enumerate()
+                        .any(|(at, message)| is_pinned(&with.pins, round.start + at, message))
+            })
+            .collect();
+        let (mut stays, mut goes) = (Vec::new(), Vec::new());
+        let mut earlier: Option<Frame> = None;
+        for (at, message) in messages[..cut].iter().enumerate() {
+            if pinned.iter().any(|round| round.contains(&at)) {
+                stays.push(message.clone());
+                continue;
+            }
+            if let Some(frame) = Frame::of(message) {
+                earlier = Some(match earlier {
+                    Some(before) => before.then(frame),
+                    None => frame,
+                });
+                continue;
+            }
+            match message.role {
+                Role::Assistant | Role::Tool => goes.push(message.clone()),
+                Role::User if message.has_results() => {
+                    let is_result = |part: &Part<'_>| matches!(part, Part::ToolResult(_));
+                    let (results, said): (Vec<_>, Vec<_>) = message.parts.iter().cloned().partition(is_result);
+                    goes.push(Message::new(Role::User, results));
+                    stays.extend((!said.is_empty()).then(|| Message::new(Role::User, said)));
+                }
+                _ => stays.push(message.clone()),
+            }
+        }
+        if goes.is_empty() {
+            return None;
+        }
+        let meter = &with.meter;
+        let count = |messages: &[Message<'_>]| messages.iter().map(|message| meter.message(message)).sum::<Tokens>();
+        let before = earlier.as_ref().map(|frame| Record::read(&frame.record)).unwrap_or_default();
+        let record = before.then(Record::of(&goes.iter().collect::<Vec<_>>()));
+        let record_room = with.budget / 10;
+        let used =
+            fixed + count(&stays) + count(&messages[cut..]) + meter.text(&record.text(record_room, meter)) + FRAME;
+        let room = with.target().saturating_sub(used);
+        Some(Self { cut, stays, goes, earlier, record, record_room, room })
+    }
+
+    /// What the user wants: their first words, and their last.
+    pub(super) fn goal(&self, session: &Conversation<'_>) -> String {
+        goal(&session.messages)
+    }
+
+    /// The messages with a frame in the place of what went.
+    pub(super) fn joined(&self, session: &Conversation<'m>, frame: &Frame) -> Vec<Message<'m>> {
+        let mut messages = self.stays.clone();
+        messages.push(frame.message());
+        messages.extend(session.messages[self.cut..].iter().cloned());
+        messages
+    }
+}
+
+impl Frame {
+    /// Two frames that stand one behind the other, as one.
+    fn then(self, later: Frame) -> Frame {
+        let record = Record::read(&self.record).then(Record::read(&later.record));
+        Frame {
+            messages: self.messages + later.messages,
+            summary: format!("{}\n\n{}", self.summary, later.summary),
+            record: record.text(Tokens::MAX, &Meter::by_bytes()),
+            ..later
+        }
+    }
+}
+
+fn is_pinned(pins: &Pins, at: usize, message: &Message<'_>) -> bool {
+    let by_place = |part: usize| pins.parts.as_ref().is_some_and(|pinned| pinned(PartId::new(at, part)));
+    message.calls().any(|call| pins.tools.iter().any(|tool| *tool == call.name))
+        || (0..message.parts.len()).any(by_place)
+}
+
+/// The first words of a user, and the last.
+pub(crate) fn goal(messages: &[Message<'_>]) -> String {
+    let said: Vec<String> = messages
+        .iter()
+        .filter(|message| message.role == Role::User && Frame::of(message).is_none())
+        .map(|message| message.parts.iter().filter_map(Part::as_text).collect::<Vec<_>>().join("\n"))
+        .filter(|text| !text.trim().is_empty())
+        .collect();
+    match said.as_slice() {
+        [] => String::new(),
+        [only] => only.clone(),
+        [first, .., last] => format!("{first}\n\n{last}"),
+    }
+}

@@ -1,0 +1,231 @@
+//! What the root model may do with the text: the tools, their declarations, and how their calls are read.
+//!
+//! Models that know tools call them; for those that do not, a line is a command. Either way a command is read strictly:
+//! what is not exactly one is told to the model and never guessed at, and `FINALLY` is not `FINAL`.
+
+use foldline::ToolCall;
+use foldline::wire::OwnTool;
+use serde_json::Value;
+
+/// Something that the root model wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    Head { rows: usize },
+    Tail { rows: usize },
+    Grep { pattern: String, from: usize },
+    Count { pattern: String },
+    Slice { first: usize, last: usize },
+    Chunks,
+    Ask { first: usize, last: usize, question: String },
+    Final { text: String },
+}
+
+/// Rows that are shown when the model does not say how many.
+const USUAL_ROWS: usize = 40;
+
+pub(crate) const FINAL: OwnTool<'static> = OwnTool {
+    name: "final",
+    description: "Hand in the finished briefing. Call it alone, once you have seen what you need.",
+    parameters: r#"{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}"#,
+};
+
+pub(crate) const TOOLS: [OwnTool<'static>; 8] = [
+    OwnTool {
+        name: "head",
+        description: "Show the first rows of the text.",
+        parameters: r#"{"type":"object","properties":{"rows":{"type":"integer"}}}"#,
+    },
+    OwnTool {
+        name: "tail",
+        description: "Show the last rows of the text.",
+        parameters: r#"{"type":"object","properties":{"rows":{"type":"integer"}}}"#,
+    },
+    OwnTool {
+        name: "grep",
+        description: "Show the rows that match a regular expression, from a row on.",
+        parameters: r#"{"type":"object","properties":{"pattern":{"type":"string"},"from":{"type":"integer"}},"required":["pattern"]}"#,
+    },
+    OwnTool {
+        name: "count",
+        description: "Count the lines that match a regular expression.",
+        parameters: r#"{"type":"object","properties":{"pattern":{"type":"string"}},"required":["pattern"]}"#,
+    },
+    OwnTool {
+        name: "slice",
+        description: "Show rows, from the first to the last.",
+        parameters: r#"{"type":"object","properties":{"first":{"type":"integer"},"last":{"type":"integer"}},"required":["first","last"]}"#,
+    },
+    OwnTool {
+        name: "chunks",
+        description: "Show where errors, headings, turns and definitions begin in the whole text.",
+        parameters: r#"{"type":"object","properties":{}}"#,
+    },
+    OwnTool {
+        name: "ask",
+        description: "Let another model read many rows and answer a question about them. Several calls at once run at the same time.",
+        parameters: r#"{"type":"object","properties":{"first":{"type":"integer"},"last":{"type":"integer"},"question":{"type":"string"}},"required":["first","last","question"]}"#,
+    },
+    FINAL,
+];
+
+/// The commands as a model without tools is told of them.
+pub(crate) const LINES: &str = "\
+Write commands, each on a line of its own, and nothing else:
+HEAD 40
+TAIL 40
+GREP pattern
+COUNT pattern
+SLICE first last
+CHUNKS
+ASK first last question (another model reads these rows and answers)
+or, once you have seen what you need, hand in the briefing:
+FINAL
+the briefing
+END";
+
+impl Command {
+    /// Reads a call.
+    pub(crate) fn of_call(call: &ToolCall<'_>) -> Result<Self, String> {
+        let text = call.arguments.as_str();
+        let arguments: Value = match text.trim() {
+            "" => Value::Object(serde_json::Map::new()),
+            text => serde_json::from_str(text).map_err(|error| format!("the arguments are no JSON: {error}"))?,
+        };
+        let number = |key: &str| match &arguments[key] {
+            Value::Null => Ok(None),
+            // Some models write numbers as texts, or with a point.
+            Value::String(text) => text.trim().parse().map(Some).map_err(|_| format!("`{key}` is not a number")),
+            value => match value.as_u64().or_else(|| value.as_f64().filter(|it| *it >= 0.0).map(|it| it as u64)) {
+                Some(number) => Ok(Some(number as usize)),
+                None => Err(format!("`{key}` is not a number of a row")),
+            },
+        };
+        let required = |key: &str| number(key)?.ok_or_else(|| format!("`{key}` is missing"));
+        let string = |key: &str| match arguments[key].as_str() {
+            Some(text) if !text.trim().is_empty() => Ok(text.to_owned()),
+            _ => Err(format!("`{key}` is missing, or not a text")),
+        };
+        Ok(match &*call.name {
+            "head" => Command::Head { rows: number("rows")?.unwrap_or(USUAL_ROWS) },
+            "tail" => Command::Tail { rows: number("rows")?.unwrap_or(USUAL_ROWS) },
+            "grep" => Command::Grep { pattern: string("pattern")?, from: number("from")?.unwrap_or(0) },
+            "count" => Command::Count { pattern: string("pattern")? },
+            "slice" => Command::Slice { first: required("first")?, last: required("last")? },
+            "chunks" => Command::Chunks,
+            "ask" => Command::Ask { first: required("first")?, last: required("last")?, question: string("question")? },
+            "final" => Command::Final { text: arguments["text"].as_str().unwrap_or_default().to_owned() },
+            name => return Err(format!("there is no tool `{}`", &name[..name.floor_char_boundary(40)])),
+        })
+    }
+
+    /// Reads the commands in a text, in order. A line that begins with the word of a command and is none is a fault;
+    /// every other line is talk.
+    pub(crate) fn of_text(text: &str) -> Vec<Result<Self, String>> {
+        let mut commands = Vec::new();
+        let mut lines = text.lines();
+        while let Some(line) = lines.next() {
+            let line = line.trim();
+            if line == "FINAL" {
+                let body: Vec<&str> = lines.by_ref().take_while(|line| line.trim() != "END").collect();
+                commands.push(Ok(Command::Final { text: body.join("\n") }));
+            } else if let Some(command) = Self::of_line(line) {
+                commands.push(command.map_err(|why| format!("`{}`: {why}", &line[..line.floor_char_boundary(80)])));
+            }
+        }
+        commands
+    }
+
+    fn of_line(line: &str) -> Option<Result<Self, String>> {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let rest = rest.trim();
+        let number = |text: &str| text.parse::<usize>().map_err(|_| "wants numbers of rows".to_owned());
+        let rows = || if rest.is_empty() { Ok(USUAL_ROWS) } else { number(rest) };
+        let pattern = || if rest.is_empty() { Err("wants a pattern".to_owned()) } else { Ok(rest.to_owned()) };
+        Some(match word {
+            "HEAD" => rows().map(|rows| Command::Head { rows }),
+            "TAIL" => rows().map(|rows| Command::Tail { rows }),
+            "GREP" => pattern().map(|pattern| Command::Grep { pattern, from: 0 }),
+            "COUNT" => pattern().map(|pattern| Command::Count { pattern }),
+            "CHUNKS" if rest.is_empty() => Ok(Command::Chunks),
+            "SLICE" => match rest.split_ascii_whitespace().collect::<Vec<_>>()[..] {
+                [first, last] => number(first).and_then(|first| Ok(Command::Slice { first, last: number(last)? })),
+                _ => Err("wants the first row and the last".to_owned()),
+            },
+            "ASK" => {
+                let mut words = rest.splitn(3, ' ');
+                match (words.next(), words.next(), words.next()) {
+                    (Some(first), Some(last), Some(question)) if !question.trim().is_empty() => {
+                        number(first).and_then(|first| {
+                            Ok(Command::Ask { first, last: number(last)?, question: question.trim().to_owned() })
+                        })
+                    }
+                    _ => Err("wants the first row, the last, and a question".to_owned()),
+                }
+            }
+            _ => return None,
+        })
+    }
+
+    /// The name of the tool.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Command::Head { .. } => "head",
+            Command::Tail { .. } => "tail",
+            Command::Grep { .. } => "grep",
+            Command::Count { .. } => "count",
+            Command::Slice { .. } => "slice",
+            Command::Chunks => "chunks",
+            Command::Ask { .. } => "ask",
+            Command::Final { .. } => "final",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use foldline::Arguments;
+
+    use super::*;
+
+    fn call(name: &'static str, arguments: &'static str) -> Result<Command, String> {
+        Command::of_call(&ToolCall { id: "c".into(), name: name.into(), arguments: Arguments::Json(arguments.into()) })
+    }
+
+    #[test]
+    fn calls_are_read_strictly_and_numbers_leniently() {
+        assert_eq!(call("head", ""), Ok(Command::Head { rows: 40 }));
+        assert_eq!(call("slice", r#"{"first":"3","last":9.0}"#), Ok(Command::Slice { first: 3, last: 9 }));
+        assert_eq!(call("slice", r#"{"first":3}"#), Err("`last` is missing".into()));
+        assert_eq!(call("slice", r#"{"first":-3,"last":1}"#), Err("`first` is not a number of a row".into()));
+        assert_eq!(call("grep", r#"{"pattern":" "}"#), Err("`pattern` is missing, or not a text".into()));
+        assert_eq!(call("rm", "{}"), Err("there is no tool `rm`".into()));
+        assert!(call("head", "{").is_err());
+        for tool in TOOLS {
+            assert!(serde_json::from_str::<Value>(tool.parameters).is_ok(), "{}", tool.name);
+        }
+    }
+
+    #[test]
+    fn finally_is_not_final() {
+        assert_eq!(Command::of_text("FINALLY I am done.\nFINAL answer: 3\nThe FINAL"), []);
+        assert_eq!(
+            Command::of_text("so\nFINAL\nGoal: x\nGREP y\nEND\nGREP z"),
+            [Ok(Command::Final { text: "Goal: x\nGREP y".into() }), Ok(Command::Grep { pattern: "z".into(), from: 0 })]
+        );
+    }
+
+    #[test]
+    fn lines_are_commands_or_talk_or_faults() {
+        assert_eq!(
+            Command::of_text("Let me look.\nHEAD\nSLICE 3 9\nASK 1 90 what failed there?\nCHUNKS\nHEADING for it"),
+            [
+                Ok(Command::Head { rows: 40 }),
+                Ok(Command::Slice { first: 3, last: 9 }),
+                Ok(Command::Ask { first: 1, last: 90, question: "what failed there?".into() }),
+                Ok(Command::Chunks),
+            ]
+        );
+        let faults = Command::of_text("SLICE a b\nSLICE 1\nASK 1 2\nGREP");
+        assert!(faults.len() == 4 && faults.iter().all(Result::is_err), "{faults:?}");
+    }
+}

@@ -1,0 +1,327 @@
+//! The quality gate: no text of a model is installed that did not pass it.
+//!
+//! It is code, and it trusts nobody. A summary that is empty, an excuse, too long, a loop, about something else, or that states
+//! a path, a number, a name or a quotation that the source does not have, is refused with reasons that the model
+//! can act on.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::LazyLock;
+
+use foldline::content::{AtomKind, atoms};
+use foldline::{Meter, Tokens};
+use regex::Regex;
+
+/// A summary of fewer letters says nothing.
+const FEWEST_LETTERS: usize = 40;
+/// Quotations from this many characters on must stand in the source.
+const QUOTED: usize = 12;
+/// A text whose lines are repetitions to this share is a loop of the model's.
+const LOOPING: f64 = 0.5;
+/// Values that are named in a refusal.
+const NAMED: usize = 12;
+
+/// Why a summary is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Flaw {
+    /// There is nothing in it.
+    Empty,
+    /// It says that there is no summary.
+    Excuse,
+    /// It has more tokens than allowed.
+    TooLong {
+        /// What it has.
+        tokens: Tokens,
+        /// What it may have.
+        at_most: Tokens,
+    },
+    /// It says the same again and again.
+    Looping,
+    /// It does not name what the work is about.
+    NoGoal,
+    /// It states values that the source does not have.
+    Invented(Vec<String>),
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Flaw::Empty => f.write_str("it says nothing"),
+            Flaw::Excuse => f.write_str("it is an excuse, not a briefing"),
+            Flaw::TooLong { tokens, at_most } => write!(f, "it has {tokens} tokens, and may have {at_most}"),
+            Flaw::Looping => f.write_str("it repeats itself"),
+            Flaw::NoGoal => f.write_str("it does not name the goal"),
+            Flaw::Invented(values) => {
+                let shown = values.iter().take(NAMED).map(|value| format!("`{value}`")).collect::<Vec<_>>().join(", ");
+                write!(f, "these do not occur in the text: {shown}")?;
+                match values.len().saturating_sub(NAMED) {
+                    0 => Ok(()),
+                    more => write!(f, ", and {more} more"),
+                }
+            }
+        }
+    }
+}
+
+/// What a summary is measured by.
+pub struct Gate<'s> {
+    sources: Vec<&'s str>,
+    names: HashSet<u64>,
+    goal: &'s str,
+    at_most: Tokens,
+    meter: &'s Meter,
+}
+
+impl<'s> Gate<'s> {
+    /// A gate for summaries of these sources, in the light of a goal (none when empty), of at most so many tokens.
+    ///
+    /// ```
+    /// use foldline::Meter;
+    /// use foldline_rlm::{Flaw, Gate};
+    ///
+    /// let source = "error: connection to db-7 lost after 3000 ms in src/pool.rs";
+    /// let gate = Gate::new(vec![source], "why does the pool lose connections?", 100, &Meter::by_bytes());
+    /// let good = "Goal: why the pool loses connections. db-7 was lost after 3000 ms (src/pool.rs).";
+    /// assert_eq!(gate.check(good), Ok(()));
+    /// let bad = "Goal: why the pool loses connections. db-8 was lost after 3000 ms (src/pool.rs).";
+    /// assert_eq!(gate.check(bad), Err(vec![Flaw::Invented(vec!["db-8".into()])]));
+    /// ```
+    pub fn new(sources: Vec<&'s str>, goal: &'s str, at_most: Tokens, meter: &'s Meter) -> Self {
+        let mut sources = sources;
+        sources.push(goal);
+        let names = sources.iter().flat_map(|source| atoms(source)).map(|(atom, _)| atom.key).collect();
+        Self { sources, names, goal, at_most, meter }
+    }
+
+    /// Whether a summary may be installed; if not, all that is wrong with it.
+    pub fn check(&self, summary: &str) -> Result<(), Vec<Flaw>> {
+        let mut flaws = Vec::new();
+        if summary.chars().filter(|sign| sign.is_alphanumeric()).take(FEWEST_LETTERS).count() < FEWEST_LETTERS {
+            // A short excuse is both; what it is tells more.
+            flaws.push(if is_excuse(summary) { Flaw::Excuse } else { Flaw::Empty });
+            return Err(flaws);
+        }
+        if is_excuse(summary) {
+            flaws.push(Flaw::Excuse);
+        }
+        let tokens = self.meter.text(summary);
+        if tokens > self.at_most {
+            flaws.push(Flaw::TooLong { tokens, at_most: self.at_most });
+        }
+        if is_looping(summary) {
+            flaws.push(Flaw::Looping);
+        }
+        if !names_goal(summary, self.goal) {
+            flaws.push(Flaw::NoGoal);
+        }
+        let invented = self.invented(summary);
+        if !invented.is_empty() {
+            flaws.push(Flaw::Invented(invented));
+        }
+        if flaws.is_empty() { Ok(()) } else { Err(flaws) }
+    }
+
+    /// The exact values in a summary that stand nowhere in the sources.
+    fn invented(&self, summary: &str) -> Vec<String> {
+        // `12,345` is the number 12345.
+        static GROUPED: LazyLock<Regex> =
+            LazyLock::new(|| Regex::new(r"\b[0-9]{1,3}(,[0-9]{3})+\b").expect("a pattern of ours"));
+        static QUOTE: LazyLock<Regex> =
+            LazyLock::new(|| Regex::new("`([^`\n]+)`|\"([^\"\n]+)\"|“([^”\n]+)”").expect("a pattern of ours"));
+        let mut seen = HashSet::new();
+        let mut invented = Vec::new();
+        let mut doubt = |value: &str| {
+            if seen.insert(value.to_owned()) && !self.occurs(value) {
+                invented.push(value.to_owned());
+            }
+        };
+        for quote in QUOTE.captures_iter(summary) {
+            let quoted = quote.iter().skip(1).flatten().next().map_or("", |it| it.as_str()).trim();
+            // A quotation may be shortened in the middle.
+            for piece in quoted.split("...").flat_map(|piece| piece.split('…')) {
+                let piece = piece.trim().trim_end_matches(['.', ',']);
+                if piece.chars().nth(QUOTED).is_some() {
+                    doubt(piece);
+                }
+            }
+        }
+        let grouped: HashSet<&str> = GROUPED.find_iter(summary).map(|it| it.as_str()).collect();
+        for number in &grouped {
+            if !self.occurs(number) {
+                doubt(&number.replace(',', ""));
+            }
+        }
+        for (atom, place) in atoms(summary) {
+            let value = &summary[place.clone()];
+            let in_group = grouped.iter().any(|number| {
+                let from = summary.floor_char_boundary(place.start.saturating_sub(number.len()));
+                let to = summary.ceil_char_boundary((place.end + number.len()).min(summary.len()));
+                summary[from..to].contains(number) && number.split(',').any(|piece| piece == value)
+            });
+            if self.names.contains(&atom.key) || in_group || self.is_talk(value, atom.kind) {
+                continue;
+            }
+            doubt(value);
+        }
+        invented
+    }
+
+    fn occurs(&self, value: &str) -> bool {
+        let finder = memchr::memmem::Finder::new(value.as_bytes());
+        self.sources.iter().any(|source| finder.find(source.as_bytes()).is_some())
+    }
+
+    /// Words that look like names and are language: `e.g`, `and/or`, a sentence that runs into the next.
+    fn is_talk(&self, value: &str, kind: AtomKind) -> bool {
+        let word = |piece: &str| piece.bytes().all(|byte| byte.is_ascii_alphabetic());
+        match kind {
+            AtomKind::Dotted if ["e.g", "i.e", "a.k.a"].contains(&value.to_ascii_lowercase().as_str()) => true,
+            AtomKind::Path if !value.starts_with('/') && !value.contains('.') => {
+                let mut pieces = value.split('/');
+                pieces.clone().count() == 2
+                    && pieces.all(|piece| word(piece) && !piece.is_empty() && self.occurs(piece))
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Whether a text says that there is no summary, or is what a program prints when it fails. Long texts may speak of
+/// failures: only what they begin with counts.
+pub(crate) fn is_excuse(text: &str) -> bool {
+    static BEGINS: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(
+            r"(?ix)^[\s\#*>\-]*(
+              (i(’|'|\s+a)m\s+|i\s+am\s+)?(very\s+)?(sorry|afraid)\b
+            | i\s+(can\s*(not|['’]t)|could\s*(not|n['’]t)|am\s+(not\s+able|unable)|do\s*n['’]?o?t\s+have|(won|don)['’]t)\b
+            | as\s+an?\s+(ai|language\s+model|assistant)\b
+            | unable\s+to\b | failed\s+to\b | (an\s+)?(internal\s+)?error\b[\s:] | traceback\b | exception\b
+            | (no|empty)\s+(summary|content|text|data|input|briefing)\b
+            | (the\s+)?(summary|summarization|summarisation|request)\s+(failed|could\s+not|was\s+not|timed\s+out|is\s+not\s+available)
+            | n/?a\b | null\b | none\b | undefined\b | todo\b | \[?(insert|placeholder)
+            )",
+        )
+        .expect("a pattern of ours")
+    });
+    BEGINS.is_match(text)
+}
+
+/// Whether most lines, or most runs of words, are repetitions.
+fn is_looping(text: &str) -> bool {
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| line.len() > 8).collect();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let runs: Vec<&[&str]> = words.windows(6).collect();
+    let repeats = |all: usize, different: usize| 1.0 - different as f64 / all.max(1) as f64;
+    let different_lines = lines.iter().collect::<HashSet<_>>().len();
+    let different_runs = runs.iter().collect::<HashSet<_>>().len();
+    lines.len() >= 6 && repeats(lines.len(), different_lines) > LOOPING
+        || runs.len() >= 40 && repeats(runs.len(), different_runs) > LOOPING
+}
+
+/// Whether a summary shares enough telling words with the goal.
+fn names_goal(summary: &str, goal: &str) -> bool {
+    let telling = |text: &str, most: usize| -> Vec<String> {
+        let mut words: Vec<String> = Vec::new();
+        for word in text.split(|sign: char| !sign.is_alphanumeric() && sign != '_') {
+            let word = word.to_lowercase();
+            if word.chars().count() >= 4 && !COMMON.contains(&word.as_str()) && !words.contains(&word) {
+                words.push(word);
+            }
+            if words.len() == most {
+                break;
+            }
+        }
+        words
+    };
+    let goal = telling(goal, 40);
+    if goal.is_empty() {
+        return true;
+    }
+    let lower = summary.to_lowercase();
+    // The stem, so that `parsing` names `parser`.
+    let stem = |word: &str| word.chars().take(word.chars().count().max(5).saturating_sub(2)).collect::<String>();
+    let named = goal.iter().filter(|word| lower.contains(&stem(word))).count();
+    named >= goal.len().div_ceil(3).min(3)
+}
+
+/// Words of four letters and more that say nothing about a goal.
+const COMMON: [&str; 40] = [
+    "about", "after", "again", "also", "been", "before", "could", "does", "each", "every", "find", "from", "have",
+    "here", "into", "just", "like", "make", "more", "most", "need", "only", "over", "please", "should", "some", "such",
+    "than", "that", "their", "them", "then", "there", "these", "they", "this", "want", "what", "with", "your",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOURCE: &str = "[user]\nmake the parser accept empty lists\n[call sh c1]\n{\"command\":\"cargo test\"}\n\
+        [failed c1]\nerror[E0308]: mismatched types in src/parser.rs:212, run 0af3-77bc took 12345 ms\n\
+        read and write or input; output\n";
+    const GOAL: &str = "make the parser accept empty lists";
+
+    fn check(summary: &str) -> Result<(), Vec<Flaw>> {
+        Gate::new(vec![SOURCE], GOAL, 120, &Meter::by_bytes()).check(summary)
+    }
+
+    #[test]
+    fn a_faithful_briefing_passes() {
+        let summary = "Goal: the parser must accept empty lists.\nState: `cargo test` fails with E0308 in \
+            src/parser.rs:212 (run 0af3-77bc, 12,345 ms), e.g. \"mismatched types ... took\", read/write and 2 more.";
+        assert_eq!(check(summary), Ok(()));
+    }
+
+    #[test]
+    fn failure_text_is_never_a_summary() {
+        for text in [
+            "I'm sorry, but I can't help with that request about the parser and its empty lists.",
+            "Error: context length exceeded while the parser was accepting empty lists, try again.",
+            "As an AI language model I do not have access to the parser and to empty lists at all.",
+            "I cannot summarize this text. The parser and the empty lists are not known to me.",
+            "Summary failed: the parser accept empty lists request timed out after 30 seconds, sorry.",
+            "Unable to process the parser, accept, empty lists. Please provide more information.",
+            "Traceback (most recent call last): parser accept empty lists, and so on and so forth",
+        ] {
+            assert!(check(text).unwrap_err().contains(&Flaw::Excuse), "{text}");
+        }
+        for text in ["", " \n ", "ok", "...", "No summary.", "N/A"] {
+            assert!(check(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn values_that_the_source_does_not_have_are_found() {
+        let base = "Goal: the parser must accept empty lists.";
+        let invented = |rest: &str| match check(&format!("{base} {rest}")) {
+            Err(flaws) => match &flaws[..] {
+                [Flaw::Invented(values)] => values.clone(),
+                _ => panic!("{flaws:?}"),
+            },
+            Ok(()) => Vec::new(),
+        };
+        assert_eq!(invented("Edited src/lexer.rs."), ["src/lexer.rs"]);
+        assert_eq!(invented("It took 12346 ms or 12,346 ms."), ["12346"]);
+        assert_eq!(invented("error E0309 came up."), ["E0309"]);
+        assert_eq!(invented("It said \"no such file or directory\"."), ["no such file or directory"]);
+        assert_eq!(invented("run 0af3-77bd"), ["0af3-77bd"]);
+        assert_eq!(invented("3 files, 12 of them"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_is_too_long_loops_or_is_about_something_else_is_found() {
+        let long = format!("the parser accepts empty lists. {}", words(200));
+        assert!(matches!(check(&long).unwrap_err()[..], [Flaw::TooLong { at_most: 120, .. }]));
+        let looping = "the parser accepts empty lists\n".repeat(12);
+        assert_eq!(check(&looping).unwrap_err(), [Flaw::Looping]);
+        let other = "The weather is fine today and the birds are singing in all the trees of the garden.";
+        assert_eq!(check(other).unwrap_err(), [Flaw::NoGoal]);
+    }
+
+    /// Different words without a meaning.
+    fn words(count: usize) -> String {
+        (0..count)
+            .map(|at| format!("{}{} ", (b'a' + (at % 26) as u8) as char, (b'a' + (at / 26) as u8) as char))
+            .collect()
+    }
+}
