@@ -10,6 +10,8 @@ use foldline::chunk::{Compress, Content, compress};
 use foldline::content::{AtomKind, atoms, is_failure};
 use foldline::{Meter, Tokens};
 
+use crate::gate::whole_path;
+
 /// Files that are listed.
 const FILES: usize = 40;
 /// Lines of failures that are listed.
@@ -32,7 +34,7 @@ const WIDTH: usize = 200;
 pub fn facts(text: &str, at_most: Tokens, meter: &Meter) -> String {
     let mut files: HashMap<&str, (usize, usize)> = HashMap::new();
     for (_, place) in atoms(text).filter(|(atom, _)| atom.kind == AtomKind::Path) {
-        let (times, last) = files.entry(&text[place.clone()]).or_default();
+        let (times, last) = files.entry(whole_path(text, &place)).or_default();
         (*times, *last) = (*times + 1, place.start);
     }
     let mut tools: HashMap<&str, usize> = HashMap::new();
@@ -42,7 +44,7 @@ pub fn facts(text: &str, at_most: Tokens, meter: &Meter) -> String {
         lines = at + 1;
         if let Some(name) = line.strip_prefix("[call ").and_then(|rest| rest.split([' ', ']']).next()) {
             *tools.entry(name).or_default() += 1;
-        } else if is_failure(line) && !failures.last().is_some_and(|(_, before)| *before == line) {
+        } else if is_failure(line) && failures.last().is_none_or(|(_, before)| *before != line) {
             failures.push((at + 1, line));
         }
     }

@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use foldline::content::{AtomKind, atoms};
@@ -153,7 +154,7 @@ impl<'s> Gate<'s> {
             }
         }
         for (atom, place) in atoms(summary) {
-            let value = &summary[place.clone()];
+            let value = whole_path(summary, &place);
             let in_group = grouped.iter().any(|number| {
                 let from = summary.floor_char_boundary(place.start.saturating_sub(number.len()));
                 let to = summary.ceil_char_boundary((place.end + number.len()).min(summary.len()));
@@ -185,6 +186,12 @@ impl<'s> Gate<'s> {
             _ => false,
         }
     }
+}
+
+/// A name with the slash before it, if it is a path from the root.
+pub(crate) fn whole_path<'t>(text: &'t str, place: &Range<usize>) -> &'t str {
+    let rooted = place.start > 0 && text.as_bytes()[place.start - 1] == b'/' && text[place.clone()].contains('/');
+    &text[place.start - usize::from(rooted)..place.end]
 }
 
 /// Whether a text says that there is no summary, or is what a program prints when it fails. Long texts may speak of

