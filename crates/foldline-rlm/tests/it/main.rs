@@ -1,6 +1,6 @@
 //! The summariser and the cascade, against a scripted model server on loopback that speaks the three APIs.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "they are tests, and some tell their numbers")]
+#![expect(clippy::unwrap_used, reason = "they are tests")]
 
 mod abort;
 mod cascade;
