@@ -1,37 +1,70 @@
 //! What the user names on the command line: files, folders and standard input, of any format that is
 //! read.
 
-use std::io;
+use std::io::{self, BufRead, Cursor, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use foldline::transcript::{Reader, Recording};
+use foldline::transcript::{self, HEAD, Reader, Recording};
+use foldline::wire::{self, Request};
 use foldline_replay::Recordings;
 
 /// The name that stands for standard input.
 const STDIN: &str = "-";
+/// A request body up to this size is also read as such, so that all its laws can be checked.
+const BODY: u64 = 64 << 20;
 
-/// Calls `each` with every recording, and `fault` with what could not be read. One recording is held at
-/// a time.
+/// Calls `each` with every recording, and with the request where the input is one; calls `fault` with what
+/// could not be read. One recording is held at a time.
 pub(crate) fn recordings(
     paths: &[PathBuf],
-    mut each: impl FnMut(Recording),
+    mut each: impl FnMut(Recording, Option<&Request<'_>>),
     mut fault: impl FnMut(String),
 ) -> Result<()> {
     for path in paths {
         if path == Path::new(STDIN) {
-            let reader =
-                Reader::new("standard input", io::stdin().lock()).context("standard input was not understood")?;
-            reader.for_each(|event| match event {
-                Ok(recording) => each(recording),
-                Err(error) => fault(format!("standard input: {error}")),
-            });
+            read("standard input", io::stdin().lock(), &mut each, &mut fault)?;
+        } else if path.is_file() {
+            let name = path.display().to_string();
+            let input = foldline_replay::open(path).with_context(|| format!("{name} could not be opened"))?;
+            read(&name, input, &mut each, &mut fault)?;
         } else {
             Recordings::under(std::slice::from_ref(path))?.for_each(|event| match event {
-                Ok(recording) => each(recording),
+                Ok(recording) => each(recording, None),
                 Err(error) => fault(error.to_string()),
             });
         }
     }
+    Ok(())
+}
+
+fn read(
+    name: &str,
+    mut input: impl BufRead,
+    each: &mut impl FnMut(Recording, Option<&Request<'_>>),
+    fault: &mut impl FnMut(String),
+) -> Result<()> {
+    let mut beginning = Vec::new();
+    input.by_ref().take(HEAD as u64).read_to_end(&mut beginning).with_context(|| format!("{name} was not read"))?;
+    let format = match transcript::recognise(&beginning) {
+        Some(transcript::Format::OpenAiChat) => Some(wire::Format::OpenAiChat),
+        Some(transcript::Format::OpenAiResponses) => Some(wire::Format::OpenAiResponses),
+        Some(transcript::Format::Anthropic) => Some(wire::Format::Anthropic),
+        _ => None,
+    };
+    if format.is_some() {
+        input.by_ref().take(BODY).read_to_end(&mut beginning).with_context(|| format!("{name} was not read"))?;
+    }
+    // The format may show only far behind the beginning; the body as a whole tells.
+    let request = format.and_then(|format| {
+        let format = wire::Format::recognise(&beginning).unwrap_or(format);
+        Request::parse(format, &beginning).ok()
+    });
+    let whole = Cursor::new(&beginning).chain(input);
+    let reader = Reader::new(name, whole).with_context(|| format!("{name} was not understood"))?;
+    reader.for_each(|event| match event {
+        Ok(recording) => each(recording, request.as_ref()),
+        Err(error) => fault(format!("{name}: {error}")),
+    });
     Ok(())
 }

@@ -1,10 +1,12 @@
 //! Draws a survey for a person: sections of rows with bars, as wide as the terminal.
 
+use std::collections::BTreeMap;
+
 use foldline::Tokens;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::environment::{Ink, Look};
-use crate::survey::{Counted, Session, Survey};
+use crate::survey::{Broken, Counted, Session, Survey};
 
 /// Tools beyond this many are summed up.
 const TOOLS: usize = 12;
@@ -31,6 +33,7 @@ pub(crate) fn draw(survey: &Survey, look: Look) -> String {
     page.shares("By age", ages.map(|it| (it.name.clone(), it.tokens)), survey.tokens);
     page.largest(survey);
     page.repeats(survey);
+    page.laws(survey);
     page.text
 }
 
@@ -190,6 +193,27 @@ impl Page {
                 percent(lines.repeated_bytes, lines.bytes),
                 number(lines.tokens)
             ));
+        }
+    }
+
+    fn laws(&mut self, survey: &Survey) {
+        self.title("Broken laws of the provider");
+        if survey.broken_laws.is_empty() {
+            self.line("  none");
+        }
+        let mut laws: BTreeMap<&str, (usize, &Broken)> = BTreeMap::new();
+        for it in &survey.broken_laws {
+            laws.entry(&it.law).or_insert((0, it)).0 += 1;
+        }
+        let mut laws: Vec<_> = laws.into_values().collect();
+        laws.sort_by_key(|(times, _)| std::cmp::Reverse(*times));
+        for (times, first) in laws {
+            let place = match survey.sessions.len() {
+                1 => first.place.clone(),
+                _ => format!("{} of {}", first.place, first.session),
+            };
+            let times = if times == 1 { String::new() } else { format!(" ({}x, first here)", number(times as u64)) };
+            self.line(&format!("  {}: {place}{times}: {}", first.law, first.detail));
         }
     }
 

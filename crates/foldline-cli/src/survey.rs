@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use foldline::laws::Violation;
 use foldline::{Arguments, Conversation, Exactness, Message, Meter, Part, PartId, Role, Tokens, ToolCall};
 use serde::Serialize;
 use serde_json::Value;
@@ -37,6 +38,7 @@ pub(crate) struct Survey {
     pub(crate) largest: Vec<Large>,
     pub(crate) repeats: Repeats,
     pub(crate) lines: RepeatedLines,
+    pub(crate) broken_laws: Vec<Broken>,
 }
 
 /// One conversation.
@@ -127,6 +129,15 @@ pub(crate) struct RepeatedLines {
     pub(crate) tokens: Tokens,
 }
 
+/// A law of the provider that a conversation breaks.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Broken {
+    pub(crate) session: usize,
+    pub(crate) law: String,
+    pub(crate) place: String,
+    pub(crate) detail: String,
+}
+
 /// The ages that are told apart, in requests, oldest last.
 const AGES: [(usize, &str); 6] = [
     (1, "new in the last request"),
@@ -181,6 +192,15 @@ impl Survey {
         self.lines.bytes += other.lines.bytes;
         self.lines.repeated_bytes += other.lines.repeated_bytes;
         self.lines.tokens += other.lines.tokens;
+        let broken = other.broken_laws.into_iter();
+        self.broken_laws.extend(broken.map(|it| Broken { session: it.session + sessions, ..it }));
+    }
+}
+
+impl From<Violation> for Broken {
+    fn from(violation: Violation) -> Self {
+        let (place, law) = (violation.at.to_string(), violation.law.to_string());
+        Self { session: 0, place, law, detail: short(&violation.detail) }
     }
 }
 
@@ -370,6 +390,7 @@ impl<'c> Look<'c> {
             largest,
             repeats,
             lines: self.lines,
+            broken_laws: Vec::new(),
         }
     }
 

@@ -58,6 +58,7 @@ fn a_request_body_is_drawn() {
         " % of the lines of results stood in an earlier result: about ",
         "  new in the last request",
         "  in every request",
+        "Broken laws of the provider\n  none",
     ] {
         assert!(picture.contains(line), "{line:?} is missing in\n{picture}");
     }
@@ -101,6 +102,17 @@ fn what_is_no_conversation_is_refused_with_what_is_read() {
 
     let output = show(&["no/such/file"], "");
     assert!(text(&output.stderr).starts_with("foldline: no/such/file: "), "{}", text(&output.stderr));
+}
+
+/// A call without a result, in a body and in a recorded session.
+#[test]
+fn broken_laws_are_told_with_their_place() {
+    let body = r#"{"model":"gpt-4o","messages":[{"role":"user","content":"hi"},{"role":"tool","tool_call_id":"c9","content":"x"}]}"#;
+    let record = format!(r#"{{"id":"r","source":"s",{}"#, &body[1..]);
+    for input in [body, &record] {
+        let picture = text(&show(&["-"], input).stdout);
+        assert!(picture.contains("\n  result-has-call: part 1.0: no call before it has the id `c9`\n"), "{picture}");
+    }
 }
 
 /// The model can be named, and its vocabulary is used.

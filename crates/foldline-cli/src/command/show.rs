@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use clap::Args;
 use foldline::transcript::Recording;
+use foldline::laws::{self, Profile};
+use foldline::wire::Request;
 use foldline::{Conversation, Meter, ModelTable};
 
 use super::{complain, print};
@@ -64,14 +66,21 @@ impl Show {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let mut whole = Survey::default();
         let mut faults = 0;
-        let each = |recording: Recording| {
+        let each = |recording: Recording, request: Option<&Request<'_>>| {
             let conversation = Conversation {
                 model: self.model.clone().map(Into::into).or(recording.conversation.model),
                 ..recording.conversation
             };
             let meter = Meter::for_model(ModelTable::builtin(), conversation.model.as_deref());
-            let format = recording.format.name();
-            whole.add(survey(&recording.id, format, &conversation, &meter, self.top), self.top);
+            let mut survey = survey(&recording.id, recording.format.name(), &conversation, &meter, self.top);
+            let format = request.map_or(recording.format.wire(), Request::format);
+            let profile = Profile::of_row(format, meter.row());
+            let broken = match request {
+                Some(request) => laws::check(request, &profile),
+                None => laws::check_conversation(&conversation, &profile),
+            };
+            survey.broken_laws = broken.into_iter().map(Into::into).collect();
+            whole.add(survey, self.top);
         };
         let fault = |fault: String| {
             faults += 1;

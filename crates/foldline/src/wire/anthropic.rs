@@ -10,6 +10,9 @@ use super::role;
 use super::scan::{Object, Value};
 use crate::conversation::{Arguments, File, Image, Message, Part, Reasoning, Source, ToolCall, ToolResult};
 
+/// The fields of a message that hold others, level by level.
+pub(super) const ENTER: &[&[&str]] = &[&["content"], &["content", "source"], &["source"]];
+
 pub(super) fn message<'a>(it: &Object<'a>) -> (Message<'a>, MessageLayout) {
     let mut reading = Reading::new(role(it.string("role").as_deref()), it);
     let Some(content) = it.get("content") else { return reading.done() };
@@ -50,7 +53,7 @@ fn block<'a>(it: &Object<'a>) -> (Part<'a>, PartLayout) {
             return (Part::ToolCall(ToolCall { id, name, arguments }), PartLayout::new(slot, None));
         }
         Some("tool_result") => {
-            let (content, layout) = result_content(it.get("content"), piece);
+            let (content, layout) = result_content(it, "content", piece);
             let result = ToolResult {
                 call_id: it.string("tool_use_id").unwrap_or_default(),
                 content,

@@ -88,9 +88,11 @@ impl<'a> Reading<'a> {
     /// Begins with the message's own fields as list 0.
     pub(super) fn new(role: Role, message: &Object<'a>) -> Self {
         let fields = List::of(message.value, message.fields().iter().map(|field| field.span));
+        // Most messages have one part.
+        let (parts, places) = (Vec::with_capacity(1), Vec::with_capacity(1));
         Self {
-            message: Message::new(role, Vec::new()),
-            layout: MessageLayout { span: message.value.span, lists: vec![fields], parts: Vec::new() },
+            message: Message::new(role, parts),
+            layout: MessageLayout { span: message.value.span, lists: vec![fields], parts: places },
         }
     }
 
@@ -119,23 +121,21 @@ impl<'a> Reading<'a> {
 
 /// The content of a tool result: a string, or a list of pieces that `piece` reads.
 pub(super) fn result_content<'a>(
-    content: Option<Value<'a>>,
+    result: &Object<'a>,
+    key: &str,
     piece: impl Fn(&Object<'a>) -> (Part<'a>, Slot),
 ) -> (Vec<Part<'a>>, PartLayout) {
-    let Some(value) = content.filter(|value| value.is_string() || value.is_array()) else {
+    let Some(value) = result.get(key).filter(|value| value.is_string() || value.is_array()) else {
         return (Vec::new(), PartLayout::new(Slot::Fixed, None));
     };
     let whole = Slot::Text(value.span);
     let (parts, inner) = match value.string() {
         Some(text) => (vec![Part::text(text)], vec![PartLayout::new(whole, None)]),
-        None => value
-            .elements()
-            .iter()
-            .map(|element| {
-                let (part, slot) = piece(element);
-                (part, PartLayout::new(slot, None))
-            })
-            .unzip(),
+        None => {
+            let pieces = result.elements(key);
+            let read = pieces.iter().map(piece).map(|(part, slot)| (part, PartLayout::new(slot, None)));
+            read.unzip()
+        }
     };
     (parts, PartLayout { slot: whole, element: None, inner })
 }

@@ -314,8 +314,13 @@ impl<'a> Messages<'a> {
             scanner.value()?;
             return Err(Error::not_a_request(format_args!("\"{}\" is not a list", messages_key(format))));
         }
+        let enter = match format {
+            Format::OpenAiChat => openai_chat::ENTER,
+            Format::OpenAiResponses => openai_responses::ENTER,
+            Format::Anthropic => anthropic::ENTER,
+        };
         let value = scanner.array(|scanner| {
-            let element = scanner.element(&["content", "tool_calls"])?;
+            let element = scanner.element(enter)?;
             if !element.value.is_object() {
                 return Err(Error::not_a_request(format_args!("message {} is not an object", messages.len())));
             }

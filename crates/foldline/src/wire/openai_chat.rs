@@ -15,6 +15,10 @@ const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_text"
 /// Fields of an assistant message that come back untouched or not at all (signatures, audio).
 const SEALED: [&str; 4] = ["reasoning_details", "extra_content", "audio", "refusal"];
 
+/// The fields of a message that hold others, level by level.
+pub(super) const ENTER: &[&[&str]] =
+    &[&["content", "tool_calls", "function_call"], &["function", "custom", "image_url", "file"]];
+
 pub(super) fn message<'a>(it: &Object<'a>) -> (Message<'a>, MessageLayout) {
     let role = role(it.string("role").as_deref());
     let mut reading = Reading::new(role, it);
@@ -31,7 +35,7 @@ pub(super) fn message<'a>(it: &Object<'a>) -> (Message<'a>, MessageLayout) {
     if role == Role::Tool {
         // The old `function` role answers by name, not by id.
         let call_id = it.string("tool_call_id").or_else(|| it.string("name")).unwrap_or_default();
-        let (content, layout) = result_content(it.get("content"), block);
+        let (content, layout) = result_content(it, "content", block);
         reading.push(Part::ToolResult(ToolResult { call_id, content, is_error: false }), layout);
         return reading.done();
     }

@@ -10,6 +10,9 @@ use super::role;
 use super::scan::{Object, Value};
 use crate::conversation::{Arguments, File, Image, Message, Part, Reasoning, Role, Source, ToolCall, ToolResult};
 
+/// The fields of a message that hold others, level by level.
+pub(super) const ENTER: &[&[&str]] = &[&["content", "summary", "output"]];
+
 pub(super) fn message<'a>(it: &Object<'a>) -> (Message<'a>, MessageLayout) {
     let kind = it.string("type");
     match kind.as_deref() {
@@ -127,7 +130,7 @@ fn output<'a>(it: &Object<'a>) -> (Message<'a>, MessageLayout) {
             let found = it.get("tools").map(|value| opaque(Some("tools".into()), None, value));
             (found.into_iter().collect(), PartLayout::new(Slot::Fixed, None))
         }
-        _ => result_content(it.get("output"), piece),
+        _ => result_content(it, "output", piece),
     };
     reading.push(Part::ToolResult(ToolResult { call_id, content, is_error }), layout);
     reading.done()

@@ -41,7 +41,8 @@ pub(crate) struct Field<'a> {
     /// From the key's opening quote to the end of the value.
     pub(crate) span: Span,
     pub(crate) value: Value<'a>,
-    /// The elements of the value, when it was entered while scanning (see [`Scanner::element`]).
+    /// The elements of the value, when it was entered while scanning (see [`Scanner::element`]); the one
+    /// of an object is the object.
     elements: Option<Vec<Object<'a>>>,
 }
 
@@ -105,7 +106,7 @@ impl<'a> Value<'a> {
             return Vec::new();
         }
         Scanner { body: self.body, bytes: self.body.as_bytes(), at: self.span.start, depth: 0 }
-            .elements()
+            .elements(&[])
             .expect("a value was scanned before, so its grammar is right")
     }
 }
@@ -146,13 +147,17 @@ impl<'a> Object<'a> {
 
     /// The fields of a key whose value is an object.
     pub(crate) fn object(&self, key: &str) -> Option<Object<'a>> {
-        self.get(key).filter(|value| value.is_object()).map(Value::object)
+        let field = self.field(key).filter(|field| field.value.is_object())?;
+        match field.elements.as_deref() {
+            Some([object]) => Some(object.clone()),
+            _ => Some(field.value.object()),
+        }
     }
 
     /// The elements of a key whose value is an array.
     pub(crate) fn elements(&self, key: &str) -> Cow<'_, [Object<'a>]> {
         match self.field(key) {
-            Some(Field { elements: Some(elements), .. }) => Cow::Borrowed(elements),
+            Some(Field { elements: Some(elements), value, .. }) if value.is_array() => Cow::Borrowed(elements),
             Some(field) => Cow::Owned(field.value.elements()),
             None => Cow::Borrowed(&[]),
         }
@@ -288,25 +293,24 @@ impl<'a> Scanner<'a> {
         Ok(Value { body: self.body, span: Span { start, end: self.at } })
     }
 
-    /// Takes one element of a list: with its fields when it is an object, and with the elements of
-    /// those of its fields that are named, so that they need no second scan.
-    pub(crate) fn element(&mut self, enter: &[&str]) -> Result<Object<'a>, Error> {
+    /// Takes one element of a list: with its fields when it is an object. Those of its fields that are
+    /// named are entered, so that they need no second scan; `enter` names them level by level.
+    pub(crate) fn element(&mut self, enter: &[&[&str]]) -> Result<Object<'a>, Error> {
         if self.opening() != Some(b'{') {
             return Ok(Object { value: self.value()?, fields: Vec::new() });
         }
-        self.object(|key, scanner| {
-            if enter.contains(&key) && scanner.opening() == Some(b'[') {
-                scanner.elements().map(Some)
-            } else {
-                scanner.skip().map(|_| None)
-            }
+        let (names, deeper) = enter.split_first().map_or((&[][..], &[][..]), |(names, deeper)| (*names, deeper));
+        self.object(|key, scanner| match scanner.opening() {
+            Some(b'[') if names.contains(&key) => scanner.elements(deeper).map(Some),
+            Some(b'{') if names.contains(&key) => Ok(Some(vec![scanner.element(deeper)?])),
+            _ => scanner.skip().map(|_| None),
         })
     }
 
-    fn elements(&mut self) -> Result<Vec<Object<'a>>, Error> {
+    fn elements(&mut self, enter: &[&[&str]]) -> Result<Vec<Object<'a>>, Error> {
         let mut elements = Vec::new();
         self.array(|scanner| {
-            elements.push(scanner.element(&[])?);
+            elements.push(scanner.element(enter)?);
             Ok(())
         })?;
         Ok(elements)
@@ -421,18 +425,20 @@ impl<'a> Scanner<'a> {
     }
 
     fn escape(&mut self) -> Result<(), Error> {
-        self.at += 1;
-        match self.peek() {
-            Some(b'u') => {
-                let digits = self.bytes.get(self.at + 1..self.at + 5);
-                if !digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) {
-                    return Err(self.fault("expected four hexadecimal digits behind 'u'"));
-                }
-                self.at += 5;
-            }
-            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 1,
-            _ => return Err(self.fault("unknown escape")),
+        let escape = self.bytes.get(self.at + 1).map_or(0, |&byte| ESCAPED[usize::from(byte)]);
+        if escape != 0 {
+            self.at += 2;
+            return Ok(());
         }
+        self.at += 1;
+        if self.peek() != Some(b'u') {
+            return Err(self.fault("unknown escape"));
+        }
+        let digits = self.bytes.get(self.at + 1..self.at + 5);
+        if !digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) {
+            return Err(self.fault("expected four hexadecimal digits behind 'u'"));
+        }
+        self.at += 5;
         Ok(())
     }
 
@@ -521,23 +527,45 @@ fn too_deep(at: usize) -> Error {
     Error::new(ErrorKind::TooDeep { at }, format!("nested deeper than {MAX_DEPTH} levels at byte {at}"))
 }
 
-/// The next quote, backslash or control character at or behind `at`; eight bytes at a time, since
+/// What the letter behind a backslash stands for; 0 for none, and for the `u` of a longer escape.
+const ESCAPED: [u8; 256] = {
+    let mut table = [0; 256];
+    table[b'"' as usize] = b'"';
+    table[b'\\' as usize] = b'\\';
+    table[b'/' as usize] = b'/';
+    table[b'b' as usize] = 8;
+    table[b'f' as usize] = 12;
+    table[b'n' as usize] = b'\n';
+    table[b'r' as usize] = b'\r';
+    table[b't' as usize] = b'\t';
+    table
+};
+
+const ONES: u128 = u128::from_ne_bytes([1; 16]);
+const HIGH: u128 = ONES << 7;
+
+/// The sixteen bytes at `at`, the first one lowest.
+fn word(bytes: &[u8], at: usize) -> Option<u128> {
+    let sixteen = bytes.get(at..)?.first_chunk()?;
+    Some(u128::from_le_bytes(*sixteen))
+}
+
+/// Sets the high bit of the first byte that equals `byte` (and maybe of bytes behind it).
+fn equal(word: u128, byte: u8) -> u128 {
+    let zero = word ^ (ONES * byte as u128);
+    zero.wrapping_sub(ONES) & !zero & HIGH
+}
+
+/// The next quote, backslash or control character at or behind `at`; sixteen bytes at a time, since
 /// most of a body is the inside of strings.
 fn plain_until(bytes: &[u8], mut at: usize) -> usize {
-    const ONES: u64 = u64::from_ne_bytes([1; 8]);
-    const HIGH: u64 = ONES << 7;
-    // Sets the high bit of each byte that is zero (and maybe of bytes behind it).
-    let zero = |word: u64| word.wrapping_sub(ONES) & !word & HIGH;
-    while let Some(chunk) = bytes.get(at..at + 8) {
-        let word = u64::from_le_bytes(chunk.try_into().expect("the chunk has eight bytes"));
-        let quote = zero(word ^ ONES.wrapping_mul(u64::from(b'"')));
-        let backslash = zero(word ^ ONES.wrapping_mul(u64::from(b'\\')));
-        let control = word.wrapping_sub(ONES.wrapping_mul(0x20)) & !word & HIGH;
-        let found = quote | backslash | control;
+    while let Some(word) = word(bytes, at) {
+        let control = word.wrapping_sub(ONES * 0x20) & !word & HIGH;
+        let found = equal(word, b'"') | equal(word, b'\\') | control;
         if found != 0 {
             return at + found.trailing_zeros() as usize / 8;
         }
-        at += 8;
+        at += 16;
     }
     while bytes.get(at).is_some_and(|&byte| byte != b'"' && byte != b'\\' && byte >= 0x20) {
         at += 1;
@@ -553,41 +581,57 @@ fn decode(literal: &str) -> Cow<'_, str> {
     let Some(first) = memchr::memchr(b'\\', literal.as_bytes()) else { return Cow::Borrowed(literal) };
     let mut text = String::with_capacity(literal.len());
     text.push_str(&literal[..first]);
-    let mut rest = &literal[first..];
-    while let Some(escape) = rest.as_bytes().get(1) {
-        let mut taken = 2;
-        match escape {
-            b'n' => text.push('\n'),
-            b't' => text.push('\t'),
-            b'r' => text.push('\r'),
-            b'b' => text.push('\u{8}'),
-            b'f' => text.push('\u{c}'),
-            b'u' => {
-                let unit = |at: usize| rest.get(at + 2..at + 6).and_then(|hex| u32::from_str_radix(hex, 16).ok());
-                let high = unit(0).unwrap_or(0xd800);
-                let pair = || {
-                    let low = rest[6..].starts_with("\\u").then(|| unit(6)).flatten()?;
-                    let in_range = (0xd800..0xdc00).contains(&high) && (0xdc00..0xe000).contains(&low);
-                    in_range.then(|| char::from_u32(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00))).flatten()
-                };
-                taken = 6;
-                if let Some(character) = char::from_u32(high) {
-                    text.push(character);
-                } else if let Some(character) = pair() {
-                    text.push(character);
-                    taken = 12;
-                } else {
-                    text.push_str(&rest[..6]);
-                }
+    let mut at = first;
+    while let Some(&escape) = literal.as_bytes().get(at + 1) {
+        match ESCAPED[usize::from(escape)] {
+            0 => at += unicode(&mut text, &literal[at..]),
+            byte => {
+                text.push(char::from(byte));
+                at += 2;
             }
-            &other => text.push(char::from(other)),
         }
-        rest = &rest[taken..];
-        let next = memchr::memchr(b'\\', rest.as_bytes()).unwrap_or(rest.len());
-        text.push_str(&rest[..next]);
-        rest = &rest[next..];
+        at = copy_until_escape(&mut text, literal, at);
     }
     Cow::Owned(text)
+}
+
+/// Decodes the `\u` escape that `rest` begins with, and the second one of a pair; tells how long it is.
+fn unicode(text: &mut String, rest: &str) -> usize {
+    let unit = |at: usize| rest.get(at + 2..at + 6).and_then(|hex| u32::from_str_radix(hex, 16).ok());
+    let high = unit(0).unwrap_or(0xd800);
+    let pair = || {
+        let low = rest[6..].starts_with("\\u").then(|| unit(6)).flatten()?;
+        let in_range = (0xd800..0xdc00).contains(&high) && (0xdc00..0xe000).contains(&low);
+        in_range.then(|| char::from_u32(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00))).flatten()
+    };
+    if let Some(character) = char::from_u32(high) {
+        text.push(character);
+    } else if let Some(character) = pair() {
+        text.push(character);
+        return 12;
+    } else {
+        text.push_str(&rest[..6]);
+    }
+    6
+}
+
+/// Copies what stands before the next escape, and tells where that is. Escapes are line ends, a few words
+/// apart: sixteen ASCII bytes at a time beat a search followed by a copy.
+fn copy_until_escape(text: &mut String, literal: &str, mut at: usize) -> usize {
+    while let Some(word) = word(literal.as_bytes(), at).filter(|word| word & HIGH == 0) {
+        text.push_str(&literal[at..at + 16]);
+        let escape = equal(word, b'\\');
+        if escape != 0 {
+            let before = escape.trailing_zeros() as usize / 8;
+            text.truncate(text.len() - 16 + before);
+            return at + before;
+        }
+        at += 16;
+    }
+    let rest = &literal[at..];
+    let next = memchr::memchr(b'\\', rest.as_bytes()).unwrap_or(rest.len());
+    text.push_str(&rest[..next]);
+    at + next
 }
 
 /// A string as a JSON literal, quotes included.

@@ -1,0 +1,163 @@
+//! Reading a request and writing it back, against parsing it into a tree and serialising that.
+//!
+//! Everything is measured in one run and told as a ratio, since machines differ and are noisy. What must
+//! hold is in docs/decisions/0001: at most 0.6 of the time of the tree, at most 2.5 times the body in
+//! extra memory, and a time per byte that is flat from 100 KB to 64 MB.
+//!
+//!     cargo bench --bench wire [BODY.json ..]
+
+use std::fmt::Write as _;
+use std::hint::black_box;
+use std::time::Duration;
+
+use cpu_time::ThreadTime;
+use foldline::wire::{Format, Request};
+use peak_alloc::PeakAlloc;
+
+#[global_allocator]
+static MEMORY: PeakAlloc = PeakAlloc;
+
+/// Each way is timed so often, turn by turn with the others; the fastest run is the one least disturbed.
+/// What is timed is the processor's time, so that a busy machine does not count as slow code.
+const RUNS: usize = 60;
+
+#[expect(clippy::print_stdout, reason = "it is a program")]
+fn main() {
+    println!("{:<34}{:>9}{:>11}{:>11}{:>8}{:>9}", "body", "KB", "ours ms", "tree ms", "ratio", "memory");
+    let given = std::env::args().skip(1).filter(|argument| !argument.starts_with("--"));
+    let bodies = given.map(|path| (path.rsplit('/').next().unwrap_or_default().to_owned(), std::fs::read(&path)));
+    let made = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic];
+    let made = made.map(|format| (format!("made up, {}", format.name()), Ok(body(format, 1_000_000))));
+    for (name, bytes) in made.into_iter().chain(bodies) {
+        let bytes = match bytes {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                println!("{name}: {error}");
+                continue;
+            }
+        };
+        let Some(format) = Format::recognise(&bytes) else {
+            println!("{name} is no request");
+            continue;
+        };
+        let [ours, tree] = fastest(RUNS, [&|| round_trip(format, &bytes), &|| tree(&bytes)]);
+        let ratio = ours.as_secs_f64() / tree.as_secs_f64();
+        println!(
+            "{name:<34}{:>9.0}{:>11.3}{:>11.3}{ratio:>8.2}{:>8.2}x",
+            bytes.len() as f64 / 1e3,
+            ours.as_secs_f64() * 1e3,
+            tree.as_secs_f64() * 1e3,
+            memory(format, &bytes)
+        );
+    }
+
+    println!("\n{:<34}{:>9}{:>11}{:>11}{:>8}{:>9}", "growth", "KB", "ns per KB", "memory", "rest", "ratio");
+    let mut first = None;
+    for size in [100_000, 1_000_000, 8_000_000, 64_000_000] {
+        let format = Format::OpenAiChat;
+        let bytes = body(format, size);
+        let runs = RUNS.min(200_000_000 / size + 3);
+        let [ours, filled] = fastest(runs, [&|| round_trip(format, &bytes), &|| fill(&bytes)]);
+        let each = |time: Duration| time.as_secs_f64() * 1e12 / bytes.len() as f64;
+        let rest = each(ours) - each(filled);
+        println!(
+            "{:<34}{:>9.0}{:>11.0}{:>11.0}{rest:>8.0}{:>9.2}",
+            format.name(),
+            bytes.len() as f64 / 1e3,
+            each(ours),
+            each(filled),
+            rest / *first.get_or_insert(rest),
+        );
+    }
+}
+
+/// The way of a request that is not folded.
+fn round_trip(format: Format, body: &[u8]) -> usize {
+    let request = Request::parse(format, body).expect("the body is a request");
+    request.splice(&[]).expect("no edit is no bad edit").len()
+}
+
+fn tree(body: &[u8]) -> usize {
+    let value: serde_json::Value = serde_json::from_slice(body).expect("the body is JSON");
+    serde_json::to_vec(&value).expect("a tree can be written").len()
+}
+
+/// Takes as much memory as a round trip does, in pieces like its own, and fills it. For small bodies that
+/// is a copy; for large ones the system hands out every page anew, which costs more than reading does.
+fn fill(body: &[u8]) -> usize {
+    let pieces: Vec<Vec<u8>> = body.chunks(4_000).map(<[u8]>::to_vec).collect();
+    pieces.len() + body.to_vec().len()
+}
+
+fn fastest<const N: usize>(runs: usize, ways: [&dyn Fn() -> usize; N]) -> [Duration; N] {
+    let mut best = [Duration::MAX; N];
+    for _ in 0..runs {
+        for (way, best) in ways.iter().zip(&mut best) {
+            let begin = ThreadTime::now();
+            black_box(way());
+            *best = begin.elapsed().min(*best);
+        }
+    }
+    best
+}
+
+/// The most memory that a round trip holds at once beyond the body, in bodies.
+fn memory(format: Format, body: &[u8]) -> f64 {
+    let before = MEMORY.current_usage();
+    MEMORY.reset_peak_usage();
+    round_trip(format, body);
+    (MEMORY.peak_usage() - before) as f64 / body.len() as f64
+}
+
+/// A session of a coding agent: short turns, long results full of line ends and quotes.
+fn body(format: Format, size: usize) -> Vec<u8> {
+    let mut messages = String::new();
+    let mut round = 0;
+    while messages.len() < size {
+        let separator = if round == 0 { "" } else { "," };
+        let said = encoded(&format!("Let me look at src/module_{round}.rs next; the failing test names it."));
+        let result = encoded(&result(round));
+        let arguments = format!(r#"{{"path":"src/module_{round}.rs","offset":{round},"limit":200}}"#);
+        let quoted = encoded(&arguments);
+        let written = match format {
+            Format::OpenAiChat => write!(
+                messages,
+                r#"{separator}{{"role":"assistant","content":{said},"tool_calls":[{{"id":"call_{round}","type":"function","function":{{"name":"read_file","arguments":{quoted}}}}}]}},{{"role":"tool","tool_call_id":"call_{round}","content":{result}}}"#
+            ),
+            Format::OpenAiResponses => write!(
+                messages,
+                r#"{separator}{{"type":"reasoning","id":"rs_{round}","summary":[],"encrypted_content":"{}"}},{{"type":"message","role":"assistant","content":[{{"type":"output_text","text":{said},"annotations":[]}}]}},{{"type":"function_call","call_id":"call_{round}","name":"read_file","arguments":{quoted}}},{{"type":"function_call_output","call_id":"call_{round}","output":{result}}}"#,
+                "gAAAAABo".repeat(100)
+            ),
+            Format::Anthropic => write!(
+                messages,
+                r#"{separator}{{"role":"assistant","content":[{{"type":"text","text":{said}}},{{"type":"tool_use","id":"toolu_{round}","name":"Read","input":{arguments}}}]}},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"toolu_{round}","content":[{{"type":"text","text":{result}}}]}}]}}"#
+            ),
+        };
+        written.expect("a string can be written to");
+        round += 1;
+    }
+    let (key, more) = match format {
+        Format::OpenAiResponses => ("input", r#""instructions":"Be careful.","#),
+        Format::OpenAiChat => ("messages", ""),
+        Format::Anthropic => ("messages", r#""system":"Be careful.","#),
+    };
+    format!(r#"{{"model":"some-model",{more}"{key}":[{messages}],"stream":true}}"#).into_bytes()
+}
+
+/// A file as a tool shows it.
+fn result(round: usize) -> String {
+    (0..60 + round % 90)
+        .map(|line| match line % 5 {
+            0 => format!("{line:>6}\tfn rule_{line}(tokens: &[Token]) -> Result<Node, Error> {{\n"),
+            1 => format!("{line:>6}\t    let name = \"rule {round}\";\n"),
+            2 => format!("{line:>6}\t    // Größe: {line} → {round}\n"),
+            3 => format!("{line:>6}\t    parse(tokens, name, {line}).map_err(|error| error.at({line}))\n"),
+            _ => format!("{line:>6}\t}}\n"),
+        })
+        .collect()
+}
+
+fn encoded(text: &str) -> String {
+    serde_json::to_string(text).expect("a string has a JSON form")
+}

@@ -1,0 +1,39 @@
+//! No bytes upset the reader of requests, and it calls JSON what serde_json calls JSON.
+
+#![no_main]
+
+use foldline::ErrorKind;
+use foldline::wire::{Format, Request};
+use libfuzzer_sys::fuzz_target;
+use serde::de::IgnoredAny;
+
+fuzz_target!(|body: &[u8]| {
+    let text = std::str::from_utf8(body);
+    let is_json = text.is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok());
+    let mut too_deep = false;
+    for format in [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic] {
+        match Request::parse(format, body) {
+            Ok(request) => {
+                assert!(is_json);
+                assert_eq!(request.splice(&[]).expect("no edit is no bad edit"), body);
+                for at in 0..request.conversation().messages.len() {
+                    let raw = request.raw_message(at).expect("every message stands somewhere");
+                    assert!(serde_json::from_str::<IgnoredAny>(raw).is_ok());
+                }
+                request.is_continuation();
+            }
+            Err(error) => match error.kind() {
+                ErrorKind::NotJson { at } => {
+                    assert!(!is_json);
+                    assert!(*at <= body.len());
+                }
+                // It may have been refused before its end was seen.
+                ErrorKind::NotARequest => {}
+                ErrorKind::TooDeep { .. } => too_deep = true,
+                other => panic!("{other:?} is no answer to a body"),
+            },
+        }
+    }
+    let could_be = is_json && matches!(body.trim_ascii_start().first(), Some(b'{' | b'['));
+    assert!(too_deep || Format::recognise(body).is_some() == could_be);
+});
