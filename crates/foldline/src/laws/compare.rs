@@ -62,13 +62,13 @@ impl<'a> Rewriting<'a> {
 /// ```
 pub fn compare(client: &Request<'_>, rewritten: &Request<'_>, rewriting: &Rewriting<'_>) -> Vec<Violation> {
     let profile = rewriting.profile.clone().of_rewriting();
-    let mut found = check(rewritten, &profile);
-    if !found.is_empty() {
-        found = less(found, check(client, &profile));
-    }
-    let mut findings = Findings { profile: &profile, found };
     let before = Side::of(client);
     let after = Side::of(rewritten);
+    let mut found = check(rewritten, &profile);
+    if !found.is_empty() {
+        found = less(found, &after, &check(client, &profile), &before);
+    }
+    let mut findings = Findings { profile: &profile, found };
     newest_turn(&before, &after, rewriting, &mut findings);
     ids(&before, &after, rewriting, &mut findings);
     let same_tools = tools(&before, &after, rewriting, &mut findings);
@@ -87,18 +87,23 @@ pub fn compare(client: &Request<'_>, rewritten: &Request<'_>, rewriting: &Rewrit
     findings.found
 }
 
-/// What was found less what was known: places move, so a violation is known by its law and its words;
-/// one of the request as a whole by its law.
-fn less(found: Vec<Violation>, known: Vec<Violation>) -> Vec<Violation> {
-    fn key(violation: &Violation) -> (Law, &str) {
-        let of_the_whole = matches!(violation.at, Place::Request | Place::Field(_));
-        (violation.law, if of_the_whole { "" } else { &violation.detail })
+/// What was found in our request less what is wrong in the client's too. Places move, so a violation is
+/// known by its law, its words and the message that it is in; one of the request as a whole by its law.
+fn less(found: Vec<Violation>, ours: &Side<'_, '_>, known: &[Violation], client: &Side<'_, '_>) -> Vec<Violation> {
+    fn key<'k>(violation: &'k Violation, side: &'k Side<'_, '_>) -> (Law, &'k str, &'k str) {
+        match violation.at {
+            Place::Request | Place::Field(_) => (violation.law, "", ""),
+            Place::Instruction(_) | Place::Tool(_) => (violation.law, &violation.detail, ""),
+            Place::Message(at) | Place::Part(PartId { message: at, .. }) => {
+                (violation.law, &violation.detail, side.mark(at))
+            }
+        }
     }
-    let mut left: HashMap<(Law, &str), usize> = HashMap::new();
-    known.iter().for_each(|violation| *left.entry(key(violation)).or_default() += 1);
+    let mut left: HashMap<(Law, &str, &str), usize> = HashMap::new();
+    known.iter().for_each(|violation| *left.entry(key(violation, client)).or_default() += 1);
     let mut fresh = Vec::with_capacity(found.len());
     for violation in &found {
-        let count = left.get_mut(&key(violation)).filter(|count| **count > 0);
+        let count = left.get_mut(&key(violation, ours)).filter(|count| **count > 0);
         fresh.push(count.is_none());
         if let Some(count) = count {
             *count -= 1;
@@ -126,6 +131,12 @@ impl<'r, 'a> Side<'r, 'a> {
         self.request.raw_message(at).unwrap_or_default()
     }
 
+    /// By what a message is known again after an edit: the id of a call or a result in it, else all of it.
+    fn mark(&self, at: usize) -> &str {
+        let Some(message) = self.messages.get(at) else { return "" };
+        message.parts.iter().find_map(id).map_or_else(|| self.raw(at), |(_, id)| id)
+    }
+
     fn parts(&self) -> impl Iterator<Item = (PartId, &'r Part<'a>)> {
         self.messages.iter().enumerate().flat_map(|(at, message)| {
             message.parts.iter().enumerate().map(move |(part, it)| (PartId::new(at, part), it))
@@ -137,6 +148,15 @@ impl<'r, 'a> Side<'r, 'a> {
             Part::Reasoning(reasoning) => Some((at, reasoning)),
             _ => None,
         })
+    }
+}
+
+/// The id of a call or of a result, and whether it is a result's.
+fn id<'p>(part: &'p Part<'_>) -> Option<(bool, &'p str)> {
+    match part {
+        Part::ToolCall(call) => Some((false, &call.id)),
+        Part::ToolResult(result) => Some((true, &result.call_id)),
+        _ => None,
     }
 }
 
@@ -199,13 +219,6 @@ fn newest_turn(before: &Side<'_, '_>, after: &Side<'_, '_>, rewriting: &Rewritin
 
 /// P5.
 fn ids(before: &Side<'_, '_>, after: &Side<'_, '_>, rewriting: &Rewriting<'_>, findings: &mut Findings<'_>) {
-    fn id<'p>(part: &'p Part<'_>) -> Option<(bool, &'p str)> {
-        match part {
-            Part::ToolCall(call) => Some((false, &call.id)),
-            Part::ToolResult(result) => Some((true, &result.call_id)),
-            _ => None,
-        }
-    }
     let own: HashSet<&str> = rewriting.own_calls.iter().copied().collect();
     let mut left: HashMap<(bool, &str), usize> = HashMap::new();
     before.parts().filter_map(|(_, part)| id(part)).for_each(|id| *left.entry(id).or_default() += 1);
@@ -340,7 +353,7 @@ fn reasoning_with_calls(before: &Side<'_, '_>, after: &Side<'_, '_>, findings: &
 
 /// P11: a reasoning item and the item behind it, where both have ids.
 fn atoms(before: &Side<'_, '_>, after: &Side<'_, '_>, findings: &mut Findings<'_>) {
-    fn id<'a>(side: &Side<'_, 'a>, at: usize) -> Option<std::borrow::Cow<'a, str>> {
+    fn item<'a>(side: &Side<'_, 'a>, at: usize) -> Option<std::borrow::Cow<'a, str>> {
         side.request.message_field(at, "id").and_then(Value::string)
     }
     // What stands behind a reasoning item, and before the item behind one.
@@ -348,7 +361,7 @@ fn atoms(before: &Side<'_, '_>, after: &Side<'_, '_>, findings: &mut Findings<'_
     for (at, pair) in before.messages.windows(2).enumerate() {
         if pair[0].parts.iter().all(is_reasoning)
             && pair[1].is_assistant()
-            && let (Some(reasoning), Some(next)) = (id(before, at), id(before, at + 1))
+            && let (Some(reasoning), Some(next)) = (item(before, at), item(before, at + 1))
         {
             behind.insert(reasoning.clone(), next.clone());
             ahead.insert(next, reasoning);
@@ -357,7 +370,7 @@ fn atoms(before: &Side<'_, '_>, after: &Side<'_, '_>, findings: &mut Findings<'_
     if behind.is_empty() {
         return;
     }
-    let ids: Vec<_> = (0..after.messages.len()).map(|at| id(after, at)).collect();
+    let ids: Vec<_> = (0..after.messages.len()).map(|at| item(after, at)).collect();
     for (at, own) in ids.iter().enumerate() {
         let Some(own) = own else { continue };
         let neighbour = |at: Option<usize>| at.and_then(|at| ids.get(at)).and_then(Option::as_ref);

@@ -71,7 +71,7 @@ enum Meeting {
 }
 
 impl Cuts {
-    /// Finds the cuts, in one walk.
+    /// Finds the cuts, in time that grows with the messages.
     pub fn of(conversation: &Conversation<'_>, profile: &Profile) -> Self {
         let messages = &conversation.messages;
         let reasoned = |message: &Message<'_>| matches!(message.parts.first(), Some(Part::Reasoning(_)));
@@ -126,7 +126,9 @@ impl Cuts {
         };
         kept && match (self.meeting, start.before, end.after) {
             (Meeting::Free | Meeting::Rounds, ..) => true,
-            (Meeting::Turns { .. }, Some(Role::System), after) => after == Role::Assistant,
+            // An instruction among Anthropic's messages follows a user and is followed by the assistant.
+            (Meeting::Turns { .. }, Some(Role::System), after) => matches!(after, Role::Assistant | Role::System),
+            (Meeting::Turns { .. }, before, Role::System) => before == Some(Role::User),
             (Meeting::Turns { thinking }, Some(Role::Assistant), Role::Assistant) => !thinking,
             (Meeting::Turns { .. }, ..) => true,
         }
@@ -137,9 +139,9 @@ impl Cuts {
         let fits = |point: &&Point| {
             let first = self.floor.is_some_and(|floor| point.at <= floor);
             let thoughtless = self.thinks_at.is_some_and(|at| point.at > at) && !point.reasons;
-            let meets = match (self.meeting, point.before) {
-                (Meeting::Turns { thinking }, Some(Role::Assistant)) => !thinking,
-                (Meeting::Turns { .. }, Some(Role::System)) => false,
+            let meets = match (self.meeting, point.before, point.after) {
+                (Meeting::Turns { .. }, Some(Role::System), _) | (Meeting::Turns { .. }, _, Role::System) => false,
+                (Meeting::Turns { thinking }, Some(Role::Assistant), _) => !thinking,
                 _ => true,
             };
             !first && !thoughtless && meets
@@ -169,8 +171,6 @@ fn points(messages: &[Message<'_>], meeting: Meeting) -> Vec<Point> {
         }
         let begins = match meeting {
             Meeting::Rounds => opens && speaker == Some(Role::User),
-            // An instruction among Anthropic's messages belongs to the one before it.
-            Meeting::Turns { .. } if message.role == Role::System => false,
             _ => opens || !message.is_assistant() && !message.has_results(),
         };
         if open == 0 && begins {
@@ -202,7 +202,7 @@ fn splits(messages: &[Message<'_>]) -> Vec<isize> {
     for (at, message) in messages.iter().enumerate() {
         for part in &message.parts {
             match part {
-                Part::ToolCall(call) => {
+                Part::ToolCall(call) if message.is_assistant() => {
                     if let Some(result) = early.remove(&*call.id) {
                         tie(result, at);
                     }

@@ -218,7 +218,7 @@ laws! {
     "one-assistant-at-end":
     "At most one assistant message stands at the end."
 
-    HasContent Text [In(Anthropic) => "A2.5", In(Chat) => "C1.7", At(LlamaCpp, Chat) => "L1.2"]
+    HasContent Text [In(Anthropic) => "A2.5", In(Chat) => "C1.7", At(LlamaCpp, Chat) => "L1.2", Rewriting(Responses) => "P4"]
     "has-content":
     "Every message has content; an assistant message may lack it when it has calls (Chat) or is the last (Anthropic)."
 
@@ -534,7 +534,7 @@ impl Law {
         TABLE.iter().map(|entry| entry.law)
     }
 
-    pub(super) fn entry(self) -> &'static Entry {
+    fn entry(self) -> &'static Entry {
         &TABLE[self as usize]
     }
 
@@ -551,6 +551,15 @@ impl Law {
     /// What it is about.
     pub fn topic(self) -> Topic {
         self.entry().topic
+    }
+
+    /// The id under which the reference describes it for a format, if the format has it.
+    pub fn id(self, format: Format) -> Option<&'static str> {
+        let of = |home: &Home| match home {
+            Home::Format(of) | Home::OpenAi(of) | Home::Model(of) => *of == format,
+            Home::Signed(of) | Home::Server(_, of) | Home::Rewriting(of) => *of == format,
+        };
+        self.entry().homes.iter().find(|(home, _)| of(home)).map(|(_, id)| *id)
     }
 
     /// The ids under which the reference describes it: one for each format, server or kind of model

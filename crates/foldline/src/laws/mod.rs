@@ -85,8 +85,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// All laws that a request breaks, by place where that is cheap: topic after topic, each in the
-/// order of the messages.
+/// All laws that a request breaks, topic after topic, and in each in the order of the messages.
 ///
 /// ```
 /// use foldline::laws::{self, Law, Profile};

@@ -59,8 +59,12 @@ enum Answer {
 }
 
 impl<'c> Waiting<'c> {
-    /// Adds the calls of a message. Of calls that share an id only the first is waited for.
+    /// Adds the calls of a message, if the model said it. Of calls that share an id only the first is
+    /// waited for.
     fn add(&mut self, message: &'c Message<'_>, at: usize) {
+        if !message.is_assistant() {
+            return;
+        }
         for (part, it) in message.parts.iter().enumerate() {
             if let Part::ToolCall(call) = it {
                 let next = self.calls.len();
@@ -204,7 +208,7 @@ fn items(conversation: &Conversation<'_>, ending: Ending, findings: &mut Finding
             let place = PartId::new(at, part);
             match it {
                 // A tool search that the provider runs names no call.
-                Part::ToolCall(call) if call.name != "tool_search" => {
+                Part::ToolCall(call) if message.is_assistant() && call.name != "tool_search" => {
                     let id = &*call.id;
                     let next = waiting.calls.len();
                     // Of calls of one turn that share an id only the first is waited for.

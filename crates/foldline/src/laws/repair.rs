@@ -327,6 +327,8 @@ fn matched<'c>(messages: &'c [Message<'_>], format: Format) -> (Vec<Call<'c>>, V
         for (part, it) in message.parts.iter().enumerate() {
             let place = PartId::new(at, part);
             match it {
+                // What the model did not say is no call.
+                Part::ToolCall(_) if !message.is_assistant() => {}
                 // A tool search that the provider runs names no call.
                 Part::ToolCall(call) if format == Format::OpenAiResponses && call.name == "tool_search" => {}
                 Part::ToolResult(result) if format == Format::OpenAiResponses && is_search(result) => {}
@@ -406,9 +408,11 @@ fn turns(messages: &[Message<'_>], format: Format) -> Vec<Turn> {
 
 /// From which message on calls without result are in flight.
 fn in_flight(messages: &[Message<'_>], format: Format) -> usize {
+    let results = |message: &Message<'_>| message.parts.iter().all(|part| matches!(part, Part::ToolResult(_)));
     let silent = |message: &&Message<'_>| match format {
         Format::OpenAiChat => message.role == Role::Tool,
-        _ => !message.is_assistant() && message.parts.iter().all(|part| matches!(part, Part::ToolResult(_))),
+        Format::OpenAiResponses => !message.is_assistant() && results(message),
+        Format::Anthropic => message.role == Role::User && results(message),
     };
     let end = messages.len() - messages.iter().rev().take_while(silent).count();
     let said = messages[..end].iter().rev().take_while(|message| message.is_assistant()).count();

@@ -99,6 +99,10 @@ fn a_fold_leaves_no_blank_text_and_arguments_stay_objects() {
     // The client's own empty text is not held against us.
     assert_eq!(broken(body, Format::OpenAiChat, &[text("[folded]")], plain), []);
     assert_eq!(broken(body, Format::OpenAiChat, &[text("  ")], plain), [Law::TextNotBlank]);
+    // Nor does it excuse one of ours.
+    assert_eq!(broken(body, Format::OpenAiChat, &[text("")], plain), [Law::TextNotBlank]);
+    let emptied = Edit::Text { at: PartId::new(0, 0), text: String::new() };
+    assert_eq!(broken(body, Format::OpenAiChat, &[emptied], plain), [Law::TextNotBlank]);
     assert_eq!(broken(body, Format::OpenAiChat, &[arguments(r#"{"a":1}"#)], plain), []);
     assert_eq!(broken(body, Format::OpenAiChat, &[arguments("[]")], plain), [Law::ArgumentsObject]);
 }

@@ -1,5 +1,6 @@
 //! The laws over made-up conversations.
 
+use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
 
@@ -7,11 +8,13 @@ use super::super::{
     Cuts, Law, Place, Profile, Rewriting, Server, Topic, Violation, check, check_conversation, compare, cuts,
     repair_as, repair_edits,
 };
-use crate::conversation::{Conversation, Part, Role};
+use crate::conversation::{Conversation, Message, Part, Reasoning, Role};
 use crate::testing::{Sample, samples};
 use crate::wire::{Edit, Format, Request};
 
 const SERVERS: [Option<Server>; 4] = [None, Some(Server::Local), Some(Server::LlamaCpp), Some(Server::Mistral)];
+
+const FORMATS: [Format; 3] = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic];
 
 fn pairs(found: &[Violation]) -> Vec<String> {
     found.iter().filter(|violation| violation.law.topic() == Topic::Pairing).map(Violation::to_string).collect()
@@ -23,6 +26,36 @@ fn torn() -> impl Strategy<Value = (Sample, Vec<usize>)> {
         let all: Vec<usize> = (0..sample.conversation.messages.len()).collect();
         let count = all.len();
         (Just(sample), subsequence(all, 0..count))
+    })
+}
+
+/// Calls, results and words in any order, by anyone.
+fn chaos() -> impl Strategy<Value = Conversation<'static>> {
+    let id = || (0..4_u8).prop_map(|id| format!("c{id}"));
+    let part = prop_oneof![
+        3 => id().prop_map(|id| Part::call(id, "sh", "{}")),
+        4 => id().prop_map(|id| Part::result(id, "ok")),
+        2 => Just(Part::text("x")),
+        1 => Just(Part::Reasoning(Reasoning { text: "hm".into(), seal: Some("s".into()) })),
+    ];
+    let role =
+        select(vec![Role::User, Role::User, Role::Assistant, Role::Assistant, Role::Tool, Role::Tool, Role::System]);
+    let message = (role, vec(part, 0..4)).prop_map(|(role, parts)| Message::new(role, parts));
+    vec(message, 0..12).prop_map(|messages| Conversation { messages, ..Conversation::default() })
+}
+
+/// The same, but nobody says what is not theirs to say.
+fn disorder() -> impl Strategy<Value = Conversation<'static>> {
+    chaos().prop_map(|mut conversation| {
+        for message in &mut conversation.messages {
+            let role = message.role;
+            message.parts.retain(|part| match part {
+                Part::ToolCall(_) | Part::Reasoning(_) => role == Role::Assistant,
+                Part::ToolResult(_) => matches!(role, Role::User | Role::Tool),
+                _ => role != Role::Tool,
+            });
+        }
+        conversation
     })
 }
 
@@ -62,6 +95,60 @@ proptest! {
         let (again, repairs) = repair_as(mended.clone(), sample.format);
         prop_assert_eq!(again, mended);
         prop_assert!(repairs.is_empty());
+    }
+
+    /// However a conversation is broken, and whatever the format.
+    #[test]
+    fn chaos_is_mended(conversation in chaos(), format in select(FORMATS.to_vec())) {
+        const PAIRS: [Law; 5] =
+            [Law::CallAnswered, Law::ResultHasCall, Law::OneResult, Law::ResultsFirst, Law::ResultBehindCall];
+        let (mended, _) = repair_as(conversation, format);
+        let broken = check_conversation(&mended, &Profile::of(format, None));
+        let broken: Vec<_> = broken.into_iter().filter(|it| PAIRS.contains(&it.law)).collect();
+        prop_assert_eq!(broken, [], "{:?}", &mended);
+        let (again, repairs) = repair_as(mended.clone(), format);
+        prop_assert_eq!(again, mended);
+        prop_assert!(repairs.is_empty());
+    }
+
+    /// What everyone said stays, in order; only results move or go.
+    #[test]
+    fn mending_keeps_all_that_is_no_result(conversation in chaos(), format in select(FORMATS.to_vec())) {
+        let words = |conversation: &Conversation<'_>| {
+            let parts = conversation.messages.iter().flat_map(|message| message.parts.iter().map(|it| (message.role, it)));
+            let said = parts.filter(|(_, part)| !matches!(part, Part::ToolResult(_)));
+            said.map(|(role, part)| format!("{role:?} {part:?}")).filter(|it| !it.contains("without its call")).collect::<Vec<_>>()
+        };
+        let (mended, _) = repair_as(conversation.clone(), format);
+        prop_assert_eq!(words(&mended), words(&conversation));
+    }
+
+    #[test]
+    fn cuts_of_disorder_break_nothing_new(conversation in disorder(), format in select(FORMATS.to_vec()), server in select(SERVERS.to_vec())) {
+        let profile = Profile::of(format, None);
+        let profile = match server {
+            Some(server) => profile.served_by(server),
+            None => profile,
+        };
+        let count = |conversation: &Conversation<'_>| {
+            let mut found: Vec<Law> = check_conversation(conversation, &profile).into_iter().map(|it| it.law).collect();
+            found.sort();
+            found
+        };
+        let whole = count(&conversation);
+        let cuts = Cuts::of(&conversation, &profile);
+        let points: Vec<usize> = cuts.points().collect();
+        for (at, &start) in points.iter().enumerate() {
+            for &end in points[at + 1..].iter().filter(|end| cuts.may_drop(start..**end)) {
+                let mut left = whole.clone();
+                let cut = without(&conversation, &(start..end).collect::<Vec<_>>());
+                for law in count(&cut) {
+                    let known = left.iter().position(|other| *other == law);
+                    prop_assert!(known.is_some(), "{}..{}: {}", start, end, law);
+                    known.map(|at| left.remove(at));
+                }
+            }
+        }
     }
 
     #[test]
