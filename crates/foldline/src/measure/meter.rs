@@ -8,7 +8,7 @@ use super::{Counter, Estimator, Exactness, Fit, ImageSize, ModelRow, ModelTable,
 use crate::conversation::{Conversation, Message, Opaque, Part, Reasoning, Tool};
 
 /// Texts below this many bytes are counted faster than looked up.
-const CACHED_FROM: usize = 128;
+const CACHED_FROM: usize = 32;
 /// Behind the list of functions stands a closing frame (C8.1).
 const TOOLS_FRAME: Tokens = 12;
 
