@@ -68,21 +68,19 @@ fn best<T>(runs: usize, mut work: impl FnMut() -> T) -> Duration {
     (0..runs).map(|_| timed(&mut work).0).min().unwrap_or_default()
 }
 
-/// The time for all texts: for every batch the shortest of some passes over all of them, so that caches meet every
-/// text anew and a busy machine slows only some.
-fn passes<T>(texts: &[String], passes: usize, mut work: impl FnMut(&str) -> T) -> Duration {
-    let mut times = vec![Duration::MAX; texts.len().div_ceil(BATCH)];
+/// The time of each work for all texts. Works take turns batch by batch, so that a busy machine slows all of them; of
+/// every batch the shortest of some passes counts, and other batches come in between, so that caches meet it anew.
+fn passes(texts: &[String], passes: usize, works: &[&dyn Fn(&str) -> u64]) -> Vec<Duration> {
+    let mut times = vec![vec![Duration::MAX; texts.len().div_ceil(BATCH)]; works.len()];
     for _ in 0..passes {
-        for (best, batch) in times.iter_mut().zip(texts.chunks(BATCH)) {
-            let (time, ()) = timed(|| {
-                for text in batch {
-                    black_box(work(text));
-                }
-            });
-            *best = time.min(*best);
+        for (at, batch) in texts.chunks(BATCH).enumerate() {
+            for (work, times) in works.iter().zip(&mut times) {
+                let (time, _) = timed(|| batch.iter().map(|text| work(text)).fold(0, u64::wrapping_add));
+                times[at] = time.min(times[at]);
+            }
         }
     }
-    times.iter().sum()
+    times.iter().map(|times| times.iter().sum()).collect()
 }
 
 const BATCH: usize = 256;
@@ -97,30 +95,30 @@ fn exact_counts(texts: &[String], bytes: usize) {
     let expected = |text: &str| oracle.encode_ordinary(text).len() as u64;
     let different = texts.iter().filter(|text| ours.count(text) != expected(text)).count();
     let tokens: u64 = texts.iter().map(|text| ours.count(text)).sum();
-    let our_time = passes(texts, 3, |text| ours.count(text));
-    let oracle_time = passes(texts, 3, expected);
+    let times = passes(texts, 3, &[&|text| ours.count(text), &expected]);
     println!(
         "exact o200k: {:.1} MB/s, tiktoken-rs {:.1} MB/s, ratio {:.1}; {tokens} tokens, {different} texts counted differently",
-        speed(bytes, our_time),
-        speed(bytes, oracle_time),
-        oracle_time.as_secs_f64() / our_time.as_secs_f64(),
+        speed(bytes, times[0]),
+        speed(bytes, times[1]),
+        times[1].as_secs_f64() / times[0].as_secs_f64(),
     );
 }
 
 fn estimates(texts: &[String], bytes: usize) {
     let sum = |counter: &dyn Counter| texts.iter().map(|text| counter.count(text)).sum::<u64>() as f64;
-    let time = passes(texts, 5, |text| Estimator.count(text));
+    let times = passes(texts, 5, &[&|text| Estimator.count(text)]);
     let share = sum(&Estimator) / sum(&Vocabulary::o200k());
-    println!("estimate: {:.0} MB/s, {share:.3} of the exact count", speed(bytes, time));
+    println!("estimate: {:.0} MB/s, {share:.3} of the exact count", speed(bytes, times[0]));
 }
 
 fn counted_again(texts: &[String]) {
     let texts: Vec<String> = texts.iter().filter(|text| text.len() >= 100).take(30_000).cloned().collect();
     let meter = Meter::for_model(ModelTable::builtin(), Some("gpt-5.5"));
     let count = |text: &str| meter.message(&Message::text(Role::User, text));
-    let first = passes(&texts, 1, count);
-    let again = passes(&texts, 5, count);
-    let hash = passes(&texts, 5, |text| xxhash_rust::xxh3::xxh3_128(text.as_bytes()));
+    let first = passes(&texts, 1, &[&count])[0];
+    let hash = |text: &str| xxhash_rust::xxh3::xxh3_128(text.as_bytes()) as u64;
+    let times = passes(&texts, 5, &[&count, &hash]);
+    let (again, hash) = (times[0], times[1]);
     let each = |time: Duration| time.as_nanos() as f64 / texts.len() as f64;
     println!(
         "{} messages counted again: {:.0} ns each, of which the hash alone {:.0} ns; the first time {:.0} ns, {:.0} times as long",
