@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use foldline::transcript::Recording;
 use foldline::laws::{self, Profile};
+use foldline::transcript::Recording;
 use foldline::wire::Request;
 use foldline::{Conversation, Meter, ModelTable};
 
