@@ -9,12 +9,12 @@ use std::sync::Arc;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use crate::index::Index;
-use crate::indexer::Indexer;
+use crate::keeper::Keeper;
 use crate::reader::{self, Readers};
 use crate::seal::{Key, Seal};
 use crate::shelf::Shelf;
 use crate::store::Store;
-use crate::writer::Writer;
+use crate::writer::{Queue, Writer};
 use crate::{Error, ErrorKind, Namespace, place, schema};
 
 /// A durable, exact, private store of everything that was folded.
@@ -75,7 +75,7 @@ pub enum Access {
 pub(crate) struct Core {
     pub(crate) store: Arc<Store>,
     writer: Option<Writer>,
-    indexer: Option<Indexer>,
+    keeper: Option<Keeper>,
 }
 
 impl Archive {
@@ -118,8 +118,8 @@ impl Archive {
         let index = Index::beside(&path);
         let store = Arc::new(Store { path, seal, readers, index });
         let writer = writer.map(Writer::start).transpose()?;
-        let indexer = writer.is_some().then(|| Indexer::start(store.clone())).transpose()?;
-        Ok(Self { core: Arc::new(Core { store, writer, indexer }) })
+        let keeper = writer.as_ref().map(|writer| Keeper::start(store.clone(), writer.queue().clone())).transpose()?;
+        Ok(Self { core: Arc::new(Core { store, writer, keeper }) })
     }
 
     /// Where it lies.
@@ -136,23 +136,23 @@ impl Archive {
 impl Drop for Core {
     /// The writer goes last: whoever closes the file last folds the log into it, and a reader can not.
     fn drop(&mut self) {
-        self.indexer.take();
+        self.keeper.take();
         self.store.readers.close();
         self.writer.take();
     }
 }
 
 impl Core {
-    /// The writer, or why there is none.
-    pub(crate) fn writer(&self) -> Result<&Writer, Error> {
-        self.writer.as_ref().ok_or_else(|| {
+    /// Where writing is handed over, or why there is none.
+    pub(crate) fn writer(&self) -> Result<&Queue, Error> {
+        self.writer.as_ref().map(Writer::queue).ok_or_else(|| {
             Error::new(ErrorKind::ReadOnly, format!("{} was opened for reading alone", self.store.path.display()))
         })
     }
 
-    /// Tells the indexer that there is something new.
-    pub(crate) fn wake_indexer(&self) {
-        self.indexer.iter().for_each(Indexer::wake);
+    /// Tells the keeper that there is something new.
+    pub(crate) fn wake_keeper(&self) {
+        self.keeper.iter().for_each(Keeper::wake);
     }
 }
 
@@ -179,7 +179,7 @@ fn open_for_writing(path: &Path) -> Result<Connection, Error> {
         ));
     }
     connection.pragma_update(None, "synchronous", "FULL")?;
-    connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
+    connection.pragma_update(None, "journal_size_limit", 16 * 1024 * 1024)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     Ok(connection)
 }

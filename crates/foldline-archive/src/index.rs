@@ -15,6 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
 use crate::entry::{State, Stored};
+use crate::keeper::Step;
 use crate::store::{LastPack, Store};
 use crate::words::each_word;
 use crate::{Error, ErrorKind, Namespace, mask, place, reader};
@@ -37,15 +38,6 @@ pub(crate) struct Index {
     path: PathBuf,
     /// None until the first search.
     connection: Mutex<Option<Connection>>,
-}
-
-/// How bringing the index up to date went on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// Some originals were taken in; there may be more.
-    Forward,
-    /// There was nothing to take in.
-    NoFurther,
 }
 
 /// The size of a namespace's part of the index, as ranking needs it.

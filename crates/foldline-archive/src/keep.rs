@@ -75,7 +75,7 @@ impl Shelf {
         let stored = self.core().writer()?.commit(move |connection| store(connection, &namespace, &packs, sealed))?;
         kept.added += stored.added;
         kept.held += stored.held;
-        self.core().wake_indexer();
+        self.core().wake_keeper();
         Ok(kept)
     }
 

@@ -28,14 +28,15 @@ impl Readers {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Reads with a connection of one's own.
+    /// Reads with a connection of one's own. All of one reading sees the same state of the archive, so a
+    /// pack does not move away between finding an original and fetching it.
     pub(crate) fn read<T>(&self, reading: impl FnOnce(&Connection) -> Result<T, Error>) -> Result<T, Error> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let connection = match idle {
             Some(connection) => connection,
             None => open(&self.path)?,
         };
-        let outcome = reading(&connection);
+        let outcome = connection.unchecked_transaction().map_err(Error::from).and_then(|snapshot| reading(&snapshot));
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < IDLE {
             idle.push(connection);

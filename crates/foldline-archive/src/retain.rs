@@ -10,13 +10,9 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension};
 
+use crate::Error;
 use crate::archive::Archive;
 use crate::clock::{self, millis};
-use crate::entry::Stored;
-use crate::keep::signed;
-use crate::pack::{self, About, Filling};
-use crate::store::{LastPack, Store};
-use crate::{Error, Namespace};
 
 /// How much one commit takes on.
 const BATCH: usize = 500;
@@ -137,112 +133,6 @@ impl Archive {
         pruned.bytes += gone.iter().map(|(_, _, length)| u64::try_from(*length).unwrap_or(0)).sum::<u64>();
         Ok(())
     }
-
-    /// Packs anew what lies in packs of which little is left, or that were small from the start.
-    fn repack_all(&self) -> Result<(), Error> {
-        for Wasteful { namespace, packs } in self.core.store.readers.read(wasteful_packs)? {
-            // Enough for a few packs, so that a commit stays small. One small pack alone stays as it is.
-            for group in packs.chunks(64).filter(|group| group.len() > 1 || group[0].1 == Waste::Holes) {
-                let (store, namespace) = (self.core.store.clone(), namespace.clone());
-                let group: Vec<i64> = group.iter().map(|(pack, _)| *pack).collect();
-                self.core.writer()?.commit(move |connection| repack(connection, &store, &namespace, &group))?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Packs of one namespace that are worth packing anew.
-struct Wasteful {
-    namespace: Namespace,
-    packs: Vec<(i64, Waste)>,
-}
-
-/// Why a pack is worth packing anew.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Waste {
-    /// More than half of it has expired.
-    Holes,
-    /// It is so small that it compresses better in company.
-    Small,
-}
-
-fn wasteful_packs(connection: &Connection) -> Result<Vec<Wasteful>, Error> {
-    let mut statement = connection.prepare(
-        "SELECT n.name, p.id, 2 * sum(o.about + o.length) < p.length
-         FROM pack AS p JOIN original AS o ON o.pack = p.id JOIN namespace AS n ON n.id = p.namespace
-         GROUP BY p.id HAVING 2 * sum(o.about + o.length) < p.length OR p.length < ?1
-         ORDER BY p.namespace, p.id",
-    )?;
-    let mut rows = statement.query([signed(pack::SIZE / 4)])?;
-    let mut wasteful: Vec<Wasteful> = Vec::new();
-    while let Some(row) = rows.next()? {
-        let name: String = row.get(0)?;
-        let waste = if row.get(2)? { Waste::Holes } else { Waste::Small };
-        match wasteful.last_mut() {
-            Some(last) if last.namespace.as_str() == name => last.packs.push((row.get(1)?, waste)),
-            _ => wasteful.push(Wasteful { namespace: Namespace::new(name)?, packs: vec![(row.get(1)?, waste)] }),
-        }
-    }
-    Ok(wasteful)
-}
-
-/// Moves what is left in these packs into as few new ones as it takes. A pack with damage in it stays.
-fn repack(connection: &Connection, store: &Store, namespace: &Namespace, packs: &[i64]) -> Result<(), Error> {
-    let mut filling = Filling::default();
-    let mut moved = Vec::new();
-    for &pack in packs {
-        let mut statement = connection.prepare_cached(&format!(
-            "SELECT {} FROM original AS o LEFT JOIN session AS s ON s.id = o.session WHERE o.pack = ?1 ORDER BY o.start",
-            Stored::COLUMNS
-        ))?;
-        let rows = statement.query_map([pack], Stored::read)?.collect::<Result<Vec<_>, _>>()?;
-        let mut last = LastPack::default();
-        let fetch = |stored: Stored| {
-            let id = stored.id;
-            store.fetch(connection, namespace, stored, &mut last).map(|unfolded| (id, unfolded))
-        };
-        let Ok(originals) = rows.into_iter().map(fetch).collect::<Result<Vec<_>, _>>() else { continue };
-        for (id, unfolded) in originals {
-            if !filling.takes(unfolded.bytes.len()) {
-                place(connection, store, namespace, std::mem::take(&mut filling), &std::mem::take(&mut moved))?;
-            }
-            let about = About { tool: unfolded.entry.tool, arguments: unfolded.entry.arguments };
-            moved.push((id, filling.add(&about, &unfolded.bytes)?));
-        }
-    }
-    place(connection, store, namespace, filling, &moved)?;
-    let mut drop_pack = connection
-        .prepare_cached("DELETE FROM pack WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM original WHERE pack = ?1)")?;
-    for pack in packs {
-        drop_pack.execute([pack])?;
-    }
-    Ok(())
-}
-
-fn place(
-    connection: &Connection,
-    store: &Store,
-    namespace: &Namespace,
-    filling: Filling,
-    moved: &[(i64, pack::Place)],
-) -> Result<(), Error> {
-    if moved.is_empty() {
-        return Ok(());
-    }
-    let (content, length) = filling.close(&store.seal, namespace)?;
-    connection
-        .prepare_cached(
-            "INSERT INTO pack (namespace, length, content) SELECT id, ?2, ?3 FROM namespace WHERE name = ?1",
-        )?
-        .execute((namespace.as_str(), signed(length), content))?;
-    let pack = connection.last_insert_rowid();
-    let mut update =
-        connection.prepare_cached("UPDATE original SET pack = ?2, start = ?3, about = ?4 WHERE id = ?1")?;
-    for (id, place) in moved {
-        update.execute((id, pack, signed(place.start), signed(place.about)))?;
-    }
-    Ok(())
 }
 
 /// Forgets requests, events and facts of sessions that ended before.

@@ -13,9 +13,10 @@ use crate::{Error, ErrorKind, clock};
 const APPLICATION: i64 = 0x666f_6c64;
 
 /// The steps from an empty file to the newest schema; the version of a file is how many it has taken.
-const STEPS: &[(&str, &str)] = &[(
-    "originals in packs, sessions, requests, events, ledger",
-    "
+const STEPS: &[(&str, &str)] = &[
+    (
+        "originals in packs, sessions, requests, events, ledger",
+        "
     CREATE TABLE migration (
         version     INTEGER PRIMARY KEY,
         applied_at  INTEGER NOT NULL,
@@ -105,7 +106,12 @@ const STEPS: &[(&str, &str)] = &[(
     ) STRICT;
     CREATE INDEX event_by_time ON event (namespace, at);
     ",
-)];
+    ),
+    (
+        "small packs are found without a search",
+        "CREATE INDEX pack_small ON pack (namespace, length) WHERE length < 32768;",
+    ),
+];
 
 /// The newest version of the schema that this build knows.
 pub(crate) fn known() -> i64 {

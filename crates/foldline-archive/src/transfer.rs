@@ -19,6 +19,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use foldline::Handle;
+use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
 use crate::entry::{Stored, Unfolded};
@@ -125,21 +126,24 @@ impl Shelf {
         let mut at = Progress { done: 0, total: self.stats()?.bytes };
         let (mut after, mut last) = (0, LastPack::default());
         loop {
-            let rows = self.held_behind(after)?;
-            let Some(stored) = rows.last() else { break };
-            after = stored.id;
-            for stored in rows {
-                at.done += stored.place.length as u64;
-                let store = self.store();
-                match store.readers.read(|connection| store.fetch(connection, self.namespace(), stored, &mut last)) {
-                    Ok(unfolded) => {
-                        write(&Line::Original(OriginalLine::from(unfolded))).map_err(failed)?;
-                        exported.originals += 1;
+            let written = self.store().readers.read(|connection| {
+                let rows = self.held_behind(connection, after)?;
+                let newest = rows.last().map(|stored| stored.id);
+                for stored in rows {
+                    at.done += stored.place.length as u64;
+                    match self.store().fetch(connection, self.namespace(), stored, &mut last) {
+                        Ok(unfolded) => {
+                            write(&Line::Original(OriginalLine::from(unfolded))).map_err(failed)?;
+                            exported.originals += 1;
+                        }
+                        Err(error) if *error.kind() == ErrorKind::Damaged => exported.damaged += 1,
+                        Err(error) => return Err(error),
                     }
-                    Err(error) if *error.kind() == ErrorKind::Damaged => exported.damaged += 1,
-                    Err(error) => return Err(error),
                 }
-            }
+                Ok(newest)
+            })?;
+            let Some(newest) = written else { break };
+            after = newest;
             progress(at);
         }
         for fact in self.all_facts()? {
@@ -212,16 +216,14 @@ impl Shelf {
         Ok(imported)
     }
 
-    fn held_behind(&self, after: i64) -> Result<Vec<Stored>, Error> {
-        self.store().readers.read(|connection| {
-            let Some(namespace) = find_namespace(connection, self.namespace())? else { return Ok(Vec::new()) };
-            let mut statement = connection.prepare_cached(&format!(
-                "SELECT {} FROM original AS o LEFT JOIN session AS s ON s.id = o.session
-                 WHERE o.id > ?1 AND o.namespace = ?2 AND o.state <> 1 ORDER BY o.id LIMIT ?3",
-                Stored::COLUMNS
-            ))?;
-            Ok(statement.query_map((after, namespace, STEP), Stored::read)?.collect::<Result<_, _>>()?)
-        })
+    fn held_behind(&self, connection: &Connection, after: i64) -> Result<Vec<Stored>, Error> {
+        let Some(namespace) = find_namespace(connection, self.namespace())? else { return Ok(Vec::new()) };
+        let mut statement = connection.prepare_cached(&format!(
+            "SELECT {} FROM original AS o LEFT JOIN session AS s ON s.id = o.session
+             WHERE o.id > ?1 AND o.namespace = ?2 AND o.state <> 1 ORDER BY o.id LIMIT ?3",
+            Stored::COLUMNS
+        ))?;
+        Ok(statement.query_map((after, namespace, STEP), Stored::read)?.collect::<Result<_, _>>()?)
     }
 
     fn all_facts(&self) -> Result<Vec<FactLine>, Error> {

@@ -61,29 +61,33 @@ impl Archive {
         let mut at = Progress { done: 0, total: u64::try_from(total).unwrap_or(0) };
         let (mut last_id, mut last) = (0, LastPack::default());
         loop {
-            let rows = store.readers.read(|connection| next(connection, last_id))?;
-            let Some((stored, _)) = rows.last() else { break };
-            last_id = stored.id;
             let mut changes = Vec::new();
-            for (mut stored, namespace) in rows {
-                let (id, handle, length) = (stored.id, stored.handle, stored.place.length as u64);
-                let before = std::mem::replace(&mut stored.state, State::Held);
-                match store.readers.read(|connection| store.fetch(connection, &namespace, stored, &mut last)) {
-                    Ok(_) => {
-                        verified.sound += 1;
-                        verified.bytes += length;
-                        if before == State::Damaged {
-                            verified.healed += 1;
-                            changes.push((id, State::Held));
+            let looked_at = store.readers.read(|connection| {
+                let rows = next(connection, last_id)?;
+                let newest = rows.last().map(|(stored, _)| stored.id);
+                for (mut stored, namespace) in rows {
+                    let (id, handle, length) = (stored.id, stored.handle, stored.place.length as u64);
+                    let before = std::mem::replace(&mut stored.state, State::Held);
+                    match store.fetch(connection, &namespace, stored, &mut last) {
+                        Ok(_) => {
+                            verified.sound += 1;
+                            verified.bytes += length;
+                            if before == State::Damaged {
+                                verified.healed += 1;
+                                changes.push((id, State::Held));
+                            }
+                        }
+                        Err(error) => {
+                            verified.damaged.push(Damage { namespace, handle, why: error.to_string() });
+                            changes.push((id, State::Damaged));
                         }
                     }
-                    Err(error) => {
-                        verified.damaged.push(Damage { namespace, handle, why: error.to_string() });
-                        changes.push((id, State::Damaged));
-                    }
+                    at.done += length;
                 }
-                at.done += length;
-            }
+                Ok(newest)
+            })?;
+            let Some(newest) = looked_at else { break };
+            last_id = newest;
             self.note(changes)?;
             progress(at);
         }

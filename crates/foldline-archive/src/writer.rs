@@ -25,9 +25,13 @@ type Told = Box<dyn FnOnce(Result<(), Error>)>;
 
 #[derive(Debug)]
 pub(crate) struct Writer {
-    queue: Option<SyncSender<Work>>,
+    queue: Option<Queue>,
     thread: Option<JoinHandle<()>>,
 }
+
+/// Where work is handed over. The writer goes on until the last of these is dropped.
+#[derive(Clone, Debug)]
+pub(crate) struct Queue(SyncSender<Work>);
 
 impl Writer {
     pub(crate) fn start(connection: Connection) -> Result<Self, Error> {
@@ -36,9 +40,16 @@ impl Writer {
             .name("foldline-archive".into())
             .spawn(move || write(&connection, &work))
             .map_err(|error| Error::new(ErrorKind::Io, format!("could not start the archive's writer: {error}")))?;
-        Ok(Self { queue: Some(queue), thread: Some(thread) })
+        Ok(Self { queue: Some(Queue(queue)), thread: Some(thread) })
     }
 
+    /// Where work is handed over.
+    pub(crate) fn queue(&self) -> &Queue {
+        self.queue.as_ref().expect("it is there until the writer is dropped")
+    }
+}
+
+impl Queue {
     /// Does the work in a transaction and waits until it is on disk.
     pub(crate) fn commit<T: Send + 'static>(
         &self,
@@ -52,8 +63,7 @@ impl Writer {
                 let _ = answer.send(committed.and(outcome));
             })
         });
-        let queue = self.queue.as_ref().ok_or_else(stopped)?;
-        queue.send(work).map_err(|_| stopped())?;
+        self.0.send(work).map_err(|_| stopped())?;
         answered.recv().map_err(|_| stopped())?
     }
 
@@ -64,8 +74,8 @@ impl Writer {
             let _ = connection.and_then(|connection| in_savepoint(connection, work));
             Box::new(|_| ())
         });
-        match self.queue.as_ref().map(|queue| queue.try_send(work)) {
-            None | Some(Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) => {}
+        match self.0.try_send(work) {
+            Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
         }
     }
 }

@@ -1,5 +1,6 @@
-//! A thread that keeps the search index near the archive, so that a search seldom has much to catch
-//! up on. It waits a little after each keep, works in small steps, and stops between two of them.
+//! The keeper: a thread that keeps the house while nobody waits for it. It brings the search index up to
+//! date, so that a search seldom has much to catch up on, and packs small packs together. It rests a
+//! little after each keep, works in small steps, and stops between two of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,22 +8,31 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::index::Step;
 use crate::store::Store;
-use crate::{Error, ErrorKind};
+use crate::writer::Queue;
+use crate::{Error, ErrorKind, repack};
 
 /// How long it lets keeps gather before it takes them in.
 const REST: Duration = Duration::from_millis(500);
 
+/// How far a piece of its work went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Something was done; there may be more.
+    Forward,
+    /// There was nothing to do.
+    NoFurther,
+}
+
 #[derive(Debug)]
-pub(crate) struct Indexer {
+pub(crate) struct Keeper {
     bell: Option<SyncSender<()>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Indexer {
-    pub(crate) fn start(store: Arc<Store>) -> Result<Self, Error> {
+impl Keeper {
+    pub(crate) fn start(store: Arc<Store>, writer: Queue) -> Result<Self, Error> {
         let (bell, rung) = sync_channel(1);
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
@@ -35,14 +45,16 @@ impl Indexer {
                         return;
                     }
                 }
-                // A fault shows when somebody searches; until then the index may lag.
-                while !stopped.load(Ordering::Relaxed) && matches!(store.index.catch_up(&store), Ok(Step::Forward)) {}
+                // A fault shows when somebody searches, keeps or verifies; until then the house may wait.
+                let goes_on = || !stopped.load(Ordering::Relaxed);
+                while goes_on() && matches!(store.index.catch_up(&store), Ok(Step::Forward)) {}
+                while goes_on() && matches!(repack::merge_small(&store, &writer), Ok(Step::Forward)) {}
             }
         };
         let thread = std::thread::Builder::new()
-            .name("foldline-index".into())
+            .name("foldline-keeper".into())
             .spawn(work)
-            .map_err(|error| Error::new(ErrorKind::Io, format!("could not start the archive's indexer: {error}")))?;
+            .map_err(|error| Error::new(ErrorKind::Io, format!("could not start the archive's keeper: {error}")))?;
         Ok(Self { bell: Some(bell), stop, thread: Some(thread) })
     }
 
@@ -54,7 +66,7 @@ impl Indexer {
     }
 }
 
-impl Drop for Indexer {
+impl Drop for Keeper {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         drop(self.bell.take());
