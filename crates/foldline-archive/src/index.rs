@@ -18,13 +18,13 @@ use crate::entry::{State, Stored};
 use crate::keeper::Step;
 use crate::store::{LastPack, Store};
 use crate::words::each_word;
-use crate::{Error, ErrorKind, Namespace, mask, place, reader};
+use crate::{Error, ErrorKind, Namespace, Unfolded, mask, place, reader};
 
 /// A change of the words or of the tables makes indexes of another version be made again.
 const VERSION: i64 = 1;
 
 /// Originals that one transaction takes in, and the bytes after which it takes no more.
-const BATCH: usize = 256;
+const BATCH: usize = 2048;
 const BATCH_BYTES: usize = 1024 * 1024;
 
 /// The newest bytes that an index in memory covers.
@@ -158,18 +158,19 @@ impl Index {
         let tables = tables(&transaction)?;
         for document in &documents {
             let namespace = document.namespace;
+            let (terms, words) = terms_of(&document.unfolded);
             if !tables.contains(&namespace) {
                 transaction.execute_batch(&table(namespace))?;
             }
             transaction
                 .prepare_cached(&format!("INSERT INTO words_{namespace} (rowid, words) VALUES (?1, ?2)"))?
-                .execute((document.id, &document.terms))?;
+                .execute((document.id, terms))?;
             transaction
                 .prepare_cached(
                     "INSERT INTO size (namespace, documents, words) VALUES (?1, 1, ?2)
                      ON CONFLICT (namespace) DO UPDATE SET documents = documents + 1, words = words + excluded.words",
                 )?
-                .execute((namespace, document.words))?;
+                .execute((namespace, words))?;
         }
         if reached == from {
             return Ok(Step::NoFurther);
@@ -289,14 +290,11 @@ fn newest(archive: &Connection) -> Result<i64, Error> {
     Ok(archive.prepare_cached("SELECT coalesce(max(id), 0) FROM original")?.query_row((), |row| row.get(0))?)
 }
 
-/// An original as the index sees it.
+/// An original that the index has not seen.
 struct Document {
     id: i64,
     namespace: i64,
-    /// Its distinct words and pieces.
-    terms: String,
-    /// How many words it has.
-    words: i64,
+    unfolded: Unfolded,
 }
 
 /// The next originals to take in.
@@ -307,7 +305,8 @@ struct Next {
     reached_handle: String,
 }
 
-/// The originals behind `from`.
+/// The originals behind `from`. They are only read here and looked at later: a long reading would keep the
+/// archive's log from being folded into its file.
 fn next_documents(store: &Store, archive: &Connection, from: i64) -> Result<Next, Error> {
     let mut statement = archive.prepare_cached(&format!(
         "SELECT {}, n.id, n.name FROM original AS o
@@ -332,8 +331,7 @@ fn next_documents(store: &Store, archive: &Connection, from: i64) -> Result<Next
         // What can not be read can not be found; unfolding it says why.
         let Ok(unfolded) = store.fetch(archive, &name, stored, &mut last) else { continue };
         bytes += unfolded.bytes.len();
-        let (terms, words) = terms_of(&unfolded);
-        next.documents.push(Document { id, namespace, terms, words });
+        next.documents.push(Document { id, namespace, unfolded });
         if bytes >= BATCH_BYTES {
             break;
         }
@@ -341,7 +339,8 @@ fn next_documents(store: &Store, archive: &Connection, from: i64) -> Result<Next
     Ok(next)
 }
 
-fn terms_of(unfolded: &crate::Unfolded) -> (String, i64) {
+/// The distinct words and pieces of an original, and how many words it has.
+fn terms_of(unfolded: &Unfolded) -> (String, i64) {
     let mut terms = BTreeSet::new();
     let mut count = 0;
     let mut add = |text: &str| {

@@ -40,8 +40,10 @@ impl Keeper {
             while rung.recv().is_ok() {
                 let until = Instant::now() + REST;
                 while let Some(left) = until.checked_duration_since(Instant::now()) {
-                    // Whoever closes the archive meanwhile is not kept waiting.
+                    // Whoever closes the archive meanwhile is not kept waiting for long. Where every process
+                    // closes it soon, this is the only time at which small packs can move together.
                     if rung.recv_timeout(left) == Err(RecvTimeoutError::Disconnected) {
+                        let _ = repack::merge_small(&store, &writer);
                         return;
                     }
                 }
