@@ -281,7 +281,8 @@ fn in_memory(store: &Store) -> Result<Connection, Error> {
     Ok(connection)
 }
 
-fn seen(connection: &Connection) -> Result<i64, Error> {
+/// The last original that was taken in.
+pub(crate) fn seen(connection: &Connection) -> Result<i64, Error> {
     Ok(connection.prepare_cached("SELECT seen FROM about")?.query_row((), |row| row.get(0))?)
 }
 

@@ -10,6 +10,7 @@ use std::io::Read;
 
 use serde::{Deserialize, Serialize};
 
+use crate::keep::LARGEST;
 use crate::seal::Seal;
 use crate::{Error, ErrorKind, Namespace};
 
@@ -18,6 +19,9 @@ pub(crate) const SIZE: usize = 64 * 1024;
 
 /// The level at which a crease costs about a millisecond; see docs/decisions.
 const LEVEL: i32 = 3;
+
+/// No pack is longer: it holds the largest original with its description.
+const LONGEST: usize = LARGEST + 1024 * 1024;
 
 /// What an original was, as far as it may not be read by others: stored with its bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,10 +86,14 @@ impl Opened {
     /// each original decides whether it is good.
     pub(crate) fn new(closed: Vec<u8>, length: usize, seal: &Seal, namespace: &Namespace) -> Result<Self, Error> {
         let packed = seal.open(namespace, "pack", closed)?;
-        let mut plain = Vec::with_capacity(length.min(64 * SIZE));
-        // A damaged frame ends early with an error; what came before it is kept.
-        let _ = zstd::stream::read::Decoder::with_buffer(packed.as_slice())
-            .and_then(|decoder| decoder.take(length as u64).read_to_end(&mut plain));
+        let length = length.min(LONGEST);
+        let plain = zstd::bulk::decompress(&packed, length).unwrap_or_else(|_| {
+            // A damaged frame ends early with an error; what came before it is kept.
+            let mut plain = Vec::with_capacity(length.min(64 * SIZE));
+            let _ = zstd::stream::read::Decoder::with_buffer(packed.as_slice())
+                .and_then(|decoder| decoder.take(length as u64).read_to_end(&mut plain));
+            plain
+        });
         Ok(Self { plain })
     }
 

@@ -21,14 +21,15 @@ use crate::{Error, ErrorKind, clock};
 const RANKED: usize = 128;
 
 /// The most bytes that are read to rank them.
-const RANKED_BYTES: usize = 8 * 1024 * 1024;
+const RANKED_BYTES: usize = 2 * 1024 * 1024;
 
 /// Words of a query beyond these are left out, as is text behind this many bytes.
 const WORDS: usize = 16;
 const LONGEST_QUERY: usize = 16 * 1024;
 
-/// Above this many originals a word is common, and it does not matter how common.
-const COMMON: i64 = 10_000;
+/// A word that so many originals have is common. How common is then estimated from how far back so many
+/// of them reach, because counting all of them would take longer than everything else.
+const COMMON: usize = 1_000;
 
 /// BM25's usual constants: how soon more of a word stops mattering, and how much length counts.
 const SATURATION: f64 = 1.2;
@@ -40,7 +41,7 @@ const LENGTH: f64 = 0.75;
 pub struct Found {
     /// The hits asked for, best first.
     pub hits: Vec<Hit>,
-    /// How many hits there are; at most 128 are ranked, the newest.
+    /// How many hits there are; of many, the newest are ranked, about 128.
     pub total: usize,
 }
 
@@ -169,28 +170,26 @@ fn candidates(index: &Connection, namespace: i64, sought: &[Word]) -> Result<Opt
         let ids = statement.query_map((expression, limit as i64), |row| row.get(0))?;
         Ok::<Vec<i64>, Error>(ids.collect::<Result<_, _>>()?)
     };
-    let count = |expression: &str| {
-        let sql = format!(
-            "SELECT count(*) FROM (SELECT 1 FROM words_{namespace} WHERE words_{namespace} MATCH ?1 LIMIT {COMMON})"
-        );
-        Ok::<i64, Error>(index.prepare_cached(&sql)?.query_row([expression], |row| row.get(0))?)
-    };
     let expressions: Vec<String> = sought.iter().map(expression).collect();
-    let mut ids: BTreeSet<i64> = newest(&expressions.join(" AND "), RANKED)?.into_iter().collect();
-    if ids.len() < RANKED && expressions.len() > 1 {
-        // Not enough have all the words: each word adds the newest that have it, so that a rare word
-        // is heard beside a common one.
-        let share = (RANKED - ids.len()).div_ceil(expressions.len());
-        for expression in &expressions {
-            ids.extend(newest(expression, share)?);
+    let having = expressions.iter().map(|it| newest(it, COMMON)).collect::<Result<Vec<_>, _>>()?;
+    let mut ids: BTreeSet<i64> = match &expressions[..] {
+        [_] => having[0].iter().take(RANKED).copied().collect(),
+        _ => newest(&expressions.join(" AND "), RANKED)?.into_iter().collect(),
+    };
+    // Where not enough have all the words, each word adds the newest that have it, so that a rare word is
+    // heard beside a common one.
+    let share = RANKED.saturating_sub(ids.len()).div_ceil(expressions.len());
+    having.iter().for_each(|having| ids.extend(having.iter().take(share)));
+    let (documents, newest) = (documents as f64, index::seen(index)? as f64);
+    let weight = |having: &Vec<i64>| {
+        let mut count = having.len() as f64;
+        if let (COMMON, Some(&oldest)) = (having.len(), having.last()) {
+            // As many as these stand among the newest documents; among all there are so many more.
+            count *= newest / (newest - oldest as f64 + 1.0);
         }
-    }
-    let documents = documents as f64;
-    let mut weights = Vec::with_capacity(expressions.len());
-    for expression in &expressions {
-        let having = count(expression)? as f64;
-        weights.push((1.0 + (documents - having + 0.5).max(0.5) / (having + 0.5)).ln());
-    }
+        (1.0 + (documents - count + 0.5).max(0.5) / (count + 0.5)).ln()
+    };
+    let weights = having.iter().map(weight).collect();
     Ok(Some(Candidates { ids: ids.into_iter().rev().collect(), weights, average: words as f64 / documents.max(1.0) }))
 }
 
