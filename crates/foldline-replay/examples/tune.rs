@@ -72,11 +72,16 @@ fn main() -> anyhow::Result<()> {
     for policy in policy::ALL[1..].iter().filter(|policy| named(policy.name())) {
         contestants.push(Contestant::Engine(Box::new(policy.clone())));
     }
+    for classic in policy::CLASSIC.iter().filter(|classic| named(classic.name())) {
+        contestants.push(Contestant::Engine(Box::new(classic.clone())));
+    }
     for ours in foldline::Policy::ALL.into_iter().map(foldline_replay::Ours::new).filter(|ours| named(ours.name())) {
         contestants.push(Contestant::Engine(Box::new(ours)));
     }
-    if !contestants.is_empty() {
-        contestants.push(Contestant::RandomLike(contestants.len() - 1));
+    let balanced = contestants.iter().position(|it| it.name() == "foldline balanced");
+    if let Some(like) = balanced.or(contestants.len().checked_sub(1)) {
+        contestants.push(Contestant::RandomLike(like, policy::Grain::Results));
+        contestants.push(Contestant::RandomLike(like, policy::Grain::Lines));
     }
     if !arguments.no_bound {
         contestants.push(Contestant::Clairvoyant(Foresight::WhenItPays));
@@ -117,12 +122,13 @@ fn main() -> anyhow::Result<()> {
 #[expect(clippy::print_stdout, reason = "it is a program")]
 fn table(comparison: &Comparison) {
     println!(
-        "{:32} {:>6} {:>6} {:>17} {:>5} {:>6} {:>17} {:>6} {:>6} {:>11} {:>7} {:>6} {:>17} {:>17} {:>6} {:>5}",
+        "{:36} {:>6} {:>6} {:>17} {:>5} {:>4} {:>6} {:>17} {:>6} {:>6} {:>11} {:>7} {:>6} {:>17} {:>17} {:>6} {:>5}",
         "policy",
         "tokens",
         "bill",
         "repaired",
         "worst",
+        "more",
         "supp.",
         "hard",
         "misst.",
@@ -141,12 +147,13 @@ fn table(comparison: &Comparison) {
             format!("{:5.1} ({:5.1},{:5.1})", 100.0 * it.value, 100.0 * it.low, 100.0 * it.high)
         };
         println!(
-            "{:32} {:>6.1} {:>6.1} {:>17} {:>5.2} {:>6.2} {:>17} {:>6.2} {:>6.2} {:>11} {:>7.1} {:>6.2} {:>17} {:>17} {:>6} {:>5.1}{}",
+            "{:36} {:>6.1} {:>6.1} {:>17} {:>5.2} {:>4} {:>6.2} {:>17} {:>6.2} {:>6.2} {:>11} {:>7.1} {:>6.2} {:>17} {:>17} {:>6} {:>5.1}{}",
             it.name,
             100.0 * it.tokens.value,
             100.0 * it.bill.value,
             interval(it.repaired),
             it.worst,
+            it.dearer,
             100.0 * it.support.value,
             interval(it.hard),
             100.0 * it.missteps.value,

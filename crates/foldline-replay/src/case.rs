@@ -8,10 +8,10 @@ use std::borrow::Borrow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use foldline::marker::is_marker;
+use foldline::marker::{handles, is_marker};
 use foldline::transcript::Recording;
 use foldline::wire::Format;
-use foldline::{Message, Meter, Part, Tool};
+use foldline::{Handle, Message, Meter, Part, Tool};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
@@ -26,6 +26,9 @@ use crate::trail::{self, Facts};
 /// An atom that stands nowhere in this many newest messages of the full request is hard: recency
 /// does not give it away.
 pub const RECENT: usize = 6;
+
+/// A line that begins like a marker and is longer than this says more than a marker does.
+const LONGEST_MARKER: usize = 256;
 
 /// A recorded conversation prepared for scoring.
 pub struct Case {
@@ -107,6 +110,8 @@ pub(crate) struct Measured {
     pub(crate) instructions: Box<[u64]>,
     /// Bytes of lines that are neither verbatim nor in the marker grammar.
     pub(crate) invented: u64,
+    /// The handles in its markers.
+    pub(crate) handles: Box<[Handle]>,
     /// What the artifact trail can read off it.
     pub(crate) facts: Facts,
     /// The original message that it is, if it is one.
@@ -174,8 +179,7 @@ impl Case {
                 atoms: needed.own(&messages[range.clone()], survey),
                 foreign: foreign
                     .as_deref()
-                    .and_then(|future| future.get(index))
-                    .map_or_else(Vec::new, |atoms| needed.foreign(atoms, survey)),
+                    .map_or_else(Vec::new, |future| needed.foreign(&future[index % future.len()], survey)),
                 range,
             })
             .collect();
@@ -268,11 +272,12 @@ impl Case {
         let mut standing = Vec::new();
         let mut instructions = Vec::new();
         let mut invented = 0;
+        let mut offered = Vec::new();
         texts(message, |kind, _, text| {
             for line in text.lines() {
                 match self.lines.get(&kind.line_key(line)) {
                     Some(atoms) => standing.extend_from_slice(atoms),
-                    None if is_marker(line) => {}
+                    None if line.len() <= LONGEST_MARKER && is_marker(line) => offered.extend(handles(line)),
                     None => invented += line.len() as u64,
                 }
             }
@@ -290,6 +295,7 @@ impl Case {
             atoms: standing.into(),
             instructions: instructions.into(),
             invented,
+            handles: offered.into(),
             facts: trail::facts(message),
             original: None,
         }

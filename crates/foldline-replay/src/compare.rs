@@ -14,7 +14,7 @@ use crate::bound::{Clairvoyant, Foresight};
 use crate::case::{Case, actions};
 use crate::engine::{Maker, Refusal};
 use crate::interval::{Estimate, bootstrap};
-use crate::policy::{self, RandomDrop};
+use crate::policy::{self, Grain, RandomDrop};
 use crate::score::{Run, Score, WINDOWS, replay};
 
 /// Who takes part.
@@ -24,7 +24,7 @@ pub enum Contestant {
     /// The bound that knows the future.
     Clairvoyant(Foresight),
     /// Random drop with the tokens of an earlier contestant, by its index.
-    RandomLike(usize),
+    RandomLike(usize, Grain),
 }
 
 impl Contestant {
@@ -33,7 +33,7 @@ impl Contestant {
         match self {
             Contestant::Engine(maker) => maker.name(),
             Contestant::Clairvoyant(foresight) => foresight.name(),
-            Contestant::RandomLike(_) => "random drop at equal tokens",
+            Contestant::RandomLike(_, grain) => grain.name(),
         }
     }
 }
@@ -107,14 +107,19 @@ fn outcome(
     options: &Options,
 ) -> Result<Outcome, Refusal> {
     let case = Case::new(recording, survey, &options.meter);
-    let play = |maker: &dyn Maker| replay(&case, maker, options.budget, options.prices);
+    let play = |maker: &dyn Maker| {
+        replay(&case, maker, options.budget, options.prices).map_err(|refusal| match refusal {
+            Refusal::Broken(why) => Refusal::Broken(format!("{} in {}: {why}", maker.name(), case.id)),
+            other => other,
+        })
+    };
     let mut runs = vec![play(&policy::ALL[0])?];
     for contestant in contestants {
         runs.push(match contestant {
             Contestant::Engine(maker) => play(&**maker)?,
             Contestant::Clairvoyant(foresight) => play(&Clairvoyant::new(&case, &options.prices, *foresight))?,
-            Contestant::RandomLike(like) => {
-                play(&RandomDrop::like(&runs[like + 1].points, xxh3_64(case.id.as_bytes())))?
+            Contestant::RandomLike(like, grain) => {
+                play(&RandomDrop::like(&runs[like + 1].points, *grain, xxh3_64(case.id.as_bytes())))?
             }
         });
     }
@@ -141,6 +146,8 @@ pub struct Summary {
     pub repaired: Estimate,
     /// The worst conversation's bill, relative to sending everything.
     pub worst: f64,
+    /// Conversations whose bill is above that of sending everything, by more than half a percent.
+    pub dearer: usize,
     /// Support.
     pub support: Estimate,
     /// Hard support.
@@ -178,6 +185,15 @@ impl Comparison {
         self.outcomes.iter().map(|outcome| &outcome.runs[contestant].score).collect()
     }
 
+    /// A contestant's bill and repaired bill at other prices than it decided by, relative to sending everything.
+    pub fn billed(&self, contestant: usize, prices: &Prices) -> [f64; 2] {
+        let sum = |contestant: usize, of: fn(&Score, &Prices) -> f64| -> f64 {
+            self.scores(contestant).into_iter().map(|score| of(score, prices)).sum()
+        };
+        let full = sum(0, Score::bill).max(f64::MIN_POSITIVE);
+        [sum(contestant, Score::bill) / full, sum(contestant, Score::repaired) / full]
+    }
+
     /// One contestant over all conversations.
     pub fn summary(&self, contestant: usize) -> Summary {
         let full = self.scores(0);
@@ -208,6 +224,8 @@ impl Comparison {
                 })
             })
         };
+        let relative_bills: Vec<f64> =
+            ours.iter().zip(&full).map(|(ours, full)| ours.bill(prices) / full.bill(prices)).collect();
         let mut score = Score::default();
         ours.iter().for_each(|it| score.add(it));
         let sure = share(&|score| score.sure);
@@ -216,7 +234,8 @@ impl Comparison {
             tokens: relative(&|score| score.tokens as f64),
             bill: relative(&|score| score.bill(prices)),
             repaired: relative(&repaired),
-            worst: ours.iter().zip(&full).map(|(ours, full)| ours.bill(prices) / full.bill(prices)).fold(0.0, f64::max),
+            worst: relative_bills.iter().copied().fold(0.0, f64::max),
+            dearer: relative_bills.iter().filter(|&&bill| bill > 1.005).count(),
             support: share(&|score| score.support),
             hard: share(&|score| score.hard),
             foreign: share(&|score| score.foreign),

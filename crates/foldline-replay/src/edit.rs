@@ -152,6 +152,12 @@ mod tests {
         assert_eq!(replaced(&edit(r#"{"edits":[{"oldText":"a"},{"old_str":"b"}]}"#)), ["a", "b"]);
         let patch = r#"{"input":"*** Begin Patch\n*** Update File: a.rs\n@@ fn a\n keep\n-gone\n+come\n@@\n-two\n*** Add File: b\n+new\n*** End Patch"}"#;
         assert_eq!(replaced(&edit(patch)), ["keep\ngone", "two"]);
+        // Codex also gives its patch to a shell, as one of its words.
+        let shell = r#"{"command":["bash","-lc","apply_patch <<'EOF'\n*** Begin Patch\n*** Update File: a.rs\n@@\n-two\n+2\n*** End Patch\nEOF"]}"#;
+        assert_eq!(replaced(&edit(shell)), ["two"]);
+        // SWE-agent and OpenHands have an editor that is told what to do.
+        let editor = r#"{"command":"str_replace","path":"a.py","old_str":"x = 1\n","new_str":"x = 2\n"}"#;
+        assert_eq!(replaced(&edit(editor)), ["x = 1\n"]);
         let aider = Message::text(Role::Assistant, "a.py\n<<<<<<< SEARCH\none\ntwo\n=======\nthree\n>>>>>>> REPLACE");
         assert_eq!(replaced(&aider), ["one\ntwo"]);
     }

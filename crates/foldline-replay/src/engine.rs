@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use foldline::{Message, Meter, Part, Prices, Tool};
+use foldline::{Handle, Message, Meter, Part, Prices, Tool};
 
 /// A message of the replayed conversation. Shared, because most of a rendering is the original.
 pub type Shared = Arc<Message<'static>>;
@@ -72,6 +72,12 @@ pub trait Engine {
 
     /// A request is about to be sent: what changed in its rendering?
     fn request(&mut self) -> Result<Delta, Refusal>;
+
+    /// The original behind a handle that stands in a marker; `None` from an engine that has none.
+    fn unfold(&mut self, handle: Handle) -> Result<Option<Vec<u8>>, Refusal> {
+        let _ = handle;
+        Ok(None)
+    }
 }
 
 /// Makes a fresh engine for each conversation.

@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use foldline::Handle;
 use foldline::wire::{Format, Request};
 use serde::Deserialize;
 use serde_json::json;
@@ -112,7 +113,7 @@ impl Process {
             }
             let answer: Answer = serde_json::from_str(&line)
                 .map_err(|error| Refusal::Broken(format!("its line is no answer ({error}): {}", head(&line))))?;
-            if !answer.ok || answer.len.is_some() {
+            if !answer.ok || answer.len.is_some() || answer.text.is_some() {
                 return Ok(answer);
             }
         }
@@ -149,6 +150,7 @@ struct Answer {
     #[serde(default)]
     set: Vec<Set>,
     len: Option<usize>,
+    text: Option<String>,
     error: Option<Fault>,
 }
 
@@ -186,6 +188,12 @@ impl Engine for Remote {
                 None => Refusal::Broken("it says that it failed, and not why".to_owned()),
             }),
         }
+    }
+
+    fn unfold(&mut self, handle: Handle) -> Result<Option<Vec<u8>>, Refusal> {
+        let process = self.process()?;
+        process.send(&json!({ "op": "unfold", "handle": handle.as_str() }))?;
+        Ok(process.answer()?.text.map(String::into_bytes))
     }
 }
 

@@ -36,7 +36,7 @@ pub use external::External;
 pub use interval::Estimate;
 pub use open::{Recordings, Unread, open};
 pub use ours::Ours;
-pub use report::{Report, ReportedPrices, Row, Session};
+pub use report::{Bills, Report, ReportedPrices, Row, Session};
 pub use score::{Misstep, Point, Run, Score, Share, Spent, WINDOWS, replay};
 pub use survey::Survey;
 pub use text::Kind;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use foldline::{ErrorKind, Folder, Policy, Thoughts};
+use foldline::{ErrorKind, Folder, Handle, Policy, Thoughts};
 
 use crate::engine::{Delta, Engine, Maker, Refusal, Setup, Shared};
 
@@ -62,6 +62,10 @@ impl Engine for Running {
         self.length = first + set.len();
         self.sent = self.folder.messages().len();
         Ok(Delta { set, len: self.length, creased })
+    }
+
+    fn unfold(&mut self, handle: Handle) -> Result<Option<Vec<u8>>, Refusal> {
+        Ok(self.folder.unfold(handle))
     }
 }
 

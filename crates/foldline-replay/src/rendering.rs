@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use foldline::Handle;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::case::{Case, Measured, form};
@@ -26,6 +27,8 @@ pub(crate) struct Rendering<'c> {
     whole: Vec<u32>,
     /// Bytes that ever entered and are neither verbatim nor in the marker grammar.
     pub(crate) invented: u64,
+    /// Handles that ever stood in it.
+    pub(crate) handles: FxHashSet<Handle>,
 }
 
 struct Slot {
@@ -54,6 +57,7 @@ impl<'c> Rendering<'c> {
             files: FxHashMap::default(),
             whole: vec![0; case.messages.len()],
             invented: 0,
+            handles: FxHashSet::default(),
         }
     }
 
@@ -142,6 +146,7 @@ impl<'c> Rendering<'c> {
 
     fn enter(&mut self, measured: &Measured) {
         self.invented += measured.invented;
+        self.handles.extend(measured.handles.iter().copied());
         measured.atoms.iter().for_each(|&atom| self.standing[atom as usize] += 1);
         measured.instructions.iter().for_each(|&key| *self.instructions.entry(key).or_default() += 1);
         measured.facts.files.iter().for_each(|&file| *self.files.entry(file).or_default() += 1);

@@ -1,6 +1,6 @@
 //! Scoring: one engine over one conversation.
 
-use foldline::Prices;
+use foldline::{Handle, Prices};
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 
@@ -106,6 +106,9 @@ pub struct Score {
     pub instructions: Share,
     /// Rendered bytes that are neither verbatim nor in the marker grammar.
     pub invented: u64,
+    /// Handles that gave the very bytes back that they are the address of; each is asked twice, of the engine
+    /// that made it and of a fresh one that saw the same messages.
+    pub unfolded: Share,
     /// Laws that renderings break and the full requests do not, at creases and at the end.
     pub laws_broken: u64,
     /// What the artifact trail tells of the full request's, at every eighth call: recall.
@@ -135,6 +138,7 @@ impl Score {
         self.instructions.add(other.instructions);
         self.laws_broken += other.laws_broken;
         self.invented += other.invented;
+        self.unfolded.add(other.unfolded);
         self.trail_recall.add(other.trail_recall);
         self.trail_precision.add(other.trail_precision);
         for (fits, more) in self.fits.iter_mut().zip(other.fits) {
@@ -304,6 +308,19 @@ pub fn replay(case: &Case, maker: &dyn Maker, budget: u64, prices: Prices) -> Re
         }
     }
     run.score.invented = rendering.invented;
+    if !rendering.handles.is_empty() {
+        let mut restarted = maker.open(&setup)?;
+        restarted.push(&case.messages[..pushed])?;
+        if let Err(broken @ Refusal::Broken(_)) = restarted.request() {
+            return Err(broken);
+        }
+        for engine in [&mut engine, &mut restarted] {
+            for &handle in &rendering.handles {
+                let original = engine.unfold(handle)?;
+                run.score.unfolded.count(original.is_some_and(|bytes| Handle::of(&bytes) == handle));
+            }
+        }
+    }
     Ok(run)
 }
 

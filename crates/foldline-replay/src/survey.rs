@@ -66,6 +66,11 @@ impl Survey {
         self.futures.len()
     }
 
+    /// How many of them have at least so many calls.
+    pub fn with_calls(&self, calls: usize) -> usize {
+        self.futures.iter().filter(|(_, future)| future.len() >= calls).count()
+    }
+
     /// The names of `count` conversations with at least so many calls, drawn evenly and always the same.
     pub fn sample(&self, count: usize, calls: usize) -> FxHashSet<String> {
         let mut long: Vec<&String> =
@@ -84,11 +89,13 @@ impl Survey {
         self.common.contains(&atom)
     }
 
-    /// The actions of another conversation: that of the next recording which is long enough to be one.
+    /// The actions of another conversation: of the first that is long enough, half the set away. Sets
+    /// are often sorted by project, and the neighbour in the same project speaks of the same files.
     pub(crate) fn foreign(&self, id: &str) -> Option<Arc<Future>> {
         let at = *self.order.get(id)?;
-        let others = self.futures[at + 1..].iter().chain(&self.futures[..at]);
-        others.map(|(_, future)| future).find(|future| future.len() >= FEW).map(Arc::clone)
+        let count = self.futures.len();
+        let others = (0..count).map(|step| (at + count / 2 + step) % count).filter(|&other| other != at);
+        others.map(|other| &self.futures[other].1).find(|future| future.len() >= FEW).map(Arc::clone)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use foldline::transcript::{Reader, Recording};
-use foldline::{Message, Meter, ModelTable, Part, PriceTable, Prices, Role};
+use foldline::{Handle, Message, Meter, ModelTable, Part, PriceTable, Prices, Role};
 use foldline_replay::{
     Case, Contestant, Delta, Engine, Foresight, Maker, Options, Refusal, Report, Run, Setup, Shared, Survey, compare,
     policy, replay,
@@ -421,7 +421,8 @@ fn another_conversations_future_tells_nothing() {
         recording(&format!("{at}"), json!(messages))
     };
     let survey = Survey::of((0..8).map(of));
-    let contestants = [Contestant::Clairvoyant(Foresight::WhenItPays), Contestant::RandomLike(0)];
+    let contestants =
+        [Contestant::Clairvoyant(Foresight::WhenItPays), Contestant::RandomLike(0, policy::Grain::Results)];
     let options = Options { budget: 100_000, prices: prices(), meter: meter(), calls: 1 };
     let comparison = compare((0..8).map(of), &survey, &contestants, &options, |_| ()).unwrap();
     let (knows, random) = (comparison.summary(1), comparison.summary(2));
@@ -480,4 +481,118 @@ fn invented_bytes_are_counted() {
     assert_eq!(bytes("[folded: 4 lines of read lib.rs]"), 0);
     assert_eq!(bytes("use std::fmt;\n[+2]\n}"), 0);
     assert_eq!(bytes("It parses a header."), 19);
+    // Gaming: a summary in the clothes of a marker.
+    let disguised = format!("[folded: {}]", "and then it parses a header ".repeat(10));
+    let disguised: &'static str = disguised.leak();
+    assert_eq!(bytes(disguised), disguised.len() as u64);
+}
+
+/// Handles are asked for their originals at the end, of the engine and of one that was started anew.
+#[test]
+fn every_handle_has_to_give_its_bytes_back() {
+    struct Keeper {
+        gives: &'static str,
+        messages: Vec<Shared>,
+    }
+    impl Engine for Keeper {
+        fn push(&mut self, messages: &[Shared]) -> Result<(), Refusal> {
+            self.messages.extend_from_slice(messages);
+            Ok(())
+        }
+        fn request(&mut self) -> Result<Delta, Refusal> {
+            let handle = Handle::of(FILE.as_bytes());
+            let marker = format!("[folded: 4 lines of read lib.rs; unfold {handle}]");
+            let mut now = self.messages.clone();
+            if now.len() > 2 {
+                now[2] = Arc::new(Message::new(Role::Tool, vec![Part::result("c1", marker)]));
+            }
+            Ok(Delta { len: now.len(), set: now.into_iter().enumerate().collect(), creased: true })
+        }
+        fn unfold(&mut self, _: Handle) -> Result<Option<Vec<u8>>, Refusal> {
+            Ok(Some(self.gives.as_bytes().to_vec()))
+        }
+    }
+    struct Keeps(&'static str);
+    impl Maker for Keeps {
+        fn name(&self) -> &str {
+            "keeper"
+        }
+        fn open(&self, _: &Setup) -> Result<Box<dyn Engine>, Refusal> {
+            Ok(Box::new(Keeper { gives: self.0, messages: Vec::new() }))
+        }
+    }
+    let share = |gives| {
+        let score = replay(&late_need(), &Keeps(gives), 100_000, prices()).unwrap().score;
+        (score.unfolded.have, score.unfolded.of)
+    };
+    assert_eq!(share(FILE), (2, 2));
+    assert_eq!(share("fn parse_header(limit: usize) {"), (0, 2));
+    // An engine that offers nothing owes nothing.
+    assert_eq!(run(&late_need(), instead("[folded: 4 lines of read lib.rs]")).score.unfolded.of, 0);
+}
+
+/// The same tokens cost differently at other prices; where reading costs next to nothing, writing is all.
+#[test]
+fn bills_follow_the_price_table() {
+    let recordings = std::iter::once(recording("one", long_session(30)));
+    let contestants = [Contestant::Engine(Box::new(policy::ALL[1].clone()))];
+    let options = Options { budget: 100_000, prices: prices(), meter: meter(), calls: 1 };
+    let comparison = compare(recordings, &Survey::default(), &contestants, &options, |_| ()).unwrap();
+    let report = Report::new(&comparison, 1, "a set", "anthropic-5m", "today", 100_000);
+    let names: Vec<&str> = report.bills.iter().map(|bills| bills.price_table.as_str()).collect();
+    assert!(names.contains(&"local") && names.contains(&"anthropic-5m") && names.len() >= 8, "{names:?}");
+    let (full, ours) = (&comparison.outcomes[0].runs[0].score, &comparison.outcomes[0].runs[1].score);
+    for bills in &report.bills {
+        let cost = |spent: foldline_replay::Spent| {
+            spent.read as f64 * bills.prices.read
+                + spent.written as f64 * bills.prices.write
+                + spent.output as f64 * bills.prices.output
+        };
+        let [bill, repaired] = bills.rows[1];
+        assert!((bill - cost(ours.spent) / cost(full.spent)).abs() < 1e-9, "{}", bills.price_table);
+        let all = cost(ours.spent) + cost(ours.repair);
+        assert!((repaired - all / cost(full.spent)).abs() < 1e-9, "{}", bills.price_table);
+        assert_eq!(bills.rows[0], [1.0, 1.0]);
+    }
+}
+
+/// The classic functions are rows like any other, and each shortens what it is for.
+#[test]
+fn classic_strategies_are_scored() {
+    let case = case(long_session(30));
+    let full = run(&case, everything).score;
+    for classic in policy::CLASSIC {
+        let score = replay(&case, classic, 10_000, prices()).unwrap().score;
+        assert_eq!((score.calls, score.unannounced, score.laws_broken), (full.calls, 0, 0), "{}", classic.name());
+        assert!(score.tokens <= full.tokens, "{}", classic.name());
+        // Nothing is said twice here, and no result is long.
+        let idle = ["classic dedup of outputs", "classic snippets of stale outputs", "classic apply_all"];
+        assert_eq!(score.tokens < full.tokens, !idle.contains(&classic.name()), "{}", classic.name());
+    }
+}
+
+/// An engine sees what came before a call, and nothing of the call or behind it.
+#[test]
+fn the_future_is_withheld() {
+    let case = late_need();
+    let expected: Vec<usize> = case.calls.iter().map(|call| call.at).collect();
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let log = Arc::clone(&seen);
+    run(&case, move |messages: &[Shared]| {
+        log.lock().unwrap().push(messages.len());
+        messages.to_vec()
+    });
+    assert_eq!(*seen.lock().unwrap(), expected);
+}
+
+/// Intervals are paired: an engine that saves the same share everywhere has no spread, however different the
+/// conversations are.
+#[test]
+fn intervals_are_paired_over_conversations() {
+    let recordings = [10, 20, 40, 80].map(|rounds| recording(&format!("{rounds}"), long_session(rounds)));
+    let contestants = [Contestant::Engine(Box::new(policy::ALL[0].clone()))];
+    let options = Options { budget: 1_000_000, prices: prices(), meter: meter(), calls: 1 };
+    let comparison = compare(recordings.into_iter(), &Survey::default(), &contestants, &options, |_| ()).unwrap();
+    let bill = comparison.summary(1).bill;
+    assert_eq!((bill.low, bill.value, bill.high), (1.0, 1.0, 1.0));
 }

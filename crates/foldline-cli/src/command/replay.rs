@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use foldline::transcript::Recording;
 use foldline::{Meter, ModelTable, Policy, PriceTable};
 use foldline_replay::{
     Comparison, Contestant, Estimate, External, Foresight, Maker, Options, Ours, Recordings, Report, Summary, Survey,
-    compare, policy,
+    Unread, compare, policy,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -47,9 +47,9 @@ pub(crate) struct Replay {
     /// Replay this many sessions, drawn evenly.
     #[arg(long, value_name = "N")]
     sample: Option<usize>,
-    /// Beside the engine, replay every simple policy and both bounds; takes about four times as long.
-    #[arg(long)]
-    all: bool,
+    /// What is replayed beside the engine, to set its numbers against.
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Beside::Some)]
+    beside: Beside,
     /// Write the report as one self-contained page. It quotes lines of the sessions.
     #[arg(long, value_name = "OUT")]
     html: Option<PathBuf>,
@@ -58,8 +58,19 @@ pub(crate) struct Replay {
     json: Option<PathBuf>,
 }
 
+/// What stands beside the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Beside {
+    /// Nothing but sending everything.
+    None,
+    /// Two simple policies, a random drop, and a bound that knows the future.
+    Some,
+    /// Every simple policy and classic strategy, both random drops and both bounds; takes many times as long.
+    All,
+}
+
 /// The simple policies that stand beside the engine when not all are asked for.
-const BESIDE: [&str; 2] = ["mask all but 10 results", "clear above 100k, keep 3"];
+const FEW: [&str; 2] = ["mask all but 10 results", "clear above 100k, keep 3"];
 
 impl Replay {
     pub(crate) fn run(self) -> Result<ExitCode> {
@@ -81,19 +92,20 @@ impl Replay {
 
         let bar = ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{spinner} {msg} {human_pos}")?);
         bar.set_message("looking at the sessions:");
-        let survey = Survey::of(self.recordings(&bar, None)?);
+        let survey = Survey::of(self.recordings(&bar, Telling::AtOnce)?.inspect(|_| bar.inc(1)));
         bar.finish_and_clear();
         if survey.conversations() == 0 {
             bail!("there is no recorded session in {}", self.named());
         }
         let style = ProgressStyle::with_template("{bar:30} {human_pos} of {human_len} sessions, {eta} left")?;
         let drawn = self.sample.map(|count| survey.sample(count, options.calls));
-        let bar = ProgressBar::new(survey.conversations() as u64).with_style(style);
+        let count = drawn.as_ref().map_or_else(|| survey.with_calls(options.calls), |drawn| drawn.len());
+        let bar = ProgressBar::new(count as u64).with_style(style);
         let faults = AtomicUsize::new(0);
         let recordings = self
-            .recordings(&bar, Some(&faults))?
+            .recordings(&bar, Telling::Counted(&faults))?
             .filter(|recording| drawn.as_ref().is_none_or(|drawn| drawn.contains(&recording.id)));
-        let comparison = compare(recordings, &survey, &contestants, &options, |_| ())?;
+        let comparison = compare(recordings, &survey, &contestants, &options, |_| bar.inc(1))?;
         bar.finish_and_clear();
         if comparison.outcomes.is_empty() {
             bail!("no session in {} has {} calls or more; see --calls", self.named(), options.calls);
@@ -125,17 +137,15 @@ impl Replay {
     fn recordings<'a>(
         &self,
         bar: &'a ProgressBar,
-        faults: Option<&'a AtomicUsize>,
+        telling: Telling<'a>,
     ) -> Result<impl Iterator<Item = Recording> + Send + use<'a>> {
         let all = Recordings::under(&self.files)?;
         Ok(all.filter_map(move |recording| {
-            bar.inc(1);
-            recording
-                .inspect_err(|unread| match faults {
-                    Some(faults) => _ = faults.fetch_add(1, Ordering::Relaxed),
-                    None => bar.suspend(|| complain(&unread.to_string())),
-                })
-                .ok()
+            let tell = |unread: &Unread| match telling {
+                Telling::Counted(faults) => _ = faults.fetch_add(1, Ordering::Relaxed),
+                Telling::AtOnce => bar.suspend(|| complain(&unread.to_string())),
+            };
+            recording.inspect_err(tell).ok()
         }))
     }
 
@@ -148,18 +158,33 @@ impl Replay {
             };
             contestants.push(Contestant::Engine(Box::new(engine)));
         }
-        for policy in policy::ALL.iter().skip(1) {
-            if self.all || BESIDE.contains(&policy.name()) {
-                contestants.push(Contestant::Engine(Box::new(policy.clone())));
-            }
+        let all = self.beside == Beside::All;
+        if self.beside == Beside::None {
+            return contestants;
         }
-        contestants.push(Contestant::RandomLike(0));
+        for policy in policy::ALL.iter().skip(1).filter(|policy| all || FEW.contains(&policy.name())) {
+            contestants.push(Contestant::Engine(Box::new(policy.clone())));
+        }
+        for classic in policy::CLASSIC.iter().filter(|_| all) {
+            contestants.push(Contestant::Engine(Box::new(classic.clone())));
+        }
+        contestants.push(Contestant::RandomLike(0, policy::Grain::Results));
+        if all {
+            contestants.push(Contestant::RandomLike(0, policy::Grain::Lines));
+        }
         contestants.push(Contestant::Clairvoyant(Foresight::WhenItPays));
-        if self.all {
+        if all {
             contestants.push(Contestant::Clairvoyant(Foresight::BestSchedule));
         }
         contestants
     }
+}
+
+/// When a person is told of what could not be read.
+#[derive(Clone, Copy)]
+enum Telling<'a> {
+    AtOnce,
+    Counted(&'a AtomicUsize),
 }
 
 /// What fits on one screen: a few sentences, and the table.
@@ -190,17 +215,34 @@ fn screen(comparison: &Comparison, prices: &str) -> String {
         percent(ours.missteps.value),
         percent(ours.anchors.value),
     );
-    text.push_str(&table(comparison).to_string());
+    let summaries: Vec<Summary> = (0..comparison.names.len()).map(|row| comparison.summary(row)).collect();
+    text.push_str(&table(&summaries).to_string());
+    text.push('\n');
+    summaries.iter().filter_map(faults).for_each(|line| text.push_str(&line));
     text.push_str(
-        "\n\nIn percent of sending everything; in brackets 95 % intervals over sessions. Repaired: with a round\n\
+        "\nIn percent of sending everything; in brackets 95 % intervals over sessions. Repaired: with a round\n\
          trip for each action that missed something. Hard: of what an action needed and recency does not\n\
-         give away, the share that stood verbatim. Gap: how far to a bound that knows the future.\n\
+         give away, the share that stood verbatim. Anchors: old texts of edits in one piece. Words: of users\n\
+         and of the system, verbatim. Gap: how far to a bound that knows the future.\n\
          The replay tells whether the information was there, not whether a task would have been solved.\n",
     );
     text
 }
 
-fn table(comparison: &Comparison) -> Table {
+/// What should not happen to a request.
+fn faults(it: &Summary) -> Option<String> {
+    let told = [
+        (it.score.refused, "calls refused"),
+        (it.score.laws_broken, "laws of the provider broken"),
+        (it.score.unannounced, "unannounced changes of what was sent"),
+        (it.score.unfolded.of - it.score.unfolded.have, "handles without their original"),
+    ];
+    let there: Vec<String> =
+        told.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+    (!there.is_empty()).then(|| format!("{}: {}\n", it.name, there.join(", ")))
+}
+
+fn table(summaries: &[Summary]) -> Table {
     let width = Look::of_stdout().width;
     let number = |share: f64| format!("{:.1}", 100.0 * share);
     let repaired = |it: Estimate| match width {
@@ -210,17 +252,17 @@ fn table(comparison: &Comparison) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_width(width.try_into().unwrap_or(u16::MAX));
-    table.set_header(["", "tokens", "bill", "repaired", "hard", "missteps", "anchors", "gap"]);
-    for contestant in 0..comparison.names.len() {
-        let it = comparison.summary(contestant);
+    table.set_header(["", "tokens", "bill", "repaired", "hard", "missteps", "anchors", "words", "gap"]);
+    for it in summaries {
         table.add_row([
-            it.name,
+            it.name.clone(),
             number(it.tokens.value),
             number(it.bill.value),
             repaired(it.repaired),
             number(it.hard.value),
             number(it.missteps.value),
             number(it.anchors.value),
+            number(it.instructions),
             it.gap_closed_paying.map(|gap| number(gap.value)).unwrap_or_default(),
         ]);
     }

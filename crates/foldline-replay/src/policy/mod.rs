@@ -4,6 +4,7 @@
 //! sheet does the bookkeeping; the policy is a few lines. None of them sees the future; the bounds
 //! that do are in `bound`.
 
+mod classic;
 mod random;
 mod sheet;
 
@@ -12,7 +13,8 @@ use std::collections::HashSet;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::engine::{Delta, Engine, Maker, Refusal, Setup, Shared};
-pub use random::RandomDrop;
+pub use classic::{CLASSIC, Classic};
+pub use random::{Grain, RandomDrop};
 pub use sheet::{Sheet, Spot};
 
 /// Chooses before a request. The sheet keeps earlier choices.

@@ -4,7 +4,7 @@
 //! inside. It quotes lines of the recordings (what was missing, and where it stood), so it is as
 //! private as they are.
 
-use foldline::Prices;
+use foldline::{PriceTable, Prices};
 use serde::Serialize;
 
 use crate::compare::{Comparison, Summary};
@@ -33,6 +33,8 @@ pub struct Report {
     pub windows: [u64; WINDOWS.len()],
     /// One for each contestant, sending everything first.
     pub rows: Vec<Row>,
+    /// The bills at every price table, for renderings that were decided at the prices above.
+    pub bills: Vec<Bills>,
     /// The row that the sessions are told for.
     pub subject: usize,
     /// The sessions with the largest bills, largest first.
@@ -50,6 +52,17 @@ pub struct ReportedPrices {
     pub output: f64,
     /// Dollars for a million tokens of input; zero where time is what it costs.
     pub base_usd: f64,
+}
+
+/// The bills of all contestants at one price table.
+#[derive(Clone, Debug, Serialize)]
+pub struct Bills {
+    /// The name of the price table.
+    pub price_table: String,
+    /// Its prices.
+    pub prices: ReportedPrices,
+    /// The bill and the repaired bill of each row, relative to sending everything.
+    pub rows: Vec<[f64; 2]>,
 }
 
 /// A contestant with its bill.
@@ -116,17 +129,13 @@ impl Report {
             date: date.to_owned(),
             budget,
             price_table: price_table.to_owned(),
-            prices: ReportedPrices {
-                read: prices.read,
-                write: prices.write,
-                output: prices.output,
-                base_usd: prices.base_usd,
-            },
+            prices: prices.into(),
             conversations: comparison.outcomes.len(),
             calls: comparison.calls(),
             output: comparison.outcomes.iter().map(|outcome| outcome.output).sum(),
             windows: WINDOWS,
             rows,
+            bills: bills(comparison),
             subject,
             sessions,
         }
@@ -146,6 +155,22 @@ impl Report {
             .replace("/*SCRIPT*/", include_str!("page.js"))
             .replace("/*DATA*/", &data)
     }
+}
+
+impl From<&Prices> for ReportedPrices {
+    fn from(prices: &Prices) -> Self {
+        Self { read: prices.read, write: prices.write, output: prices.output, base_usd: prices.base_usd }
+    }
+}
+
+fn bills(comparison: &Comparison) -> Vec<Bills> {
+    let table = PriceTable::builtin();
+    let at_prices = |name: &str| {
+        let prices = table.get(name)?;
+        let rows = (0..comparison.names.len()).map(|row| comparison.billed(row, &prices)).collect();
+        Some(Bills { price_table: name.to_owned(), prices: (&prices).into(), rows })
+    };
+    table.names().filter_map(at_prices).collect()
 }
 
 fn session(outcome: &crate::Outcome, subject: usize, prices: &Prices) -> Session {

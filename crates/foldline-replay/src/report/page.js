@@ -45,6 +45,12 @@ function ticks(low, high, count) {
   return out;
 }
 
+/* What the colours mean: pairs of a colour's name and words. */
+const legend = entries => element("div", { class: "key" }, ...entries.map(([name, words]) => element("span", {}, element("i", { style: `background: var(--${name})` }), words)));
+
+/* The label that is placed first finds its place: ours, then the bounds. */
+const rank = it => it.index === data.subject ? 0 : it.row.is_bound ? 1 : 2;
+
 const kind = (row, index) => index === data.subject ? "ours" : row.is_bound ? "bound" : "other";
 
 function head() {
@@ -60,6 +66,7 @@ function head() {
     [percent(ours.bill.value), `of the input bill: ${money(bill(ours.spent))} instead of ${money(bill(full.spent))}`],
     [percent(ours.missteps.value, 2), "of the actions would have missed something and asked back"],
     [percent(ours.anchors.value, 2), "of the edits found their old text in one piece"],
+    [ours.worst.toFixed(2), "times the bill of sending everything, in the session where it did worst"],
     ours.gap_closed_paying && [percent(ours.gap_closed_paying.value), "of the way to a clairvoyant that creases when it pays"],
   ].filter(Boolean);
   at("tiles").append(...tiles.map(([number, words]) => element("div", { class: "tile" }, element("b", {}, number), element("span", {}, words))));
@@ -69,8 +76,9 @@ function quality(width) {
   const height = Math.max(300, Math.min(460, width * 0.6)), left = 48, right = 16, top = 36, bottom = 40;
   const svg = element("svg", { height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Hard support against repaired bill for every policy" });
   const xs = data.rows.map(r => 100 * r.repaired.value), ys = data.rows.map(r => 100 * r.hard.value);
-  const x0 = Math.max(0, Math.min(...xs) - 8), x1 = Math.min(Math.max(...xs) + 6, 180), y0 = Math.max(0, Math.min(...ys) - 4), y1 = 100;
-  const x = v => left + (Math.min(v, x1) - x0) / (x1 - x0) * (width - left - right), y = v => top + (y1 - v) / (y1 - y0) * (height - top - bottom);
+  /* The corner where the choice lies fills the frame; what is far off stands hollow at its edge. */
+  const x0 = Math.max(0, Math.min(...xs) - 8), x1 = Math.min(Math.max(...xs) + 6, 128), y0 = Math.max(0, Math.min(...ys) - 2, 84), y1 = 100;
+  const x = v => left + (Math.min(v, x1) - x0) / (x1 - x0) * (width - left - right), y = v => top + (y1 - Math.max(v, y0)) / (y1 - y0) * (height - top - bottom);
   for (const v of ticks(x0, x1, width < 500 ? 4 : 8)) {
     svg.append(element("line", { class: "grid", x1: x(v), x2: x(v), y1: top, y2: height - bottom }), element("text", { x: x(v), y: height - bottom + 18, "text-anchor": "middle" }, `${v} %`));
   }
@@ -80,32 +88,36 @@ function quality(width) {
   svg.append(element("text", { x: width - right, y: height - 4, "text-anchor": "end" }, "repaired bill, of sending everything"));
   svg.append(element("text", { x: 0, y: 12, "text-anchor": "start" }, "hard support, %"));
   const hint = tip(at("quality"));
-  const taken = [];
-  const order = data.rows.map((row, index) => ({ row, index })).sort((a, b) => (kind(b.row, b.index) === "ours") - (kind(a.row, a.index) === "ours"));
+  const taken = data.rows.map(row => { const cx = x(100 * row.repaired.value), cy = y(100 * row.hard.value); return [cx - 7, cy - 6, cx + 7, cy + 6]; });
+  const order = data.rows.map((row, index) => ({ row, index })).sort((a, b) => rank(a) - rank(b));
   for (const { row, index } of order) {
     const cx = x(100 * row.repaired.value), cy = y(100 * row.hard.value), colour = `var(--${kind(row, index)})`;
     const words = `${row.name}: repaired ${percent(row.repaired.value)}, hard support ${percent(row.hard.value)}, missteps ${percent(row.missteps.value, 2)}`;
-    const dot = element("circle", { cx, cy, r: index === data.subject ? 7 : 5, fill: colour, tabindex: 0, "aria-label": words });
+    const off = 100 * row.repaired.value > x1 || 100 * row.hard.value < y0;
+    const dot = element("circle", { cx, cy, r: index === data.subject ? 7 : 5, fill: off ? "var(--card)" : colour, stroke: colour, "stroke-width": off ? 2 : 0, tabindex: 0, "aria-label": words });
     dot.addEventListener("pointerenter", () => hint.show(cx, cy, words));
     dot.addEventListener("focus", () => hint.show(cx, cy, words));
     dot.addEventListener("pointerleave", hint.hide);
     dot.addEventListener("blur", hint.hide);
     svg.append(dot);
     /* A label goes where no other one is; on a narrow page only the important ones are written out. */
-    if (width < 560 && kind(row, index) === "other") continue;
-    const w = row.name.length * 6.4;
-    for (const [dx, dy, anchor] of [[10, 4, "start"], [-10, 4, "end"], [10, 18, "start"], [10, -10, "start"], [-10, 18, "end"], [-10, -10, "end"], [10, 32, "start"], [-10, 32, "end"]]) {
+    const narrow = width < 560;
+    if (narrow && kind(row, index) === "other") continue;
+    const name = narrow && row.is_bound ? "clairvoyant" : row.name, w = name.length * 6.6;
+    if (narrow && row.is_bound && index < data.rows.length - 1) continue;
+    for (const [dx, dy, anchor] of [[10, 4, "start"], [-10, 4, "end"], [6, -11, "start"], [-6, -11, "end"], [6, 20, "start"], [-6, 20, "end"], [6, 36, "start"], [-6, 36, "end"]]) {
       const lx = anchor === "start" ? cx + dx : cx + dx - w, ly = cy + dy;
       const box = [lx, ly - 11, lx + w, ly + 3];
-      const free = box[0] > left - 40 && box[2] < width && box[1] > 0 && box[3] < height - bottom + 6 && taken.every(t => box[2] < t[0] || box[0] > t[2] || box[3] < t[1] || box[1] > t[3]);
+      const free = box[0] > 0 && box[2] < width && box[1] > 0 && box[3] < height - bottom + 6 && taken.every(t => box[2] < t[0] || box[0] > t[2] || box[3] < t[1] || box[1] > t[3]);
       if (free) {
         taken.push(box);
-        svg.append(element("text", { x: cx + dx, y: ly, "text-anchor": anchor, class: index === data.subject ? "strong" : "" }, row.name));
+        svg.append(element("text", { x: cx + dx, y: ly, "text-anchor": anchor, class: index === data.subject ? "strong" : "" }, name));
         break;
       }
     }
   }
-  return [svg, hint.it];
+  const key = [["ours", ours.name], ["bound", "knows the future"], ["other", "others; hollow: beyond the frame"]];
+  return [legend(key), svg, hint.it];
 }
 
 function bills(width) {
@@ -113,7 +125,8 @@ function bills(width) {
   const narrow = width < 560, label = narrow ? 0 : 230, step = narrow ? 44 : 28, height = rows.length * step + 24;
   const svg = element("svg", { height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Bills by cache reads, cache writes and repairs" });
   const whole = bill(full.spent) || 1;
-  const pieces = row => [["read", row.spent.read * data.prices.read], ["write", row.spent.written * data.prices.write], ["repair", bill(row.repair)]];
+  const output = data.output * data.prices.output;
+  const pieces = row => [["read", row.spent.read * data.prices.read], ["write", row.spent.written * data.prices.write], ["repair", bill(row.repair)], ["output", output]];
   const most = Math.max(...rows.map(({ row }) => pieces(row).reduce((sum, [, v]) => sum + v, 0))) / whole;
   const scale = v => v / whole / most * (width - label - 60);
   rows.forEach(({ row, index }, line) => {
@@ -125,12 +138,12 @@ function bills(width) {
     for (const [name, value] of pieces(row)) {
       const w = scale(value);
       if (w > 0.3) svg.append(element("rect", { x: from, y, width: Math.max(w - 1, 0.3), height: 18, rx: 2, fill: `var(--${name})` }));
-      from += w; total += value;
+      from += w;
+      if (name !== "output") total += value;
     }
     svg.append(element("text", { x: from + 6, y: y + 14, class: index === data.subject ? "strong" : "" }, percent(total / whole, 0)));
   });
-  const key = element("div", { class: "key" }, ...[["read", "read from the cache"], ["write", "written to the cache"], ["repair", "round trips for what was missing"]].map(([name, words]) => element("span", {}, element("i", { style: `background: var(--${name})` }), words)));
-  return [key, svg];
+  return [legend([["read", "read from the cache"], ["write", "written to the cache"], ["repair", "round trips for what was missing"], ["output", "the model's own output"]]), svg];
 }
 
 function numbers() {
@@ -149,6 +162,10 @@ function numbers() {
     ["to the best", r => r.gap_closed],
     ["random future", r => percent(r.foreign.value)],
     ["creases", r => r.score.creases.toLocaleString("en")],
+    ["unfolds exact", r => r.score.unfolded.of ? percent(r.score.unfolded.have / r.score.unfolded.of, 2) : ""],
+    ["laws broken", r => r.score.laws_broken.toLocaleString("en")],
+    ["refused", r => r.score.refused.toLocaleString("en")],
+    ["own words", r => big(r.score.invented) + " B"],
     ...data.windows.map((w, i) => [`fits ${w / 1000}k`, r => percent(r.fits[i], 0)]),
   ];
   const cell = value => value == null ? element("td", {}, "") : typeof value === "string" ? element("td", {}, value)
@@ -156,6 +173,13 @@ function numbers() {
   at("numbers").append(
     element("thead", {}, element("tr", {}, element("th", {}, "policy"), ...columns.map(([name]) => element("th", {}, name)))),
     element("tbody", {}, ...data.rows.map((row, index) => element("tr", { class: index === data.subject ? "ours" : "" }, element("td", {}, row.name), ...columns.map(([, of]) => cell(of(row)))))));
+}
+
+function prices() {
+  const place = at("prices");
+  place.append(
+    element("thead", {}, element("tr", {}, element("th", {}, "policy"), ...data.bills.map(b => element("th", {}, b.price_table, element("small", {}, `${b.prices.write} / ${b.prices.read}`))))),
+    element("tbody", {}, ...data.rows.map((row, index) => element("tr", { class: index === data.subject ? "ours" : "" }, element("td", {}, row.name), ...data.bills.map(b => element("td", {}, percent(b.rows[index][1])))))));
 }
 
 let chosen = 0;
@@ -185,7 +209,7 @@ function session(width) {
   });
   svg.addEventListener("pointerleave", () => { hint.hide(); cursor.setAttribute("visibility", "hidden"); });
   const entries = [["raw", "everything"], ["ours", `${ours.name} (ticks: creases)`], ...(shows ? [["window", "budget"]] : [])];
-  return [element("div", { class: "key" }, ...entries.map(([name, words]) => element("span", {}, element("i", { style: `background: var(--${name})` }), words))), svg, hint.it];
+  return [legend(entries), svg, hint.it];
 }
 
 function misstep(it, id) {
@@ -216,6 +240,7 @@ head();
 plot("quality", quality);
 plot("bills", bills);
 numbers();
+prices();
 const redraw = plot("session", session);
 at("pick").append(...data.sessions.map((it, index) => element("option", { value: index }, `${it.id} (${it.raw.length} calls, ${percent(it.bill / it.full_bill, 0)})`)));
 at("pick").addEventListener("change", event => choose(+event.target.value, redraw));
