@@ -71,7 +71,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn folder(arguments: &[String]) -> PathBuf {
+/// The folder of the corpus: named, or by the variable, or beside the repository.
+pub(crate) fn folder(arguments: &[String]) -> PathBuf {
     let named = arguments.first().map(PathBuf::from).or_else(|| std::env::var_os("FOLDLINE_CORPUS").map(PathBuf::from));
     named.unwrap_or_else(|| repository::root().join("../shared/corpus"))
 }

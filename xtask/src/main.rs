@@ -4,6 +4,7 @@
 
 mod ci;
 mod corpus;
+mod eval;
 mod reference;
 mod repository;
 mod tidy;
@@ -23,6 +24,11 @@ struct Task {
 const TASKS: &[Task] = &[
     Task { name: "ci", about: "everything that must hold before a change lands", run: ci::run },
     Task { name: "corpus", about: "reads every recording of a corpus: cargo xtask corpus [FOLDER]", run: corpus::run },
+    Task {
+        name: "eval",
+        about: "replays a corpus and writes docs/results.md: cargo xtask eval [FOLDER]",
+        run: eval::run,
+    },
     Task { name: "reference", about: "writes docs/reference anew", run: reference::run },
     Task { name: "tidy", about: "the rules of the repository that no compiler checks", run: tidy::run },
 ];

@@ -1,0 +1,322 @@
+//! `cargo xtask eval`: replays the development set of a corpus and writes docs/results.md, and the few numbers
+//! of it that the README shows.
+//!
+//! The corpus is no part of the repository; it is looked for as by `cargo xtask corpus`. Nothing here decides or
+//! measures: `foldline-replay` does. What is written depends on the set, the prices and the code alone, but for
+//! the date and the section on speed.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::slice::from_ref;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use foldline::transcript::Recording;
+use foldline::{Meter, ModelTable, Policy, PriceTable, Prices};
+use foldline_replay::policy::{self, Grain};
+use foldline_replay::{
+    Comparison, Contestant, Estimate, Foresight, Maker, Options, Ours, Recordings, Summary, Survey, WINDOWS, compare,
+    half,
+};
+
+use crate::{corpus, repository, say};
+
+/// The prices of the main table: those of the models that most of the recorded sessions ran on.
+const PRICES: &str = "anthropic-5m";
+/// The budget of the main table.
+const BUDGET: u64 = 128_000;
+/// The file that is written, and the one that quotes it.
+const PAGE: &str = "docs/results.md";
+const README: &str = "README.md";
+/// The README's numbers stand between these lines.
+const QUOTE: [&str; 2] = ["<!-- numbers of docs/results.md, written by `cargo xtask eval` -->", "<!-- end -->"];
+
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let set = corpus::folder(arguments).join("dev.jsonl.zst");
+    if !set.exists() {
+        say(&format!("{} is not there: name the folder of a corpus, or set FOLDLINE_CORPUS", set.display()));
+        return Ok(());
+    }
+    if cfg!(debug_assertions) {
+        return again_optimised(arguments);
+    }
+    let eval = Eval { survey: Survey::of(recordings(&set)?), set };
+    let page = eval.page()?;
+    let root = repository::root();
+    std::fs::write(root.join(PAGE), &page.text).with_context(|| format!("{PAGE} was not written"))?;
+    let readme = std::fs::read_to_string(root.join(README)).context("the README can not be read")?;
+    if let Some(readme) = quoted(&readme, &page.quote) {
+        std::fs::write(root.join(README), readme).context("the README was not written")?;
+    }
+    say(&page.text);
+    Ok(())
+}
+
+/// Replaying a corpus without optimisation takes ten times as long.
+fn again_optimised(arguments: &[String]) -> Result<()> {
+    let status = Command::new(env!("CARGO"))
+        .current_dir(repository::root())
+        .args(["run", "--quiet", "--release", "--package", "xtask", "--", "eval"])
+        .args(arguments)
+        .status()
+        .context("cargo did not start")?;
+    if !status.success() {
+        bail!("the optimised run failed");
+    }
+    Ok(())
+}
+
+/// The README with these numbers in their place, if it has one.
+fn quoted(readme: &str, quote: &str) -> Option<String> {
+    let (before, rest) = readme.split_once(QUOTE[0])?;
+    let (_, after) = rest.split_once(QUOTE[1])?;
+    Some(format!("{before}{}\n{quote}\n{}{after}", QUOTE[0], QUOTE[1]))
+}
+
+fn recordings(set: &Path) -> Result<impl Iterator<Item = Recording> + Send + use<>> {
+    Ok(Recordings::under(from_ref(&set.to_owned()))?.filter_map(Result::ok))
+}
+
+struct Eval {
+    set: PathBuf,
+    survey: Survey,
+}
+
+struct Page {
+    text: String,
+    quote: String,
+}
+
+impl Eval {
+    fn compare(&self, contestants: &[Contestant], prices: Prices, budget: u64) -> Result<Comparison> {
+        let meter = Meter::for_model(ModelTable::builtin(), Some("gpt-4o"));
+        let options = Options { budget, prices, meter, calls: 1 };
+        Ok(compare(recordings(&self.set)?, &self.survey, contestants, &options, |_| ())?)
+    }
+
+    fn page(&self) -> Result<Page> {
+        let prices = PriceTable::builtin().get(PRICES).context("the price table is built in")?;
+        let started = Instant::now();
+        let alone = self.compare(&ours(), prices, BUDGET)?;
+        let took = started.elapsed();
+        let memory = peak_memory();
+        let main = self.compare(&everyone(), prices, BUDGET)?;
+
+        let (calls, conversations) = (main.calls(), main.outcomes.len());
+        let tokens: u64 = main.outcomes.iter().map(|outcome| outcome.tokens).sum();
+        let mut text = format!(
+            "# Results\n\n\
+             Written by `cargo xtask eval` on {}. {conversations} recorded sessions of agents (coding, research, customer \
+             service), {calls} calls, {:.1} M tokens in their last requests; budget {} k tokens. Prices `{PRICES}` unless said \
+             otherwise: writing to the prompt cache costs {}, reading from it {}, output {}, an input token being 1. In \
+             brackets 95 % bootstrap intervals over sessions, paired. What the numbers mean: [guide](guide/replay.md).\n\n\
+             The replay tells whether the information was there when the recorded action needed it, not whether a task \
+             would have been solved.\n\n\
+             ## Side by side\n\n\
+             In percent. Tokens, bill and repaired bill relative to sending everything.\n\n",
+            jiff::Zoned::now().date(),
+            tokens as f64 / 1e6,
+            BUDGET / 1_000,
+            prices.write,
+            prices.read,
+            prices.output,
+        );
+        let summaries: Vec<Summary> = (0..main.names.len()).map(|row| main.summary(row)).collect();
+        text += &side_by_side(&summaries);
+        text += "\nWorst: the dearest session's bill, 1 being that of sending everything; in brackets how many sessions were \
+                 dearer by more than half a percent. Trail: recall and precision of the artifact trail. Other's future: hard \
+                 support for the actions of another conversation, where knowing what matters must not help. Unfolds: handles \
+                 that gave the same bytes back, asked of the engine and of one started anew. Own words: kilobytes that are \
+                 neither verbatim nor a marker.\n";
+
+        text += "\n## The half that was looked at, and the other\n\n\
+                 The defaults of the engine were chosen on one half of the set and checked on the other.\n\n\
+                 | half | sessions | repaired | hard support | edit anchors | gap closed | to the best schedule |\n\
+                 |---|--:|--:|--:|--:|--:|--:|\n";
+        for (name, wanted) in [("looked at", true), ("checked", false)] {
+            let part = Comparison {
+                names: main.names.clone(),
+                outcomes: main.outcomes.iter().filter(|outcome| half(&outcome.id) == wanted).cloned().collect(),
+                prices,
+            };
+            let it = part.summary(1);
+            writeln!(
+                text,
+                "| {name} | {} | {} | {} | {} | {} | {} |",
+                part.outcomes.len(),
+                interval(it.repaired),
+                interval(it.hard),
+                interval(it.anchors),
+                it.gap_closed_paying.map(interval).unwrap_or_default(),
+                it.gap_closed.map(interval).unwrap_or_default(),
+            )?;
+        }
+
+        text += "\n## At every price table\n\n\
+                 The engine alone, deciding by these prices. Dollars are those of the input over the whole set, where the table \
+                 states them; on a local server tokens cost time.\n\n\
+                 | prices | write | read | tokens | bill | repaired | hard support | dollars, everything | dollars, folded |\n\
+                 |---|--:|--:|--:|--:|--:|--:|--:|--:|\n";
+        for name in PriceTable::builtin().names() {
+            let prices = PriceTable::builtin().get(name).context("it was just named")?;
+            let comparison = self.compare(&ours(), prices, BUDGET)?;
+            let (full, it) = (comparison.summary(0), comparison.summary(1));
+            let dollars = |summary: &Summary| match prices.base_usd {
+                0.0 => String::new(),
+                _ => format!("{:.0}", prices.dollars(summary.score.bill(&prices))),
+            };
+            writeln!(
+                text,
+                "| {name} | {} | {} | {} | {} | {} | {} | {} | {} |",
+                prices.write,
+                prices.read,
+                percent(it.tokens.value),
+                percent(it.bill.value),
+                interval(it.repaired),
+                percent(it.hard.value),
+                dollars(&full),
+                dollars(&it),
+            )?;
+        }
+
+        text += "\n## In small windows\n\n\
+                 The engine alone with each window as its budget. Survival: calls whose request fits. What does not fit is \
+                 refused with the floor that it has.\n\n\
+                 | window | survival, everything | survival | refused | tokens | repaired | hard support | edit anchors |\n\
+                 |--:|--:|--:|--:|--:|--:|--:|--:|\n";
+        for (at, window) in WINDOWS.into_iter().enumerate() {
+            let comparison = self.compare(&ours(), prices, window)?;
+            let (full, it) = (comparison.summary(0), comparison.summary(1));
+            writeln!(
+                text,
+                "| {} k | {} | {} | {} | {} | {} | {} | {} |",
+                window / 1_000,
+                percent(full.fits[at]),
+                percent(it.fits[at]),
+                it.score.refused,
+                percent(it.tokens.value),
+                percent(it.repaired.value),
+                percent(it.hard.value),
+                percent(it.anchors.value),
+            )?;
+        }
+
+        text += &speed(&alone, took, memory);
+        Ok(Page { quote: quote(&summaries, conversations, calls), text })
+    }
+}
+
+/// Our engine alone.
+fn ours() -> Vec<Contestant> {
+    vec![Contestant::Engine(Box::new(Ours::new(Policy::default())))]
+}
+
+/// Everyone who needs no other program.
+fn everyone() -> Vec<Contestant> {
+    let mut all = ours();
+    let default = all[0].name().to_owned();
+    for other in Policy::ALL.into_iter().map(Ours::new).filter(|it| it.name() != default && it.name().contains("tight"))
+    {
+        all.push(Contestant::Engine(Box::new(other)));
+    }
+    all.extend(policy::ALL[1..].iter().map(|it| Contestant::Engine(Box::new(it.clone()))));
+    all.extend(policy::CLASSIC.iter().map(|it| Contestant::Engine(Box::new(it.clone()))));
+    all.extend([Grain::Results, Grain::Lines].map(|grain| Contestant::RandomLike(0, grain)));
+    all.extend([Foresight::WhenItPays, Foresight::BestSchedule].map(Contestant::Clairvoyant));
+    all
+}
+
+fn side_by_side(summaries: &[Summary]) -> String {
+    let mut text = "| | tokens | bill | repaired | worst | support | hard support | missteps | edit anchors | trail | \
+                    instructions | gap closed | to the best schedule | other's future | creases | unfolds | laws broken | \
+                    own words |\n\
+                    |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
+        .to_owned();
+    for it in summaries {
+        let unfolds = match it.score.unfolded.of {
+            0 => String::new(),
+            _ => percent(it.score.unfolded.ratio()),
+        };
+        let cells = [
+            it.name.clone(),
+            percent(it.tokens.value),
+            percent(it.bill.value),
+            interval(it.repaired),
+            format!("{:.2} ({})", it.worst, it.dearer),
+            percent(it.support.value),
+            interval(it.hard),
+            percent(it.missteps.value),
+            percent(it.anchors.value),
+            format!("{} / {}", percent(it.trail_recall.value), percent(it.trail_precision.value)),
+            percent(it.instructions),
+            it.gap_closed_paying.map(interval).unwrap_or_default(),
+            it.gap_closed.map(interval).unwrap_or_default(),
+            percent(it.foreign.value),
+            it.score.creases.to_string(),
+            unfolds,
+            it.score.laws_broken.to_string(),
+            (it.score.invented / 1_000).to_string(),
+        ];
+        text += &format!("| {} |\n", cells.join(" | "));
+    }
+    text
+}
+
+fn speed(alone: &Comparison, took: Duration, memory: Option<u64>) -> String {
+    let memory = memory.map_or_else(String::new, |bytes| format!(", {} MB at the peak", bytes / 1_000_000));
+    format!(
+        "\n## Speed\n\n{} sessions with {} calls, replayed through the engine and measured in {:.1} s{memory}; the machine has \
+         {} cores.\n",
+        alone.outcomes.len(),
+        alone.calls(),
+        took.as_secs_f64(),
+        std::thread::available_parallelism().map_or(1, usize::from),
+    )
+}
+
+/// What the README shows.
+fn quote(summaries: &[Summary], conversations: usize, calls: u64) -> String {
+    let shown = ["everything", "mask all but 10 results", "clear above 100k, keep 3", "trim to the last 64k"];
+    let ours = &summaries[1].name;
+    let bound = Foresight::WhenItPays.name();
+    let mut text = format!(
+        "On {conversations} recorded sessions with {calls} calls (`{PRICES}`, [all numbers](docs/results.md)), in percent:\n\n\
+         | | tokens | bill | with repairs | needed and there | edits that find their text |\n|---|--:|--:|--:|--:|--:|\n"
+    );
+    let wanted = |it: &&Summary| shown.contains(&it.name.as_str()) || &it.name == ours || it.name == bound;
+    for it in summaries.iter().filter(wanted) {
+        let name = if &it.name == ours { format!("**{}**", it.name) } else { it.name.clone() };
+        let numbers = [it.tokens, it.bill, it.repaired, it.hard, it.anchors].map(|it| percent(it.value));
+        text += &format!("| {name} | {} |\n", numbers.join(" | "));
+    }
+    text.trim_end().to_owned()
+}
+
+/// The most memory that this process had, where the system tells.
+fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kilobytes: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+    Some(kilobytes * 1_024)
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1}", 100.0 * share)
+}
+
+fn interval(it: Estimate) -> String {
+    format!("{} ({} to {})", percent(it.value), percent(it.low), percent(it.high))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_readme_keeps_what_stands_around_its_numbers() {
+        let readme = format!("a\n{}\nold\n{}\nb\n", QUOTE[0], QUOTE[1]);
+        assert_eq!(quoted(&readme, "new").unwrap(), format!("a\n{}\nnew\n{}\nb\n", QUOTE[0], QUOTE[1]));
+        assert_eq!(quoted("no place", "new"), None);
+    }
+}
