@@ -42,6 +42,9 @@ struct Arguments {
     /// Writes the report's page here.
     #[arg(long)]
     html: Option<PathBuf>,
+    /// Changes a choice of our policies: `keep_reads=12`, `patience=5`.
+    #[arg(long)]
+    set: Vec<String>,
     /// Prints one line for each conversation.
     #[arg(long)]
     each: bool,
@@ -51,6 +54,24 @@ struct Arguments {
 enum Half {
     A,
     B,
+}
+
+/// Changes one choice of a policy.
+fn set(policy: &mut foldline::Policy, choice: &str) -> anyhow::Result<()> {
+    let (name, value) = choice.split_once('=').context("a choice is name=number")?;
+    let number: f64 = value.parse().with_context(|| format!("{value} is not a number"))?;
+    match name {
+        "high" => policy.high = number,
+        "low" => policy.low = number,
+        "keep_reads" => policy.keep_reads = number as u32,
+        "keep_rest" => policy.keep_rest = number as u32,
+        "keep_share" => policy.keep_share = number,
+        "remaining" => policy.remaining = number,
+        "patience" => policy.patience = number,
+        "thrift" => policy.thrift = number,
+        other => anyhow::bail!("a policy has no choice named {other}"),
+    }
+    Ok(())
 }
 
 #[expect(clippy::print_stdout, reason = "it is a program")]
@@ -75,7 +96,11 @@ fn main() -> anyhow::Result<()> {
     for classic in policy::CLASSIC.iter().filter(|classic| named(classic.name())) {
         contestants.push(Contestant::Engine(Box::new(classic.clone())));
     }
-    for ours in foldline::Policy::ALL.into_iter().map(foldline_replay::Ours::new).filter(|ours| named(ours.name())) {
+    let mut policies = foldline::Policy::ALL;
+    for choice in &arguments.set {
+        policies.iter_mut().try_for_each(|policy| set(policy, choice))?;
+    }
+    for ours in policies.into_iter().map(foldline_replay::Ours::new).filter(|ours| named(ours.name())) {
         contestants.push(Contestant::Engine(Box::new(ours)));
     }
     let balanced = contestants.iter().position(|it| it.name() == "foldline balanced");

@@ -93,6 +93,9 @@ pub fn apply(
         let Crease { at, reason, saved, price, .. } = *crease;
         listener(Event::Creased { at, reason, saved, price });
     }
+    if let Some((dropped, archived)) = folded.truncated() {
+        listener(Event::Truncated { dropped, archived });
+    }
     if let Some(strategy) = folded.deepest() {
         listener(Event::Completed { strategy, before: raw_tokens, after: folded.tokens, budget: setup.budget });
     }

@@ -5,7 +5,6 @@
 //! and a conversation first seen at its four hundredth turn is folded as if it had been there from
 //! the start.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,12 +13,15 @@ use serde::Serialize;
 
 use crate::conversation::{self, Conversation, Message, Part, PartId, Role};
 use crate::error::{Error, ErrorKind};
-use crate::folds::{Fold, Folds, Leaving, Note, Rendered};
+use crate::folds::{Change, Fold, Folds, Leaving, Note, Rendered};
 use crate::handle::Handle;
 use crate::keep::{Keep, KeepError, Original};
 use crate::laws::{Law, Profile};
 use crate::lexicon::Lexicon;
+use crate::marker;
 use crate::measure::{Meter, Tokens};
+use crate::outdated::Latest;
+use crate::pass::screen;
 use crate::piece::{self, Class, Open, Piece};
 use crate::plan::{self, Plan, Reason, Rung};
 use crate::policy::{Creases, Policy};
@@ -82,17 +84,37 @@ impl Thoughts {
 }
 
 /// What must never be folded, beside instructions and the words of users.
+///
+/// ```
+/// use foldline::{Pins, Role};
+///
+/// let pins = Pins { tools: vec!["todo_write".into()], names: vec!["PLAN.md".into()], ..Pins::default() };
+/// let all_that_the_model_wrote = Pins { roles: vec![Role::Assistant], ..Pins::default() };
+/// # drop((pins, all_that_the_model_wrote));
+/// ```
 #[derive(Clone, Default)]
 pub struct Pins {
     /// Results and arguments of these tools.
     pub tools: Vec<String>,
+    /// Results and arguments of calls about one of these: a file, a command, a query.
+    pub names: Vec<String>,
+    /// All that is said in these roles.
+    pub roles: Vec<Role>,
     /// Parts for which this holds.
     pub parts: Option<Arc<dyn Fn(PartId) -> bool + Send + Sync>>,
 }
 
 impl Pins {
     pub(crate) fn holds(&self, piece: &Piece) -> bool {
-        piece.deed.as_ref().is_some_and(|done| self.tools.contains(&done.tool))
+        let role = match piece.class {
+            Class::Said => Role::User,
+            Class::Prose | Class::Arguments | Class::Reasoning => Role::Assistant,
+            Class::Media if piece.deed.is_none() => Role::User,
+            Class::Result | Class::Media => Role::Tool,
+        };
+        let named = |target: &str| self.names.iter().any(|name| target.contains(name.as_str()));
+        self.roles.contains(&role)
+            || piece.deed.as_ref().is_some_and(|done| self.tools.contains(&done.tool) || named(&done.deed.target))
             || self.parts.as_ref().is_some_and(|pinned| pinned(piece.at))
     }
 }
@@ -167,7 +189,7 @@ pub struct State {
     /// Tokens of the messages as rendered, all and each.
     pub(crate) rendered: Tokens,
     pub(crate) tokens: Vec<Tokens>,
-    raw: Tokens,
+    pub(crate) raw: Tokens,
     /// First message of each round.
     rounds: Vec<usize>,
     /// The last message in which a user says something.
@@ -177,12 +199,15 @@ pub struct State {
     /// Messages that belong together with one of another round.
     tied: BTreeSet<usize>,
     pairs: HashMap<String, usize>,
-    clock: Clock,
+    latest: Latest,
+    /// The newest result with each text, by its hash.
+    texts: HashMap<u128, usize>,
+    pub(crate) clock: Clock,
 }
 
 /// What decides when a crease is looked for.
 #[derive(Clone, Copy, Debug, Default)]
-struct Clock {
+pub(crate) struct Clock {
     /// Pieces before these were looked at: reads, and the rest.
     aged: [usize; 2],
     /// Tokens that have grown old since the last crease.
@@ -219,7 +244,7 @@ const WORTH_LOOKING: Tokens = 1000;
 
 impl State {
     /// Hands the originals of all that is folded to an archive.
-    fn keep(&self, messages: &[Message<'_>], keep: &dyn Keep) -> Result<(), KeepError> {
+    pub(crate) fn keep(&self, messages: &[Message<'_>], keep: &dyn Keep) -> Result<(), KeepError> {
         let originals = self.folds.originals(messages);
         let with_facts = |leaving: &Leaving<'_>| {
             let piece = self.piece(leaving.at).filter(|_| leaving.rounds.is_empty());
@@ -289,7 +314,7 @@ impl State {
     }
 
     /// Takes note of a message at first sight.
-    fn ingest(&mut self, setup: &Setup, message: &Message<'_>) {
+    pub(crate) fn ingest(&mut self, setup: &Setup, message: &Message<'_>) {
         let at = self.tokens.len();
         if message.is_assistant() && !self.after_assistant {
             self.calls += 1;
@@ -300,12 +325,53 @@ impl State {
             self.last_said = at;
         }
         self.tie(at, message);
-        self.first_piece.push(self.pieces.len());
+        let first = self.pieces.len();
+        self.first_piece.push(first);
         self.pieces.extend(piece::pieces(at, message, self.calls, &mut self.open, &setup.meter));
         let tokens = setup.meter.message(message);
         self.tokens.push(tokens);
         self.rendered += tokens;
         self.raw += tokens;
+        for index in first..self.pieces.len() {
+            if let Some(before) = self.latest.note(&self.pieces, index) {
+                self.pieces[before].outdated = true;
+            }
+            if setup.policy.creases != Creases::Never {
+                self.at_first_sight(setup, message, index);
+            }
+        }
+    }
+
+    /// Folds what is certain before any byte of it is sent: a result that stands above as it is, and what a screen
+    /// would not have shown. Nothing else of what the model has not seen yet is touched.
+    fn at_first_sight(&mut self, setup: &Setup, message: &Message<'_>, index: usize) {
+        let piece = &self.pieces[index];
+        if piece.class != Class::Result || piece.tokens < WORTH_COUNTING || setup.pins.holds(piece) {
+            return;
+        }
+        let text = piece::text_of(message, piece.at);
+        let handle = || setup.handles.then(|| Handle::of(text.as_bytes()));
+        let above =
+            self.texts.insert(piece.hash, index).filter(|&above| self.folds.rung(self.pieces[above].at).is_none());
+        let (folded, rung, pass) = if let Some(above) = above {
+            self.texts.insert(piece.hash, above);
+            (marker::again(text, &piece.words(), handle()), Rung::Repeats, "again")
+        } else if let Some(shown) = screen::shown(text) {
+            (screen::marked(&shown, &piece.words(), handle()), Rung::Repack, "screen")
+        } else {
+            return;
+        };
+        let tokens = setup.meter.text(&folded);
+        let Some(saved) = piece.tokens.checked_sub(tokens).filter(|&saved| saved > 0) else { return };
+        let at = piece.at;
+        if let Some(above) = above {
+            // It was asked for again: from now on it is as young as the question.
+            self.pieces[above].call = self.calls;
+            self.pieces[above].outdated = false;
+        }
+        self.tokens[at.message] -= saved;
+        self.rendered -= saved;
+        self.folds.set(at, Fold { change: Change::Text(folded), tokens, rung, pass });
     }
 
     /// Remembers what belongs together across rounds: it is never dropped apart.
@@ -332,7 +398,7 @@ impl State {
                 }
                 self.clock.aged[line] += 1;
                 let foldable = matches!(piece.class, Class::Result | Class::Arguments | Class::Reasoning);
-                if foldable && piece.tokens > WORTH_COUNTING && usize::from(piece.is_read()) == line {
+                if foldable && piece.tokens > WORTH_COUNTING && usize::from(piece.stays()) == line {
                     self.clock.old += piece.tokens;
                 }
             }
@@ -340,13 +406,18 @@ impl State {
     }
 
     /// Decides at the request point behind the last message that was taken note of.
-    fn decide(&mut self, setup: &Setup, ledger: &Ledger, messages: &[Message<'_>]) -> Result<Option<Crease>, Error> {
+    pub(crate) fn decide(
+        &mut self,
+        setup: &Setup,
+        ledger: &Ledger,
+        messages: &[Message<'_>],
+    ) -> Result<Option<Crease>, Error> {
         let planned = self.plan(setup, ledger, messages)?;
         Ok(planned.map(|(plan, reason)| self.crease(setup, plan, reason)))
     }
 
     /// What a crease at this request point would do, if it is to be one. Only the clock moves.
-    fn plan(
+    pub(crate) fn plan(
         &mut self,
         setup: &Setup,
         ledger: &Ledger,
@@ -400,7 +471,7 @@ impl State {
         }
     }
 
-    fn crease(&mut self, setup: &Setup, plan: Plan, reason: Reason) -> Crease {
+    pub(crate) fn crease(&mut self, setup: &Setup, plan: Plan, reason: Reason) -> Crease {
         let prices = &setup.prices;
         let rewritten = plan.suffix.saturating_sub(plan.saved) as f64;
         let price = if reason == Reason::Free { 0.0 } else { (prices.write - prices.read) * rewritten };
@@ -425,169 +496,6 @@ impl State {
         );
         Error::new(ErrorKind::CannotFit { floor, budget, largest }, message)
     }
-}
-
-/// A conversation that grows, and its rendering.
-///
-/// Give it every message with [`push`](Folder::push), and ask with [`request`](Folder::request) before each call to the model. It
-/// gives the same rendering as [`fold`] of the whole conversation.
-#[derive(Clone)]
-pub struct Folder {
-    setup: Setup,
-    ledger: Ledger,
-    state: State,
-    messages: Vec<Message<'static>>,
-    /// What was decided at a request that no answer has followed yet.
-    tentative: Option<Tentative>,
-    /// Messages from here on are not rendered as they were when last asked.
-    changed: usize,
-}
-
-/// A decision that counts only if the model answers: a client may add messages and ask again, and
-/// whoever sees only the whole conversation knows nothing of the first question.
-#[derive(Clone)]
-struct Tentative {
-    at: usize,
-    clock: Clock,
-    creased: Option<(Crease, Folds, Vec<Tokens>)>,
-}
-
-impl Folder {
-    /// An empty conversation.
-    pub fn new(setup: Setup) -> Self {
-        Self {
-            setup,
-            ledger: Ledger::default(),
-            state: State::default(),
-            messages: Vec::new(),
-            tentative: None,
-            changed: 0,
-        }
-    }
-
-    /// The facts from outside. What is said of points that were decided already has no effect.
-    pub fn ledger_mut(&mut self) -> &mut Ledger {
-        &mut self.ledger
-    }
-
-    /// Adds a message.
-    pub fn push(&mut self, message: Message<'static>) {
-        let at = self.messages.len();
-        let answers = message.opens_round(self.messages.last());
-        match self.tentative.take() {
-            Some(it) if !answers => {
-                self.state.clock = it.clock;
-                if let Some((crease, folds, tokens)) = it.creased {
-                    self.changed = self.changed.min(crease.first);
-                    self.state.rendered += crease.saved;
-                    self.state.folds = folds;
-                    self.state.tokens = tokens;
-                }
-            }
-            Some(_) => {}
-            // An answer to a request that this folder was not asked for. It was sent all the same.
-            None if answers && at > 0 => {
-                if let Ok(Some(crease)) = self.state.decide(&self.setup, &self.ledger, &self.messages) {
-                    self.changed = self.changed.min(crease.first);
-                }
-            }
-            None => {}
-        }
-        self.state.ingest(&self.setup, &message);
-        self.messages.push(message);
-    }
-
-    /// Decides what to send now. Tells of a crease, if this request point is one.
-    pub fn request(&mut self) -> Result<Option<&Crease>, Error> {
-        if self.tentative.as_ref().is_none_or(|it| it.at != self.messages.len()) {
-            let clock = self.state.clock;
-            let planned = self.state.plan(&self.setup, &self.ledger, &self.messages)?;
-            let creased = planned.map(|(plan, reason)| {
-                let (folds, tokens) = (self.state.folds.clone(), self.state.tokens.clone());
-                self.changed = self.changed.min(plan.first);
-                (self.state.crease(&self.setup, plan, reason), folds, tokens)
-            });
-            self.tentative = Some(Tentative { at: self.messages.len(), clock, creased });
-        }
-        Ok(self.tentative.as_ref().and_then(|it| it.creased.as_ref()).map(|(crease, ..)| crease))
-    }
-
-    /// The first message that is not rendered as it was when this was last asked: what a caller that
-    /// keeps the rendering has to take anew.
-    pub fn take_changed(&mut self) -> usize {
-        std::mem::replace(&mut self.changed, self.messages.len()).min(self.messages.len())
-    }
-
-    /// The messages as they are to be sent, from the rendering of this message on.
-    pub fn rendered(&self, from: usize) -> impl Iterator<Item = Message<'static>> + '_ {
-        let sequence = self.state.folds.sequence(&self.messages, from, self.setup.alternate);
-        sequence.into_iter().map(|rendered| match rendered {
-            Rendered::Message(at) => self.state.folds.render(at, &self.messages[at]),
-            Rendered::Note(role, text) => Message::text(role, text.to_owned()),
-        })
-    }
-
-    /// The rendering from that of this message on, as edits of the messages that were pushed: for
-    /// whoever keeps them in a provider's own form.
-    pub fn sent(&self, from: usize) -> Vec<Sent<'_>> {
-        let folds = &self.state.folds;
-        let sent = |rendered| match rendered {
-            Rendered::Message(at) => Sent::Message { at, edits: folds.message_edits(at) },
-            Rendered::Note(role, text) => Sent::Note { role, text },
-        };
-        folds.sequence(&self.messages, from, self.setup.alternate).into_iter().map(sent).collect()
-    }
-
-    /// Hands the originals of all that is folded to an archive. Do so before the rendering is sent, and
-    /// send nothing that was folded when it fails.
-    pub fn keep(&self, keep: &dyn Keep) -> Result<(), KeepError> {
-        self.state.keep(&self.messages, keep)
-    }
-
-    /// The original behind a handle of the rendering.
-    pub fn unfold(&self, handle: Handle) -> Option<Vec<u8>> {
-        let originals = self.state.folds.originals(&self.messages);
-        originals.into_iter().map(|it| it.bytes).find(|bytes| Handle::of(bytes) == handle).map(Cow::into_owned)
-    }
-
-    /// How many messages stand in the rendering before that of this message.
-    pub fn position(&self, message: usize) -> usize {
-        self.state.folds.sequence(&self.messages[..message], 0, self.setup.alternate).len()
-    }
-
-    /// The messages that were pushed.
-    pub fn messages(&self) -> &[Message<'static>] {
-        &self.messages
-    }
-
-    /// Tokens of the rendering, with all that stands beside the messages.
-    pub fn tokens(&self) -> Tokens {
-        self.state.rendered + self.setup.fixed
-    }
-
-    /// Tokens without any fold.
-    pub fn raw_tokens(&self) -> Tokens {
-        self.state.raw + self.setup.fixed
-    }
-}
-
-/// One message of a rendering.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sent<'f> {
-    /// A message that was pushed, with the edits that make it what is sent.
-    Message {
-        /// Which message.
-        at: usize,
-        /// What changes in it; nothing for most.
-        edits: Vec<Edit>,
-    },
-    /// A message of ours, in the place of whole rounds.
-    Note {
-        /// Who says it.
-        role: Role,
-        /// What it says.
-        text: &'f str,
-    },
 }
 
 /// A whole conversation, folded.
@@ -656,6 +564,16 @@ impl Folded {
         parts.chain(self.state.folds.notes().map(|(_, note)| note.rung)).max()
     }
 
+    /// The tokens that went with whole rounds at the last rung, and the handle of the newest of them.
+    pub(crate) fn truncated(&self) -> Option<(Tokens, Option<Handle>)> {
+        let notes = self.state.folds.notes().map(|(_, note)| note);
+        let notes: Vec<&Note> = notes.filter(|note| note.rung == Rung::Truncation).collect();
+        let rounds = notes.iter().flat_map(|note| &note.rounds);
+        let pieces = rounds.flat_map(|&(start, end)| self.state.pieces_of(start..end));
+        let dropped = pieces.map(|piece| piece.tokens).sum();
+        notes.last().map(|note| (dropped, marker::handles(&note.text).next()))
+    }
+
     /// Every fold that stands, one after the other.
     pub fn explain(&self) -> Vec<Explained> {
         let part = |(at, fold): (PartId, &Fold)| {
@@ -700,7 +618,7 @@ impl Folded {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ModelTable;
+    use crate::{Folder, ModelTable};
 
     fn setup(budget: Tokens) -> Setup {
         let table = ModelTable::builtin();

@@ -13,6 +13,7 @@ mod deed;
 mod error;
 mod event;
 mod fold;
+mod folder;
 mod folds;
 mod handle;
 mod keep;
@@ -20,6 +21,7 @@ pub mod laws;
 mod lexicon;
 pub mod marker;
 mod measure;
+mod outdated;
 mod pass;
 mod piece;
 mod plan;
@@ -40,7 +42,8 @@ pub use conversation::{
 pub use deed::{Act, Deed};
 pub use error::{Error, ErrorKind};
 pub use event::{Event, Listener};
-pub use fold::{Crease, Explained, Folded, Folder, Ledger, Pins, Sent, Setup, State, Thoughts, fold};
+pub use fold::{Crease, Explained, Folded, Ledger, Pins, Setup, State, Thoughts, fold};
+pub use folder::{Folder, Sent};
 pub use handle::{Handle, NotAHandle};
 pub use keep::{Keep, KeepError, Original};
 pub use measure::{

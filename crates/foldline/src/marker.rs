@@ -10,6 +10,7 @@
 //! ```text
 //! [folded: 412 lines, 18.3 kB of read_file src/main.rs; unfold 7k3q9p2m4x1c]
 //! [folded: kept 40 of 412 lines of read_file src/main.rs; unfold 7k3q9p2m4x1c]
+//! [folded: 412 lines, 18.3 kB of read_file src/main.rs, as it stands above; unfold 7k3q9p2m4x1c]
 //! [folded: 412 lines, 18.3 kB of read_file src/main.rs; same as result c1]
 //! [folded: 40 lines; same as lines 12 to 51 of result c1]
 //! [folded: 12 messages, 34512 bytes]
@@ -53,6 +54,16 @@ pub(crate) fn whole(original: &str, what: &str, handle: Option<Handle>) -> Strin
 /// The marker in front of an excerpt.
 pub(crate) fn excerpt(kept: usize, of: usize, what: &str, handle: Option<Handle>) -> String {
     close(format!("{OPEN}kept {kept} of {of} lines of {}", clean(what)), handle)
+}
+
+/// The marker in front of the items of a list that are kept.
+pub(crate) fn items(kept: usize, of: usize, what: &str, handle: Option<Handle>) -> String {
+    close(format!("{OPEN}kept {kept} of {of} items of {}", clean(what)), handle)
+}
+
+/// The marker of a text that stands above, whole.
+pub(crate) fn again(original: &str, what: &str, handle: Option<Handle>) -> String {
+    close(format!("{OPEN}{} of {}, as it stands above", extent(original), clean(what)), handle)
 }
 
 /// The marker of something that is not text.
@@ -170,14 +181,6 @@ pub fn handles(text: &str) -> impl Iterator<Item = Handle> + '_ {
     })
 }
 
-/// Text of others in which what looks like our marker no longer does, when there is any. A tool's
-/// output can quote a marker, or forge one; neither may pass for ours.
-#[cfg_attr(not(test), expect(dead_code, reason = "what is said by others is defused at ingest"))]
-pub(crate) fn defused(text: &str) -> Option<String> {
-    memchr::memmem::find(text.as_bytes(), OPEN.as_bytes())?;
-    Some(text.replace(OPEN, "[quoted, folded: "))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,15 +201,6 @@ mod tests {
         let marker = whole("a", "sh echo ']; unfold 000000000000]'\n\u{1f600}", None);
         assert!(is_marker(&marker), "{marker}");
         assert_eq!(handles(&marker).count(), 0);
-    }
-
-    #[test]
-    fn a_forged_marker_is_defused() {
-        let forged = format!("see [folded: 3 lines of x; unfold {}]", Handle::of(b"x"));
-        assert_eq!(handles(&forged).count(), 1);
-        let defused = defused(&forged).unwrap();
-        assert_eq!(handles(&defused).count(), 0);
-        assert_eq!(super::defused(&defused), None);
     }
 
     #[test]

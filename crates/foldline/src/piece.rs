@@ -25,6 +25,8 @@ pub(crate) struct Piece {
     pub(crate) deed: Option<Arc<Done>>,
     /// It reports that something went wrong.
     pub(crate) failed: bool,
+    /// A later call says it better.
+    pub(crate) outdated: bool,
 }
 
 /// What a piece is, as far as folding is concerned.
@@ -49,6 +51,8 @@ pub(crate) enum Class {
 pub(crate) struct Done {
     pub(crate) tool: String,
     pub(crate) deed: Deed,
+    /// Hash of its tool and its arguments: two equal calls have one.
+    pub(crate) call: u64,
 }
 
 impl Done {
@@ -71,6 +75,12 @@ impl Piece {
         }
     }
 
+    /// Whether it is left whole for long, while it is the newest of its kind: a file that may be edited, and
+    /// what went wrong.
+    pub(crate) fn stays(&self) -> bool {
+        self.is_read() || self.failed && self.class == Class::Result
+    }
+
     /// Whether it shows a file.
     pub(crate) fn is_read(&self) -> bool {
         self.class == Class::Result && self.deed.as_ref().is_some_and(|done| done.deed.act == Act::Read)
@@ -79,7 +89,12 @@ impl Piece {
 
 /// The text at a place; nothing where there is none.
 pub(crate) fn text<'m>(messages: &'m [Message<'_>], at: PartId) -> &'m str {
-    match (messages.get(at.message).and_then(|message| message.parts.get(at.part)), at.inner) {
+    messages.get(at.message).map_or("", |message| text_of(message, at))
+}
+
+/// The text at a place in a message.
+pub(crate) fn text_of<'m>(message: &'m Message<'_>, at: PartId) -> &'m str {
+    match (message.parts.get(at.part), at.inner) {
         (Some(Part::Text { text }), None) => text,
         (Some(Part::Reasoning(it)), None) => &it.text,
         (Some(Part::ToolCall(it)), None) => it.arguments.as_str(),
@@ -103,6 +118,7 @@ pub(crate) fn pieces(at: usize, message: &Message<'_>, call: u32, open: &mut Ope
             hash: xxhash_rust::xxh3::xxh3_128(text.as_bytes()),
             deed,
             failed,
+            outdated: false,
         });
     };
     for (index, part) in message.parts.iter().enumerate() {
@@ -114,7 +130,9 @@ pub(crate) fn pieces(at: usize, message: &Message<'_>, call: u32, open: &mut Ope
             }
             Part::Reasoning(it) => push(id, Class::Reasoning, &it.text, meter.part(part), None, false),
             Part::ToolCall(it) => {
-                let done = Arc::new(Done { tool: it.name.to_string(), deed: Deed::of(it) });
+                let call = xxhash_rust::xxh3::xxh3_64(it.arguments.as_str().as_bytes());
+                let call = xxhash_rust::xxh3::xxh3_64_with_seed(it.name.as_bytes(), call);
+                let done = Arc::new(Done { tool: it.name.to_string(), deed: Deed::of(it), call });
                 open.insert(it.id.to_string(), (done.clone(), at));
                 let text = match &it.arguments {
                     Arguments::Json(text) | Arguments::Text(text) => text,

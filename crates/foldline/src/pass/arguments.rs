@@ -1,14 +1,13 @@
 //! Long arguments of old calls (a file that was written, a patch) become excerpts inside the same
 //! JSON: keys, short values and the shape stay, so that the call still reads as the call it was.
 
-use crate::content;
 use crate::conversation::{Arguments, Part};
-use crate::piece::{Class, Piece};
+use crate::piece::Class;
 use crate::plan::Rung;
 use crate::wire;
 
-use super::excerpt::render;
-use super::{Cover, Proposal, View};
+use super::excerpt::excerpt;
+use super::{Proposal, View};
 use crate::folds::Change;
 
 /// Shorter strings stay as they are.
@@ -34,17 +33,6 @@ pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
             proposals.push(Proposal { at: piece.at, change: Change::Arguments(folded), tokens, risk });
         }
     }
-}
-
-fn excerpt(view: &View<'_>, cover: &mut Cover, piece: &Piece, text: &str, chance: &mut f64) -> Option<String> {
-    if text.len() < SHORTEST {
-        return None;
-    }
-    let lines = content::lines(text);
-    let kept = cover.choose(view, piece, text, &lines);
-    *chance = chance.max(kept.chance);
-    let folded = render(view, piece, text, &lines, &kept);
-    (folded.len() < text.len()).then_some(folded)
 }
 
 /// JSON text with its long strings replaced, every other byte as it was.

@@ -5,7 +5,7 @@
 //! are likely to be used, and when that chance times the price of an unfold is above what the line
 //! costs until the end of the session. Nothing else decides: no count of lines, no head and tail.
 
-use crate::content::{self, AtomKind};
+use crate::content::{self, AtomKind, Kind};
 use crate::conversation::Message;
 use crate::deed::Act;
 use crate::folds::Folds;
@@ -47,6 +47,7 @@ impl Cover {
         piece: &Piece,
         text: &str,
         lines: &[std::ops::Range<usize>],
+        kind: Kind,
     ) -> Kept {
         let base = base_chance(piece, view.age(piece));
         let price = view.keep_price();
@@ -54,6 +55,8 @@ impl Cover {
         let mut kept = vec![false; lines.len()];
         let mut missed = 1.0;
         let mut here = Vec::new();
+        // Of what went wrong the lines that say so stay.
+        let mut red = if piece.failed && !piece.outdated { FAILURES } else { 0 };
         // Definitions first: of the lines that name a thing, the one that defines it tells most.
         for definitions in [true, false] {
             for (at, range) in lines.iter().enumerate() {
@@ -81,11 +84,17 @@ impl Cover {
                 if definitions {
                     chance *= 1.8;
                 }
+                // What stands around a change stands in the file.
+                if kind == Kind::Diff && line.starts_with(' ') {
+                    chance *= 0.5;
+                }
                 if familiar {
                     chance *= 1.6;
                 }
                 let cost = (line.len() as f64 / 4.0 + 2.0) * price;
-                if chance * unfold > cost {
+                let says = red > 0 && content::is_failure(line);
+                red -= usize::from(says);
+                if says || chance * unfold > cost {
                     kept[at] = true;
                     self.standing.extend(here.iter().copied());
                 } else {
@@ -97,6 +106,9 @@ impl Cover {
     }
 }
 
+/// So many lines that say what went wrong are kept of a failure.
+const FAILURES: usize = 12;
+
 /// The chance that a line of such a piece, with a name that stands nowhere else, is needed again.
 fn base_chance(piece: &Piece, age: u32) -> f64 {
     let of_source = match (piece.class, piece.deed.as_ref().map(|done| done.deed.act)) {
@@ -107,5 +119,6 @@ fn base_chance(piece: &Piece, age: u32) -> f64 {
         (Class::Arguments, _) => 0.02,
         _ => 0.02,
     };
+    let of_source = if piece.outdated { of_source * 0.5 } else { of_source };
     of_source * (16.0 / f64::from(age.max(8))).powf(0.5)
 }

@@ -14,16 +14,18 @@
 //! 3  fn main() {
 //! [+409]
 //! ```
-//! Whole lines only. Where lines carry their numbers the gaps show by themselves.
+//! Whole lines only. Where lines carry their numbers the gaps show by themselves. JSON stays JSON: a long text
+//! inside of it (`stdout`) becomes an excerpt of its own, a long list the items that are worth keeping.
 
-use crate::content;
+use crate::content::{self, Kind};
 use crate::marker;
 use crate::piece::{Class, Piece};
 use crate::plan::Rung;
 
+use super::arguments::in_json;
 use super::clip::assemble;
 use super::cover::Kept;
-use super::{Proposal, View};
+use super::{Cover, Proposal, View, json};
 use crate::folds::Change;
 
 /// Shorter texts are not worth an excerpt.
@@ -38,25 +40,70 @@ pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
             continue;
         }
         let text = view.text(piece);
-        let lines = content::lines(text);
-        let kept = cover.choose(view, piece, text, &lines);
-        let excerpt = render(view, piece, text, &lines, &kept);
+        let (excerpt, chance) = match content::kind(text) {
+            Kind::Json => of_json(view, cover, piece, text),
+            kind => of_lines(view, cover, piece, text, kind),
+        };
         let tokens = view.setup.meter.text(&excerpt);
         if tokens < piece.tokens {
-            let risk = kept.chance * view.unfold_price(piece);
+            let risk = chance * view.unfold_price(piece);
             proposals.push(Proposal { at: piece.at, change: Change::Text(excerpt), tokens, risk });
         }
     }
 }
 
-/// The kept lines of a text under a marker; the marker of the whole text when none is kept.
-pub(super) fn render(
+/// An excerpt of a text by its lines, and the chance that more of it is needed.
+fn of_lines(view: &View<'_>, cover: &mut Cover, piece: &Piece, text: &str, kind: Kind) -> (String, f64) {
+    let lines = content::lines(text);
+    let mut kept = cover.choose(view, piece, text, &lines, kind);
+    // What is left of a table says nothing without its header.
+    if kind == Kind::Table && kept.lines.contains(&true) {
+        kept.lines[0] = true;
+    }
+    (render(view, piece, text, &lines, &kept), kept.chance)
+}
+
+fn of_json(view: &View<'_>, cover: &mut Cover, piece: &Piece, text: &str) -> (String, f64) {
+    let mut chance = 0.0;
+    if let Some(folded) = in_json(text, |inside| excerpt(view, cover, piece, inside, &mut chance)) {
+        return (folded, chance);
+    }
+    match json::items(text) {
+        Some(items) if items.spans.len() > 3 => {
+            let kept = cover.choose(view, piece, text, &items.spans, Kind::Json);
+            let count = kept.lines.iter().filter(|&&kept| kept).count();
+            let handle = view.handle(text);
+            let folded = match count {
+                0 => marker::whole(text, &piece.words(), handle),
+                _ => {
+                    let marker = marker::items(count, items.spans.len(), &piece.words(), handle);
+                    items.only(text, &kept.lines, &marker)
+                }
+            };
+            (folded, kept.chance)
+        }
+        _ => of_lines(view, cover, piece, text, Kind::Json),
+    }
+}
+
+/// An excerpt of a long text inside of JSON.
+pub(super) fn excerpt(
     view: &View<'_>,
+    cover: &mut Cover,
     piece: &Piece,
     text: &str,
-    lines: &[std::ops::Range<usize>],
-    kept: &Kept,
-) -> String {
+    chance: &mut f64,
+) -> Option<String> {
+    if text.len() < super::arguments::SHORTEST {
+        return None;
+    }
+    let (folded, missed) = of_lines(view, cover, piece, text, content::kind(text));
+    *chance = chance.max(missed);
+    (folded.len() < text.len()).then_some(folded)
+}
+
+/// The kept lines of a text under a marker; the marker of the whole text when none is kept.
+fn render(view: &View<'_>, piece: &Piece, text: &str, lines: &[std::ops::Range<usize>], kept: &Kept) -> String {
     let count = kept.lines.iter().filter(|&&kept| kept).count();
     let handle = view.handle(view.text(piece));
     match count {

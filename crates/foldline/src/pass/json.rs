@@ -7,6 +7,8 @@
 //! Short values stay, long strings keep their head, tail and failures, long lists their first and last
 //! items. What is not cut is copied as it was written.
 
+use std::ops::Range;
+
 use crate::wire::{self, Value};
 use crate::{content, marker};
 
@@ -86,6 +88,51 @@ fn ends(items: &[Item<'_>], room: usize, is_list: bool) -> Vec<String> {
     [head, vec![gap], tail].concat()
 }
 
+/// The items of the list or object that most of a text consists of, and where they stand.
+pub(super) struct Items {
+    pub(super) spans: Vec<Range<usize>>,
+    is_list: bool,
+}
+
+/// Finds them, through wrappers that hold little else.
+pub(super) fn items(text: &str) -> Option<Items> {
+    let mut it = wire::document(text).ok()?;
+    loop {
+        let is_list = it.is_array();
+        let children: Vec<(Range<usize>, Value<'_>)> = if is_list {
+            it.elements()
+                .iter()
+                .map(|element| (element.value.span.start..element.value.span.end, element.value))
+                .collect()
+        } else {
+            it.object().fields().iter().map(|field| (field.span.start..field.span.end, field.value)).collect()
+        };
+        let largest = children.iter().map(|(_, child)| *child).max_by_key(|child| child.raw().len());
+        match largest {
+            Some(child) if (child.is_array() || child.is_object()) && child.raw().len() * 5 > it.raw().len() * 4 => {
+                it = child;
+            }
+            _ => return Some(Items { spans: children.into_iter().map(|(span, _)| span).collect(), is_list }),
+        }
+    }
+}
+
+impl Items {
+    /// The text with the kept items alone, behind a marker that is an item too: JSON stays JSON.
+    pub(super) fn only(&self, text: &str, kept: &[bool], marker: &str) -> String {
+        let (Some(first), Some(last)) = (self.spans.first(), self.spans.last()) else { return text.to_owned() };
+        let mut out = text[..first.start].to_owned();
+        out.push_str(&wire::encode(marker));
+        out.push_str(if self.is_list { "" } else { ":null" });
+        for (span, _) in self.spans.iter().zip(kept).filter(|(_, kept)| **kept) {
+            out.push(',');
+            out.push_str(&text[span.clone()]);
+        }
+        out.push_str(&text[last.end..]);
+        out
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -121,6 +168,17 @@ mod tests {
         assert_eq!((&clipped["cwd"], &clipped["ok"]), (&"/src".into(), &false.into()));
     }
 
+    #[test]
+    fn the_items_of_the_largest_list_are_found_inside_its_wrappers() {
+        let long = "4, ".repeat(40);
+        let text = format!(r#"{{"ok": true, "data": {{"files": [{{"a": 1}}, "two", [{long}4], [{long}4]]}}}}"#);
+        let text = text.as_str();
+        let items = items(text).unwrap();
+        assert_eq!(&text[items.spans[1].clone()], "\"two\"");
+        let only = items.only(text, &[true, true, false, false], "[folded: x]");
+        assert_eq!(only, r#"{"ok": true, "data": {"files": ["[folded: x]",{"a": 1},"two"]}}"#);
+    }
+
     fn json() -> impl Strategy<Value = serde_json::Value> {
         let leaf = prop_oneof![
             any::<i64>().prop_map(serde_json::Value::from),
@@ -137,6 +195,15 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn what_is_kept_of_items_is_json(it in json(), picks in proptest::collection::vec(any::<bool>(), 40)) {
+            let text = it.to_string();
+            if let Some(items) = items(&text) {
+                let only = items.only(&text, &picks[..items.spans.len().min(40)], "[folded: x]");
+                prop_assert!(serde_json::from_str::<serde_json::Value>(&only).is_ok(), "{only}");
+            }
+        }
+
         #[test]
         fn what_is_cut_is_json_and_shorter(it in json(), room in 0..2000_usize) {
             let text = it.to_string();

@@ -10,12 +10,15 @@ pub(crate) mod clip;
 mod cover;
 mod excerpt;
 pub(crate) mod json;
+mod lines;
 mod media;
 pub(crate) mod prose;
 mod reasoning;
+mod repack;
 mod repeats;
 pub(crate) mod results;
 pub(crate) mod rounds;
+pub(crate) mod screen;
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -41,11 +44,14 @@ pub(crate) struct Pass {
 
 /// Every pass, in the order of the ladder.
 pub(crate) static ALL: &[Pass] = &[
+    Pass { name: "repack", rung: Rung::Repack, propose: repack::propose },
     Pass { name: "repeats", rung: Rung::Repeats, propose: repeats::propose },
+    Pass { name: "lines", rung: Rung::Repeats, propose: lines::propose },
     Pass { name: "reasoning", rung: Rung::Reasoning, propose: reasoning::propose },
     Pass { name: "media", rung: Rung::Reasoning, propose: media::propose },
     Pass { name: "excerpt", rung: Rung::Excerpts, propose: excerpt::propose },
     Pass { name: "arguments", rung: Rung::Excerpts, propose: arguments::propose },
+    Pass { name: "prose", rung: Rung::Excerpts, propose: prose::propose },
     Pass { name: "results", rung: Rung::Markers, propose: results::propose },
     Pass { name: "writing", rung: Rung::Writing, propose: results::propose_writing },
 ];
@@ -159,5 +165,5 @@ impl<'v> View<'v> {
 /// For how many calls a piece is left whole.
 pub(crate) fn keep(setup: &Setup, piece: &Piece) -> u32 {
     let policy = &setup.policy;
-    if piece.is_read() { policy.keep_reads } else { policy.keep_rest }
+    if piece.stays() && !piece.outdated { policy.keep_reads } else { policy.keep_rest }
 }

@@ -4,6 +4,26 @@
 //! headings, rows of tables, the indentation of lists. A text never becomes blank, since that is
 //! refused.
 
+use crate::marker;
+use crate::piece::Class;
+use crate::plan::Rung;
+
+use super::{Proposal, View};
+use crate::folds::Change;
+
+pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
+    for piece in view.old(Class::Prose, Rung::Excerpts) {
+        let text = view.text(piece);
+        let Some(kept) = without_noise(text) else { continue };
+        let marker = marker::thing("blank lines", view.handle(text));
+        let folded = format!("{marker}\n{kept}");
+        let tokens = view.setup.meter.text(&folded);
+        if tokens < piece.tokens {
+            proposals.push(Proposal { at: piece.at, change: Change::Text(folded), tokens, risk: 0.0 });
+        }
+    }
+}
+
 /// The text without noise; `None` when there is none, or nothing else.
 pub(crate) fn without_noise(text: &str) -> Option<String> {
     let mut kept = String::with_capacity(text.len());

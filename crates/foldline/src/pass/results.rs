@@ -1,11 +1,12 @@
 //! Whole old results become a marker, and so do the arguments and the prose of old calls when that is
-//! not enough. The oldest first; what reports a failure last.
+//! not enough. The oldest first; what reports a failure last, and of that the lines that do so stay.
 
 use crate::piece::{Class, Piece};
 use crate::plan::Rung;
 use crate::wire;
 
 use super::arguments::in_json;
+use super::clip;
 use super::{Proposal, View};
 use crate::conversation::{Arguments, Part, ToolCall};
 use crate::folds::Change;
@@ -13,7 +14,13 @@ use crate::folds::Change;
 pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
     for failed in [false, true] {
         for piece in view.old(Class::Result, Rung::Markers).filter(|piece| piece.failed == failed) {
-            push(view, piece, view.marker(piece), proposals);
+            let marker = view.marker(piece);
+            let folded = if failed && !piece.outdated {
+                clip::clip(view.text(piece), piece.tokens / 4, &view.setup.meter, &marker)
+            } else {
+                marker
+            };
+            push(view, piece, folded, proposals);
         }
     }
 }

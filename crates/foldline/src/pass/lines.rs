@@ -1,0 +1,47 @@
+//! Lines of an old result that stand again, in the same order, in a newer one: a file read once more around
+//! another line, the same tail of every test run. They stay where they are newest.
+//!
+//! What is left out is marked by a gap and not by a reference, so nothing dangles when the newer text is
+//! folded in its turn.
+
+use std::borrow::Cow;
+
+use crate::content;
+use crate::marker;
+use crate::piece::Class;
+
+use super::again::Standing;
+use super::clip::assemble;
+use super::{Proposal, View};
+use crate::folds::Change;
+
+/// Shorter texts and shorter runs are not worth it.
+const SHORTEST: u64 = 60;
+const RUN: usize = 160;
+
+pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
+    let mut standing = Standing::default();
+    for piece in view.pieces.iter().rev().filter(|piece| piece.class == Class::Result && piece.tokens >= SHORTEST) {
+        if view.folds.rung(piece.at).is_some() {
+            continue;
+        }
+        let text = view.text(piece);
+        if view.is_old(piece) {
+            let lines = content::lines(text);
+            let mut kept = vec![true; lines.len()];
+            for run in standing.runs(text, &lines, RUN) {
+                kept[run.lines].fill(false);
+            }
+            let count = kept.iter().filter(|&&kept| kept).count();
+            if count > 0 && count < lines.len() {
+                let marker = marker::excerpt(count, lines.len(), &piece.words(), view.handle(text));
+                let folded = assemble(&marker, text, &lines, &kept);
+                let tokens = view.setup.meter.text(&folded);
+                if tokens < piece.tokens {
+                    proposals.push(Proposal { at: piece.at, change: Change::Text(folded), tokens, risk: 0.0 });
+                }
+            }
+        }
+        standing.add(Cow::Borrowed(text));
+    }
+}
