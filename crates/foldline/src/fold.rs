@@ -321,7 +321,8 @@ impl State {
             self.rounds.push(at);
         }
         self.after_assistant = message.is_assistant();
-        if message.role == Role::User && message.parts.iter().any(|part| part.as_text().is_some()) {
+        // What a user says beside results does not end the turn.
+        if message.role == Role::User && !message.has_results() {
             self.last_said = at;
         }
         self.tie(at, message);

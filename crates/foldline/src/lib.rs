@@ -32,6 +32,8 @@ mod promises;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod transcript;
+#[cfg(test)]
+mod traps;
 pub mod wire;
 
 pub use apply::{Applied, apply};

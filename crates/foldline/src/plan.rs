@@ -162,7 +162,7 @@ impl<'d> Draft<'d> {
             *view.cover.borrow_mut() = Some(Cover::of(self.messages, &folds, &leave));
         }
         let mut proposals = Vec::new();
-        for pass in pass::ALL.iter().filter(|pass| pass.rung == rung) {
+        for pass in pass::of(rung) {
             (pass.propose)(&view, &mut proposals);
             for proposal in proposals.drain(..) {
                 self.take(proposal, rung, pass.name);
@@ -258,12 +258,14 @@ impl<'d> Draft<'d> {
         let turn = self.messages.iter().rposition(asks).unwrap_or(0);
         let thinks =
             |round: &Range<usize>| matches!(self.messages[round.start].parts.first(), Some(Part::Reasoning(_)));
-        if !self.setup.opens_with_thought {
+        let mut open = self.state.rounds(self.messages);
+        open.retain(|round| round.start > turn);
+        // Where the turn did not begin so either, the model was not asked to think.
+        if !self.setup.opens_with_thought || !open.first().is_some_and(thinks) {
             return taken;
         }
-        let stands = |round: &Range<usize>| !self.folds.is_gone(round.start);
         let mut opens = true;
-        for round in self.state.rounds(self.messages).iter().rev().filter(|round| stands(round) && round.start > turn) {
+        for round in open.iter().rev().filter(|round| !self.folds.is_gone(round.start)) {
             match taken.iter().rposition(|it| it == round) {
                 Some(at) if !opens => {
                     taken.remove(at);
@@ -428,8 +430,10 @@ impl<'d> Draft<'d> {
             let folds = Folds::default();
             let view = self.view(&folds, 1.0);
             let text = view.text(piece);
-            let marker = match piece.class {
-                Class::Media => view.media_marker(piece),
+            let marker = match (piece.class, &piece.deed) {
+                (Class::Media, _) => view.media_marker(piece),
+                // At the end of the ladder every word counts.
+                (_, Some(done)) if rung == Rung::Truncation => marker::whole(text, &done.tool, view.handle(text)),
                 _ => marker::whole(text, &piece.words(), view.handle(text)),
             };
             let clipped = clip::clip(text, cap, &self.setup.meter, &marker);

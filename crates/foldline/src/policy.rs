@@ -73,7 +73,7 @@ impl Policy {
             keep_reads: 16,
             keep_rest: 4,
             keep_share: 0.45,
-            remaining: 0.7,
+            remaining: 0.9,
             patience: 4.0,
             thrift: 6.0,
             deepest: Rung::Truncation,

@@ -6,12 +6,13 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use crate::laws::{self, Profile};
+use crate::pass::BACKWARDS;
 use crate::plan::Rung;
 use crate::testing::{Sample, samples};
 use crate::wire::Request;
 use crate::{
-    Applied, Conversation, Error, ErrorKind, Handle, Keep, KeepError, Ledger, Message, Meter, ModelTable, Original,
-    Part, Policy, Prices, Role, Setup, Tokens, apply, fold, marker,
+    Applied, Conversation, Error, ErrorKind, Folder, Handle, Keep, KeepError, Ledger, Message, Meter, ModelTable,
+    Original, Part, Policy, Prices, Role, Setup, Tokens, apply, fold, marker,
 };
 
 /// An archive in memory that remembers what it was given.
@@ -128,13 +129,101 @@ proptest! {
         }
     }
 
-    /// The same request gives the same bytes.
+    /// The same request gives the same bytes, on every thread.
     #[test]
     fn it_is_deterministic(sample in samples(), share in budgets()) {
         let request = sample.request();
         let budget = (raw_tokens(&request) as f64 * share) as Tokens;
         let bytes = || applied(&request, budget, None).map(|applied| applied.body).ok();
-        prop_assert_eq!(bytes(), bytes());
+        let elsewhere = std::thread::scope(|scope| scope.spawn(bytes).join()).unwrap();
+        prop_assert_eq!(bytes(), elsewhere);
+    }
+
+    /// Each rendering begins with the one before it, unless a crease is told; and a crease has its price.
+    #[test]
+    fn it_is_stable(sample in samples(), share in budgets()) {
+        let request = sample.request();
+        let setup = setup(&request, (raw_tokens(&request) as f64 * share) as Tokens).beside(request.conversation());
+        let mut sent: Option<Vec<Message<'_>>> = None;
+        for point in request.conversation().request_points() {
+            let prefix = upto(request.conversation(), point);
+            let Ok(folded) = fold(&prefix, &setup, &Ledger::default()) else { continue };
+            let now = folded.messages(&prefix);
+            match folded.creases.last().filter(|crease| crease.at == point) {
+                Some(crease) => prop_assert!(crease.saved > 0 && crease.price >= 0.0),
+                None => prop_assert!(sent.is_none_or(|sent| now.starts_with(&sent)), "at {}", point),
+            }
+            sent = Some(now);
+        }
+    }
+
+    /// A folder that grows message by message renders what the fold of the whole renders.
+    #[test]
+    fn a_folder_equals_the_fold(sample in samples(), share in budgets()) {
+        let request = sample.request();
+        let conversation = request.conversation();
+        let setup = setup(&request, (raw_tokens(&request) as f64 * share) as Tokens).beside(conversation);
+        let mut folder = Folder::new(setup.clone());
+        let points = conversation.request_points();
+        for (at, message) in conversation.messages.iter().enumerate() {
+            folder.push(message.clone().into_owned());
+            if points.contains(&(at + 1)) {
+                let prefix = upto(conversation, at + 1);
+                match (folder.request().is_ok(), fold(&prefix, &setup, &Ledger::default())) {
+                    (true, Ok(folded)) => {
+                        prop_assert_eq!(folder.rendered(0).collect::<Vec<_>>(), folded.messages(&prefix));
+                        prop_assert_eq!(folder.tokens(), folded.tokens);
+                    }
+                    (asked, folded) => prop_assert_eq!(asked, folded.is_ok()),
+                }
+            }
+        }
+    }
+
+    /// What is sent is never more than what came, and folding it again changes nothing.
+    #[test]
+    fn it_is_never_worse_and_once_is_enough(sample in samples(), share in budgets()) {
+        let request = sample.request();
+        let conversation = request.conversation();
+        let setup = setup(&request, (raw_tokens(&request) as f64 * share) as Tokens).beside(conversation);
+        let Ok(folded) = fold(conversation, &setup, &Ledger::default()) else { return Ok(()) };
+        prop_assert!(folded.tokens <= folded.raw_tokens);
+        for explained in folded.explain().into_iter().filter(|it| it.pass != "rounds") {
+            prop_assert!(explained.after < explained.before.max(1), "{explained:?}");
+        }
+        let once = Conversation { messages: folded.messages(conversation), ..conversation.clone() };
+        if let Ok(twice) = fold(&once, &setup, &Ledger::default()) {
+            prop_assert_eq!(twice.messages(&once), once.messages);
+        }
+    }
+
+    /// In whatever order the passes of a rung take turns, no law is broken and the budget holds.
+    #[test]
+    fn the_order_of_passes_breaks_no_promise(sample in samples(), share in budgets()) {
+        let request = sample.request();
+        let budget = (raw_tokens(&request) as f64 * share) as Tokens;
+        BACKWARDS.set(true);
+        let backwards = applied(&request, budget, None);
+        BACKWARDS.set(false);
+        let Ok(applied) = backwards else { return Ok(()) };
+        prop_assert!(measured(&sample, &applied.body) <= budget);
+        let rewritten = Request::parse(sample.format, &applied.body).unwrap();
+        prop_assert_eq!(laws::check(&rewritten, &Profile::of_request(&request)), []);
+    }
+
+    /// The floor is true: who cuts all texts to markers, and keeps only instructions, a trace of every word of
+    /// the user and the newest round, gets at most a tenth below it.
+    #[test]
+    fn the_floor_is_true(sample in samples()) {
+        let request = sample.request();
+        let conversation = request.conversation();
+        let setup = setup(&request, 1).beside(conversation);
+        // Where a turn has to begin with thinking, its first rounds can not go.
+        prop_assume!(!setup.opens_with_thought);
+        let Err(error) = fold(conversation, &setup, &Ledger::default()) else { return Ok(()) };
+        let ErrorKind::CannotFit { floor, .. } = error.kind() else { panic!("{error}") };
+        let least = least(conversation, &setup);
+        prop_assert!(*floor * 9 <= least * 10, "the floor is {}, and {} is possible", floor, least);
     }
 
     /// With room enough the client's very bytes go out.
@@ -144,6 +233,41 @@ proptest! {
         let applied = applied(&request, raw_tokens(&request) * 2, None).unwrap();
         prop_assert_eq!(String::from_utf8(applied.body).unwrap(), sample.body.clone());
     }
+}
+
+fn upto<'m>(conversation: &Conversation<'m>, point: usize) -> Conversation<'m> {
+    Conversation { messages: conversation.messages[..point].to_vec(), ..conversation.clone() }
+}
+
+/// Tokens of a conversation of which as much is cut as can be.
+fn least(conversation: &Conversation<'_>, setup: &Setup) -> Tokens {
+    let newest = conversation.rounds().last().map_or(0, |round| round.start);
+    let messages = &conversation.messages;
+    let cut = |part: &Part<'_>| match part {
+        Part::Text { text } if text.len() > 40 => Part::text("[folded: 9 lines, 999 bytes of text]"),
+        Part::Image(_) | Part::File(_) => Part::text("[folded: an image]"),
+        part => part.clone().into_owned(),
+    };
+    let inside = |part: &Part<'_>| match part {
+        Part::ToolResult(it) => {
+            let content = it.content.iter().map(cut).collect();
+            let call_id = it.call_id.to_string().into();
+            Part::ToolResult(crate::ToolResult { content, call_id, is_error: it.is_error })
+        }
+        part => cut(part),
+    };
+    let mut tokens = setup.fixed;
+    for (at, message) in messages.iter().enumerate() {
+        let said = message.role == Role::User && message.parts.iter().any(|part| part.as_text().is_some());
+        let tied = at > 0 && messages[at - 1].role == Role::System && message.is_assistant();
+        let cut = match message.role {
+            Role::System | Role::Developer | Role::Other => message.clone().into_owned(),
+            _ if at >= newest || said || tied => Message::new(message.role, message.parts.iter().map(inside).collect()),
+            _ => continue,
+        };
+        tokens += setup.meter.message(&cut);
+    }
+    tokens
 }
 
 fn long(seed: usize, lines: usize) -> String {

@@ -56,6 +56,22 @@ pub(crate) static ALL: &[Pass] = &[
     Pass { name: "writing", rung: Rung::Writing, propose: results::propose_writing },
 ];
 
+/// The passes of a rung.
+pub(crate) fn of(rung: Rung) -> Vec<&'static Pass> {
+    let passes = ALL.iter().filter(|pass| pass.rung == rung);
+    #[cfg(test)]
+    if BACKWARDS.get() {
+        return passes.rev().collect();
+    }
+    passes.collect()
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Whether the passes of a rung take turns the other way round: nothing that is promised may depend on it.
+    pub(crate) static BACKWARDS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
 /// A fold that a pass would make.
 #[derive(Clone, Debug)]
 pub(crate) struct Proposal {

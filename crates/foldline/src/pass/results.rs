@@ -3,7 +3,6 @@
 
 use crate::piece::{Class, Piece};
 use crate::plan::Rung;
-use crate::wire;
 
 use super::arguments::in_json;
 use super::clip;
@@ -32,7 +31,7 @@ pub(super) fn propose_writing(view: &View<'_>, proposals: &mut Vec<Proposal>) {
             Class::Prose if old => push(view, piece, view.marker(piece), proposals),
             Class::Arguments if old => {
                 let Part::ToolCall(call) = &view.messages[piece.at.message].parts[piece.at.part] else { continue };
-                let folded = stub(call, &view.marker(piece));
+                let Some(folded) = shortened(call, &view.marker(piece)) else { continue };
                 let tokens = view.setup.meter.text(&folded);
                 if tokens < piece.tokens {
                     let risk = 0.05 * view.unfold_price(piece);
@@ -44,14 +43,8 @@ pub(super) fn propose_writing(view: &View<'_>, proposals: &mut Vec<Proposal>) {
     }
 }
 
-/// The arguments of a call with the marker in the place of their long texts, or of all of them. JSON stays
-/// JSON.
-fn stub(call: &ToolCall<'_>, marker: &str) -> String {
-    shortened(call, marker).unwrap_or_else(|| format!(r#"{{"folded":{}}}"#, wire::encode(marker)))
-}
-
-/// The arguments of a call with the marker in the place of their long texts, if there are any: keys and short
-/// values stay.
+/// The arguments of a call with the marker in the place of their long texts, if there are any: JSON stays JSON,
+/// keys and short values stay, and no key is added that the tool does not know.
 pub(crate) fn shortened(call: &ToolCall<'_>, marker: &str) -> Option<String> {
     match &call.arguments {
         Arguments::Text(_) => Some(marker.to_owned()),
