@@ -1,0 +1,145 @@
+//! What the fold costs, as ratios inside one run: against counting the same tokens, a late turn against an early
+//! one, many messages against few, and memory against the text. Times are CPU time of this thread.
+
+#![expect(clippy::print_stdout, reason = "a bench reports on the terminal")]
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use cpu_time::ThreadTime;
+use foldline::{Conversation, Folder, Ledger, Message, Meter, ModelTable, Part, Policy, Prices, Role, Setup, fold};
+use peak_alloc::PeakAlloc;
+
+#[global_allocator]
+static ALLOCATOR: PeakAlloc = PeakAlloc;
+
+fn main() {
+    cold();
+    turns("estimated", "claude-opus-4-6");
+    turns("exact", "gpt-4o");
+    many();
+    memory();
+}
+
+fn setup(model: &str, budget: u64) -> Setup {
+    let table = ModelTable::builtin();
+    Setup::new(Meter::for_model(table, Some(model)), Prices::for_model(table, Some(model)), budget)
+}
+
+/// A result of about so many bytes that repeats nothing.
+fn text(seed: usize, bytes: usize) -> String {
+    let mut text = String::with_capacity(bytes + 80);
+    let mut at = seed * 7_919;
+    while text.len() < bytes {
+        at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let (a, b) = (at >> 40 & 0xfff, at >> 20 & 0xfff);
+        text.push_str(&format!("    let value_{a} = self.part_{b}.read(\"src/file_{}.rs\")?;\n", a ^ b));
+    }
+    text
+}
+
+fn round(at: usize, bytes: usize) -> [Message<'static>; 2] {
+    let tool = if at % 3 == 0 { "bash" } else { "read_file" };
+    let call = Part::call(format!("c{at}"), tool, format!(r#"{{"path":"src/file_{at}.rs"}}"#));
+    [
+        Message::new(Role::Assistant, vec![Part::text("Looking."), call]),
+        Message::new(Role::Tool, vec![Part::result(format!("c{at}"), text(at, bytes))]),
+    ]
+}
+
+fn session(rounds: usize, bytes: usize) -> Vec<Message<'static>> {
+    let task = Message::text(Role::User, "Make it faster.");
+    std::iter::once(task).chain((0..rounds).flat_map(|at| round(at, bytes))).collect()
+}
+
+fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
+    let start = ThreadTime::now();
+    let result = work();
+    (start.elapsed(), result)
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+/// A conversation of a megabyte that was never seen before.
+fn cold() {
+    let conversation = Conversation { messages: session(256, 4_000), ..Conversation::default() };
+    for model in ["gpt-4o", "claude-opus-4-6"] {
+        let (mut counts, mut folds) = (Vec::new(), Vec::new());
+        let mut creases = 0;
+        for _ in 0..7 {
+            let fresh = setup(model, 128_000);
+            counts.push(timed(|| black_box(fresh.meter.conversation(&conversation))).0);
+            let fresh = setup(model, 128_000);
+            let (time, folded) = timed(|| fold(&conversation, &fresh, &Ledger::default()).expect("it fits"));
+            folds.push(time);
+            creases = folded.creases.len();
+        }
+        let (count, folded) = (median(counts), median(folds));
+        let ratio = folded.as_secs_f64() / count.as_secs_f64();
+        println!(
+            "cold fold of 1 MB, {model}: {folded:?}, counting alone {count:?}, ratio {ratio:.2}, {creases} creases"
+        );
+    }
+}
+
+/// A turn with four kilobytes of new text, when no crease falls.
+fn turns(name: &str, model: &str) {
+    let mut folder = Folder::new(Setup { policy: Policy::lossless(), ..setup(model, 100_000_000) });
+    session(256, 4_000).into_iter().for_each(|message| folder.push(message));
+    let (mut early, mut late) = (Vec::new(), Vec::new());
+    for at in 0..2_000 {
+        let messages = round(1_000 + at, 4_000);
+        let (time, ()) = timed(|| {
+            messages.into_iter().for_each(|message| folder.push(message));
+            black_box(folder.request().expect("there is room"));
+        });
+        match at {
+            10..110 => early.push(time),
+            1_900.. => late.push(time),
+            _ => {}
+        }
+    }
+    let (early, late) = (median(early), median(late));
+    let ratio = late.as_secs_f64() / early.as_secs_f64();
+    println!("a turn of 4 kB on 1 MB, {name}: {early:?} at turn 10, {late:?} at turn 2,000, ratio {ratio:.2}");
+}
+
+/// Ten times the messages cost ten times the time.
+fn many() {
+    let per_message = |rounds: usize| {
+        let conversation = Conversation { messages: session(rounds, 400), ..Conversation::default() };
+        let setup = setup("claude-opus-4-6", 64_000);
+        let times = (0..5).map(|_| timed(|| fold(&conversation, &setup, &Ledger::default()).expect("it fits")).0);
+        median(times.collect()).as_secs_f64() / conversation.messages.len() as f64
+    };
+    let (few, more) = (per_message(500), per_message(5_000));
+    let us = |seconds: f64| seconds * 1e6;
+    println!("per message: {:.1} µs of 1,000, {:.1} µs of 10,000, ratio {:.2}", us(few), us(more), more / few);
+}
+
+/// What a folder holds beside the text that it was given.
+fn memory() {
+    let before = ALLOCATOR.current_usage();
+    let messages = session(1_000, 4_000);
+    let text = ALLOCATOR.current_usage() - before;
+    ALLOCATOR.reset_peak_usage();
+    let mut folder = Folder::new(setup("claude-opus-4-6", 128_000));
+    for message in messages {
+        if message.is_assistant() {
+            black_box(folder.request().expect("it fits"));
+        }
+        folder.push(message);
+    }
+    let held = ALLOCATOR.current_usage() - before;
+    let peak = ALLOCATOR.peak_usage() - before;
+    let ratio = |bytes: usize| bytes as f64 / text as f64;
+    println!(
+        "memory: {:.1} MB of messages, {:.2} times that held, {:.2} at the peak",
+        text as f64 / 1e6,
+        ratio(held),
+        ratio(peak)
+    );
+}
