@@ -477,7 +477,7 @@ fn is_false(value: &bool) -> bool {
 /// Whether the round that begins here answers a note of the operator inside the conversation: the two
 /// belong together, and the note is not ours to drop.
 pub(crate) fn answers_a_note(messages: &[Message<'_>], start: usize) -> bool {
-    start > 1 && messages[start - 1].role == Role::System
+    start > 1 && messages[start - 1].role == Role::System && !messages[start - 1].has_results()
 }
 
 #[cfg(test)]

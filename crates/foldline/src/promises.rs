@@ -262,7 +262,9 @@ fn least(conversation: &Conversation<'_>, setup: &Setup) -> Tokens {
         let tied = at > 0 && messages[at - 1].role == Role::System && message.is_assistant();
         let cut = match message.role {
             Role::System | Role::Developer | Role::Other => message.clone().into_owned(),
-            _ if at >= newest || said || tied => Message::new(message.role, message.parts.iter().map(inside).collect()),
+            // What the model wrote last stays as it is.
+            Role::Assistant if at >= newest || tied => message.clone().into_owned(),
+            _ if at >= newest || said => Message::new(message.role, message.parts.iter().map(inside).collect()),
             _ => continue,
         };
         tokens += setup.meter.message(&cut);
