@@ -87,7 +87,9 @@ fn cold() {
 
 /// A turn with four kilobytes of new text, when no crease falls.
 fn turns(name: &str, model: &str) {
-    let mut folder = Folder::new(Setup { policy: Policy::lossless(), ..setup(model, 100_000_000) });
+    let mut setup = setup(model, 100_000_000);
+    setup.policy = Policy::lossless();
+    let mut folder = Folder::new(setup);
     session(256, 4_000).into_iter().for_each(|message| folder.push(message));
     let (mut early, mut late) = (Vec::new(), Vec::new());
     for at in 0..2_000 {
