@@ -39,7 +39,7 @@ fn text(seed: usize, bytes: usize) -> String {
 }
 
 fn round(at: usize, bytes: usize) -> [Message<'static>; 2] {
-    let tool = if at % 3 == 0 { "bash" } else { "read_file" };
+    let tool = if at.is_multiple_of(3) { "bash" } else { "read_file" };
     let call = Part::call(format!("c{at}"), tool, format!(r#"{{"path":"src/file_{at}.rs"}}"#));
     [
         Message::new(Role::Assistant, vec![Part::text("Looking."), call]),
