@@ -1,6 +1,6 @@
 //! `cargo xtask ci`: what a laptop and the build server both run before a change lands.
 //!
-//! The steps are ordered so that later ones reuse what earlier ones built: clippy and the docs share
+//! The steps are ordered so that later ones reuse what earlier ones built: clippy, the fuzz targets and the docs share
 //! one set of artefacts, tests, doc tests, tidy and the demo another.
 
 use std::process::{Command, Stdio};
@@ -25,6 +25,7 @@ pub(crate) fn run(_: &[String]) -> Result<()> {
     let steps = [
         ("format", Step::Cargo(&["fmt", "--all", "--check"])),
         ("lints", Step::Cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
+        ("fuzz", Step::Here(fuzz_targets)),
         ("docs", Step::Rustdoc(&["doc", "--workspace", "--no-deps"])),
         ("tests", Step::Cargo(tests)),
         ("doc tests", Step::Cargo(&["test", "--workspace", "--doc"])),
@@ -61,6 +62,23 @@ fn perform(step: &Step) -> Result<()> {
     let status = cargo.status().context("cargo did not start")?;
     if !status.success() {
         bail!("`cargo {}` ended with {status}", arguments.join(" "));
+    }
+    Ok(())
+}
+
+/// Compiles the fuzz targets, which are a workspace of their own: they need nightly only to run. The fuzzer itself is
+/// C++ and would be linked only then, so that a path of it is enough.
+fn fuzz_targets(_: &[String]) -> Result<()> {
+    let root = repository::root();
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(&root).args(["check", "--manifest-path", "fuzz/Cargo.toml"]);
+    cargo.env("CUSTOM_LIBFUZZER_PATH", root.join("fuzz/libfuzzer.a"));
+    if std::env::var_os("CARGO_TARGET_DIR").is_none() {
+        cargo.env("CARGO_TARGET_DIR", root.join("target"));
+    }
+    let status = cargo.status().context("cargo did not start")?;
+    if !status.success() {
+        bail!("a fuzz target does not compile");
     }
     Ok(())
 }

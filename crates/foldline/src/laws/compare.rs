@@ -353,31 +353,37 @@ fn reasoning_with_calls(before: &Side<'_, '_>, after: &Side<'_, '_>, findings: &
 
 /// P11: a reasoning item and the item behind it, where both have ids.
 fn atoms(before: &Side<'_, '_>, after: &Side<'_, '_>, findings: &mut Findings<'_>) {
-    fn item<'a>(side: &Side<'_, 'a>, at: usize) -> Option<std::borrow::Cow<'a, str>> {
-        side.request.message_field(at, "id").and_then(Value::string)
+    fn items<'a>(side: &Side<'_, 'a>) -> Vec<Option<std::borrow::Cow<'a, str>>> {
+        (0..side.messages.len()).map(|at| side.request.message_field(at, "id").and_then(Value::string)).collect()
     }
-    // What stands behind a reasoning item, and before the item behind one.
+    let sent = items(before);
+    let mut count: HashMap<&str, usize> = HashMap::new();
+    sent.iter().flatten().for_each(|id| *count.entry(id).or_default() += 1);
+    // What stands behind a reasoning item, and before the item behind one. An id that the client sent
+    // twice does not say which of its items is meant.
     let (mut behind, mut ahead) = (HashMap::new(), HashMap::new());
-    for (at, pair) in before.messages.windows(2).enumerate() {
+    for (pair, ids) in before.messages.windows(2).zip(sent.windows(2)) {
         if pair[0].parts.iter().all(is_reasoning)
             && pair[1].is_assistant()
-            && let (Some(reasoning), Some(next)) = (item(before, at), item(before, at + 1))
+            && let [Some(reasoning), Some(next)] = ids
+            && count[&**reasoning] == 1
+            && count[&**next] == 1
         {
-            behind.insert(reasoning.clone(), next.clone());
-            ahead.insert(next, reasoning);
+            behind.insert(&**reasoning, &**next);
+            ahead.insert(&**next, &**reasoning);
         }
     }
     if behind.is_empty() {
         return;
     }
-    let ids: Vec<_> = (0..after.messages.len()).map(|at| item(after, at)).collect();
+    let ids = items(after);
     for (at, own) in ids.iter().enumerate() {
         let Some(own) = own else { continue };
-        let neighbour = |at: Option<usize>| at.and_then(|at| ids.get(at)).and_then(Option::as_ref);
-        if behind.get(own).is_some_and(|wanted| neighbour(Some(at + 1)) != Some(wanted)) {
+        let neighbour = |at: Option<usize>| at.and_then(|at| ids.get(at)).and_then(Option::as_deref);
+        if behind.get(&**own).is_some_and(|wanted| neighbour(Some(at + 1)) != Some(wanted)) {
             findings.broken(Law::AtomWhole, Place::Message(at), format_args!("`{own}` lost the item behind it"));
         }
-        if ahead.get(own).is_some_and(|wanted| neighbour(at.checked_sub(1)) != Some(wanted)) {
+        if ahead.get(&**own).is_some_and(|wanted| neighbour(at.checked_sub(1)) != Some(wanted)) {
             findings.broken(Law::AtomWhole, Place::Message(at), format_args!("`{own}` lost its reasoning"));
         }
     }

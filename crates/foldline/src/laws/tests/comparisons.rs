@@ -194,6 +194,12 @@ fn a_reasoning_item_goes_with_the_item_behind_it() {
     assert_eq!(dropped(&[1, 2, 3]), []);
 }
 
+#[test]
+fn an_item_that_the_client_sent_twice_is_not_said_to_have_lost_its_reasoning() {
+    let body = r#"{"model":"gpt-5.5","store":false,"input":[{"role":"user","content":"a"},{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"e"},{"type":"message","id":"msg_1","role":"assistant","content":[{"type":"output_text","text":"x"}]},{"role":"user","content":"b"},{"type":"message","id":"msg_1","role":"assistant","content":[{"type":"output_text","text":"x"}]},{"role":"user","content":"c"}]}"#;
+    assert_eq!(broken(body, Format::OpenAiResponses, &[], plain), []);
+}
+
 /// The request that a client sends again after its own mistake is not refused by us.
 #[test]
 fn what_the_client_broke_is_not_held_against_the_rewriting() {
