@@ -14,6 +14,9 @@ const ARCHIVE_KEY_FILE: &str = "FOLDLINE_ARCHIVE_KEY_FILE";
 /// The key of a sealed archive itself, for places where secrets come as variables.
 const ARCHIVE_KEY: &str = "FOLDLINE_ARCHIVE_KEY";
 
+/// A table of models of the user's own.
+const MODELS: &str = "FOLDLINE_MODELS";
+
 /// Columns when nobody tells.
 const USUAL_WIDTH: usize = 80;
 
@@ -43,6 +46,11 @@ impl Look {
             ink: if stdout().is_terminal() && !no_color { Ink::Colours } else { Ink::Plain },
         }
     }
+}
+
+/// The user's own table of models, if the environment names one.
+pub(crate) fn models() -> Option<PathBuf> {
+    std::env::var_os(MODELS).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
 /// What the environment says of the archive.

@@ -1,14 +1,40 @@
 //! What was meant, once flags, environment and defaults are weighed: a flag beats a variable, a
 //! variable beats a default.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use foldline::{Keep, KeepError, Original};
+use foldline::{Keep, KeepError, ModelTable, Original};
 use foldline_archive::{Access, Archive, Key, Namespace, Options, Shelf};
 
-use crate::environment::ArchiveVariables;
+use crate::environment::{self, ArchiveVariables};
+
+/// Which table of models; for every command that counts.
+#[derive(Args)]
+pub(crate) struct ModelFlags {
+    /// Windows, prices and overheads of your own [default: $FOLDLINE_MODELS]
+    ///
+    /// A file of comma-separated values that is laid over the built-in table. Its first line names the columns that
+    /// it has; a row of it is a model, or all whose names begin so:
+    ///     prefix,window,max_output
+    ///     qwen3-coder,32768,8192
+    #[arg(long, value_name = "FILE", verbatim_doc_comment)]
+    models: Option<PathBuf>,
+}
+
+impl ModelFlags {
+    pub(crate) fn resolve(&self) -> Result<Cow<'static, ModelTable>> {
+        let Some(file) = self.models.clone().or_else(environment::models) else {
+            return Ok(Cow::Borrowed(ModelTable::builtin()));
+        };
+        let name = file.display();
+        let csv = std::fs::read_to_string(&file).with_context(|| format!("the models of {name} could not be read"))?;
+        let table = ModelTable::builtin().overlay(&csv).with_context(|| format!("{name} is no table of models"))?;
+        Ok(Cow::Owned(table))
+    }
+}
 
 /// Which archive; for every command that needs one.
 #[derive(Args)]

@@ -130,3 +130,25 @@ fn the_demo_runs() {
     assert!(output.status.success());
     assert!(text(&output.stdout).contains("too long"));
 }
+
+/// A server that serves less than the model could: the user's table says so, and a wrong one is named with its place.
+#[test]
+fn the_users_table_of_models_is_laid_over_ours() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = folder.path().join("models.csv");
+    let window = |arguments: &[&str]| {
+        let survey: serde_json::Value = serde_json::from_slice(&show(arguments, BODY).stdout).unwrap();
+        survey["sessions"][0]["window"].clone()
+    };
+    let arguments = ["--json", "--models", table.to_str().unwrap(), "-"];
+    assert_ne!(window(&["--json", "-"]), 4096);
+    std::fs::write(&table, "prefix,window\nclaude-sonnet-4-5,4096\n").unwrap();
+    assert_eq!(window(&arguments), 4096);
+
+    std::fs::write(&table, "prefix,window\nclaude-sonnet-4-5,many\n").unwrap();
+    let output = show(&arguments, BODY);
+    assert!(!output.status.success());
+    let complaint = text(&output.stderr);
+    assert!(complaint.contains("models.csv is no table of models"), "{complaint}");
+    assert!(complaint.contains("line 2"), "{complaint}");
+}

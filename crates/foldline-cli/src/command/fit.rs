@@ -10,11 +10,11 @@ use anyhow::{Context, Result};
 use clap::Args;
 use foldline::laws::Profile;
 use foldline::wire::{Format, Request};
-use foldline::{Applied, ErrorKind, Event, Exactness, Keep, Ledger, Meter, ModelTable, Policy, Prices, Setup, apply};
+use foldline::{Applied, ErrorKind, Event, Exactness, Keep, Ledger, Meter, Policy, Prices, Setup, apply};
 use serde_json::json;
 
 use super::{BAD_INPUT, CANNOT_FIT, complain, write};
-use crate::settings::{ArchiveFlags, NoArchive};
+use crate::settings::{ArchiveFlags, ModelFlags, NoArchive};
 
 /// Fold one request body until it fits a budget
 ///
@@ -39,6 +39,9 @@ pub(crate) struct Fit {
     /// Count and price for this model, whatever the body says.
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
+
+    #[command(flatten)]
+    models: ModelFlags,
 
     /// The API that the body is for.
     #[arg(long, value_name = "FORMAT", default_value = "auto", value_parser = ["auto", "openai-chat", "openai-responses", "anthropic"])]
@@ -100,7 +103,7 @@ impl Fit {
                 return Ok(ExitCode::from(BAD_INPUT));
             }
         };
-        let table = ModelTable::builtin();
+        let table = &self.models.resolve()?;
         let model = self.model.as_deref().or(request.conversation().model.as_deref());
         let meter = Meter::for_model(table, model);
         let mut setup =

@@ -14,6 +14,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use crate::settings::ModelFlags;
+
 /// Drive the engine over a growing conversation, one JSON object a line
 ///
 /// Any language can use the engine without re-sending the conversation: open it, push messages in the
@@ -29,6 +31,9 @@ pub(crate) struct Pipe {
     /// Count and price for this model, when `open` does not say.
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
+
+    #[command(flatten)]
+    models: ModelFlags,
 
     /// A price table (anthropic-5m, openai, local, ..), when `open` does not say.
     #[arg(long, value_name = "NAME")]
@@ -125,6 +130,7 @@ struct Session {
 
 impl Pipe {
     pub(crate) fn run(self) -> Result<ExitCode> {
+        let table = self.models.resolve()?;
         let mut session = None;
         let mut out = stdout().lock();
         for line in stdin().lock().lines() {
@@ -132,7 +138,7 @@ impl Pipe {
             if line.trim().is_empty() {
                 continue;
             }
-            let answer = match self.answer(&line, &mut session) {
+            let answer = match self.answer(&line, &table, &mut session) {
                 Ok(Some(answer)) => answer,
                 Ok(None) => continue,
                 Err(fault) => {
@@ -149,10 +155,10 @@ impl Pipe {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn answer(&self, line: &str, session: &mut Option<Session>) -> Result<Option<String>, Fault> {
+    fn answer(&self, line: &str, table: &ModelTable, session: &mut Option<Session>) -> Result<Option<String>, Fault> {
         let line = serde_json::from_str(line).map_err(|error| Fault::new("bad_line", error))?;
         if let Line::Open(open) = line {
-            *session = Some(self.open(&open)?);
+            *session = Some(self.open(&open, table)?);
             return Ok(None);
         }
         let Some(session) = session else { return Err(Fault::new("not_open", "say {\"op\":\"open\"} first")) };
@@ -170,8 +176,7 @@ impl Pipe {
         }
     }
 
-    fn open(&self, open: &Open<'_>) -> Result<Session, Fault> {
-        let table = ModelTable::builtin();
+    fn open(&self, open: &Open<'_>, table: &ModelTable) -> Result<Session, Fault> {
         let format = open.format.unwrap_or(Format::OpenAiChat);
         let model = open.model.as_deref().or(self.model.as_deref());
         let meter = Meter::for_model(table, model);

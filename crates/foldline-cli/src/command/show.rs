@@ -8,10 +8,11 @@ use clap::Args;
 use foldline::laws::{self, Profile};
 use foldline::transcript::Recording;
 use foldline::wire::Request;
-use foldline::{Conversation, Meter, ModelTable};
+use foldline::{Conversation, Meter};
 
 use super::{complain, print};
 use crate::environment::Look;
+use crate::settings::ModelFlags;
 use crate::survey::{Session, Survey};
 use crate::{input, picture};
 
@@ -33,6 +34,9 @@ pub(crate) struct Show {
     /// Count for this model, whatever the conversation says.
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
+
+    #[command(flatten)]
+    models: ModelFlags,
 
     /// How many of the largest parts and repeats to name.
     #[arg(long, value_name = "N", default_value_t = 8)]
@@ -64,6 +68,7 @@ How to read it:
 
 impl Show {
     pub(crate) fn run(self) -> Result<ExitCode> {
+        let table = self.models.resolve()?;
         let mut whole = Survey::default();
         let mut faults = 0;
         let each = |recording: Recording, request: Option<&Request<'_>>| {
@@ -71,7 +76,7 @@ impl Show {
                 model: self.model.clone().map(Into::into).or(recording.conversation.model),
                 ..recording.conversation
             };
-            let meter = Meter::for_model(ModelTable::builtin(), conversation.model.as_deref());
+            let meter = Meter::for_model(&table, conversation.model.as_deref());
             let mut survey = survey(&recording.id, recording.format.name(), &conversation, &meter, self.top);
             let format = request.map_or(recording.format.wire(), Request::format);
             let profile = Profile::of_row(format, meter.row());
