@@ -127,6 +127,14 @@ impl Archive {
         &self.core.store.path
     }
 
+    /// The namespace of whoever holds a credential: a hash of it under the archive's own identity and, where
+    /// it is sealed, its key. The credential can not be had from it, and another archive gives another name.
+    pub fn namespace_of(&self, credential: &[u8]) -> Result<Namespace, Error> {
+        let store = &self.core.store;
+        let name = blake3::keyed_hash(&store.seal.name_key(&store.identity()?), credential).to_hex();
+        Namespace::new(format!("key-{}", &name[..32]))
+    }
+
     /// The part of the archive that belongs to a namespace.
     pub fn shelf(&self, namespace: &Namespace) -> Shelf {
         Shelf::new(self.core.clone(), namespace.clone())

@@ -105,7 +105,7 @@ impl Index {
     }
 
     fn on_disk(&self, store: &Store) -> Result<Connection, Error> {
-        let identity = identity(store)?;
+        let identity = store.identity()?;
         let opened = self.open_file().and_then(|mut connection| {
             if is_ours(&connection, &identity)? && store.readers.read(|archive| is_behind(&connection, archive))? {
                 return Ok(connection);
@@ -254,12 +254,6 @@ fn drop_all(connection: &mut Connection) -> Result<(), Error> {
         transaction.execute_batch(&format!("DROP TABLE \"{}\"", name.replace('"', "\"\"")))?;
     }
     Ok(transaction.commit()?)
-}
-
-fn identity(store: &Store) -> Result<Vec<u8>, Error> {
-    store.readers.read(|archive| {
-        Ok(archive.query_row("SELECT value FROM setting WHERE name = 'identity'", (), |row| row.get(0))?)
-    })
 }
 
 fn in_memory(store: &Store) -> Result<Connection, Error> {

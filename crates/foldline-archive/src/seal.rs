@@ -58,6 +58,17 @@ impl Seal {
         matches!(self, Seal::Open)
     }
 
+    /// The key under which credentials become names, in the archive with this identity.
+    pub(crate) fn name_key(&self, identity: &[u8]) -> [u8; 32] {
+        let mut key = blake3::Hasher::new_derive_key("foldline archive 2026-11 names of credentials");
+        key.update(identity);
+        #[cfg(feature = "seal")]
+        if let Seal::Sealed(secret) = self {
+            key.update(&secret.0);
+        }
+        *key.finalize().as_bytes()
+    }
+
     /// Closes `plain`, which is a `what` of this namespace.
     pub(crate) fn close(&self, namespace: &Namespace, what: &str, plain: Vec<u8>) -> Result<Vec<u8>, Error> {
         match self {

@@ -11,6 +11,29 @@ use crate::{Error, ErrorKind, Namespace};
 /// The part of an archive that belongs to one namespace.
 ///
 /// It implements [`foldline::Keep`], so the engine can be given one. Cloning is cheap.
+///
+/// Beside originals it holds what a server has to remember of a session. What must come out the same again
+/// is a fact and is on disk when [`record`](Shelf::record) returns; what is only told to people (requests,
+/// events) is noted without waiting. Whoever sends a rendering without keeping its originals anew says
+/// with [`touch`](Shelf::touch) that its markers are still in use, so that retention leaves them alone.
+///
+/// ```
+/// use foldline_archive::{Archive, Namespace, Request};
+///
+/// # let folder = tempfile::tempdir()?;
+/// let archive = Archive::open(folder.path().join("archive.db"))?;
+/// let shelf = archive.shelf(&Namespace::local()).in_session("first-user-message");
+///
+/// // The cache was found cold at request point 12. The first to say so is right, whoever asks later.
+/// shelf.record("cold", &12_u64.to_le_bytes(), b"idle")?;
+/// let fact = shelf.record("cold", &12_u64.to_le_bytes(), b"restart")?;
+/// assert_eq!(fact.payload, b"idle");
+/// assert_eq!(shelf.facts()?, [fact]);
+///
+/// shelf.note_request(&Request { model: "gpt-4o".into(), raw_tokens: 40_000, sent_tokens: 20_000, ..Request::default() })?;
+/// shelf.note_event("creased", br#"{"saved":20000}"#)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Shelf {
     core: Arc<Core>,

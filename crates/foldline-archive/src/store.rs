@@ -34,6 +34,12 @@ pub(crate) struct Store {
 pub(crate) struct LastPack(Option<(i64, Opened)>);
 
 impl Store {
+    /// What tells this archive from another.
+    pub(crate) fn identity(&self) -> Result<Vec<u8>, Error> {
+        let sql = "SELECT value FROM setting WHERE name = 'identity'";
+        self.readers.read(|connection| Ok(connection.query_row(sql, (), |row| row.get(0))?))
+    }
+
     /// The one entry that a prefix means.
     pub(crate) fn resolve(
         &self,

@@ -39,3 +39,14 @@ fn odd_namespaces_are_refused() {
         assert_eq!(Namespace::new(odd).unwrap_err().kind(), &ErrorKind::BadRequest);
     }
 }
+
+/// A credential always has the same name in one archive, and in no other.
+#[test]
+fn a_credential_has_a_name_of_its_own_in_each_archive() {
+    let (place, other) = (Place::new(), Place::new());
+    let name = place.open().namespace_of(b"sk-secret").unwrap();
+    assert_eq!(place.open().namespace_of(b"sk-secret").unwrap(), name);
+    assert_ne!(place.open().namespace_of(b"sk-another").unwrap(), name);
+    assert_ne!(other.open().namespace_of(b"sk-secret").unwrap(), name);
+    assert!(!name.as_str().contains("secret"));
+}
