@@ -10,6 +10,7 @@ use crate::{Error, ErrorKind, Namespace};
 
 /// The secret with which an archive is sealed.
 #[derive(Clone)]
+#[cfg_attr(not(feature = "seal"), expect(dead_code, reason = "without encryption a key is refused"))]
 pub struct Key([u8; 32]);
 
 impl Key {
