@@ -49,8 +49,14 @@ impl Keeper {
                 }
                 // A fault shows when somebody searches, keeps or verifies; until then the house may wait.
                 let goes_on = || !stopped.load(Ordering::Relaxed);
-                while goes_on() && matches!(store.index.catch_up(&store), Ok(Step::Forward)) {}
-                while goes_on() && matches!(repack::merge_small(&store, &writer), Ok(Step::Forward)) {}
+                let forward = |step| matches!(step, Ok(Step::Forward));
+                while goes_on() {
+                    // Small packs come first: where others keep all the time, the index is never done.
+                    while goes_on() && forward(repack::merge_small(&store, &writer)) {}
+                    if !forward(store.index.catch_up(&store)) {
+                        break;
+                    }
+                }
             }
         };
         let thread = std::thread::Builder::new()
