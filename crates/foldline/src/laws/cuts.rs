@@ -4,12 +4,13 @@
 //! tool's work, or an approval from its request. Between two cuts a run of messages may be dropped if
 //! those who then meet may stand side by side. The newest turn always stays.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
+use super::pairing::is_server_call;
 use super::text::is_blank;
 use super::{Law, Profile};
-use crate::conversation::{Conversation, Message, Part, Role};
+use crate::conversation::{Conversation, Message, Opaque, Part, Role};
 use crate::wire::Format;
 
 /// The indices between any two of which the messages may be dropped together.
@@ -66,8 +67,9 @@ enum Meeting {
     Free,
     /// Runs begin and end where the model begins to speak, so that nobody new meets.
     Rounds,
-    /// Anthropic. Two assistant messages become one turn, which must not happen to thinking.
-    Turns { thinking: bool },
+    /// Anthropic. Two assistant messages become one turn, which must not happen to thinking, nor to a server
+    /// tool's call that nobody answered: it would be pending in the newest turn.
+    Turns { apart: bool },
 }
 
 impl Cuts {
@@ -82,7 +84,7 @@ impl Cuts {
             Meeting::Rounds
         } else if profile.format() == Format::Anthropic {
             let thinks = |message: &Message<'_>| message.parts.iter().any(|part| matches!(part, Part::Reasoning(_)));
-            Meeting::Turns { thinking: messages.iter().any(thinks) }
+            Meeting::Turns { apart: messages.iter().any(thinks) || server_waits(messages) }
         } else {
             Meeting::Free
         };
@@ -129,7 +131,7 @@ impl Cuts {
             // An instruction among Anthropic's messages follows a user and is followed by the assistant.
             (Meeting::Turns { .. }, Some(Role::System), after) => matches!(after, Role::Assistant | Role::System),
             (Meeting::Turns { .. }, before, Role::System) => before == Some(Role::User),
-            (Meeting::Turns { thinking }, Some(Role::Assistant), Role::Assistant) => !thinking,
+            (Meeting::Turns { apart }, Some(Role::Assistant), Role::Assistant) => !apart,
             (Meeting::Turns { .. }, ..) => true,
         }
     }
@@ -141,7 +143,7 @@ impl Cuts {
             let thoughtless = self.thinks_at.is_some_and(|at| point.at > at) && !point.reasons;
             let meets = match (self.meeting, point.before, point.after) {
                 (Meeting::Turns { .. }, Some(Role::System), _) | (Meeting::Turns { .. }, _, Role::System) => false,
-                (Meeting::Turns { thinking }, Some(Role::Assistant), _) => !thinking,
+                (Meeting::Turns { apart }, Some(Role::Assistant), _) => !apart,
                 _ => true,
             };
             !first && !thoughtless && meets
@@ -224,6 +226,21 @@ fn splits(messages: &[Message<'_>]) -> Vec<isize> {
         }
     }
     split
+}
+
+/// Whether the call of a server tool has no result.
+fn server_waits(messages: &[Message<'_>]) -> bool {
+    let mut waiting = HashSet::new();
+    for part in messages.iter().flat_map(|message| &message.parts) {
+        if let Part::Opaque(Opaque { kind, pair: Some(id), .. }) = part {
+            if is_server_call(kind) {
+                waiting.insert(id);
+            } else {
+                waiting.remove(id);
+            }
+        }
+    }
+    !waiting.is_empty()
 }
 
 /// The last of the messages that must stay at the beginning.

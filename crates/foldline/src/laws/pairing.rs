@@ -298,7 +298,7 @@ fn server_pairs(conversation: &Conversation<'_>, findings: &mut Findings<'_>) {
     }
 }
 
-fn is_server_call(kind: &str) -> bool {
+pub(super) fn is_server_call(kind: &str) -> bool {
     matches!(kind, "server_tool_use" | "mcp_tool_use")
 }
 

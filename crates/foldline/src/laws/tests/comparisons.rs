@@ -1,6 +1,6 @@
 //! What a rewritten request owes to the client's: one scenario a law.
 
-use super::super::{Law, Profile, Rewriting, Thinking, Topic, compare};
+use super::super::{Cuts, Law, Profile, Rewriting, Thinking, Topic, compare};
 use crate::conversation::{PartId, Role};
 use crate::wire::{Edit, Format, Request};
 use std::collections::BTreeSet;
@@ -214,4 +214,18 @@ fn every_law_of_rewriting_has_its_scenario() {
     for law in Law::all().filter(|law| law.topic() == Topic::Rewriting) {
         assert!(here.contains(&format!("Law::{law:?}")), "{law:?}");
     }
+}
+
+/// The client left a server tool's call without a result, and an answer of the user behind it. Without that answer the call
+/// would stand in the newest turn, as if it were pending.
+#[test]
+fn what_keeps_an_unanswered_server_call_out_of_the_newest_turn_stays() {
+    let call = r#"{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{}}"#;
+    let body = format!(
+        r#"{{"model":"claude-sonnet-4-5","max_tokens":9,"tools":[{{"name":"sh"}}],"messages":[{{"role":"user","content":"a"}},{{"role":"assistant","content":[{call}]}},{{"role":"user","content":"b"}},{{"role":"assistant","content":"c"}},{{"role":"user","content":"d"}}]}}"#
+    );
+    let request = Request::parse(Format::Anthropic, body.as_bytes()).unwrap();
+    let may_drop = |run| Cuts::of(request.conversation(), &Profile::of_request(&request)).may_drop(run);
+    assert!(!may_drop(2..3));
+    assert!(may_drop(1..3));
 }
