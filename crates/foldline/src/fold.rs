@@ -25,7 +25,7 @@ use crate::pass::screen;
 use crate::piece::{self, Class, Open, Piece};
 use crate::plan::{self, Plan, Reason, Rung};
 use crate::policy::{Creases, Policy};
-use crate::price::Prices;
+use crate::price::{self, Prices};
 use crate::wire::{Edit, Format};
 
 /// What a fold depends on beside the messages. Two folds with equal setups, ledgers and messages give
@@ -106,6 +106,9 @@ pub struct Pins {
 
 impl Pins {
     pub(crate) fn holds(&self, piece: &Piece) -> bool {
+        if self.tools.is_empty() && self.names.is_empty() && self.roles.is_empty() && self.parts.is_none() {
+            return false;
+        }
         let role = match piece.class {
             Class::Said => Role::User,
             Class::Prose | Class::Arguments | Class::Reasoning => Role::Assistant,
@@ -210,8 +213,9 @@ pub struct State {
 pub(crate) struct Clock {
     /// Pieces before these were looked at: reads, and the rest.
     aged: [usize; 2],
-    /// Tokens that have grown old since the last crease.
+    /// Tokens that have grown old since the last crease, and the first message with any of them.
     old: Tokens,
+    first: Option<usize>,
     /// A crease that pays is looked for when so many tokens are old.
     retry: Tokens,
     /// What a forced crease left: the next is not forced before it has grown.
@@ -401,6 +405,8 @@ impl State {
                 let foldable = matches!(piece.class, Class::Result | Class::Arguments | Class::Reasoning);
                 if foldable && piece.tokens > WORTH_COUNTING && usize::from(piece.stays()) == line {
                     self.clock.old += piece.tokens;
+                    let first = self.clock.first.get_or_insert(piece.at.message);
+                    *first = piece.at.message.min(*first);
                 }
             }
         }
@@ -463,13 +469,22 @@ impl State {
             Creases::Never => None,
             _ if full || self.rendered > setup.room_at(policy.high) && grown => Some(Reason::Must),
             Creases::Forced => None,
-            Creases::Paid if self.clock.old < WORTH_LOOKING => None,
+            Creases::Paid if self.clock.old < WORTH_LOOKING.max(self.rendered / 24) => None,
             Creases::Paid if cold => Some(Reason::Free),
             Creases::Paid if self.clock.old < self.clock.retry => None,
             // A crease costs all reasoning of the open turn: it waits for the next word of the user.
             Creases::Paid if setup.signed && self.last_said + 1 != messages.len() => None,
+            Creases::Paid if self.best_gain(setup) <= 0.0 => None,
             Creases::Paid => Some(Reason::Worth),
         }
+    }
+
+    /// What a crease would gain if all that has grown old went away without a trace: where even that does not pay,
+    /// no plan is made.
+    fn best_gain(&self, setup: &Setup) -> f64 {
+        let remaining = f64::from(self.calls) * setup.policy.remaining / setup.policy.patience;
+        let suffix = self.suffix(self.clock.first.unwrap_or(0));
+        price::worth(suffix, self.clock.old, remaining, &setup.prices, 0.0)
     }
 
     pub(crate) fn crease(&mut self, setup: &Setup, plan: Plan, reason: Reason) -> Crease {
@@ -482,6 +497,7 @@ impl State {
         self.rendered -= plan.saved;
         self.clock.old = 0;
         self.clock.retry = 0;
+        self.clock.first = None;
         Crease { at, reason, saved: plan.saved, suffix: plan.suffix, price, first: plan.first }
     }
 

@@ -4,8 +4,9 @@
 //! body. Nothing here decides.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::conversation::{Message, Part, PartId, Role};
 use crate::lexicon::each_string;
@@ -76,8 +77,10 @@ pub(crate) struct Leaving<'m> {
 /// All that is folded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Folds {
-    parts: BTreeMap<PartId, Fold>,
-    gone: BTreeSet<usize>,
+    /// Shared between the drafts of a crease, of which there are many and all but one are thrown away.
+    parts: BTreeMap<PartId, Arc<Fold>>,
+    /// Whether each message is gone, up to the last that is.
+    gone: Vec<bool>,
     /// By the message that they stand before.
     notes: BTreeMap<usize, Note>,
 }
@@ -104,15 +107,24 @@ impl Folds {
     }
 
     pub(crate) fn set(&mut self, at: PartId, fold: Fold) {
-        self.parts.insert(at, fold);
+        self.parts.insert(at, Arc::new(fold));
     }
 
     pub(crate) fn is_gone(&self, message: usize) -> bool {
-        self.gone.contains(&message)
+        self.gone.get(message).is_some_and(|&gone| gone)
     }
 
     pub(crate) fn drop_message(&mut self, message: usize) {
-        self.gone.insert(message);
+        if self.gone.len() <= message {
+            self.gone.resize(message + 1, false);
+        }
+        self.gone[message] = true;
+        // What was folded in it does not show any more.
+        let parts: Vec<PartId> =
+            self.parts.range(PartId::new(message, 0)..PartId::new(message + 1, 0)).map(|(&at, _)| at).collect();
+        parts.iter().for_each(|at| {
+            self.parts.remove(at);
+        });
     }
 
     /// Puts a note before a message, in the place of the notes in `instead_of`.
@@ -130,12 +142,12 @@ impl Folds {
 
     /// The folds that show in the rendering: not those of messages, or inside of parts, that are gone.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (PartId, &Fold)> {
-        self.parts.iter().filter(|(at, _)| self.shows(**at)).map(|(&at, fold)| (at, fold))
+        self.parts.iter().filter(|(at, _)| self.shows(**at)).map(|(&at, fold)| (at, &**fold))
     }
 
     fn shows(&self, at: PartId) -> bool {
         let outer = PartId { inner: None, ..at };
-        !self.gone.contains(&at.message) && (at.inner.is_none() || !self.parts.contains_key(&outer))
+        !self.is_gone(at.message) && (at.inner.is_none() || !self.parts.contains_key(&outer))
     }
 
     fn change(&self, at: PartId) -> Option<&Change> {
@@ -149,7 +161,7 @@ impl Folds {
             if let Some(note) = self.notes.get(&at) {
                 if alternate {
                     sequence.push(Rendered::Note(Role::Assistant, &note.text));
-                    let next = (at..messages.len()).find(|at| !self.gone.contains(at)).map(|at| &messages[at]);
+                    let next = (at..messages.len()).find(|&at| !self.is_gone(at)).map(|at| &messages[at]);
                     if next.is_some_and(Message::is_assistant) {
                         sequence.push(Rendered::Note(Role::User, GO_ON));
                     }
@@ -157,7 +169,7 @@ impl Folds {
                     sequence.push(Rendered::Note(Role::User, &note.text));
                 }
             }
-            if !self.gone.contains(&at) && !self.is_emptied(at, message) {
+            if !self.is_gone(at) && !self.is_emptied(at, message) {
                 sequence.push(Rendered::Message(at));
             }
         }
@@ -259,7 +271,7 @@ impl Folds {
         spared: usize,
         mut each: impl FnMut(&str),
     ) {
-        for (at, message) in messages.iter().enumerate().filter(|(at, _)| !self.gone.contains(at)) {
+        for (at, message) in messages.iter().enumerate().filter(|(at, _)| !self.is_gone(*at)) {
             for (part, content) in message.parts.iter().enumerate() {
                 let at = PartId::new(at, part);
                 match content {

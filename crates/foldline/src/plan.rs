@@ -77,7 +77,9 @@ pub(crate) struct Plan {
 
 /// Chooses the folds of a crease at the end of `messages`; `None` when there is nothing to fold.
 pub(crate) fn choose(state: &State, setup: &Setup, messages: &[Message<'_>], reason: Reason) -> Option<Plan> {
-    let mut draft = Draft::new(state, setup, messages, reason);
+    let alive = |piece: &usize| !state.folds.is_gone(state.pieces[*piece].at.message);
+    let alive: Vec<usize> = (0..state.pieces.len()).filter(alive).collect();
+    let mut draft = Draft::new(state, setup, messages, reason, &alive);
     if setup.policy.creases == Creases::Never {
         return None;
     }
@@ -113,6 +115,7 @@ struct Draft<'d> {
     folds: Folds,
     tokens: Vec<Tokens>,
     context: Tokens,
+    alive: &'d [usize],
     crowded: usize,
     newest: usize,
     last_said: usize,
@@ -122,7 +125,13 @@ struct Draft<'d> {
 }
 
 impl<'d> Draft<'d> {
-    fn new(state: &'d State, setup: &'d Setup, messages: &'d [Message<'d>], reason: Reason) -> Self {
+    fn new(
+        state: &'d State,
+        setup: &'d Setup,
+        messages: &'d [Message<'d>],
+        reason: Reason,
+        alive: &'d [usize],
+    ) -> Self {
         let newest = state.newest_round();
         let crowded = match reason {
             Reason::Must => state.crowded(setup, newest),
@@ -135,6 +144,7 @@ impl<'d> Draft<'d> {
             folds: state.folds.clone(),
             tokens: state.tokens.clone(),
             context: state.rendered,
+            alive,
             crowded,
             newest,
             last_said: state.last_said,
@@ -150,25 +160,28 @@ impl<'d> Draft<'d> {
         if rung > self.setup.policy.deepest || reached(self) {
             return;
         }
-        let folds = self.folds.clone();
-        let view = self.view(&folds, thrift);
+        let folds = &self.folds;
+        let view = self.view(folds, thrift);
         if rung == Rung::Excerpts {
             let excerptible = |piece: &&Piece| {
                 matches!(piece.class, Class::Result | Class::Arguments)
                     && view.is_old(piece)
                     && folds.rung(piece.at).is_none_or(|taken| taken <= Rung::Excerpts)
             };
-            let leave: HashSet<PartId> = view.pieces.iter().filter(excerptible).map(|piece| piece.at).collect();
-            *view.cover.borrow_mut() = Some(Cover::of(self.messages, &folds, &leave));
+            let leave: HashSet<PartId> = view.alive().filter(excerptible).map(|piece| piece.at).collect();
+            *view.cover.borrow_mut() = Some(Cover::of(self.messages, folds, &leave));
         }
+        // All passes of a rung see the request as it was before it.
         let mut proposals = Vec::new();
         for pass in pass::of(rung) {
-            (pass.propose)(&view, &mut proposals);
-            for proposal in proposals.drain(..) {
-                self.take(proposal, rung, pass.name);
-                if reached(self) {
-                    return;
-                }
+            let mut of_pass = Vec::new();
+            (pass.propose)(&view, &mut of_pass);
+            proposals.extend(of_pass.into_iter().map(|proposal| (proposal, pass.name)));
+        }
+        for (proposal, pass) in proposals {
+            self.take(proposal, rung, pass);
+            if reached(self) {
+                return;
             }
         }
     }
@@ -180,6 +193,7 @@ impl<'d> Draft<'d> {
         View {
             messages: self.messages,
             pieces: &self.state.pieces,
+            alive: self.alive,
             first_piece: &self.state.first_piece,
             folds,
             setup: self.setup,
@@ -342,8 +356,7 @@ impl<'d> Draft<'d> {
             else {
                 continue;
             };
-            let folds = self.folds.clone();
-            let text = rounds::note(&self.view(&folds, 1.0), &run, brief);
+            let text = rounds::note(&self.view(&self.folds, 1.0), &run, brief);
             let covered: Vec<(usize, usize)> = run.iter().map(|round| (round.start, round.end)).collect();
             if self
                 .folds
@@ -416,7 +429,8 @@ impl<'d> Draft<'d> {
             Class::Arguments | Class::Reasoning => false,
         };
         let standing = |piece: &&Piece| !self.folds.is_gone(piece.at.message) && !self.setup.pins.holds(piece);
-        let pieces: Vec<&Piece> = self.state.pieces.iter().filter(clippable).filter(standing).collect();
+        let alive = self.alive.iter().map(|&index| &self.state.pieces[index]);
+        let pieces: Vec<&Piece> = alive.filter(clippable).filter(standing).collect();
         let mut sizes: Vec<Tokens> =
             pieces.iter().map(|piece| self.folds.tokens(piece.at).unwrap_or(piece.tokens)).collect();
         sizes.sort_unstable();

@@ -21,7 +21,7 @@ const RUN: usize = 160;
 
 pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
     let mut standing = Standing::default();
-    for piece in view.pieces.iter().rev().filter(|piece| piece.class == Class::Result && piece.tokens >= SHORTEST) {
+    for piece in view.alive().rev().filter(|piece| piece.class == Class::Result && piece.tokens >= SHORTEST) {
         if view.folds.rung(piece.at).is_some() {
             continue;
         }

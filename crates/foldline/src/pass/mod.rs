@@ -87,6 +87,8 @@ pub(crate) struct Proposal {
 pub(crate) struct View<'v> {
     pub(crate) messages: &'v [Message<'v>],
     pub(crate) pieces: &'v [Piece],
+    /// The pieces of messages that are not gone.
+    pub(crate) alive: &'v [usize],
     /// Index of the first piece of each message.
     pub(crate) first_piece: &'v [usize],
     pub(crate) folds: &'v Folds,
@@ -114,8 +116,14 @@ pub(crate) struct View<'v> {
 impl<'v> View<'v> {
     /// The pieces of a class that are old enough to be folded and not folded yet at this rung.
     pub(crate) fn old(&self, class: Class, rung: Rung) -> impl DoubleEndedIterator<Item = &'v Piece> + '_ {
-        let pieces = self.pieces.iter().filter(move |piece| piece.class == class);
+        let pieces = self.alive().filter(move |piece| piece.class == class);
         pieces.filter(move |piece| self.is_old(piece) && self.folds.rung(piece.at).is_none_or(|taken| taken < rung))
+    }
+
+    /// The pieces of messages that are not gone, oldest first.
+    pub(crate) fn alive(&self) -> impl DoubleEndedIterator<Item = &'v Piece> + use<'v> {
+        let pieces = self.pieces;
+        self.alive.iter().map(move |&index| &pieces[index])
     }
 
     pub(crate) fn is_old(&self, piece: &Piece) -> bool {

@@ -13,7 +13,7 @@ const SHORTEST: u64 = 40;
 
 pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
     let mut newest = HashMap::new();
-    for piece in view.pieces.iter().filter(|piece| piece.class == Class::Result) {
+    for piece in view.alive().filter(|piece| piece.class == Class::Result) {
         if view.folds.rung(piece.at).is_none() {
             newest.insert(piece.hash, piece.at);
         }

@@ -25,7 +25,7 @@ pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
 }
 
 pub(super) fn propose_writing(view: &View<'_>, proposals: &mut Vec<Proposal>) {
-    for piece in view.pieces {
+    for piece in view.alive() {
         let old = view.is_old(piece) && view.folds.rung(piece.at).is_none_or(|taken| taken < Rung::Writing);
         match piece.class {
             Class::Prose if old => push(view, piece, view.marker(piece), proposals),
