@@ -1,7 +1,13 @@
 //! Every environment variable that foldline reads, and the only place where it does.
 
+use std::ffi::OsString;
 use std::io::{IsTerminal, stdout};
 use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::{Result, anyhow};
+
+use crate::proxy_settings::Said;
 
 /// Set to anything: no colours, as <https://no-color.org> asks.
 const NO_COLOR: &str = "NO_COLOR";
@@ -16,6 +22,23 @@ const ARCHIVE_KEY: &str = "FOLDLINE_ARCHIVE_KEY";
 
 /// A table of models of the user's own.
 const MODELS: &str = "FOLDLINE_MODELS";
+/// The proxy's settings file.
+const SETTINGS: &str = "FOLDLINE_SETTINGS";
+/// The proxy's settings, each as the flag of its name.
+const LISTEN: &str = "FOLDLINE_LISTEN";
+const TOKEN: &str = "FOLDLINE_TOKEN";
+const UPSTREAM: &str = "FOLDLINE_UPSTREAM";
+const OPENAI: &str = "FOLDLINE_OPENAI";
+const ANTHROPIC: &str = "FOLDLINE_ANTHROPIC";
+const MODE: &str = "FOLDLINE_MODE";
+const POLICY: &str = "FOLDLINE_POLICY";
+const WINDOW: &str = "FOLDLINE_WINDOW";
+const UNFOLD: &str = "FOLDLINE_UNFOLD";
+const MAX_BODY: &str = "FOLDLINE_MAX_BODY";
+const MAX_REQUESTS: &str = "FOLDLINE_MAX_REQUESTS";
+const MAX_SESSIONS: &str = "FOLDLINE_MAX_SESSIONS";
+const ANSWER_TIMEOUT: &str = "FOLDLINE_ANSWER_TIMEOUT";
+const STALL_TIMEOUT: &str = "FOLDLINE_STALL_TIMEOUT";
 
 /// Columns when nobody tells.
 const USUAL_WIDTH: usize = 80;
@@ -63,12 +86,49 @@ pub(crate) struct ArchiveVariables {
 
 impl ArchiveVariables {
     pub(crate) fn read() -> Self {
-        // An empty variable is one that somebody meant to unset.
-        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         Self {
             path: variable(ARCHIVE).map(PathBuf::from),
             key_file: variable(ARCHIVE_KEY_FILE).map(PathBuf::from),
-            key: variable(ARCHIVE_KEY).map(std::ffi::OsString::into_encoded_bytes),
+            key: variable(ARCHIVE_KEY).map(OsString::into_encoded_bytes),
         }
     }
+}
+
+/// What the environment says of the proxy.
+pub(crate) struct ProxyVariables {
+    pub(crate) settings: Option<PathBuf>,
+    pub(crate) said: Said,
+}
+
+impl ProxyVariables {
+    pub(crate) fn read() -> Result<Self> {
+        let said = Said {
+            listen: parsed(LISTEN)?,
+            token: parsed(TOKEN)?,
+            upstream: parsed(UPSTREAM)?,
+            openai: parsed(OPENAI)?,
+            anthropic: parsed(ANTHROPIC)?,
+            mode: parsed(MODE)?,
+            policy: parsed(POLICY)?,
+            window: parsed(WINDOW)?,
+            unfold: parsed(UNFOLD)?,
+            max_body: parsed(MAX_BODY)?,
+            max_requests: parsed(MAX_REQUESTS)?,
+            max_sessions: parsed(MAX_SESSIONS)?,
+            answer_timeout: parsed(ANSWER_TIMEOUT)?,
+            stall_timeout: parsed(STALL_TIMEOUT)?,
+        };
+        Ok(Self { settings: variable(SETTINGS).map(PathBuf::from), said })
+    }
+}
+
+/// The value of a variable. An empty one is one that somebody meant to unset.
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+fn parsed<T: FromStr>(name: &str) -> Result<Option<T>> {
+    let Some(value) = variable(name) else { return Ok(None) };
+    let parsed = value.to_str().and_then(|it| it.parse().ok());
+    parsed.map(Some).ok_or_else(|| anyhow!("the variable {name} can not be understood; see `foldline serve --help`"))
 }

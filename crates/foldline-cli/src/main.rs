@@ -6,7 +6,9 @@
 mod command;
 mod environment;
 mod input;
+mod log;
 mod picture;
+mod proxy_settings;
 mod quantity;
 mod settings;
 mod survey;

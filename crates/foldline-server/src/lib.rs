@@ -1,7 +1,7 @@
-//! The doors of foldline that speak a protocol. So far the MCP server; the proxy and its dashboard
-//! join it here.
+//! The doors of foldline that speak a protocol: the drop-in proxy and the MCP server.
 //!
 //! This crate speaks to others. It reads no environment and no settings file: what it needs is handed
 //! to it.
 
 pub mod mcp;
+pub mod proxy;

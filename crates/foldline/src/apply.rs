@@ -6,7 +6,7 @@
 
 use crate::error::Error;
 use crate::event::{Event, Listener};
-use crate::fold::{Crease, Folded, Ledger, Setup, fold};
+use crate::fold::{Crease, Folded, Ledger, Setup, State, fold, resume};
 use crate::keep::Keep;
 use crate::laws::{Profile, Rewriting, Thinking, Violation, compare};
 use crate::measure::Tokens;
@@ -24,12 +24,20 @@ pub struct Applied {
     pub raw_tokens: Tokens,
     /// The fold, unless the body is the client's own.
     pub folded: Option<Folded>,
+    /// Where to go on from when nothing is folded yet.
+    unfolded: Option<State>,
 }
 
 impl Applied {
     /// The creases of the conversation, oldest first.
     pub fn creases(&self) -> &[Crease] {
         self.folded.as_ref().map_or(&[], |folded| &folded.creases)
+    }
+
+    /// What [`apply_from`] needs to go on when the conversation has grown; none when the fold was not
+    /// sent.
+    pub fn into_state(self) -> Option<State> {
+        self.folded.map(Folded::into_state).or(self.unfolded)
     }
 }
 
@@ -55,18 +63,37 @@ pub fn apply(
     keep: Option<&dyn Keep>,
     listener: Listener<'_>,
 ) -> Result<Applied, Error> {
+    apply_from(State::default(), request, setup, ledger, keep, listener)
+}
+
+/// The same, going on from the state of a request with the first messages of this one, so that it
+/// costs what the new messages cost.
+pub fn apply_from(
+    state: State,
+    request: &Request<'_>,
+    setup: &Setup,
+    ledger: &Ledger,
+    keep: Option<&dyn Keep>,
+    listener: Listener<'_>,
+) -> Result<Applied, Error> {
     let conversation = request.conversation();
     let setup = Setup { handles: keep.is_some(), ..setup.clone() }.beside(conversation);
     let raw_tokens = setup.meter.conversation(conversation);
-    let untouched = || Applied { body: request.body().into(), tokens: raw_tokens, raw_tokens, folded: None };
+    let untouched = |unfolded: Option<State>| Applied {
+        body: request.body().into(),
+        tokens: raw_tokens,
+        raw_tokens,
+        folded: None,
+        unfolded,
+    };
     // A continuation carries only the newest messages; the provider holds the rest.
     if request.is_continuation() {
-        return Ok(untouched());
+        return Ok(untouched(None));
     }
-    let folded =
-        fold(conversation, &setup, ledger).inspect_err(|error| listener(Event::Failed { why: error.to_string() }))?;
+    let folded = resume(state, conversation, &setup, ledger)
+        .inspect_err(|error| listener(Event::Failed { why: error.to_string() }))?;
     if folded.is_untouched() {
-        return Ok(untouched());
+        return Ok(untouched(Some(folded.into_state())));
     }
     listener(Event::Started { before: raw_tokens, budget: setup.budget });
     let fits = raw_tokens <= setup.budget;
@@ -77,7 +104,7 @@ pub fn apply(
         Err(error) => {
             listener(Event::Refused { why: error.to_string() });
             if fits {
-                return Ok(untouched());
+                return Ok(untouched(None));
             }
             fold(conversation, &Setup { handles: false, ..setup.clone() }, ledger)?
         }
@@ -86,7 +113,7 @@ pub fn apply(
     if let Some(violation) = first_violation(request, &body, &folded) {
         listener(Event::Refused { why: format!("the fold would break a law: {violation}") });
         if fits {
-            return Ok(untouched());
+            return Ok(untouched(None));
         }
     }
     for crease in folded.creases.iter().filter(|crease| crease.at == conversation.messages.len()) {
@@ -99,7 +126,7 @@ pub fn apply(
     if let Some(strategy) = folded.deepest() {
         listener(Event::Completed { strategy, before: raw_tokens, after: folded.tokens, budget: setup.budget });
     }
-    Ok(Applied { body, tokens: folded.tokens, raw_tokens, folded: Some(folded) })
+    Ok(Applied { body, tokens: folded.tokens, raw_tokens, folded: Some(folded), unfolded: None })
 }
 
 /// A law that the rewritten request breaks and the client's does not.

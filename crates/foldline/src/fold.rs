@@ -206,6 +206,7 @@ pub struct State {
     /// The newest result with each text, by its hash.
     texts: HashMap<u128, usize>,
     pub(crate) clock: Clock,
+    creases: Vec<Crease>,
 }
 
 /// What decides when a crease is looked for.
@@ -247,6 +248,16 @@ const WORTH_COUNTING: Tokens = 60;
 const WORTH_LOOKING: Tokens = 1000;
 
 impl State {
+    /// How many messages it has seen.
+    pub fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Whether it has seen none.
+    pub fn is_empty(&self) -> bool {
+        self.tokens.is_empty()
+    }
+
     /// Hands the originals of all that is folded to an archive.
     pub(crate) fn keep(&self, messages: &[Message<'_>], keep: &dyn Keep) -> Result<(), KeepError> {
         let originals = self.folds.originals(messages);
@@ -530,22 +541,41 @@ pub struct Folded {
 
 /// Folds a conversation as it is to be sent now.
 pub fn fold(conversation: &Conversation<'_>, setup: &Setup, ledger: &Ledger) -> Result<Folded, Error> {
+    resume(State::default(), conversation, setup, ledger)
+}
+
+/// Folds a conversation whose first messages were folded before, at the price of its new messages. The
+/// state is that of [`Folded::into_state`] after those messages, under the same setup and ledger; the
+/// outcome is that of [`fold`].
+pub fn resume(
+    mut state: State,
+    conversation: &Conversation<'_>,
+    setup: &Setup,
+    ledger: &Ledger,
+) -> Result<Folded, Error> {
     let messages = &conversation.messages;
-    let mut state = State::default();
-    let mut creases = Vec::new();
-    for (at, message) in messages.iter().enumerate() {
-        let before = at.checked_sub(1).map(|before| &messages[before]);
-        if at > 0 && message.opens_round(before) {
+    let mut decided = state.len();
+    let answered = |next: &Message<'_>| next.opens_round(messages[..decided].last());
+    if decided > 0 && !messages.get(decided).is_none_or(answered) {
+        // What was decided counted on an answer that never came.
+        (state, decided) = (State::default(), 0);
+    }
+    for (at, message) in messages.iter().enumerate().skip(decided) {
+        if at > decided && message.opens_round(Some(&messages[at - 1])) {
             // A request of the past that could not fit was refused or went out raw; the fold goes on.
-            creases.extend(state.decide(setup, ledger, &messages[..at]).ok().flatten());
+            let crease = state.decide(setup, ledger, &messages[..at]).ok().flatten();
+            state.creases.extend(crease);
         }
         state.ingest(setup, message);
     }
-    creases.extend(state.decide(setup, ledger, messages)?);
+    if messages.len() > decided || decided == 0 {
+        let crease = state.decide(setup, ledger, messages)?;
+        state.creases.extend(crease);
+    }
     Ok(Folded {
         tokens: state.rendered + setup.fixed,
         raw_tokens: state.raw + setup.fixed,
-        creases,
+        creases: state.creases.clone(),
         state,
         alternate: setup.alternate,
     })
@@ -573,6 +603,11 @@ impl Folded {
     /// Whether nothing is folded.
     pub fn is_untouched(&self) -> bool {
         self.state.folds.is_empty()
+    }
+
+    /// What is needed to go on from here with [`resume`].
+    pub fn into_state(self) -> State {
+        self.state
     }
 
     /// The deepest rung that was spent.
@@ -689,6 +724,24 @@ mod tests {
                 assert_eq!(folder.tokens(), folded.tokens);
             }
             folder.push(message.clone());
+        }
+    }
+
+    /// Going on from any request is the same as folding the whole, also when the answer never came.
+    #[test]
+    fn resume_equals_fold() {
+        let conversation = agent(40, 40);
+        let setup = setup(12_000);
+        let ledger = Ledger { budgets: BTreeMap::from([(41, 9_000)]), ..Ledger::default() };
+        let mut state = State::default();
+        for end in (1..=conversation.messages.len()).filter(|end| end % 3 != 0) {
+            let seen = Conversation { messages: conversation.messages[..end].to_vec(), ..Conversation::default() };
+            let resumed = resume(state, &seen, &setup, &ledger).unwrap();
+            let folded = fold(&seen, &setup, &ledger).unwrap();
+            assert_eq!(resumed.messages(&seen), folded.messages(&seen), "at {end}");
+            assert_eq!((resumed.tokens, &resumed.creases), (folded.tokens, &folded.creases), "at {end}");
+            state = resumed.into_state();
+            assert_eq!(state.len(), end);
         }
     }
 

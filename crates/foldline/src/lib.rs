@@ -36,7 +36,7 @@ pub mod transcript;
 mod traps;
 pub mod wire;
 
-pub use apply::{Applied, apply};
+pub use apply::{Applied, apply, apply_from};
 pub use conversation::{
     Arguments, Conversation, File, Image, Message, Opaque, Part, PartId, Reasoning, Role, Source, Tool, ToolCall,
     ToolResult,
@@ -44,7 +44,7 @@ pub use conversation::{
 pub use deed::{Act, Deed};
 pub use error::{Error, ErrorKind};
 pub use event::{Event, Listener};
-pub use fold::{Crease, Explained, Folded, Ledger, Pins, Setup, State, Thoughts, fold};
+pub use fold::{Crease, Explained, Folded, Ledger, Pins, Setup, State, Thoughts, fold, resume};
 pub use folder::{Folder, Sent};
 pub use handle::{Handle, NotAHandle};
 pub use keep::{Keep, KeepError, Original};

@@ -7,6 +7,7 @@ mod mcp;
 mod pipe;
 mod replay;
 mod search;
+mod serve;
 mod show;
 mod unfold;
 
@@ -28,6 +29,7 @@ pub(crate) enum Command {
     Pipe(pipe::Pipe),
     Replay(replay::Replay),
     Search(search::Search),
+    Serve(serve::Serve),
     Show(show::Show),
     Unfold(unfold::Unfold),
 }
@@ -42,6 +44,7 @@ impl Command {
             Command::Pipe(it) => it.run(),
             Command::Replay(it) => it.run(),
             Command::Search(it) => it.run(),
+            Command::Serve(it) => it.run(),
             Command::Show(it) => it.run(),
             Command::Unfold(it) => it.run(),
         }

@@ -34,7 +34,7 @@ use layout::{Layout, List, MessageLayout, Slot};
 use scan::Scanner;
 
 pub use draft::{Draft, OwnTool};
-pub use hidden::{Asked, BodySplicer, Broken, Finished, HiddenCall, Next, NextBody, ReportedId, Splicer};
+pub use hidden::{Asked, BodySplicer, Broken, Finished, Gap, HiddenCall, Next, NextBody, Offer, ReportedId, Splicer};
 pub use overflow::{Bounds, Count, Evidence, Lesson, Overflow, Refusal};
 pub use response::{
     ApiError, Event, Extent, Limits, Place, PromptAndWindow, Response, Step, Stop, StopReason, StreamReader,

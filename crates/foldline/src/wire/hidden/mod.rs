@@ -11,6 +11,8 @@
 
 mod anthropic;
 mod body;
+mod heal;
+mod offer;
 mod openai_chat;
 mod openai_responses;
 
@@ -21,6 +23,8 @@ use super::sse::Frame;
 use super::write::quoted;
 
 pub use body::{BodySplicer, NextBody};
+pub use heal::Gap;
+pub use offer::Offer;
 
 /// Puts the rounds of one answer together into one stream.
 ///
@@ -214,6 +218,11 @@ impl Splicer {
     /// be held back and the request be sent again, folded more.
     pub fn spoke(&self) -> bool {
         self.round.spoke
+    }
+
+    /// Whether the round that is running has called the hidden tool.
+    pub fn hides(&self) -> bool {
+        self.round.hidden > 0
     }
 
     /// What tells the client, inside a stream that has begun, that the answer can not go on.

@@ -1,0 +1,73 @@
+//! `foldline serve`: the drop-in proxy.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use foldline_archive::Access;
+use foldline_server::proxy::{Mode, Proxy, Settings};
+
+use super::print;
+use crate::proxy_settings::ProxyFlags;
+use crate::settings::ArchiveFlags;
+
+/// Serve the drop-in proxy
+///
+/// Point an agent's base URL at it: OPENAI_BASE_URL=http://127.0.0.1:8787/v1, or
+/// ANTHROPIC_BASE_URL=http://127.0.0.1:8787. Requests go on to the provider with the agent's own key, folded
+/// when they must be or when it pays; everything else passes through.
+#[derive(Args)]
+#[command(after_long_help = crate::proxy_settings::HELP)]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    proxy: ProxyFlags,
+    #[command(flatten)]
+    archive: ArchiveFlags,
+}
+
+impl Serve {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let settings = self.proxy.resolve()?;
+        let archive = match settings.mode {
+            Mode::Fold => Some(self.archive.resolve()?.open(Access::Write)?),
+            Mode::Observe | Mode::Off => None,
+        };
+        crate::log::to_stderr();
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let listen = settings.listen;
+            let greeting = greeting(&settings);
+            let proxy =
+                Proxy::bind(settings, archive).await.with_context(|| format!("could not listen on {listen}"))?;
+            print(&format!("foldline listens on http://{}\n{greeting}", proxy.address()))?;
+            proxy.run(told_to_stop()).await;
+            Ok(ExitCode::SUCCESS)
+        })
+    }
+}
+
+fn greeting(settings: &Settings) -> String {
+    let mode = match settings.mode {
+        Mode::Fold => "folds",
+        Mode::Observe => "observes; every request goes out as it came",
+        Mode::Off => "passes everything through",
+    };
+    format!("  openai     {}\n  anthropic  {}\n  mode       {mode}\n", settings.openai, settings.anthropic)
+}
+
+/// Ends when the process is told to end: by Ctrl-C, or as service managers do.
+async fn told_to_stop() {
+    let interrupt = tokio::signal::ctrl_c();
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+            tokio::select! {
+                _ = interrupt => {}
+                _ = terminate.recv() => {}
+            }
+            return;
+        }
+    }
+    let _ = interrupt.await;
+}

@@ -1,0 +1,17 @@
+//! Where long-running commands say what happens: one line an event on standard error, never the
+//! contents of a conversation.
+
+use std::io::IsTerminal;
+
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt;
+
+/// Sends what is logged to standard error: as lines for a person at a terminal, else as JSON.
+pub(crate) fn to_stderr() {
+    let log = fmt().with_max_level(LevelFilter::INFO).with_writer(std::io::stderr).with_target(false);
+    // A second proxy in one process finds the log in place.
+    let _ = match std::io::stderr().is_terminal() {
+        true => log.try_init(),
+        false => log.json().flatten_event(true).with_ansi(false).try_init(),
+    };
+}

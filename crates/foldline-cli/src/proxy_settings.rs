@@ -1,0 +1,198 @@
+//! What the proxy is told, weighed: a flag beats a variable, a variable beats the settings file, and
+//! the file beats a default. All three say the same things under the same names.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use foldline_server::proxy::{Limits, Patience, Settings};
+use serde::Deserialize;
+
+use crate::environment::ProxyVariables;
+
+pub(crate) const HELP: &str = "\
+Settings come from flags, then from the environment (FOLDLINE_LISTEN for --listen, and so on for each), then from a
+settings file in TOML (--settings, FOLDLINE_SETTINGS, or proxy.toml in the user's configuration folder) with the names
+of the flags:
+
+    listen = \"127.0.0.1:8787\"
+    upstream = \"http://127.0.0.1:8080\"
+    policy = \"balanced\"
+    unfold = false
+
+Headers of a request: x-foldline-session names its session, x-foldline-bypass: 1 sends it out as it came. Headers of the
+answer: x-foldline-tokens: RAW,SENT and x-foldline-folds: N.";
+
+/// What was said in one place.
+#[derive(Args, Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Said {
+    /// Where to listen; port 0 takes a free one [default: 127.0.0.1:8787]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// What clients must show in x-foldline-token; needed unless only this machine can connect
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) token: Option<String>,
+    /// The provider, for all formats
+    #[arg(long, value_name = "URL")]
+    pub(crate) upstream: Option<String>,
+    /// The provider of Chat Completions and Responses [default: https://api.openai.com]
+    #[arg(long, value_name = "URL")]
+    pub(crate) openai: Option<String>,
+    /// The provider of Anthropic Messages [default: https://api.anthropic.com]
+    #[arg(long, value_name = "URL")]
+    pub(crate) anthropic: Option<String>,
+    /// fold, observe (forward everything as it came, report what folding would have done) or off [default: fold]
+    #[arg(long, value_name = "MODE")]
+    pub(crate) mode: Option<String>,
+    /// What may be folded, and when: none, lossless, balanced or tight [default: balanced]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) policy: Option<String>,
+    /// Tokens of the model's window, where it is known better than the server or the table knows it
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) window: Option<u64>,
+    /// Offer the model a tool by which it unfolds what it needs, answered inside the proxy [default: true]
+    #[arg(long, value_name = "BOOL")]
+    pub(crate) unfold: Option<bool>,
+    /// Megabytes that a request may have [default: 64]
+    #[arg(long, value_name = "MB")]
+    pub(crate) max_body: Option<usize>,
+    /// Requests at once; the next one waits [default: 4096]
+    #[arg(long, value_name = "N")]
+    pub(crate) max_requests: Option<usize>,
+    /// Conversations whose folds are remembered [default: 1024]
+    #[arg(long, value_name = "N")]
+    pub(crate) max_sessions: Option<usize>,
+    /// Seconds for an upstream to begin its answer [default: 600]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) answer_timeout: Option<u64>,
+    /// Seconds between two pieces of an answer [default: 300]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) stall_timeout: Option<u64>,
+}
+
+/// The flags of every command that starts a proxy.
+#[derive(Args)]
+#[command(next_help_heading = "Proxy")]
+pub(crate) struct ProxyFlags {
+    #[command(flatten)]
+    said: Said,
+    /// A settings file [default: $FOLDLINE_SETTINGS, or proxy.toml in the user's configuration folder]
+    #[arg(long, value_name = "FILE")]
+    settings: Option<PathBuf>,
+}
+
+impl ProxyFlags {
+    pub(crate) fn resolve(self) -> Result<Settings> {
+        let variables = ProxyVariables::read()?;
+        let file = match self.settings.or(variables.settings) {
+            Some(path) => Said::from_file(&path)?,
+            None => {
+                let usual =
+                    directories::ProjectDirs::from("", "", "foldline").map(|it| it.config_dir().join("proxy.toml"));
+                usual.filter(|path| path.exists()).map(|path| Said::from_file(&path)).transpose()?.unwrap_or_default()
+            }
+        };
+        self.said.or(variables.said).or(file).meant()
+    }
+}
+
+impl Said {
+    fn from_file(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("could not read {}", path.display()))?;
+        toml::from_str(&text).with_context(|| format!("{} is not a settings file", path.display()))
+    }
+
+    /// What is said here, and where nothing is, there.
+    fn or(self, there: Self) -> Self {
+        // An upstream for all formats outranks what a weaker place says of one of them.
+        let weaker = |one: Option<String>| if self.upstream.is_some() { None } else { one };
+        Self {
+            openai: self.openai.or(weaker(there.openai)),
+            anthropic: self.anthropic.or(weaker(there.anthropic)),
+            listen: self.listen.or(there.listen),
+            token: self.token.or(there.token),
+            upstream: self.upstream.or(there.upstream),
+            mode: self.mode.or(there.mode),
+            policy: self.policy.or(there.policy),
+            window: self.window.or(there.window),
+            unfold: self.unfold.or(there.unfold),
+            max_body: self.max_body.or(there.max_body),
+            max_requests: self.max_requests.or(there.max_requests),
+            max_sessions: self.max_sessions.or(there.max_sessions),
+            answer_timeout: self.answer_timeout.or(there.answer_timeout),
+            stall_timeout: self.stall_timeout.or(there.stall_timeout),
+        }
+    }
+
+    /// What that means, with defaults for what nobody said.
+    fn meant(self) -> Result<Settings> {
+        let usual = Settings::default();
+        let upstream = |one: Option<String>, usual| match one.or_else(|| self.upstream.clone()) {
+            Some(url) => url.parse().map_err(anyhow::Error::new),
+            None => Ok(usual),
+        };
+        let seconds = |said: Option<u64>, usual| said.map_or(usual, Duration::from_secs);
+        Ok(Settings {
+            listen: self.listen.unwrap_or(usual.listen),
+            token: self.token.filter(|it| !it.is_empty()),
+            openai: upstream(self.openai, usual.openai)?,
+            anthropic: upstream(self.anthropic, usual.anthropic)?,
+            mode: self.mode.map_or(Ok(usual.mode), |it| it.parse()).map_err(anyhow::Error::msg)?,
+            policy: self.policy.map_or(Ok(usual.policy), |it| it.parse()).map_err(anyhow::Error::msg)?,
+            window: self.window,
+            unfold: self.unfold.unwrap_or(usual.unfold),
+            limits: Limits {
+                body: self.max_body.map_or(usual.limits.body, |megabytes| megabytes.saturating_mul(1 << 20)),
+                requests: self.max_requests.unwrap_or(usual.limits.requests).max(1),
+                sessions: self.max_sessions.unwrap_or(usual.limits.sessions).max(1),
+            },
+            patience: Patience {
+                answer: seconds(self.answer_timeout, usual.patience.answer),
+                stall: seconds(self.stall_timeout, usual.patience.stall),
+                ..usual.patience
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(toml: &str) -> Said {
+        toml::from_str(toml).unwrap()
+    }
+
+    #[test]
+    fn the_stronger_place_wins_setting_by_setting() {
+        let flags = said("listen = \"127.0.0.1:1\"");
+        let variables = said("listen = \"127.0.0.1:2\"\nmode = \"observe\"");
+        let file = said("mode = \"off\"\nmax-body = 3\nunfold = false");
+        let settings = flags.or(variables).or(file).meant().unwrap();
+        assert_eq!(settings.listen.port(), 1);
+        assert_eq!(settings.mode, foldline_server::proxy::Mode::Observe);
+        assert_eq!((settings.limits.body, settings.unfold), (3 << 20, false));
+        assert_eq!(settings.openai.to_string(), "https://api.openai.com");
+    }
+
+    #[test]
+    fn an_upstream_for_all_is_for_all_unless_one_is_named_as_strongly() {
+        let settings = said("upstream = \"http://a\"\nanthropic = \"http://b\"").meant().unwrap();
+        assert_eq!(
+            (settings.openai.to_string(), settings.anthropic.to_string()),
+            ("http://a".into(), "http://b".into())
+        );
+        let settings = said("upstream = \"http://a\"").or(said("anthropic = \"http://b\"")).meant().unwrap();
+        assert_eq!(settings.anthropic.to_string(), "http://a");
+    }
+
+    #[test]
+    fn what_is_misspelt_is_told() {
+        assert!(toml::from_str::<Said>("upsteam = \"x\"").is_err());
+        assert!(said("mode = \"fast\"").meant().unwrap_err().to_string().contains("observe"));
+        assert!(said("upstream = \"ftp://x\"").meant().is_err());
+    }
+}

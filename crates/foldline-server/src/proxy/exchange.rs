@@ -1,0 +1,296 @@
+//! One request and its answer, from end to end.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use bytes::Bytes;
+use foldline::Tokens;
+use foldline::wire::{Format, Overflow};
+use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH};
+use hyper::http::request::Parts;
+use hyper::{HeaderMap, StatusCode};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::headers::{self, Sent};
+use super::inbound::Inbound;
+use super::opening::{Opening, Rest};
+use super::relay::{AnswerOf, Heard, piped, relay};
+use super::rounds::Rounds;
+use super::route::{Kind, Route, Side};
+use super::server::Shared;
+use super::settings::{Mode, Upstream};
+use super::turn::{Folded, Turn};
+use super::upstream::Outbound;
+use super::{answer, metrics, own};
+
+/// How often a prompt that does not fit is folded more and sent again.
+const RETRIES: u32 = 2;
+
+/// Answers a request, whatever it is.
+pub(crate) async fn exchange(State(proxy): State<Arc<Shared>>, request: Request) -> Response {
+    let (mut parts, body) = request.into_parts();
+    if !proxy.door.lets_in(&mut parts) {
+        return answer::fault(None, StatusCode::UNAUTHORIZED, "show the token in the header x-foldline-token");
+    }
+    if parts.uri.path().starts_with(own::BELOW) {
+        return own::answer(proxy, parts).await;
+    }
+    let Ok(turn) = proxy.turns.clone().acquire_owned().await else {
+        return answer::fault(None, StatusCode::SERVICE_UNAVAILABLE, "shutting down");
+    };
+    let route = Route::of(&parts);
+    let (kind, going) = (route.kind, Going { side: route.side, path: route.path.to_owned() });
+    let response = match kind {
+        Kind::Turn(format) | Kind::Count(format) => proxy.turn(format, going, parts, body).await,
+        Kind::WebSocket => {
+            let why = "speak HTTP: a conversation that comes in pieces can not be folded";
+            answer::fault(None, StatusCode::UPGRADE_REQUIRED, why)
+        }
+        Kind::Other => proxy.pass(&going, parts, body).await,
+    };
+    response.map(|body| Body::new(Attended { body, _turn: turn }))
+}
+
+/// Where a request goes, with its path and query there.
+struct Going {
+    side: Side,
+    path: String,
+}
+
+impl Shared {
+    pub(crate) fn upstream(&self, side: Side) -> &Upstream {
+        match side {
+            Side::OpenAi => &self.settings.openai,
+            Side::Anthropic => &self.settings.anthropic,
+        }
+    }
+
+    /// Passes a request and its answer through as they come.
+    async fn pass(&self, going: &Going, mut parts: Parts, body: Body) -> Response {
+        let Ok(uri) = self.upstream(going.side).uri(&going.path) else {
+            return answer::fault(None, StatusCode::BAD_REQUEST, "the path is not one of a URL");
+        };
+        headers::to_provider(&mut parts.headers);
+        let mut request = Request::new(body);
+        *request.method_mut() = parts.method;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = parts.headers;
+        match self.providers.pass(request).await {
+            Ok(answered) => forwarded(answered.map(Body::new)),
+            Err(why) => answer::unanswered(None, &why),
+        }
+    }
+
+    /// Answers a request that carries a conversation.
+    async fn turn(self: Arc<Self>, format: Format, route: Going, mut parts: Parts, body: Body) -> Response {
+        let (limit, patience) = (self.settings.limits.body, self.settings.patience);
+        let inbound = match Inbound::read(&parts.headers, body, limit, patience.client).await {
+            Ok(inbound) => inbound,
+            Err(why) => return answer::unread(Some(format), why, limit),
+        };
+        let came = Instant::now();
+        let Ok(uri) = self.upstream(route.side).uri(&route.path) else {
+            return answer::fault(Some(format), StatusCode::BAD_REQUEST, "the path is not one of a URL");
+        };
+        let turn = self.read_turn(format, route.side, &parts.headers, &inbound);
+        let mut folded = fold(&self, turn.as_ref(), None).await;
+        if self.discover(route.side, folded.as_ref(), &parts.headers).await {
+            folded = fold(&self, turn.as_ref(), None).await;
+        }
+
+        let (body, form) = self.to_send(folded.as_ref(), &inbound);
+        headers::to_provider_read(&mut parts.headers, form);
+        let mut outbound = Outbound { method: parts.method, uri, headers: parts.headers, body };
+        let sent = if form == Sent::AsCame { "as_came" } else { "folded" };
+        self.metrics.sent(format.name(), sent, came.elapsed());
+        let may_retry = self.settings.mode == Mode::Fold && folded.is_some();
+        let mut tries = 0;
+        let opening = loop {
+            let opening = match self.providers.send(&outbound).await {
+                Ok(answered) => Opening::of(answered, format, may_retry, patience.stall).await,
+                Err(why) => return answer::unanswered(Some(format), &why),
+            };
+            let Some(overflow) = opening.overflow.filter(|_| may_retry && tries < RETRIES) else { break opening };
+            let Some(tighter) = self.tighter(turn.as_ref(), folded.as_ref(), overflow).await else { break opening };
+            tries += 1;
+            outbound.headers.remove(CONTENT_ENCODING);
+            outbound.body = tighter.body.clone().unwrap_or_else(|| inbound.sent.clone());
+            folded = Some(tighter);
+        };
+        self.reply(format, opening, folded, outbound).await
+    }
+
+    /// Folds a turn that did not fit again, to what the provider has taught; none when it can not be
+    /// folded any more.
+    async fn tighter(
+        self: &Arc<Self>,
+        turn: Option<&Arc<Turn>>,
+        folded: Option<&Folded>,
+        overflow: Overflow,
+    ) -> Option<Folded> {
+        let folded = folded?;
+        self.metrics.overflows.inc();
+        let at_most = folded.model.overflowed(overflow, folded.sent, folded.max_output);
+        tracing::info!(model = folded.model_name, sent = folded.sent, limit = overflow.limit, at_most, "did not fit");
+        let tighter = fold(self, turn, Some(at_most)).await?;
+        (tighter.body.is_some() && tighter.sent < folded.sent).then_some(tighter)
+    }
+
+    /// The turn that a request is, unless it is to go out as it came, or can not be read.
+    fn read_turn(&self, format: Format, side: Side, headers: &HeaderMap, inbound: &Inbound) -> Option<Arc<Turn>> {
+        let bypassed = headers.get(headers::BYPASS).is_some_and(|it| it == "1" || it == "true");
+        if self.settings.mode == Mode::Off || bypassed {
+            return None;
+        }
+        let session = headers.get(headers::SESSION).and_then(|it| it.to_str().ok()).map(str::to_owned);
+        let body = inbound.plain.clone()?;
+        Some(Arc::new(Turn { format, side, body, shelf: self.shelf(headers), session }))
+    }
+
+    /// The bytes that are sent for a turn, and their form.
+    fn to_send(&self, folded: Option<&Folded>, inbound: &Inbound) -> (Bytes, Sent) {
+        match folded.and_then(|folded| folded.body.clone()) {
+            Some(body) if self.settings.mode == Mode::Fold => (body, Sent::Decoded),
+            _ => (inbound.sent.clone(), Sent::AsCame),
+        }
+    }
+
+    /// The answer for the client; what is read of it is counted when it is over.
+    async fn reply(
+        self: Arc<Self>,
+        format: Format,
+        mut opening: Opening,
+        folded: Option<Folded>,
+        outbound: Outbound,
+    ) -> Response {
+        let mut head = opening.head.clone();
+        headers::to_client(&mut head.headers);
+        head.version = hyper::Version::default();
+        if let Some(folded) = &folded {
+            let mut told = |name: &'static str, value: String| {
+                head.headers.insert(name, value.parse().expect("numbers and commas are a header's value"));
+            };
+            told("x-foldline-tokens", format!("{},{}", folded.raw, folded.sent));
+            told("x-foldline-folds", folded.folds.to_string());
+        }
+        let stall = self.settings.patience.stall;
+        let Some(folded) = folded else {
+            return Response::from_parts(head, relay(opening, format, stall, |_| ()));
+        };
+        if !folded.offered || !head.status.is_success() {
+            let body = relay(opening, format, stall, move |heard| self.account(&folded, heard));
+            return Response::from_parts(head, body);
+        }
+        // The body is another than the provider's when something in it is hidden.
+        head.headers.remove(CONTENT_LENGTH);
+        let rounds = Rounds::new(self.clone(), format, folded.clone(), outbound);
+        if matches!(opening.rest, Rest::Nothing) && opening.begun.len() == 1 && !opening.streams() {
+            let whole = opening.begun.pop().unwrap_or_default();
+            return match rounds.whole(whole).await {
+                Ok((body, heard)) => {
+                    self.account(&folded, heard);
+                    Response::from_parts(head, Body::from(body))
+                }
+                Err(why) => answer::fault(Some(format), StatusCode::BAD_GATEWAY, &why),
+            };
+        }
+        let body = piped(|client| async move {
+            let heard = rounds.streamed(opening, client).await;
+            self.account(&folded, heard);
+        });
+        Response::from_parts(head, body)
+    }
+
+    /// Takes note of what an answer cost.
+    fn account(&self, folded: &Folded, heard: Heard) {
+        let Some((usage, rounds)) = heard.and_then(|heard| Some((heard.usage?, heard.rounds))) else { return };
+        for (of, tokens) in [
+            ("input", usage.input),
+            ("output", usage.output),
+            ("cache_read", usage.cache_read.unwrap_or(0)),
+            ("cache_write", usage.cache_write.unwrap_or(0)),
+        ] {
+            self.metrics.usage.get_or_create(&metrics::Direction { of }).inc_by(tokens);
+        }
+        if self.settings.mode == Mode::Fold {
+            self.metrics.raw_tokens.inc_by(folded.raw);
+            self.metrics.sent_tokens.inc_by(folded.sent);
+            let saved = folded.model.prices.read * folded.raw.saturating_sub(folded.sent) as f64;
+            self.metrics.saved.inc_by(folded.model.prices.dollars(saved));
+        }
+        let ours = if self.settings.mode == Mode::Fold { folded.sent } else { folded.raw };
+        let compared = (rounds == AnswerOf::One).then(|| folded.model.compare(ours, usage.context()));
+        if let Some(window) = compared.flatten() {
+            self.metrics.fault("truncated_by_server");
+            let (model, reported) = (&folded.model_name, usage.context());
+            tracing::warn!(
+                model,
+                sent = ours,
+                reported,
+                window,
+                "the server cuts prompts off silently; folded to its real window from now on"
+            );
+        }
+        if let Some(journal) = &folded.journal {
+            let payload = serde_json::to_vec(&usage).unwrap_or_default();
+            let (model, folds) = (folded.model_name.clone(), folded.folds);
+            let (raw_tokens, sent_tokens) = (folded.raw, folded.sent);
+            let note =
+                foldline_archive::Request { model, raw_tokens, sent_tokens, folds, payload, ..Default::default() };
+            // The journal is for reading; nothing depends on it.
+            let _ = journal.note_request(&note);
+        }
+    }
+}
+
+/// Folds a turn off the threads that serve connections. A panic there is a fault of ours like any other.
+async fn fold(proxy: &Arc<Shared>, turn: Option<&Arc<Turn>>, at_most: Option<Tokens>) -> Option<Folded> {
+    let (proxy, turn) = (proxy.clone(), turn?.clone());
+    let metrics = proxy.clone();
+    let folding = tokio::task::spawn_blocking(move || turn.fold(&proxy, at_most)).await;
+    folding.unwrap_or_else(|error| {
+        metrics.metrics.fault("panic");
+        tracing::error!(%error, "folding broke down; sent as it came");
+        None
+    })
+}
+
+/// An answer as the client gets it.
+fn forwarded(answered: Response<Body>) -> Response {
+    let (mut parts, body) = answered.into_parts();
+    headers::to_client(&mut parts.headers);
+    // Versions are those of each connection.
+    parts.version = hyper::Version::default();
+    Response::from_parts(parts, body)
+}
+
+/// A body that gives its turn back when it ends, or when nobody wants it any more.
+struct Attended {
+    body: Body,
+    _turn: OwnedSemaphorePermit,
+}
+
+impl http_body::Body for Attended {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.body.size_hint()
+    }
+}

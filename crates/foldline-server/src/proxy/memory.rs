@@ -1,0 +1,322 @@
+//! What is remembered of conversations: where their folds stand, and the facts that they depend on.
+//!
+//! Where the folds stand is only a shortcut: forgotten, it is computed again from the conversation and
+//! the facts, and comes out the same. The facts are not: they go to the archive's ledger before a
+//! rendering that depends on them goes out. Both are bounded, and no lock is held while anything is
+//! computed.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use foldline::wire::Gap;
+use foldline::{Ledger, State, Tokens};
+use foldline_archive::Shelf;
+
+use super::lineage::Lineage;
+use super::turn::Held;
+
+/// Locks, so that requests rarely wait for each other; a power of two.
+const SHARDS: usize = 32;
+
+/// What is remembered of all conversations.
+pub(crate) struct Memory {
+    shards: Vec<Mutex<Shard>>,
+    /// Conversations that a shard remembers.
+    room: usize,
+}
+
+#[derive(Default)]
+struct Shard {
+    places: Bounded<Arc<Place>>,
+    facts: Bounded<Arc<Facts>>,
+}
+
+/// Where the folds of a conversation stand after some of its messages.
+pub(crate) struct Place {
+    pub(crate) state: State,
+    /// How many folds each pass had made, and how many creases there were.
+    pub(crate) folds: HashMap<&'static str, u64>,
+    pub(crate) creases: usize,
+    pub(crate) held: Held,
+    at: Instant,
+}
+
+impl Place {
+    pub(crate) fn new(state: State, folds: HashMap<&'static str, u64>, creases: usize, held: Held) -> Self {
+        Self { state, folds, creases, held, at: Instant::now() }
+    }
+
+    /// How long ago the conversation was last sent.
+    pub(crate) fn age(&self) -> Duration {
+        self.at.elapsed()
+    }
+}
+
+impl Memory {
+    /// A memory of about so many conversations.
+    pub(crate) fn new(conversations: usize) -> Self {
+        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), room: conversations.div_ceil(SHARDS) }
+    }
+
+    fn shard(&self, lineage: &Lineage) -> std::sync::MutexGuard<'_, Shard> {
+        let shard = &self.shards[lineage.root() as usize % SHARDS];
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where the folds stand after the longest beginning that is remembered.
+    pub(crate) fn place(&self, lineage: &Lineage) -> Option<Arc<Place>> {
+        let mut shard = self.shard(lineage);
+        lineage.longest_first().find_map(|(_, beginning)| shard.places.get(beginning))
+    }
+
+    /// Remembers where the folds of a conversation stand now, in place of where they stood before.
+    pub(crate) fn remember(&self, lineage: &Lineage, before: Option<&Place>, now: Place) {
+        let before = before.map(|place| lineage.beginning(place.state.len()));
+        let mut shard = self.shard(lineage);
+        if let Some(before) = before.filter(|&before| before != lineage.whole()) {
+            shard.places.remove(before);
+        }
+        shard.places.put(lineage.whole(), Arc::new(now), self.room);
+    }
+
+    /// The facts of a conversation; from the ledger of the archive when they are not remembered.
+    pub(crate) fn facts(&self, lineage: &Lineage, shelf: Option<&Shelf>) -> Arc<Facts> {
+        let root = lineage.root();
+        if let Some(facts) = self.shard(lineage).facts.get(root) {
+            return facts;
+        }
+        let facts = Arc::new(Facts::load(shelf.map(|shelf| shelf.in_session(name(root)))));
+        let mut shard = self.shard(lineage);
+        // Whoever was faster may have recorded something already.
+        match shard.facts.get(root) {
+            Some(others) => others,
+            None => {
+                shard.facts.put(root, facts.clone(), self.room);
+                facts
+            }
+        }
+    }
+}
+
+/// The name of a conversation in the archive, where its client gives none.
+pub(crate) fn name(root: u128) -> String {
+    format!("{root:032x}")
+}
+
+/// Facts from outside on which the renderings of a conversation depend, each about one of its
+/// beginnings.
+#[derive(Default)]
+pub(crate) struct Facts {
+    known: Mutex<HashMap<u128, Fact>>,
+    /// Where they are recorded.
+    ledger: Option<Shelf>,
+}
+
+/// What is known of one request point.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Fact {
+    cold: bool,
+    budget: Option<Tokens>,
+    /// What clients' copies of the answer lack, for each answer that was given.
+    hidden: Vec<Arc<[Gap]>>,
+}
+
+/// Kinds of facts in the archive's ledger.
+const COLD: &str = "cold";
+const BUDGET: &str = "budget";
+const HIDDEN: &str = "hidden";
+/// Bytes of a beginning's hash, at the front of each fingerprint.
+const BEGINNING: usize = size_of::<u128>();
+
+impl Facts {
+    fn load(ledger: Option<Shelf>) -> Self {
+        let mut known: HashMap<u128, Fact> = HashMap::new();
+        let recorded = ledger.as_ref().and_then(|shelf| shelf.facts().ok()).unwrap_or_default();
+        for fact in recorded {
+            let Some((beginning, _)) = fact.fingerprint.split_first_chunk::<BEGINNING>() else { continue };
+            let entry = known.entry(u128::from_le_bytes(*beginning)).or_default();
+            match fact.kind.as_str() {
+                COLD => entry.cold = true,
+                BUDGET => entry.budget = fact.payload.try_into().ok().map(Tokens::from_le_bytes),
+                HIDDEN => entry.hidden.extend(serde_json::from_slice(&fact.payload).ok().map(Vec::into)),
+                _ => {}
+            }
+        }
+        Self { known: Mutex::new(known), ledger }
+    }
+
+    /// What the fold of this conversation may depend on.
+    pub(crate) fn ledger(&self, lineage: &Lineage) -> Ledger {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ledger = Ledger::default();
+        if known.is_empty() {
+            return ledger;
+        }
+        for (at, beginning) in lineage.longest_first() {
+            let Some(fact) = known.get(&beginning) else { continue };
+            if fact.cold {
+                ledger.cold.insert(at);
+            }
+            ledger.budgets.extend(fact.budget.map(|budget| (at, budget)));
+        }
+        ledger
+    }
+
+    /// The places of this conversation behind which clients' copies of an answer lack something, with
+    /// what each answer that was given there hid.
+    pub(crate) fn hidden(&self, lineage: &Lineage) -> Vec<(usize, Vec<Arc<[Gap]>>)> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.is_empty() {
+            return Vec::new();
+        }
+        let hidden = |(at, beginning)| Some((at, known.get(&beginning)?.hidden.clone()));
+        lineage.longest_first().filter_map(hidden).filter(|(_, hidden)| !hidden.is_empty()).collect()
+    }
+
+    /// The answer to this beginning hid something from the client.
+    pub(crate) fn hide(&self, beginning: u128, gaps: Vec<Gap>) {
+        let payload = serde_json::to_vec(&gaps).unwrap_or_default();
+        let answer = xxhash_rust::xxh3::xxh3_64(&payload);
+        self.note(beginning, |fact| fact.hidden.push(gaps.into()));
+        self.record(HIDDEN, &[&beginning.to_le_bytes()[..], &answer.to_le_bytes()].concat(), &payload);
+    }
+
+    /// The provider's cache was cold when the conversation had this beginning.
+    pub(crate) fn cold(&self, beginning: u128) {
+        self.note(beginning, |fact| fact.cold = true);
+        self.record(COLD, &beginning.to_le_bytes(), &[]);
+    }
+
+    /// From this beginning on the budget was this.
+    pub(crate) fn budget(&self, beginning: u128, budget: Tokens) {
+        self.note(beginning, |fact| fact.budget = Some(budget));
+    }
+
+    /// Records what was noted of budgets durably: from now on a rendering depends on it.
+    pub(crate) fn settle(&self, lineage: &Lineage) {
+        let budgets = self.ledger(lineage).budgets;
+        for (at, budget) in budgets {
+            self.record(BUDGET, &lineage.beginning(at).to_le_bytes(), &budget.to_le_bytes());
+        }
+    }
+
+    fn note(&self, beginning: u128, note: impl FnOnce(&mut Fact)) {
+        note(self.known.lock().unwrap_or_else(PoisonError::into_inner).entry(beginning).or_default());
+    }
+
+    fn record(&self, kind: &str, fingerprint: &[u8], payload: &[u8]) {
+        let recorded = self.ledger.as_ref().map(|shelf| shelf.record(kind, fingerprint, payload));
+        if let Some(Err(error)) = recorded {
+            // The rendering is right now, and right after a restart unless this very fact mattered.
+            tracing::warn!(%error, kind, "a fact could not be recorded");
+        }
+    }
+}
+
+/// A map that forgets what was not asked for the longest.
+struct Bounded<T> {
+    entries: HashMap<u128, (u64, T), BuildHasherDefault<Hashed>>,
+    clock: u64,
+}
+
+impl<T> Default for Bounded<T> {
+    fn default() -> Self {
+        Self { entries: HashMap::default(), clock: 0 }
+    }
+}
+
+impl<T: Clone> Bounded<T> {
+    fn get(&mut self, key: u128) -> Option<T> {
+        self.clock += 1;
+        let (used, value) = self.entries.get_mut(&key)?;
+        *used = self.clock;
+        Some(value.clone())
+    }
+
+    fn put(&mut self, key: u128, value: T, room: usize) {
+        self.clock += 1;
+        self.entries.insert(key, (self.clock, value));
+        while self.entries.len() > room.max(1) {
+            let oldest = self.entries.iter().min_by_key(|(_, (used, _))| *used).map(|(&key, _)| key);
+            oldest.and_then(|key| self.entries.remove(&key));
+        }
+    }
+
+    fn remove(&mut self, key: u128) {
+        self.entries.remove(&key);
+    }
+}
+
+/// Keys are hashes already.
+#[derive(Clone, Copy, Default)]
+struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = bytes.iter().fold(self.0, |hash, &byte| hash.rotate_left(8) ^ u64::from(byte));
+    }
+
+    fn write_u128(&mut self, key: u128) {
+        self.0 = (key >> 64) as u64 ^ key as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use foldline::{Conversation, Message, Role};
+
+    fn lineage(words: &[&'static str]) -> Lineage {
+        let messages = words.iter().map(|word| Message::text(Role::User, *word)).collect();
+        Lineage::of(&[], &Conversation { messages, ..Conversation::default() })
+    }
+
+    fn place() -> Place {
+        Place::new(State::default(), HashMap::new(), 0, Held::default())
+    }
+
+    #[test]
+    fn the_longest_beginning_is_found_and_replaced() {
+        let memory = Memory::new(64);
+        let (one, two) = (lineage(&["a"]), lineage(&["a", "b"]));
+        memory.remember(&one, None, place());
+        let found = memory.place(&two).expect("its beginning is remembered");
+        assert_eq!(found.state.len(), 0, "an empty state stands for the beginning in this test");
+        assert!(memory.place(&lineage(&["b"])).is_none());
+    }
+
+    #[test]
+    fn what_was_not_used_the_longest_is_forgotten() {
+        let mut bounded = Bounded::default();
+        bounded.put(1, "one", 2);
+        bounded.put(2, "two", 2);
+        bounded.get(1);
+        bounded.put(3, "three", 2);
+        assert_eq!((bounded.get(1), bounded.get(2), bounded.get(3)), (Some("one"), None, Some("three")));
+    }
+
+    #[test]
+    fn facts_survive_in_the_archive() {
+        let folder = tempfile::tempdir().unwrap();
+        let archive = foldline_archive::Archive::open(folder.path().join("a.db")).unwrap();
+        let shelf = archive.shelf(&foldline_archive::Namespace::local());
+        let grown = lineage(&["a", "b", "c"]);
+        let facts = Memory::new(8).facts(&grown, Some(&shelf));
+        facts.cold(grown.beginning(2));
+        facts.budget(grown.beginning(0), 9_000);
+        facts.budget(grown.beginning(3), 7_000);
+        facts.settle(&grown);
+        let told = facts.ledger(&grown);
+        assert_eq!(told.cold, [2].into());
+        assert_eq!(told.budgets, [(0, 9_000), (3, 7_000)].into());
+        let again = Memory::new(8).facts(&grown, Some(&shelf));
+        assert_eq!(again.ledger(&grown), told);
+        assert_eq!(again.ledger(&lineage(&["a", "x"])).cold.len(), 0, "another way of going on");
+    }
+}

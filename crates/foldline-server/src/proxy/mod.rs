@@ -1,0 +1,52 @@
+//! The drop-in proxy: change one base URL, and an agent stays inside its window and pays less.
+//!
+//! The way of a request is the order of the files:
+//!
+//! | file | idea |
+//! |---|---|
+//! | `server` | connections: listening, limits, a shutdown that lets streams end |
+//! | `access` | who may come in |
+//! | `route` | which upstream a path belongs to, and which dialect it speaks |
+//! | `inbound` | a request's body, whole and decoded |
+//! | `exchange` | one request and its answer, from end to end |
+//! | `turn` | fold on the way in: a client's request becomes what is sent |
+//! | `lineage` | what a conversation is known by |
+//! | `memory` | where its folds stand, and the facts that they depend on |
+//! | `models` | what is known of each model at each upstream |
+//! | `discover` | asking a server for its real window |
+//! | `headers` | what travels and what does not |
+//! | `upstream` | the connections to providers |
+//! | `opening` | the beginning of an answer, until it is sure to be one |
+//! | `relay` | the rest of it, forwarded as it comes and read on the side |
+//! | `unfold` | the tool by which a model unfolds what it needs |
+//! | `rounds` | an answer in several rounds that the client sees as one |
+//! | `answer` | what the proxy says in its own words |
+//!
+//! What may not happen here: no provider's JSON is read or written outside of `foldline::wire`, no
+//! credential is stored or logged, and no fault of ours costs the client its request: its own bytes
+//! go out instead.
+
+mod access;
+mod answer;
+mod discover;
+mod exchange;
+mod headers;
+mod inbound;
+mod lineage;
+mod memory;
+mod metrics;
+mod models;
+mod opening;
+mod own;
+mod owner;
+mod relay;
+mod rounds;
+mod route;
+mod server;
+mod settings;
+mod turn;
+mod unfold;
+mod upstream;
+
+pub use server::Proxy;
+pub use settings::{BadUpstream, Limits, Mode, Patience, Settings, Upstream};

@@ -1,0 +1,142 @@
+//! The beginning of an answer, until it is sure to be one.
+//!
+//! A provider may refuse a prompt that is too large with an error status, or open a stream with 200 and
+//! refuse it there. As long as the model has said nothing, nothing has been shown to the client, and
+//! the request can be folded more and sent again.
+
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use foldline::wire::{Event, Format, Overflow, Refusal, StreamReader};
+use http_body_util::BodyExt;
+use hyper::Response;
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use hyper::http::response::Parts;
+
+/// How long the first words of a stream are waited for before the client is shown its head: a prompt
+/// is refused at once, while a model may think for minutes.
+const HELD: Duration = Duration::from_secs(5);
+/// How much of a stream is held meanwhile.
+const HELD_BYTES: usize = 256 << 10;
+/// A body that is longer passes without being read.
+const WHOLE: usize = 32 << 20;
+
+/// An answer that has begun.
+pub(crate) struct Opening {
+    pub(crate) head: Parts,
+    /// What has come of the body.
+    pub(crate) begun: Vec<Bytes>,
+    pub(crate) rest: Rest,
+    /// The provider says that the prompt does not fit.
+    pub(crate) overflow: Option<Overflow>,
+}
+
+/// What is left of a body.
+pub(crate) enum Rest {
+    /// Nothing.
+    Nothing,
+    /// The rest of a stream of events.
+    Events(Incoming),
+    /// The rest of something else, which is not read.
+    Unread(Incoming),
+    /// It broke off.
+    Broken(String),
+}
+
+impl Opening {
+    /// Waits until the answer is sure to be one; with `hold` also inside of a stream.
+    pub(crate) async fn of(answered: Response<Incoming>, format: Format, hold: bool, stall: Duration) -> Self {
+        let (head, body) = answered.into_parts();
+        let encoded = head.headers.get(CONTENT_ENCODING).is_some_and(|it| it != "identity");
+        let opening = Self { head, begun: Vec::new(), rest: Rest::Nothing, overflow: None };
+        match (encoded, opening.streams()) {
+            (true, _) => Self { rest: Rest::Unread(body), ..opening },
+            (false, true) if hold => opening.held(body, format, stall).await,
+            (false, true) => Self { rest: Rest::Events(body), ..opening },
+            (false, false) => opening.whole(body, stall).await,
+        }
+    }
+
+    /// Whether it is a stream of events.
+    pub(crate) fn streams(&self) -> bool {
+        let kind = self.head.headers.get(CONTENT_TYPE).and_then(|it| it.to_str().ok());
+        kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
+    }
+
+    /// Reads a body to its end.
+    async fn whole(mut self, mut body: Incoming, stall: Duration) -> Self {
+        let mut whole = BytesMut::new();
+        self.rest = loop {
+            match next(&mut body, stall).await {
+                Ok(Some(piece)) => whole.extend_from_slice(&piece),
+                Ok(None) => break Rest::Nothing,
+                Err(why) => break Rest::Broken(why),
+            }
+            if whole.len() > WHOLE {
+                break Rest::Unread(body);
+            }
+        };
+        let status = self.head.status.as_u16();
+        if status >= 400 && matches!(self.rest, Rest::Nothing) {
+            self.overflow = overflow(Refusal::of_body(status, &whole));
+        }
+        self.begun.push(whole.freeze());
+        self
+    }
+
+    /// Reads a stream until the model says something.
+    async fn held(mut self, mut body: Incoming, format: Format, stall: Duration) -> Self {
+        let mut reader = StreamReader::new(format);
+        let (began, mut length) = (Instant::now(), 0);
+        self.rest = loop {
+            let left = HELD.saturating_sub(began.elapsed());
+            let Ok(piece) = tokio::time::timeout(left, next(&mut body, stall)).await else {
+                break Rest::Events(body);
+            };
+            let piece = match piece {
+                Ok(Some(piece)) => piece,
+                Ok(None) => break Rest::Nothing,
+                Err(why) => break Rest::Broken(why),
+            };
+            length += piece.len();
+            let events = reader.push(&piece);
+            self.begun.push(piece);
+            for (_, event) in &events {
+                if let Event::Error { refusal, .. } = event {
+                    self.overflow = overflow(*refusal);
+                }
+            }
+            let opened = |event: &Event| {
+                !matches!(event, Event::Started { .. } | Event::Ping | Event::Other { .. } | Event::Usage(_))
+            };
+            if length > HELD_BYTES || events.iter().any(|(_, event)| opened(event)) {
+                break Rest::Events(body);
+            }
+        };
+        self
+    }
+}
+
+fn overflow(refusal: Refusal) -> Option<Overflow> {
+    match refusal {
+        Refusal::Overflow(overflow) => Some(overflow),
+        Refusal::Payload | Refusal::Other => None,
+    }
+}
+
+/// The next piece of a body, unless it stalls or breaks.
+pub(crate) async fn next(body: &mut Incoming, stall: Duration) -> Result<Option<Bytes>, String> {
+    loop {
+        let piece = tokio::time::timeout(stall, body.frame()).await;
+        let piece = piece.map_err(|_| format!("nothing came for {} s", stall.as_secs()))?;
+        match piece {
+            None => return Ok(None),
+            Some(Err(error)) => return Err(error.to_string()),
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(data) if !data.is_empty() => return Ok(Some(data)),
+                _ => continue,
+            },
+        }
+    }
+}

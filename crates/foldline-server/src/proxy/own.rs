@@ -1,0 +1,90 @@
+//! What the proxy itself knows, below `/foldline/`: whether it is well, what it did, and the originals
+//! of what it folded.
+//!
+//! Nothing here is reached without the token, nor by a page in a browser under another host's name.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, Query, State};
+use axum::http::{Request, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use foldline_archive::{ErrorKind, View, view};
+use hyper::http::request::Parts;
+use serde::Deserialize;
+use serde_json::json;
+use tower::ServiceExt;
+
+use super::answer;
+use super::server::Shared;
+
+/// The beginning of all paths that are ours.
+pub(crate) const BELOW: &str = "/foldline/";
+
+/// Answers a request for one of them.
+pub(crate) async fn answer(proxy: Arc<Shared>, parts: Parts) -> Response {
+    if !proxy.door.is_asked_directly(&parts.headers) {
+        return answer::fault(None, StatusCode::FORBIDDEN, "ask for this machine by its own name");
+    }
+    let routes = Router::new()
+        .route("/foldline/healthz", get(healthz))
+        .route("/foldline/metrics", get(metrics))
+        .route("/foldline/unfold/{handle}", get(unfold))
+        .with_state(proxy);
+    match routes.oneshot(Request::from_parts(parts, Body::empty())).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    }
+}
+
+async fn healthz() -> Response {
+    json_response(StatusCode::OK, &json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") }))
+}
+
+async fn metrics(State(proxy): State<Arc<Shared>>) -> Response {
+    let text = proxy.metrics.text();
+    ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response()
+}
+
+/// Which part of an original.
+#[derive(Deserialize)]
+struct Wanted {
+    lines: Option<String>,
+    grep: Option<String>,
+    page: Option<usize>,
+}
+
+async fn unfold(
+    State(proxy): State<Arc<Shared>>,
+    Path(handle): Path<String>,
+    Query(wanted): Query<Wanted>,
+    headers: axum::http::HeaderMap,
+) -> Response {
+    let Some(shelf) = proxy.shelf(&headers) else {
+        return answer::fault(None, StatusCode::NOT_FOUND, "there is no archive");
+    };
+    let looked = tokio::task::spawn_blocking(move || {
+        let lines = wanted.lines.as_deref().map(str::parse).transpose()?;
+        let wanted = View { lines, grep: wanted.grep, page: wanted.page, ..View::default() };
+        view(&shelf.unfold(&handle)?.bytes, &wanted)
+    });
+    match looked.await {
+        Ok(Ok(part)) => ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], part.bytes).into_response(),
+        Ok(Err(error)) => {
+            let status = match error.kind() {
+                ErrorKind::BadRequest | ErrorKind::NotAHandle => StatusCode::BAD_REQUEST,
+                ErrorKind::Unknown | ErrorKind::Ambiguous { .. } => StatusCode::NOT_FOUND,
+                ErrorKind::Expired { .. } => StatusCode::GONE,
+                _ => StatusCode::INTERNAL_SERVER_ERROR,
+            };
+            answer::fault(None, status, &error.to_string())
+        }
+        Err(_) => answer::fault(None, StatusCode::INTERNAL_SERVER_ERROR, "the archive could not be read"),
+    }
+}
+
+fn json_response(status: StatusCode, value: &serde_json::Value) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json")], value.to_string()).into_response()
+}

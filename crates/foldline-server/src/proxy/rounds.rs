@@ -1,0 +1,224 @@
+//! An answer in several rounds that the client sees as one.
+//!
+//! The model may call the hidden tool; the call is answered here and the next round goes on in the same
+//! stream. What the client does not see is recorded before it has the end of the answer, so that its
+//! next request can be healed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use foldline::wire::{Asked, BodySplicer, Edit, Finished, Format, Gap, Next, NextBody, Request, Splicer};
+
+use super::opening::{Opening, Rest, next};
+use super::relay::{AnswerOf, Answered, Client, Heard, cut_off};
+use super::server::Shared;
+use super::turn::Folded;
+use super::unfold::{self, OFFER};
+use super::upstream::Outbound;
+
+/// Rounds in which the model is given what it asks for.
+const SERVED: usize = 4;
+/// Rounds in all; a model that still asks then is stopped.
+const MOST: usize = 8;
+/// A client is told this often that its answer is still coming.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// One answer.
+pub(crate) struct Rounds {
+    pub(crate) proxy: Arc<Shared>,
+    pub(crate) format: Format,
+    pub(crate) folded: Folded,
+    /// The request of the round that is running.
+    pub(crate) outbound: Outbound,
+    /// What the client will lack.
+    gaps: Vec<Gap>,
+}
+
+/// What is sent next, or why nothing is.
+enum Onward {
+    Sent(Box<Opening>),
+    Failed(String),
+}
+
+impl Rounds {
+    pub(crate) fn new(proxy: Arc<Shared>, format: Format, folded: Folded, outbound: Outbound) -> Self {
+        Self { proxy, format, folded, outbound, gaps: Vec::new() }
+    }
+
+    /// Answers that come as bodies. Gives the body for the client, or why there is none.
+    pub(crate) async fn whole(mut self, mut body: Bytes) -> Result<(Bytes, Heard), String> {
+        let mut splicer = BodySplicer::new(self.format, OFFER.name);
+        loop {
+            match splicer.round(&body) {
+                Ok(NextBody::Finished { body, finished }) => return Ok((body.into(), self.finish(*finished).await)),
+                Ok(NextBody::Continue(asked)) => match self.go_on(&asked).await {
+                    Onward::Sent(opening) if matches!(opening.rest, Rest::Nothing) => {
+                        body = opening.begun.concat().into()
+                    }
+                    Onward::Sent(_) => return Err("the answer could not be continued".into()),
+                    Onward::Failed(why) => return Err(why),
+                },
+                // Something that no splicer understands is the client's to read.
+                Err(_) => return Ok((body, None)),
+            }
+        }
+    }
+
+    /// Answers that come as streams.
+    pub(crate) async fn streamed(mut self, mut opening: Opening, client: Client) -> Heard {
+        let stall = self.proxy.settings.patience.stall;
+        let mut splicer = Splicer::new(self.format, OFFER.name);
+        let mut again = false;
+        loop {
+            let mut out = Vec::new();
+            for piece in std::mem::take(&mut opening.begun) {
+                splicer.push(&piece, &mut out);
+            }
+            let broke = loop {
+                // The end of a round with hidden calls waits until they are recorded.
+                if !out.is_empty() && !splicer.hides() {
+                    client.send(Ok(std::mem::take(&mut out).into())).await.ok()?;
+                }
+                let (Rest::Events(body) | Rest::Unread(body)) = &mut opening.rest else {
+                    break match std::mem::replace(&mut opening.rest, Rest::Nothing) {
+                        Rest::Broken(why) => Some(why),
+                        _ => None,
+                    };
+                };
+                let piece = tokio::select! {
+                    piece = next(body, stall) => piece,
+                    () = client.closed() => return None,
+                };
+                match piece {
+                    Ok(Some(piece)) => splicer.push(&piece, &mut out),
+                    Ok(None) => break None,
+                    Err(why) => break Some(why),
+                }
+            };
+            let onward = match splicer.end_round(&mut out) {
+                Next::Finished(finished) => {
+                    let heard = self.finish(*finished).await;
+                    client.send(Ok(out.into())).await.ok()?;
+                    if let Some(why) = broke {
+                        cut_off(&client, why).await;
+                    }
+                    return heard;
+                }
+                Next::Continue(asked) => {
+                    if !out.is_empty() {
+                        client.send(Ok(out.into())).await.ok()?;
+                    }
+                    again = false;
+                    self.waiting(&asked, &splicer, &client).await?
+                }
+                // In the first round the client has seen what came, and is cut off as the proxy was.
+                Next::Broken(_) if self.gaps.is_empty() => {
+                    client.send(Ok(out.into())).await.ok()?;
+                    cut_off(&client, broke.unwrap_or_else(|| "the stream ended early".into())).await;
+                    return None;
+                }
+                Next::Broken(broken) if !broken.shown && !again => {
+                    again = true;
+                    self.send().await
+                }
+                Next::Broken(broken) => match broken.told.is_empty() {
+                    true => Onward::Failed(broke.unwrap_or_else(|| "the answer could not be continued".into())),
+                    false => {
+                        client.send(Ok(broken.told.into())).await.ok()?;
+                        return None;
+                    }
+                },
+            };
+            opening = match onward {
+                Onward::Sent(opening) => *opening,
+                Onward::Failed(why) => {
+                    let mut told = Vec::new();
+                    splicer.fail(&why, &mut told);
+                    client.send(Ok(told.into())).await.ok()?;
+                    return None;
+                }
+            };
+        }
+    }
+
+    /// Goes on, telling the client meanwhile that it has not been forgotten.
+    async fn waiting(&mut self, asked: &Asked, splicer: &Splicer, client: &Client) -> Option<Onward> {
+        let onward = self.go_on(asked);
+        tokio::pin!(onward);
+        loop {
+            tokio::select! {
+                onward = &mut onward => return Some(onward),
+                () = tokio::time::sleep(KEEP_ALIVE) => {
+                    client.send(Ok(Bytes::from_static(splicer.keep_alive()))).await.ok()?;
+                }
+                () = client.closed() => return None,
+            }
+        }
+    }
+
+    /// Answers the hidden calls of a round and sends the next one.
+    async fn go_on(&mut self, asked: &Asked) -> Onward {
+        if self.gaps.len() >= MOST {
+            return Onward::Failed("the model does not stop unfolding".into());
+        }
+        let answers = self.answers(asked).await;
+        let answers: Vec<&str> = answers.iter().map(String::as_str).collect();
+        let longer = Request::parse(self.format, &self.outbound.body).and_then(|request| {
+            let before = request.conversation().messages.len();
+            let elements = asked.continuation(&answers).into_iter();
+            request.splice(&elements.map(|json| Edit::InsertJson { before, json }).collect::<Vec<_>>())
+        });
+        match longer {
+            Ok(body) => self.outbound.body = body.into(),
+            Err(error) => return Onward::Failed(error.to_string()),
+        }
+        self.gaps.push(asked.gap(&answers));
+        self.send().await
+    }
+
+    async fn send(&self) -> Onward {
+        let stall = self.proxy.settings.patience.stall;
+        match self.proxy.providers.send(&self.outbound).await {
+            Err(why) => Onward::Failed(why.to_string()),
+            Ok(answered) => {
+                let opening = Opening::of(answered, self.format, false, stall).await;
+                if opening.head.status.is_success() {
+                    return Onward::Sent(Box::new(opening));
+                }
+                let body = opening.begun.concat();
+                let said = foldline::wire::ApiError::parse(&body).message;
+                Onward::Failed(format!("the upstream answered {}: {said}", opening.head.status))
+            }
+        }
+    }
+
+    async fn answers(&self, asked: &Asked) -> Vec<String> {
+        if self.gaps.len() >= SERVED {
+            return asked.calls.iter().map(|_| unfold::NO_MORE.to_owned()).collect();
+        }
+        let (calls, proxy, shelf) = (asked.calls.clone(), self.proxy.clone(), self.folded.journal.clone());
+        let count = calls.len();
+        let looked_up = tokio::task::spawn_blocking(move || {
+            calls.iter().map(|call| unfold::answer(call, shelf.as_ref(), &proxy.metrics)).collect()
+        });
+        looked_up.await.unwrap_or_else(|_| vec!["The archive could not be read.".to_owned(); count])
+    }
+
+    /// Records what the client lacks, and gives what was heard.
+    async fn finish(mut self, finished: Finished) -> Heard {
+        if let Some(mixed) = &finished.mixed {
+            let answers = self.answers(mixed).await;
+            self.gaps.push(mixed.mixed_gap(&answers.iter().map(String::as_str).collect::<Vec<_>>()));
+        }
+        let several = !self.gaps.is_empty();
+        if several {
+            let (memory, gaps) = (self.folded.hidden.clone(), std::mem::take(&mut self.gaps));
+            let recorded = tokio::task::spawn_blocking(move || memory.record(gaps)).await;
+            if recorded.is_err() {
+                self.proxy.metrics.fault("panic");
+            }
+        }
+        Some(Answered { usage: finished.usage, rounds: if several { AnswerOf::Several } else { AnswerOf::One } })
+    }
+}

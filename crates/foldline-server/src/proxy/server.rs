@@ -1,0 +1,131 @@
+//! Connections: listening, limits, and a shutdown that lets streams end.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use foldline_archive::Archive;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+use super::access::Door;
+use super::exchange::exchange;
+use super::memory::Memory;
+use super::metrics::Metrics;
+use super::models::Models;
+use super::settings::Settings;
+use super::upstream::Providers;
+
+/// The proxy, listening.
+///
+/// ```
+/// use foldline_server::proxy::{Proxy, Settings};
+///
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+/// # runtime.block_on(async {
+/// let settings = Settings { listen: ([127, 0, 0, 1], 0).into(), ..Settings::default() };
+/// let proxy = Proxy::bind(settings, None).await?;
+/// assert!(proxy.address().port() > 0);
+/// proxy.run(async { /* until something happens */ }).await;
+/// # std::io::Result::Ok(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct Proxy {
+    listener: TcpListener,
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+/// What all requests share.
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    pub(crate) door: Door,
+    pub(crate) providers: Providers,
+    /// One for each request that may run at once.
+    pub(crate) turns: Arc<Semaphore>,
+    pub(crate) archive: Option<Archive>,
+    pub(crate) metrics: Metrics,
+    pub(crate) memory: Memory,
+    pub(crate) models: Models,
+}
+
+impl Proxy {
+    /// Listens. Originals go to the archive; without one nothing that is folded can be unfolded.
+    pub async fn bind(settings: Settings, archive: Option<Archive>) -> io::Result<Self> {
+        if !settings.listen.ip().is_loopback() && settings.token.is_none() {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!("{} can be reached by others: set a token, or listen on 127.0.0.1", settings.listen),
+            ));
+        }
+        let listener = TcpListener::bind(settings.listen).await?;
+        let address = listener.local_addr()?;
+        let shared = Shared {
+            door: Door::new(settings.token.as_deref(), address),
+            providers: Providers::new(settings.patience),
+            turns: Arc::new(Semaphore::new(settings.limits.requests)),
+            archive,
+            metrics: Metrics::new(),
+            memory: Memory::new(settings.limits.sessions),
+            models: Models::new(settings.window),
+            settings,
+        };
+        Ok(Self { listener, address, shared: Arc::new(shared) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `stop` comes to its end, and then until answers that have begun are complete, as
+    /// far as patience goes.
+    pub async fn run(self, stop: impl Future<Output = ()>) {
+        let patience = self.shared.settings.patience;
+        let mut connections = auto::Builder::new(TokioExecutor::new());
+        connections.http1().timer(TokioTimer::new()).header_read_timeout(patience.client);
+        connections.http2().timer(TokioTimer::new()).keep_alive_interval(Duration::from_secs(20));
+        let service = TowerToHyperService::new(Router::new().fallback(exchange).with_state(self.shared.clone()));
+        let open = GracefulShutdown::new();
+        tokio::pin!(stop);
+        loop {
+            let stream = tokio::select! {
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, _)) => stream,
+                    Err(error) => {
+                        pause_after(&error).await;
+                        continue;
+                    }
+                },
+                () = &mut stop => break,
+            };
+            let _ = stream.set_nodelay(true);
+            let connection = connections.serve_connection(TokioIo::<TcpStream>::new(stream), service.clone());
+            let connection = open.watch(connection.into_owned());
+            tokio::spawn(async move {
+                if let Err(error) = connection.await {
+                    tracing::debug!(%error, "a connection broke");
+                }
+            });
+        }
+        drop(self.listener);
+        if tokio::time::timeout(patience.shutdown, open.shutdown()).await.is_err() {
+            tracing::warn!("answers were still going on after {} s and are cut", patience.shutdown.as_secs());
+        }
+    }
+}
+
+/// Too many open files do not go away by asking again at once; a client that hung up does.
+async fn pause_after(error: &io::Error) {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
+        tracing::warn!(%error, "a connection could not be taken");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}

@@ -1,0 +1,227 @@
+//! What the proxy is told: plain values, resolved once by whoever starts it.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::str::FromStr;
+use std::time::Duration;
+
+use foldline::{Policy, Tokens};
+use hyper::Uri;
+use hyper::http::uri::{Authority, Scheme};
+
+/// Everything that the proxy is told.
+///
+/// ```
+/// use foldline_server::proxy::{Mode, Settings};
+///
+/// let settings = Settings { mode: Mode::Observe, ..Settings::default() };
+/// assert!(settings.listen.ip().is_loopback(), "only this machine, unless told otherwise");
+/// ```
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where to listen; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// What a client must show to be let in. Needed when others than this machine can connect.
+    pub token: Option<String>,
+    /// Who answers Chat Completions and Responses.
+    pub openai: Upstream,
+    /// Who answers Anthropic Messages.
+    pub anthropic: Upstream,
+    /// What becomes of requests.
+    pub mode: Mode,
+    /// What may be folded, and when.
+    pub policy: Policy,
+    /// The window of the model, where neither the server nor the table knows better.
+    pub window: Option<Tokens>,
+    /// Whether requests with tools are offered one more, by which the model unfolds what it needs.
+    pub unfold: bool,
+    /// How much is held and done at once.
+    pub limits: Limits,
+    /// How long is waited.
+    pub patience: Patience,
+}
+
+/// What becomes of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// They are folded.
+    Fold,
+    /// They go out as they came; what folding would have done is reported.
+    Observe,
+    /// They go out as they came, unread.
+    Off,
+}
+
+/// How much is held and done at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a request body, as sent and as decoded. Providers take 32 MB (Anthropic) or more.
+    pub body: usize,
+    /// Requests at once; the next one waits for its turn.
+    pub requests: usize,
+    /// Conversations whose folds are remembered, so that a turn costs its new bytes.
+    pub sessions: usize,
+}
+
+/// How long is waited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// For a client to send the head of a request, and between two pieces of its body.
+    pub client: Duration,
+    /// For an upstream to take a connection.
+    pub connect: Duration,
+    /// For an upstream to begin its answer. Long answers that are not streamed begin late.
+    pub answer: Duration,
+    /// Between two pieces of an answer.
+    pub stall: Duration,
+    /// For answers to end when the proxy is told to stop.
+    pub shutdown: Duration,
+}
+
+/// The base URL of a provider.
+///
+/// ```
+/// use foldline_server::proxy::Upstream;
+///
+/// let upstream: Upstream = "http://127.0.0.1:8080/v1/".parse()?;
+/// assert_eq!(upstream.to_string(), "http://127.0.0.1:8080/v1");
+/// assert!("ftp://x".parse::<Upstream>().is_err());
+/// # Ok::<(), foldline_server::proxy::BadUpstream>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upstream {
+    pub(crate) scheme: Scheme,
+    pub(crate) authority: Authority,
+    /// Without a slash at its end.
+    path: String,
+}
+
+/// The text is not the base URL of a provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadUpstream(String);
+
+impl Default for Settings {
+    fn default() -> Self {
+        let official = |url: &str| url.parse().expect("the URL of a provider is a URL");
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8787)),
+            token: None,
+            openai: official("https://api.openai.com"),
+            anthropic: official("https://api.anthropic.com"),
+            mode: Mode::Fold,
+            policy: Policy::default(),
+            window: None,
+            unfold: true,
+            limits: Limits::default(),
+            patience: Patience::default(),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { body: 64 << 20, requests: 4096, sessions: 1024 }
+    }
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            client: Duration::from_secs(30),
+            connect: Duration::from_secs(10),
+            answer: Duration::from_secs(600),
+            stall: Duration::from_secs(300),
+            shutdown: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Upstream {
+    /// Where a path (with its query) of the client's lies at this provider. Both may begin with the
+    /// version of the API; it is said once.
+    pub(crate) fn uri(&self, path_and_query: &str) -> Result<Uri, hyper::http::Error> {
+        let version = self.path.rsplit_once('/').map(|(_, last)| last).filter(|last| is_version(last));
+        let rest = version.and_then(|version| path_and_query.strip_prefix('/')?.strip_prefix(version));
+        let rest = rest.filter(|rest| rest.starts_with('/')).unwrap_or(path_and_query);
+        self.root(&format!("{}{rest}", self.path))
+    }
+
+    /// A path of the server itself, wherever its API lies.
+    pub(crate) fn root(&self, path: &str) -> Result<Uri, hyper::http::Error> {
+        Uri::builder().scheme(self.scheme.clone()).authority(self.authority.clone()).path_and_query(path).build()
+    }
+}
+
+/// `v1`, `v4`: how a base URL ends when it names the version of the API.
+fn is_version(segment: &str) -> bool {
+    segment.strip_prefix('v').is_some_and(|number| !number.is_empty() && number.bytes().all(|it| it.is_ascii_digit()))
+}
+
+impl FromStr for Upstream {
+    type Err = BadUpstream;
+
+    fn from_str(text: &str) -> Result<Self, BadUpstream> {
+        let bad = |why: &str| BadUpstream(format!("\"{text}\" is no base URL of a provider: {why}"));
+        let uri: Uri = text.parse().map_err(|_| bad("write it as https://host or http://host:port/path"))?;
+        let parts = uri.into_parts();
+        let scheme = parts.scheme.filter(|it| *it == Scheme::HTTP || *it == Scheme::HTTPS);
+        let scheme = scheme.ok_or_else(|| bad("it begins with http:// or https://"))?;
+        let authority = parts.authority.ok_or_else(|| bad("it names no host"))?;
+        if authority.as_str().contains('@') {
+            return Err(bad("credentials come with each request and are not part of it"));
+        }
+        let path = parts.path_and_query.map(|it| it.path().trim_end_matches('/').to_owned()).unwrap_or_default();
+        Ok(Self { scheme, authority, path })
+    }
+}
+
+impl fmt::Display for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}{}", self.scheme, self.authority, self.path)
+    }
+}
+
+impl fmt::Display for BadUpstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadUpstream {}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "fold" => Ok(Mode::Fold),
+            "observe" => Ok(Mode::Observe),
+            "off" => Ok(Mode::Off),
+            _ => Err(format!("there is no mode \"{name}\": choose fold, observe or off")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_of_the_api_is_said_once() {
+        let uri = |base: &str, path: &str| base.parse::<Upstream>().unwrap().uri(path).unwrap().to_string();
+        assert_eq!(uri("https://a", "/v1/messages?beta=true"), "https://a/v1/messages?beta=true");
+        assert_eq!(uri("https://a/v1/", "/v1/models"), "https://a/v1/models");
+        assert_eq!(uri("https://a/api/v1", "/v1/models"), "https://a/api/v1/models");
+        assert_eq!(uri("https://a/api/v4", "/chat/completions"), "https://a/api/v4/chat/completions");
+        assert_eq!(uri("https://a/v1", "/v1beta/models"), "https://a/v1/v1beta/models");
+        assert_eq!(uri("http://[::1]:1", "/"), "http://[::1]:1/");
+        assert_eq!(uri("http://a", "/a%2Fb//c/../d"), "http://a/a%2Fb//c/../d");
+    }
+
+    #[test]
+    fn what_is_no_base_url_says_why() {
+        for text in ["", "api.openai.com", "ftp://a", "https://user:secret@a", "https://"] {
+            assert!(text.parse::<Upstream>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Conversations that outgrow their budget, on the wire.
+
+use foldline::wire::{Format, Request};
+use foldline_archive::{Archive, Namespace};
+use foldline_server::proxy::{Mode, Settings};
+use http_body_util::Full;
+use serde_json::{Value, json};
+
+use crate::support::{Reply, Stand, settings};
+
+/// A conversation of an agent that reads one file a turn.
+pub(crate) fn agent(format: Format, turns: usize) -> Vec<Value> {
+    let mut messages = vec![json!({ "role": "user", "content": "Please make the parser faster." })];
+    for turn in 0..turns {
+        let source: String = (0..40)
+            .map(|line| format!("    let value_{turn}_{line} = compute_{line}(input_{turn}, {line});\n"))
+            .collect();
+        let (id, path) = (format!("call_{turn}"), json!({ "path": format!("src/file_{turn}.rs") }));
+        let said = format!("Reading file {turn}.");
+        match format {
+            Format::OpenAiChat => messages.extend([
+                json!({ "role": "assistant", "content": said, "tool_calls": [
+                    { "id": id, "type": "function", "function": { "name": "read_file", "arguments": path.to_string() } }] }),
+                json!({ "role": "tool", "tool_call_id": id, "content": source }),
+            ]),
+            Format::OpenAiResponses => messages.extend([
+                json!({ "type": "function_call", "call_id": id, "name": "read_file", "arguments": path.to_string() }),
+                json!({ "type": "function_call_output", "call_id": id, "output": source }),
+            ]),
+            Format::Anthropic => messages.extend([
+                json!({ "role": "assistant", "content": [{ "type": "text", "text": said },
+                    { "type": "tool_use", "id": id, "name": "read_file", "input": path }] }),
+                json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": id, "content": source }] }),
+            ]),
+        }
+    }
+    messages
+}
+
+pub(crate) fn body(format: Format, messages: &[Value]) -> String {
+    let tool = json!({ "type": "object", "properties": { "path": { "type": "string" } } });
+    match format {
+        Format::OpenAiChat => json!({ "model": "gpt-4o", "max_tokens": 500, "messages": messages, "tools": [
+            { "type": "function", "function": { "name": "read_file", "parameters": tool } }] }),
+        Format::OpenAiResponses => {
+            json!({ "model": "gpt-4o", "max_output_tokens": 500, "input": messages, "store": false,
+            "tools": [{ "type": "function", "name": "read_file", "parameters": tool, "strict": false }] })
+        }
+        Format::Anthropic => json!({ "model": "claude-opus-4-6", "max_tokens": 500, "messages": messages, "tools": [
+            { "name": "read_file", "input_schema": tool }] }),
+    }
+    .to_string()
+}
+
+pub(crate) fn path(format: Format) -> &'static str {
+    match format {
+        Format::OpenAiChat => "/v1/chat/completions",
+        Format::OpenAiResponses => "/v1/responses",
+        Format::Anthropic => "/v1/messages",
+    }
+}
+
+/// A window of 16,000 tokens, and no tool of ours.
+fn narrow() -> Settings {
+    Settings { window: Some(16_000), unfold: false, ..settings() }
+}
+
+fn raw_messages(format: Format, body: &[u8]) -> Vec<String> {
+    let request = Request::parse(format, body).unwrap();
+    (0..).map_while(|at| request.raw_message(at)).map(str::to_owned).collect()
+}
+
+/// Sixty turns: every body fits, obeys the laws, and begins with the one before it unless a crease was
+/// made; every marker's original is in the archive.
+#[tokio::test]
+async fn a_long_session_stays_inside_its_window_with_a_stable_prefix() {
+    for format in [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic] {
+        let folder = tempfile::tempdir().unwrap();
+        let archive = Archive::open(folder.path().join("archive.db")).unwrap();
+        let shelf = archive.shelf(&Namespace::local());
+        let stand = Stand::start(narrow(), Some(archive), |_| Reply::json("{}")).await;
+        let whole = agent(format, 60);
+        let mut before: Vec<String> = Vec::new();
+        let (mut creases, mut sent_most) = (0, 0);
+        for end in (1..=whole.len()).step_by(2) {
+            let got = stand.post(path(format), body(format, &whole[..end])).await;
+            let (_, sent) = got.header("x-foldline-tokens").unwrap().split_once(',').unwrap();
+            sent_most = sent_most.max(sent.parse::<u64>().unwrap());
+            let received = stand.received().pop().unwrap();
+            let now = raw_messages(format, &received.body);
+            creases += usize::from(!now.starts_with(&before));
+            before = now;
+            if end == whole.len() {
+                assert_ne!(got.header("x-foldline-folds"), Some("0"));
+                let text = String::from_utf8(received.body.to_vec()).unwrap();
+                let handles: Vec<_> = foldline::marker::handles(&text).collect();
+                assert!(!handles.is_empty());
+                for handle in handles {
+                    shelf.unfold(handle.as_str()).expect("the original of every marker");
+                }
+            }
+        }
+        assert!(sent_most < 15_600, "{format:?}: {sent_most}");
+        assert!((1..30).contains(&creases), "{format:?}: {creases} creases in 61 requests");
+        let metrics = stand.get("/foldline/metrics").await;
+        let counted = metrics.text().lines().filter(|line| line.starts_with("foldline_creases_total{"));
+        let counted: usize = counted.map(|line| line.rsplit_once(' ').unwrap().1.parse::<usize>().unwrap()).sum();
+        assert_eq!(counted, creases, "every change of what was sent is a crease that was told");
+    }
+}
+
+/// Another proxy that never saw the session, with the same archive, sends the same bytes.
+#[tokio::test]
+async fn a_restart_does_not_change_a_byte() {
+    let folder = tempfile::tempdir().unwrap();
+    let archive = || Archive::open(folder.path().join("archive.db")).unwrap();
+    let whole = agent(Format::Anthropic, 40);
+    let last = body(Format::Anthropic, &whole);
+    let first = {
+        let stand = Stand::start(narrow(), Some(archive()), |_| Reply::json("{}")).await;
+        for end in (1..=whole.len()).step_by(2) {
+            stand.post("/v1/messages", body(Format::Anthropic, &whole[..end])).await;
+        }
+        stand.received().pop().unwrap().body
+    };
+    let stand = Stand::start(narrow(), Some(archive()), |_| Reply::json("{}")).await;
+    stand.post("/v1/messages", last).await;
+    assert!(first == stand.only().body, "the bytes differ");
+}
+
+#[tokio::test]
+async fn observing_forwards_the_identical_bytes_and_says_what_would_have_been() {
+    let stand = Stand::start(Settings { mode: Mode::Observe, ..narrow() }, None, |_| Reply::json("{}")).await;
+    let request = body(Format::OpenAiChat, &agent(Format::OpenAiChat, 40));
+    let got = stand.post("/v1/chat/completions", request.clone()).await;
+    assert_eq!(stand.only().body, request);
+    let (raw, sent) = got.header("x-foldline-tokens").unwrap().split_once(',').unwrap();
+    let (raw, sent): (u64, u64) = (raw.parse().unwrap(), sent.parse().unwrap());
+    assert!(raw > 20_000 && sent < 16_000, "{raw} {sent}");
+    assert!(got.header("x-foldline-folds").unwrap().parse::<u64>().unwrap() > 5);
+}
+
+#[tokio::test]
+async fn a_client_can_ask_for_its_own_bytes() {
+    let stand = Stand::start(narrow(), None, |_| Reply::json("{}")).await;
+    let sent = body(Format::OpenAiChat, &agent(Format::OpenAiChat, 40));
+    let request = stand.request("POST", "/v1/chat/completions").header("x-foldline-bypass", "1");
+    let got = stand.send(request.body(Full::new(sent.clone().into())).unwrap()).await;
+    assert_eq!(got.header("x-foldline-tokens"), None);
+    let received = stand.only();
+    assert_eq!(received.body, sent);
+    assert!(!received.headers.contains_key("x-foldline-bypass"));
+}
+
+/// What can not be folded to its budget goes out as it came; the provider has the last word.
+#[tokio::test]
+async fn what_can_not_fit_goes_out_as_it_came() {
+    let stand = Stand::start(Settings { window: Some(2_000), ..narrow() }, None, |_| Reply::json("{}")).await;
+    let huge = json!({ "model": "gpt-4o", "messages": [{ "role": "system", "content": "law ".repeat(9_000) },
+        { "role": "user", "content": "hi" }] })
+    .to_string();
+    stand.post("/v1/chat/completions", huge.clone()).await;
+    assert_eq!(stand.only().body, huge);
+    assert!(stand.get("/foldline/metrics").await.text().contains(r#"foldline_faults_total{kind="cannot_fit"} 1"#));
+}
+
+/// The archive breaks in the middle of a session: what was folded stays folded, byte for byte.
+#[tokio::test]
+async fn an_archive_that_is_gone_costs_no_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("archive.db");
+    let archive = Archive::open(&file).unwrap();
+    let stand = Stand::start(narrow(), Some(archive), |_| Reply::json("{}")).await;
+    let whole = agent(Format::OpenAiChat, 60);
+    let mut sizes = Vec::new();
+    for end in (1..=whole.len()).step_by(2) {
+        if end == 61 {
+            // Every page of the file is damaged, and its log with it.
+            for name in ["archive.db", "archive.db-wal"] {
+                let length = std::fs::metadata(folder.path().join(name)).map_or(0, |it| it.len());
+                std::fs::write(folder.path().join(name), vec![0x55; length as usize]).unwrap();
+            }
+        }
+        let got = stand.post("/v1/chat/completions", body(Format::OpenAiChat, &whole[..end])).await;
+        assert_eq!(got.status, 200);
+        let (_, sent) = got.header("x-foldline-tokens").unwrap().split_once(',').unwrap();
+        sizes.push(sent.parse::<u64>().unwrap());
+    }
+    assert_eq!(stand.received().len(), 61);
+    assert!(sizes.iter().all(|&sent| sent < 15_600), "{sizes:?}");
+}
+
+#[tokio::test]
+async fn a_folded_body_that_came_compressed_goes_out_plain() {
+    let stand = Stand::start(narrow(), None, |_| Reply::json("{}")).await;
+    let sent = body(Format::OpenAiChat, &agent(Format::OpenAiChat, 40));
+    let request = stand.request("POST", "/v1/chat/completions").header("content-encoding", "gzip");
+    let gzip = {
+        use std::io::Write;
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(sent.as_bytes()).unwrap();
+        encoder.finish().unwrap()
+    };
+    stand.send(request.body(Full::new(gzip.into())).unwrap()).await;
+    let received = stand.only();
+    assert!(!received.headers.contains_key("content-encoding"));
+    assert_eq!(received.headers["content-length"], received.body.len().to_string());
+    assert!(received.body.len() < sent.len() / 2);
+}
+
+/// What is counted for a client is what would be sent for it.
+#[tokio::test]
+async fn tokens_are_counted_of_what_would_be_sent() {
+    let stand = Stand::start(narrow(), None, |_| Reply::json(r#"{"input_tokens":7}"#)).await;
+    let request = body(Format::Anthropic, &agent(Format::Anthropic, 40));
+    stand.post("/v1/messages", request.clone()).await;
+    let got = stand.post("/v1/messages/count_tokens", request).await;
+    assert_eq!(got.text(), r#"{"input_tokens":7}"#);
+    let received = stand.received();
+    assert!(received[0].body == received[1].body);
+}
+
+/// Two requests of one session at once, and the one that follows.
+#[tokio::test]
+async fn requests_of_one_session_at_once_do_not_disturb_each_other() {
+    let stand = std::sync::Arc::new(Stand::start(narrow(), None, |_| Reply::json("{}")).await);
+    let whole = agent(Format::OpenAiChat, 41);
+    for end in [81, 83] {
+        let request = body(Format::OpenAiChat, &whole[..end]);
+        let both: Vec<_> = (0..2)
+            .map(|_| {
+                let (stand, request) = (stand.clone(), request.clone());
+                tokio::spawn(async move { stand.post("/v1/chat/completions", request).await.status })
+            })
+            .collect();
+        for one in both {
+            assert_eq!(one.await.unwrap(), 200);
+        }
+    }
+    let received = stand.received();
+    assert!(received[0].body == received[1].body && received[2].body == received[3].body);
+}

@@ -1,0 +1,153 @@
+//! Prompts that do not fit, and servers whose window is not what one thinks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use foldline::wire::{Format, Request};
+use foldline::{Meter, ModelTable};
+use foldline_server::proxy::Settings;
+use serde_json::json;
+
+use crate::fold::{agent, body, path};
+use crate::support::{Received, Reply, Stand, settings};
+
+/// Our own count of a body, which stands for the server's.
+fn tokens(format: Format, received: &Received) -> u64 {
+    let request = Request::parse(format, &received.body).unwrap();
+    let model = request.conversation().model.clone();
+    Meter::for_model(ModelTable::builtin(), model.as_deref()).conversation(request.conversation())
+}
+
+fn quiet() -> Settings {
+    Settings { unfold: false, ..settings() }
+}
+
+/// The table says 128,000; the server takes 10,000 and says so. The client sees neither refusal.
+#[tokio::test]
+async fn a_refused_prompt_is_folded_to_the_real_window_and_sent_again() {
+    for (format, refusal) in [
+        (
+            Format::OpenAiChat,
+            "This model's maximum context length is 10000 tokens. However, your messages resulted in {} tokens. Please reduce the length of the messages.",
+        ),
+        (
+            Format::OpenAiResponses,
+            "This model's maximum context length is 10000 tokens. However, your messages resulted in {} tokens.",
+        ),
+        (Format::Anthropic, "prompt is too long: {} tokens > 10000 maximum"),
+    ] {
+        let stand = Stand::start(quiet(), None, move |received| match tokens(format, received) {
+            sent @ 10_001.. => Reply::error(
+                400,
+                json!({ "error": { "message": refusal.replace("{}", &sent.to_string()) } }).to_string(),
+            ),
+            _ => Reply::json(r#"{"ok":true}"#),
+        })
+        .await;
+        let whole = agent(format, 40);
+        let got = stand.post(path(format), body(format, &whole)).await;
+        assert_eq!((got.status.as_u16(), got.text()), (200, r#"{"ok":true}"#), "{format:?}");
+        assert_eq!(stand.received().len(), 2, "{format:?}");
+        // The next session with this model knows.
+        let other = body(format, &whole[..whole.len() - 2]).replace("Please make", "Kindly make");
+        assert_eq!(stand.post(path(format), other).await.status, 200);
+        assert_eq!(stand.received().len(), 3, "{format:?}");
+    }
+}
+
+/// Codex sees a 200 and a stream that begins; the refusal comes inside of it.
+#[tokio::test]
+async fn a_refusal_inside_a_stream_is_not_shown() {
+    let stand = Stand::start(quiet(), None, |received| {
+        let begun = "event: response.created\ndata: {\"type\":\"response.created\",\"sequence_number\":0,\"response\":{\"id\":\"r1\",\"status\":\"in_progress\",\"output\":[]}}\n\n";
+        if tokens(Format::OpenAiResponses, received) > 12_000 {
+            let refused = "event: response.failed\ndata: {\"type\":\"response.failed\",\"sequence_number\":1,\"response\":{\"id\":\"r1\",\"status\":\"failed\",\"error\":{\"code\":\"context_length_exceeded\",\"message\":\"Your input exceeds the context window of this model.\"}}}\n\n";
+            return Reply::stream([begun, refused]);
+        }
+        let done = "event: response.completed\ndata: {\"type\":\"response.completed\",\"sequence_number\":1,\"response\":{\"id\":\"r1\",\"status\":\"completed\",\"output\":[]}}\n\n";
+        Reply::stream([begun, done])
+    })
+    .await;
+    let request =
+        body(Format::OpenAiResponses, &agent(Format::OpenAiResponses, 16)).replacen('{', r#"{"stream":true,"#, 1);
+    let got = stand.post("/v1/responses", request).await;
+    assert!(got.text().contains("response.completed") && !got.text().contains("failed"), "{}", got.text());
+    assert_eq!(got.text().matches("event: response.created").count(), 1);
+    assert!((2..=3).contains(&stand.received().len()));
+}
+
+/// A server that refuses whatever it gets has the last word, in its own words.
+#[tokio::test]
+async fn after_two_retries_the_client_gets_the_refusal() {
+    let refusal = r#"{"error":{"code":"context_length_exceeded","message":"too long"}}"#;
+    let stand = Stand::start(quiet(), None, move |_| Reply::error(400, refusal)).await;
+    let got = stand.post("/v1/chat/completions", body(Format::OpenAiChat, &agent(Format::OpenAiChat, 40))).await;
+    assert_eq!((got.status.as_u16(), got.text()), (400, refusal));
+    assert_eq!(stand.received().len(), 3);
+}
+
+/// A limit on tokens per minute looks like an overflow and is none.
+#[tokio::test]
+async fn a_rate_limit_teaches_nothing() {
+    let limited = r#"{"error":{"message":"Request too large for model x on tokens per minute (TPM): Limit 6000, Requested 23000","type":"tokens","code":"rate_limit_exceeded"}}"#;
+    let stand = Stand::start(quiet(), None, move |_| Reply::error(413, limited)).await;
+    let request = body(Format::OpenAiChat, &agent(Format::OpenAiChat, 40));
+    let got = stand.post("/v1/chat/completions", request.clone()).await;
+    assert_eq!((got.status.as_u16(), got.text()), (413, limited));
+    assert_eq!(stand.only().body, request);
+}
+
+/// A local server says what its window is, and the very first request already keeps to it.
+#[tokio::test]
+async fn a_server_that_tells_its_window_is_believed() {
+    for (place, told) in [
+        ("/props", json!({ "default_generation_settings": { "n_ctx": 8_192 } })),
+        ("/v1/models", json!({ "data": [{ "id": "local", "max_model_len": 8_192 }] })),
+        ("/api/ps", json!({ "models": [{ "name": "local:latest", "context_length": 8_192 }] })),
+    ] {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = asked.clone();
+        let told = told.to_string();
+        let stand = Stand::start_open(quiet(), None, move |received| match received.path.as_str() {
+            "/v1/chat/completions" => Reply::json("{}"),
+            path if path == place => {
+                assert_eq!(received.headers["authorization"], "Bearer mine");
+                count.fetch_add(1, Ordering::Relaxed);
+                Reply::json(told.clone())
+            }
+            _ => Reply::error(404, "{}"),
+        })
+        .await;
+        for turns in [30, 31] {
+            let sent = body(Format::OpenAiChat, &agent(Format::OpenAiChat, turns)).replace("gpt-4o", "local");
+            let request = stand.request("POST", "/v1/chat/completions").header("authorization", "Bearer mine");
+            stand.send(request.body(http_body_util::Full::new(sent.into())).unwrap()).await;
+        }
+        for received in stand.received() {
+            assert!(tokens(Format::OpenAiChat, &received) < 8_192, "{place}");
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 1, "{place} is asked once");
+    }
+}
+
+/// Ollama cuts what is too long and says nothing but how much it saw.
+#[tokio::test]
+async fn a_server_that_truncates_silently_is_noticed() {
+    let stand = Stand::start(quiet(), None, |received| {
+        let seen = match tokens(Format::OpenAiChat, received) {
+            sent @ ..=8_192 => sent,
+            _ => 4_098,
+        };
+        Reply::json(json!({ "choices": [{ "index": 0, "message": { "role": "assistant", "content": "yes" }, "finish_reason": "stop" }],
+            "usage": { "prompt_tokens": seen, "completion_tokens": 1, "total_tokens": seen + 1 } }).to_string())
+    })
+    .await;
+    let whole = agent(Format::OpenAiChat, 31);
+    for end in [whole.len() - 2, whole.len()] {
+        stand.post("/v1/chat/completions", body(Format::OpenAiChat, &whole[..end]).replace("gpt-4o", "local")).await;
+    }
+    let received = stand.received();
+    assert!(tokens(Format::OpenAiChat, &received[0]) > 8_192);
+    assert!(tokens(Format::OpenAiChat, &received[1]) < 8_192, "folded to the real window from then on");
+    assert!(stand.get("/foldline/metrics").await.text().contains(r#"kind="truncated_by_server"} 1"#));
+}

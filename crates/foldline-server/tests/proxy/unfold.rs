@@ -1,0 +1,375 @@
+//! The hidden tool: offered, called, answered, and never seen by the client.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use foldline::wire::{Format, Request, Response, StopReason, StreamReader};
+use foldline::{Message, Part};
+use foldline_archive::Archive;
+use foldline_server::proxy::Settings;
+use serde_json::{Value, json};
+
+use crate::fold::{agent, body, path};
+use crate::support::{Received, Reply, Stand, settings};
+
+const FORMATS: [Format; 3] = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic];
+
+/// A call in a scripted answer.
+struct Call {
+    id: &'static str,
+    name: &'static str,
+    arguments: String,
+}
+
+impl Call {
+    fn unfold(received: &Received) -> Self {
+        let text = String::from_utf8(received.body.to_vec()).unwrap();
+        let handle = foldline::marker::handles(&text).next().expect("something is folded");
+        Self { id: "call_hidden", name: "unfold", arguments: json!({ "handle": handle }).to_string() }
+    }
+
+    fn shell() -> Self {
+        Self { id: "call_shell", name: "read_file", arguments: json!({ "path": "x" }).to_string() }
+    }
+}
+
+/// One round of an answer as a stream.
+fn streamed(format: Format, text: &str, calls: &[Call]) -> Reply {
+    let mut events: Vec<Value> = Vec::new();
+    match format {
+        Format::OpenAiChat => {
+            let chunk = |delta: Value, finish: Value| json!({ "id": "c", "object": "chat.completion.chunk", "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }] });
+            events.push(chunk(json!({ "role": "assistant", "content": text }), Value::Null));
+            for (index, call) in calls.iter().enumerate() {
+                events.push(chunk(json!({ "tool_calls": [{ "index": index, "id": call.id, "type": "function", "function": { "name": call.name, "arguments": call.arguments } }] }), Value::Null));
+            }
+            events.push(chunk(json!({}), json!(if calls.is_empty() { "stop" } else { "tool_calls" })));
+        }
+        Format::OpenAiResponses => {
+            let mut items = Vec::new();
+            events.push(
+                json!({ "type": "response.created", "response": { "id": "r", "status": "in_progress", "output": [] } }),
+            );
+            let message = json!({ "type": "message", "id": format!("msg_{}", text.len()), "role": "assistant", "status": "completed", "content": [{ "type": "output_text", "text": text, "annotations": [] }] });
+            items.push(message);
+            for call in calls {
+                items.push(json!({ "type": "function_call", "id": format!("fc_{}", call.id), "call_id": call.id, "name": call.name, "arguments": call.arguments, "status": "completed" }));
+            }
+            for (index, item) in items.iter().enumerate() {
+                events.push(json!({ "type": "response.output_item.added", "output_index": index, "item": item }));
+                events.push(json!({ "type": "response.output_item.done", "output_index": index, "item": item }));
+            }
+            events.push(json!({ "type": "response.completed", "response": { "id": "r", "status": "completed", "output": items } }));
+            for (number, event) in events.iter_mut().enumerate() {
+                event["sequence_number"] = number.into();
+            }
+        }
+        Format::Anthropic => {
+            events.push(json!({ "type": "message_start", "message": { "id": "m", "role": "assistant", "content": [], "usage": { "input_tokens": 9, "output_tokens": 1 } } }));
+            events.push(
+                json!({ "type": "content_block_start", "index": 0, "content_block": { "type": "text", "text": "" } }),
+            );
+            events.push(
+                json!({ "type": "content_block_delta", "index": 0, "delta": { "type": "text_delta", "text": text } }),
+            );
+            events.push(json!({ "type": "content_block_stop", "index": 0 }));
+            for (index, call) in calls.iter().enumerate() {
+                let index = index + 1;
+                events.push(json!({ "type": "content_block_start", "index": index, "content_block": { "type": "tool_use", "id": call.id, "name": call.name, "input": {} } }));
+                events.push(json!({ "type": "content_block_delta", "index": index, "delta": { "type": "input_json_delta", "partial_json": call.arguments } }));
+                events.push(json!({ "type": "content_block_stop", "index": index }));
+            }
+            let stop = if calls.is_empty() { "end_turn" } else { "tool_use" };
+            events.push(
+                json!({ "type": "message_delta", "delta": { "stop_reason": stop }, "usage": { "output_tokens": 5 } }),
+            );
+            events.push(json!({ "type": "message_stop" }));
+        }
+    }
+    let mut lines: Vec<String> = events
+        .iter()
+        .map(|event| match event["type"].as_str() {
+            Some(name) => format!("event: {name}\ndata: {event}\n\n"),
+            None => format!("data: {event}\n\n"),
+        })
+        .collect();
+    if format == Format::OpenAiChat {
+        lines.push("data: [DONE]\n\n".into());
+    }
+    Reply::stream(lines)
+}
+
+/// Whether the newest thing in a request is the result of the hidden call.
+fn was_answered(format: Format, received: &Received) -> bool {
+    let request = Request::parse(format, &received.body).unwrap();
+    request.conversation().messages.last().unwrap().results().any(|result| result.call_id == "call_hidden")
+}
+
+struct Folder {
+    _folder: tempfile::TempDir,
+    archive: Archive,
+}
+
+fn archive() -> Folder {
+    let folder = tempfile::tempdir().unwrap();
+    Folder { archive: Archive::open(folder.path().join("archive.db")).unwrap(), _folder: folder }
+}
+
+fn narrow() -> Settings {
+    Settings { window: Some(16_000), ..settings() }
+}
+
+fn streaming(format: Format, messages: &[Value]) -> String {
+    body(format, messages).replacen('{', r#"{"stream":true,"#, 1)
+}
+
+/// What a client's library makes of a stream.
+fn read(format: Format, stream: &[u8]) -> Response<'static> {
+    let mut reader = StreamReader::new(format);
+    reader.push(stream);
+    reader.finish()
+}
+
+fn raw_messages(format: Format, received: &Received) -> Vec<String> {
+    let request = Request::parse(format, &received.body).unwrap();
+    (0..).map_while(|at| request.raw_message(at)).map(str::to_owned).collect()
+}
+
+fn said(format: Format, received: &Received) -> Vec<Message<'static>> {
+    let request = Request::parse(format, &received.body).unwrap();
+    request.conversation().messages.iter().map(|message| message.clone().into_owned()).collect()
+}
+
+/// The answer as the client puts it into its next request.
+fn copy(format: Format, response: &Response<'_>) -> Vec<Value> {
+    let text = |text: &str| json!({ "type": "text", "text": text });
+    match format {
+        Format::OpenAiChat => {
+            let calls: Vec<Value> = response.calls().map(|call| json!({ "id": call.id, "type": "function", "function": { "name": call.name, "arguments": call.arguments.as_str() } })).collect();
+            let mut message = json!({ "role": "assistant", "content": response.text() });
+            if !calls.is_empty() {
+                message["tool_calls"] = calls.into();
+            }
+            vec![message]
+        }
+        Format::OpenAiResponses => {
+            let item = |part: &Part<'_>| match part {
+                Part::ToolCall(call) => {
+                    json!({ "type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments.as_str() })
+                }
+                part => {
+                    json!({ "type": "message", "role": "assistant", "content": [{ "type": "output_text", "text": part.as_text().unwrap() }] })
+                }
+            };
+            response.message.parts.iter().map(item).collect()
+        }
+        Format::Anthropic => {
+            let block = |part: &Part<'_>| match part {
+                Part::ToolCall(call) => {
+                    json!({ "type": "tool_use", "id": call.id, "name": call.name, "input": serde_json::from_str::<Value>(call.arguments.as_str()).unwrap() })
+                }
+                part => text(part.as_text().unwrap()),
+            };
+            let blocks: Vec<Value> = response.message.parts.iter().map(block).collect();
+            vec![json!({ "role": "assistant", "content": blocks })]
+        }
+    }
+}
+
+/// A stand whose session has just creased, so that there is room for what is unfolded; and how many
+/// turns it had. The model unfolds when `asks` says so.
+async fn creased(format: Format, archive: Archive, asks: Arc<AtomicBool>) -> (Stand, usize) {
+    let stand = Stand::start(narrow(), Some(archive), move |received| {
+        match asks.load(Ordering::SeqCst) && !was_answered(format, received) {
+            true => streamed(format, "Let me see. ", &[Call::unfold(received)]),
+            false => streamed(format, "It is 42.", &[]),
+        }
+    })
+    .await;
+    let mut before = Vec::new();
+    for turns in 8..60 {
+        stand.post(path(format), streaming(format, &agent(format, turns))).await;
+        let now = raw_messages(format, stand.received().last().unwrap());
+        if !now.starts_with(&before) {
+            return (stand, turns);
+        }
+        before = now;
+    }
+    panic!("it never creased");
+}
+
+/// The model says something, unfolds, and answers; the client sees one answer. In its next request the
+/// hidden call is back in its place, and what was sent before is sent again byte for byte.
+#[tokio::test]
+async fn a_call_is_answered_in_the_same_stream_and_put_back_in_the_next_request() {
+    for format in FORMATS {
+        let kept = archive();
+        let asks = Arc::new(AtomicBool::new(false));
+        let (stand, turns) = creased(format, kept.archive.clone(), asks.clone()).await;
+        asks.store(true, Ordering::SeqCst);
+        let already = stand.received().len();
+        let mut messages = agent(format, turns);
+        let got = stand.post(path(format), streaming(format, &messages)).await;
+        assert!(got.whole && !got.text().contains("unfold") && !got.text().contains("call_hidden"), "{}", got.text());
+        let response = read(format, &got.body);
+        assert_eq!(response.text(), "Let me see. It is 42.", "{format:?}");
+        assert_eq!(response.stop.as_ref().unwrap().reason, StopReason::EndTurn, "{format:?}");
+        let received = stand.received().split_off(already);
+        assert_eq!(received.len(), 2, "{format:?}");
+        let (first, second) = (raw_messages(format, &received[0]), raw_messages(format, &received[1]));
+        assert!(second.starts_with(&first), "{format:?}");
+        assert!(second.last().unwrap().contains("let value_"), "the original: {:?}", second.last());
+
+        asks.store(false, Ordering::SeqCst);
+        messages.extend(copy(format, &response));
+        messages.push(json!({ "role": "user", "content": "And twice that?" }));
+        stand.post(path(format), streaming(format, &messages)).await;
+        let third = raw_messages(format, stand.received().last().unwrap());
+        assert!(third.starts_with(&first), "{format:?}");
+        // The client's own copy of an item need not be spelt as the provider spelt it.
+        let (said, known) = (said(format, &received[1]), said(format, stand.received().last().unwrap()));
+        assert!(known.starts_with(&said), "{format:?}: {:#?}", &third[first.len()..]);
+        assert!(third[second.len()].contains("It is 42."), "{:?}", third[second.len()]);
+        // What is remembered is durable: another proxy heals as well.
+        let other = Stand::start(narrow(), Some(kept.archive.clone()), move |_| streamed(format, "84.", &[])).await;
+        other.post(path(format), streaming(format, &messages)).await;
+        let again = raw_messages(format, &other.only());
+        let differs = again.iter().zip(&third).find(|(again, third)| again != third);
+        assert!(again == third, "{format:?}: {} and {} messages; {differs:#?}", again.len(), third.len());
+    }
+}
+
+/// The same without a stream.
+#[tokio::test]
+async fn a_call_is_answered_in_the_same_body() {
+    let format = Format::Anthropic;
+    let kept = archive();
+    let stand = Stand::start(narrow(), Some(kept.archive.clone()), move |received| {
+        let content = match was_answered(format, received) {
+            false => {
+                let call = Call::unfold(received);
+                let input: Value = serde_json::from_str(&call.arguments).unwrap();
+                json!([{ "type": "text", "text": "Let me see." }, { "type": "tool_use", "id": call.id, "name": call.name, "input": input }])
+            }
+            true => json!([{ "type": "text", "text": "42." }]),
+        };
+        let stop = if content.as_array().unwrap().len() > 1 { "tool_use" } else { "end_turn" };
+        Reply::json(json!({ "id": "m", "type": "message", "role": "assistant", "content": content, "stop_reason": stop, "usage": { "input_tokens": 5, "output_tokens": 5 } }).to_string())
+    })
+    .await;
+    let got = stand.post("/v1/messages", body(format, &agent(format, 40))).await;
+    assert!(!got.text().contains("unfold"), "{}", got.text());
+    let response = Response::parse(format, &got.body).unwrap();
+    assert_eq!((response.text().as_str(), response.calls().count()), ("Let me see.42.", 0));
+    assert_eq!(stand.received().len(), 2);
+}
+
+/// The model calls the client's tool and ours in one turn: the client answers its own, and both results
+/// go together.
+#[tokio::test]
+async fn a_call_beside_the_clients_own_is_answered_at_the_next_request() {
+    for format in FORMATS {
+        let kept = archive();
+        let stand = Stand::start(narrow(), Some(kept.archive.clone()), move |received| {
+            let text = String::from_utf8_lossy(&received.body).into_owned();
+            match text.contains("call_shell") {
+                false => streamed(format, "Both. ", &[Call::unfold(received), Call::shell()]),
+                true => streamed(format, "Done.", &[]),
+            }
+        })
+        .await;
+        let mut messages = agent(format, 40);
+        let got = stand.post(path(format), streaming(format, &messages)).await;
+        let response = read(format, &got.body);
+        let calls: Vec<&str> = response.calls().map(|call| call.name.as_ref()).collect();
+        assert_eq!(calls, ["read_file"], "{format:?}: {}", got.text());
+        assert_eq!(stand.received().len(), 1);
+
+        messages.extend(copy(format, &response));
+        messages.push(match format {
+            Format::OpenAiChat => json!({ "role": "tool", "tool_call_id": "call_shell", "content": "ok" }),
+            Format::OpenAiResponses => json!({ "type": "function_call_output", "call_id": "call_shell", "output": "ok" }),
+            Format::Anthropic => json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "call_shell", "content": "ok" }] }),
+        });
+        let got = stand.post(path(format), streaming(format, &messages)).await;
+        assert_eq!(read(format, &got.body).text(), "Done.", "{format:?}");
+        let received = stand.received();
+        let request = Request::parse(format, &received[1].body).unwrap();
+        let results: Vec<String> = request
+            .conversation()
+            .messages
+            .iter()
+            .flat_map(|message| message.results())
+            .map(|result| result.call_id.to_string())
+            .filter(|id| id == "call_hidden" || id == "call_shell")
+            .collect();
+        assert_eq!(results, ["call_hidden", "call_shell"], "{format:?}");
+    }
+}
+
+/// A model that asks for ever is stopped, and the client is told inside of its stream.
+#[tokio::test]
+async fn a_model_that_only_unfolds_is_stopped() {
+    let format = Format::Anthropic;
+    let kept = archive();
+    let stand = Stand::start(narrow(), Some(kept.archive.clone()), move |received| {
+        let id: &'static str = format!("call_{}", received.body.len()).leak();
+        streamed(format, "Again. ", &[Call { id, ..Call::unfold(received) }])
+    })
+    .await;
+    let got = stand.post(path(format), streaming(format, &agent(format, 40))).await;
+    assert!(got.text().contains("event: error") && !got.text().contains("tool_use"), "{}", got.text());
+    assert!(stand.received().len() <= 10);
+}
+
+/// The second round fails: it is tried once more, and then the client is told.
+#[tokio::test]
+async fn a_second_round_that_fails_is_told() {
+    let format = Format::OpenAiChat;
+    let kept = archive();
+    let stand =
+        Stand::start(narrow(), Some(kept.archive.clone()), move |received| match was_answered(format, received) {
+            false => streamed(format, "Let me see. ", &[Call::unfold(received)]),
+            true => Reply::error(529, r#"{"error":{"message":"overloaded"}}"#),
+        })
+        .await;
+    let got = stand.post(path(format), streaming(format, &agent(format, 40))).await;
+    assert!(got.text().contains("Let me see. ") && got.text().contains("overloaded"), "{}", got.text());
+    assert!(!got.text().contains("[DONE]"), "it must not look complete");
+}
+
+/// From the first request on, always the last, always the same; and not at all where it is off.
+#[tokio::test]
+async fn the_tool_is_offered_from_the_first_request_on() {
+    for format in FORMATS {
+        let kept = archive();
+        let stand = Stand::start(narrow(), Some(kept.archive.clone()), |_| Reply::json("{}")).await;
+        for turns in [0, 1, 40] {
+            stand.post(path(format), body(format, &agent(format, turns))).await;
+        }
+        let offered: Vec<String> = stand
+            .received()
+            .iter()
+            .map(|received| {
+                let request = Request::parse(format, &received.body).unwrap();
+                let tools = &request.conversation().tools;
+                assert_eq!((tools.len(), tools[1].name.as_ref()), (2, "unfold"));
+                tools[1].definition.to_string()
+            })
+            .collect();
+        assert!(offered.iter().all(|tool| *tool == offered[0]));
+
+        let off =
+            Stand::start(Settings { unfold: false, ..narrow() }, Some(kept.archive.clone()), |_| Reply::json("{}"))
+                .await;
+        let sent = body(format, &agent(format, 1));
+        off.post(path(format), sent.clone()).await;
+        assert_eq!(off.only().body, sent);
+    }
+    let kept = archive();
+    let stand = Stand::start(narrow(), Some(kept.archive.clone()), |_| Reply::json("{}")).await;
+    let without_tools =
+        json!({ "model": "gpt-4o", "messages": [{ "role": "user", "content": "Name this chat." }] }).to_string();
+    stand.post("/v1/chat/completions", without_tools.clone()).await;
+    assert_eq!(stand.only().body, without_tools);
+}

@@ -1,0 +1,272 @@
+//! Puts back, into the client's next request, the hidden calls that its copy of an answer lacks.
+//!
+//! A provider that wrote reasoning before a call wants to see both again, and its cache knows the
+//! conversation with them. So every answer in which something was hidden is remembered, and what the
+//! client sends back in its place is taken apart where the calls were. A copy that does not look like
+//! the answer that was given is left alone.
+
+use serde::{Deserialize, Serialize};
+
+use super::Asked;
+use crate::wire::scan::{self, Object};
+use crate::wire::splice::Edit;
+use crate::wire::write::{Change, changed, list, quoted};
+use crate::wire::{Format, Request};
+
+/// What the client's copy of an answer lacks: one round of hidden calls with their results.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gap {
+    /// Where in the client's copy: see [`Asked::at`].
+    at: u64,
+    /// What the model said in this round, word for word.
+    turn: Vec<String>,
+    /// The results of the hidden calls, as elements of the list of messages.
+    results: Vec<String>,
+    /// The ids of the hidden calls.
+    calls: Vec<String>,
+    beside: Beside,
+}
+
+/// What stands beside the hidden calls of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Beside {
+    /// No call of the client's: the answer went on behind them.
+    Nothing,
+    /// Calls of the client's own, which end the answer: the client answers them in its next message.
+    ClientCalls,
+}
+
+impl Asked {
+    /// What the client will lack when these calls, answered so, are followed by another round.
+    pub fn gap(&self, answers: &[&str]) -> Gap {
+        self.gap_beside(answers, Beside::Nothing)
+    }
+
+    /// What the client will lack when these calls, answered so, stand beside its own.
+    pub fn mixed_gap(&self, answers: &[&str]) -> Gap {
+        self.gap_beside(answers, Beside::ClientCalls)
+    }
+
+    fn gap_beside(&self, answers: &[&str], beside: Beside) -> Gap {
+        let mut elements = self.continuation(answers);
+        let results = elements.split_off(self.turn.len());
+        let calls = self.calls.iter().map(|call| call.id.clone()).collect();
+        Gap { at: self.at, turn: elements, results, calls, beside }
+    }
+}
+
+impl Request<'_> {
+    /// The edits that put hidden calls back into the answer that begins with this message. `None` when
+    /// what stands there is not a copy of that answer.
+    pub fn heal(&self, answer: usize, gaps: &[Gap]) -> Option<Vec<Edit>> {
+        match self.format() {
+            Format::OpenAiResponses => self.heal_items(answer, gaps),
+            Format::OpenAiChat | Format::Anthropic => self.heal_message(answer, gaps),
+        }
+    }
+
+    /// Items stand apart, so the hidden ones are put between the client's.
+    fn heal_items(&self, answer: usize, gaps: &[Gap]) -> Option<Vec<Edit>> {
+        let mut edits = Vec::new();
+        for gap in gaps {
+            let before = answer + usize::try_from(gap.at).ok()?;
+            if before > self.conversation().messages.len() {
+                return None;
+            }
+            let hidden = gap.turn.iter().filter(|item| {
+                let id = scan::document(item).ok().and_then(|item| item.object().string("call_id"));
+                id.is_some_and(|id| gap.calls.iter().any(|call| *call == *id))
+            });
+            edits.extend(hidden.chain(&gap.results).map(|json| Edit::InsertJson { before, json: json.clone() }));
+        }
+        Some(edits)
+    }
+
+    /// The client's one message becomes the rounds that it was put together from.
+    fn heal_message(&self, answer: usize, gaps: &[Gap]) -> Option<Vec<Edit>> {
+        let copy = self.message_value(answer).filter(|_| self.conversation().messages[answer].is_assistant())?.object();
+        let mut elements = Vec::new();
+        let mut behind = 0;
+        for gap in gaps {
+            if !is_copy(self.format(), &copy, behind, gap) {
+                return None;
+            }
+            elements.extend(gap.turn.iter().cloned());
+            if gap.beside == Beside::ClientCalls {
+                return self.heal_mixed(answer, elements, gap);
+            }
+            elements.extend(gap.results.iter().cloned());
+            behind = gap.at;
+        }
+        elements.extend(rest(self.format(), &copy, behind));
+        let put = |json| Edit::InsertJson { before: answer, json };
+        Some(std::iter::once(Edit::DropMessage(answer)).chain(elements.into_iter().map(put)).collect())
+    }
+
+    /// The answer ends in calls of both kinds; their results go together.
+    fn heal_mixed(&self, answer: usize, elements: Vec<String>, gap: &Gap) -> Option<Vec<Edit>> {
+        let put = |before, json| Edit::InsertJson { before, json };
+        let mut edits = vec![Edit::DropMessage(answer)];
+        edits.extend(elements.into_iter().map(|json| put(answer, json)));
+        match self.format() {
+            Format::Anthropic => {
+                let next = self.message_value(answer + 1)?.object();
+                let ours = gap.results.iter().filter_map(|message| scan::document(message).ok());
+                let ours: Vec<_> = ours.flat_map(|message| message.object().elements("content").into_owned()).collect();
+                let theirs = blocks(&next)?;
+                let content = list(ours.iter().map(|it| it.value.raw()).chain(theirs.iter().map(String::as_str)));
+                edits.push(Edit::DropMessage(answer + 1));
+                edits.push(put(answer + 1, changed(&next, &[("content", Change::Set(content))])));
+            }
+            _ => edits.extend(gap.results.iter().map(|json| put(answer + 1, json.clone()))),
+        }
+        Some(edits)
+    }
+}
+
+/// The blocks of a message's content, as JSON; a plain string is one of text.
+fn blocks(message: &Object<'_>) -> Option<Vec<String>> {
+    if let Some(text) = message.string("content") {
+        return Some(vec![format!(r#"{{"type":"text","text":{}}}"#, quoted(&text))]);
+    }
+    let content = message.get("content").filter(|it| it.is_array())?;
+    Some(content.elements().iter().map(|block| block.value.raw().to_owned()).collect())
+}
+
+/// Whether the client's copy holds, from `behind` on, what the model said in this round.
+fn is_copy(format: Format, copy: &Object<'_>, behind: u64, gap: &Gap) -> bool {
+    let Some(turn) = gap.turn.first().and_then(|turn| scan::document(turn).ok()) else { return false };
+    let turn = turn.object();
+    match format {
+        Format::OpenAiChat => {
+            let said = turn.string("content").unwrap_or_default();
+            let copied = copy.string("content").unwrap_or_default();
+            usize::try_from(behind).is_ok_and(|behind| copied.get(behind..).is_some_and(|it| it.starts_with(&*said)))
+        }
+        _ => {
+            let Some(copied) = blocks(copy) else { return false };
+            let hidden =
+                |block: &&Object<'_>| block.string("id").is_some_and(|id| gap.calls.iter().any(|it| *it == *id));
+            let said = turn.elements("content");
+            let mut said = said.iter().filter(|block| !hidden(block));
+            let mut copied = copied.iter().skip(usize::try_from(behind).unwrap_or(usize::MAX));
+            said.all(|said| {
+                let copied = copied.next().and_then(|it| scan::document(it).ok()).map(|it| it.object());
+                copied.is_some_and(|copied| same(said, &copied))
+            })
+        }
+    }
+}
+
+/// Two blocks of the same kind, and of the same words where they have any.
+fn same(said: &Object<'_>, copied: &Object<'_>) -> bool {
+    ["type", "text", "id", "signature"].iter().all(|key| said.string(key) == copied.string(key))
+}
+
+/// What of the client's copy was said in the last round.
+fn rest(format: Format, copy: &Object<'_>, behind: u64) -> Option<String> {
+    let behind = usize::try_from(behind).ok()?;
+    match format {
+        Format::OpenAiChat => {
+            let text = copy.string("content").unwrap_or_default();
+            let text = text.get(behind..)?;
+            let calls = copy.get("tool_calls").is_some_and(|it| !it.is_null());
+            let content = match (text, calls) {
+                ("", true) => "null".to_owned(),
+                ("", false) => return None,
+                (text, _) => quoted(text),
+            };
+            Some(changed(copy, &[("content", Change::Set(content))]))
+        }
+        _ => {
+            let blocks = blocks(copy)?;
+            let rest = blocks.get(behind..).filter(|rest| !rest.is_empty())?;
+            Some(changed(copy, &[("content", Change::Set(list(rest.iter().map(String::as_str))))]))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{BodySplicer, NextBody};
+
+    /// Two rounds of an answer, its client's next request, and what is sent upstream.
+    fn healed(format: Format, rounds: [&str; 2], request: &str, answer: usize) -> Option<String> {
+        let mut splicer = BodySplicer::new(format, "unfold");
+        let NextBody::Continue(asked) = splicer.round(rounds[0].as_bytes()).unwrap() else { panic!("it asked") };
+        let gaps = [asked.gap(&["the original"])];
+        assert!(matches!(splicer.round(rounds[1].as_bytes()).unwrap(), NextBody::Finished { .. }));
+        let request = Request::parse(format, request.as_bytes()).unwrap();
+        let body = request.splice(&request.heal(answer, &gaps)?).unwrap();
+        Some(String::from_utf8(body).unwrap())
+    }
+
+    const ANTHROPIC: [&str; 2] = [
+        r#"{"content":[{"type":"thinking","thinking":"hm","signature":"s"},{"type":"text","text":"Let me see."},{"type":"tool_use","id":"h","name":"unfold","input":{}}],"stop_reason":"tool_use"}"#,
+        r#"{"content":[{"type":"text","text":"42."}],"stop_reason":"end_turn"}"#,
+    ];
+
+    #[test]
+    fn an_anthropic_answer_is_taken_apart_where_the_call_was() {
+        let request = r#"{"messages":[{"role":"user","content":"?"},{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"s"},{"type":"text","text":"Let me see."},{"type":"text","text":"42.","cache_control":{"type":"ephemeral"}}]},{"role":"user","content":"more"}]}"#;
+        assert_eq!(
+            healed(Format::Anthropic, ANTHROPIC, request, 1).unwrap(),
+            r#"{"messages":[{"role":"user","content":"?"},{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"s"},{"type":"text","text":"Let me see."},{"type":"tool_use","id":"h","name":"unfold","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"h","content":"the original"}]},{"role":"assistant","content":[{"type":"text","text":"42.","cache_control":{"type":"ephemeral"}}]},{"role":"user","content":"more"}]}"#
+        );
+    }
+
+    #[test]
+    fn what_is_no_copy_of_the_answer_is_left_alone() {
+        for copy in [
+            r#"{"role":"assistant","content":"42."}"#,
+            r#"{"role":"assistant","content":[{"type":"text","text":"Let me see."},{"type":"text","text":"42."}]}"#,
+            r#"{"role":"user","content":"Let me see.42."}"#,
+        ] {
+            let request = format!(r#"{{"messages":[{{"role":"user","content":"?"}},{copy}]}}"#);
+            assert_eq!(healed(Format::Anthropic, ANTHROPIC, &request, 1), None, "{copy}");
+        }
+    }
+
+    #[test]
+    fn a_chat_answer_is_taken_apart_in_its_text() {
+        let rounds = [
+            r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"Let me see. ","tool_calls":[{"id":"h","type":"function","function":{"name":"unfold","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}"#,
+            r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"42."},"finish_reason":"stop"}]}"#,
+        ];
+        let request = r#"{"messages":[{"role":"user","content":"?"},{"role":"assistant","content":"Let me see. 42."},{"role":"user","content":"more"}]}"#;
+        assert_eq!(
+            healed(Format::OpenAiChat, rounds, request, 1).unwrap(),
+            r#"{"messages":[{"role":"user","content":"?"},{"role":"assistant","content":"Let me see. ","tool_calls":[{"id":"h","type":"function","function":{"name":"unfold","arguments":"{}"}}]},{"role":"tool","tool_call_id":"h","content":"the original"},{"role":"assistant","content":"42."},{"role":"user","content":"more"}]}"#
+        );
+    }
+
+    #[test]
+    fn hidden_items_are_put_between_the_clients() {
+        let rounds = [
+            r#"{"output":[{"type":"reasoning","id":"rs","summary":[]},{"type":"function_call","id":"fc","call_id":"h","name":"unfold","arguments":"{}"}],"status":"completed"}"#,
+            r#"{"output":[{"type":"message","id":"m","role":"assistant","content":[{"type":"output_text","text":"42."}]}],"status":"completed"}"#,
+        ];
+        let request = r#"{"input":[{"role":"user","content":"?"},{"type":"reasoning","id":"rs","summary":[]},{"type":"message","id":"m","role":"assistant","content":[{"type":"output_text","text":"42."}]}]}"#;
+        assert_eq!(
+            healed(Format::OpenAiResponses, rounds, request, 1).unwrap(),
+            r#"{"input":[{"role":"user","content":"?"},{"type":"reasoning","id":"rs","summary":[]},{"type":"function_call","id":"fc","call_id":"h","name":"unfold","arguments":"{}"},{"type":"function_call_output","call_id":"h","output":"the original"},{"type":"message","id":"m","role":"assistant","content":[{"type":"output_text","text":"42."}]}]}"#
+        );
+    }
+
+    /// The model called the client's tool and ours in one turn.
+    #[test]
+    fn results_of_both_kinds_go_together() {
+        let round = r#"{"content":[{"type":"tool_use","id":"h","name":"unfold","input":{}},{"type":"tool_use","id":"c","name":"sh","input":{}}],"stop_reason":"tool_use"}"#;
+        let mut splicer = BodySplicer::new(Format::Anthropic, "unfold");
+        let NextBody::Finished { finished, .. } = splicer.round(round.as_bytes()).unwrap() else { panic!("mixed") };
+        let gaps = [finished.mixed.unwrap().mixed_gap(&["the original"])];
+        let request = r#"{"messages":[{"role":"user","content":"?"},{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"sh","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","content":"ok"}]}]}"#;
+        let request = Request::parse(Format::Anthropic, request.as_bytes()).unwrap();
+        let body = String::from_utf8(request.splice(&request.heal(1, &gaps).unwrap()).unwrap()).unwrap();
+        assert_eq!(
+            body,
+            r#"{"messages":[{"role":"user","content":"?"},{"role":"assistant","content":[{"type":"tool_use","id":"h","name":"unfold","input":{}},{"type":"tool_use","id":"c","name":"sh","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"h","content":"the original"},{"type":"tool_result","tool_use_id":"c","content":"ok"}]}]}"#
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! Offers a tool of ours beside the client's, where that does no harm.
+//!
+//! Tools stand at the front of a provider's cache: one that is offered must be offered from the first
+//! request of a conversation on, always the last, always in the same bytes. So whether it is offered
+//! depends only on what does not change from turn to turn.
+
+use crate::wire::scan::Value;
+use crate::wire::splice::Edit;
+use crate::wire::write::quoted;
+use crate::wire::{Format, Request};
+
+/// A tool of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer<'a> {
+    /// By which the model calls it.
+    pub name: &'a str,
+    /// What the model is told about it.
+    pub description: &'a str,
+    /// The JSON schema of its arguments.
+    pub schema: &'a str,
+}
+
+/// The most tools that OpenAI takes (C4.2).
+const MOST_TOOLS: usize = 128;
+
+impl Offer<'_> {
+    /// The edit that offers the tool in a request. `None` where it would do harm: without tools of the
+    /// client's, next to one of the same name, or where an answer could not be taken apart.
+    pub fn edit(&self, request: &Request<'_>) -> Option<Edit> {
+        let tools = &request.conversation().tools;
+        let is_taken = tools.iter().any(|tool| tool.name == self.name);
+        // Tools without a name run at the provider, and some models do not mix them with others.
+        let only_hosted = tools.iter().all(|tool| tool.name.is_empty());
+        let several = request.top().get("n").and_then(Value::u64).is_some_and(|choices| choices > 1);
+        let lone_text = request.field("input").is_some_and(|input| input.starts_with('"'));
+        let refused = is_taken || only_hosted || several || lone_text || tools.len() >= MOST_TOOLS;
+        (!refused && !request.is_continuation()).then(|| Edit::AppendTool { json: self.declaration(request.format()) })
+    }
+
+    fn declaration(&self, format: Format) -> String {
+        let (name, description, schema) = (quoted(self.name), quoted(self.description), self.schema);
+        match format {
+            Format::Anthropic => format!(r#"{{"name":{name},"description":{description},"input_schema":{schema}}}"#),
+            Format::OpenAiChat => format!(
+                r#"{{"type":"function","function":{{"name":{name},"description":{description},"parameters":{schema}}}}}"#
+            ),
+            Format::OpenAiResponses => format!(
+                r#"{{"type":"function","name":{name},"description":{description},"parameters":{schema},"strict":false}}"#
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OFFER: Offer<'static> =
+        Offer { name: "unfold", description: "Gives it back.", schema: r#"{"type":"object"}"# };
+
+    fn offered(format: Format, body: &str) -> Option<String> {
+        let request = Request::parse(format, body.as_bytes()).unwrap();
+        let body = request.splice(&[OFFER.edit(&request)?]).unwrap();
+        Some(String::from_utf8(body).unwrap())
+    }
+
+    #[test]
+    fn it_is_the_last_tool_and_nothing_else_changes() {
+        let body = r#"{"messages":[], "tools":[ {"name":"a","input_schema":{}} ],"x":1}"#;
+        let tool = r#"{"name":"unfold","description":"Gives it back.","input_schema":{"type":"object"}}"#;
+        let with = offered(Format::Anthropic, body).unwrap();
+        assert!(with.contains(tool) && with.replace(tool, "").len() <= body.len() + 1, "{with}");
+    }
+
+    #[test]
+    fn it_is_not_offered_where_it_would_do_harm() {
+        for body in [
+            r#"{"messages":[]}"#,
+            r#"{"messages":[],"tools":[]}"#,
+            r#"{"messages":[],"tools":[{"type":"function","function":{"name":"unfold"}}]}"#,
+            r#"{"messages":[],"n":2,"tools":[{"type":"function","function":{"name":"a"}}]}"#,
+        ] {
+            assert_eq!(offered(Format::OpenAiChat, body), None, "{body}");
+        }
+        for body in [
+            r#"{"input":"hi","tools":[{"type":"function","name":"a"}]}"#,
+            r#"{"input":[],"tools":[{"type":"web_search"}]}"#,
+            r#"{"input":[],"previous_response_id":"r","tools":[{"type":"function","name":"a"}]}"#,
+        ] {
+            assert_eq!(offered(Format::OpenAiResponses, body), None, "{body}");
+        }
+    }
+}
