@@ -60,7 +60,7 @@ def run(foldline, base, text, flags):
         file.write(text)
         file.flush()
         command = [foldline, "summarise", file.name, "--upstream", base, "--model", "smollm2", "--json"]
-        command += ["--window", str(WINDOW), "--tokens", "400", *flags]
+        command += ["--window", str(WINDOW), *flags]
         began = time.time()
         done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
     report = json.loads(done.stdout) if done.stdout.strip() else {"stderr": done.stderr[-400:]}
@@ -68,7 +68,7 @@ def run(foldline, base, text, flags):
 
 
 def main():
-    foldline, limits = sys.argv[1], sys.argv[2:] or ["--turns", "5", "--sub-calls", "6", "--seconds", "240"]
+    foldline, limits = sys.argv[1], sys.argv[2:] or ["--tokens", "120", "--turns", "4", "--sub-calls", "4", "--seconds", "240"]
     server = serve()
     base = server.listening_address
     small = "03:00:00 start\n03:14:07 error ENOSPC: no space left on device /mnt/b7\n03:14:08 backup of orders stopped\n"
@@ -77,7 +77,7 @@ def main():
         ("three lines, tools", small, ["--goal", GOAL]),
         ("three lines, tools, responses", small, ["--goal", GOAL, "--format", "openai-responses"]),
         ("three lines, tools, anthropic", small, ["--goal", GOAL, "--format", "anthropic"]),
-        ("3000 lines, commands as text", log(3000), ["--plain", "--goal", GOAL]),
+        ("300 lines, commands as text", log(300), ["--plain", "--goal", GOAL]),
         ("3000 lines, tools", log(3000), ["--goal", GOAL]),
         ("a session of 60 rounds, commands as text", session(60), ["--plain"]),
     ]

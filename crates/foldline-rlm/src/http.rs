@@ -31,7 +31,8 @@ const ANTHROPIC_VERSION: &str = "2023-06-01";
 pub struct Endpoint {
     /// The API that it speaks.
     pub format: Format,
-    /// The server, such as `https://api.openai.com` or `http://127.0.0.1:8080`; with `/v1` or without.
+    /// The server, such as `https://api.openai.com` or `http://127.0.0.1:8080`; with the version of the API at its
+    /// end (`/v1`, `/v4`) or without.
     pub base: String,
     /// The name of the model.
     pub model: String,
@@ -143,13 +144,16 @@ impl Model for HttpModel {
 /// The address of the call.
 fn address(endpoint: &Endpoint) -> String {
     let base = endpoint.base.trim_end_matches('/');
-    let base = base.strip_suffix("/v1").unwrap_or(base);
+    let is_version = |last: &str| {
+        last.strip_prefix('v').is_some_and(|it| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let version = if base.rsplit('/').next().is_some_and(is_version) { "" } else { "/v1" };
     let path = match endpoint.format {
         Format::OpenAiChat => "chat/completions",
         Format::OpenAiResponses => "responses",
         Format::Anthropic => "messages",
     };
-    format!("{base}/v1/{path}")
+    format!("{base}{version}/{path}")
 }
 
 /// The cause behind an error; those above it only say that there is one.
@@ -201,4 +205,20 @@ fn failure(status: u16, later: Option<Duration>, error: &ApiError, refusal: Refu
         _ => ModelErrorKind::Refused,
     };
     ModelError::new(kind, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_of_the_api_is_said_once() {
+        let address = |format, base: &str| {
+            address(&Endpoint { format, base: base.into(), model: String::new(), key: None, headers: Vec::new() })
+        };
+        assert_eq!(address(Format::OpenAiChat, "https://a/"), "https://a/v1/chat/completions");
+        assert_eq!(address(Format::OpenAiResponses, "https://a/v1"), "https://a/v1/responses");
+        assert_eq!(address(Format::OpenAiChat, "https://a/api/v4/"), "https://a/api/v4/chat/completions");
+        assert_eq!(address(Format::Anthropic, "http://[::1]:1/vault"), "http://[::1]:1/vault/v1/messages");
+    }
 }

@@ -14,7 +14,8 @@ use foldline::chunk::{Compress, Content, compress};
 use foldline::classic::{CompactToBudget, TerminalTruncate, compact_to_budget, terminal_truncate};
 use foldline::wire::{Lesson, StopReason};
 use foldline::{Handle, Message, Part, Role, Tokens};
-use futures_util::stream::{self, StreamExt};
+use futures_util::future::join_all;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -158,6 +159,8 @@ struct Run<'r, 't> {
     /// What the models' windows turned out to be.
     root_window: Tokens,
     sub_window: AtomicU64,
+    /// One for each call of the sub-model that may be under way.
+    readers: Semaphore,
     messages: Vec<Message<'static>>,
     largest: Tokens,
     calls: usize,
@@ -188,6 +191,7 @@ impl<'r, 't: 'r> Run<'r, 't> {
             at_most,
             root_window: traits.window,
             sub_window: AtomicU64::new(with.sub.traits().window),
+            readers: Semaphore::new(with.limits.at_once.max(1)),
             messages: Vec::new(),
             largest: 0,
             calls: 0,
@@ -395,8 +399,15 @@ impl<'r, 't: 'r> Run<'r, 't> {
         let shown = commands.len().min(AT_ONCE) as Tokens;
         let clamp = Clamp { tokens: self.root_window / 6 / shown.max(1), ..Clamp::default() };
         let asks = commands.iter().filter(|command| matches!(command, Ok(Command::Ask { .. }))).count();
+        let answers = commands.iter().take(AT_ONCE).map(|command| async move {
+            match command {
+                Ok(Command::Ask { first, last, question }) => self.ask(*first, *last, question, asks).await,
+                _ => String::new(),
+            }
+        });
+        let answers = join_all(answers).await;
         let mut results = Vec::new();
-        for command in commands.iter().take(AT_ONCE) {
+        for (command, answers) in commands.iter().zip(answers) {
             let look = match command {
                 Err(why) => {
                     results.push(format!("Not understood: {why}"));
@@ -414,8 +425,7 @@ impl<'r, 't: 'r> Run<'r, 't> {
                     let found = self.text.grep(&Pattern::new(pattern), *from, clamp, meter);
                     if found.lines == 0 { "(no line matches)".to_owned() } else { found.shown }
                 }
-                Ok(Command::Ask { first, last, question }) => {
-                    let answers = self.ask(*first, *last, question, asks).await;
+                Ok(Command::Ask { .. }) => {
                     let options = Compress { meter: meter.clone(), chunk: 512 };
                     compress(&answers, clamp.tokens, &options).text
                 }
@@ -451,8 +461,7 @@ impl<'r, 't: 'r> Run<'r, 't> {
             let answer = self.read(first, last, question).await;
             format!("rows {first} to {last}: {answer}")
         });
-        let answers: Vec<String> = stream::iter(answers).buffered(self.with.limits.at_once.max(1)).collect().await;
-        answers.join("\n")
+        join_all(answers).await.join("\n")
     }
 
     /// Tokens of text that one question to the sub-model can carry.
@@ -492,6 +501,7 @@ impl<'r, 't: 'r> Run<'r, 't> {
     /// One sub-call, really made, or the reason why not.
     async fn read(&self, first: usize, last: usize, question: &str) -> String {
         let traits = self.with.sub.traits();
+        let _turn = self.readers.acquire().await.expect("nobody closes it");
         let passage = self.text.between(first, last);
         for _ in 0..=OVERFLOWS {
             let options = Compress { meter: traits.meter.clone(), ..Compress::default() };

@@ -9,8 +9,10 @@ mod frame;
 mod parting;
 mod record;
 
+use std::collections::HashMap;
+
 use foldline::classic::{TerminalTruncate, terminal_truncate};
-use foldline::laws::{Law, Profile};
+use foldline::laws::{self, Law, Profile};
 use foldline::wire::{Format, Lesson, Overflow};
 use foldline::{Budget, Conversation, Handle, Keep, Message, Meter, Original, Part, Pins, Role, Tokens, chunk};
 
@@ -19,7 +21,7 @@ pub use record::Record;
 
 use crate::account::Spent;
 use crate::fallback::facts;
-use crate::prepare::Prepared;
+use crate::prepare::{Fingerprint, Prepared};
 use crate::progress::Outcome;
 use crate::summarise::{Author, Summariser, Task};
 use event::Trace;
@@ -139,6 +141,8 @@ pub enum End {
         /// The fewest tokens that it can be brought to.
         floor: Tokens,
     },
+    /// The session is as it was: what would have been left breaks a law of the provider that it did not break.
+    BreaksLaw(String),
     /// The session is as it was: what would have gone could not be kept.
     NotKept(String),
     /// The session is as it was: the summariser was told to stop.
@@ -202,13 +206,22 @@ pub async fn enforce_context_window<'m>(
         }
     };
     // From here on nothing waits.
-    let Proposal { messages, strategy, kept, promised } = fitted(proposal, session, fixed, with);
+    let Proposal { messages, strategy, promised } = fitted(proposal, fixed, with);
     let after = fixed + count(&messages, &with.meter);
     if after > with.budget {
         trace.fail(&format!("what must stay has {after} tokens, and {} are allowed", with.budget));
         return Enforced { end: End::CannotFit { floor: after }, ..done };
     }
+    // Nobody here is trusted with the laws: what is worse than what came is not installed.
+    let messages = match lawful(session, messages, &with.profile) {
+        Ok(messages) => messages,
+        Err(law) => {
+            trace.fail(&format!("what would be left breaks a law of the provider: {law}"));
+            return Enforced { end: End::BreaksLaw(law), ..done };
+        }
+    };
     let dropped = missing(&session.messages, &messages);
+    let kept = session.messages.len() - dropped.len();
     let bytes = serde_json::to_vec(&dropped).expect("messages are always JSON");
     let handle = Handle::of(&bytes);
     if let Some(keep) = with.keep {
@@ -235,8 +248,6 @@ pub async fn enforce_context_window<'m>(
 struct Proposal<'m> {
     messages: Vec<Message<'m>>,
     strategy: Strategy,
-    /// Messages that stayed as they were.
-    kept: usize,
     /// What the summary says can be asked for.
     promised: Option<Promised>,
 }
@@ -269,7 +280,7 @@ async fn summarised<'m>(
     }
     let Some(mut parting) = part(session, fixed, with) else {
         let messages = session.messages.clone();
-        return Ok(Proposal { kept: messages.len(), messages, strategy: Strategy::Truncate, promised: None });
+        return Ok(Proposal { messages, strategy: Strategy::Truncate, promised: None });
     };
     let mut new = parting.goes.clone();
     if let Some(prepared) = fresh.filter(|prepared| prepared.until() < parting.cut) {
@@ -340,19 +351,18 @@ fn proposed<'m>(
     });
     frame.handle = promised.as_ref().map(|it| it.handle);
     let messages = obedient(parting.joined(session, &frame), with);
-    Proposal { kept: messages.len() - 1, messages, strategy, promised }
+    Proposal { messages, strategy, promised }
 }
 
 /// The proposal itself if it fits, else what terminal truncation leaves of it.
-fn fitted<'m>(proposal: Proposal<'m>, session: &Conversation<'m>, fixed: Tokens, with: &Enforce<'_>) -> Proposal<'m> {
+fn fitted<'m>(proposal: Proposal<'m>, fixed: Tokens, with: &Enforce<'_>) -> Proposal<'m> {
     if fixed + count(&proposal.messages, &with.meter) <= with.budget {
         return proposal;
     }
     let options = TerminalTruncate { keep_last: 4, meter: with.meter.clone() };
     let truncation = terminal_truncate(proposal.messages, with.budget.saturating_sub(fixed), &options);
     let messages = obedient(truncation.messages, with);
-    let kept = messages.iter().filter(|message| session.messages.contains(message)).count();
-    Proposal { messages, strategy: Strategy::Truncate, kept, promised: proposal.promised }
+    Proposal { messages, strategy: Strategy::Truncate, promised: proposal.promised }
 }
 
 /// The messages under the laws of a provider that is stricter than others.
@@ -377,21 +387,39 @@ fn obedient<'m>(mut messages: Vec<Message<'m>>, with: &Enforce<'_>) -> Vec<Messa
     messages
 }
 
+/// These messages, if they break no more laws than the session's.
+fn lawful<'m>(
+    session: &Conversation<'_>,
+    messages: Vec<Message<'m>>,
+    profile: &Profile,
+) -> Result<Vec<Message<'m>>, String> {
+    let instead = Conversation { messages, ..Conversation::default() };
+    let broken = laws::check_conversation(&instead, profile);
+    match broken.first() {
+        Some(first) if broken.len() > laws::check_conversation(session, profile).len() => Err(first.to_string()),
+        _ => Ok(instead.messages),
+    }
+}
+
 fn count(messages: &[Message<'_>], meter: &Meter) -> Tokens {
     messages.iter().map(|message| meter.message(message)).sum()
 }
 
 /// The messages of a session that are not in what takes its place, in order.
 fn missing<'m>(session: &[Message<'m>], instead: &[Message<'m>]) -> Vec<Message<'m>> {
-    let mut at = 0;
-    let mut missing = Vec::new();
-    for message in session {
-        match instead[at..].iter().position(|it| it == message) {
-            Some(found) => at += found + 1,
-            None => missing.push(message.clone()),
-        }
+    let mut there: HashMap<Fingerprint, usize> = HashMap::new();
+    for message in instead {
+        *there.entry(Fingerprint::of(std::slice::from_ref(message))).or_default() += 1;
     }
-    missing
+    let mut is_missing = |message: &&Message<'m>| match there.get_mut(&Fingerprint::of(std::slice::from_ref(*message)))
+    {
+        Some(count) if *count > 0 => {
+            *count -= 1;
+            false
+        }
+        _ => true,
+    };
+    session.iter().filter(|message| is_missing(message)).cloned().collect()
 }
 
 /// Where a session would be parted, what of it would go since an earlier summary, as text, and that summary.

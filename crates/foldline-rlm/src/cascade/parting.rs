@@ -3,10 +3,8 @@
 //! The cut is computed before any model is asked, from tokens, so that one summary is enough. Instructions, the words of
 //! users and pinned rounds stay wherever they stand; a round goes whole or not at all; the newest one stays.
 
-use std::ops::Range;
-
-use foldline::laws::Cuts;
-use foldline::{Conversation, Message, Meter, Part, PartId, Pins, Role, Tokens};
+use foldline::laws::{Cuts, Law};
+use foldline::{Conversation, Deed, Message, Meter, Part, PartId, Pins, Role, Tokens, ToolCall};
 
 use super::Enforce;
 use super::frame::Frame;
@@ -58,6 +56,13 @@ pub(super) fn cuts(session: &Conversation<'_>, with: &Enforce<'_>) -> Vec<usize>
     let points: Vec<usize> = lawful.points().collect();
     let rounds: Vec<usize> = session.rounds().into_iter().map(|round| round.start).collect();
     let starts: Vec<usize> = rounds.iter().copied().filter(|start| points.binary_search(start).is_ok()).collect();
+    // A frame is a user's message, so what comes behind it begins a turn; where a turn must begin with thinking, it does.
+    let thinks = |&start: &usize| matches!(session.messages[start].parts.first(), Some(Part::Reasoning(_)));
+    let must_think = with.profile.has(Law::ThinkingFirst) && !with.profile.has(Law::NoManualThinking);
+    let starts = match starts.iter().copied().filter(|start| thinks(start)).collect::<Vec<_>>() {
+        thinking if must_think && !thinking.is_empty() => thinking,
+        _ => starts,
+    };
     let Some(&newest) = starts.last() else { return Vec::new() };
     let mut cuts: Vec<usize> = with
         .keep_last
@@ -75,21 +80,20 @@ impl<'m> Parting<'m> {
     /// Parts the session before a message; `None` when nothing would go.
     pub(super) fn at(session: &Conversation<'m>, cut: usize, fixed: Tokens, with: &Enforce<'_>) -> Option<Self> {
         let messages = &session.messages;
-        let pinned: Vec<Range<usize>> = session
-            .rounds()
-            .into_iter()
-            .filter(|round| {
-                round.end <= cut
-                    && messages[round.clone()]
-                        .iter()
-                        .enumerate()
-                        .any(|(at, message)| is_pinned(&with.pins, round.start + at, message))
-            })
-            .collect();
+        let mut pinned = vec![false; cut];
+        for round in session.rounds().into_iter().filter(|round| round.end <= cut) {
+            // A note of the operator in the middle must be followed by the answer to it.
+            let before = round.start.checked_sub(1).map(|at| messages[at].role);
+            let answers_a_note =
+                with.profile.has(Law::SystemInsidePlace) && matches!(before, Some(Role::System | Role::Developer));
+            if answers_a_note || round.clone().any(|at| is_pinned(&with.pins, at, &messages[at])) {
+                pinned[round].fill(true);
+            }
+        }
         let (mut stays, mut goes) = (Vec::new(), Vec::new());
         let mut earlier: Option<Frame> = None;
         for (at, message) in messages[..cut].iter().enumerate() {
-            if pinned.iter().any(|round| round.contains(&at)) {
+            if pinned[at] {
                 stays.push(message.clone());
                 continue;
             }
@@ -154,8 +158,11 @@ impl Frame {
 
 fn is_pinned(pins: &Pins, at: usize, message: &Message<'_>) -> bool {
     let by_place = |part: usize| pins.parts.as_ref().is_some_and(|pinned| pinned(PartId::new(at, part)));
-    message.calls().any(|call| pins.tools.iter().any(|tool| *tool == call.name))
-        || (0..message.parts.len()).any(by_place)
+    let by_call = |call: &ToolCall<'_>| {
+        let named = |name: &String| Deed::of(call).target.contains(name.as_str());
+        pins.tools.iter().any(|tool| *tool == call.name) || pins.names.iter().any(named)
+    };
+    pins.roles.contains(&message.role) || message.calls().any(by_call) || (0..message.parts.len()).any(by_place)
 }
 
 /// The first words of a user, and the last.

@@ -3,7 +3,7 @@
 //! An agent that does not know that it has written a file, sent a message or made a commit does it again. The record is a
 //! few lines of text, it can be read back from them, and records of several generations become one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 use foldline::content::reports_failure;
@@ -80,85 +80,37 @@ const PUBLISHING: [&str; 12] = [
 impl Record {
     /// What was done in these messages.
     pub fn of(messages: &[&Message<'_>]) -> Self {
-        let mut record = Record::default();
+        let mut writing = Writing::default();
         let mut open: HashMap<&str, usize> = HashMap::new();
         for message in messages {
             for part in &message.parts {
                 match part {
                     Part::ToolCall(call) => {
-                        if let Some(at) = record.note(call) {
+                        if let Some(at) = writing.note(call) {
                             open.insert(&call.id, at);
                         }
                     }
                     Part::ToolResult(result) => {
                         let Some(at) = open.remove(&*result.call_id) else { continue };
                         let failed = result.is_error || result.texts().any(reports_failure);
-                        record.done[at].last = if failed { Last::Failed } else { Last::Done };
+                        writing.record.done[at].last = if failed { Last::Failed } else { Last::Done };
                     }
                     _ => {}
                 }
             }
         }
-        record
-    }
-
-    /// Notes a call, and tells where if it did something.
-    fn note(&mut self, call: &ToolCall<'_>) -> Option<usize> {
-        let deed = Deed::of(call);
-        let target = one_line(&deed.target);
-        let views = deed.act == Act::Edit && call.arguments.as_str().contains("\"view\"");
-        let verb = match deed.act {
-            Act::Read | Act::Search => {
-                self.look(target);
-                return None;
-            }
-            Act::Edit if views => {
-                self.look(target);
-                return None;
-            }
-            Act::Write => Verb::Wrote,
-            Act::Edit => Verb::Edited,
-            Act::Run if PUBLISHING.iter().any(|words| target.contains(words)) => Verb::Published,
-            Act::Run => Verb::Ran,
-            _ => Verb::Called,
-        };
-        let target = match verb {
-            Verb::Called if target.is_empty() => one_line(&call.name),
-            Verb::Called => one_line(&format!("{} {target}", call.name)),
-            _ => target,
-        };
-        Some(self.add(Entry { verb, target, times: 1, last: Last::Unknown }))
-    }
-
-    fn look(&mut self, target: String) {
-        if !target.is_empty() && !self.looked.contains(&target) {
-            self.looked.push(target);
-        }
-    }
-
-    /// Adds an entry. The same deed again is one entry, as new as the last time.
-    fn add(&mut self, entry: Entry) -> usize {
-        match self.done.iter().position(|known| (known.verb, &known.target) == (entry.verb, &entry.target)) {
-            Some(at) => {
-                let known = &mut self.done[at];
-                (known.times, known.last) = (known.times + entry.times, entry.last);
-                at
-            }
-            None => {
-                self.done.push(entry);
-                self.done.len() - 1
-            }
-        }
+        writing.record
     }
 
     /// This record and a later one.
-    pub fn then(mut self, later: Record) -> Record {
-        later.done.into_iter().for_each(|entry| {
-            self.add(entry);
+    pub fn then(self, later: Record) -> Record {
+        let mut writing = Writing::default();
+        writing.record.omitted = self.omitted + later.omitted;
+        self.done.into_iter().chain(later.done).for_each(|entry| {
+            writing.add(entry);
         });
-        later.looked.into_iter().for_each(|target| self.look(target));
-        self.omitted += later.omitted;
-        self
+        self.looked.into_iter().chain(later.looked).for_each(|target| writing.look(target));
+        writing.record
     }
 
     /// Whether nothing was done and nothing looked at.
@@ -244,6 +196,61 @@ impl Record {
         };
         let at = [begins(DONE), begins(LOOKED)].into_iter().flatten().min();
         text[..at.unwrap_or(text.len())].trim_end()
+    }
+}
+
+/// A record while it is written, with what finds an entry again.
+#[derive(Default)]
+struct Writing {
+    record: Record,
+    places: HashMap<(Verb, String), usize>,
+    looked: HashSet<String>,
+}
+
+impl Writing {
+    /// Notes a call, and tells where if it did something.
+    fn note(&mut self, call: &ToolCall<'_>) -> Option<usize> {
+        let deed = Deed::of(call);
+        let target = one_line(&deed.target);
+        let views = deed.act == Act::Edit && call.arguments.as_str().contains("\"view\"");
+        let verb = match deed.act {
+            Act::Read | Act::Search => {
+                self.look(target);
+                return None;
+            }
+            Act::Edit if views => {
+                self.look(target);
+                return None;
+            }
+            Act::Write => Verb::Wrote,
+            Act::Edit => Verb::Edited,
+            Act::Run if PUBLISHING.iter().any(|words| target.contains(words)) => Verb::Published,
+            Act::Run => Verb::Ran,
+            _ => Verb::Called,
+        };
+        let target = match verb {
+            Verb::Called if target.is_empty() => one_line(&call.name),
+            Verb::Called => one_line(&format!("{} {target}", call.name)),
+            _ => target,
+        };
+        Some(self.add(Entry { verb, target, times: 1, last: Last::Unknown }))
+    }
+
+    fn look(&mut self, target: String) {
+        if !target.is_empty() && self.looked.insert(target.clone()) {
+            self.record.looked.push(target);
+        }
+    }
+
+    /// Adds an entry. The same deed again is one entry, with the outcome of the last time.
+    fn add(&mut self, entry: Entry) -> usize {
+        let next = self.record.done.len();
+        let at = *self.places.entry((entry.verb, entry.target.clone())).or_insert(next);
+        match self.record.done.get_mut(at) {
+            Some(known) => (known.times, known.last) = (known.times + entry.times, entry.last),
+            None => self.record.done.push(entry),
+        }
+        at
     }
 }
 

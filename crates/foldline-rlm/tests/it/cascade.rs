@@ -340,7 +340,7 @@ async fn what_goes_is_kept_first_and_its_handle_stands_in_the_summary() {
 async fn pinned_rounds_stay() {
     let mut it = session(60);
     let pinned = it.messages.iter().filter(|it| it.calls().any(|call| call.name == "send_message")).count();
-    let pins = Pins { tools: vec!["send_message".into()], parts: None };
+    let pins = Pins { tools: vec!["send_message".into()], ..Pins::default() };
     let (done, _) = run(&mut it, &Enforce { pins, ..with(16_384) }).await;
     assert!(done.fits());
     let stays = it.messages.iter().filter(|it| it.calls().any(|call| call.name == "send_message")).count();

@@ -7,5 +7,6 @@ mod cascade;
 mod far_beyond;
 mod http;
 mod prepared;
+mod properties;
 mod server;
 mod summariser;

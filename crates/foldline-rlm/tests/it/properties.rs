@@ -1,0 +1,46 @@
+//! What the cascade promises, for sessions of any shape in each of the three formats.
+
+use foldline::laws::{self, Profile};
+use foldline::testing::samples;
+use foldline::{Conversation, Message, Meter, Part, Role};
+use foldline_rlm::{End, Enforce, Strategy, enforce_context_window};
+use proptest::prelude::*;
+
+fn words_of_users(messages: &[Message<'_>]) -> Vec<String> {
+    let said = messages.iter().filter(|message| message.role == Role::User).flat_map(|message| &message.parts);
+    said.filter_map(Part::as_text).map(str::to_owned).collect()
+}
+
+fn is_subsequence(few: &[String], many: &[String]) -> bool {
+    let mut many = many.iter();
+    few.iter().all(|it| many.any(|other| it == other))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_session_fits_afterwards_or_is_as_it_was(sample in samples(), percent in 5..100_u64) {
+        let mut session: Conversation<'static> = sample.conversation.clone();
+        let meter = Meter::by_bytes();
+        let tokens = meter.conversation(&session);
+        let profile = Profile::of(sample.format, None);
+        let budget = tokens * percent / 100;
+        let with = Enforce { budget, profile: profile.clone(), ..Enforce::new(tokens, meter.clone()) };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let done = runtime.block_on(enforce_context_window(&mut session, &with, &|_| ()));
+        match done.end {
+            End::Fits(strategy) => {
+                prop_assert!(meter.conversation(&session) <= budget);
+                let broken = laws::check_conversation(&session, &profile);
+                prop_assert!(broken.is_empty(), "{strategy:?}: {broken:?}");
+                let (before, after) = (words_of_users(&sample.conversation.messages), words_of_users(&session.messages));
+                prop_assert!(strategy == Strategy::Truncate || is_subsequence(&before, &after));
+                let again = runtime.block_on(enforce_context_window(&mut session, &with, &|_| ()));
+                prop_assert_eq!(again.end, End::Unchanged);
+            }
+            End::Unchanged => prop_assert!(tokens <= budget),
+            _ => prop_assert_eq!(session, sample.conversation),
+        }
+    }
+}
