@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Result, anyhow};
+use foldline::wire::Format;
 
 use crate::proxy_settings::Said;
 
@@ -39,6 +40,10 @@ const MAX_REQUESTS: &str = "FOLDLINE_MAX_REQUESTS";
 const MAX_SESSIONS: &str = "FOLDLINE_MAX_SESSIONS";
 const ANSWER_TIMEOUT: &str = "FOLDLINE_ANSWER_TIMEOUT";
 const STALL_TIMEOUT: &str = "FOLDLINE_STALL_TIMEOUT";
+/// The key of OpenAI and of the servers that speak its APIs.
+const OPENAI_API_KEY: &str = "OPENAI_API_KEY";
+/// The key of Anthropic.
+const ANTHROPIC_API_KEY: &str = "ANTHROPIC_API_KEY";
 
 /// Columns when nobody tells.
 const USUAL_WIDTH: usize = 80;
@@ -131,4 +136,13 @@ fn parsed<T: FromStr>(name: &str) -> Result<Option<T>> {
     let Some(value) = variable(name) else { return Ok(None) };
     let parsed = value.to_str().and_then(|it| it.parse().ok());
     parsed.map(Some).ok_or_else(|| anyhow!("the variable {name} can not be understood; see `foldline serve --help`"))
+}
+
+/// The key for a server that speaks this API, if there is one.
+pub(crate) fn api_key(format: Format) -> Option<String> {
+    let name = match format {
+        Format::OpenAiChat | Format::OpenAiResponses => OPENAI_API_KEY,
+        Format::Anthropic => ANTHROPIC_API_KEY,
+    };
+    std::env::var(name).ok().filter(|key| !key.is_empty())
 }

@@ -9,6 +9,7 @@ mod replay;
 mod search;
 mod serve;
 mod show;
+mod summarise;
 mod unfold;
 
 use std::fs;
@@ -31,6 +32,7 @@ pub(crate) enum Command {
     Search(search::Search),
     Serve(serve::Serve),
     Show(show::Show),
+    Summarise(summarise::Summarise),
     Unfold(unfold::Unfold),
 }
 
@@ -46,6 +48,7 @@ impl Command {
             Command::Search(it) => it.run(),
             Command::Serve(it) => it.run(),
             Command::Show(it) => it.run(),
+            Command::Summarise(it) => it.run(),
             Command::Unfold(it) => it.run(),
         }
     }

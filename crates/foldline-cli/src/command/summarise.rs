@@ -1,0 +1,241 @@
+//! `foldline summarise`: a briefing of a text that may be far longer than any window.
+
+use std::fs;
+use std::io::{Read, stdin};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use foldline::transcript::{self, Reader};
+use foldline::wire::Format;
+use foldline::{Conversation, Meter, ModelTable, Part, Role, chunk};
+use foldline_rlm::{
+    Author, Endpoint, HttpModel, Limits, Model, Outcome, Progress, Speech, Summariser, Summary, Task, Traits, facts,
+};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use super::{complain, print};
+use crate::environment;
+
+/// Let a model write a briefing of a text that is longer than its window
+///
+/// The model never gets the whole text: it looks at it with tools, lets a second model read long passages, and hands in a
+/// briefing. Paths, numbers, names and quotations in the briefing are checked against the text; one that states what
+/// the text does not have is refused. When the model fails, or when there is none, the facts that code can find are
+/// printed instead: files, tools, failures, the passages that rank highest. A recorded session or a request body is read as
+/// a conversation, anything else as text.
+#[derive(Args)]
+#[command(after_long_help = HELP)]
+pub(crate) struct Summarise {
+    /// The text; standard input when left out or `-`.
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+
+    /// The server of the model, such as <https://api.openai.com>. Without one no model is asked.
+    #[arg(long, value_name = "URL")]
+    upstream: Option<String>,
+
+    /// The model that leads.
+    #[arg(long, value_name = "NAME", default_value = "gpt-4o-mini")]
+    model: String,
+
+    /// The model that reads long passages for it [default: the same].
+    #[arg(long, value_name = "NAME")]
+    sub_model: Option<String>,
+
+    /// The API that the server speaks.
+    #[arg(long, value_name = "FORMAT", default_value = "openai-chat", value_parser = ["openai-chat", "openai-responses", "anthropic"])]
+    format: String,
+
+    /// The window of the models in tokens [default: what is known of them].
+    #[arg(long, value_name = "N")]
+    window: Option<u64>,
+
+    /// The models know no tools: let them write commands as text.
+    #[arg(long)]
+    plain: bool,
+
+    /// What the work in the text is about [default: in a conversation, what the user asked for].
+    #[arg(long, value_name = "WORDS")]
+    goal: Option<String>,
+
+    /// Tokens that the briefing may have.
+    #[arg(long, value_name = "N", default_value_t = 1_500)]
+    tokens: u64,
+
+    /// Most turns of the leading model.
+    #[arg(long, value_name = "N", default_value_t = 15)]
+    turns: usize,
+
+    /// Most calls of the reading model.
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    sub_calls: usize,
+
+    /// Most dollars, by the prices that are known of the models.
+    #[arg(long, value_name = "USD", default_value_t = 1.0)]
+    dollars: f64,
+
+    /// Most seconds.
+    #[arg(long, value_name = "N", default_value_t = 300)]
+    seconds: u64,
+
+    /// Print the briefing and how it came about as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+const HELP: &str = "\
+Examples:
+  foldline summarise build.log
+  foldline summarise build.log --upstream https://api.openai.com --goal 'why does the build fail?'
+  foldline summarise session.jsonl --upstream http://127.0.0.1:8080 --model qwen3 --window 8192 --plain
+
+The key of the server is taken from OPENAI_API_KEY or ANTHROPIC_API_KEY, by the API.
+
+Exit codes:
+  0  a model wrote the briefing, or none was asked
+  4  the model did not come to an end: the facts that were found by code were printed";
+
+/// Exit code of a model that did not hand in a briefing.
+const NO_BRIEFING: u8 = 4;
+
+/// What is to be summarised.
+struct Source {
+    text: String,
+    goal: String,
+}
+
+impl Summarise {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let Source { text, goal } = self.read()?;
+        let goal = self.goal.clone().unwrap_or(goal);
+        let Some(upstream) = &self.upstream else {
+            let meter = Meter::for_model(ModelTable::builtin(), Some(&self.model));
+            let facts = facts(&text, self.tokens, &meter);
+            match self.json {
+                true => print(&format!("{}\n", json!({ "author": "code", "text": facts })))?,
+                false => print(&format!("{}\n", facts.trim_end()))?,
+            }
+            return Ok(ExitCode::SUCCESS);
+        };
+        let root = self.connect(upstream, &self.model)?;
+        let mut summariser = Summariser::new(root).with_limits(Limits {
+            iterations: self.turns,
+            sub_calls: self.sub_calls,
+            dollars: self.dollars,
+            time: Duration::from_secs(self.seconds),
+            // A model on the machine itself may need all of it for one answer.
+            call_time: Duration::from_secs(self.seconds),
+            ..Limits::default()
+        });
+        if let Some(name) = &self.sub_model {
+            summariser = summariser.with_sub(self.connect(upstream, name)?);
+        }
+        let task = Task { text: &text, goal: &goal, earlier: None, at_most: self.tokens };
+        let bar = bar(self.turns);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let summary = runtime.block_on(summariser.summarise(&task, &|progress| advance(&bar, progress)));
+        bar.finish_and_clear();
+        self.tell(&summary)
+    }
+
+    /// The text, and what it says of the goal.
+    fn read(&self) -> Result<Source> {
+        let bytes = match self.file.as_deref() {
+            Some(path) if path.as_os_str() != "-" => {
+                fs::read(path).with_context(|| format!("{} could not be read", path.display()))?
+            }
+            _ => {
+                let mut bytes = Vec::new();
+                stdin().lock().read_to_end(&mut bytes).context("standard input could not be read")?;
+                bytes
+            }
+        };
+        let head = &bytes[..bytes.len().min(transcript::HEAD)];
+        if transcript::recognise(head).is_some() {
+            if let Some(recording) =
+                Reader::new("input", bytes.as_slice()).ok().and_then(|mut it| it.find_map(std::result::Result::ok))
+            {
+                let goal = goal(&recording.conversation);
+                return Ok(Source { text: chunk::transcript(&recording.conversation.messages), goal });
+            }
+        }
+        Ok(Source { text: String::from_utf8_lossy(&bytes).into_owned(), goal: String::new() })
+    }
+
+    fn connect(&self, upstream: &str, name: &str) -> Result<Arc<dyn Model>> {
+        let format: Format = serde_json::from_value(json!(self.format)).context("no such format")?;
+        let endpoint = Endpoint {
+            format,
+            base: upstream.to_owned(),
+            model: name.to_owned(),
+            key: environment::api_key(format),
+            headers: Vec::new(),
+        };
+        let known = Traits::of(name);
+        let speech = if self.plain { Speech::Text } else { Speech::Calls };
+        let traits = Traits { window: self.window.unwrap_or(known.window), speech, ..known };
+        Ok(Arc::new(HttpModel::with_traits(endpoint, traits)?))
+    }
+
+    fn tell(&self, summary: &Summary) -> Result<ExitCode> {
+        let spent = &summary.spent;
+        let outcome = match &summary.outcome {
+            Outcome::Converged => "a model wrote it".to_owned(),
+            Outcome::Exhausted(limit) => format!("no model wrote it: {limit}"),
+            Outcome::Failed(why) => format!("no model wrote it: {why}"),
+            _ => "no model wrote it".to_owned(),
+        };
+        if self.json {
+            let report = json!({
+                "author": if summary.author == Author::Model { "model" } else { "code" },
+                "outcome": summary.outcome,
+                "spent": spent,
+                "largest_context": summary.largest_context,
+                "seconds": summary.elapsed.as_secs_f64(),
+                "text": summary.text,
+            });
+            print(&format!("{report}\n"))?;
+        } else {
+            print(&format!("{}\n", summary.text.trim_end()))?;
+            complain(&format!(
+                "foldline: {outcome}; {} turns, {} sub-calls, {} tokens in, {} out, ${:.4}, {:.1} s",
+                spent.iterations,
+                spent.sub_calls,
+                spent.usage.input,
+                spent.usage.output,
+                spent.dollars,
+                summary.elapsed.as_secs_f64()
+            ));
+        }
+        Ok(if summary.author == Author::Model { ExitCode::SUCCESS } else { ExitCode::from(NO_BRIEFING) })
+    }
+}
+
+/// What the user of a conversation asked for first.
+fn goal(conversation: &Conversation<'_>) -> String {
+    let said = conversation.messages.iter().filter(|message| message.role == Role::User);
+    said.flat_map(|message| &message.parts).filter_map(Part::as_text).next().unwrap_or_default().to_owned()
+}
+
+fn bar(turns: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:30.cyan} turn {pos} of at most {len}  {msg}");
+    let bar = ProgressBar::new(turns as u64).with_style(style.expect("the template is fixed"));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+fn advance(bar: &ProgressBar, progress: Progress) {
+    match progress {
+        Progress::Read { rows, tokens } => bar.set_message(format!("{rows} rows, {tokens} tokens")),
+        Progress::Turn { turn, .. } => bar.set_position(turn as u64),
+        Progress::Looked { tool, shown } => bar.set_message(format!("{tool}: {shown} tokens")),
+        Progress::Asked { first, last, .. } => bar.set_message(format!("reading rows {first} to {last}")),
+        Progress::Retried { why } | Progress::Refused { why } => bar.set_message(why),
+        _ => {}
+    }
+}

@@ -1,0 +1,124 @@
+//! `foldline summarise` as a person or a script runs it.
+
+#![expect(clippy::unwrap_used, reason = "it is a test")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::process::{Command, Output, Stdio};
+
+const LOG: &str = "03:00:00 start\n03:14:07 error ENOSPC: no space left on device /mnt/b7\n03:14:08 backup stopped\n";
+
+fn summarise(arguments: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_foldline"))
+        .arg("summarise")
+        .args(arguments)
+        .env("OPENAI_API_KEY", "sk-of-the-test")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// A server that gives every question the same answer, and hands back what it was asked.
+fn server(answer: serde_json::Value, questions: usize) -> (String, std::thread::JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    let served = std::thread::spawn(move || {
+        (0..questions)
+            .map(|_| {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut reader = BufReader::new(stream.try_clone().unwrap());
+                let (mut head, mut length) = (String::new(), 0);
+                loop {
+                    let mut line = String::new();
+                    reader.read_line(&mut line).unwrap();
+                    if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                        length = value.trim().parse().unwrap();
+                    }
+                    head.push_str(&line);
+                    if line.trim().is_empty() {
+                        break;
+                    }
+                }
+                let mut body = vec![0; length];
+                reader.read_exact(&mut body).unwrap();
+                let answer = answer.to_string();
+                write!(
+                    stream,
+                    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{answer}",
+                    answer.len()
+                )
+                .unwrap();
+                format!("{head}{}", text(&body))
+            })
+            .collect()
+    });
+    (base, served)
+}
+
+fn handing_in(briefing: &str) -> serde_json::Value {
+    let arguments = serde_json::json!({ "text": briefing }).to_string();
+    serde_json::json!({"choices": [{"message": {"role": "assistant", "content": null, "tool_calls": [
+        {"id": "a", "type": "function", "function": {"name": "final", "arguments": arguments}}]},
+        "finish_reason": "tool_calls"}], "usage": {"prompt_tokens": 50, "completion_tokens": 9}})
+}
+
+/// Without a server the facts are told, and nothing is sent anywhere.
+#[test]
+fn without_a_model_the_facts_are_printed() {
+    let output = summarise(&[], LOG);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let facts = text(&output.stdout);
+    assert!(facts.contains("2: 03:14:07 error ENOSPC") && facts.contains("/mnt/b7"), "{facts}");
+}
+
+#[test]
+fn a_request_body_is_read_as_a_conversation() {
+    let body = r#"{"model":"m","messages":[{"role":"user","content":"mend the backup"},
+        {"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"bash","arguments":"{}"}}]},
+        {"role":"tool","tool_call_id":"c","content":"error ENOSPC"}]}"#;
+    let facts = text(&summarise(&["-"], body).stdout);
+    assert!(facts.contains("Tools called (1): bash") && facts.contains("Text: a conversation"), "{facts}");
+}
+
+#[test]
+fn a_model_writes_the_briefing_and_the_bill_is_told() {
+    let briefing = "Goal: the backup. It stopped since no space was left on device /mnt/b7 at 03:14:07.";
+    let (base, served) = server(handing_in(briefing), 1);
+    let output = summarise(&["--upstream", &base, "--model", "some-model", "--goal", "mend the backup"], LOG);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout).trim_end(), briefing);
+    assert!(
+        text(&output.stderr).contains("a model wrote it; 1 turns, 0 sub-calls, 50 tokens in, 9 out"),
+        "{}",
+        text(&output.stderr)
+    );
+    let asked = served.join().unwrap().remove(0);
+    assert!(asked.starts_with("POST /v1/chat/completions") && asked.contains("Bearer sk-of-the-test"), "{asked}");
+}
+
+#[test]
+fn what_a_model_made_up_is_not_printed() {
+    let (base, served) = server(handing_in("Goal: mend the backup. The disk /mnt/b8 is full since 04:15:09 or so."), 3);
+    let output = summarise(&["--upstream", &base, "--goal", "mend the backup", "--json"], LOG);
+    assert_eq!(output.status.code(), Some(4));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["author"], &report["outcome"]["exhausted"]), (&"code".into(), &"refusals".into()), "{report}");
+    assert!(!report["text"].as_str().unwrap().contains("/mnt/b8"));
+    assert_eq!(served.join().unwrap().len(), 3);
+}
+
+#[test]
+fn a_server_that_is_not_there_is_told_and_the_facts_are_printed() {
+    let output = summarise(&["--upstream", "http://127.0.0.1:9", "--seconds", "20"], LOG);
+    assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("error ENOSPC"));
+    assert!(text(&output.stderr).contains("could not be reached"), "{}", text(&output.stderr));
+}
