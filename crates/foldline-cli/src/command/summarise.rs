@@ -156,13 +156,12 @@ impl Summarise {
             }
         };
         let head = &bytes[..bytes.len().min(transcript::HEAD)];
-        if transcript::recognise(head).is_some() {
-            if let Some(recording) =
+        if transcript::recognise(head).is_some()
+            && let Some(recording) =
                 Reader::new("input", bytes.as_slice()).ok().and_then(|mut it| it.find_map(std::result::Result::ok))
-            {
-                let goal = goal(&recording.conversation);
-                return Ok(Source { text: chunk::transcript(&recording.conversation.messages), goal });
-            }
+        {
+            let goal = goal(&recording.conversation);
+            return Ok(Source { text: chunk::transcript(&recording.conversation.messages), goal });
         }
         Ok(Source { text: String::from_utf8_lossy(&bytes).into_owned(), goal: String::new() })
     }
