@@ -1,6 +1,8 @@
 //! What the proxy is told, weighed: a flag beats a variable, a variable beats the settings file, and
 //! the file beats a default. All three say the same things under the same names.
 
+#![allow(rustdoc::bare_urls, reason = "they are shown as help on a terminal")]
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
