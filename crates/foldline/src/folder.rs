@@ -17,7 +17,7 @@ use crate::wire::Edit;
 /// A conversation that grows, and its rendering.
 ///
 /// Give it every message with [`push`](Folder::push), and ask with [`request`](Folder::request) before each call to the model. It
-/// gives the same rendering as [`fold`] of the whole conversation.
+/// gives the same rendering as [`fold`](crate::fold()) of the whole conversation.
 #[derive(Clone)]
 pub struct Folder {
     setup: Setup,
