@@ -57,18 +57,31 @@ stays as it was and the next line is read.
 `set` holds the changed and new messages by their place in the rendering, `len` the rendering's length after
 the change. Without "creased":true no message that was sent before has changed."#;
 
+/// What a line asks for. The rest of it is read when that is known: an enum tagged by `op` would take the messages
+/// apart, and their bytes are needed as they came.
 #[derive(Deserialize)]
-#[serde(tag = "op", rename_all = "snake_case")]
-enum Line<'a> {
-    Open(#[serde(borrow)] Box<Open<'a>>),
-    Push {
-        #[serde(borrow)]
-        messages: Vec<&'a RawValue>,
-    },
+struct Asked {
+    op: Op,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Op {
+    Open,
+    Push,
     Request,
-    Unfold {
-        handle: String,
-    },
+    Unfold,
+}
+
+#[derive(Deserialize)]
+struct Push<'a> {
+    #[serde(borrow)]
+    messages: Vec<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Unfold {
+    handle: String,
 }
 
 #[derive(Deserialize)]
@@ -156,18 +169,22 @@ impl Pipe {
     }
 
     fn answer(&self, line: &str, table: &ModelTable, session: &mut Option<Session>) -> Result<Option<String>, Fault> {
-        let line = serde_json::from_str(line).map_err(|error| Fault::new("bad_line", error))?;
-        if let Line::Open(open) = line {
-            *session = Some(self.open(&open, table)?);
+        fn read<'a, T: Deserialize<'a>>(line: &'a str) -> Result<T, Fault> {
+            serde_json::from_str(line).map_err(|error| Fault::new("bad_line", error))
+        }
+        let Asked { op } = read(line)?;
+        if let Op::Open = op {
+            *session = Some(self.open(&read(line)?, table)?);
             return Ok(None);
         }
         let Some(session) = session else { return Err(Fault::new("not_open", "say {\"op\":\"open\"} first")) };
-        match line {
-            Line::Open(_) => Ok(None),
-            Line::Push { messages } => session.push(&messages).map(|()| None),
-            Line::Request => session.request().map(Some),
-            Line::Unfold { handle } => {
-                let handle: Handle = handle.parse().map_err(|error| Fault::new("not_a_handle", error))?;
+        match op {
+            Op::Open => Ok(None),
+            Op::Push => session.push(&read::<Push<'_>>(line)?.messages).map(|()| None),
+            Op::Request => session.request().map(Some),
+            Op::Unfold => {
+                let handle: Handle =
+                    read::<Unfold>(line)?.handle.parse().map_err(|error| Fault::new("not_a_handle", error))?;
                 let bytes = session.folder.unfold(handle);
                 let bytes =
                     bytes.ok_or_else(|| Fault::new("unknown", "no fold of this conversation has this handle"))?;
