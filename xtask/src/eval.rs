@@ -16,8 +16,8 @@ use foldline::transcript::Recording;
 use foldline::{Meter, ModelTable, Policy, PriceTable, Prices};
 use foldline_replay::policy::{self, Grain};
 use foldline_replay::{
-    Comparison, Contestant, Estimate, Foresight, Maker, Options, Ours, Recordings, Summary, Survey, WINDOWS, compare,
-    half,
+    Comparison, Contestant, Engine, Estimate, Foresight, Maker, Options, Ours, Recordings, Refusal, Setup, Summary,
+    Survey, WINDOWS, compare, half,
 };
 
 use crate::{corpus, repository, say};
@@ -89,19 +89,27 @@ struct Page {
 }
 
 impl Eval {
-    fn compare(&self, contestants: &[Contestant], prices: Prices, budget: u64) -> Result<Comparison> {
+    fn compare(&self, contestants: &[Contestant], prices: Prices) -> Result<Comparison> {
         let meter = Meter::for_model(ModelTable::builtin(), Some("gpt-4o"));
-        let options = Options { budget, prices, meter, calls: 1 };
+        let options = Options { budget: BUDGET, prices, meter, calls: 1 };
         Ok(compare(recordings(&self.set)?, &self.survey, contestants, &options, |_| ())?)
     }
 
     fn page(&self) -> Result<Page> {
         let prices = PriceTable::builtin().get(PRICES).context("the price table is built in")?;
-        let started = Instant::now();
-        let alone = self.compare(&ours(), prices, BUDGET)?;
-        let took = started.elapsed();
+        let (started, spent) = (Instant::now(), processor_time());
+        let alone = self.compare(&ours(), prices)?;
+        let took = (started.elapsed(), processor_time().zip(spent).map(|(now, then)| now - then));
         let memory = peak_memory();
-        let main = self.compare(&everyone(), prices, BUDGET)?;
+        // All in one pass, so that each session is prepared once. The rows behind `beside` are ours under other
+        // prices and budgets.
+        let mut contestants = everyone();
+        let beside = contestants.len() + 1;
+        let told =
+            |name: &str, prices, budget| Told { name: name.to_owned(), engine: default_engine(), prices, budget };
+        contestants.extend(price_rows().iter().map(|(name, prices)| engine(told(name, Some(*prices), None))));
+        contestants.extend(WINDOWS.map(|window| engine(told(&window.to_string(), None, Some(window)))));
+        let main = self.compare(&contestants, prices)?;
 
         let (calls, conversations) = (main.calls(), main.outcomes.len());
         let tokens: u64 = main.outcomes.iter().map(|outcome| outcome.tokens).sum();
@@ -123,7 +131,7 @@ impl Eval {
             prices.output,
         );
         let summaries: Vec<Summary> = (0..main.names.len()).map(|row| main.summary(row)).collect();
-        text += &side_by_side(&summaries);
+        text += &side_by_side(&summaries[..beside]);
         text += "\nWorst: the dearest session's bill, 1 being that of sending everything; in brackets how many sessions were \
                  dearer by more than half a percent. Trail: recall and precision of the artifact trail. Other's future: hard \
                  support for the actions of another conversation, where knowing what matters must not help. Unfolds: handles \
@@ -154,17 +162,17 @@ impl Eval {
         }
 
         text += "\n## At every price table\n\n\
-                 The engine alone, deciding by these prices. Dollars are those of the input over the whole set, where the table \
+                 The engine, deciding by these prices. Dollars are those of the input over the whole set, where the table \
                  states them; on a local server tokens cost time.\n\n\
                  | prices | write | read | tokens | bill | repaired | hard support | dollars, everything | dollars, folded |\n\
                  |---|--:|--:|--:|--:|--:|--:|--:|--:|\n";
-        for name in PriceTable::builtin().names() {
-            let prices = PriceTable::builtin().get(name).context("it was just named")?;
-            let comparison = self.compare(&ours(), prices, BUDGET)?;
-            let (full, it) = (comparison.summary(0), comparison.summary(1));
-            let dollars = |summary: &Summary| match prices.base_usd {
+        for (at, (name, prices)) in price_rows().into_iter().enumerate() {
+            let row = beside + at;
+            let [bill, repaired] = main.billed(row, &prices);
+            let it = &summaries[row];
+            let dollars = |row: usize| match prices.base_usd {
                 0.0 => String::new(),
-                _ => format!("{:.0}", prices.dollars(summary.score.bill(&prices))),
+                _ => format!("{:.0}", prices.dollars(summaries[row].score.bill(&prices))),
             };
             writeln!(
                 text,
@@ -172,27 +180,26 @@ impl Eval {
                 prices.write,
                 prices.read,
                 percent(it.tokens.value),
-                percent(it.bill.value),
-                interval(it.repaired),
+                percent(bill),
+                percent(repaired),
                 percent(it.hard.value),
-                dollars(&full),
-                dollars(&it),
+                dollars(0),
+                dollars(row),
             )?;
         }
 
         text += "\n## In small windows\n\n\
-                 The engine alone with each window as its budget. Survival: calls whose request fits. What does not fit is \
-                 refused with the floor that it has.\n\n\
+                 The engine with each window as its budget. Survival: calls whose request fits. What does not fit is \
+                 refused with the floor that it has; a refused call counts as the full request, and as all lost.\n\n\
                  | window | survival, everything | survival | refused | tokens | repaired | hard support | edit anchors |\n\
                  |--:|--:|--:|--:|--:|--:|--:|--:|\n";
         for (at, window) in WINDOWS.into_iter().enumerate() {
-            let comparison = self.compare(&ours(), prices, window)?;
-            let (full, it) = (comparison.summary(0), comparison.summary(1));
+            let it = &summaries[beside + price_rows().len() + at];
             writeln!(
                 text,
                 "| {} k | {} | {} | {} | {} | {} | {} | {} |",
                 window / 1_000,
-                percent(full.fits[at]),
+                percent(summaries[0].fits[at]),
                 percent(it.fits[at]),
                 it.score.refused,
                 percent(it.tokens.value),
@@ -203,13 +210,46 @@ impl Eval {
         }
 
         text += &speed(&alone, took, memory);
-        Ok(Page { quote: quote(&summaries, conversations, calls), text })
+        Ok(Page { quote: quote(&summaries[..beside], conversations, calls), text })
     }
+}
+
+fn default_engine() -> Ours {
+    Ours::new(Policy::default())
 }
 
 /// Our engine alone.
 fn ours() -> Vec<Contestant> {
-    vec![Contestant::Engine(Box::new(Ours::new(Policy::default())))]
+    vec![engine(default_engine())]
+}
+
+fn engine(maker: impl Maker + 'static) -> Contestant {
+    Contestant::Engine(Box::new(maker))
+}
+
+fn price_rows() -> Vec<(String, Prices)> {
+    let table = PriceTable::builtin();
+    table.names().filter_map(|name| Some((name.to_owned(), table.get(name)?))).collect()
+}
+
+/// Our engine, told other prices or another budget than the rest.
+struct Told {
+    name: String,
+    engine: Ours,
+    prices: Option<Prices>,
+    budget: Option<u64>,
+}
+
+impl Maker for Told {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn open(&self, setup: &Setup) -> Result<Box<dyn Engine>, Refusal> {
+        let prices = self.prices.unwrap_or(setup.prices);
+        let budget = self.budget.unwrap_or(setup.budget);
+        self.engine.open(&Setup { prices, budget, ..setup.clone() })
+    }
 }
 
 /// Everyone who needs no other program.
@@ -218,10 +258,10 @@ fn everyone() -> Vec<Contestant> {
     let default = all[0].name().to_owned();
     for other in Policy::ALL.into_iter().map(Ours::new).filter(|it| it.name() != default && it.name().contains("tight"))
     {
-        all.push(Contestant::Engine(Box::new(other)));
+        all.push(engine(other));
     }
-    all.extend(policy::ALL[1..].iter().map(|it| Contestant::Engine(Box::new(it.clone()))));
-    all.extend(policy::CLASSIC.iter().map(|it| Contestant::Engine(Box::new(it.clone()))));
+    all.extend(policy::ALL[1..].iter().map(|it| engine(it.clone())));
+    all.extend(policy::CLASSIC.iter().map(|it| engine(it.clone())));
     all.extend([Grain::Results, Grain::Lines].map(|grain| Contestant::RandomLike(0, grain)));
     all.extend([Foresight::WhenItPays, Foresight::BestSchedule].map(Contestant::Clairvoyant));
     all
@@ -263,10 +303,11 @@ fn side_by_side(summaries: &[Summary]) -> String {
     text
 }
 
-fn speed(alone: &Comparison, took: Duration, memory: Option<u64>) -> String {
+fn speed(alone: &Comparison, (took, processor): (Duration, Option<f64>), memory: Option<u64>) -> String {
+    let processor = processor.map_or_else(String::new, |seconds| format!(" ({seconds:.1} s of processor time)"));
     let memory = memory.map_or_else(String::new, |bytes| format!(", {} MB at the peak", bytes / 1_000_000));
     format!(
-        "\n## Speed\n\n{} sessions with {} calls, replayed through the engine and measured in {:.1} s{memory}; the machine has \
+        "\n## Speed\n\n{} sessions with {} calls, replayed through the engine and measured in {:.1} s{processor}{memory}; the machine has \
          {} cores.\n",
         alone.outcomes.len(),
         alone.calls(),
@@ -291,6 +332,16 @@ fn quote(summaries: &[Summary], conversations: usize, calls: u64) -> String {
         text += &format!("| {name} | {} |\n", numbers.join(" | "));
     }
     text.trim_end().to_owned()
+}
+
+/// Seconds that this process has computed, where the system tells.
+fn processor_time() -> Option<f64> {
+    const TICKS: f64 = 100.0;
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The name of the program, in brackets, may hold anything; behind it the fields are numbers.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let ticks = fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok());
+    Some(ticks.sum::<f64>() / TICKS)
 }
 
 /// The most memory that this process had, where the system tells.

@@ -27,8 +27,10 @@ pub(crate) struct Rendering<'c> {
     whole: Vec<u32>,
     /// Bytes that ever entered and are neither verbatim nor in the marker grammar.
     pub(crate) invented: u64,
-    /// Handles that ever stood in it.
-    pub(crate) handles: FxHashSet<Handle>,
+    /// In how many messages each handle stands.
+    handles: FxHashMap<Handle, u32>,
+    /// Handles that came to stand since they were last asked for.
+    fresh: Vec<Handle>,
 }
 
 struct Slot {
@@ -57,7 +59,8 @@ impl<'c> Rendering<'c> {
             files: FxHashMap::default(),
             whole: vec![0; case.messages.len()],
             invented: 0,
-            handles: FxHashSet::default(),
+            handles: FxHashMap::default(),
+            fresh: Vec::new(),
         }
     }
 
@@ -129,6 +132,16 @@ impl<'c> Rendering<'c> {
                 .any(|slot| edit::stands(&anchor.old, &slot.message))
     }
 
+    /// The handles that came to stand since the last time.
+    pub(crate) fn fresh_handles(&mut self) -> Vec<Handle> {
+        std::mem::take(&mut self.fresh)
+    }
+
+    /// The handles that stand.
+    pub(crate) fn standing_handles(&self) -> impl Iterator<Item = Handle> + '_ {
+        self.handles.iter().filter(|&(_, &count)| count > 0).map(|(&handle, _)| handle)
+    }
+
     pub(crate) fn messages(&self) -> impl Iterator<Item = &Shared> {
         self.slots.iter().map(|slot| &slot.message)
     }
@@ -146,7 +159,13 @@ impl<'c> Rendering<'c> {
 
     fn enter(&mut self, measured: &Measured) {
         self.invented += measured.invented;
-        self.handles.extend(measured.handles.iter().copied());
+        for &handle in &measured.handles {
+            let count = self.handles.entry(handle).or_default();
+            *count += 1;
+            if *count == 1 {
+                self.fresh.push(handle);
+            }
+        }
         measured.atoms.iter().for_each(|&atom| self.standing[atom as usize] += 1);
         measured.instructions.iter().for_each(|&key| *self.instructions.entry(key).or_default() += 1);
         measured.facts.files.iter().for_each(|&file| *self.files.entry(file).or_default() += 1);
@@ -159,6 +178,11 @@ impl<'c> Rendering<'c> {
         measured.atoms.iter().for_each(|&atom| self.standing[atom as usize] -= 1);
         for key in &measured.instructions {
             if let Some(count) = self.instructions.get_mut(key) {
+                *count -= 1;
+            }
+        }
+        for handle in &measured.handles {
+            if let Some(count) = self.handles.get_mut(handle) {
                 *count -= 1;
             }
         }

@@ -5,7 +5,7 @@ use rustc_hash::FxHashSet;
 use serde::Serialize;
 
 use crate::case::{Case, Place};
-use crate::engine::{Maker, Refusal, Setup};
+use crate::engine::{Engine, Maker, Refusal, Setup};
 use crate::rendering::Rendering;
 use crate::validity::laws_broken;
 
@@ -106,8 +106,8 @@ pub struct Score {
     pub instructions: Share,
     /// Rendered bytes that are neither verbatim nor in the marker grammar.
     pub invented: u64,
-    /// Handles that gave the very bytes back that they are the address of; each is asked twice, of the engine
-    /// that made it and of a fresh one that saw the same messages.
+    /// Handles that gave the very bytes back that they are the address of: each when it came to stand in a
+    /// request, and those of the last request once more of a fresh engine that saw the same messages.
     pub unfolded: Share,
     /// Laws that renderings break and the full requests do not, at creases and at the end.
     pub laws_broken: u64,
@@ -251,6 +251,9 @@ pub fn replay(case: &Case, maker: &dyn Maker, budget: u64, prices: Prices) -> Re
         for (fits, window) in score.fits.iter_mut().zip(WINDOWS) {
             *fits += u64::from(sent.tokens <= window);
         }
+        for handle in rendering.fresh_handles() {
+            score.unfolded.count(unfolds(&mut *engine, handle)?);
+        }
         run.points.push(Point { tokens: sent.tokens, read: sent.read, moved: sent.moved });
 
         let mut gone: Vec<Place> = Vec::new();
@@ -308,20 +311,23 @@ pub fn replay(case: &Case, maker: &dyn Maker, budget: u64, prices: Prices) -> Re
         }
     }
     run.score.invented = rendering.invented;
-    if !rendering.handles.is_empty() {
+    let last: Vec<Handle> = rendering.standing_handles().collect();
+    if !last.is_empty() {
         let mut restarted = maker.open(&setup)?;
         restarted.push(&case.messages[..pushed])?;
         if let Err(broken @ Refusal::Broken(_)) = restarted.request() {
             return Err(broken);
         }
-        for engine in [&mut engine, &mut restarted] {
-            for &handle in &rendering.handles {
-                let original = engine.unfold(handle)?;
-                run.score.unfolded.count(original.is_some_and(|bytes| Handle::of(&bytes) == handle));
-            }
+        for handle in last {
+            run.score.unfolded.count(unfolds(&mut *restarted, handle)?);
         }
     }
     Ok(run)
+}
+
+/// Whether a handle gives the bytes back that it is the address of.
+fn unfolds(engine: &mut dyn Engine, handle: Handle) -> Result<bool, Refusal> {
+    Ok(engine.unfold(handle)?.is_some_and(|bytes| Handle::of(&bytes) == handle))
 }
 
 /// The artifact trail of the full request, as it grows.

@@ -1,0 +1,106 @@
+//! `foldline replay` as a person runs it.
+
+#![expect(clippy::unwrap_used, reason = "it is a test")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+/// A folder of sessions as an agent leaves them: one long enough to be replayed, a short one, and what is none.
+fn sessions() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let project = folder.path().join("projects/-home-me-work");
+    std::fs::create_dir_all(&project).unwrap();
+    std::fs::write(project.join("long.jsonl"), session("long", 60)).unwrap();
+    std::fs::write(project.join("short.jsonl"), session("short", 3)).unwrap();
+    std::fs::write(project.join("notes.json"), "{}").unwrap();
+    folder
+}
+
+/// Each round reads a file; much later a name out of it is used.
+fn session(id: &str, rounds: usize) -> String {
+    let mut messages = vec![json!({ "role": "user", "content": "go through them all" })];
+    for round in 0..rounds {
+        let call = format!("c{round}");
+        let command = if round >= 30 { format!("grep value_{}_x", round - 30) } else { format!("cat file_{round}.rs") };
+        let arguments = json!({ "command": command }).to_string();
+        let function = json!({ "name": "sh", "arguments": arguments });
+        messages.push(json!({ "role": "assistant", "content": null,
+            "tool_calls": [{ "id": call, "type": "function", "function": function }] }));
+        let noise = format!("words of file {round} that nobody needs again\n").repeat(60);
+        messages.push(json!({ "role": "tool", "tool_call_id": call,
+            "content": format!("{noise}fn value_{round}_x() {{}}\n{noise}") }));
+    }
+    json!({ "id": id, "source": "test", "messages": messages }).to_string() + "\n"
+}
+
+fn foldline(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_foldline")).args(arguments).env("COLUMNS", "100").output().unwrap()
+}
+
+fn said(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn read_json(path: &Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// One screen for a folder of sessions, and the report as data and as a page.
+#[test]
+fn a_folder_of_sessions_is_told_in_one_screen() {
+    let folder = sessions();
+    let (json, html) = (folder.path().join("r.json"), folder.path().join("r.html"));
+    let projects = folder.path().join("projects");
+    let arguments = ["replay", projects.to_str().unwrap(), "--json", json.to_str().unwrap(), "--html"];
+    let output = foldline(&[&arguments[..], &[html.to_str().unwrap()]].concat());
+    let screen = said(&output.stdout);
+    assert!(output.status.success(), "{}", said(&output.stderr));
+    assert!(screen.starts_with("1 sessions, 60 calls; prices anthropic-5m (write 1.25, read 0.1).\n"), "{screen}");
+    assert!(screen.lines().count() <= 40 && screen.contains("foldline balanced"), "{screen}");
+    let report = read_json(&json);
+    assert_eq!((report["calls"].as_u64(), report["conversations"].as_u64()), (Some(60), Some(1)));
+    assert_eq!(report["sessions"][0]["raw"].as_array().unwrap().len(), 60);
+    let page = std::fs::read_to_string(&html).unwrap();
+    assert!(page.starts_with("<!doctype html>") && !page.contains("src=\"http"));
+}
+
+/// The lines of `pipe` carry all that is needed: our own engine in another process has the same numbers as in this.
+#[test]
+fn an_engine_behind_the_pipe_is_on_equal_terms() {
+    let folder = sessions();
+    let json = folder.path().join("r.json");
+    let projects = folder.path().join("projects");
+    let engine = format!("ours=exec '{}' pipe --model gpt-4o", env!("CARGO_BIN_EXE_foldline"));
+    let arguments = ["replay", projects.to_str().unwrap(), "--beside", "none", "--engine", &engine, "--json"];
+    let output = foldline(&[&arguments[..], &[json.to_str().unwrap(), "--budget", "16000"]].concat());
+    assert!(output.status.success(), "{}", said(&output.stderr));
+    let report = read_json(&json);
+    let (here, there) = (&report["rows"][1], &report["rows"][2]);
+    assert_eq!(there["name"], "ours");
+    assert!(here["score"]["creases"].as_u64().unwrap() > 0, "{here}");
+    for number in ["calls", "creases", "hard", "anchors", "instructions", "laws_broken", "invented", "unfolded"] {
+        assert_eq!(here["score"][number], there["score"][number], "{number}");
+    }
+    assert_eq!(here["score"]["tokens"], there["score"]["tokens"]);
+    assert!(here["score"]["unfolded"]["of"].as_u64().unwrap() > 0);
+    assert_eq!(here["score"]["unfolded"]["of"], here["score"]["unfolded"]["have"]);
+}
+
+#[test]
+fn what_can_not_be_replayed_is_told() {
+    let folder = sessions();
+    let refused = |arguments: &[&str]| {
+        let output = foldline(arguments);
+        assert!(!output.status.success() && output.stdout.is_empty(), "{arguments:?}");
+        said(&output.stderr)
+    };
+    let projects = folder.path().join("projects");
+    let projects = projects.to_str().unwrap();
+    assert!(refused(&["replay", projects, "--calls", "100"]).contains("100 calls or more"));
+    assert!(refused(&["replay", projects, "--prices", "free"]).contains("anthropic-5m"));
+    assert!(refused(&["replay", "/no/such/place"]).contains("/no/such/place"));
+    let broken = refused(&["replay", projects, "--beside", "none", "--engine", "theirs=exit 3"]);
+    assert!(broken.contains("theirs in long"), "{broken}");
+}
