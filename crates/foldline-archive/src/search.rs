@@ -18,7 +18,7 @@ use crate::words::{Word, each_word};
 use crate::{Error, ErrorKind, clock};
 
 /// The newest originals with the words that are ranked.
-const RANKED: usize = 128;
+const RANKED: usize = 64;
 
 /// The most bytes that are read to rank them.
 const RANKED_BYTES: usize = 2 * 1024 * 1024;
@@ -41,7 +41,7 @@ const LENGTH: f64 = 0.75;
 pub struct Found {
     /// The hits asked for, best first.
     pub hits: Vec<Hit>,
-    /// How many hits there are; of many, the newest are ranked, about 128.
+    /// How many hits there are; of many, the newest are ranked, about 64.
     pub total: usize,
 }
 

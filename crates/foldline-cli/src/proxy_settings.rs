@@ -144,6 +144,7 @@ impl Said {
             anthropic: upstream(self.anthropic, usual.anthropic)?,
             mode: self.mode.map_or(Ok(usual.mode), |it| it.parse()).map_err(anyhow::Error::msg)?,
             policy: self.policy.map_or(Ok(usual.policy), |it| it.parse()).map_err(anyhow::Error::msg)?,
+            models: usual.models,
             window: self.window,
             unfold: self.unfold.unwrap_or(usual.unfold),
             limits: Limits {

@@ -9,7 +9,7 @@ use foldline_server::proxy::{Mode, Proxy, Settings};
 
 use super::print;
 use crate::proxy_settings::ProxyFlags;
-use crate::settings::ArchiveFlags;
+use crate::settings::{ArchiveFlags, ModelFlags};
 
 /// Serve the drop-in proxy
 ///
@@ -22,12 +22,14 @@ pub(crate) struct Serve {
     #[command(flatten)]
     proxy: ProxyFlags,
     #[command(flatten)]
+    models: ModelFlags,
+    #[command(flatten)]
     archive: ArchiveFlags,
 }
 
 impl Serve {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let settings = self.proxy.resolve()?;
+        let settings = Settings { models: self.models.resolve()?, ..self.proxy.resolve()? };
         let archive = match settings.mode {
             Mode::Fold => Some(self.archive.resolve()?.open(Access::Write)?),
             Mode::Observe | Mode::Off => None,

@@ -14,6 +14,7 @@ use foldline::wire::{Format, Overflow};
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, StatusCode};
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::headers::{self, Sent};
@@ -43,6 +44,8 @@ pub(crate) async fn exchange(State(proxy): State<Arc<Shared>>, request: Request)
     let Ok(turn) = proxy.turns.clone().acquire_owned().await else {
         return answer::fault(None, StatusCode::SERVICE_UNAVAILABLE, "shutting down");
     };
+    let open = proxy.metrics.open.clone();
+    open.inc();
     let route = Route::of(&parts);
     let (kind, going) = (route.kind, Going { side: route.side, path: route.path.to_owned() });
     let response = match kind {
@@ -53,7 +56,7 @@ pub(crate) async fn exchange(State(proxy): State<Arc<Shared>>, request: Request)
         }
         Kind::Other => proxy.pass(&going, parts, body).await,
     };
-    response.map(|body| Body::new(Attended { body, _turn: turn }))
+    response.map(|body| Body::new(Attended { body, open, _turn: turn }))
 }
 
 /// Where a request goes, with its path and query there.
@@ -108,6 +111,13 @@ impl Shared {
         let mut outbound = Outbound { method: parts.method, uri, headers: parts.headers, body };
         let sent = if form == Sent::AsCame { "as_came" } else { "folded" };
         self.metrics.sent(format.name(), sent, came.elapsed());
+        if let Some(folded) = folded.as_ref().filter(|_| form == Sent::Decoded) {
+            self.metrics.raw_tokens.inc_by(folded.raw);
+            self.metrics.sent_tokens.inc_by(folded.sent);
+            // What is no longer there would have been read from the provider's cache.
+            let saved = folded.model.prices.read * folded.raw.saturating_sub(folded.sent) as f64;
+            self.metrics.saved.inc_by(folded.model.prices.dollars(saved));
+        }
         let may_retry = self.settings.mode == Mode::Fold && folded.is_some();
         let mut tries = 0;
         let opening = loop {
@@ -217,12 +227,6 @@ impl Shared {
         ] {
             self.metrics.usage.get_or_create(&metrics::Direction { of }).inc_by(tokens);
         }
-        if self.settings.mode == Mode::Fold {
-            self.metrics.raw_tokens.inc_by(folded.raw);
-            self.metrics.sent_tokens.inc_by(folded.sent);
-            let saved = folded.model.prices.read * folded.raw.saturating_sub(folded.sent) as f64;
-            self.metrics.saved.inc_by(folded.model.prices.dollars(saved));
-        }
         let ours = if self.settings.mode == Mode::Fold { folded.sent } else { folded.raw };
         let compared = (rounds == AnswerOf::One).then(|| folded.model.compare(ours, usage.context()));
         if let Some(window) = compared.flatten() {
@@ -272,7 +276,14 @@ fn forwarded(answered: Response<Body>) -> Response {
 /// A body that gives its turn back when it ends, or when nobody wants it any more.
 struct Attended {
     body: Body,
+    open: Gauge,
     _turn: OwnedSemaphorePermit,
+}
+
+impl Drop for Attended {
+    fn drop(&mut self) {
+        self.open.dec();
+    }
 }
 
 impl http_body::Body for Attended {

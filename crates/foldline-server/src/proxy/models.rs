@@ -6,6 +6,7 @@
 //! reports, and the budget follows; the meter itself never changes, so that a conversation is always
 //! counted in the same way.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -20,6 +21,7 @@ const KNOWN: usize = 1024;
 
 /// What is known of all models.
 pub(crate) struct Models {
+    table: Cow<'static, ModelTable>,
     counts: CountCache,
     window: Option<Tokens>,
     known: RwLock<HashMap<(Side, String), Arc<Model>>>,
@@ -55,8 +57,8 @@ const WORTH_COMPARING: Tokens = 2_000;
 const SEEN: f64 = 0.7;
 
 impl Models {
-    pub(crate) fn new(window: Option<Tokens>) -> Self {
-        Self { counts: CountCache::default(), window, known: RwLock::default() }
+    pub(crate) fn new(table: Cow<'static, ModelTable>, window: Option<Tokens>) -> Self {
+        Self { table, counts: CountCache::default(), window, known: RwLock::default() }
     }
 
     pub(crate) fn get(&self, side: Side, name: &str) -> Arc<Model> {
@@ -64,10 +66,9 @@ impl Models {
         if let Some(model) = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return model.clone();
         }
-        let table = ModelTable::builtin();
         let model = Arc::new(Model {
-            meter: Meter::for_model(table, Some(name)).with_cache(self.counts.clone()),
-            prices: Prices::for_model(table, Some(name)),
+            meter: Meter::for_model(&self.table, Some(name)).with_cache(self.counts.clone()),
+            prices: Prices::for_model(&self.table, Some(name)),
             window: self.window,
             asked: AtomicBool::new(self.window.is_some()),
             learned: Mutex::default(),
@@ -177,10 +178,13 @@ mod tests {
     use super::*;
     use foldline::wire::Refusal;
 
+    fn models(window: Option<Tokens>) -> Models {
+        Models::new(Cow::Borrowed(ModelTable::builtin()), window)
+    }
+
     #[test]
     fn what_is_known_better_wins() {
-        let models = Models::new(None);
-        let model = models.get(Side::OpenAi, "some-local-model");
+        let model = models(None).get(Side::OpenAi, "some-local-model");
         let guessed = model.budget(Some(1_000));
         assert!(guessed > 100_000, "{guessed}");
         model.reported(32_768);
@@ -197,14 +201,14 @@ mod tests {
         let silent = r#"{"error":{"code":"context_length_exceeded","message":"too long"}}"#;
         assert_eq!(model.overflowed(refused(silent), 4_000, Some(1_000)), 3_000);
         assert_eq!(model.budget(Some(1_000)), learned, "a guess is not learned");
-        let told = Models::new(Some(4_096)).get(Side::OpenAi, "some-local-model");
+        let told = models(Some(4_096)).get(Side::OpenAi, "some-local-model");
         told.overflowed(refused(limit), 10_000, None);
         assert!(told.budget(Some(1_000)) < 3_100);
     }
 
     #[test]
     fn the_budget_follows_what_is_reported() {
-        let model = Models::new(Some(10_000)).get(Side::Anthropic, "claude-opus-4-6");
+        let model = models(Some(10_000)).get(Side::Anthropic, "claude-opus-4-6");
         let before = model.budget(Some(1_000));
         for ours in [2_000, 3_000, 4_000, 6_000] {
             assert_eq!(model.compare(ours, ours * 3 / 2 + 100), None);
@@ -216,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_server_that_truncates_silently_is_caught() {
-        let model = || Models::new(None).get(Side::OpenAi, "some-local-model");
+        let model = || models(None).get(Side::OpenAi, "some-local-model");
         let ollama = model();
         assert_eq!(ollama.compare(20_000, 2_050), Some(4_096), "half of its window and two more");
         assert!(ollama.budget(Some(500)) < 3_600);

@@ -73,7 +73,7 @@ impl Proxy {
             archive,
             metrics: Metrics::new(),
             memory: Memory::new(settings.limits.sessions),
-            models: Models::new(settings.window),
+            models: Models::new(settings.models.clone(), settings.window),
             settings,
         };
         Ok(Self { listener, address, shared: Arc::new(shared) })

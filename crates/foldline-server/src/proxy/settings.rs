@@ -1,11 +1,12 @@
 //! What the proxy is told: plain values, resolved once by whoever starts it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
-use foldline::{Policy, Tokens};
+use foldline::{ModelTable, Policy, Tokens};
 use hyper::Uri;
 use hyper::http::uri::{Authority, Scheme};
 
@@ -31,6 +32,8 @@ pub struct Settings {
     pub mode: Mode,
     /// What may be folded, and when.
     pub policy: Policy,
+    /// Windows and prices of models, where servers do not tell.
+    pub models: Cow<'static, ModelTable>,
     /// The window of the model, where neither the server nor the table knows better.
     pub window: Option<Tokens>,
     /// Whether requests with tools are offered one more, by which the model unfolds what it needs.
@@ -110,6 +113,7 @@ impl Default for Settings {
             anthropic: official("https://api.anthropic.com"),
             mode: Mode::Fold,
             policy: Policy::default(),
+            models: Cow::Borrowed(ModelTable::builtin()),
             window: None,
             unfold: true,
             limits: Limits::default(),

@@ -363,7 +363,7 @@ fn atoms(before: &Side<'_, '_>, after: &Side<'_, '_>, findings: &mut Findings<'_
     // twice does not say which of its items is meant.
     let (mut behind, mut ahead) = (HashMap::new(), HashMap::new());
     for (pair, ids) in before.messages.windows(2).zip(sent.windows(2)) {
-        if pair[0].parts.iter().all(is_reasoning)
+        if pair[0].parts.first().is_some_and(is_reasoning)
             && pair[1].is_assistant()
             && let [Some(reasoning), Some(next)] = ids
             && count[&**reasoning] == 1

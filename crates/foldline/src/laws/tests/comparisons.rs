@@ -216,6 +216,12 @@ fn every_law_of_rewriting_has_its_scenario() {
     }
 }
 
+#[test]
+fn an_item_that_says_nothing_is_no_reasoning() {
+    let body = r#"{"model":"gpt-5.5","input":[{"role":"user","content":"a"},{"type":"message","id":"msg_1","role":"user"},{"type":"message","id":"msg_2","role":"assistant","content":[{"type":"output_text","text":"x"}]},{"role":"user","content":"b"},{"role":"assistant","content":"c"},{"role":"user","content":"d"}]}"#;
+    assert_eq!(broken(body, Format::OpenAiResponses, &[Edit::DropMessage(1)], plain), []);
+}
+
 /// The client left a server tool's call without a result, and an answer of the user behind it. Without that answer the call
 /// would stand in the newest turn, as if it were pending.
 #[test]
