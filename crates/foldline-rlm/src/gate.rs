@@ -82,7 +82,8 @@ impl<'s> Gate<'s> {
     /// use foldline_rlm::{Flaw, Gate};
     ///
     /// let source = "error: connection to db-7 lost after 3000 ms in src/pool.rs";
-    /// let gate = Gate::new(vec![source], "why does the pool lose connections?", 100, &Meter::by_bytes());
+    /// let meter = Meter::by_bytes();
+    /// let gate = Gate::new(vec![source], "why does the pool lose connections?", 100, &meter);
     /// let good = "Goal: why the pool loses connections. db-7 was lost after 3000 ms (src/pool.rs).";
     /// assert_eq!(gate.check(good), Ok(()));
     /// let bad = "Goal: why the pool loses connections. db-8 was lost after 3000 ms (src/pool.rs).";

@@ -47,8 +47,8 @@ impl Default for Snippets {
 /// let options = Snippets { keep_last: 1, ..Snippets::default() };
 /// let (messages, tally) = snippet_stale_tool_outputs(messages, &options);
 /// let text = messages[1].results().next().unwrap().only_text().unwrap();
-/// assert!(text.starts_with("[folded: 401 lines, 10.9 kB of sh make]\ncompiling crate number 0\n"));
-/// assert!(text.contains("\n[+162]\nerror: no such field\n[+163]\n"));
+/// assert!(text.starts_with("[folded: 401 lines, 10.7 kB of sh make]\ncompiling crate number 0\n"));
+/// assert!(text.contains("\n[+161]\nerror: no such field\n[+163]\n"));
 /// assert!(text.ends_with("compiling crate number 399"));
 /// assert_eq!(tally.hits, 1);
 /// ```
