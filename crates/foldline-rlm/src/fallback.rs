@@ -33,10 +33,12 @@ const WIDTH: usize = 200;
 /// ```
 pub fn facts(text: &str, at_most: Tokens, meter: &Meter) -> String {
     let mut files: HashMap<&str, (usize, usize)> = HashMap::new();
-    for (_, place) in atoms(text).filter(|(atom, _)| atom.kind == AtomKind::Path) {
-        let (times, last) = files.entry(whole_path(text, &place)).or_default();
-        (*times, *last) = (*times + 1, place.start);
-    }
+    atoms(text, |atom, place| {
+        if atom.kind == AtomKind::Path {
+            let (times, last) = files.entry(whole_path(text, &place)).or_default();
+            (*times, *last) = (*times + 1, place.start);
+        }
+    });
     let mut tools: HashMap<&str, usize> = HashMap::new();
     let mut failures: Vec<(usize, &str)> = Vec::new();
     let mut lines = 0;

@@ -92,7 +92,12 @@ impl<'s> Gate<'s> {
     pub fn new(sources: Vec<&'s str>, goal: &'s str, at_most: Tokens, meter: &'s Meter) -> Self {
         let mut sources = sources;
         sources.push(goal);
-        let names = sources.iter().flat_map(|source| atoms(source)).map(|(atom, _)| atom.key).collect();
+        let mut names = HashSet::new();
+        sources.iter().for_each(|source| {
+            atoms(source, |atom, _| {
+                names.insert(atom.key);
+            })
+        });
         Self { sources, names, goal, at_most, meter }
     }
 
@@ -154,18 +159,21 @@ impl<'s> Gate<'s> {
                 doubt(&number.replace(',', ""));
             }
         }
-        for (atom, place) in atoms(summary) {
+        // Of a path that is doubted the pieces say nothing more.
+        let mut doubted = 0;
+        atoms(summary, |atom, place| {
             let value = whole_path(summary, &place);
             let in_group = grouped.iter().any(|number| {
                 let from = summary.floor_char_boundary(place.start.saturating_sub(number.len()));
                 let to = summary.ceil_char_boundary((place.end + number.len()).min(summary.len()));
                 summary[from..to].contains(number) && number.split(',').any(|piece| piece == value)
             });
-            if self.names.contains(&atom.key) || in_group || self.is_talk(value, atom.kind) {
-                continue;
+            let known = self.names.contains(&atom.key) || in_group || self.is_talk(value, atom.kind);
+            if !known && place.end > doubted {
+                doubted = place.end;
+                doubt(value);
             }
-            doubt(value);
-        }
+        });
         invented
     }
 

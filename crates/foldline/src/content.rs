@@ -307,31 +307,72 @@ pub enum AtomKind {
     Number,
 }
 
-/// The names in a text, in order, with their places. Plain words are none: they say nothing about
-/// where they come from.
-pub fn atoms(text: &str) -> impl Iterator<Item = (Atom, Range<usize>)> + '_ {
+/// Calls `visit` with every name in a text, in order, and with its place. Plain words are none: they say nothing about
+/// where they come from. A path and a dotted name come whole and then in pieces, since either may be said alone.
+///
+/// ```
+/// let mut names = Vec::new();
+/// let text = "see src/read_file.rs, then 4096";
+/// foldline::content::atoms(text, |_, place| names.push(&text[place]));
+/// assert_eq!(names, ["src/read_file.rs", "read_file.rs", "read_file", "4096"]);
+/// ```
+pub fn atoms(text: &str, mut visit: impl FnMut(Atom, Range<usize>)) {
     let bytes = text.as_bytes();
     let mut at = 0;
-    std::iter::from_fn(move || {
-        while at < bytes.len() {
-            if !WORD[bytes[at] as usize] {
-                at += 1;
-                continue;
-            }
-            let start = at;
-            while at < bytes.len() && (WORD[bytes[at] as usize] || JOIN[bytes[at] as usize]) {
-                at += 1;
-            }
-            let mut end = at;
-            while JOIN[bytes[end - 1] as usize] {
-                end -= 1;
-            }
-            if let Some(kind) = atom_kind(&bytes[start..end]) {
-                let key = xxhash_rust::xxh3::xxh3_64(&bytes[start..end]);
-                return Some((Atom { key, kind }, start..end));
-            }
+    while at < bytes.len() {
+        if !WORD[bytes[at] as usize] {
+            at += 1;
+            continue;
         }
-        None
+        let start = at;
+        while at < bytes.len() && (WORD[bytes[at] as usize] || JOIN[bytes[at] as usize]) {
+            at += 1;
+        }
+        let mut end = at;
+        while JOIN[bytes[end - 1] as usize] {
+            end -= 1;
+        }
+        in_token(&bytes[start..end], start, &mut visit);
+    }
+}
+
+/// The names in a run of words and what joins them.
+fn in_token(token: &[u8], start: usize, visit: &mut impl FnMut(Atom, Range<usize>)) {
+    if token.len() < 3 {
+        return;
+    }
+    let mut say = |place: Range<usize>, kind| {
+        let key = xxhash_rust::xxh3::xxh3_64(&token[place.clone()]);
+        visit(Atom { key, kind }, start + place.start..start + place.end);
+    };
+    let whole = 0..token.len();
+    if !token.iter().any(|&byte| JOIN[byte as usize]) {
+        return word_kind(token).into_iter().for_each(|kind| say(whole.clone(), kind));
+    }
+    let (path, digit) = (token.contains(&b'/'), token.iter().any(u8::is_ascii_digit));
+    match () {
+        () if path => say(whole, AtomKind::Path),
+        () if token.contains(&b'.') => say(whole, AtomKind::Dotted),
+        () if digit => say(whole, AtomKind::Identifier),
+        () => {}
+    }
+    for segment in split(token, 0..token.len(), b"/@") {
+        if path && segment.len() > 3 && token[segment.clone()].contains(&b'.') {
+            say(segment.clone(), AtomKind::Dotted);
+        }
+        for word in split(token, segment, b".-") {
+            word_kind(&token[word.clone()]).into_iter().for_each(|kind| say(word.clone(), kind));
+        }
+    }
+}
+
+/// The pieces of a part of a token between these signs.
+fn split<'t>(token: &'t [u8], part: Range<usize>, at: &'static [u8]) -> impl Iterator<Item = Range<usize>> + 't {
+    let mut start = part.start;
+    token[part].split(|byte| at.contains(byte)).map(move |piece| {
+        let place = start..start + piece.len();
+        start = place.end + 1;
+        place
     })
 }
 
@@ -357,28 +398,30 @@ const JOIN: [bool; 256] = {
     table
 };
 
-fn atom_kind(token: &[u8]) -> Option<AtomKind> {
-    if token.len() < 3 {
+/// A number of three digits and more, or a word that is written as no plain word is.
+fn word_kind(word: &[u8]) -> Option<AtomKind> {
+    if word.len() < 3 {
         return None;
     }
-    if token.iter().all(u8::is_ascii_digit) {
-        return Some(AtomKind::Number);
+    let (mut letters, mut digits, mut lower, mut hump, mut bar) = (false, false, false, false, false);
+    for (at, &byte) in word.iter().enumerate() {
+        match byte {
+            b'0'..=b'9' => digits = true,
+            b'_' => bar = true,
+            b'A'..=b'Z' => {
+                letters = true;
+                hump |= at > 0;
+            }
+            _ => {
+                letters = true;
+                lower = true;
+            }
+        }
     }
-    if token.contains(&b'/') {
-        return Some(AtomKind::Path);
+    match letters {
+        false => (!bar).then_some(AtomKind::Number),
+        true => (word.len() > 3 && (bar || hump && lower || digits)).then_some(AtomKind::Identifier),
     }
-    if token.contains(&b'.') {
-        return Some(AtomKind::Dotted);
-    }
-    let inner = &token[1..token.len() - 1];
-    let structured = inner.contains(&b'_')
-        || inner.contains(&b'-') && token.iter().any(u8::is_ascii_digit)
-        || token.windows(2).any(|pair| {
-            pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase()
-                || pair[0].is_ascii_alphabetic() && pair[1].is_ascii_digit()
-                || pair[0].is_ascii_digit() && pair[1].is_ascii_alphabetic()
-        });
-    structured.then_some(AtomKind::Identifier)
 }
 
 /// The lines of a text as byte ranges without their line breaks.
@@ -400,15 +443,18 @@ mod tests {
     use super::*;
 
     fn names(text: &str) -> Vec<&str> {
-        atoms(text).map(|(_, range)| &text[range]).collect()
+        let mut names = Vec::new();
+        atoms(text, |_, place| names.push(&text[place]));
+        names
     }
 
     #[test]
     fn names_are_atoms_and_words_are_not() {
         assert_eq!(
             names("see src/wire/mod.rs: fn read_file(config.window) is 4096, utf8, readAll. The end, a-b."),
-            ["src/wire/mod.rs", "read_file", "config.window", "4096", "utf8", "readAll"]
+            ["src/wire/mod.rs", "mod.rs", "read_file", "config.window", "4096", "utf8", "readAll"]
         );
+        assert_eq!(names("self.read_all(db-7)"), ["self.read_all", "read_all", "db-7"]);
     }
 
     #[test]

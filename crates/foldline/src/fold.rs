@@ -242,6 +242,14 @@ pub struct Crease {
     pub first: usize,
 }
 
+/// What a crease has changed, as it was.
+#[derive(Clone)]
+pub(crate) struct Before {
+    folds: Folds,
+    tokens: Vec<Tokens>,
+    touched: BTreeSet<usize>,
+}
+
 /// Foldable pieces smaller than this do not count as grown old.
 const WORTH_COUNTING: Tokens = 60;
 /// With fewer old tokens than this no paid crease is looked for.
@@ -431,7 +439,7 @@ impl State {
         messages: &[Message<'_>],
     ) -> Result<Option<Crease>, Error> {
         let planned = self.plan(setup, ledger, messages)?;
-        Ok(planned.map(|(plan, reason)| self.crease(setup, plan, reason)))
+        Ok(planned.map(|(plan, reason)| self.crease(setup, messages, plan, reason).0))
     }
 
     /// What a crease at this request point would do, if it is to be one. Only the clock moves.
@@ -452,7 +460,7 @@ impl State {
         };
         self.age(setup);
         let Some(reason) = self.reason(setup, ledger.cold.contains(&at), messages) else { return Ok(None) };
-        self.lexicon.read(messages);
+        self.lexicon.read(messages, &self.folds);
         let plan = plan::choose(self, setup, messages, reason);
         if reason == Reason::Must {
             let left = plan.as_ref().map_or(self.rendered, |plan| self.rendered - plan.saved);
@@ -498,18 +506,39 @@ impl State {
         price::worth(suffix, self.clock.old, remaining, &setup.prices, 0.0)
     }
 
-    pub(crate) fn crease(&mut self, setup: &Setup, plan: Plan, reason: Reason) -> Crease {
+    /// Does what was planned. Gives what was there before, for [`State::undo`].
+    pub(crate) fn crease(
+        &mut self,
+        setup: &Setup,
+        messages: &[Message<'_>],
+        plan: Plan,
+        reason: Reason,
+    ) -> (Crease, Before) {
         let prices = &setup.prices;
         let rewritten = plan.suffix.saturating_sub(plan.saved) as f64;
         let price = if reason == Reason::Free { 0.0 } else { (prices.write - prices.read) * rewritten };
         let at = self.tokens.len();
-        self.folds = plan.folds;
-        self.tokens = plan.tokens;
+        for &at in &plan.touched {
+            self.lexicon.changed(at, &messages[at], &self.folds, &plan.folds);
+        }
+        let folds = std::mem::replace(&mut self.folds, plan.folds);
+        let tokens = std::mem::replace(&mut self.tokens, plan.tokens);
         self.rendered -= plan.saved;
         self.clock.old = 0;
         self.clock.retry = 0;
         self.clock.first = None;
-        Crease { at, reason, saved: plan.saved, suffix: plan.suffix, price, first: plan.first }
+        let crease = Crease { at, reason, saved: plan.saved, suffix: plan.suffix, price, first: plan.first };
+        (crease, Before { folds, tokens, touched: plan.touched })
+    }
+
+    /// Takes the last crease back, all but the clock.
+    pub(crate) fn undo(&mut self, messages: &[Message<'_>], crease: &Crease, before: Before) {
+        for &at in &before.touched {
+            self.lexicon.changed(at, &messages[at], &self.folds, &before.folds);
+        }
+        self.folds = before.folds;
+        self.tokens = before.tokens;
+        self.rendered += crease.saved;
     }
 
     fn cannot_fit(&self, setup: &Setup, left: Tokens, plan: Option<&Plan>) -> Error {

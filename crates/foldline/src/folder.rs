@@ -7,8 +7,8 @@ use std::borrow::Cow;
 
 use crate::conversation::{Message, Role};
 use crate::error::Error;
-use crate::fold::{Clock, Crease, Ledger, Setup, State};
-use crate::folds::{Folds, Rendered};
+use crate::fold::{Before, Clock, Crease, Ledger, Setup, State};
+use crate::folds::Rendered;
 use crate::handle::Handle;
 use crate::keep::{Keep, KeepError};
 use crate::measure::Tokens;
@@ -36,7 +36,7 @@ pub struct Folder {
 struct Tentative {
     at: usize,
     clock: Clock,
-    creased: Option<(Crease, Folds, Vec<Tokens>)>,
+    creased: Option<(Crease, Before)>,
 }
 
 impl Folder {
@@ -64,11 +64,9 @@ impl Folder {
         match self.tentative.take() {
             Some(it) if !answers => {
                 self.state.clock = it.clock;
-                if let Some((crease, folds, tokens)) = it.creased {
+                if let Some((crease, before)) = it.creased {
                     self.changed = self.changed.min(crease.first);
-                    self.state.rendered += crease.saved;
-                    self.state.folds = folds;
-                    self.state.tokens = tokens;
+                    self.state.undo(&self.messages, &crease, before);
                 }
             }
             Some(_) => {}
@@ -90,9 +88,8 @@ impl Folder {
             let clock = self.state.clock;
             let planned = self.state.plan(&self.setup, &self.ledger, &self.messages)?;
             let creased = planned.map(|(plan, reason)| {
-                let (folds, tokens) = (self.state.folds.clone(), self.state.tokens.clone());
                 self.changed = self.changed.min(plan.first);
-                (self.state.crease(&self.setup, plan, reason), folds, tokens)
+                self.state.crease(&self.setup, &self.messages, plan, reason)
             });
             self.tentative = Some(Tentative { at: self.messages.len(), clock, creased });
         }

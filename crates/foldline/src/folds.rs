@@ -4,14 +4,14 @@
 //! body. Nothing here decides.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::conversation::{Message, Part, PartId, Role};
 use crate::lexicon::each_string;
 use crate::measure::Tokens;
-use crate::pass::rounds;
+use crate::pass::{arguments, rounds};
 use crate::plan::Rung;
 use crate::wire::Edit;
 
@@ -262,51 +262,49 @@ impl Folds {
         originals
     }
 
-    /// Calls `each` with every text that stands in the rendering, without the parts in `leave`. Of a
-    /// call in `leave` the short values still stand: folding spares them.
-    pub(crate) fn each_standing_text(
-        &self,
-        messages: &[Message<'_>],
-        leave: &HashSet<PartId>,
-        spared: usize,
-        mut each: impl FnMut(&str),
-    ) {
-        for (at, message) in messages.iter().enumerate().filter(|(at, _)| !self.is_gone(*at)) {
-            for (part, content) in message.parts.iter().enumerate() {
-                let at = PartId::new(at, part);
-                match content {
-                    Part::ToolResult(it) => {
-                        for (inner, text) in it.content.iter().enumerate() {
-                            let Some(text) = text.as_text() else { continue };
-                            self.standing(at.inner(inner), text, leave, &mut each);
-                        }
-                    }
-                    Part::Text { text } => self.standing(at, text, leave, &mut each),
-                    Part::Reasoning(it) => self.standing(at, &it.text, leave, &mut each),
-                    Part::ToolCall(it) => {
-                        let arguments = match self.change(at) {
-                            Some(Change::Arguments(arguments)) => arguments,
-                            _ => it.arguments.as_str(),
-                        };
-                        let left = leave.contains(&at);
-                        each_string(arguments, |text| {
-                            if !left || text.len() < spared {
-                                each(text);
-                            }
-                        });
-                    }
-                    _ => {}
-                }
-            }
-        }
+    /// Whether something of a message is folded.
+    pub(crate) fn touches(&self, message: usize) -> bool {
+        self.is_gone(message) || self.parts.range(PartId::new(message, 0)..PartId::new(message + 1, 0)).next().is_some()
     }
 
-    fn standing(&self, at: PartId, text: &str, leave: &HashSet<PartId>, mut each: impl FnMut(&str)) {
-        match self.change(at) {
-            _ if leave.contains(&at) || !self.shows(at) => {}
+    /// Calls `each` with every text of a message that stands in the rendering, without the parts that are left out. Of
+    /// a call that is left out the short values still stand: folding spares them.
+    pub(crate) fn each_standing_text(
+        &self,
+        at: usize,
+        message: &Message<'_>,
+        left_out: impl Fn(PartId) -> bool,
+        mut each: impl FnMut(&str),
+    ) {
+        if self.is_gone(at) {
+            return;
+        }
+        let stands = |at: PartId, text: &str, each: &mut dyn FnMut(&str)| match self.change(at) {
+            _ if left_out(at) || !self.shows(at) => {}
             None => each(text),
             Some(Change::Text(folded)) => each(folded),
             Some(Change::Arguments(_) | Change::Drop) => {}
+        };
+        for (part, content) in message.parts.iter().enumerate() {
+            let at = PartId::new(at, part);
+            match content {
+                Part::ToolResult(it) => {
+                    for (inner, part) in it.content.iter().enumerate() {
+                        part.as_text().into_iter().for_each(|text| stands(at.inner(inner), text, &mut each));
+                    }
+                }
+                Part::Text { text } => stands(at, text, &mut each),
+                Part::Reasoning(it) => stands(at, &it.text, &mut each),
+                Part::ToolCall(it) => {
+                    let arguments = match self.change(at) {
+                        Some(Change::Arguments(arguments)) => arguments,
+                        _ => it.arguments.as_str(),
+                    };
+                    let spared = |text: &&str| !left_out(at) || text.len() < arguments::SHORTEST;
+                    each_string(arguments, |text| Some(text).filter(spared).into_iter().for_each(&mut each));
+                }
+                _ => {}
+            }
         }
     }
 }

@@ -5,7 +5,7 @@
 //! or say how far from it the floor is.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -63,6 +63,8 @@ pub(crate) struct Plan {
     pub(crate) folds: Folds,
     /// Tokens of each message afterwards, notes with the message that they stand before.
     pub(crate) tokens: Vec<Tokens>,
+    /// Messages that are rendered otherwise than before.
+    pub(crate) touched: BTreeSet<usize>,
     pub(crate) saved: Tokens,
     /// Tokens behind the first changed byte, before the change.
     pub(crate) suffix: Tokens,
@@ -120,7 +122,8 @@ struct Draft<'d> {
     newest: usize,
     last_said: usize,
     remaining: f64,
-    first: Option<usize>,
+    /// Messages that are rendered otherwise than before.
+    touched: BTreeSet<usize>,
     risk: f64,
 }
 
@@ -149,7 +152,7 @@ impl<'d> Draft<'d> {
             newest,
             last_said: state.last_said,
             remaining: f64::from(state.calls) * setup.policy.remaining,
-            first: None,
+            touched: BTreeSet::new(),
             risk: 0.0,
         }
     }
@@ -163,13 +166,7 @@ impl<'d> Draft<'d> {
         let folds = &self.folds;
         let view = self.view(folds, thrift);
         if rung == Rung::Excerpts {
-            let excerptible = |piece: &&Piece| {
-                matches!(piece.class, Class::Result | Class::Arguments)
-                    && view.is_old(piece)
-                    && folds.rung(piece.at).is_none_or(|taken| taken <= Rung::Excerpts)
-            };
-            let leave: HashSet<PartId> = view.alive().filter(excerptible).map(|piece| piece.at).collect();
-            *view.cover.borrow_mut() = Some(Cover::of(self.messages, folds, &leave));
+            *view.cover.borrow_mut() = Some(self.cover(&view));
         }
         // All passes of a rung see the request as it was before it.
         let mut proposals = Vec::new();
@@ -186,6 +183,22 @@ impl<'d> Draft<'d> {
         }
     }
 
+    /// What stands beside the pieces that may be cut now.
+    fn cover(&self, view: &View<'_>) -> Cover<'d> {
+        let cut: HashSet<PartId> = [Class::Result, Class::Arguments]
+            .into_iter()
+            .flat_map(|class| view.long(class).map(|piece| piece.at).collect::<Vec<_>>())
+            .collect();
+        let mut cover = Cover::of(&self.state.lexicon);
+        let changed: BTreeSet<usize> = cut.iter().map(|at| at.message).chain(self.touched.iter().copied()).collect();
+        for at in changed {
+            let message = &self.messages[at];
+            self.state.folds.each_standing_text(at, message, |_| false, |text| cover.count(text, -1));
+            self.folds.each_standing_text(at, message, |part| cut.contains(&part), |text| cover.count(text, 1));
+        }
+        cover
+    }
+
     fn view<'v>(&self, folds: &'v Folds, thrift: f64) -> View<'v>
     where
         'd: 'v,
@@ -197,7 +210,6 @@ impl<'d> Draft<'d> {
             first_piece: &self.state.first_piece,
             folds,
             setup: self.setup,
-            lexicon: &self.state.lexicon,
             calls: self.state.calls,
             newest: self.newest,
             crowded: self.crowded,
@@ -225,11 +237,7 @@ impl<'d> Draft<'d> {
     fn shrink(&mut self, message: usize, by: Tokens) {
         self.tokens[message] -= by;
         self.context -= by;
-        self.touch(message);
-    }
-
-    fn touch(&mut self, message: usize) {
-        self.first = Some(self.first.map_or(message, |first| first.min(message)));
+        self.touched.insert(message);
     }
 
     /// Whole rounds, the oldest first, until the target is reached; neighbours share a note.
@@ -294,7 +302,7 @@ impl<'d> Draft<'d> {
 
     /// Drops rounds and writes the notes that stand for them; not if the notes are longer.
     fn drop_rounds(&mut self, taken: &[Range<usize>], rung: Rung, brief: bool) {
-        let before = (self.folds.clone(), self.tokens.clone(), self.context, self.first);
+        let before = (self.folds.clone(), self.tokens.clone(), self.context, self.touched.clone());
         for round in taken {
             for at in round.clone() {
                 let said = self.messages[at].role == Role::User
@@ -310,7 +318,7 @@ impl<'d> Draft<'d> {
         }
         self.write_notes(rung, brief);
         if self.context >= before.2 {
-            (self.folds, self.tokens, self.context, self.first) = before;
+            (self.folds, self.tokens, self.context, self.touched) = before;
         }
     }
 
@@ -372,7 +380,7 @@ impl<'d> Draft<'d> {
             }
             self.tokens[start] = new;
             self.context += new;
-            self.touch(start);
+            self.touched.insert(start);
             self.folds.set_note(start, Note { text, rounds: covered, rung }, start..end);
         }
     }
@@ -457,7 +465,7 @@ impl<'d> Draft<'d> {
     }
 
     fn finish(mut self, reason: Reason) -> Option<Plan> {
-        let first = self.first?;
+        let first = self.touched.first().copied()?;
         if self.setup.signed {
             self.drop_all_reasoning();
         }
@@ -477,7 +485,16 @@ impl<'d> Draft<'d> {
         let left = |piece: &&Piece| !self.folds.is_gone(piece.at.message);
         let size = |piece: &Piece| (piece.at, self.folds.tokens(piece.at).unwrap_or(piece.tokens));
         let largest = self.state.pieces.iter().filter(left).map(size).max_by_key(|(_, tokens)| *tokens);
-        Some(Plan { folds: self.folds, tokens: self.tokens, saved, suffix, first, gain, largest })
+        Some(Plan {
+            folds: self.folds,
+            tokens: self.tokens,
+            touched: self.touched,
+            saved,
+            suffix,
+            first,
+            gain,
+            largest,
+        })
     }
 
     /// Reasoning that is bound to what stood before it does not survive a crease, and what is kept must

@@ -3,7 +3,6 @@
 
 use crate::conversation::{Arguments, Part};
 use crate::piece::Class;
-use crate::plan::Rung;
 use crate::wire;
 
 use super::excerpt::excerpt;
@@ -11,16 +10,13 @@ use super::{Proposal, View};
 use crate::folds::Change;
 
 /// Shorter strings stay as they are.
-pub(super) const SHORTEST: usize = 400;
+pub(crate) const SHORTEST: usize = 400;
 
 pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
     let mut cover = view.cover.borrow_mut();
     let Some(cover) = cover.as_mut() else { return };
-    for piece in view.old(Class::Arguments, Rung::Excerpts).rev() {
+    for piece in view.long(Class::Arguments).rev() {
         let Part::ToolCall(call) = &view.messages[piece.at.message].parts[piece.at.part] else { continue };
-        if call.arguments.as_str().len() < SHORTEST {
-            continue;
-        }
         let mut chance = 0.0;
         let folded = match &call.arguments {
             Arguments::Text(text) => excerpt(view, cover, piece, text, &mut chance),

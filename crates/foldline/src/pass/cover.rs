@@ -5,18 +5,18 @@
 //! are likely to be used, and when that chance times the price of an unfold is above what the line
 //! costs until the end of the session. Nothing else decides: no count of lines, no head and tail.
 
-use crate::content::{self, AtomKind, Kind};
-use crate::conversation::Message;
+use crate::content::{self, Atom, AtomKind, Kind};
 use crate::deed::Act;
-use crate::folds::Folds;
-use crate::lexicon::{self, Names};
+use crate::lexicon::{ByName, Lexicon};
 use crate::piece::{Class, Piece};
 
 use super::View;
 
-/// The names that stand in a request, grown as lines are kept.
-pub(crate) struct Cover {
-    standing: Names,
+/// The names that stand in a request beside some of its parts, and grow as lines of those are kept.
+pub(crate) struct Cover<'l> {
+    lexicon: &'l Lexicon,
+    /// How often names stand more, or less, than the lexicon has it.
+    beyond: ByName<i32>,
 }
 
 /// A text, cut to the lines that are worth keeping.
@@ -26,18 +26,15 @@ pub(crate) struct Kept {
     pub(crate) chance: f64,
 }
 
-impl Cover {
-    /// The names that stand in the request as it is rendered now, without the pieces in question.
-    pub(crate) fn of(
-        messages: &[Message<'_>],
-        folds: &Folds,
-        leave: &std::collections::HashSet<crate::PartId>,
-    ) -> Self {
-        let mut standing = Names::default();
-        folds.each_standing_text(messages, leave, super::arguments::SHORTEST, |text| {
-            standing.extend(lexicon::names(text).map(|(key, _)| key))
-        });
-        Self { standing }
+impl<'l> Cover<'l> {
+    /// What the lexicon knows to stand.
+    pub(crate) fn of(lexicon: &'l Lexicon) -> Self {
+        Self { lexicon, beyond: ByName::default() }
+    }
+
+    /// Counts the names of a text once more, or once less.
+    pub(crate) fn count(&mut self, text: &str, by: i32) {
+        content::atoms(text, |atom, _| *self.beyond.entry(atom.key).or_default() += by);
     }
 
     /// Chooses the lines of a text. The names in kept lines stand from now on.
@@ -54,7 +51,7 @@ impl Cover {
         let unfold = view.unfold_price(piece);
         let mut kept = vec![false; lines.len()];
         let mut missed = 1.0;
-        let mut here = Vec::new();
+        let mut here: Vec<u64> = Vec::new();
         // Of what went wrong the lines that say so stay.
         let mut red = if piece.failed && !piece.outdated { FAILURES } else { 0 };
         // Definitions first: of the lines that name a thing, the one that defines it tells most.
@@ -67,11 +64,12 @@ impl Cover {
                 here.clear();
                 let mut familiar = false;
                 let mut chance: f64 = 0.0;
-                for (key, kind) in lexicon::names(line) {
-                    let known = view.lexicon.get(key);
+                content::atoms(line, |Atom { key, kind }, _| {
+                    let known = self.lexicon.get(key);
                     familiar |= known.used > 0;
-                    if self.standing.contains(&key) || here.contains(&key) {
-                        continue;
+                    let beyond = self.beyond.get(&key).copied().unwrap_or(0);
+                    if i64::from(known.standing) + i64::from(beyond) > 0 || here.contains(&key) {
+                        return;
                     }
                     here.push(key);
                     let of_kind = match kind {
@@ -80,7 +78,7 @@ impl Cover {
                     };
                     let of_repetition = if known.messages > 1 { 1.5 } else { 1.0 };
                     chance = chance.max(base * of_kind * of_repetition) + base * of_kind * 0.2;
-                }
+                });
                 if definitions {
                     chance *= 1.8;
                 }
@@ -96,7 +94,7 @@ impl Cover {
                 red -= usize::from(says);
                 if says || chance * unfold > cost {
                     kept[at] = true;
-                    self.standing.extend(here.iter().copied());
+                    here.iter().for_each(|&key| *self.beyond.entry(key).or_default() += 1);
                 } else {
                     missed *= 1.0 - chance.min(1.0);
                 }

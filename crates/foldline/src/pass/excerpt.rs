@@ -20,7 +20,6 @@
 use crate::content::{self, Kind};
 use crate::marker;
 use crate::piece::{Class, Piece};
-use crate::plan::Rung;
 
 use super::arguments::in_json;
 use super::clip::assemble;
@@ -29,16 +28,13 @@ use super::{Cover, Proposal, View, json};
 use crate::folds::Change;
 
 /// Shorter texts are not worth an excerpt.
-const SHORTEST: u64 = 60;
+pub(super) const SHORTEST: u64 = 60;
 
 pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
     let mut cover = view.cover.borrow_mut();
     let Some(cover) = cover.as_mut() else { return };
     // The newest first: what stands in a newer text need not be kept from an older one.
-    for piece in view.old(Class::Result, Rung::Excerpts).rev() {
-        if piece.tokens < SHORTEST {
-            continue;
-        }
+    for piece in view.long(Class::Result).rev() {
         let text = view.text(piece);
         let (excerpt, chance) = match content::kind(text) {
             Kind::Json => of_json(view, cover, piece, text),
@@ -53,7 +49,7 @@ pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
 }
 
 /// An excerpt of a text by its lines, and the chance that more of it is needed.
-fn of_lines(view: &View<'_>, cover: &mut Cover, piece: &Piece, text: &str, kind: Kind) -> (String, f64) {
+fn of_lines(view: &View<'_>, cover: &mut Cover<'_>, piece: &Piece, text: &str, kind: Kind) -> (String, f64) {
     let lines = content::lines(text);
     let mut kept = cover.choose(view, piece, text, &lines, kind);
     // What is left of a table says nothing without its header.
@@ -63,7 +59,7 @@ fn of_lines(view: &View<'_>, cover: &mut Cover, piece: &Piece, text: &str, kind:
     (render(view, piece, text, &lines, &kept), kept.chance)
 }
 
-fn of_json(view: &View<'_>, cover: &mut Cover, piece: &Piece, text: &str) -> (String, f64) {
+fn of_json(view: &View<'_>, cover: &mut Cover<'_>, piece: &Piece, text: &str) -> (String, f64) {
     let mut chance = 0.0;
     if let Some(folded) = in_json(text, |inside| excerpt(view, cover, piece, inside, &mut chance)) {
         return (folded, chance);
@@ -89,7 +85,7 @@ fn of_json(view: &View<'_>, cover: &mut Cover, piece: &Piece, text: &str) -> (St
 /// An excerpt of a long text inside of JSON.
 pub(super) fn excerpt(
     view: &View<'_>,
-    cover: &mut Cover,
+    cover: &mut Cover<'_>,
     piece: &Piece,
     text: &str,
     chance: &mut f64,

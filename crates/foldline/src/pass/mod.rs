@@ -5,7 +5,7 @@
 //! To add one: a file with the idea, a line in [`ALL`], a line in the changelog.
 
 pub(crate) mod again;
-mod arguments;
+pub(crate) mod arguments;
 pub(crate) mod clip;
 mod cover;
 mod excerpt;
@@ -27,7 +27,6 @@ use crate::Handle;
 use crate::conversation::{File, Message, Part, PartId};
 use crate::fold::Setup;
 use crate::folds::{self, Change, Folds};
-use crate::lexicon::Lexicon;
 use crate::marker;
 use crate::measure::Tokens;
 use crate::piece::{self, Class, Piece};
@@ -93,7 +92,6 @@ pub(crate) struct View<'v> {
     pub(crate) first_piece: &'v [usize],
     pub(crate) folds: &'v Folds,
     pub(crate) setup: &'v Setup,
-    pub(crate) lexicon: &'v Lexicon,
     /// Calls made so far.
     pub(crate) calls: u32,
     /// Messages from here on are the newest round: left whole, since the model has not answered it yet.
@@ -110,7 +108,7 @@ pub(crate) struct View<'v> {
     /// By how much room is valued above its price.
     pub(crate) thrift: f64,
     /// What stands in the request, for the passes that fold what stands elsewhere.
-    pub(crate) cover: RefCell<Option<Cover>>,
+    pub(crate) cover: RefCell<Option<Cover<'v>>>,
 }
 
 impl<'v> View<'v> {
@@ -118,6 +116,14 @@ impl<'v> View<'v> {
     pub(crate) fn old(&self, class: Class, rung: Rung) -> impl DoubleEndedIterator<Item = &'v Piece> + '_ {
         let pieces = self.alive().filter(move |piece| piece.class == class);
         pieces.filter(move |piece| self.is_old(piece) && self.folds.rung(piece.at).is_none_or(|taken| taken < rung))
+    }
+
+    /// The old pieces of a class that are long enough to be cut to an excerpt, and are not cut yet.
+    pub(crate) fn long(&self, class: Class) -> impl DoubleEndedIterator<Item = &'v Piece> + '_ {
+        self.old(class, Rung::Excerpts).filter(|piece| match piece.class {
+            Class::Arguments => self.text(piece).len() >= arguments::SHORTEST,
+            _ => piece.tokens >= excerpt::SHORTEST,
+        })
     }
 
     /// The pieces of messages that are not gone, oldest first.
