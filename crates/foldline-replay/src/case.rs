@@ -383,6 +383,18 @@ impl Case {
         found
     }
 
+    /// The handles that what stands at a place would have, were it folded: those of its texts.
+    pub(crate) fn originals_at(&self, place: Place) -> impl Iterator<Item = Handle> + '_ {
+        let part = &self.messages[place.message].parts[place.part];
+        let (own, inner) = match part {
+            Part::ToolCall(call) => (Some(call.arguments.as_str()), &[][..]),
+            Part::Reasoning(reasoning) => (Some(&*reasoning.text), &[][..]),
+            Part::ToolResult(result) => (None, &result.content[..]),
+            part => (part.as_text(), &[][..]),
+        };
+        own.into_iter().chain(inner.iter().filter_map(Part::as_text)).map(|text| Handle::of(text.as_bytes()))
+    }
+
     fn call_at(&self, place: Place) -> Option<&foldline::ToolCall<'static>> {
         match &self.messages[place.message].parts[place.part] {
             Part::ToolCall(call) => Some(call),

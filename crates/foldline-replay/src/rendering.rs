@@ -142,6 +142,10 @@ impl<'c> Rendering<'c> {
         self.handles.iter().filter(|&(_, &count)| count > 0).map(|(&handle, _)| handle)
     }
 
+    pub(crate) fn offers(&self, handle: Handle) -> bool {
+        self.handles.get(&handle).is_some_and(|&count| count > 0)
+    }
+
     pub(crate) fn messages(&self) -> impl Iterator<Item = &Shared> {
         self.slots.iter().map(|slot| &slot.message)
     }

@@ -181,6 +181,8 @@ pub struct Misstep {
     pub age: usize,
     /// Whether an earlier action had it too.
     pub used_before: bool,
+    /// The handle in the request that gives the original back; none where a note stands for whole rounds, or nothing.
+    pub handle: Option<Handle>,
 }
 
 /// One call of a scored conversation.
@@ -274,6 +276,7 @@ pub fn replay(case: &Case, maker: &dyn Maker, budget: u64, prices: Prices) -> Re
                     line: head(&case.line_at(need.place)),
                     age: case.calls[..index].iter().rev().take_while(|call| call.at > need.place.message).count(),
                     used_before: need.used_before,
+                    handle: case.originals_at(need.place).find(|handle| rendering.offers(*handle)),
                 });
             }
         }

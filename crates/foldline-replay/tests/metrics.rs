@@ -487,7 +487,7 @@ fn invented_bytes_are_counted() {
     assert_eq!(bytes(disguised), disguised.len() as u64);
 }
 
-/// Handles are asked for their originals at the end, of the engine and of one that was started anew.
+/// Handles are asked for their originals as they come, and at the end of an engine that was started anew.
 #[test]
 fn every_handle_has_to_give_its_bytes_back() {
     struct Keeper {
@@ -526,6 +526,9 @@ fn every_handle_has_to_give_its_bytes_back() {
         (score.unfolded.have, score.unfolded.of)
     };
     assert_eq!(share(FILE), (2, 2));
+    // What is missing is told with the handle that stands for it.
+    let missed = replay(&late_need(), &Keeps(FILE), 100_000, prices()).unwrap().missteps;
+    assert!(!missed.is_empty() && missed.iter().all(|it| it.handle == Some(Handle::of(FILE.as_bytes()))));
     assert_eq!(share("fn parse_header(limit: usize) {"), (0, 2));
     // An engine that offers nothing owes nothing.
     assert_eq!(run(&late_need(), instead("[folded: 4 lines of read lib.rs]")).score.unfolded.of, 0);

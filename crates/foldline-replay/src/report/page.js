@@ -217,6 +217,7 @@ function misstep(it, id) {
   const where = `message ${it.place.message}, ${kinds[it.place.kind] ?? it.place.kind} ${it.tool}, ${it.age} calls before${it.used_before ? ", used before" : ""}`;
   const out = element("div", { class: "miss" }, element("span", { class: "what" }, element("code", {}, it.atom)), ` at ${id ? id + ", " : ""}call ${it.call}: ${where}`);
   if (it.line) out.append(element("code", { class: "line" }, it.line));
+  if (it.handle) out.append(element("span", { class: "quiet" }, "The request says where it is: ", element("code", {}, `unfold ${it.handle}`)));
   return out;
 }
 

@@ -296,7 +296,8 @@ impl Plan {
             let goes = !message.parts.is_empty()
                 && (0..message.parts.len()).all(|part| self.gone.contains(&PartId::new(at, part)));
             if goes {
-                emptied |= after_assistant;
+                // What the model itself held kept no turns apart.
+                emptied |= after_assistant && !message.is_assistant();
                 continue;
             }
             if emptied && after_assistant && message.is_assistant() {

@@ -153,6 +153,13 @@ fn two_assistant_messages_do_not_meet_where_an_orphan_was() {
     assert_eq!(mended_as(Format::Anthropic, "u:go a:hm u<gone u:x"), "u:go a:hm u:x");
 }
 
+/// A result that the model is said to have given itself: it moves, and nothing comes between its turn's messages.
+#[test]
+fn a_result_inside_the_models_turn_goes_behind_it() {
+    assert_eq!(mended_as(Format::Anthropic, "u:go a>1 a<1 a:so u:x"), "u:go a>1 a:so u<1 u:x");
+    assert_eq!(mended_as(Format::Anthropic, "u:go a:hm u<gone a<2 a:so u:x"), "u:go a:hm u:! a:so u:x");
+}
+
 #[test]
 fn a_system_message_does_not_stand_between_call_and_result() {
     assert_eq!(mended_as(Format::Anthropic, "u:go a>1 s:note u<1 a:ok u:x"), "u:go a>1 u<1 s:note a:ok u:x");
