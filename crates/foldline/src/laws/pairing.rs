@@ -211,8 +211,12 @@ fn items(conversation: &Conversation<'_>, ending: Ending, findings: &mut Finding
                 Part::ToolCall(call) if message.is_assistant() && call.name != "tool_search" => {
                     let id = &*call.id;
                     let next = waiting.calls.len();
-                    // Of calls of one turn that share an id only the first is waited for.
-                    if waiting.by_id.get(id).is_none_or(|&other| waiting.calls[other].0.message < turn) {
+                    // Of calls of one turn that share an id only the first is waited for, until it is answered.
+                    let is_known = |&other: &usize| {
+                        let (place, _, answer) = &waiting.calls[other];
+                        place.message >= turn && *answer == Answer::Missing
+                    };
+                    if !waiting.by_id.get(id).is_some_and(is_known) {
                         waiting.calls.push((place, id, Answer::Missing));
                         waiting.by_id.insert(id, next);
                     }

@@ -335,7 +335,11 @@ fn matched<'c>(messages: &'c [Message<'_>], format: Format) -> (Vec<Call<'c>>, V
                 Part::ToolResult(result) if format == Format::OpenAiResponses && is_search(result) => {}
                 Part::ToolCall(call) => {
                     let id = &*call.id;
-                    if latest.get(id).is_none_or(|&other| calls[other].turn != turn) {
+                    // Items of one turn may be answered between each other; then the id is free again.
+                    let is_known = |call: &Call<'_>| {
+                        call.turn == turn && (format != Format::OpenAiResponses || call.answer.is_none())
+                    };
+                    if !latest.get(id).is_some_and(|&other| is_known(&calls[other])) {
                         latest.insert(id, calls.len());
                         calls.push(Call { at: place, id, turn, answer: None });
                     }

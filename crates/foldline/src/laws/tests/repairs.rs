@@ -160,6 +160,13 @@ fn a_result_inside_the_models_turn_goes_behind_it() {
     assert_eq!(mended_as(Format::Anthropic, "u:go a:hm u<gone a<2 a:so u:x"), "u:go a:hm u:! a:so u:x");
 }
 
+/// Where an orphan goes, two turns of the model meet, and a call of one may have the id of a call of the other.
+#[test]
+fn turns_that_meet_may_share_an_id() {
+    let words = "a>1 u<gone a<1 a>1 u:x";
+    assert_eq!(mended_as(Format::OpenAiResponses, words), "a>1 a<1 a>1 t<1? u:x");
+}
+
 #[test]
 fn a_system_message_does_not_stand_between_call_and_result() {
     assert_eq!(mended_as(Format::Anthropic, "u:go a>1 s:note u<1 a:ok u:x"), "u:go a>1 u<1 s:note a:ok u:x");
