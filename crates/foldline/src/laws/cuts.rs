@@ -70,6 +70,8 @@ enum Meeting {
     /// Anthropic. Two assistant messages become one turn, which must not happen to thinking, nor to a server
     /// tool's call that nobody answered: it would be pending in the newest turn.
     Turns { apart: bool },
+    /// Responses, where an id is used again: two turns with it must not become one, in which it is one call's.
+    Items,
 }
 
 impl Cuts {
@@ -85,6 +87,8 @@ impl Cuts {
         } else if profile.format() == Format::Anthropic {
             let thinks = |message: &Message<'_>| message.parts.iter().any(|part| matches!(part, Part::Reasoning(_)));
             Meeting::Turns { apart: messages.iter().any(thinks) || server_waits(messages) }
+        } else if profile.format() == Format::OpenAiResponses && repeats_ids(messages) {
+            Meeting::Items
         } else {
             Meeting::Free
         };
@@ -128,6 +132,7 @@ impl Cuts {
         };
         kept && match (self.meeting, start.before, end.after) {
             (Meeting::Free | Meeting::Rounds, ..) => true,
+            (Meeting::Items, before, after) => (before, after) != (Some(Role::Assistant), Role::Assistant),
             // An instruction among Anthropic's messages follows a user and is followed by the assistant.
             (Meeting::Turns { .. }, Some(Role::System), after) => matches!(after, Role::Assistant | Role::System),
             (Meeting::Turns { .. }, before, Role::System) => before == Some(Role::User),
@@ -144,6 +149,7 @@ impl Cuts {
             let meets = match (self.meeting, point.before, point.after) {
                 (Meeting::Turns { .. }, Some(Role::System), _) | (Meeting::Turns { .. }, _, Role::System) => false,
                 (Meeting::Turns { apart }, Some(Role::Assistant), _) => !apart,
+                (Meeting::Items, Some(Role::Assistant), _) => false,
                 _ => true,
             };
             !first && !thoughtless && meets
@@ -226,6 +232,15 @@ fn splits(messages: &[Message<'_>]) -> Vec<isize> {
         }
     }
     split
+}
+
+fn repeats_ids(messages: &[Message<'_>]) -> bool {
+    let mut seen = HashSet::new();
+    !messages
+        .iter()
+        .filter(|message| message.is_assistant())
+        .flat_map(Message::calls)
+        .all(|call| seen.insert(&*call.id))
 }
 
 /// Whether the call of a server tool has no result.

@@ -199,6 +199,7 @@ fn messages(conversation: &Conversation<'_>, ending: Ending, findings: &mut Find
 fn items(conversation: &Conversation<'_>, ending: Ending, findings: &mut Findings<'_>) {
     let mut waiting = Waiting::default();
     let mut early = Vec::new();
+    let mut first: HashMap<&str, usize> = HashMap::new();
     let mut turn = 0;
     for (at, message) in conversation.messages.iter().enumerate() {
         if message.opens_round(at.checked_sub(1).map(|before| &conversation.messages[before])) {
@@ -219,6 +220,7 @@ fn items(conversation: &Conversation<'_>, ending: Ending, findings: &mut Finding
                     if !waiting.by_id.get(id).is_some_and(is_known) {
                         waiting.calls.push((place, id, Answer::Missing));
                         waiting.by_id.insert(id, next);
+                        first.entry(id).or_insert(next);
                     }
                 }
                 Part::ToolResult(result) if waiting.by_id.contains_key(&*result.call_id) => {
@@ -229,6 +231,8 @@ fn items(conversation: &Conversation<'_>, ending: Ending, findings: &mut Finding
             }
         }
     }
+    // A result that came too early is that of the first call of its id, not of one that used the id again.
+    waiting.by_id = first;
     for (place, result) in early {
         if waiting.by_id.contains_key(&*result.call_id) {
             let detail = format_args!("the call `{}` comes later", result.call_id);

@@ -76,6 +76,26 @@ fn broken(format: Format, body: &[u8]) -> Vec<String> {
     found.into_iter().map(|it| Violation { at: Place::Request, ..it }.to_string()).collect()
 }
 
+/// Items of turns that use an id again: a result that came too early is the first call's, and the turns stay apart.
+#[test]
+fn turns_that_share_an_id_do_not_meet() {
+    let call = || Message::new(Role::Assistant, vec![Part::call("c", "sh", "{}")]);
+    let result = |role| Message::new(role, vec![Part::result("c", "ok")]);
+    let profile = Profile::of(Format::OpenAiResponses, None);
+    let of = |messages: Vec<Message<'static>>| Conversation { messages, ..Conversation::default() };
+    let broken = |conversation: &Conversation<'_>| {
+        check_conversation(conversation, &profile).into_iter().map(|it| it.law).collect::<Vec<_>>()
+    };
+
+    let nothing = || Message::new(Role::Tool, Vec::new());
+    let apart = of(vec![result(Role::User), call(), nothing(), call(), result(Role::Tool)]);
+    assert_eq!(broken(&apart), [Law::ResultBehindCall]);
+    assert!(!Cuts::of(&apart, &profile).may_drop(2..3));
+
+    let unanswered = of(vec![result(Role::User), call(), result(Role::User), call(), Message::text(Role::User, "x")]);
+    assert!(broken(&unanswered).contains(&Law::CallAnswered));
+}
+
 proptest! {
     #[test]
     fn a_sample_breaks_no_law(sample in samples()) {
