@@ -6,12 +6,12 @@ nothing at all would be left; here the model's turn may be the beginning, too.""
 from langchain_core.messages import convert_to_messages, trim_messages
 from langchain_core.messages.utils import count_tokens_approximately
 
-from pipe import serve
+from pipe import serve, with_json_arguments
 
 
 def make(setup):
     def render(messages):
-        numbered = convert_to_messages(messages)
+        numbered = convert_to_messages(with_json_arguments(messages))
         for at, message in enumerate(numbered):
             message.id = str(at)
         kept = trim_messages(

@@ -52,3 +52,23 @@ def with_contents(messages, contents):
         message if content is None or content == message.get("content") else {**message, "content": content}
         for message, content in zip(messages, contents, strict=True)
     ]
+
+
+def with_json_arguments(messages):
+    """The messages, for packages that parse the arguments of calls: what is no JSON object is put into one. Give
+    back the messages that came, not these."""
+
+    def call(it):
+        function = it["function"]
+        try:
+            readable = isinstance(json.loads(function["arguments"]), dict)
+        except ValueError:
+            readable = False
+        if readable:
+            return it
+        return {**it, "function": {**function, "arguments": json.dumps({"input": function["arguments"]})}}
+
+    return [
+        {**message, "tool_calls": [call(it) for it in message["tool_calls"]]} if message.get("tool_calls") else message
+        for message in messages
+    ]
