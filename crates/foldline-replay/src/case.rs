@@ -278,7 +278,7 @@ impl Case {
                 match self.lines.get(&kind.line_key(line)) {
                     Some(atoms) => standing.extend_from_slice(atoms),
                     None if line.len() <= LONGEST_MARKER && is_marker(line) => offered.extend(handles(line)),
-                    None => invented += line.len() as u64,
+                    None => invented += line.len() as u64 - marked(line),
                 }
             }
             if kind == Kind::Instruction {
@@ -324,6 +324,12 @@ impl Case {
     pub fn atom(&self, need: &Need) -> &str {
         &self.atoms[need.atom as usize]
     }
+}
+
+/// The bytes of a marker inside a line: the value of a string in JSON.
+fn marked(line: &str) -> u64 {
+    let marker = line.find("[folded: ").and_then(|at| Some(&line[at..=at + line[at..].find(']')?]));
+    marker.filter(|it| it.len() <= LONGEST_MARKER && is_marker(it)).map_or(0, |it| it.len() as u64)
 }
 
 /// The byte form of a message, by which renderings are compared. Any fixed form gives the same

@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 
+use foldline::content::shown;
 use foldline::{Arguments, Message, Part, Role, Source};
 use serde::Serialize;
 use serde_json::Value;
@@ -41,9 +42,10 @@ impl Kind {
         }
     }
 
-    /// The key of a line of such a text.
+    /// The key of a line of such a text, as a screen shows it: nobody quotes the codes of a colour.
     pub(crate) fn line_key(self, line: &str) -> u64 {
-        xxh3_64_with_seed(line.trim_end().as_bytes(), self.class())
+        let shown = shown(line).map_or(Cow::Borrowed(line), Cow::Owned);
+        xxh3_64_with_seed(shown.trim_end().as_bytes(), self.class())
     }
 }
 
@@ -163,6 +165,14 @@ mod tests {
         let expected =
             [(Kind::CallId, "c1"), (Kind::ToolName, "write"), (Kind::Argument, "x\ny"), (Kind::Argument, "123")];
         assert_eq!(seen, expected.map(|(kind, text)| (kind, 0, text.to_owned())));
+    }
+
+    #[test]
+    fn a_line_without_its_colours_is_the_same_line() {
+        let key = |line| Kind::Result.line_key(line);
+        assert_eq!(key("\u{1b}[31merror\u{1b}[0m: no such field"), key("error: no such field"));
+        assert_eq!(key(" 10 %\r100 % done"), key("100 % done"));
+        assert_ne!(key("error: no such field"), key("error: no such file"));
     }
 
     #[test]

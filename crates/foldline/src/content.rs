@@ -7,6 +7,8 @@ use std::ops::Range;
 
 use memchr::memchr_iter;
 
+pub use crate::pass::screen::shown;
+
 /// What a text is. Decides how it may be shortened, never whether.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -6,7 +6,7 @@
 use crate::marker;
 
 /// The text as a screen would show it, without colours; `None` when that is the text itself.
-pub(crate) fn shown(text: &str) -> Option<String> {
+pub fn shown(text: &str) -> Option<String> {
     let controls = |byte: &u8| *byte == 0x1b || *byte == b'\r' || *byte == 0x08;
     if !text.as_bytes().iter().any(controls) {
         return None;
