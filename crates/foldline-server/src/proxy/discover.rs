@@ -66,11 +66,12 @@ fn credentials(headers: &HeaderMap) -> HeaderMap {
     own
 }
 
-struct Asking {
-    providers: Providers,
-    upstream: Upstream,
-    headers: HeaderMap,
-    model: String,
+/// Questions about a model.
+pub(crate) struct Asking {
+    pub(crate) providers: Providers,
+    pub(crate) upstream: Upstream,
+    pub(crate) headers: HeaderMap,
+    pub(crate) model: String,
 }
 
 impl Asking {
@@ -83,7 +84,7 @@ impl Asking {
 
     /// What the server says, asked in the order in which an answer can be trusted: what is loaded, then
     /// what is listed.
-    async fn window(&self) -> Option<Tokens> {
+    pub(crate) async fn window(&self) -> Option<Tokens> {
         if self.upstream.scheme == Scheme::HTTP {
             if let Some(loaded) = self.get("/api/ps").await.and_then(|it| of_ollama(&it, &self.model)) {
                 return Some(loaded);

@@ -47,8 +47,8 @@ pub(crate) async fn exchange(State(proxy): State<Arc<Shared>>, request: Request)
     let open = proxy.metrics.open.clone();
     open.inc();
     let route = Route::of(&parts);
-    let (kind, going) = (route.kind, Going { side: route.side, path: route.path.to_owned() });
-    let response = match kind {
+    let going = Going { side: route.side, path: route.path.to_owned(), kind: route.kind };
+    let response = match going.kind {
         Kind::Turn(format) | Kind::Count(format) => proxy.turn(format, going, parts, body).await,
         Kind::WebSocket => {
             let why = "speak HTTP: a conversation that comes in pieces can not be folded";
@@ -63,6 +63,7 @@ pub(crate) async fn exchange(State(proxy): State<Arc<Shared>>, request: Request)
 struct Going {
     side: Side,
     path: String,
+    kind: Kind,
 }
 
 impl Shared {
@@ -110,13 +111,9 @@ impl Shared {
         headers::to_provider_read(&mut parts.headers, form);
         let mut outbound = Outbound { method: parts.method, uri, headers: parts.headers, body };
         let sent = if form == Sent::AsCame { "as_came" } else { "folded" };
-        self.metrics.sent(format.name(), sent, came.elapsed());
-        if let Some(folded) = folded.as_ref().filter(|_| form == Sent::Decoded) {
-            self.metrics.raw_tokens.inc_by(folded.raw);
-            self.metrics.sent_tokens.inc_by(folded.sent);
-            // What is no longer there would have been read from the provider's cache.
-            let saved = folded.model.prices.read * folded.raw.saturating_sub(folded.sent) as f64;
-            self.metrics.saved.inc_by(folded.model.prices.dollars(saved));
+        if matches!(route.kind, Kind::Turn(_)) {
+            self.metrics.sent(format.name(), sent, came.elapsed());
+            self.count(folded.as_ref(), form);
         }
         let may_retry = self.settings.mode == Mode::Fold && folded.is_some();
         let mut tries = 0;
@@ -133,6 +130,23 @@ impl Shared {
             folded = Some(tighter);
         };
         self.reply(format, opening, folded, outbound).await
+    }
+
+    /// Takes note of how much of a prompt was sent.
+    fn count(&self, folded: Option<&Folded>, form: Sent) {
+        let Some(folded) = folded else { return };
+        self.metrics.raw_tokens.inc_by(folded.raw);
+        if form == Sent::AsCame {
+            self.metrics.sent_tokens.inc_by(folded.raw);
+            if self.settings.mode == Mode::Observe {
+                self.metrics.observed_tokens.inc_by(folded.sent);
+            }
+            return;
+        }
+        self.metrics.sent_tokens.inc_by(folded.sent);
+        // What is no longer there would have been read from the provider's cache.
+        let saved = folded.model.prices.read * folded.raw.saturating_sub(folded.sent) as f64;
+        self.metrics.saved.inc_by(folded.model.prices.dollars(saved));
     }
 
     /// Folds a turn that did not fit again, to what the provider has taught; none when it can not be

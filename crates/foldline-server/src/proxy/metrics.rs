@@ -22,6 +22,8 @@ pub(crate) struct Metrics {
     /// Tokens of prompts as they came, and as they were sent.
     pub(crate) raw_tokens: Counter,
     pub(crate) sent_tokens: Counter,
+    /// Tokens that folding would have sent, where it is only observed.
+    pub(crate) observed_tokens: Counter,
     /// What providers reported.
     pub(crate) usage: Family<Direction, Counter>,
     /// Dollars that were not spent on what was folded, and that creases cost.
@@ -81,6 +83,7 @@ impl Metrics {
             open: Gauge::default(),
             raw_tokens: Counter::default(),
             sent_tokens: Counter::default(),
+            observed_tokens: Counter::default(),
             usage: Family::default(),
             saved: Counter::default(),
             spent: Counter::default(),
@@ -97,6 +100,8 @@ impl Metrics {
         registry.register("open_requests", "Requests that are being answered", metrics.open.clone());
         registry.register("raw_tokens", "Tokens of prompts as they came", metrics.raw_tokens.clone());
         registry.register("sent_tokens", "Tokens of prompts as they were sent", metrics.sent_tokens.clone());
+        let observed = metrics.observed_tokens.clone();
+        registry.register("observed_tokens", "Tokens that folding would have sent, in observe mode", observed);
         registry.register("reported_tokens", "Tokens as providers reported them", metrics.usage.clone());
         registry.register("bill_saved_usd", "Dollars not spent on what was folded", metrics.saved.clone());
         registry.register("bill_spent_usd", "Dollars spent on creases", metrics.spent.clone());

@@ -21,6 +21,9 @@
 //! | `unfold` | the tool by which a model unfolds what it needs |
 //! | `rounds` | an answer in several rounds that the client sees as one |
 //! | `answer` | what the proxy says in its own words |
+//! | `own` | what it tells of itself, below `/foldline/` |
+//! | `metrics`, `tally` | what it did, for Prometheus and for whoever started it |
+//! | `probe` | what is asked before it is started |
 //!
 //! What may not happen here: no provider's JSON is read or written outside of `foldline::wire`, no
 //! credential is stored or logged, and no fault of ours costs the client its request: its own bytes
@@ -39,14 +42,17 @@ mod models;
 mod opening;
 mod own;
 mod owner;
+pub mod probe;
 mod relay;
 mod rounds;
 mod route;
 mod server;
 mod settings;
+mod tally;
 mod turn;
 mod unfold;
 mod upstream;
 
 pub use server::Proxy;
 pub use settings::{BadUpstream, Limits, Mode, Patience, Settings, Upstream};
+pub use tally::{Tally, Watch};

@@ -19,6 +19,7 @@ use tower::ServiceExt;
 
 use super::answer;
 use super::server::Shared;
+use super::settings::Settings;
 
 /// The beginning of all paths that are ours.
 pub(crate) const BELOW: &str = "/foldline/";
@@ -39,8 +40,15 @@ pub(crate) async fn answer(proxy: Arc<Shared>, parts: Parts) -> Response {
     }
 }
 
-async fn healthz() -> Response {
-    json_response(StatusCode::OK, &json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") }))
+async fn healthz(State(proxy): State<Arc<Shared>>) -> Response {
+    let Settings { openai, anthropic, .. } = &proxy.settings;
+    let health = json!({
+        "status": "ok",
+        "version": env!("CARGO_PKG_VERSION"),
+        "openai": openai.to_string(),
+        "anthropic": anthropic.to_string(),
+    });
+    json_response(StatusCode::OK, &health)
 }
 
 async fn metrics(State(proxy): State<Arc<Shared>>) -> Response {

@@ -20,6 +20,7 @@ use super::memory::Memory;
 use super::metrics::Metrics;
 use super::models::Models;
 use super::settings::Settings;
+use super::tally::Watch;
 use super::upstream::Providers;
 
 /// The proxy, listening.
@@ -82,6 +83,11 @@ impl Proxy {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// A look at what it does, for as long as one likes.
+    pub fn watch(&self) -> Watch {
+        Watch(self.shared.clone())
     }
 
     /// Serves until `stop` comes to its end, and then until answers that have begun are complete, as

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -141,6 +141,35 @@ impl Default for Patience {
 }
 
 impl Upstream {
+    /// How the base URL of a client ends whose OpenAI paths are to fit this provider: most clients write
+    /// the version of the API into it, and some providers have none.
+    ///
+    /// ```
+    /// use foldline_server::proxy::Upstream;
+    ///
+    /// for (upstream, version) in [
+    ///     ("https://api.openai.com", "/v1"),
+    ///     ("https://api.z.ai/api/paas/v4", "/v4"),
+    ///     ("https://chatgpt.com/backend-api/codex", ""),
+    /// ] {
+    ///     assert_eq!(upstream.parse::<Upstream>()?.version(), version);
+    /// }
+    /// # Ok::<(), foldline_server::proxy::BadUpstream>(())
+    /// ```
+    pub fn version(&self) -> &str {
+        match self.path.rfind('/') {
+            None => "/v1",
+            Some(at) if is_version(&self.path[at + 1..]) => &self.path[at..],
+            Some(_) => "",
+        }
+    }
+
+    /// Whether it is on this machine.
+    pub fn is_loopback(&self) -> bool {
+        let host = self.authority.host().trim_start_matches('[').trim_end_matches(']');
+        host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|it: IpAddr| it.is_loopback())
+    }
+
     /// Where a path (with its query) of the client's lies at this provider. Both may begin with the
     /// version of the API; it is said once.
     pub(crate) fn uri(&self, path_and_query: &str) -> Result<Uri, hyper::http::Error> {

@@ -1,0 +1,243 @@
+//! What happens: the files and programs that the agent works with, and what the model does with them.
+//!
+//! Everything is computed from the names of things, so that every rehearsal is the same.
+
+use serde_json::{Value, json};
+
+/// What the user wants.
+pub(crate) const TASK: &str =
+    "The importer drops rows with long fields. Find out why and mend it; all tests must pass in the end.";
+/// What the agent is told to be.
+pub(crate) const SYSTEM: &str = "You are a careful programmer. Look before you edit, and test after it.";
+
+/// The file that the model edits, regrets, and wants back as it was.
+const REGRETTED: &str = "src/limits.rs";
+
+/// One turn of the model.
+pub(crate) struct Step {
+    pub(crate) says: String,
+    pub(crate) does: Does,
+}
+
+/// What a turn ends with.
+pub(crate) enum Does {
+    /// A tool is called.
+    Call { tool: &'static str, arguments: Value },
+    /// What an earlier turn read is written back, exactly as it was then.
+    Restore { path: &'static str, read_at: usize },
+    /// Nothing more is to be done.
+    End,
+}
+
+impl Does {
+    /// In a few words.
+    pub(crate) fn title(&self) -> String {
+        match self {
+            Does::Call { tool, arguments } => {
+                let about = ["path", "pattern", "command"].iter().find_map(|key| arguments[*key].as_str());
+                format!("{tool} {}", about.unwrap_or_default())
+            }
+            Does::Restore { path, .. } => format!("write_file {path}, as it was"),
+            Does::End => "done".to_owned(),
+        }
+    }
+}
+
+/// All turns of the model.
+pub(crate) fn steps() -> Vec<Step> {
+    const FORMATS: [&str; 8] = ["csv", "tsv", "json", "xml", "yaml", "ini", "fixed", "excel"];
+    let call = |says: &str, tool, arguments| Step { says: says.to_owned(), does: Does::Call { tool, arguments } };
+    let read = |path: &str| call(&format!("I look at {path}."), "read_file", json!({ "path": path }));
+    let test = || call("I run the tests.", "run", json!({ "command": "cargo test" }));
+    let edit = |path: &str, old: &str, new: &str| {
+        let arguments = json!({ "path": path, "old": old, "new": new });
+        call(&format!("I change {path}."), "edit_file", arguments)
+    };
+    let mut steps =
+        vec![call("First I look around.", "list_files", json!({ "path": "src" })), test(), read("src/lib.rs")];
+    for format in &FORMATS[..4] {
+        steps.push(read(&format!("src/format/{format}.rs")));
+    }
+    steps.extend([
+        call("Who uses the limits?", "search", json!({ "pattern": "MAX_FIELD" })),
+        read(REGRETTED),
+        edit(REGRETTED, "MAX_FIELD: usize = 4_096", "MAX_FIELD: usize = usize::MAX"),
+        test(),
+        read("src/import.rs"),
+        read("src/format/csv.rs"),
+    ]);
+    for format in &FORMATS[4..] {
+        steps.push(read(&format!("src/format/{format}.rs")));
+    }
+    steps.extend([
+        test(),
+        edit("src/format/csv.rs", "if field.len() > MAX_FIELD", "if field.len() >= MAX_FIELD"),
+        test(),
+        read("src/import.rs"),
+        call("Where are rows dropped?", "search", json!({ "pattern": "continue" })),
+        edit("src/import.rs", "Err(_) => continue", "Err(error) => report.refuse(row, error)"),
+        test(),
+    ]);
+    let is_read = |step: &Step| matches!(&step.does, Does::Call { tool: "read_file", arguments } if arguments["path"] == REGRETTED);
+    let read_at = steps.iter().position(is_read).unwrap_or_default();
+    let says = format!("The limit was right; the loop was wrong. I put {REGRETTED} back as it was before my edit.");
+    steps.push(Step { says, does: Does::Restore { path: REGRETTED, read_at } });
+    steps.extend([test(), read("src/import.rs")]);
+    for format in &FORMATS[..4] {
+        steps.push(edit(
+            &format!("src/format/{format}.rs"),
+            "Err(_) => continue",
+            "Err(error) => report.refuse(row, error)",
+        ));
+        steps.push(test());
+    }
+    let says = "Rows with long fields were dropped without a word in src/import.rs; now they are reported. \
+        The limit is what it was, and all tests pass.";
+    steps.push(Step { says: says.to_owned(), does: Does::End });
+    steps
+}
+
+/// What a tool says of a file that was written back as it was.
+const RESTORED: &str = " is byte for byte what it was";
+
+/// Whether a tool said so.
+pub(crate) fn is_restored(result: &str) -> bool {
+    result.ends_with(RESTORED)
+}
+
+/// What a tool of the agent's gives back.
+pub(crate) fn perform(tool: &str, arguments: &Value, tests_run: &mut usize) -> String {
+    let path = arguments["path"].as_str().unwrap_or_default();
+    match tool {
+        "list_files" => listing(),
+        "read_file" => file(path),
+        "search" => found(arguments["pattern"].as_str().unwrap_or_default()),
+        "run" => {
+            *tests_run += 1;
+            test_log(*tests_run)
+        }
+        // The file may have been edited since it was read; what is written back is what was read.
+        "write_file" if arguments["content"].as_str() == Some(file(path).as_str()) => {
+            format!("{path}{RESTORED}")
+        }
+        "write_file" => format!("{path} is another than it was"),
+        _ => "done".to_owned(),
+    }
+}
+
+/// The tools that the agent offers.
+pub(crate) fn tools() -> Value {
+    let tool = |name: &str, description: &str, parameters: &[&str]| {
+        let properties: serde_json::Map<String, Value> =
+            parameters.iter().map(|name| ((*name).to_owned(), json!({ "type": "string" }))).collect();
+        json!({ "type": "function", "function": { "name": name, "description": description,
+            "parameters": { "type": "object", "properties": properties, "required": parameters } } })
+    };
+    json!([
+        tool("list_files", "List the files below a folder", &["path"]),
+        tool("read_file", "Read a file", &["path"]),
+        tool("search", "Search all files for a pattern", &["pattern"]),
+        tool("edit_file", "Replace a text in a file", &["path", "old", "new"]),
+        tool("write_file", "Write a file", &["path", "content"]),
+        tool("run", "Run a command", &["command"]),
+    ])
+}
+
+fn listing() -> String {
+    const PARTS: [&str; 12] =
+        ["reader", "writer", "header", "quote", "escape", "row", "field", "index", "error", "report", "limits", "mod"];
+    let files = PARTS.iter().flat_map(|part| {
+        ["csv", "tsv", "json", "xml", "yaml", "ini"].map(|format| format!("src/format/{format}/{part}.rs\n"))
+    });
+    files.collect::<String>() + "src/import.rs\nsrc/lib.rs\nsrc/limits.rs\n"
+}
+
+/// What a file has a function for.
+const VERBS: [&str; 14] = [
+    "open", "split", "unquote", "unescape", "check", "convert", "trim", "index", "merge", "report", "count", "seal",
+    "flush", "close",
+];
+
+/// A file of the agent's disk. What is in it follows from its path.
+fn file(path: &str) -> String {
+    let name = path.rsplit('/').next().and_then(|it| it.split('.').next()).unwrap_or_default();
+    if path == REGRETTED {
+        return limits();
+    }
+    let mut text = format!("//! {path}: a part of the importer.\n\nuse crate::limits::MAX_FIELD;\n\n");
+    for (at, verb) in VERBS.iter().enumerate() {
+        let bound = 16 + at * 24 + name.len();
+        text += &format!(
+            "/// How {name} does its part of `{verb}`, row by row.\n\
+             pub fn {verb}_{name}(rows: &[Row<'_>], report: &mut Report) -> Result<Vec<Field>, ImportError> {{\n    \
+             let mut fields = Vec::with_capacity(rows.len() * {bound});\n    \
+             for (number, row) in rows.iter().enumerate() {{\n        \
+             let field = match row.{verb}(number, {bound}) {{\n            \
+             Ok(field) if field.len() > MAX_FIELD => return Err(ImportError::too_long(\"{name}\", number)),\n            \
+             Ok(field) => field,\n            \
+             Err(_) => continue,\n        \
+             }};\n        \
+             report.{verb}ed(\"{name}\", number, field.len());\n        \
+             fields.push(field);\n    \
+             }}\n    \
+             Ok(fields)\n}}\n\n"
+        );
+    }
+    text
+}
+
+fn limits() -> String {
+    let mut text = "//! How much the importer takes.\n\npub const MAX_FIELD: usize = 4_096;\n".to_owned();
+    for (at, what) in
+        ["row", "file", "header", "quote", "comment", "name", "number", "date", "depth"].iter().enumerate()
+    {
+        let limit = (at + 3) * 1_000 + at * at * 7;
+        text += &format!(
+            "\n/// A {what} that is longer is refused, and told of in the report.\npub const MAX_{}: usize = {limit};\n",
+            what.to_uppercase()
+        );
+    }
+    text
+}
+
+fn found(pattern: &str) -> String {
+    let line = |at: usize, format: &str| format!("src/format/{format}.rs:{}: .. {pattern} ..\n", 12 + at * 14);
+    let hits = ["csv", "tsv", "json", "xml"].iter().flat_map(|format| (0..8).map(move |at| line(at, format)));
+    hits.collect::<String>() + &format!("src/import.rs:33: .. {pattern} ..\n")
+}
+
+/// What the tests say: the same as before, but for the one that is looked at.
+fn test_log(run: usize) -> String {
+    let passed = ["csv", "tsv", "json", "xml", "yaml", "ini"]
+        .iter()
+        .flat_map(|format| (0..12).map(move |number| format!("test format::{format}::reads_sample_{number} ... ok\n")));
+    let verdict = match run {
+        6.. => "test import::long_fields_are_reported ... ok\n\ntest result: ok. 73 passed; 0 failed\n".to_owned(),
+        _ => format!(
+            "test import::long_fields_are_reported ... FAILED\n\nfailures:\n\n---- import::long_fields_are_reported ----\n\
+             assertion `left == right` failed: run {run}\n  left: {}\n right: 40\n\ntest result: FAILED. 72 passed; 1 failed\n",
+            36 + run / 2
+        ),
+    };
+    format!("   Compiling importer v0.3.{run}\nrunning 73 tests\n{}{verdict}", passed.collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_always_the_same() {
+        assert_eq!(file("src/format/csv.rs"), file("src/format/csv.rs"));
+        assert_ne!(file("src/format/csv.rs"), file("src/format/tsv.rs"));
+        let restored = json!({ "path": REGRETTED, "content": limits() });
+        assert!(is_restored(&perform("write_file", &restored, &mut 0)));
+        assert!(!is_restored(&perform("write_file", &json!({ "path": REGRETTED, "content": "" }), &mut 0)));
+    }
+
+    #[test]
+    fn the_tests_pass_in_the_end() {
+        let runs = steps().iter().filter(|step| matches!(&step.does, Does::Call { tool: "run", .. })).count();
+        assert!(test_log(runs).contains("0 failed") && test_log(1).contains("1 failed"));
+    }
+}
