@@ -8,6 +8,7 @@ use std::str::FromStr;
 use anyhow::{Result, anyhow};
 use foldline::wire::Format;
 
+use crate::client::Caller;
 use crate::proxy_settings::Said;
 
 /// Set to anything: no colours, as <https://no-color.org> asks.
@@ -44,6 +45,23 @@ const STALL_TIMEOUT: &str = "FOLDLINE_STALL_TIMEOUT";
 const OPENAI_API_KEY: &str = "OPENAI_API_KEY";
 /// The key of Anthropic.
 const ANTHROPIC_API_KEY: &str = "ANTHROPIC_API_KEY";
+
+/// Base URLs of providers, as most clients read them.
+const OPENAI_BASE_URL: &str = "OPENAI_BASE_URL";
+const OPENAI_API_BASE: &str = "OPENAI_API_BASE";
+const ANTHROPIC_BASE_URL: &str = "ANTHROPIC_BASE_URL";
+const ANTHROPIC_API_BASE: &str = "ANTHROPIC_API_BASE";
+/// Claude Code speaks to a cloud instead of Anthropic.
+const CLAUDE_CODE_CLOUDS: [(&str, &str); 3] = [
+    ("CLAUDE_CODE_USE_BEDROCK", "Bedrock"),
+    ("CLAUDE_CODE_USE_VERTEX", "Vertex"),
+    ("CLAUDE_CODE_USE_FOUNDRY", "Foundry"),
+];
+/// Settings of opencode, in JSON.
+const OPENCODE_CONFIG_CONTENT: &str = "OPENCODE_CONFIG_CONTENT";
+/// A proxy of the network, and the hosts that are reached without it.
+const NETWORK_PROXIES: [&str; 4] = ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
+const NO_PROXY: [&str; 2] = ["NO_PROXY", "no_proxy"];
 
 /// Columns when nobody tells.
 const USUAL_WIDTH: usize = 80;
@@ -136,6 +154,19 @@ fn parsed<T: FromStr>(name: &str) -> Result<Option<T>> {
     let Some(value) = variable(name) else { return Ok(None) };
     let parsed = value.to_str().and_then(|it| it.parse().ok());
     parsed.map(Some).ok_or_else(|| anyhow!("the variable {name} can not be understood; see `foldline serve --help`"))
+}
+
+/// What the environment says to clients of providers.
+pub(crate) fn caller() -> Caller {
+    let text = |name: &str| variable(name).and_then(|value| value.into_string().ok());
+    Caller {
+        openai: text(OPENAI_BASE_URL).or_else(|| text(OPENAI_API_BASE)),
+        anthropic: text(ANTHROPIC_BASE_URL).or_else(|| text(ANTHROPIC_API_BASE)),
+        opencode: text(OPENCODE_CONFIG_CONTENT),
+        elsewhere: CLAUDE_CODE_CLOUDS.into_iter().filter(|(name, _)| variable(name).is_some()).collect(),
+        no_proxy: NO_PROXY.into_iter().find_map(text),
+        behind_proxy: NETWORK_PROXIES.iter().any(|name| variable(name).is_some()),
+    }
 }
 
 /// The key for a server that speaks this API, if there is one.

@@ -1,7 +1,12 @@
 //! Where long-running commands say what happens: one line an event on standard error, never the
 //! contents of a conversation.
 
+use std::fs::OpenOptions;
 use std::io::IsTerminal;
+use std::path::Path;
+use std::sync::Mutex;
+
+use anyhow::{Context, Result};
 
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt;
@@ -14,4 +19,13 @@ pub(crate) fn to_stderr() {
         true => log.try_init(),
         false => log.json().flatten_event(true).with_ansi(false).try_init(),
     };
+}
+
+/// Sends what is logged to a file, behind what stands in it.
+pub(crate) fn to_file(path: &Path) -> Result<()> {
+    let file = OpenOptions::new().create(true).append(true).open(path);
+    let file = file.with_context(|| format!("could not write a log to {}", path.display()))?;
+    let log = fmt().with_max_level(LevelFilter::INFO).with_writer(Mutex::new(file)).with_target(false);
+    let _ = log.json().flatten_event(true).with_ansi(false).try_init();
+    Ok(())
 }

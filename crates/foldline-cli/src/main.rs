@@ -3,6 +3,7 @@
 //! Everything that decides lives in the crates behind it. Settings are resolved here, once, into
 //! plain structs.
 
+mod client;
 mod command;
 mod environment;
 mod input;

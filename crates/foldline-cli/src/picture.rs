@@ -37,19 +37,33 @@ pub(crate) fn draw(survey: &Survey, look: Look) -> String {
     page.text
 }
 
-/// One line: a name, and how much of a window so many tokens fill.
-pub(crate) fn fill(name: &str, tokens: Tokens, window: Tokens, look: Look) -> String {
+/// A bar of what there is of a whole, and behind it, lighter, what there was.
+pub(crate) fn of_two(is: Tokens, was: Tokens, whole: Tokens, room: usize, look: Look) -> String {
     let page = Page { look, text: String::new() };
-    let room = look.width.saturating_sub(name.width() + 24).min(60) as u64;
-    let cells = |tokens: Tokens| "█".repeat((tokens * room / tokens.max(window).max(1)) as usize);
-    let (inside, over) = (cells(tokens.min(window)), tokens.saturating_sub(window));
-    let rest = if over > 0 {
-        page.ink("31", &"█".repeat((over * room / window.max(1)).max(1) as usize))
-    } else {
-        String::new()
-    };
-    let verdict = if over > 0 { " too long" } else { "" };
-    format!("{name} {:>9}  {}{rest}{verdict}\n", number(tokens), page.ink("36", &inside))
+    let cells = |tokens: Tokens| (u128::from(tokens) * room as u128).div_ceil(u128::from(whole.max(1))) as usize;
+    let (solid, light) = (cells(is.min(whole)), cells(was.min(whole)).saturating_sub(cells(is)));
+    page.ink("36", &"█".repeat(solid)) + &page.ink("2", &"░".repeat(light))
+}
+
+/// A text in a colour, where there are colours.
+pub(crate) fn inked(text: &str, code: &str, look: Look) -> String {
+    Page { look, text: String::new() }.ink(code, text)
+}
+
+/// A text in lines that fit, each but the first behind an indent.
+pub(crate) fn wrapped(text: &str, look: Look, indent: &str) -> String {
+    let (mut lines, mut line) = (Vec::new(), String::new());
+    for word in text.split_whitespace() {
+        if !line.is_empty() && indent.width() + line.width() + 1 + word.width() > look.width.min(100) {
+            lines.push(std::mem::take(&mut line));
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines.push(line);
+    lines.join(&format!("\n{indent}"))
 }
 
 struct Page {
@@ -249,7 +263,8 @@ pub(crate) fn number(number: u64) -> String {
     text
 }
 
-fn percent(part: u64, whole: u64) -> String {
+/// A share of a whole.
+pub(crate) fn percent(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "0 %".to_owned();
     }
@@ -274,7 +289,7 @@ fn fitted(text: &str, columns: usize) -> String {
 }
 
 /// A text of exactly so many columns.
-fn column(text: &str, columns: usize) -> String {
+pub(crate) fn column(text: &str, columns: usize) -> String {
     let text = fitted(text, columns);
     let missing = columns.saturating_sub(text.width());
     text + &" ".repeat(missing)

@@ -3,15 +3,16 @@
 
 #![allow(rustdoc::bare_urls, reason = "they are shown as help on a terminal")]
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use foldline_server::proxy::{Limits, Patience, Settings};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
+use crate::client::Caller;
 use crate::environment::ProxyVariables;
 
 pub(crate) const HELP: &str = "\
@@ -28,7 +29,7 @@ Headers of a request: x-foldline-session names its session, x-foldline-bypass: 1
 answer: x-foldline-tokens: RAW,SENT and x-foldline-folds: N.";
 
 /// What was said in one place.
-#[derive(Args, Clone, Debug, Default, Deserialize)]
+#[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Said {
     /// Where to listen; port 0 takes a free one [default: 127.0.0.1:8787]
@@ -88,20 +89,76 @@ pub(crate) struct ProxyFlags {
 
 impl ProxyFlags {
     pub(crate) fn resolve(self) -> Result<Settings> {
-        let variables = ProxyVariables::read()?;
-        let file = match self.settings.or(variables.settings) {
-            Some(path) => Said::from_file(&path)?,
-            None => {
-                let usual =
-                    directories::ProjectDirs::from("", "", "foldline").map(|it| it.config_dir().join("proxy.toml"));
-                usual.filter(|path| path.exists()).map(|path| Said::from_file(&path)).transpose()?.unwrap_or_default()
-            }
+        let (settings, _) = self.resolve_with_places()?;
+        Ok(settings)
+    }
+
+    /// What that means, and where each of it was said.
+    pub(crate) fn resolve_with_places(self) -> Result<(Settings, Places)> {
+        let Told { flags, variables, file } = self.said()?;
+        let places = Places {
+            flags: flags.names(),
+            variables: variables.names(),
+            file: file.as_ref().map(|(path, said)| (path.clone(), said.names())),
+            usual: usual_file(),
         };
-        self.said.or(variables.said).or(file).meant()
+        let file = file.map(|(_, said)| said).unwrap_or_default();
+        Ok((flags.or(variables).or(file).meant()?, places))
+    }
+
+    /// What a proxy is told that serves one command alone. Where others are served, and whom, is not
+    /// meant for it; and the providers that the caller uses are its own.
+    pub(crate) fn resolve_for_child(self, caller: &Caller) -> Result<Settings> {
+        let Told { flags, variables, file } = self.said()?;
+        let beside = variables.or(file.map(|(_, said)| said).unwrap_or_default());
+        let beside = Said { listen: None, token: None, ..beside };
+        let callers = Said {
+            listen: Some((Ipv4Addr::LOCALHOST, 0).into()),
+            openai: caller.openai.clone(),
+            anthropic: caller.anthropic.clone(),
+            ..Said::default()
+        };
+        flags.or(beside).or(callers).meant()
+    }
+
+    /// What was said by flags, by variables, and in which file.
+    fn said(self) -> Result<Told> {
+        let variables = ProxyVariables::read()?;
+        let named = self.settings.or(variables.settings);
+        let file = named.or_else(|| usual_file().filter(|path| path.exists()));
+        let file = file.map(|path| Said::from_file(&path).map(|said| (path, said))).transpose()?;
+        Ok(Told { flags: self.said, variables: variables.said, file })
     }
 }
 
+/// What was said in each place.
+struct Told {
+    flags: Said,
+    variables: Said,
+    file: Option<(PathBuf, Said)>,
+}
+
+/// Where settings were said, by their names.
+pub(crate) struct Places {
+    pub(crate) flags: Vec<String>,
+    pub(crate) variables: Vec<String>,
+    pub(crate) file: Option<(PathBuf, Vec<String>)>,
+    /// Where a file is looked for when none is named.
+    pub(crate) usual: Option<PathBuf>,
+}
+
+fn usual_file() -> Option<PathBuf> {
+    directories::ProjectDirs::from("", "", "foldline").map(|it| it.config_dir().join("proxy.toml"))
+}
+
 impl Said {
+    /// What is said, without what is said of it: a token is a secret.
+    fn names(&self) -> Vec<String> {
+        let said = serde_json::to_value(self).unwrap_or_default();
+        let said = said.as_object().into_iter().flatten();
+        said.filter(|(_, value)| !value.is_null()).map(|(name, _)| name.clone()).collect()
+    }
+
     fn from_file(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("could not read {}", path.display()))?;
         toml::from_str(&text).with_context(|| format!("{} is not a settings file", path.display()))

@@ -62,6 +62,12 @@ pub(crate) fn bytes(number: u64) -> String {
     indicatif::DecimalBytes(number).to_string()
 }
 
+/// An amount of money: in cents, or with two digits when it is less.
+pub(crate) fn dollars(amount: f64) -> String {
+    let decimals = if amount >= 0.095 || amount <= 0.0 { 2 } else { (1.0 - amount.log10().floor()).min(8.0) as usize };
+    format!("${amount:.decimals$}")
+}
+
 /// How long ago a time was, in milliseconds since 1970, in the largest unit that fits.
 pub(crate) fn ago(at: i64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -80,6 +86,15 @@ mod tests {
         assert_eq!("2GB".parse(), Ok(Size(2_000_000_000)));
         assert_eq!("512KiB".parse(), Ok(Size(512 * 1024)));
         assert_eq!("1000".parse(), Ok(Size(1000)));
+    }
+
+    #[test]
+    fn money_is_told_in_cents_or_finer() {
+        for (amount, told) in
+            [(0.0, "$0.00"), (12.345, "$12.35"), (0.5, "$0.50"), (0.012_34, "$0.012"), (0.000_056_7, "$0.000057")]
+        {
+            assert_eq!(dollars(amount), told);
+        }
     }
 
     #[test]

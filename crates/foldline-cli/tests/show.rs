@@ -127,8 +127,10 @@ fn counts_for_the_model_that_is_asked_for() {
 #[test]
 fn the_demo_runs() {
     let output = Command::new(env!("CARGO_BIN_EXE_foldline")).arg("demo").output().unwrap();
-    assert!(output.status.success());
-    assert!(text(&output.stdout).contains("too long"));
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    for told in ["refused with 400", "unfolded", "recoverable"] {
+        assert!(text(&output.stdout).contains(told), "{told}: {}", text(&output.stdout));
+    }
 }
 
 /// A server that serves less than the model could: the user's table says so, and a wrong one is named with its place.

@@ -2,111 +2,139 @@
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use clap::Args;
-use foldline::wire::{Format, Request};
-use foldline::{Meter, ModelTable};
-use serde_json::json;
+use foldline_archive::Archive;
+use foldline_server::rehearsal::{Failure, Folded, MODEL, Refused, Rehearsal, Straight, Turn, WINDOW};
 
-use super::{print, show};
+use super::print;
 use crate::environment::Look;
-use crate::picture;
+use crate::picture::{self, number, percent};
+use crate::quantity::dollars;
 
-/// Watch a built-in agent outgrow its window, and see what fills it
+/// Watch an agent outgrow its window, and the proxy keep it inside
 ///
-/// A scripted agent looks for a bug: it lists, reads, searches, edits and tests, and sends its whole
-/// conversation again at every step. The demo shows how its requests grow beyond a small window, and then
-/// what `foldline show` says about the last of them. Nothing is sent anywhere.
+/// A scripted agent looks for a bug and sends its whole conversation again at every step; a scripted model answers it,
+/// counts every token and refuses what is too long. The demo lets them talk straight, and then through the real
+/// proxy. Everything happens on this machine: no key is needed, and nothing is sent anywhere.
 #[derive(Args)]
 pub(crate) struct Demo {}
 
-/// Tokens that the demo's small model can take.
-const WINDOW: u64 = 8_000;
-/// The model by whose vocabulary the demo counts.
-const MODEL: &str = "gpt-4o";
-
 impl Demo {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let look = Look::of_stdout();
-        let body = serde_json::to_string(&session())?;
-        let request = Request::parse(Format::OpenAiChat, body.as_bytes())?;
-        let conversation = request.conversation();
-        let meter = Meter::for_model(ModelTable::builtin(), Some(MODEL));
-
-        print(&format!("An agent looks for a bug, with a window of {} tokens.\n\n", picture::number(WINDOW)))?;
-        let mut sent = meter.tools(&conversation.tools) + meter.request();
-        let mut from = 0;
-        for (step, &point) in conversation.request_points().iter().enumerate() {
-            sent += conversation.messages[from..point].iter().map(|message| meter.message(message)).sum::<u64>();
-            from = point;
-            print(&picture::fill(&format!("request {:>2}", step + 1), sent, WINDOW, look))?;
-        }
-        print("\nFrom there on the provider refuses it. What fills the window:\n\n")?;
-        let mut survey = show::survey("the agent's last request", Format::OpenAiChat.name(), conversation, &meter, 4);
-        survey.sessions.iter_mut().for_each(|session| session.window = WINDOW);
-        print(&picture::draw(&survey, look))?;
-        Ok(ExitCode::SUCCESS)
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        runtime.block_on(play()).map_err(|failure| anyhow!("{failure}"))
     }
 }
 
-/// What the agent does, step by step: a tool, its arguments, what it gave back.
-fn script() -> Vec<(&'static str, serde_json::Value, String)> {
-    let read = |path: &str, from: usize| ("read_file", json!({ "path": path }), source(path, from));
-    vec![
-        ("list_files", json!({"path": "src"}), listing()),
-        ("run", json!({"command": "cargo test"}), tests("empty_list ... FAILED")),
-        read("src/parser.rs", 0),
-        read("src/lexer.rs", 40),
-        ("search", json!({"pattern": "fn parse_list"}), "src/parser.rs:12:fn parse_list(tokens: &[Token])".into()),
-        read("src/parser.rs", 0),
-        (
-            "edit_file",
-            json!({"path": "src/parser.rs", "old": "if tokens.len() > 1", "new": "if !tokens.is_empty()"}),
-            "ok".into(),
-        ),
-        ("run", json!({"command": "cargo test"}), tests("empty_list ... FAILED")),
-        read("src/lexer.rs", 40),
-        read("src/parser.rs", 1),
-        ("edit_file", json!({"path": "src/lexer.rs", "old": "skip(2)", "new": "skip(1)"}), "ok".into()),
-        ("run", json!({"command": "cargo test"}), tests("empty_list ... ok")),
-    ]
-}
+async fn play() -> Result<ExitCode, Failure> {
+    let look = Look::of_stdout();
+    let stage = Rehearsal::default();
+    print(&format!(
+        "An agent mends an importer. Its model takes {} tokens; both are scripts on this machine.\n\n",
+        number(WINDOW)
+    ))?;
+    let straight = stage.straight().await?;
+    let Refused { turn, status, message, .. } = &straight.refused;
+    print(&format!("Straight to the model, turn {turn} is refused with {status}:\n"))?;
+    print(&format!("  {}\n\n", picture::wrapped(message, look, "  ")))?;
+    print("Through foldline, with tokens as the agent sends them and as the model gets them:\n\n")?;
 
-/// The request body of the agent after its last step.
-fn session() -> serde_json::Value {
-    let mut messages = vec![
-        json!({"role": "system", "content": "You are a careful programmer. Look before you edit; test after it."}),
-        json!({"role": "user", "content": "The parser rejects empty lists. Find out why and mend it."}),
-    ];
-    for (step, (tool, arguments, result)) in script().into_iter().enumerate() {
-        let id = format!("call_{step}");
-        let call =
-            json!({"id": id, "type": "function", "function": {"name": tool, "arguments": arguments.to_string()}});
-        messages.push(json!({"role": "assistant", "content": null, "tool_calls": [call]}));
-        messages.push(json!({"role": "tool", "tool_call_id": id, "content": result}));
+    let folder = tempfile::tempdir()?;
+    let archive = Archive::open(folder.path().join("archive.db"))?;
+    let most = straight.turns.iter().copied().max().unwrap_or_default();
+    print(&format!("turn  {:<32} {:>7} {:>7}\n", "", "agent", "model"))?;
+    let (mut creases, mut asked) = (0, Vec::new());
+    let told = stage
+        .through_the_proxy(&straight, archive, |turn| {
+            creases += usize::from(turn.creased);
+            asked.extend(turn.unfolded.iter().map(|it| (turn.number, it.clone())));
+            // Who does not want to read on is told at the end.
+            let _ = print(&row(turn, most, look));
+        })
+        .await?;
+
+    print("\n")?;
+    for (turn, it) in &asked {
+        let same = if it.same { "the very bytes" } else { "NOT the bytes" };
+        let line = format!(
+            "In turn {turn} the model needed a file as it was before an edit, and that had been folded. It asked for \
+             {}, inside of its answer, and got {} bytes: {same} that it had seen. The agent saw nothing of it.",
+            it.handle,
+            number(it.bytes as u64)
+        );
+        print(&format!("{}\n\n", picture::wrapped(&line, look, "")))?;
     }
-    let tool = |name: &str| json!({"type": "function", "function": {"name": name, "parameters": {"type": "object"}}});
-    let tools: Vec<_> = ["list_files", "read_file", "search", "edit_file", "run"].map(tool).into();
-    json!({"model": MODEL, "tools": tools, "messages": messages})
+    print(&promises(&told, creases))?;
+    print(&bills(&straight, &told))?;
+    let kept = told.finished
+        && told.restored
+        && told.broken.is_empty()
+        && told.longest <= WINDOW
+        && told.recovered == told.originals;
+    if !kept || asked.iter().any(|(_, it)| !it.same) {
+        return Err("a promise was broken; please report this".into());
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
-/// A file as a tool lists it, with the lines numbered.
-fn source(path: &str, from: usize) -> String {
-    let rule = |line: usize| match line % 4 {
-        0 => format!("fn rule_{line}(tokens: &[Token]) -> Result<Node, ParseError> {{"),
-        1 => format!("    let (head, rest) = split(tokens, {line}).ok_or(ParseError::Empty({line}))?;"),
-        2 => format!("    Node::build(head, rule_{}(rest)?)", line + 2),
-        _ => "}".to_owned(),
+/// A turn in a line: how much the model got, and how much of the agent's it did not need.
+fn row(turn: &Turn, most: u64, look: Look) -> String {
+    let room = look.width.saturating_sub(66).clamp(8, 60);
+    let mut notes = Vec::new();
+    if turn.creased {
+        notes.push("crease");
+    }
+    if turn.unfolded.is_some() {
+        notes.push("unfolded");
+    }
+    let bar = picture::of_two(turn.sent, turn.raw, most, room, look);
+    let title = picture::column(&turn.title, 32);
+    let line = format!(
+        "{:>4}  {title} {:>7} {:>7}  {bar} {}",
+        turn.number,
+        number(turn.raw),
+        number(turn.sent),
+        notes.join(", ")
+    );
+    format!("{}\n", line.trim_end())
+}
+
+fn promises(told: &Folded, creases: usize) -> String {
+    let laws = match told.broken.len() {
+        0 => "broke no law of its format".to_owned(),
+        broken => format!("broke {broken} laws, such as {}", told.broken[0]),
     };
-    let lines = (from..from + 60).enumerate().map(|(at, line)| format!("{:>4}→{}\n", at + 1, rule(line)));
-    format!("// {path}\n") + &lines.collect::<String>()
+    format!(
+        "  fits         the longest of {} prompts has {} tokens\n  \
+           valid        every one of them {laws}\n  \
+           stable       each began with the one before it, but for {creases} creases\n  \
+           recoverable  {} of {} folded originals came back byte for byte\n\n",
+        told.prompts,
+        number(told.longest),
+        told.recovered,
+        told.originals
+    )
 }
 
-fn listing() -> String {
-    (0..40).map(|number| format!("src/rules/rule_{number}.rs\n")).collect::<String>() + "src/lexer.rs\nsrc/parser.rs\n"
-}
-
-fn tests(last: &str) -> String {
-    let passed = (0..50).map(|number| format!("test rules::rule_{number}_reads_its_own_output ... ok\n"));
-    format!("running 51 tests\n{}test lists::{last}\n", passed.collect::<String>())
+/// What both ways cost, by what the model counted.
+fn bills(straight: &Straight, told: &Folded) -> String {
+    let (without, with) = (&straight.bill, &told.bill);
+    let line = |name: &str, without: String, with: String, less: String| {
+        format!("{name:<22}{without:>12}{with:>12}{less:>12}\n")
+    };
+    let tokens = |name: &str, without: u64, with: u64| {
+        let less = if with <= without { format!("-{}", percent(without - with, without)) } else { String::new() };
+        line(name, number(without), number(with), less)
+    };
+    let cents = |bill: f64| (bill * 1e6) as u64;
+    let saved = percent(cents(without.dollars).saturating_sub(cents(with.dollars)), cents(without.dollars));
+    [
+        line("", "straight*".into(), "foldline".into(), String::new()),
+        tokens("tokens of prompts", without.prompts, with.prompts),
+        tokens("  not in the cache", without.prompts - without.cached, with.prompts - with.cached),
+        line(&format!("bill, as {MODEL}"), dollars(without.dollars), dollars(with.dollars), format!("-{saved}")),
+        "\n* if the window were wide enough\n".to_owned(),
+    ]
+    .concat()
 }

@@ -2,10 +2,12 @@
 
 mod archive;
 mod demo;
+mod doctor;
 mod fit;
 mod mcp;
 mod pipe;
 mod replay;
+mod run;
 mod search;
 mod serve;
 mod show;
@@ -25,10 +27,12 @@ use clap::Subcommand;
 pub(crate) enum Command {
     Archive(archive::ArchiveCommand),
     Demo(demo::Demo),
+    Doctor(doctor::Doctor),
     Fit(fit::Fit),
     Mcp(mcp::Mcp),
     Pipe(pipe::Pipe),
     Replay(replay::Replay),
+    Run(run::Run),
     Search(search::Search),
     Serve(serve::Serve),
     Show(show::Show),
@@ -41,10 +45,12 @@ impl Command {
         match self {
             Command::Archive(it) => it.run(),
             Command::Demo(it) => it.run(),
+            Command::Doctor(it) => it.run(),
             Command::Fit(it) => it.run(),
             Command::Mcp(it) => it.run(),
             Command::Pipe(it) => it.run(),
             Command::Replay(it) => it.run(),
+            Command::Run(it) => it.run(),
             Command::Search(it) => it.run(),
             Command::Serve(it) => it.run(),
             Command::Show(it) => it.run(),

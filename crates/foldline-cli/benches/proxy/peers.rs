@@ -1,0 +1,169 @@
+//! The processes around the proxy: an upstream that answers at once, and a proxy that only copies bytes,
+//! built on the same stack.
+
+use std::convert::Infallible;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{Request, Response, StatusCode, Uri, header};
+use bytes::Bytes;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpListener;
+
+/// A process that listens, and ends with whoever started it.
+pub(crate) struct Process {
+    pub(crate) child: Child,
+    /// Host and port.
+    pub(crate) address: String,
+}
+
+impl Process {
+    /// Starts a process and waits for the line in which it says where it listens.
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the process starts");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("its output is piped");
+        BufReader::new(stdout).read_line(&mut line).expect("it says where it listens");
+        let address = line.trim().rsplit("http://").next().unwrap_or_default().to_owned();
+        Self { child, address }
+    }
+
+    /// Another part of this very program.
+    pub(crate) fn of_this_program(arguments: &[&str]) -> Self {
+        let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
+        command.args(arguments);
+        Self::start(command)
+    }
+
+    /// `foldline serve`, with an archive and settings of its own.
+    pub(crate) fn foldline(upstream: &str, folder: &std::path::Path, flags: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_foldline"));
+        command.env("HOME", folder).args(["serve", "--listen", "127.0.0.1:0", "--upstream"]);
+        command.arg(format!("http://{upstream}")).arg("--archive").arg(folder.join("archive.db")).args(flags);
+        Self::start(command)
+    }
+
+    /// Its memory, in bytes.
+    pub(crate) fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        line.and_then(|it| it.trim().split(' ').next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
+    }
+
+    /// The time that its threads have run.
+    pub(crate) fn cpu(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
+        let behind_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+        let ticks: u64 = behind_name.split(' ').skip(11).take(2).filter_map(|it| it.parse::<u64>().ok()).sum();
+        Duration::from_millis(ticks * 10)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const ANSWER: &str = r#"{"id":"c","type":"message","role":"assistant","object":"chat.completion","stop_reason":"end_turn","content":[{"type":"text","text":"ok"}],"choices":[{"index":0,"message":{"role":"assistant","content":"ok"},"finish_reason":"stop"}]}"#;
+/// Pieces of a streamed answer, and the time between them.
+const PIECES: usize = 10;
+const BETWEEN: Duration = Duration::from_millis(2);
+
+/// The upstream: answers turns, streamed or not, and knows no other path.
+pub(crate) async fn upstream() {
+    listen(Router::new().fallback(answer)).await;
+}
+
+async fn answer(request: Request<Body>) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    let body = body.collect().await.map(|it| it.to_bytes()).unwrap_or_default();
+    let is_turn = ["/v1/chat/completions", "/v1/messages"].contains(&parts.uri.path());
+    let streams = body[..body.len().min(80)].windows(13).any(|it| it == br#""stream":true"#);
+    let mut response = Response::new(match (is_turn, streams) {
+        (false, _) => Body::from("{}"),
+        (true, false) => Body::from(ANSWER),
+        (true, true) => streamed(),
+    });
+    let kind = if is_turn && streams { "text/event-stream" } else { "application/json" };
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+    if !is_turn {
+        *response.status_mut() = StatusCode::NOT_FOUND;
+    }
+    response
+}
+
+/// Words, each with the time at which it was written.
+fn streamed() -> Body {
+    let pieces = futures_util::stream::unfold(0, |at| async move {
+        if at == PIECES {
+            return None;
+        }
+        tokio::time::sleep(BETWEEN).await;
+        let delta = format!(
+            "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"at {} \"}},\"finish_reason\":null}}]}}\n\n",
+            now()
+        );
+        Some((Ok::<_, Infallible>(Frame::data(Bytes::from(delta))), at + 1))
+    });
+    Body::new(StreamBody::new(pieces))
+}
+
+/// Nanoseconds since 1970: the same in all processes.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_nanos() as u64)
+}
+
+/// The proxy that only copies bytes.
+pub(crate) async fn copy(upstream: String) {
+    let mut http = HttpConnector::new();
+    http.set_nodelay(true);
+    let client = Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(http);
+    let copying = Arc::new(Copying { client, upstream });
+    listen(Router::new().fallback(pass).with_state(copying)).await;
+}
+
+struct Copying {
+    client: Client<HttpConnector, Body>,
+    upstream: String,
+}
+
+async fn pass(State(copying): State<Arc<Copying>>, mut request: Request<Body>) -> Response<Body> {
+    let path = request.uri().path_and_query().map_or("/", |it| it.as_str());
+    *request.uri_mut() = format!("http://{}{path}", copying.upstream).parse::<Uri>().expect("paths are kept");
+    request.headers_mut().remove(header::HOST);
+    match copying.client.request(request).await {
+        Ok(response) => response.map(Body::new),
+        Err(error) => {
+            let mut response = Response::new(Body::from(error.to_string()));
+            *response.status_mut() = StatusCode::BAD_GATEWAY;
+            response
+        }
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "the line is read by whoever started the process")]
+async fn listen(router: Router) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    println!("http://{}", listener.local_addr().expect("it has an address"));
+    let service = TowerToHyperService::new(router);
+    while let Ok((stream, _)) = listener.accept().await {
+        let _ = stream.set_nodelay(true);
+        let service = service.clone();
+        tokio::spawn(async move {
+            let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
