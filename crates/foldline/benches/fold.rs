@@ -14,11 +14,14 @@ use peak_alloc::PeakAlloc;
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
 fn main() {
-    cold();
-    turns("estimated", "claude-opus-4-6");
-    turns("exact", "gpt-4o");
-    many();
-    memory();
+    // `cargo bench -p foldline --bench fold -- cold` runs one of them.
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|it| !it.starts_with('-')).collect();
+    let run = |name: &str| wanted.is_empty() || wanted.iter().any(|it| it == name);
+    run("cold").then(cold);
+    run("turns").then(|| turns("estimated", "claude-opus-4-6"));
+    run("turns").then(|| turns("exact", "gpt-4o"));
+    run("many").then(many);
+    run("memory").then(memory);
 }
 
 fn setup(model: &str, budget: u64) -> Setup {

@@ -219,6 +219,8 @@ pub(crate) struct Clock {
     first: Option<usize>,
     /// A crease that pays is looked for when so many tokens are old.
     retry: Tokens,
+    /// What of the old tokens the last look could not make go, and after how many calls that was.
+    stuck: (Tokens, u32),
     /// What a forced crease left: the next is not forced before it has grown.
     settled: Tokens,
 }
@@ -472,7 +474,9 @@ impl State {
         match plan {
             Some(plan) if reason == Reason::Must || plan.gain > 0.0 => Ok(Some((plan, reason))),
             _ => {
-                self.clock.retry = self.clock.old + self.clock.old / 8;
+                let old = self.clock.old;
+                self.clock.retry = old + old / 8;
+                self.clock.stuck = (old.saturating_sub(plan.map_or(0, |plan| plan.saved)), self.calls);
                 Ok(None)
             }
         }
@@ -498,12 +502,15 @@ impl State {
         }
     }
 
-    /// What a crease would gain if all that has grown old went away without a trace: where even that does not pay,
-    /// no plan is made.
+    /// What a crease would gain if all that has grown old went away without a trace, but for what the last look could
+    /// not make go: where even that does not pay, no plan is made. What has grown old keeps less as calls go on,
+    /// since room is paid for by each of them.
     fn best_gain(&self, setup: &Setup) -> f64 {
         let remaining = f64::from(self.calls) * setup.policy.remaining / setup.policy.patience;
         let suffix = self.suffix(self.clock.first.unwrap_or(0));
-        price::worth(suffix, self.clock.old, remaining, &setup.prices, 0.0)
+        let (stuck, then) = self.clock.stuck;
+        let stuck = stuck * u64::from(then) / u64::from(self.calls.max(1));
+        price::worth(suffix, self.clock.old.saturating_sub(stuck), remaining, &setup.prices, 0.0)
     }
 
     /// Does what was planned. Gives what was there before, for [`State::undo`].
@@ -526,6 +533,7 @@ impl State {
         self.rendered -= plan.saved;
         self.clock.old = 0;
         self.clock.retry = 0;
+        self.clock.stuck = (0, 0);
         self.clock.first = None;
         let crease = Crease { at, reason, saved: plan.saved, suffix: plan.suffix, price, first: plan.first };
         (crease, Before { folds, tokens, touched: plan.touched })
