@@ -36,6 +36,8 @@ const MODE: &str = "FOLDLINE_MODE";
 const POLICY: &str = "FOLDLINE_POLICY";
 const WINDOW: &str = "FOLDLINE_WINDOW";
 const UNFOLD: &str = "FOLDLINE_UNFOLD";
+const SUMMARISE: &str = "FOLDLINE_SUMMARISE";
+const SUMMARY_MODEL: &str = "FOLDLINE_SUMMARY_MODEL";
 const MAX_BODY: &str = "FOLDLINE_MAX_BODY";
 const MAX_REQUESTS: &str = "FOLDLINE_MAX_REQUESTS";
 const MAX_SESSIONS: &str = "FOLDLINE_MAX_SESSIONS";
@@ -135,6 +137,8 @@ impl ProxyVariables {
             policy: parsed(POLICY)?,
             window: parsed(WINDOW)?,
             unfold: parsed(UNFOLD)?,
+            summarise: parsed(SUMMARISE)?,
+            summary_model: parsed(SUMMARY_MODEL)?,
             max_body: parsed(MAX_BODY)?,
             max_requests: parsed(MAX_REQUESTS)?,
             max_sessions: parsed(MAX_SESSIONS)?,

@@ -59,6 +59,13 @@ pub(crate) struct Said {
     /// Offer the model a tool by which it unfolds what it needs, answered inside the proxy [default: true]
     #[arg(long, value_name = "BOOL")]
     pub(crate) unfold: Option<bool>,
+    /// Let a model write summaries of old rounds, with the agent's own key: off, prepared (in the background, before they are
+    /// needed; no request waits) or inline (a request that must be folded waits, 30 seconds at most) [default: off]
+    #[arg(long, value_name = "MODE")]
+    pub(crate) summarise: Option<String>,
+    /// The model that writes them, at the agent's own provider [default: the agent's]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) summary_model: Option<String>,
     /// Megabytes that a request may have [default: 64]
     #[arg(long, value_name = "MB")]
     pub(crate) max_body: Option<usize>,
@@ -178,6 +185,8 @@ impl Said {
             policy: self.policy.or(there.policy),
             window: self.window.or(there.window),
             unfold: self.unfold.or(there.unfold),
+            summarise: self.summarise.or(there.summarise),
+            summary_model: self.summary_model.or(there.summary_model),
             max_body: self.max_body.or(there.max_body),
             max_requests: self.max_requests.or(there.max_requests),
             max_sessions: self.max_sessions.or(there.max_sessions),
@@ -204,6 +213,8 @@ impl Said {
             models: usual.models,
             window: self.window,
             unfold: self.unfold.unwrap_or(usual.unfold),
+            summarise: self.summarise.map_or(Ok(usual.summarise), |it| it.parse()).map_err(anyhow::Error::msg)?,
+            summary_model: self.summary_model.filter(|it| !it.is_empty()),
             limits: Limits {
                 body: self.max_body.map_or(usual.limits.body, |megabytes| megabytes.saturating_mul(1 << 20)),
                 requests: self.max_requests.unwrap_or(usual.limits.requests).max(1),
@@ -230,11 +241,14 @@ mod tests {
     fn the_stronger_place_wins_setting_by_setting() {
         let flags = said("listen = \"127.0.0.1:1\"");
         let variables = said("listen = \"127.0.0.1:2\"\nmode = \"observe\"");
-        let file = said("mode = \"off\"\nmax-body = 3\nunfold = false");
+        let file =
+            said("mode = \"off\"\nmax-body = 3\nunfold = false\nsummarise = \"prepared\"\nsummary-model = \"m\"");
         let settings = flags.or(variables).or(file).meant().unwrap();
         assert_eq!(settings.listen.port(), 1);
         assert_eq!(settings.mode, foldline_server::proxy::Mode::Observe);
         assert_eq!((settings.limits.body, settings.unfold), (3 << 20, false));
+        assert_eq!(settings.summarise, foldline_server::proxy::Summarise::Prepared);
+        assert_eq!(settings.summary_model.as_deref(), Some("m"));
         assert_eq!(settings.openai.to_string(), "https://api.openai.com");
     }
 
@@ -252,6 +266,7 @@ mod tests {
     #[test]
     fn what_is_misspelt_is_told() {
         assert!(toml::from_str::<Said>("upsteam = \"x\"").is_err());
+        assert!(said("summarise = \"on\"").meant().unwrap_err().to_string().contains("prepared"));
         assert!(said("mode = \"fast\"").meant().unwrap_err().to_string().contains("observe"));
         assert!(said("upstream = \"ftp://x\"").meant().is_err());
     }

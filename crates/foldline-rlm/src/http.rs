@@ -38,7 +38,7 @@ pub struct Endpoint {
     pub model: String,
     /// The key, when the server wants one.
     pub key: Option<String>,
-    /// Headers that are sent as well.
+    /// Headers that are sent as well, in the place of ours where they have the same name.
     pub headers: Vec<(HeaderName, HeaderValue)>,
 }
 
@@ -84,6 +84,11 @@ impl HttpModel {
         Ok(Self { endpoint, address, traits, client: Client::builder(TokioExecutor::new()).build(connector) })
     }
 
+    /// The same model at another address of its server: where the caller's own requests go, query and all.
+    pub fn at(self, address: Uri) -> Self {
+        Self { address, ..self }
+    }
+
     fn request(&self, question: &Question<'_>) -> Result<Request<Full<Bytes>>, ModelError> {
         let refused = |message: String| ModelError::new(ModelErrorKind::Refused, message);
         let draft = Draft {
@@ -113,7 +118,9 @@ impl HttpModel {
         if self.endpoint.format == Format::Anthropic {
             headers.insert(HeaderName::from_static("anthropic-version"), HeaderValue::from_static(ANTHROPIC_VERSION));
         }
-        headers.extend(self.endpoint.headers.iter().cloned());
+        for (name, value) in &self.endpoint.headers {
+            headers.insert(name.clone(), value.clone());
+        }
         Ok(request)
     }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::account::Spent;
 use crate::cascade::{Enforce, goal, goes_before};
-use crate::progress::ProgressListener;
+use crate::progress::{Outcome, ProgressListener};
 use crate::summarise::{Author, Task};
 
 /// The hash of some messages, word for word.
@@ -46,7 +46,20 @@ pub struct Prepared {
     fingerprint: Fingerprint,
     until: usize,
     text: String,
-    /// What it cost.
+    /// What it cost, without the earlier one that it goes on from.
+    pub spent: Spent,
+}
+
+/// What came of preparing a summary.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Preparation {
+    /// The summary; none when nothing could go, when there is no summariser, or when what its model wrote did not pass the
+    /// gate: what code can say is said when it is needed.
+    pub prepared: Option<Prepared>,
+    /// How the writing ended; none when no model was asked.
+    pub outcome: Option<Outcome>,
+    /// What it cost, summary or not.
     pub spent: Spent,
 }
 
@@ -83,8 +96,7 @@ impl Enforce<'_> {
 }
 
 /// Writes a summary of the older rounds of a session, where [`enforce_context_window`](crate::enforce_context_window)
-/// would part it; on from an earlier one, if that is still fresh. `None` when nothing could go, when there is no
-/// summariser, or when what its model wrote did not pass the gate: what code can say is said when it is needed.
+/// would part it; on from an earlier one, if that is still fresh.
 ///
 /// The session is only read. Dropping the future loses nothing but the work.
 pub async fn prepare(
@@ -92,17 +104,19 @@ pub async fn prepare(
     with: &Enforce<'_>,
     earlier: Option<&Prepared>,
     listener: ProgressListener<'_>,
-) -> Option<Prepared> {
-    let summariser = with.summariser?;
+) -> Preparation {
     let earlier = earlier.filter(|earlier| earlier.is_fresh(&session.messages));
-    let (until, text, before) = goes_before(session, with, earlier)?;
+    let parted = with.summariser.and_then(|summariser| Some((summariser, goes_before(session, with, earlier)?)));
+    let Some((summariser, (until, text, before))) = parted else { return Preparation::default() };
     let goal = goal(&session.messages[..until]);
     let task = Task { text: &text, goal: &goal, earlier: before.as_deref(), at_most: with.budget / 8 };
     let summary = summariser.summarise(&task, listener).await;
-    (summary.author == Author::Model).then(|| Prepared {
+    let spent = summary.spent;
+    let prepared = (summary.author == Author::Model).then(|| Prepared {
         fingerprint: Fingerprint::of(&session.messages[..until]),
         until,
         text: summary.text,
-        spent: summary.spent.and(earlier.map(|earlier| earlier.spent).unwrap_or_default()),
-    })
+        spent,
+    });
+    Preparation { prepared, outcome: Some(summary.outcome), spent }
 }

@@ -8,6 +8,9 @@ use std::str::FromStr;
 
 use foldline::{Act, Deed, Tokens, ToolCall};
 
+use crate::progress::ProgressListener;
+use crate::summarise::{Summariser, Summary, Task};
+
 /// When output is summarised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
@@ -95,6 +98,42 @@ impl Route {
     /// Whether a model is called.
     pub fn is_summarised(self) -> bool {
         matches!(self, Route::Large | Route::Filling | Route::Asked)
+    }
+}
+
+/// What a call gave back, before the agent sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Output<'o> {
+    /// The call.
+    pub call: &'o ToolCall<'o>,
+    /// What it gave back.
+    pub text: &'o str,
+    /// What the work is about, in the user's words.
+    pub goal: &'o str,
+    /// Tokens of the request without it.
+    pub rest: Tokens,
+    /// The window of the agent's model.
+    pub window: Tokens,
+}
+
+impl Summariser {
+    /// Routes what a call gave back and, if it is to be, summarises it in a sixteenth of the window. Where it is to stay
+    /// as it is, no model is asked.
+    pub async fn route(
+        &self,
+        output: &Output<'_>,
+        mode: Mode,
+        thresholds: Thresholds,
+        listener: ProgressListener<'_>,
+    ) -> (Route, Option<Summary>) {
+        let Output { call, text, goal, rest, window } = *output;
+        let sizes = Sizes { output: self.root().traits().meter.text(text), rest, window };
+        let route = Route::of(mode, call, sizes, thresholds);
+        if !route.is_summarised() {
+            return (route, None);
+        }
+        let task = Task { text, goal, earlier: None, at_most: window / 16 };
+        (route, Some(self.summarise(&task, listener).await))
     }
 }
 

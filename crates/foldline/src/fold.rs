@@ -26,6 +26,7 @@ use crate::piece::{self, Class, Open, Piece};
 use crate::plan::{self, Plan, Reason, Rung};
 use crate::policy::{Creases, Policy};
 use crate::price::{self, Prices};
+use crate::summarised::Summarised;
 use crate::wire::{Edit, Format};
 
 /// What a fold depends on beside the messages. Two folds with equal setups, ledgers and messages give
@@ -129,11 +130,19 @@ pub struct Ledger {
     pub cold: BTreeSet<usize>,
     /// From a request point on, the budget is this: a server told its real window.
     pub budgets: BTreeMap<usize, Tokens>,
+    /// Behind a request point, what somebody wrote about the first messages is known: it may stand at forced creases of
+    /// later points.
+    pub summaries: BTreeMap<usize, Summarised>,
 }
 
 impl Ledger {
     fn budget(&self, at: usize, setup: &Setup) -> Tokens {
         self.budgets.range(..=at).next_back().map_or(setup.budget, |(_, &tokens)| tokens)
+    }
+
+    /// The newest summary that was known before the request at this point was made.
+    fn summary(&self, at: usize) -> Option<&Summarised> {
+        self.summaries.range(..at).next_back().map(|(_, summary)| summary).filter(|summary| summary.until <= at)
     }
 }
 
@@ -463,7 +472,7 @@ impl State {
         self.age(setup);
         let Some(reason) = self.reason(setup, ledger.cold.contains(&at), messages) else { return Ok(None) };
         self.lexicon.read(messages, &self.folds);
-        let plan = plan::choose(self, setup, messages, reason);
+        let plan = plan::choose(self, setup, messages, reason, ledger.summary(at));
         if reason == Reason::Must {
             let left = plan.as_ref().map_or(self.rendered, |plan| self.rendered - plan.saved);
             if left > setup.room_at(1.0) {
@@ -675,7 +684,8 @@ impl Folded {
             let before = pieces.map(|piece| piece.tokens).sum();
             let what = format!("{} rounds from message {at} on", note.rounds.len());
             let at = PartId::new(at, 0);
-            Explained { at, what, pass: "rounds", rung: note.rung, before, after: self.state.tokens[at.message] }
+            let pass = if note.told.is_some() { "summary" } else { "rounds" };
+            Explained { at, what, pass, rung: note.rung, before, after: self.state.tokens[at.message] }
         };
         let mut all: Vec<Explained> = self.state.folds.parts().filter_map(part).collect();
         all.extend(self.state.folds.notes().map(note));

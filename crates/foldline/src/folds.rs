@@ -63,6 +63,10 @@ pub(crate) struct Note {
     /// The rounds that it stands for, first message and the one behind the last.
     pub(crate) rounds: Vec<(usize, usize)>,
     pub(crate) rung: Rung,
+    /// Said in the user's role where a note speaks in the model's and the model's next words follow.
+    pub(crate) go_on: Option<String>,
+    /// The message up to which a summary in it tells.
+    pub(crate) told: Option<usize>,
 }
 
 /// An original on its way out of a request.
@@ -163,7 +167,7 @@ impl Folds {
                     sequence.push(Rendered::Note(Role::Assistant, &note.text));
                     let next = (at..messages.len()).find(|&at| !self.is_gone(at)).map(|at| &messages[at]);
                     if next.is_some_and(Message::is_assistant) {
-                        sequence.push(Rendered::Note(Role::User, GO_ON));
+                        sequence.push(Rendered::Note(Role::User, note.go_on.as_deref().unwrap_or(GO_ON)));
                     }
                 } else {
                     sequence.push(Rendered::Note(Role::User, &note.text));

@@ -29,6 +29,7 @@ mod policy;
 mod price;
 #[cfg(test)]
 mod promises;
+mod summarised;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod transcript;
@@ -57,3 +58,4 @@ pub use measure::{NotATokenizer, TokenizerJson};
 pub use plan::{Reason, Rung};
 pub use policy::{Creases, Policy};
 pub use price::{PriceTable, Prices, break_even, worth};
+pub use summarised::Summarised;

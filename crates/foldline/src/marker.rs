@@ -172,6 +172,13 @@ pub fn is_marker(line: &str) -> bool {
     inside.starts_with(&OPEN[1..]) && inside.is_ascii() && !inside.contains(['[', ']'])
 }
 
+/// A text of others in which nothing passes for a marker.
+pub(crate) fn defused(text: &str) -> String {
+    let text = text.replace(OPEN, "(folded: ");
+    let lines = text.split('\n').map(|line| if is_marker(line) { format!(" {line}") } else { line.to_owned() });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 /// The handles that stand in a text's markers, in order.
 pub fn handles(text: &str) -> impl Iterator<Item = Handle> + '_ {
     memchr::memmem::find_iter(text.as_bytes(), OPEN.as_bytes()).filter_map(|at| {

@@ -15,10 +15,12 @@ use crate::fold::{Setup, State};
 use crate::folds::{Change, Fold, Folds, Note};
 use crate::marker;
 use crate::measure::Tokens;
-use crate::pass::{self, Cover, Proposal, View, clip, rounds};
+use crate::pass::rounds::{self, Detail};
+use crate::pass::{self, Cover, Proposal, View, clip};
 use crate::piece::{Class, Piece};
 use crate::policy::Creases;
 use crate::price;
+use crate::summarised::Summarised;
 
 /// The ladder: what is spent in this order until the target holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -78,12 +80,19 @@ pub(crate) struct Plan {
 }
 
 /// Chooses the folds of a crease at the end of `messages`; `None` when there is nothing to fold.
-pub(crate) fn choose(state: &State, setup: &Setup, messages: &[Message<'_>], reason: Reason) -> Option<Plan> {
-    let alive = |piece: &usize| !state.folds.is_gone(state.pieces[*piece].at.message);
-    let alive: Vec<usize> = (0..state.pieces.len()).filter(alive).collect();
-    let mut draft = Draft::new(state, setup, messages, reason, &alive);
+pub(crate) fn choose(
+    state: &State,
+    setup: &Setup,
+    messages: &[Message<'_>],
+    reason: Reason,
+    summary: Option<&Summarised>,
+) -> Option<Plan> {
     if setup.policy.creases == Creases::Never {
         return None;
+    }
+    let mut draft = Draft::new(state, setup, messages, reason, summary);
+    if reason == Reason::Must {
+        draft.fold_told();
     }
     // What has a price of its own is taken by it.
     for rung in [Rung::Repeats, Rung::Reasoning, Rung::Excerpts] {
@@ -100,6 +109,10 @@ pub(crate) fn choose(state: &State, setup: &Setup, messages: &[Message<'_>], rea
         // What is protected is touched only for the budget itself, and then far enough that the next
         // turn does not touch it again.
         let limit = setup.room_at(1.0);
+        if draft.context > limit && summary.is_some() {
+            // No summary is worth the words of a user.
+            draft.write_notes(Rung::Rounds, Detail::Bare);
+        }
         if draft.context > limit {
             draft.clip_protected(target);
         }
@@ -117,7 +130,9 @@ struct Draft<'d> {
     folds: Folds,
     tokens: Vec<Tokens>,
     context: Tokens,
-    alive: &'d [usize],
+    /// The pieces of messages that were not gone when the rungs began.
+    alive: Vec<usize>,
+    summary: Option<&'d Summarised>,
     crowded: usize,
     newest: usize,
     last_said: usize,
@@ -133,7 +148,7 @@ impl<'d> Draft<'d> {
         setup: &'d Setup,
         messages: &'d [Message<'d>],
         reason: Reason,
-        alive: &'d [usize],
+        summary: Option<&'d Summarised>,
     ) -> Self {
         let newest = state.newest_round();
         let crowded = match reason {
@@ -147,7 +162,8 @@ impl<'d> Draft<'d> {
             folds: state.folds.clone(),
             tokens: state.tokens.clone(),
             context: state.rendered,
-            alive,
+            alive: alive(state, &state.folds),
+            summary,
             crowded,
             newest,
             last_said: state.last_said,
@@ -199,14 +215,11 @@ impl<'d> Draft<'d> {
         cover
     }
 
-    fn view<'v>(&self, folds: &'v Folds, thrift: f64) -> View<'v>
-    where
-        'd: 'v,
-    {
+    fn view<'v>(&'v self, folds: &'v Folds, thrift: f64) -> View<'v> {
         View {
             messages: self.messages,
             pieces: &self.state.pieces,
-            alive: self.alive,
+            alive: &self.alive,
             first_piece: &self.state.first_piece,
             folds,
             setup: self.setup,
@@ -245,18 +258,10 @@ impl<'d> Draft<'d> {
         if Rung::Rounds > self.setup.policy.deepest {
             return;
         }
-        let rounds: Vec<Range<usize>> = self.state.rounds(self.messages);
-        let foldable = |round: &Range<usize>| {
-            round.end <= self.newest
-                && !self.folds.is_gone(round.start)
-                && self.state.is_closed(round, self.messages)
-                && self.state.pieces_of(round.clone()).iter().all(|piece| !self.setup.pins.holds(piece))
-        };
-        let foldable: Vec<Range<usize>> = rounds.iter().filter(|round| foldable(round)).cloned().collect();
         // What a note costs is not known before it is written, so an estimate goes first.
         let mut expected = self.context;
         let mut taken = Vec::new();
-        for round in foldable {
+        for round in self.foldable_rounds() {
             if expected <= target {
                 break;
             }
@@ -266,11 +271,36 @@ impl<'d> Draft<'d> {
         }
         let taken = self.before_thoughts(taken);
         if !taken.is_empty() {
-            self.drop_rounds(&taken, Rung::Rounds, false);
+            self.drop_rounds(&taken, Rung::Rounds, Detail::Listed);
         }
         if self.context > target {
-            self.shorten_notes();
+            self.write_notes(Rung::Rounds, Detail::Summed);
         }
+    }
+
+    /// The rounds that a summary tells of go first and together: what is younger has more room then.
+    fn fold_told(&mut self) {
+        let Some(until) = self.summary.map(|summary| summary.until) else { return };
+        if Rung::Rounds > self.setup.policy.deepest {
+            return;
+        }
+        let told = self.foldable_rounds().into_iter().filter(|round| round.end <= until).collect();
+        let told = self.before_thoughts(told);
+        if !told.is_empty() {
+            self.drop_rounds(&told, Rung::Rounds, Detail::Listed);
+            self.alive = alive(self.state, &self.folds);
+        }
+    }
+
+    /// The rounds that may go whole, oldest first.
+    fn foldable_rounds(&self) -> Vec<Range<usize>> {
+        let foldable = |round: &Range<usize>| {
+            round.end <= self.newest
+                && !self.folds.is_gone(round.start)
+                && self.state.is_closed(round, self.messages)
+                && self.state.pieces_of(round.clone()).iter().all(|piece| !self.setup.pins.holds(piece))
+        };
+        self.state.rounds(self.messages).into_iter().filter(foldable).collect()
     }
 
     /// Of these rounds those that may go where the open turn has to begin with reasoning: a note stands in the
@@ -301,7 +331,7 @@ impl<'d> Draft<'d> {
     }
 
     /// Drops rounds and writes the notes that stand for them; not if the notes are longer.
-    fn drop_rounds(&mut self, taken: &[Range<usize>], rung: Rung, brief: bool) {
+    fn drop_rounds(&mut self, taken: &[Range<usize>], rung: Rung, detail: Detail) {
         let before = (self.folds.clone(), self.tokens.clone(), self.context, self.touched.clone());
         for round in taken {
             for at in round.clone() {
@@ -316,7 +346,7 @@ impl<'d> Draft<'d> {
                 }
             }
         }
-        self.write_notes(rung, brief);
+        self.write_notes(rung, detail);
         if self.context >= before.2 {
             (self.folds, self.tokens, self.context, self.touched) = before;
         }
@@ -344,8 +374,9 @@ impl<'d> Draft<'d> {
         }
     }
 
-    /// Writes one note for every run of dropped rounds with nothing left between them.
-    fn write_notes(&mut self, rung: Rung, brief: bool) {
+    /// Writes one note for every run of dropped rounds with nothing left between them. A summary stands in the last of
+    /// those that it tells of, and nowhere else.
+    fn write_notes(&mut self, rung: Rung, detail: Detail) {
         let mut runs: Vec<Vec<Range<usize>>> = Vec::new();
         for round in self.state.rounds(self.messages).into_iter().filter(|round| self.folds.is_gone(round.start)) {
             match runs.last_mut() {
@@ -359,39 +390,61 @@ impl<'d> Draft<'d> {
                 _ => runs.push(vec![round]),
             }
         }
-        for run in runs {
+        let until = self.summary.map_or(0, |summary| summary.until);
+        let last_told = runs.iter().rposition(|run| run.first().is_some_and(|round| round.start < until));
+        for (index, run) in runs.into_iter().enumerate() {
             let (Some(start), Some(end)) = (run.first().map(|round| round.start), run.last().map(|round| round.end))
             else {
                 continue;
             };
-            let text = rounds::note(&self.view(&self.folds, 1.0), &run, brief);
             let covered: Vec<(usize, usize)> = run.iter().map(|round| (round.start, round.end)).collect();
-            if self
-                .folds
-                .notes()
-                .any(|(at, note)| at == start && note.rounds == covered && (!brief || note.text == text))
-            {
+            let stands = self.folds.notes().find(|(at, note)| *at == start && note.rounds == covered);
+            let summary = self.summary.filter(|_| {
+                detail != Detail::Bare
+                    && last_told == Some(index)
+                    && stands.is_none_or(|(_, note)| note.told.is_some())
+                    && self.takes_summary(end)
+            });
+            let told = summary.map(|summary| summary.until);
+            if stands.is_some_and(|(_, note)| detail == Detail::Listed && note.told == told) {
+                continue;
+            }
+            let mut text = rounds::note(&self.view(&self.folds, 1.0), &run, detail);
+            let mut go_on = None;
+            if let Some(framed) = summary.map(Summarised::framed) {
+                if self.setup.alternate {
+                    go_on = Some(framed);
+                } else {
+                    text.push('\n');
+                    text.push_str(&framed);
+                }
+            }
+            if stands.is_some_and(|(_, note)| (&note.text, &note.go_on) == (&text, &go_on)) {
                 continue;
             }
             // The tokens of a note stand with the message that it comes before, which is gone.
-            let new = self.note_tokens(&text);
+            let new = self.note_tokens(&text, go_on.as_deref());
             for at in (start..end).filter(|&at| self.folds.is_gone(at)).collect::<Vec<_>>() {
                 self.context -= std::mem::take(&mut self.tokens[at]);
             }
             self.tokens[start] = new;
             self.context += new;
             self.touched.insert(start);
-            self.folds.set_note(start, Note { text, rounds: covered, rung }, start..end);
+            self.folds.set_note(start, Note { text, rounds: covered, rung, go_on, told }, start..end);
         }
     }
 
-    fn note_tokens(&self, text: &str) -> Tokens {
-        let note = |role, text: &str| self.setup.meter.message(&Message::text(role, text.to_owned()));
-        note(Role::User, text) + if self.setup.alternate { note(Role::User, crate::folds::GO_ON) } else { 0 }
+    /// Whether a summary of what ends here can speak in the user's role: where roles must take turns, only before words
+    /// of the model's.
+    fn takes_summary(&self, end: usize) -> bool {
+        let next = (end..self.messages.len()).find(|&at| !self.folds.is_gone(at)).map(|at| &self.messages[at]);
+        !self.setup.alternate || next.is_some_and(Message::is_assistant)
     }
 
-    fn shorten_notes(&mut self) {
-        self.write_notes(Rung::Rounds, true);
+    fn note_tokens(&self, text: &str, go_on: Option<&str>) -> Tokens {
+        let note = |role, text: &str| self.setup.meter.message(&Message::text(role, text.to_owned()));
+        let go_on = go_on.unwrap_or(crate::folds::GO_ON);
+        note(Role::User, text) + if self.setup.alternate { note(Role::User, go_on) } else { 0 }
     }
 
     /// What is protected but too big: the largest texts are cut to a common size.
@@ -418,9 +471,9 @@ impl<'d> Draft<'d> {
             .collect();
         let old = self.before_thoughts(old);
         if !old.is_empty() {
-            self.drop_rounds(&old, Rung::Truncation, true);
+            self.drop_rounds(&old, Rung::Truncation, Detail::Bare);
         }
-        self.write_notes(Rung::Truncation, true);
+        self.write_notes(Rung::Truncation, Detail::Bare);
         self.clip_to(target, Rung::Truncation);
         if self.context > self.setup.room_at(1.0) {
             self.clip_to(0, Rung::Truncation);
@@ -437,7 +490,8 @@ impl<'d> Draft<'d> {
             Class::Arguments | Class::Reasoning => false,
         };
         let standing = |piece: &&Piece| !self.folds.is_gone(piece.at.message) && !self.setup.pins.holds(piece);
-        let alive = self.alive.iter().map(|&index| &self.state.pieces[index]);
+        let state = self.state;
+        let alive = self.alive.iter().map(|&index| &state.pieces[index]);
         let pieces: Vec<&Piece> = alive.filter(clippable).filter(standing).collect();
         let mut sizes: Vec<Tokens> =
             pieces.iter().map(|piece| self.folds.tokens(piece.at).unwrap_or(piece.tokens)).collect();
@@ -505,6 +559,11 @@ impl<'d> Draft<'d> {
             self.take(proposal, Rung::Reasoning, "signed");
         }
     }
+}
+
+/// The pieces of messages that are not gone.
+fn alive(state: &State, folds: &Folds) -> Vec<usize> {
+    (0..state.pieces.len()).filter(|&piece| !folds.is_gone(state.pieces[piece].at.message)).collect()
 }
 
 /// The size to which the largest of these have to be cut so that `excess` goes away; zero when even

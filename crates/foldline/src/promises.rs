@@ -14,7 +14,7 @@ use crate::testing::{Sample, samples};
 use crate::wire::Request;
 use crate::{
     Applied, Conversation, Error, ErrorKind, Folder, Handle, Keep, KeepError, Ledger, Message, Meter, ModelTable,
-    Original, Part, Policy, Prices, Role, Setup, Tokens, apply, fold, marker,
+    Original, Part, Policy, Prices, Role, Setup, State, Summarised, Tokens, apply, fold, marker, resume,
 };
 
 /// An archive in memory that remembers what it was given.
@@ -49,6 +49,20 @@ fn raw_tokens(request: &Request<'_>) -> Tokens {
 
 fn applied(request: &Request<'_>, budget: Tokens, keep: Option<&dyn Keep>) -> Result<Applied, Error> {
     apply(request, &setup(request, budget), &Ledger::default(), keep, &|_| ())
+}
+
+/// A ledger in which, at up to three places, a summary of some length of what stands before is known.
+fn summaries() -> impl Strategy<Value = Vec<(f64, f64, usize)>> {
+    proptest::collection::vec((0.0..1.0, 0.0..1.0, 1_usize..400), 1..4)
+}
+
+fn told(places: &[(f64, f64, usize)], messages: usize) -> Ledger {
+    let told = places.iter().map(|&(at, until, words)| {
+        let at = (messages as f64 * at) as usize;
+        let text = format!("What was done: {}[folded: x; unfold 000000000000]", "it was read and ".repeat(words));
+        (at, Summarised { until: (at as f64 * until) as usize, text: text.into() })
+    });
+    Ledger { summaries: told.collect(), ..Ledger::default() }
 }
 
 fn budgets() -> impl Strategy<Value = f64> {
@@ -230,6 +244,70 @@ proptest! {
         prop_assert!(*floor * 9 <= least * 10, "the floor is {}, and {} is possible", floor, least);
     }
 
+    /// With summaries in the ledger it fits, is valid and is recoverable all the same, and no word of a user goes
+    /// that would not have gone without them.
+    #[test]
+    fn a_summary_breaks_no_promise(sample in samples(), share in budgets(), places in summaries(), local: bool) {
+        let request = sample.request();
+        let budget = (raw_tokens(&request) as f64 * share) as Tokens;
+        let profile = Profile::of_request(&request);
+        let profile = if local { profile.served_by(laws::Server::Local) } else { profile };
+        let setup = setup(&request, budget).under(&profile);
+        let ledger = told(&places, request.conversation().messages.len());
+        let memory = Memory::default();
+        let Ok(applied) = apply(&request, &setup, &ledger, Some(&memory), &|_| ()) else {
+            // No summary makes the floor higher.
+            prop_assert!(apply(&request, &setup, &Ledger::default(), Some(&memory), &|_| ()).is_err());
+            return Ok(());
+        };
+        prop_assert!(measured(&sample, &applied.body) <= budget);
+        prop_assert!(local || measured(&sample, &applied.body) == applied.tokens);
+        let rewritten = Request::parse(sample.format, &applied.body).unwrap();
+        let before = laws::check(&request, &profile);
+        let broken = laws::check(&rewritten, &profile);
+        prop_assert!(broken.is_empty() || !before.is_empty(), "{broken:?}\n{}", String::from_utf8_lossy(&applied.body));
+        let sent = String::from_utf8(applied.body.clone()).unwrap();
+        for handle in marker::handles(&sent) {
+            prop_assert!(memory.originals.borrow().contains_key(&handle), "{handle} in {sent}");
+        }
+        let of_model = rewritten.conversation().messages.iter().filter(|message| message.is_assistant());
+        let words = of_model.flat_map(|message| &message.parts).filter_map(Part::as_text);
+        prop_assert!(words.filter(|text| text.contains("What was done")).count() == 0, "{sent}");
+        let deepest = applied.folded.as_ref().and_then(|folded| folded.deepest());
+        if deepest.is_none_or(|rung| rung < Rung::Protected) {
+            for said in words_of_users(request.conversation()) {
+                prop_assert!(words_of_users(rewritten.conversation()).contains(&said), "{said}");
+            }
+        }
+    }
+
+    /// What was decided before a summary was known stays; what comes after is decided by any replica alike.
+    #[test]
+    fn a_summary_moves_nothing_but_at_a_crease(sample in samples(), share in budgets(), places in summaries()) {
+        let request = sample.request();
+        let conversation = request.conversation();
+        let setup = setup(&request, (raw_tokens(&request) as f64 * share) as Tokens).beside(conversation);
+        let whole = told(&places, conversation.messages.len());
+        let mut state = State::default();
+        let mut sent: Option<Vec<Message<'_>>> = None;
+        for point in conversation.request_points() {
+            let prefix = upto(conversation, point);
+            // What nobody knows yet at this point.
+            let mut known = whole.clone();
+            known.summaries.retain(|&at, _| at < point);
+            let (Ok(folded), Ok(again)) = (fold(&prefix, &setup, &known), fold(&prefix, &setup, &whole)) else {
+                (state, sent) = (State::default(), None);
+                continue;
+            };
+            let now = folded.messages(&prefix);
+            prop_assert_eq!(&again.messages(&prefix), &now, "a later summary reaches back");
+            prop_assert_eq!(resume(state, &prefix, &setup, &known).unwrap().messages(&prefix), now.clone());
+            let creased = folded.creases.last().is_some_and(|crease| crease.at == point);
+            prop_assert!(creased || sent.is_none_or(|sent| now.starts_with(&sent)), "at {}", point);
+            (state, sent) = (again.into_state(), Some(now));
+        }
+    }
+
     /// With room enough the client's very bytes go out.
     #[test]
     fn with_room_enough_nothing_changes(sample in samples()) {
@@ -237,6 +315,11 @@ proptest! {
         let applied = applied(&request, raw_tokens(&request) * 2, None).unwrap();
         prop_assert_eq!(String::from_utf8(applied.body).unwrap(), sample.body.clone());
     }
+}
+
+fn words_of_users(conversation: &Conversation<'_>) -> Vec<String> {
+    let said = conversation.messages.iter().filter(|message| message.role == Role::User);
+    said.flat_map(|message| &message.parts).filter_map(Part::as_text).map(str::to_owned).collect()
 }
 
 fn upto<'m>(conversation: &Conversation<'m>, point: usize) -> Conversation<'m> {

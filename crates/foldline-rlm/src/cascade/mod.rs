@@ -432,7 +432,10 @@ pub(crate) fn goes_before(
     let parting = part(session, fixed, with)?;
     let mut new = parting.goes.as_slice();
     let mut before = parting.earlier.map(|frame| frame.summary);
-    if let Some(earlier) = earlier.filter(|earlier| earlier.until() < parting.cut) {
+    if let Some(earlier) = earlier {
+        if earlier.until() >= parting.cut {
+            return None;
+        }
         let first = Parting::at(session, earlier.until(), fixed, with)?;
         new = &new[first.goes.len().min(new.len())..];
         before = Some(earlier.text().to_owned());

@@ -415,6 +415,65 @@ async fn a_full_event_channel_does_not_stall_the_agent() {
     assert_eq!(receiver.try_iter().count(), 1);
 }
 
+/// However it ends, a trace begins once, ends once, and is told apart from others.
+#[tokio::test]
+async fn one_story_is_told_whatever_happens() {
+    let heard = Mutex::new(Vec::<CascadeEvent>::new());
+    let listener = |event| heard.lock().unwrap().push(event);
+    let silent = Server::start(|_| Reply::After(Duration::from_secs(60), Box::new(Reply::text("")))).await;
+    let good = Server::start(writer).await;
+    let (silent, good) = (Summariser::new(silent.chat(32_000)), Summariser::new(good.chat(32_000)));
+    let aborted = good.clone().with_abort({
+        let abort = tokio_util::sync::CancellationToken::new();
+        abort.cancel();
+        abort
+    });
+    let full = Shelf(Mutex::default(), true);
+    let huge = || {
+        let mut it = session(20);
+        it.messages.extend(round(700, "bash", "{}".into(), "a line of a huge output\n".repeat(9_000)));
+        it
+    };
+    let stuck = || {
+        let mut it = session(60);
+        it.messages[0] = Message::text(Role::System, "be careful ".repeat(9_000));
+        it
+    };
+    let with = with(16_384);
+    let cases = [
+        (session(60), Enforce { summariser: Some(&good), ..with.clone() }),
+        (session(60), with.clone()),
+        (huge(), with.clone()),
+        (stuck(), with.clone()),
+        (session(60), Enforce { keep: Some(&full), ..with.clone() }),
+        (session(60), Enforce { summariser: Some(&aborted), ..with.clone() }),
+        (session(60), Enforce { summariser: Some(&silent), ..with.clone() }),
+    ];
+    for (mut it, with) in cases {
+        // The last one is given up.
+        let enforced = enforce_context_window(&mut it, &with, &listener);
+        let _ = tokio::time::timeout(Duration::from_secs(2), enforced).await;
+    }
+    let mut stories: std::collections::BTreeMap<u64, Vec<Step>> = std::collections::BTreeMap::new();
+    for CascadeEvent { trace, step } in heard.into_inner().unwrap() {
+        stories.entry(trace).or_default().push(step);
+    }
+    let mut ends = Vec::new();
+    for steps in stories.values_mut() {
+        steps.retain(|step| !matches!(step, Step::Progress(_)));
+        assert!(matches!(steps[0], Step::Started { .. }), "{steps:?}");
+        let middle = &steps[1..steps.len() - 1];
+        assert!(middle.iter().all(|step| matches!(step, Step::Truncated { .. })), "{steps:?}");
+        ends.push(match steps.last() {
+            Some(Step::Completed { strategy, .. }) => Some(*strategy),
+            Some(Step::Failed { .. }) => None,
+            other => panic!("{other:?}"),
+        });
+    }
+    let fits = [Strategy::Rlm, Strategy::Chunk, Strategy::Truncate].map(Some);
+    assert_eq!(ends, [&fits[..], &[None; 4]].concat());
+}
+
 /// A server that said that it did not fit gets less at the retry, whether it told its limit or not.
 #[tokio::test]
 async fn a_providers_overflow_makes_the_retry_tighter() {

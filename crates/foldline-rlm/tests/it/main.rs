@@ -8,5 +8,6 @@ mod far_beyond;
 mod http;
 mod prepared;
 mod properties;
+mod routing;
 mod server;
 mod summariser;

@@ -9,7 +9,6 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use bytes::Bytes;
-use foldline::Tokens;
 use foldline::wire::{Format, Overflow};
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use hyper::http::request::Parts;
@@ -25,9 +24,9 @@ use super::rounds::Rounds;
 use super::route::{Kind, Route, Side};
 use super::server::Shared;
 use super::settings::{Mode, Upstream};
-use super::turn::{Folded, Turn};
+use super::turn::{Again, Folded, Turn};
 use super::upstream::Outbound;
-use super::{answer, metrics, own};
+use super::{answer, metrics, own, summaries};
 
 /// How often a prompt that does not fit is folded more and sent again.
 const RETRIES: u32 = 2;
@@ -106,6 +105,9 @@ impl Shared {
         if self.discover(route.side, folded.as_ref(), &parts.headers).await {
             folded = fold(&self, turn.as_ref(), None).await;
         }
+        if matches!(route.kind, Kind::Turn(_)) {
+            self.summarise(turn.as_ref(), &mut folded, &parts.headers, &uri).await;
+        }
 
         let (body, form) = self.to_send(folded.as_ref(), &inbound);
         headers::to_provider_read(&mut parts.headers, form);
@@ -161,7 +163,7 @@ impl Shared {
         self.metrics.overflows.inc();
         let at_most = folded.model.overflowed(overflow, folded.sent, folded.max_output);
         tracing::info!(model = folded.model_name, sent = folded.sent, limit = overflow.limit, at_most, "did not fit");
-        let tighter = fold(self, turn, Some(at_most)).await?;
+        let tighter = fold(self, turn, Some(Again::Tighter(at_most))).await?;
         (tighter.body.is_some() && tighter.sent < folded.sent).then_some(tighter)
     }
 
@@ -201,6 +203,9 @@ impl Shared {
             };
             told("x-foldline-tokens", format!("{},{}", folded.raw, folded.sent));
             told("x-foldline-folds", folded.folds.to_string());
+            if let Some(spent) = summaries::header(&folded.hidden.facts.spent()) {
+                told("x-foldline-summaries", spent);
+            }
         }
         let stall = self.settings.patience.stall;
         let Some(folded) = folded else {
@@ -267,10 +272,10 @@ impl Shared {
 }
 
 /// Folds a turn off the threads that serve connections. A panic there is a fault of ours like any other.
-async fn fold(proxy: &Arc<Shared>, turn: Option<&Arc<Turn>>, at_most: Option<Tokens>) -> Option<Folded> {
+pub(crate) async fn fold(proxy: &Arc<Shared>, turn: Option<&Arc<Turn>>, again: Option<Again>) -> Option<Folded> {
     let (proxy, turn) = (proxy.clone(), turn?.clone());
     let metrics = proxy.clone();
-    let folding = tokio::task::spawn_blocking(move || turn.fold(&proxy, at_most)).await;
+    let folding = tokio::task::spawn_blocking(move || turn.fold(&proxy, again)).await;
     folding.unwrap_or_else(|error| {
         metrics.metrics.fault("panic");
         tracing::error!(%error, "folding broke down; sent as it came");

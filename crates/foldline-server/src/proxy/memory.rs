@@ -7,12 +7,13 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use foldline::wire::Gap;
-use foldline::{Ledger, State, Tokens};
+use foldline::{Ledger, Message, State, Summarised, Tokens};
 use foldline_archive::Shelf;
+use foldline_rlm::{Prepared, Spent};
 
 use super::lineage::Lineage;
 use super::turn::Held;
@@ -112,21 +113,37 @@ pub(crate) struct Facts {
     known: Mutex<HashMap<u128, Fact>>,
     /// Where they are recorded.
     ledger: Option<Shelf>,
+    book: Mutex<Book>,
 }
 
-/// What is known of one request point.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What is known of the summaries of a conversation beside themselves.
+#[derive(Clone, Copy, Debug, Default)]
+struct Book {
+    /// How many messages it had when one was last begun, and whether that one is being written.
+    begun: usize,
+    under_way: bool,
+    spent: Spent,
+}
+
+/// What is known of one beginning of a conversation.
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Fact {
     cold: bool,
     budget: Option<Tokens>,
     /// What clients' copies of the answer lack, for each answer that was given.
     hidden: Vec<Arc<[Gap]>>,
+    /// A summary of all of it.
+    summary: Option<Arc<Prepared>>,
+    /// Behind it, the summary of this other beginning counts.
+    told: Option<u128>,
 }
 
 /// Kinds of facts in the archive's ledger.
 const COLD: &str = "cold";
 const BUDGET: &str = "budget";
 const HIDDEN: &str = "hidden";
+const SUMMARY: &str = "summary";
+const TOLD: &str = "told";
 /// Bytes of a beginning's hash, at the front of each fingerprint.
 const BEGINNING: usize = size_of::<u128>();
 
@@ -141,10 +158,14 @@ impl Facts {
                 COLD => entry.cold = true,
                 BUDGET => entry.budget = fact.payload.try_into().ok().map(Tokens::from_le_bytes),
                 HIDDEN => entry.hidden.extend(serde_json::from_slice(&fact.payload).ok().map(Vec::into)),
+                SUMMARY => entry.summary = serde_json::from_slice(&fact.payload).ok().map(Arc::new),
+                TOLD => entry.told = fact.payload.try_into().ok().map(u128::from_le_bytes),
                 _ => {}
             }
         }
-        Self { known: Mutex::new(known), ledger }
+        let spent = known.values().filter_map(|fact| fact.summary.as_ref());
+        let spent = spent.fold(Spent::default(), |sum, summary| sum.and(summary.spent));
+        Self { known: Mutex::new(known), ledger, book: Mutex::new(Book { spent, ..Book::default() }) }
     }
 
     /// What the fold of this conversation may depend on.
@@ -160,8 +181,79 @@ impl Facts {
                 ledger.cold.insert(at);
             }
             ledger.budgets.extend(fact.budget.map(|budget| (at, budget)));
+            let told = fact.told.and_then(|told| known.get(&told)?.summary.as_ref());
+            let told = told.map(|summary| Summarised { until: summary.until(), text: summary.text().into() });
+            ledger.summaries.extend(told.map(|summary| (at, summary)));
         }
         ledger
+    }
+
+    /// The newest summary of a beginning of this conversation.
+    pub(crate) fn summary(&self, lineage: &Lineage) -> Option<Arc<Prepared>> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        lineage.longest_first().find_map(|(_, beginning)| known.get(&beginning)?.summary.clone())
+    }
+
+    /// A summary of one of its beginnings was written. It counts from the request on that takes note of it.
+    pub(crate) fn summarised(&self, lineage: &Lineage, summary: Prepared) {
+        let beginning = lineage.beginning(summary.until());
+        let fingerprint = [&beginning.to_le_bytes()[..], summary.fingerprint().as_bytes()].concat();
+        self.record(SUMMARY, &fingerprint, &serde_json::to_vec(&summary).unwrap_or_default());
+        self.note(beginning, |fact| fact.summary = Some(fact.summary.take().unwrap_or_else(|| Arc::new(summary))));
+    }
+
+    /// Takes note of the newest summary, if it tells of these very messages and more than those before it: from this
+    /// request on if that is open still, else behind it. It is recorded before anything depends on it, so that every
+    /// request of the past comes out as it was.
+    pub(crate) fn tell(&self, lineage: &Lineage, messages: &[Message<'_>], open: bool) {
+        let Some(summary) = self.summary(lineage) else { return };
+        let told = self.ledger(lineage).summaries.into_values().map(|told| told.until).max();
+        if told.is_some_and(|until| until >= summary.until()) || !summary.is_fresh(messages) {
+            return;
+        }
+        let behind = if open { lineage.len().saturating_sub(1) } else { lineage.len() };
+        let (beginning, of) = (lineage.beginning(behind), lineage.beginning(summary.until()));
+        self.record(TOLD, &beginning.to_le_bytes(), &of.to_le_bytes());
+        self.note(beginning, |fact| fact.told = fact.told.or(Some(of)));
+    }
+
+    /// Whether there is a summary that no crease could use yet, the last one having been at this message.
+    pub(crate) fn awaits_crease(&self, lineage: &Lineage, creased: usize) -> bool {
+        let Some(newest) = self.summary(lineage) else { return false };
+        match self.ledger(lineage).summaries.last_key_value() {
+            Some((&behind, told)) if told.until >= newest.until() => behind >= creased,
+            _ => true,
+        }
+    }
+
+    /// Whether a summary may be begun: none is being written, and the conversation has grown since the last attempt.
+    pub(crate) fn may_write(&self, messages: usize, grown: usize) -> bool {
+        let book = *self.book();
+        !book.under_way && (book.begun == 0 || messages >= book.begun + grown || messages < book.begun)
+    }
+
+    /// Begins with a summary, unless one is being written.
+    pub(crate) fn write(self: &Arc<Self>, messages: usize) -> Option<Writing> {
+        let mut book = self.book();
+        if book.under_way {
+            return None;
+        }
+        (book.begun, book.under_way) = (messages, true);
+        Some(Writing(self.clone()))
+    }
+
+    /// What summaries have cost, and what one more did.
+    pub(crate) fn spent(&self) -> Spent {
+        self.book().spent
+    }
+
+    pub(crate) fn spend(&self, spent: Spent) {
+        let mut book = self.book();
+        book.spent = book.spent.and(spent);
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The places of this conversation behind which clients' copies of an answer lack something, with
@@ -212,6 +304,15 @@ impl Facts {
             // The rendering is right now, and right after a restart unless this very fact mattered.
             tracing::warn!(%error, kind, "a fact could not be recorded");
         }
+    }
+}
+
+/// A summary that is being written, until this is dropped.
+pub(crate) struct Writing(Arc<Facts>);
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        self.0.book().under_way = false;
     }
 }
 

@@ -39,6 +39,10 @@ pub(crate) struct Metrics {
     pub(crate) faults: Family<Kind, Counter>,
     /// Prompts that did not fit and were folded again.
     pub(crate) overflows: Counter,
+    /// Summaries by how their writing ended, and what it cost.
+    pub(crate) summaries: Family<Kind, Counter>,
+    pub(crate) summary_tokens: Family<Direction, Counter>,
+    pub(crate) summary_spent: Counter<f64, AtomicU64>,
     /// Time between the end of a request's body and its being sent on.
     pub(crate) added: Histogram,
 }
@@ -92,6 +96,9 @@ impl Metrics {
             unfolds: Family::default(),
             faults: Family::default(),
             overflows: Counter::default(),
+            summaries: Family::default(),
+            summary_tokens: Family::default(),
+            summary_spent: Counter::default(),
             // From 0.1 ms to 3 s.
             added: Histogram::new(exponential_buckets(0.0001, 2.0, 16)),
             registry: Registry::default(),
@@ -110,6 +117,9 @@ impl Metrics {
         registry.register("unfolds", "Originals asked for by models", metrics.unfolds.clone());
         registry.register("faults", "Faults by kind", metrics.faults.clone());
         registry.register("overflows", "Prompts that did not fit and were folded again", metrics.overflows.clone());
+        registry.register("summaries", "Summaries by how their writing ended", metrics.summaries.clone());
+        registry.register("summary_tokens", "Tokens spent on summaries", metrics.summary_tokens.clone());
+        registry.register("bill_summaries_usd", "Dollars spent on summaries", metrics.summary_spent.clone());
         let added = metrics.added.clone();
         registry.register_with_unit("added_latency", "Time added before a request is sent on", Unit::Seconds, added);
         Self { registry, ..metrics }

@@ -12,6 +12,7 @@
 //! | `turn` | fold on the way in: a client's request becomes what is sent |
 //! | `lineage` | what a conversation is known by |
 //! | `memory` | where its folds stand, and the facts that they depend on |
+//! | `summaries` | what old rounds were about, written by a model ahead of time |
 //! | `models` | what is known of each model at each upstream |
 //! | `discover` | asking a server for its real window |
 //! | `headers` | what travels and what does not |
@@ -48,11 +49,12 @@ mod rounds;
 mod route;
 mod server;
 mod settings;
+mod summaries;
 mod tally;
 mod turn;
 mod unfold;
 mod upstream;
 
 pub use server::Proxy;
-pub use settings::{BadUpstream, Limits, Mode, Patience, Settings, Upstream};
+pub use settings::{BadUpstream, Limits, Mode, Patience, Settings, Summarise, Upstream};
 pub use tally::{Tally, Watch};

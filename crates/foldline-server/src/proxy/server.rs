@@ -13,6 +13,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio_util::sync::DropGuard;
 
 use super::access::Door;
 use super::exchange::exchange;
@@ -20,6 +21,7 @@ use super::memory::Memory;
 use super::metrics::Metrics;
 use super::models::Models;
 use super::settings::Settings;
+use super::summaries::Writers;
 use super::tally::Watch;
 use super::upstream::Providers;
 
@@ -41,6 +43,7 @@ pub struct Proxy {
     listener: TcpListener,
     address: SocketAddr,
     shared: Arc<Shared>,
+    _writers: DropGuard,
 }
 
 /// What all requests share.
@@ -54,6 +57,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) memory: Memory,
     pub(crate) models: Models,
+    pub(crate) writers: Writers,
 }
 
 impl Proxy {
@@ -67,7 +71,9 @@ impl Proxy {
         }
         let listener = TcpListener::bind(settings.listen).await?;
         let address = listener.local_addr()?;
+        let (writers, _writers) = Writers::new();
         let shared = Shared {
+            writers,
             door: Door::new(settings.token.as_deref(), address),
             providers: Providers::new(settings.patience),
             turns: Arc::new(Semaphore::new(settings.limits.requests)),
@@ -77,7 +83,7 @@ impl Proxy {
             models: Models::new(settings.models.clone(), settings.window),
             settings,
         };
-        Ok(Self { listener, address, shared: Arc::new(shared) })
+        Ok(Self { listener, address, shared: Arc::new(shared), _writers })
     }
 
     /// Where it listens.
@@ -120,7 +126,7 @@ impl Proxy {
                 }
             });
         }
-        drop(self.listener);
+        drop((self.listener, self._writers));
         if tokio::time::timeout(patience.shutdown, open.shutdown()).await.is_err() {
             tracing::warn!("answers were still going on after {} s and are cut", patience.shutdown.as_secs());
         }

@@ -38,6 +38,10 @@ pub struct Settings {
     pub window: Option<Tokens>,
     /// Whether requests with tools are offered one more, by which the model unfolds what it needs.
     pub unfold: bool,
+    /// Whether a model writes summaries of old rounds, and who waits for them.
+    pub summarise: Summarise,
+    /// The model that writes them, at the client's own provider; the conversation's own when none is named.
+    pub summary_model: Option<String>,
     /// How much is held and done at once.
     pub limits: Limits,
     /// How long is waited.
@@ -53,6 +57,19 @@ pub enum Mode {
     Observe,
     /// They go out as they came, unread.
     Off,
+}
+
+/// Whether a model writes summaries of old rounds, and who waits for them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Summarise {
+    /// No model is called.
+    #[default]
+    Off,
+    /// A model writes them in the background, before they are needed; no request waits.
+    Prepared,
+    /// A model writes one when a request must be folded, and the request waits for it, so long at most; then it is
+    /// folded without one.
+    Inline(Duration),
 }
 
 /// How much is held and done at once.
@@ -116,6 +133,8 @@ impl Default for Settings {
             models: Cow::Borrowed(ModelTable::builtin()),
             window: None,
             unfold: true,
+            summarise: Summarise::Off,
+            summary_model: None,
             limits: Limits::default(),
             patience: Patience::default(),
         }
@@ -231,6 +250,24 @@ impl FromStr for Mode {
             "observe" => Ok(Mode::Observe),
             "off" => Ok(Mode::Off),
             _ => Err(format!("there is no mode \"{name}\": choose fold, observe or off")),
+        }
+    }
+}
+
+impl Summarise {
+    /// How long a request waits for a summary, where it does.
+    pub const WAIT: Duration = Duration::from_secs(30);
+}
+
+impl FromStr for Summarise {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "off" => Ok(Summarise::Off),
+            "prepared" => Ok(Summarise::Prepared),
+            "inline" => Ok(Summarise::Inline(Self::WAIT)),
+            _ => Err(format!("summaries can not be \"{name}\": choose off, prepared or inline")),
         }
     }
 }

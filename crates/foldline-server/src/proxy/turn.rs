@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use foldline::laws::{Profile, Server};
 use foldline::wire::{Edit, Format, Gap, Request};
-use foldline::{Applied, Event, Handle, Keep, KeepError, Original, Setup, State, Tokens, apply_from};
+use foldline::{Applied, Event, Handle, Keep, KeepError, Original, Policy, Setup, State, Tokens, apply_from};
 use foldline_archive::Shelf;
+use foldline_rlm::NEAR;
 use hyper::http::uri::Scheme;
 
 use super::lineage::Lineage;
@@ -20,7 +21,8 @@ use super::metrics;
 use super::models::Model;
 use super::route::Side;
 use super::server::Shared;
-use super::settings::{Mode, Upstream};
+use super::settings::{Mode, Summarise, Upstream};
+use super::summaries::{self, Due};
 use super::unfold::OFFER;
 
 /// A request that carries a conversation.
@@ -56,6 +58,17 @@ pub(crate) struct Folded {
     /// The conversation in the archive.
     pub(crate) journal: Option<Shelf>,
     pub(crate) model_name: String,
+    /// A summary of its older rounds is to be written.
+    pub(crate) due: Option<Arc<Due>>,
+}
+
+/// Why a turn is folded once more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Again {
+    /// The provider has just taught that the budget is this.
+    Tighter(Tokens),
+    /// A summary was waited for, and is there now.
+    Told,
 }
 
 /// A budget that fell by more than this is news to a conversation; less is noise of the calibration.
@@ -69,8 +82,8 @@ impl Turn {
         proxy.settings.unfold && proxy.settings.mode == Mode::Fold && self.shelf.is_some()
     }
 
-    /// Folds the request. `at_most` is a budget that the provider has just taught.
-    pub(crate) fn fold(&self, proxy: &Shared, at_most: Option<Tokens>) -> Option<Folded> {
+    /// Folds the request.
+    pub(crate) fn fold(&self, proxy: &Shared, again: Option<Again>) -> Option<Folded> {
         let client = Request::parse(self.format, &self.body).ok()?;
         let name = client.conversation().model.as_deref().unwrap_or_default();
         let upstream = proxy.upstream(self.side);
@@ -96,11 +109,20 @@ impl Turn {
         if place.as_ref().is_some_and(|place| model.prices.life.is_some_and(|life| place.age() > life)) {
             facts.cold(lineage.whole());
         }
-        let (budget, news) = budget(&facts, &lineage, model.budget(request.max_output()), at_most);
-        // What was decided for this very request holds, unless the budget is another now.
-        let place = place.filter(|place| !(news && place.state.len() == lineage.len()));
+        let taught = match again {
+            Some(Again::Tighter(at_most)) => Some(at_most),
+            Some(Again::Told) | None => None,
+        };
+        let (budget, news) = budget(&facts, &lineage, model.budget(request.max_output()), taught);
+        // What was decided for this very request holds, unless the budget is another now or a summary was waited for.
+        let decided = place.as_ref().is_some_and(|place| place.state.len() == lineage.len());
+        let open = !decided || news || again == Some(Again::Told);
+        if proxy.settings.summarise != Summarise::Off && proxy.settings.mode == Mode::Fold {
+            facts.tell(&lineage, &request.conversation().messages, open);
+        }
 
-        let mut setup = Setup::new(model.meter.clone(), model.prices, budget).under(&profile(&request, upstream));
+        let laws = profile(&request, upstream);
+        let mut setup = Setup::new(model.meter.clone(), model.prices, budget).under(&laws);
         setup.policy = proxy.settings.policy.clone();
         let held = place.as_ref().map(|place| place.held.clone()).unwrap_or_default();
         let keep = match (proxy.settings.mode, &journal) {
@@ -111,7 +133,8 @@ impl Turn {
         };
         let keep = keep.as_ref().map(|keep| keep as &dyn Keep);
         let tell = |event: Event| tell(proxy, journal.as_ref(), &event);
-        let state = place.as_ref().map_or_else(State::default, |place| place.state.clone());
+        let resumed = place.as_ref().filter(|_| !(decided && open));
+        let state = resumed.map_or_else(State::default, |place| place.state.clone());
         let applied = match apply_from(state, &request, &setup, &facts.ledger(&lineage), keep, &tell) {
             Ok(applied) => applied,
             Err(error) => {
@@ -131,6 +154,21 @@ impl Turn {
             proxy.metrics.creases.get_or_create(&reason).inc();
             proxy.metrics.spent.inc_by(model.prices.dollars(crease.price));
         }
+        let due = self.shelf.is_some() && summaries::is_due(proxy, &facts, &lineage, creases, applied.tokens, budget);
+        let due = due.then(|| {
+            let Policy { high, low, .. } = proxy.settings.policy;
+            Arc::new(Due {
+                conversation: request.conversation().clone().into_owned(),
+                lineage: lineage.clone(),
+                facts: facts.clone(),
+                profile: laws,
+                meter: model.meter.clone(),
+                budget,
+                // What comes until the crease has to fit below the mark, too.
+                low: (low - high * (1.0 - NEAR)).max(0.2),
+                journal: journal.clone(),
+            })
+        });
         let by_pass = by_pass(&applied);
         for (&pass, &count) in &by_pass {
             let known = place.as_ref().and_then(|place| place.folds.get(pass)).copied().unwrap_or(0);
@@ -148,6 +186,7 @@ impl Turn {
             model_name: name.to_owned(),
             journal,
             model,
+            due,
         };
         let creases = creases.len();
         if let Some(state) = applied.into_state() {
@@ -173,7 +212,7 @@ fn known_to_the_model(client: &Request<'_>, facts: &Facts, lineage: &Lineage, of
 /// Where what an answer hides is remembered.
 #[derive(Clone)]
 pub(crate) struct Hidden {
-    facts: Arc<Facts>,
+    pub(crate) facts: Arc<Facts>,
     beginning: u128,
 }
 

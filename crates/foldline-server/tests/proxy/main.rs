@@ -7,5 +7,6 @@ mod faults;
 mod fold;
 mod overflow;
 mod pass;
+mod summaries;
 mod support;
 mod unfold;

@@ -7,7 +7,7 @@
 //! [folded: Bash cargo test, failed]
 //! ```
 //! The lines tell what is done, so that nothing is done twice. They hold words of the model's own
-//! calls and none of a tool's output.
+//! calls and none of a tool's output. A summary, where a ledger has one, stands behind them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,12 +23,23 @@ use super::View;
 /// With more rounds than this the lines are summed up instead.
 const LISTED: usize = 200;
 
-/// The note for these rounds, oldest first.
-pub(crate) fn note(view: &View<'_>, rounds: &[Range<usize>], brief: bool) -> String {
+/// How much a note says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// A line for each call, and a summary if there is one.
+    Listed,
+    /// How many calls there were, and a summary if there is one.
+    Summed,
+    /// How many calls there were.
+    Bare,
+}
+
+/// The note for these rounds, oldest first, without a summary.
+pub(crate) fn note(view: &View<'_>, rounds: &[Range<usize>], detail: Detail) -> String {
     let handle = view.setup.handles.then(|| Handle::of(&original(view.messages, rounds)));
     let head = if rounds.len() == 1 { "1 round".to_owned() } else { format!("{} rounds", rounds.len()) };
     let calls: Vec<(&Arc<Done>, bool)> = rounds.iter().flat_map(|round| calls(view, round.clone())).collect();
-    if brief || rounds.len() > LISTED {
+    if detail != Detail::Listed || rounds.len() > LISTED {
         let mut tools: BTreeMap<&str, usize> = BTreeMap::new();
         for (done, _) in calls {
             *tools.entry(&done.tool).or_default() += 1;
