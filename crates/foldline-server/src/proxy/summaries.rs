@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foldline::laws::Profile;
-use foldline::{Conversation, Crease, Meter, Reason, Tokens};
+use foldline::{Conversation, Crease, Meter, Reason, Rung, Tokens};
 use foldline_archive::Shelf;
 use foldline_rlm::{
     Endpoint, Enforce, HttpModel, Limits, NEAR, Outcome, Preparation, Speech, Spent, Summariser, Traits, prepare,
@@ -93,7 +93,7 @@ pub(crate) fn is_due(
     budget: Tokens,
 ) -> bool {
     let settings = &proxy.settings;
-    if settings.mode != Mode::Fold {
+    if settings.mode != Mode::Fold || settings.policy.deepest < Rung::Rounds {
         return false;
     }
     let len = lineage.len();
