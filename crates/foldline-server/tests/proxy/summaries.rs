@@ -305,6 +305,8 @@ async fn a_summary_of_what_has_changed_since_is_not_used() {
     }
 }
 
+type Script = fn() -> Reply;
+
 /// Whatever the model does, what is sent is what would have been sent without it.
 #[tokio::test]
 async fn a_summary_that_fails_has_no_effect() {
@@ -314,7 +316,7 @@ async fn a_summary_that_fails_has_no_effect() {
     let plain = off.work(format, &whole, "none").await;
     assert_eq!(off.asked(), 0, "without being told to, no model is called");
     const OVERFLOW: &str = r#"{"error":{"message":"prompt is too long: 21000 tokens > 200 maximum"}}"#;
-    let scripts: [(&str, fn() -> Reply); 7] = [
+    let scripts: Vec<(&str, Script)> = vec![
         ("failed", || Reply::error(401, json!({ "error": { "message": format!("bad key {KEY}") } }).to_string())),
         ("failed", || Reply::HangUp),
         ("failed", || Reply::error(400, OVERFLOW)),
