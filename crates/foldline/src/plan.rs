@@ -377,8 +377,7 @@ impl<'d> Draft<'d> {
         }
     }
 
-    /// Writes one note for every run of dropped rounds with nothing left between them. A summary stands in the last of
-    /// those that it tells of, and nowhere else.
+    /// Writes one note for every run of dropped rounds with nothing left between them; a summary stands with one of them.
     fn write_notes(&mut self, rung: Rung, detail: Detail) {
         let mut runs: Vec<Vec<Range<usize>>> = Vec::new();
         for round in self.state.rounds(self.messages).into_iter().filter(|round| self.folds.is_gone(round.start)) {
@@ -393,8 +392,7 @@ impl<'d> Draft<'d> {
                 _ => runs.push(vec![round]),
             }
         }
-        let until = self.summary.map_or(0, |summary| summary.until);
-        let last_told = runs.iter().rposition(|run| run.first().is_some_and(|round| round.start < until));
+        let place = self.place_of_summary(&runs);
         for (index, run) in runs.into_iter().enumerate() {
             let (Some(start), Some(end)) = (run.first().map(|round| round.start), run.last().map(|round| round.end))
             else {
@@ -402,8 +400,7 @@ impl<'d> Draft<'d> {
             };
             let covered: Vec<(usize, usize)> = run.iter().map(|round| (round.start, round.end)).collect();
             let stands = self.folds.notes().find(|(at, note)| *at == start && note.rounds == covered);
-            let summary =
-                self.summary.filter(|_| detail != Detail::Bare && last_told == Some(index) && self.takes_summary(end));
+            let summary = self.summary.filter(|_| detail != Detail::Bare && place == Some(index));
             let told = summary.map(|summary| summary.until);
             if stands.is_some_and(|(_, note)| detail == Detail::Listed && note.told == told) {
                 continue;
@@ -433,11 +430,19 @@ impl<'d> Draft<'d> {
         }
     }
 
-    /// Whether a summary of what ends here can speak in the user's role: where roles must take turns, only before words
-    /// of the model's.
-    fn takes_summary(&self, end: usize) -> bool {
-        let next = (end..self.messages.len()).find(|&at| !self.folds.is_gone(at)).map(|at| &self.messages[at]);
-        !self.setup.alternate || next.is_some_and(Message::is_assistant)
+    /// The run of rounds with which the summary stands: the last of those that it tells of, or the next where a summary
+    /// can speak in the user's role. Where roles must take turns, that is only before words of the model's.
+    fn place_of_summary(&self, runs: &[Vec<Range<usize>>]) -> Option<usize> {
+        let until = self.summary?.until;
+        let is_told = |run: &Vec<Range<usize>>| run.first().is_some_and(|round| round.start < until);
+        let takes = |run: &Vec<Range<usize>>| {
+            let start = run.first().map_or(0, |round| round.start);
+            let next = (start..self.messages.len()).find(|&at| !self.folds.is_gone(at)).map(|at| &self.messages[at]);
+            !self.setup.alternate || next.is_some_and(Message::is_assistant)
+        };
+        let last_told = runs.iter().rposition(is_told)?;
+        let before = runs[..=last_told].iter().rposition(takes);
+        before.or_else(|| runs.iter().skip(last_told + 1).position(takes).map(|at| last_told + 1 + at))
     }
 
     fn note_tokens(&self, text: &str, go_on: Option<&str>) -> Tokens {

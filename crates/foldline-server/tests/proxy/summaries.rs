@@ -22,7 +22,7 @@ const SUMMARY: &str =
     "Goal: make the parser faster. So far src/file_0.rs and src/file_1.rs were read; nothing was edited.";
 const KEY: &str = "sk-very-secret-7391";
 /// Before a summary in what is sent.
-const FRAME: &str = "A summary of what is folded up to here, written by a model.";
+const FRAME: &str = "A summary of what stood before, written by a model.";
 
 /// A window of 16,000 tokens, and creases only where they must be.
 fn narrow(summarise: Summarise) -> Settings {
