@@ -55,7 +55,7 @@ def session(rounds):
         messages.append(
             {"role": "assistant", "content": None, "tool_calls": [{"id": f"c{at}", "type": "function", "function": call}]}
         )
-        failed = "error ENOSPC: no space left on device /mnt/b7" if at == rounds // 2 else "ok\n" * 30
+        failed = "error ENOSPC: no space left on device /mnt/b7" if at == rounds // 2 else f"step {at}: ok\n" * 30
         messages.append({"role": "tool", "tool_call_id": f"c{at}", "content": failed})
     return json.dumps({"model": "smollm2", "messages": messages})
 

@@ -166,7 +166,7 @@ impl Shared {
         let Preparation { prepared, outcome, spent, .. } =
             prepare(&due.conversation, &enforce, earlier.as_deref(), &|_| ()).await;
         due.facts.spend(spent);
-        self.count(outcome.as_ref(), &spent);
+        self.book_summary(outcome.as_ref(), &spent);
         let (input, output, dollars) = (spent.usage.input, spent.usage.output, spent.dollars);
         let Some(prepared) = prepared else {
             tracing::info!(model, input, output, dollars, "no summary was written, or none that can be trusted");
@@ -181,7 +181,7 @@ impl Shared {
         true
     }
 
-    fn count(&self, outcome: Option<&Outcome>, spent: &Spent) {
+    fn book_summary(&self, outcome: Option<&Outcome>, spent: &Spent) {
         let kind = match outcome {
             Some(Outcome::Converged) => "written",
             Some(Outcome::Exhausted(_)) => "exhausted",
