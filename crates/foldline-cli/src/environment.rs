@@ -62,7 +62,7 @@ const CLAUDE_CODE_CLOUDS: [(&str, &str); 3] = [
 /// Settings of opencode, in JSON.
 const OPENCODE_CONFIG_CONTENT: &str = "OPENCODE_CONFIG_CONTENT";
 /// A proxy of the network, and the hosts that are reached without it.
-const NETWORK_PROXIES: [&str; 4] = ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
+const NETWORK_PROXIES: [&str; 6] = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
 const NO_PROXY: [&str; 2] = ["NO_PROXY", "no_proxy"];
 
 /// Columns when nobody tells.

@@ -5,71 +5,24 @@
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "it is a test")]
 
+mod support;
+
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::net::TcpStream;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Arc, Mutex};
-use std::thread;
 
 use serde_json::json;
 use tempfile::TempDir;
 
+use support::{Received, foldline, message, server, text};
+
 const ANSWER: &str = r#"{"id":"c","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"Hello."},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":2,"total_tokens":11}}"#;
 
-/// The head and the body of a message of HTTP.
-fn message(from: &mut impl BufRead) -> Option<(String, Vec<u8>)> {
-    let mut head = String::new();
-    loop {
-        let before = head.len();
-        if from.read_line(&mut head).ok()? == 0 {
-            return None;
-        }
-        if &head[before..] == "\r\n" {
-            break;
-        }
-    }
-    let length = head.lines().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().unwrap())
-    });
-    let mut body = vec![0; length.unwrap_or(0)];
-    from.read_exact(&mut body).ok()?;
-    Some((head, body))
-}
+const TURN: &str = "POST /v1/chat/completions ";
 
-type Received = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
-
-/// A provider that answers every turn alike and knows nothing else.
-fn provider() -> (String, Received) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let base = format!("http://{}", listener.local_addr().unwrap());
-    let received = Received::default();
-    let record = received.clone();
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let (mut stream, record) = (stream.unwrap(), record.clone());
-            thread::spawn(move || {
-                let mut reader = BufReader::new(stream.try_clone().unwrap());
-                while let Some((head, body)) = message(&mut reader) {
-                    let (status, answer) = match head.starts_with("POST /v1/chat/completions ") {
-                        true => ("200 OK", ANSWER),
-                        false => ("404 Not Found", "{}"),
-                    };
-                    if status == "200 OK" {
-                        record.lock().unwrap().push((head, body));
-                    }
-                    let length = answer.len();
-                    write!(
-                        stream,
-                        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{answer}"
-                    )
-                    .unwrap();
-                }
-            });
-        }
-    });
-    (base, received)
+/// What a provider received, but for the questions that the proxy asks it on its own.
+fn turns(received: &Received) -> Vec<(String, Vec<u8>)> {
+    received.lock().unwrap().iter().filter(|(head, _)| head.starts_with(TURN)).cloned().collect()
 }
 
 /// What an agent sends.
@@ -97,14 +50,6 @@ fn agent() {
     assert_eq!(body, ANSWER.as_bytes());
 }
 
-/// `foldline`, with nothing around it but what is said.
-fn foldline(folder: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_foldline"));
-    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", folder);
-    command.stdin(Stdio::null());
-    command
-}
-
 fn run(folder: &TempDir, base: Option<&str>, words: &[&str]) -> Output {
     let mut command = foldline(folder.path());
     if let Some(base) = base {
@@ -113,18 +58,14 @@ fn run(folder: &TempDir, base: Option<&str>, words: &[&str]) -> Output {
     command.args(["run", "--"]).args(words).output().unwrap()
 }
 
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
-}
-
 #[test]
 fn a_command_speaks_to_its_own_provider_through_the_proxy() {
-    let (folder, (base, received)) = (tempfile::tempdir().unwrap(), provider());
+    let (folder, (base, received)) = (tempfile::tempdir().unwrap(), server(TURN, ANSWER));
     let agent = std::env::current_exe().unwrap();
     let words = [agent.to_str().unwrap(), "--exact", "agent", "--ignored", "--nocapture"];
     let output = run(&folder, Some(&format!("{base}/v1")), &words);
     assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
-    let received = received.lock().unwrap();
+    let received = turns(&received);
     let [(head, body)] = received.as_slice() else { panic!("{received:?}") };
     assert!(head.to_ascii_lowercase().contains("authorization: bearer secret"), "{head}");
     assert_eq!(text(body), turn(), "a request without tools and with nothing to fold goes out as it came");
@@ -133,7 +74,7 @@ fn a_command_speaks_to_its_own_provider_through_the_proxy() {
 
 #[test]
 fn a_foldline_in_between_is_left_out() {
-    let (folder, (base, received)) = (tempfile::tempdir().unwrap(), provider());
+    let (folder, (base, received)) = (tempfile::tempdir().unwrap(), server(TURN, ANSWER));
     let mut serve = foldline(folder.path())
         .args(["serve", "--listen", "127.0.0.1:0", "--upstream", &base])
         .stdout(Stdio::piped())
@@ -156,7 +97,7 @@ fn a_foldline_in_between_is_left_out() {
     serve.kill().unwrap();
     serve.wait().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert_eq!(received.lock().unwrap().len(), 1);
+    assert_eq!(turns(&received).len(), 1);
     assert!(metrics.contains("200 OK") && !metrics.contains("foldline_requests_total{"), "{metrics}");
 }
 

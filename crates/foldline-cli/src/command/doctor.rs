@@ -91,19 +91,16 @@ impl Doctor {
     }
 
     async fn look(self) -> Vec<Finding> {
-        let mut findings = Vec::new();
-        let settings = match self.proxy.resolve_with_places() {
-            Ok((settings, places)) => {
-                findings.push(said(&places));
-                settings
-            }
+        let (settings, places) = match self.proxy.resolve_with_places() {
+            Ok(resolved) => resolved,
             Err(error) => {
-                let advice = "mend it; `foldline serve --help` names all settings";
-                findings.push(Finding::fail("settings", format!("{error:#}"), advice));
-                Settings::default()
+                // Whom to ask is not known then, and nobody else is asked.
+                let advice = "mend it, and ask again; `foldline serve --help` names all settings";
+                let settings = Finding::fail("settings", format!("{error:#}"), advice);
+                return vec![settings, archive(&self.archive)];
             }
         };
-        findings.push(archive(&self.archive));
+        let mut findings = vec![said(&places), archive(&self.archive)];
         findings.push(port(&settings).await);
         findings.extend(upstreams(&settings).await);
         findings.extend(model(&self.models, self.model.as_deref(), &settings).await);

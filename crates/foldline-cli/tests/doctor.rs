@@ -1,0 +1,94 @@
+//! `foldline doctor` before a local server, a running proxy, and an archive that others can read.
+
+#![cfg(unix)]
+#![expect(clippy::unwrap_used, reason = "it is a test")]
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use support::{foldline, server, text};
+
+const MODELS: &str = r#"{"data":[{"id":"qwen3-coder","max_model_len":32768}]}"#;
+
+/// The exit code, and what was found: what it is about, its state, and what it says.
+fn asked(mut command: Command, flags: &[&str]) -> (Option<i32>, Vec<(String, String, String)>) {
+    let output = command.args(["doctor", "--json"]).args(flags).output().unwrap();
+    let findings: Vec<Value> =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output.stderr)));
+    let word = |finding: &Value, key: &str| finding[key].as_str().unwrap().to_owned();
+    let findings = findings.iter().map(|it| (word(it, "about"), word(it, "state"), word(it, "says"))).collect();
+    (output.status.code(), findings)
+}
+
+fn about<'f>(findings: &'f [(String, String, String)], what: &str) -> (&'f str, &'f str) {
+    let found = findings.iter().find(|(about, ..)| about == what);
+    let (_, state, says) = found.unwrap_or_else(|| panic!("{what} is not in {findings:?}"));
+    (state, says)
+}
+
+#[test]
+fn a_local_server_is_asked_for_its_window_and_gets_no_key() {
+    let home = tempfile::tempdir().unwrap();
+    let (base, received) = server("GET /v1/models ", MODELS);
+    let mut command = foldline(home.path());
+    command.env("OPENAI_API_KEY", "a-secret").env("FOLDLINE_TOKEN", "another");
+    let flags = ["--upstream", &base, "--listen", "127.0.0.1:0", "--model", "qwen3-coder"];
+    let (code, findings) = asked(command, &flags);
+    assert_eq!(code, Some(0), "{findings:?}");
+    assert_eq!(about(&findings, "upstream").0, "ok");
+    assert!(about(&findings, "window").1.ends_with("32,768 tokens"), "{findings:?}");
+    let (_, settings) = about(&findings, "settings");
+    assert!(settings.contains("flags: listen, upstream") && settings.contains("variables: token"), "{settings}");
+    assert!(!format!("{findings:?}").contains("another"), "a token is a secret");
+    let received = received.lock().unwrap();
+    assert!(!received.is_empty() && received.iter().all(|(head, _)| !head.contains("secret")), "{received:?}");
+    assert!(!home.path().join(".local").exists(), "nothing was made");
+}
+
+#[test]
+fn a_proxy_that_runs_already_is_known() {
+    let home = tempfile::tempdir().unwrap();
+    let (base, _) = server("GET /v1/models ", MODELS);
+    let mut serve = foldline(home.path())
+        .args(["serve", "--listen", "127.0.0.1:0", "--upstream", &base])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(serve.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let proxy = line.trim().rsplit(' ').next().unwrap().to_owned();
+    let listen = proxy.strip_prefix("http://").unwrap();
+    let mut command = foldline(home.path());
+    command.env("OPENAI_BASE_URL", format!("{proxy}/v1"));
+    let (_, findings) = asked(command, &["--upstream", &base, "--listen", listen]);
+    let (_, twice) = asked(foldline(home.path()), &["--upstream", &proxy, "--listen", "127.0.0.1:0"]);
+    serve.kill().unwrap();
+    serve.wait().unwrap();
+    let (state, says) = about(&findings, "listen");
+    assert!(state == "ok" && says.contains(&base), "{says}");
+    assert_eq!(about(&findings, "clients").0, "ok");
+    assert_eq!(about(&twice, "upstream").0, "warn", "everything would be folded twice");
+}
+
+#[test]
+fn what_is_broken_is_told_with_the_exit_code() {
+    let home = tempfile::tempdir().unwrap();
+    let (base, received) = server("GET /v1/models ", MODELS);
+    let archive = home.path().join("archive.db");
+    std::fs::write(&archive, "").unwrap();
+    std::fs::set_permissions(&archive, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let flags = ["--upstream", &base, "--listen", "127.0.0.1:0", "--archive", archive.to_str().unwrap()];
+    let (code, findings) = asked(foldline(home.path()), &flags);
+    assert_eq!((code, about(&findings, "archive").0), (Some(1), "fail"));
+
+    received.lock().unwrap().clear();
+    let (code, findings) = asked(foldline(home.path()), &["--upstream", &base, "--mode", "fast"]);
+    assert_eq!((code, about(&findings, "settings").0), (Some(1), "fail"));
+    assert!(received.lock().unwrap().is_empty(), "nobody is asked before it is known whom to ask");
+}

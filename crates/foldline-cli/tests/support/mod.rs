@@ -1,0 +1,74 @@
+//! A server for tests that records what it receives, and the binary with nothing around it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+/// The head and the body of each request.
+pub(crate) type Received = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
+
+/// A server that answers requests whose first line begins so, and knows nothing else.
+pub(crate) fn server(known: &'static str, answer: &'static str) -> (String, Received) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    let received = Received::default();
+    let record = received.clone();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, record) = (stream.unwrap(), record.clone());
+            thread::spawn(move || {
+                let mut reader = BufReader::new(stream.try_clone().unwrap());
+                while let Some((head, body)) = message(&mut reader) {
+                    let is_known = head.starts_with(known);
+                    let (status, answer) = if is_known { ("200 OK", answer) } else { ("404 Not Found", "{}") };
+                    let length = answer.len();
+                    // To a question for the head alone there is no body.
+                    let answer = if head.starts_with("HEAD ") { "" } else { answer };
+                    record.lock().unwrap().push((head, body));
+                    write!(
+                        stream,
+                        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{answer}"
+                    )
+                    .unwrap();
+                }
+            });
+        }
+    });
+    (base, received)
+}
+
+/// The head and the body of a message of HTTP.
+pub(crate) fn message(from: &mut impl BufRead) -> Option<(String, Vec<u8>)> {
+    let mut head = String::new();
+    loop {
+        let before = head.len();
+        if from.read_line(&mut head).ok()? == 0 {
+            return None;
+        }
+        if &head[before..] == "\r\n" {
+            break;
+        }
+    }
+    let length = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().unwrap())
+    });
+    let mut body = vec![0; length.unwrap_or(0)];
+    from.read_exact(&mut body).ok()?;
+    Some((head, body))
+}
+
+/// `foldline`, with nothing around it but what is said.
+pub(crate) fn foldline(home: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_foldline"));
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", home);
+    command.stdin(Stdio::null());
+    command
+}
+
+pub(crate) fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
