@@ -6,10 +6,11 @@
 
 use crate::error::Error;
 use crate::event::{Event, Listener};
-use crate::fold::{Crease, Folded, Ledger, Setup, State, fold, resume};
+use crate::fold::{AT_FIRST_SIGHT, Crease, Folded, Ledger, Setup, State, fold, resume};
 use crate::keep::Keep;
-use crate::laws::{Profile, Rewriting, Thinking, Violation, compare};
+use crate::laws::{Law, Profile, Rewriting, Thinking, Violation, compare};
 use crate::measure::Tokens;
+use crate::plan::Rung;
 use crate::wire::Request;
 
 /// What is sent in the place of a request.
@@ -137,5 +138,59 @@ fn first_violation(request: &Request<'_>, body: &[u8], folded: &Folded) -> Optio
     let creased_now = settled == Some(request.conversation().messages.len());
     let thinking = if profile.signs_history() && creased_now { Thinking::Stripped } else { Thinking::Kept };
     let rewriting = Rewriting { settled, thinking, ..Rewriting::new(&profile) };
-    compare(request, &rewritten, &rewriting).into_iter().next()
+    let knowingly = || changes_the_newest_knowingly(folded);
+    compare(request, &rewritten, &rewriting)
+        .into_iter()
+        .find(|found| !(matches!(found.law, Law::LastMessageKept | Law::NewestTurnKept) && knowingly()))
+}
+
+/// Whether folds in the newest round are among those that may be there: made at first sight, before any
+/// byte of it was sent, or because nothing else was left to fold.
+fn changes_the_newest_knowingly(folded: &Folded) -> bool {
+    let newest = folded.newest_round();
+    let mut there = folded.explain().into_iter().filter(|fold| fold.at.message >= newest).peekable();
+    there.peek().is_some() && there.all(|fold| fold.rung >= Rung::Protected || AT_FIRST_SIGHT.contains(&fold.pass))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+    use crate::measure::{Meter, ModelTable};
+    use crate::price::Prices;
+    use crate::wire::Format;
+
+    /// A file is read again: the second copy is folded before it was ever sent, and stays so.
+    #[test]
+    fn a_repeated_result_is_folded_at_first_sight_although_it_is_the_newest() {
+        let source: String = (0..80).map(|at| format!("let value_{at} = compute_{at}(input);\\n")).collect();
+        let round = |id: &str| {
+            format!(
+                r#"{{"role":"assistant","content":null,"tool_calls":[{{"id":"{id}","type":"function","function":{{"name":"read","arguments":"{{}}"}}}}]}},{{"role":"tool","tool_call_id":"{id}","content":"{source}"}}"#
+            )
+        };
+        let body = |rounds: &[&str]| {
+            let rounds: Vec<String> = rounds.iter().map(|id| round(id)).collect();
+            format!(r#"{{"model":"gpt-4o","messages":[{{"role":"user","content":"go"}},{}]}}"#, rounds.join(","))
+        };
+        let sent = |body: &str| {
+            let request = Request::parse(Format::OpenAiChat, body.as_bytes()).unwrap();
+            let (table, model) = (ModelTable::builtin(), Some("gpt-4o"));
+            let setup = Setup::new(Meter::for_model(table, model), Prices::for_model(table, model), 100_000);
+            let refused = RefCell::new(Vec::new());
+            let listen = |event: Event| {
+                if let Event::Refused { why } = event {
+                    refused.borrow_mut().push(why);
+                }
+            };
+            let applied = apply(&request, &setup, &Ledger::default(), None, &listen).unwrap();
+            assert_eq!(*refused.borrow(), Vec::<String>::new());
+            String::from_utf8(applied.body).unwrap()
+        };
+        let second = sent(&body(&["a", "b"]));
+        assert_eq!(second.matches("value_79").count(), 1, "{second}");
+        let third = sent(&body(&["a", "b", "c"]));
+        assert!(third.starts_with(second.strip_suffix("]}").unwrap()), "{third}");
+    }
 }

@@ -261,6 +261,14 @@ pub(crate) struct Before {
     touched: BTreeSet<usize>,
 }
 
+/// What a fold is called that is made at first sight: of what stands above, of what a screen would not show.
+const AGAIN: &str = "again";
+const SCREEN: &str = "screen";
+pub(crate) const AT_FIRST_SIGHT: [&str; 2] = [AGAIN, SCREEN];
+
+/// What tools are called, at the end, by which a model gets back what was folded.
+const GIVES_BACK: &str = "unfold";
+
 /// Foldable pieces smaller than this do not count as grown old.
 const WORTH_COUNTING: Tokens = 60;
 /// With fewer old tokens than this no paid crease is looked for.
@@ -384,15 +392,19 @@ impl State {
         if piece.class != Class::Result || piece.tokens < WORTH_COUNTING || setup.pins.holds(piece) {
             return;
         }
+        // Whoever asks for an original and gets a marker asks again.
+        if piece.deed.as_ref().is_some_and(|done| done.tool.ends_with(GIVES_BACK)) {
+            return;
+        }
         let text = piece::text_of(message, piece.at);
         let handle = || setup.handles.then(|| Handle::of(text.as_bytes()));
         let above =
             self.texts.insert(piece.hash, index).filter(|&above| self.folds.rung(self.pieces[above].at).is_none());
         let (folded, rung, pass) = if let Some(above) = above {
             self.texts.insert(piece.hash, above);
-            (marker::again(text, &piece.words(), handle()), Rung::Repeats, "again")
+            (marker::again(text, &piece.words(), handle()), Rung::Repeats, AGAIN)
         } else if let Some(shown) = screen::shown(text) {
-            (screen::marked(&shown, &piece.words(), handle()), Rung::Repack, "screen")
+            (screen::marked(&shown, &piece.words(), handle()), Rung::Repack, SCREEN)
         } else {
             return;
         };
@@ -646,6 +658,11 @@ pub struct Explained {
 }
 
 impl Folded {
+    /// The first message of the newest round.
+    pub(crate) fn newest_round(&self) -> usize {
+        self.state.newest_round()
+    }
+
     /// Whether nothing is folded.
     pub fn is_untouched(&self) -> bool {
         self.state.folds.is_empty()

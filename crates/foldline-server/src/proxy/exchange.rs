@@ -24,12 +24,12 @@ use super::rounds::Rounds;
 use super::route::{Kind, Route, Side};
 use super::server::Shared;
 use super::settings::{Mode, Upstream};
-use super::turn::{Again, Folded, Turn};
+use super::turn::{Again, Folded, ToldBy, Turn};
 use super::upstream::Outbound;
 use super::{answer, metrics, own, summaries};
 
 /// How often a prompt that does not fit is folded more and sent again.
-const RETRIES: u32 = 2;
+pub(crate) const RETRIES: u32 = 2;
 
 /// Answers a request, whatever it is.
 pub(crate) async fn exchange(State(proxy): State<Arc<Shared>>, request: Request) -> Response {
@@ -75,6 +75,7 @@ impl Shared {
 
     /// Passes a request and its answer through as they come.
     async fn pass(&self, going: &Going, mut parts: Parts, body: Body) -> Response {
+        self.metrics.requests.get_or_create(&metrics::Outcome { format: "other", sent: "passed" }).inc();
         let Ok(uri) = self.upstream(going.side).uri(&going.path) else {
             return answer::fault(None, StatusCode::BAD_REQUEST, "the path is not one of a URL");
         };
@@ -131,7 +132,7 @@ impl Shared {
             outbound.body = tighter.body.clone().unwrap_or_else(|| inbound.sent.clone());
             folded = Some(tighter);
         };
-        self.reply(format, opening, folded, outbound).await
+        self.reply(opening, turn, folded, outbound, format).await
     }
 
     /// Takes note of how much of a prompt was sent.
@@ -153,7 +154,7 @@ impl Shared {
 
     /// Folds a turn that did not fit again, to what the provider has taught; none when it can not be
     /// folded any more.
-    async fn tighter(
+    pub(crate) async fn tighter(
         self: &Arc<Self>,
         turn: Option<&Arc<Turn>>,
         folded: Option<&Folded>,
@@ -175,7 +176,7 @@ impl Shared {
         }
         let session = headers.get(headers::SESSION).and_then(|it| it.to_str().ok()).map(str::to_owned);
         let body = inbound.plain.clone()?;
-        Some(Arc::new(Turn { format, side, body, shelf: self.shelf(headers), session }))
+        Some(Arc::new(Turn { format, side, body, told_by: ToldBy::Client, shelf: self.shelf(headers), session }))
     }
 
     /// The bytes that are sent for a turn, and their form.
@@ -189,10 +190,11 @@ impl Shared {
     /// The answer for the client; what is read of it is counted when it is over.
     async fn reply(
         self: Arc<Self>,
-        format: Format,
         mut opening: Opening,
+        turn: Option<Arc<Turn>>,
         folded: Option<Folded>,
         outbound: Outbound,
+        format: Format,
     ) -> Response {
         let mut head = opening.head.clone();
         headers::to_client(&mut head.headers);
@@ -208,7 +210,7 @@ impl Shared {
             }
         }
         let stall = self.settings.patience.stall;
-        let Some(folded) = folded else {
+        let (Some(turn), Some(folded)) = (turn, folded) else {
             return Response::from_parts(head, relay(opening, format, stall, |_| ()));
         };
         if !folded.offered || !head.status.is_success() {
@@ -217,7 +219,7 @@ impl Shared {
         }
         // The body is another than the provider's when something in it is hidden.
         head.headers.remove(CONTENT_LENGTH);
-        let rounds = Rounds::new(self.clone(), format, folded.clone(), outbound);
+        let rounds = Rounds::new(self.clone(), turn, folded.clone(), outbound);
         if matches!(opening.rest, Rest::Nothing) && opening.begun.len() == 1 && !opening.streams() {
             let whole = opening.begun.pop().unwrap_or_default();
             return match rounds.whole(whole).await {

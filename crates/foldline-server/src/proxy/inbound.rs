@@ -1,16 +1,19 @@
 //! A request's body, whole and decoded.
 //!
-//! A body is read up to a limit, and a client that stops sending is let go. Compressed bodies are
+//! A body is read up to a limit, and a client that stops sending, or drips, is let go. Compressed bodies are
 //! decoded to be looked at, up to the same limit; what was sent is kept beside it, so that a request
 //! that is not folded goes out as it came.
 
 use std::io::Read;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap};
+
+/// Bytes a second below which a client does not send but hold a place.
+const DRIPS: usize = 1 << 10;
 
 /// The body of a request.
 #[derive(Clone, Debug)]
@@ -26,7 +29,7 @@ pub(crate) struct Inbound {
 pub(crate) enum Unread {
     /// It is longer than the limit.
     TooLarge,
-    /// The client stopped sending.
+    /// The client stopped sending, or drips.
     Stalled,
     /// The client is gone.
     Gone,
@@ -45,7 +48,11 @@ impl Inbound {
         }
         // What is announced is not yet sent: memory grows with what comes.
         let mut sent = BytesMut::with_capacity(announced.unwrap_or(0).min(1 << 20));
+        let began = Instant::now();
         loop {
+            if began.elapsed() > patience + Duration::from_secs((sent.len() / DRIPS) as u64) {
+                return Err(Unread::Stalled);
+            }
             let piece = tokio::time::timeout(patience, body.frame()).await.map_err(|_| Unread::Stalled)?;
             let Some(piece) = piece else { break };
             let Ok(data) = piece.map_err(|_| Unread::Gone)?.into_data() else { continue };

@@ -5,6 +5,7 @@
 //! | file | idea |
 //! |---|---|
 //! | `server` | connections: listening, limits, a shutdown that lets streams end |
+//! | `patient` | a connection waits for its client only so long |
 //! | `access` | who may come in |
 //! | `route` | which upstream a path belongs to, and which dialect it speaks |
 //! | `inbound` | a request's body, whole and decoded |
@@ -43,6 +44,7 @@ mod models;
 mod opening;
 mod own;
 mod owner;
+mod patient;
 pub mod probe;
 mod relay;
 mod rounds;

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use foldline::wire::{Bounds, Count, Lesson, Overflow};
+use foldline::wire::{Bounds, Count, Lesson, Overflow, Request};
 use foldline::{Budget, Calibration, CountCache, Exactness, Fit, Meter, ModelTable, Prices, Tokens};
 
 use super::route::Side;
@@ -82,6 +82,16 @@ impl Models {
 }
 
 impl Model {
+    /// The longest answer that room is left for beside this request. A client may wish for so much that what
+    /// it must say itself would not fit: then it is given the usual.
+    pub(crate) fn answer_beside(&self, request: &Request<'_>) -> Option<Tokens> {
+        let wish = request.max_output();
+        let (wished, usual) = (self.budget(wish), self.budget(None));
+        let conversation = request.conversation();
+        let said = || self.meter.system(&conversation.system) + self.meter.tools(&conversation.tools);
+        wish.filter(|_| wished >= usual || said() < wished / 4 * 3)
+    }
+
     /// Tokens that a prompt may have, as our meter counts them.
     pub(crate) fn budget(&self, max_output: Option<Tokens>) -> Tokens {
         let learned = self.learned();
@@ -176,7 +186,7 @@ fn halved_window(reported: Tokens) -> Option<Tokens> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use foldline::wire::Refusal;
+    use foldline::wire::{Format, Refusal};
 
     fn models(window: Option<Tokens>) -> Models {
         Models::new(Cow::Borrowed(ModelTable::builtin()), window)
@@ -204,6 +214,21 @@ mod tests {
         let told = models(Some(4_096)).get(Side::OpenAi, "some-local-model");
         told.overflowed(refused(limit), 10_000, None);
         assert!(told.budget(Some(1_000)) < 3_100);
+    }
+
+    /// Claude Code asks for 64,000 tokens of answer, and has 30,000 of instructions and tools.
+    #[test]
+    fn a_wish_for_a_long_answer_leaves_room_for_what_must_be_said() {
+        let model = models(Some(60_000)).get(Side::Anthropic, "claude-opus-4-6");
+        let answer = |system: usize| {
+            let system = "one two three four ".repeat(system / 4);
+            let body =
+                format!(r#"{{"max_tokens":64000,"system":"{system}","messages":[{{"role":"user","content":"hi"}}]}}"#);
+            model.answer_beside(&Request::parse(Format::Anthropic, body.as_bytes()).unwrap())
+        };
+        assert_eq!(answer(1_000), Some(64_000));
+        assert_eq!(answer(30_000), None);
+        assert!(model.budget(None) > 40_000 && model.budget(Some(64_000)) < 30_000);
     }
 
     #[test]

@@ -5,15 +5,15 @@
 //! next request can be healed.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use foldline::wire::{Asked, BodySplicer, Edit, Finished, Format, Gap, Next, NextBody, Request, Splicer};
 
+use super::exchange::{RETRIES, fold};
 use super::opening::{Opening, Rest, next};
 use super::relay::{AnswerOf, Answered, Client, Heard, cut_off};
 use super::server::Shared;
-use super::turn::Folded;
+use super::turn::{Folded, Hidden, ToldBy, Turn};
 use super::unfold::{self, OFFER};
 use super::upstream::Outbound;
 
@@ -21,17 +21,18 @@ use super::upstream::Outbound;
 const SERVED: usize = 4;
 /// Rounds in all; a model that still asks then is stopped.
 const MOST: usize = 8;
-/// A client is told this often that its answer is still coming.
-const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// One answer.
 pub(crate) struct Rounds {
-    pub(crate) proxy: Arc<Shared>,
-    pub(crate) format: Format,
-    pub(crate) folded: Folded,
-    /// The request of the round that is running.
-    pub(crate) outbound: Outbound,
-    /// What the client will lack.
+    proxy: Arc<Shared>,
+    format: Format,
+    /// What the round that is running was asked with: the conversation as the model knows it, how it was
+    /// folded, and the request.
+    turn: Arc<Turn>,
+    folded: Folded,
+    outbound: Outbound,
+    /// Where what the client will lack is remembered, and what it is.
+    hidden: Hidden,
     gaps: Vec<Gap>,
 }
 
@@ -42,13 +43,14 @@ enum Onward {
 }
 
 impl Rounds {
-    pub(crate) fn new(proxy: Arc<Shared>, format: Format, folded: Folded, outbound: Outbound) -> Self {
-        Self { proxy, format, folded, outbound, gaps: Vec::new() }
+    pub(crate) fn new(proxy: Arc<Shared>, turn: Arc<Turn>, folded: Folded, outbound: Outbound) -> Self {
+        let hidden = folded.hidden.clone();
+        Self { proxy, format: turn.format, turn, folded, outbound, hidden, gaps: Vec::new() }
     }
 
     /// Answers that come as bodies. Gives the body for the client, or why there is none.
     pub(crate) async fn whole(mut self, mut body: Bytes) -> Result<(Bytes, Heard), String> {
-        let mut splicer = BodySplicer::new(self.format, OFFER.name);
+        let mut splicer = BodySplicer::new(self.format, OFFER.name).reporting(self.folded.reported);
         loop {
             match splicer.round(&body) {
                 Ok(NextBody::Finished { body, finished }) => return Ok((body.into(), self.finish(*finished).await)),
@@ -67,8 +69,8 @@ impl Rounds {
 
     /// Answers that come as streams.
     pub(crate) async fn streamed(mut self, mut opening: Opening, client: Client) -> Heard {
-        let stall = self.proxy.settings.patience.stall;
-        let mut splicer = Splicer::new(self.format, OFFER.name);
+        let patience = self.proxy.settings.patience;
+        let mut splicer = Splicer::new(self.format, OFFER.name).reporting(self.folded.reported);
         let mut again = false;
         loop {
             let mut out = Vec::new();
@@ -86,9 +88,17 @@ impl Rounds {
                         _ => None,
                     };
                 };
-                let piece = tokio::select! {
-                    piece = next(body, stall) => piece,
-                    () = client.closed() => return None,
+                let piece = next(body, patience.stall);
+                tokio::pin!(piece);
+                let piece = loop {
+                    tokio::select! {
+                        piece = &mut piece => break piece,
+                        () = client.closed() => return None,
+                        // A later round may have begun long before the model has read its prompt.
+                        () = tokio::time::sleep(patience.silence), if !self.gaps.is_empty() => {
+                            client.send(Ok(Bytes::from_static(splicer.keep_alive()))).await.ok()?;
+                        }
+                    }
                 };
                 match piece {
                     Ok(Some(piece)) => splicer.push(&piece, &mut out),
@@ -96,6 +106,7 @@ impl Rounds {
                     Err(why) => break Some(why),
                 }
             };
+            let hid = splicer.hides();
             let onward = match splicer.end_round(&mut out) {
                 Next::Finished(finished) => {
                     let heard = self.finish(*finished).await;
@@ -112,10 +123,14 @@ impl Rounds {
                     again = false;
                     self.waiting(&asked, &splicer, &client).await?
                 }
-                // In the first round the client has seen what came, and is cut off as the proxy was.
+                // In the first round the client has seen what came. It is cut off as the proxy was; a
+                // provider that ends without an end is the client's to judge, unless it lacks something.
                 Next::Broken(_) if self.gaps.is_empty() => {
                     client.send(Ok(out.into())).await.ok()?;
-                    cut_off(&client, broke.unwrap_or_else(|| "the stream ended early".into())).await;
+                    let broke = broke.or_else(|| hid.then(|| "the stream ended early".into()));
+                    if let Some(why) = broke {
+                        cut_off(&client, why).await;
+                    }
                     return None;
                 }
                 Next::Broken(broken) if !broken.shown && !again => {
@@ -144,12 +159,13 @@ impl Rounds {
 
     /// Goes on, telling the client meanwhile that it has not been forgotten.
     async fn waiting(&mut self, asked: &Asked, splicer: &Splicer, client: &Client) -> Option<Onward> {
+        let silence = self.proxy.settings.patience.silence;
         let onward = self.go_on(asked);
         tokio::pin!(onward);
         loop {
             tokio::select! {
                 onward = &mut onward => return Some(onward),
-                () = tokio::time::sleep(KEEP_ALIVE) => {
+                () = tokio::time::sleep(silence) => {
                     client.send(Ok(Bytes::from_static(splicer.keep_alive()))).await.ok()?;
                 }
                 () = client.closed() => return None,
@@ -163,33 +179,65 @@ impl Rounds {
             return Onward::Failed("the model does not stop unfolding".into());
         }
         let answers = self.answers(asked).await;
+        let answers = self.fitted(answers);
         let answers: Vec<&str> = answers.iter().map(String::as_str).collect();
-        let longer = Request::parse(self.format, &self.outbound.body).and_then(|request| {
+        let longer = Request::parse(self.format, &self.folded.known).and_then(|request| {
             let before = request.conversation().messages.len();
             let elements = asked.continuation(&answers).into_iter();
             request.splice(&elements.map(|json| Edit::InsertJson { before, json }).collect::<Vec<_>>())
         });
-        match longer {
-            Ok(body) => self.outbound.body = body.into(),
+        let longer = match longer {
+            Ok(body) => Bytes::from(body),
             Err(error) => return Onward::Failed(error.to_string()),
-        }
+        };
         self.gaps.push(asked.gap(&answers));
+        // A later round is folded as the client's next request will be, so that both begin alike.
+        self.turn = Arc::new(Turn { body: longer.clone(), told_by: ToldBy::Us, ..Turn::clone(&self.turn) });
+        match fold(&self.proxy, Some(&self.turn), None).await {
+            Some(folded) => self.ask(folded),
+            None => (self.outbound.body, self.folded.known) = (longer.clone(), longer),
+        }
         self.send().await
     }
 
-    async fn send(&self) -> Onward {
+    fn ask(&mut self, folded: Folded) {
+        self.outbound.body = folded.body.clone().unwrap_or_else(|| folded.known.clone());
+        self.folded = folded;
+    }
+
+    /// The answers as far as there is room for them. A quarter of the window can be had by a crease.
+    fn fitted(&self, answers: Vec<String>) -> Vec<String> {
+        let Folded { budget, sent, model, .. } = &self.folded;
+        let mut room = budget.saturating_sub(*sent).max(budget / 4);
+        let fitted = answers.into_iter().map(|answer| {
+            let answer = unfold::fitted(answer, room, &model.meter);
+            room = room.saturating_sub(model.meter.text(&answer));
+            answer
+        });
+        fitted.collect()
+    }
+
+    async fn send(&mut self) -> Onward {
         let stall = self.proxy.settings.patience.stall;
-        match self.proxy.providers.send(&self.outbound).await {
-            Err(why) => Onward::Failed(why.to_string()),
-            Ok(answered) => {
-                let opening = Opening::of(answered, self.format, false, stall).await;
-                if opening.head.status.is_success() {
-                    return Onward::Sent(Box::new(opening));
+        let mut tries = 0;
+        loop {
+            let opening = match self.proxy.providers.send(&self.outbound).await {
+                Ok(answered) => Opening::of(answered, self.format, true, stall).await,
+                Err(why) => return Onward::Failed(why.to_string()),
+            };
+            if let Some(overflow) = opening.overflow.filter(|_| tries < RETRIES) {
+                tries += 1;
+                if let Some(tighter) = self.proxy.tighter(Some(&self.turn), Some(&self.folded), overflow).await {
+                    self.ask(tighter);
+                    continue;
                 }
-                let body = opening.begun.concat();
-                let said = foldline::wire::ApiError::parse(&body).message;
-                Onward::Failed(format!("the upstream answered {}: {said}", opening.head.status))
             }
+            if opening.head.status.is_success() {
+                return Onward::Sent(Box::new(opening));
+            }
+            let body = opening.begun.concat();
+            let said = foldline::wire::ApiError::parse(&body).message;
+            return Onward::Failed(format!("the upstream answered {}: {said}", opening.head.status));
         }
     }
 
@@ -213,7 +261,7 @@ impl Rounds {
         }
         let several = !self.gaps.is_empty();
         if several {
-            let (memory, gaps) = (self.folded.hidden.clone(), std::mem::take(&mut self.gaps));
+            let (memory, gaps) = (self.hidden.clone(), std::mem::take(&mut self.gaps));
             let recorded = tokio::task::spawn_blocking(move || memory.record(gaps)).await;
             if recorded.is_err() {
                 self.proxy.metrics.fault("panic");

@@ -11,7 +11,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::DropGuard;
 
@@ -20,6 +20,7 @@ use super::exchange::exchange;
 use super::memory::Memory;
 use super::metrics::Metrics;
 use super::models::Models;
+use super::patient::Patient;
 use super::settings::Settings;
 use super::summaries::Writers;
 use super::tally::Watch;
@@ -118,7 +119,8 @@ impl Proxy {
                 () = &mut stop => break,
             };
             let _ = stream.set_nodelay(true);
-            let connection = connections.serve_connection(TokioIo::<TcpStream>::new(stream), service.clone());
+            let stream = Patient::new(stream, patience.client, patience.stall);
+            let connection = connections.serve_connection(TokioIo::new(stream), service.clone());
             let connection = open.watch(connection.into_owned());
             tokio::spawn(async move {
                 if let Err(error) = connection.await {

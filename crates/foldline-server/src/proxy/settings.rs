@@ -86,14 +86,16 @@ pub struct Limits {
 /// How long is waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// For a client to send the head of a request, and between two pieces of its body.
+    /// For a client to begin, to send the head of a request, and between two pieces of its body.
     pub client: Duration,
     /// For an upstream to take a connection.
     pub connect: Duration,
     /// For an upstream to begin its answer. Long answers that are not streamed begin late.
     pub answer: Duration,
-    /// Between two pieces of an answer.
+    /// Between two pieces of an answer, for an upstream to send the next and for a client to take it.
     pub stall: Duration,
+    /// Until a client that waits for the rest of its answer is told that it is still coming.
+    pub silence: Duration,
     /// For answers to end when the proxy is told to stop.
     pub shutdown: Duration,
 }
@@ -154,6 +156,7 @@ impl Default for Patience {
             connect: Duration::from_secs(10),
             answer: Duration::from_secs(600),
             stall: Duration::from_secs(300),
+            silence: Duration::from_secs(10),
             shutdown: Duration::from_secs(30),
         }
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use foldline::laws::{Profile, Server};
-use foldline::wire::{Edit, Format, Gap, Request};
+use foldline::wire::{Edit, Format, Gap, ReportedId, Request};
 use foldline::{Applied, Event, Handle, Keep, KeepError, Original, Policy, Setup, State, Tokens, apply_from};
 use foldline_archive::Shelf;
 use foldline_rlm::NEAR;
@@ -26,15 +26,26 @@ use super::summaries::{self, Due};
 use super::unfold::OFFER;
 
 /// A request that carries a conversation.
+#[derive(Clone)]
 pub(crate) struct Turn {
     pub(crate) format: Format,
     pub(crate) side: Side,
     /// The body, decoded.
     pub(crate) body: Bytes,
+    pub(crate) told_by: ToldBy,
     /// The owner's part of the archive.
     pub(crate) shelf: Option<Shelf>,
     /// What the client calls its session.
     pub(crate) session: Option<String>,
+}
+
+/// Whose conversation a body holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ToldBy {
+    /// The client's, which lacks what was hidden from it.
+    Client,
+    /// The one that the model knows.
+    Us,
 }
 
 /// What is to be sent for a turn.
@@ -42,8 +53,13 @@ pub(crate) struct Turn {
 pub(crate) struct Folded {
     /// The body; none when the client's own bytes go out.
     pub(crate) body: Option<Bytes>,
+    /// The conversation as the model knows it, not folded.
+    pub(crate) known: Bytes,
     /// The model was offered a tool of ours.
     pub(crate) offered: bool,
+    /// Which id an answer in several rounds is known by: a client that refers to it later must mean the
+    /// one behind the hidden calls.
+    pub(crate) reported: ReportedId,
     pub(crate) hidden: Hidden,
     pub(crate) model: Arc<Model>,
     /// Tokens as they came and as they are sent.
@@ -53,7 +69,7 @@ pub(crate) struct Folded {
     pub(crate) folds: u64,
     /// Tokens that it may have.
     pub(crate) budget: Tokens,
-    /// Tokens of answer that the client asks for.
+    /// Tokens of answer that room is left for.
     pub(crate) max_output: Option<Tokens>,
     /// The conversation in the archive.
     pub(crate) journal: Option<Shelf>,
@@ -99,7 +115,10 @@ impl Turn {
         // The conversation as the model knows it: with the tool of ours, and with what was hidden.
         let offer = OFFER.edit(&client).filter(|_| self.offers(proxy));
         let offered = offer.is_some();
-        let known = known_to_the_model(&client, &facts, &told, offer);
+        let known = match self.told_by {
+            ToldBy::Client => known_to_the_model(&client, &facts, &told, offer).map(Bytes::from),
+            ToldBy::Us => None,
+        };
         let request = match &known {
             Some(body) => Request::parse(self.format, body).ok()?,
             None => client.clone(),
@@ -113,7 +132,8 @@ impl Turn {
             Some(Again::Tighter(at_most)) => Some(at_most),
             Some(Again::Told) | None => None,
         };
-        let (budget, news) = budget(&facts, &lineage, model.budget(request.max_output()), taught);
+        let max_output = model.answer_beside(&request);
+        let (budget, news) = budget(&facts, &lineage, model.budget(max_output), taught);
         // What was decided for this very request holds, unless the budget is another now or a summary was waited for.
         let decided = place.as_ref().is_some_and(|place| place.state.len() == lineage.len());
         let open = !decided || news || again == Some(Again::Told);
@@ -176,13 +196,15 @@ impl Turn {
         }
         let folded = Folded {
             body: (applied.folded.is_some() || known.is_some()).then(|| Bytes::copy_from_slice(&applied.body)),
+            known: known.clone().unwrap_or_else(|| self.body.clone()),
             offered,
+            reported: if client.is_stored() { ReportedId::Last } else { ReportedId::First },
             hidden,
             raw: applied.raw_tokens,
             sent: applied.tokens,
             folds: by_pass.values().sum(),
             budget,
-            max_output: request.max_output(),
+            max_output,
             model_name: name.to_owned(),
             journal,
             model,

@@ -4,6 +4,7 @@
 //! and a fault is told to the model in words that it can act on.
 
 use foldline::wire::{HiddenCall, Offer};
+use foldline::{Meter, Tokens};
 use foldline_archive::{Error, ErrorKind, Shelf, View, view};
 use serde::Deserialize;
 
@@ -43,6 +44,27 @@ pub(crate) fn answer(call: &HiddenCall, shelf: Option<&Shelf>, metrics: &Metrics
 pub(crate) const NO_MORE: &str = "No more can be unfolded in this turn. Go on with what you have; you can unfold again in \
     the next turn.";
 
+/// Room below which it is of no use to begin.
+const LEAST: Tokens = 100;
+
+/// As much of an answer, from its beginning, as there is room for.
+pub(crate) fn fitted(mut text: String, room: Tokens, meter: &Meter) -> String {
+    const CUT: &str = "\n[cut here: the window has no room for more. Ask for other lines, or grep, in a later turn.]";
+    const NONE: &str = "There is no room in the window for it now. Ask for a few lines, or grep, in a later turn.";
+    let tokens = meter.text(&text);
+    if tokens <= room {
+        return text;
+    }
+    if room < LEAST {
+        return NONE.to_owned();
+    }
+    // Tokens are not spread evenly over a text; a tenth is kept for that and for the note.
+    let most = (text.len() as f64 * room as f64 / tokens as f64 * 0.9) as usize;
+    let most = text.floor_char_boundary(most);
+    text.truncate(text[..most].rfind('\n').unwrap_or(most));
+    text + CUT
+}
+
 fn look_up(call: &HiddenCall, shelf: Option<&Shelf>) -> Result<String, String> {
     let wanted: Wanted = serde_json::from_str(&call.arguments)
         .map_err(|error| format!("The arguments could not be read ({error}). Call it with {{\"handle\": \"..\"}}."))?;
@@ -76,4 +98,25 @@ fn look_up(call: &HiddenCall, shelf: Option<&Shelf>) -> Result<String, String> {
         ));
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use foldline::ModelTable;
+
+    #[test]
+    fn an_answer_is_cut_to_the_room_that_there_is() {
+        let meter = Meter::for_model(ModelTable::builtin(), Some("gpt-4o"));
+        let lines: String = (0..400).map(|at| format!("line {at}: \u{e4}\u{df} value_{at}\n")).collect();
+        assert_eq!(fitted(lines.clone(), 100_000, &meter), lines);
+        for room in [100, 500, 2_000] {
+            let cut = fitted(lines.clone(), room, &meter);
+            let (kept, note) = cut.rsplit_once('\n').unwrap();
+            assert!(lines.starts_with(&format!("{kept}\n")) && note.starts_with("[cut here"), "{room}: {cut}");
+            assert!(meter.text(&cut) <= room + 30 && meter.text(&cut) > room / 2, "{room}: {}", meter.text(&cut));
+        }
+        assert!(fitted(lines.clone(), 99, &meter).starts_with("There is no room"));
+        assert!(fitted("x".repeat(9_000), 200, &meter).len() < 9_000, "one long line");
+    }
 }

@@ -118,3 +118,123 @@ async fn many_requests_at_once_are_all_answered() {
         asked.await.unwrap();
     }
 }
+
+/// Streams that end in the middle of an event, or without an end, come to the client as they came, whether
+/// or not a tool of ours was offered.
+#[tokio::test]
+async fn a_stream_without_an_end_passes_byte_for_byte() {
+    let (begun, cut) = (
+        "data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"so\"}}]}\n\n",
+        "data: {\"choices\":[{\"index\":0,\"del",
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let archive = foldline_archive::Archive::open(folder.path().join("archive.db")).unwrap();
+    let tools = r#""tools":[{"type":"function","function":{"name":"a","parameters":{}}}],"#;
+    for (archive, tools) in [(None, ""), (Some(archive), tools)] {
+        for pieces in [vec![begun], vec![begun, cut], vec!["not an event\n\n", "{\"neither\":1}"], vec![]] {
+            let said = pieces.concat();
+            let stand = Stand::start(settings(), archive.clone(), move |_| Reply::stream(pieces.clone())).await;
+            let body =
+                format!(r#"{{"model":"gpt-4o","stream":true,{tools}"messages":[{{"role":"user","content":"hi"}}]}}"#);
+            let got = tokio::time::timeout(Duration::from_secs(10), stand.post("/v1/chat/completions", body)).await;
+            let got = got.expect("no hang");
+            assert_eq!((got.status.as_u16(), got.text(), got.whole), (200, said.as_str(), true));
+        }
+    }
+}
+
+/// What is no JSON, or JSON of another kind, is the client's to read.
+#[tokio::test]
+async fn an_answer_that_can_not_be_read_passes_byte_for_byte() {
+    let folder = tempfile::tempdir().unwrap();
+    let archive = foldline_archive::Archive::open(folder.path().join("archive.db")).unwrap();
+    let with_tools = HI.replacen('{', r#"{"tools":[{"name":"a","input_schema":{"type":"object"}}],"#, 1);
+    for said in ["", "{", "<html>busy</html>", "[1,2]", "null", "{\"content\":7}", "\u{feff}{}"] {
+        for request in [HI, &with_tools] {
+            let stand = Stand::start(settings(), Some(archive.clone()), move |_| Reply::json(said)).await;
+            let got = stand.post("/v1/messages", request.to_owned()).await;
+            assert_eq!((got.status.as_u16(), got.text(), got.whole), (200, said, true), "{request}");
+        }
+    }
+}
+
+/// A body that breaks off in its middle is broken for the client too.
+#[tokio::test]
+async fn an_answer_that_is_cut_short_does_not_look_whole() {
+    let stand = Stand::start(settings(), None, |_| Reply::Cut {
+        length: 1_000,
+        body: r#"{"content":[{"type":"text","text":"so fa"#.into(),
+    })
+    .await;
+    let got = tokio::time::timeout(Duration::from_secs(10), stand.post("/v1/messages", HI)).await.unwrap();
+    assert!(!got.whole && got.text().ends_with("so fa"), "{got:?}");
+}
+
+/// A connection that the upstream closed while it was kept alive costs no request.
+#[tokio::test]
+async fn a_kept_connection_that_was_closed_is_opened_again() {
+    let upstream = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", upstream.local_addr().unwrap());
+    // It promises to keep each connection, answers once, and closes it a moment later.
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = upstream.accept().await {
+            tokio::spawn(async move {
+                use tokio::io::{AsyncReadExt, AsyncWriteExt};
+                let mut request = [0; 4096];
+                let _ = stream.read(&mut request).await;
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await;
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            });
+        }
+    });
+    let upstream: foldline_server::proxy::Upstream = base.parse().unwrap();
+    let proxy = foldline_server::proxy::Proxy::bind(
+        Settings { anthropic: upstream.clone(), openai: upstream, window: Some(100_000), ..settings() },
+        None,
+    );
+    let proxy = proxy.await.unwrap();
+    let mut stand = Stand::start(settings(), None, |_| Reply::HangUp).await;
+    stand.proxy = proxy.address();
+    tokio::spawn(proxy.run(std::future::pending()));
+    for pause in (0..60).map(|at| at % 12) {
+        let got = stand.post("/v1/messages", HI).await;
+        assert_eq!((got.status.as_u16(), got.text()), (200, "{}"));
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+    }
+}
+
+/// Two thousand at once, each held by the upstream until all have come.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs 8,000 open files; cargo nextest run -p foldline-server --run-ignored all two_thousand"]
+async fn two_thousand_requests_at_once_are_all_answered() {
+    const ALL: usize = 2_000;
+    let arrived = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let (count, all) = (arrived.clone(), std::sync::Arc::new(tokio::sync::Semaphore::new(0)));
+    let gate = all.clone();
+    let stand = Stand::start(settings(), None, move |received| {
+        if count.fetch_add(1, std::sync::atomic::Ordering::SeqCst) + 1 == ALL {
+            gate.close();
+        }
+        let said = format!("data: {}\n\n", received.body.len());
+        Reply::Stream(vec![Piece::Bytes(said), Piece::Closed(gate.clone()), Piece::Bytes("data: [DONE]\n\n".into())])
+    })
+    .await;
+    let stand = std::sync::Arc::new(stand);
+    let asking = (0..ALL).map(|at| {
+        let stand = stand.clone();
+        tokio::spawn(async move {
+            let body = format!(
+                r#"{{"model":"gpt-4o","stream":true,"messages":[{{"role":"user","content":"{at} {}"}}]}}"#,
+                "x".repeat(at)
+            );
+            let (length, got) = (body.len(), stand.post("/v1/chat/completions", body).await);
+            let whole = format!("data: {length}\n\ndata: [DONE]\n\n");
+            assert_eq!((got.status.as_u16(), got.text(), got.whole), (200, whole.as_str(), true));
+        })
+    });
+    let asking: Vec<_> = asking.collect();
+    for asked in asking {
+        tokio::time::timeout(Duration::from_secs(120), asked).await.expect("no hang").unwrap();
+    }
+    assert_eq!(stand.metric("foldline_open_requests").await, 0.0);
+}

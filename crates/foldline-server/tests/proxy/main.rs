@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
+mod connections;
+mod failures;
 mod faults;
 mod fold;
 mod overflow;

@@ -22,7 +22,7 @@ use hyper_util::client::legacy::Client as Pool;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, Semaphore, oneshot};
 
 /// A request as the upstream received it.
 #[derive(Clone, Debug)]
@@ -48,6 +48,8 @@ pub(crate) enum Reply {
     Body(u16, &'static str, String),
     /// Answers with an event stream.
     Stream(Vec<Piece>),
+    /// Announces a body of this length, and breaks off behind the beginning of it.
+    Cut { length: usize, body: String },
     /// Closes the connection without a word.
     HangUp,
     /// Says nothing.
@@ -61,6 +63,8 @@ pub(crate) enum Piece {
     Wait(Duration),
     /// Nothing, until the test says so.
     Until(Arc<Notify>),
+    /// Nothing, until this is closed.
+    Closed(Arc<Semaphore>),
     /// The connection breaks.
     Break,
 }
@@ -72,6 +76,14 @@ impl Reply {
 
     pub(crate) fn error(status: u16, body: impl Into<String>) -> Self {
         Reply::Body(status, "application/json", body.into())
+    }
+
+    /// The same stream, a while later: its head comes at once.
+    pub(crate) fn after(self, wait: Duration) -> Self {
+        match self {
+            Reply::Stream(pieces) => Reply::Stream(std::iter::once(Piece::Wait(wait)).chain(pieces).collect()),
+            other => other,
+        }
     }
 
     pub(crate) fn stream(events: impl IntoIterator<Item = impl Into<String>>) -> Self {
@@ -192,6 +204,13 @@ impl Stand {
         self.send(self.request("GET", path).body(Full::default()).unwrap()).await
     }
 
+    /// The sum of a metric of the proxy's over all its labels.
+    pub(crate) async fn metric(&self, name: &str) -> f64 {
+        let metrics = self.get("/foldline/metrics").await;
+        let lines = metrics.text().lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
+        lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
+    }
+
     /// Tells the proxy to stop, without waiting for it.
     pub(crate) fn stop(&mut self) -> tokio::task::JoinHandle<()> {
         let _ = self.stop.take().unwrap().send(());
@@ -266,6 +285,10 @@ async fn answer(reply: Reply) -> Result<Response<BoxBody<Bytes, Failure>>, Failu
                             tokio::time::sleep(time).await;
                             None
                         }
+                        Piece::Closed(gate) => {
+                            let _ = gate.acquire().await;
+                            None
+                        }
                         Piece::Until(told) => {
                             told.notified().await;
                             None
@@ -274,6 +297,13 @@ async fn answer(reply: Reply) -> Result<Response<BoxBody<Bytes, Failure>>, Failu
                 }));
             let body = BodyExt::boxed(StreamBody::new(frames));
             Ok(Response::builder().header(CONTENT_TYPE, "text/event-stream").body(body).unwrap())
+        }
+        Reply::Cut { length, body } => {
+            let pieces = Reply::Stream(vec![Piece::Bytes(body), Piece::Break]);
+            let mut response = Box::pin(answer(pieces)).await?;
+            response.headers_mut().insert(CONTENT_TYPE, "application/json".parse()?);
+            response.headers_mut().insert(hyper::header::CONTENT_LENGTH, length.into());
+            Ok(response)
         }
         Reply::HangUp => Err("the script says so".into()),
         Reply::Silence => std::future::pending().await,

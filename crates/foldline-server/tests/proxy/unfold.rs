@@ -1,40 +1,41 @@
 //! The hidden tool: offered, called, answered, and never seen by the client.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use foldline::wire::{Format, Request, Response, StopReason, StreamReader};
-use foldline::{Message, Part};
+use foldline::{Message, Meter, ModelTable, Part};
 use foldline_archive::Archive;
-use foldline_server::proxy::Settings;
+use foldline_server::proxy::{Patience, Settings};
 use serde_json::{Value, json};
 
 use crate::fold::{agent, body, path};
 use crate::support::{Received, Reply, Stand, settings};
 
-const FORMATS: [Format; 3] = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic];
+pub(crate) const FORMATS: [Format; 3] = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic];
 
 /// A call in a scripted answer.
-struct Call {
-    id: &'static str,
-    name: &'static str,
-    arguments: String,
+pub(crate) struct Call {
+    pub(crate) id: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) arguments: String,
 }
 
 impl Call {
-    fn unfold(received: &Received) -> Self {
+    pub(crate) fn unfold(received: &Received) -> Self {
         let text = String::from_utf8(received.body.to_vec()).unwrap();
         let handle = foldline::marker::handles(&text).next().expect("something is folded");
         Self { id: "call_hidden", name: "unfold", arguments: json!({ "handle": handle }).to_string() }
     }
 
-    fn shell() -> Self {
+    pub(crate) fn shell() -> Self {
         Self { id: "call_shell", name: "read_file", arguments: json!({ "path": "x" }).to_string() }
     }
 }
 
 /// One round of an answer as a stream.
-fn streamed(format: Format, text: &str, calls: &[Call]) -> Reply {
+pub(crate) fn streamed(format: Format, text: &str, calls: &[Call]) -> Reply {
     let mut events: Vec<Value> = Vec::new();
     match format {
         Format::OpenAiChat => {
@@ -119,7 +120,7 @@ fn narrow() -> Settings {
     Settings { window: Some(16_000), ..settings() }
 }
 
-fn streaming(format: Format, messages: &[Value]) -> String {
+pub(crate) fn streaming(format: Format, messages: &[Value]) -> String {
     body(format, messages).replacen('{', r#"{"stream":true,"#, 1)
 }
 
@@ -372,4 +373,117 @@ async fn the_tool_is_offered_from_the_first_request_on() {
         json!({ "model": "gpt-4o", "messages": [{ "role": "user", "content": "Name this chat." }] }).to_string();
     stand.post("/v1/chat/completions", without_tools.clone()).await;
     assert_eq!(stand.only().body, without_tools);
+}
+
+/// The model needs long for what it unfolded: meanwhile the client is told that its answer goes on.
+#[tokio::test]
+async fn a_client_that_waits_for_a_later_round_hears_that_it_goes_on() {
+    for format in FORMATS {
+        let kept = archive();
+        let patience = Patience { silence: Duration::from_millis(100), ..Patience::default() };
+        let stand = Stand::start(Settings { patience, ..narrow() }, Some(kept.archive.clone()), move |received| {
+            match was_answered(format, received) {
+                false => streamed(format, "Let me see. ", &[Call::unfold(received)]),
+                true => streamed(format, "It is 42.", &[]).after(Duration::from_millis(500)),
+            }
+        })
+        .await;
+        let got = stand.post(path(format), streaming(format, &agent(format, 40))).await;
+        let told = match format {
+            Format::Anthropic => "event: ping",
+            _ => ": keep-alive",
+        };
+        let (before, after) = got.text().split_once("Let me see. ").unwrap();
+        assert!(!before.contains(told) && after.matches(told).count() >= 3, "{format:?}: {}", got.text());
+        assert_eq!(read(format, &got.body).text(), "Let me see. It is 42.");
+    }
+}
+
+/// A client that will refer to a stored answer by its id must be given the one that has the whole of it.
+#[tokio::test]
+async fn a_stored_answer_is_known_by_the_id_of_its_last_round() {
+    let format = Format::OpenAiResponses;
+    for (store, expected) in [(true, "resp_2"), (false, "resp_1")] {
+        let kept = archive();
+        let stand = Stand::start(narrow(), Some(kept.archive.clone()), move |received| {
+            let call = Call::unfold(received);
+            let (id, output) = match was_answered(format, received) {
+                false => ("resp_1", json!({ "type": "function_call", "id": "fc_1", "call_id": call.id, "name": call.name, "arguments": call.arguments, "status": "completed" })),
+                true => ("resp_2", json!({ "type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [{ "type": "output_text", "text": "42.", "annotations": [] }] })),
+            };
+            Reply::json(json!({ "id": id, "object": "response", "status": "completed", "output": [output] }).to_string())
+        })
+        .await;
+        let request = body(format, &agent(format, 40)).replace(r#""store":false"#, &format!(r#""store":{store}"#));
+        let got = stand.post(path(format), request).await;
+        let got: Value = serde_json::from_str(got.text()).unwrap();
+        assert_eq!((&got["id"], got["output"].as_array().unwrap().len()), (&json!(expected), 1));
+    }
+}
+
+/// What is unfolded must leave room for the answer: in a small window only its beginning is given.
+#[tokio::test]
+async fn what_is_unfolded_fits_into_the_window() {
+    for format in FORMATS {
+        let kept = archive();
+        let small = Settings { window: Some(6_000), ..settings() };
+        let stand = Stand::start(small, Some(kept.archive.clone()), move |received| {
+            let request = Request::parse(format, &received.body).unwrap();
+            let meter = Meter::for_model(ModelTable::builtin(), request.conversation().model.as_deref());
+            let sent = meter.conversation(request.conversation());
+            assert!(sent <= 6_000, "{format:?}: {sent}");
+            // It never has enough, and each time it says and calls something else.
+            let id: &'static str = format!("call_{}", received.body.len()).leak();
+            let text = ".".repeat(received.body.len() % 997);
+            streamed(format, &text, &[Call { id, ..Call::unfold(received) }])
+        })
+        .await;
+        stand.post(path(format), streaming(format, &agent(format, 40))).await;
+        assert!(stand.received().len() > 3, "{format:?}");
+    }
+}
+
+/// Forty turns of an agent whose model unfolds in every third, the same text again and again: every body that
+/// is sent, later rounds too, begins with the one before it, unless a crease was made and told.
+#[tokio::test]
+async fn rounds_and_requests_begin_alike() {
+    for format in FORMATS {
+        let kept = archive();
+        let spoken = AtomicUsize::new(0);
+        let stand = Stand::start(narrow(), Some(kept.archive.clone()), move |received| {
+            let number = spoken.fetch_add(1, Ordering::SeqCst);
+            let (id, text): (&'static str, String) = (format!("call_{number}").leak(), "so ".repeat(number + 1));
+            let folded = raw_messages(format, received).iter().any(|it| foldline::marker::handles(it).next().is_some());
+            match folded && number.is_multiple_of(3) {
+                true => {
+                    let raw = raw_messages(format, received).join("\n");
+                    let handle = foldline::marker::handles(&raw).next().unwrap();
+                    let arguments = json!({ "handle": handle }).to_string();
+                    streamed(format, &text, &[Call { id, name: "unfold", arguments }])
+                }
+                false => streamed(format, &text, &[Call { id, ..Call::shell() }]),
+            }
+        })
+        .await;
+        let mut messages = agent(format, 0);
+        for turn in 0..40 {
+            let got = stand.post(path(format), streaming(format, &messages)).await;
+            let response = read(format, &got.body);
+            messages.extend(copy(format, &response));
+            let lines = (0..40).map(|line| format!("    let value_{turn}_{line} = compute({turn}, {line});\n"));
+            let (id, source) = (response.calls().next().unwrap().id.to_string(), lines.collect::<String>());
+            messages.push(match format {
+                Format::OpenAiChat => json!({ "role": "tool", "tool_call_id": id, "content": source }),
+                Format::OpenAiResponses => json!({ "type": "function_call_output", "call_id": id, "output": source }),
+                Format::Anthropic => json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": id, "content": source }] }),
+            });
+        }
+        let received = stand.received();
+        assert!(received.len() > 45, "{format:?}: nothing was unfolded");
+        let bodies: Vec<Vec<Message<'_>>> = received.iter().map(|received| said(format, received)).collect();
+        let moved = bodies.windows(2).filter(|two| !two[1].starts_with(&two[0])).count();
+        let creases = stand.metric("foldline_creases_total").await;
+        assert!(moved > 1, "{format:?}: nothing was folded");
+        assert_eq!(moved as f64, creases, "{format:?}");
+    }
 }

@@ -102,7 +102,7 @@ fn chat(request: &Request<'_>, findings: &mut Findings<'_>) {
 
 fn responses(request: &Request<'_>, findings: &mut Findings<'_>) {
     let messages = &request.conversation().messages;
-    let stored = request.top().get("store").and_then(Value::bool) != Some(false);
+    let stored = request.is_stored();
     for (at, message) in messages.iter().enumerate() {
         let place = Place::Message(at);
         let field = |key| request.message_field(at, key);

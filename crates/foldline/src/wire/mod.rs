@@ -244,6 +244,12 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// Whether the provider keeps the answer, so that a later request may refer to it by its id. Responses
+    /// are kept unless the client says otherwise.
+    pub fn is_stored(&self) -> bool {
+        self.format == Format::OpenAiResponses && self.top.get("store").and_then(Value::bool) != Some(false)
+    }
+
     /// The fields of the body beside the messages.
     pub(crate) fn top(&self) -> &Object<'a> {
         &self.top

@@ -1,0 +1,115 @@
+//! `foldline serve` as a process: what happens when the machine under it gives out.
+
+#![cfg(unix)]
+#![expect(clippy::unwrap_used, reason = "it is a test")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::json;
+
+/// An upstream that answers everything, and counts prompts.
+fn upstream() -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, count) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let counted = count.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            let (head, _) = message(&mut stream);
+            counted.fetch_add(usize::from(head.starts_with("POST /v1/chat/completions")), Ordering::SeqCst);
+            let answer = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}";
+            stream.get_mut().write_all(answer).unwrap();
+        }
+    });
+    (address, count)
+}
+
+/// The head and the body of a message with a length.
+fn message(stream: &mut impl BufRead) -> (String, Vec<u8>) {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") && stream.read_line(&mut head).unwrap() > 0 {}
+    let length = head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length:")?.trim().parse().ok());
+    let mut body = vec![0; length.unwrap_or(0)];
+    stream.read_exact(&mut body).unwrap();
+    (head, body)
+}
+
+fn ask(proxy: &str, method: &str, path: &str, body: &str) -> (String, Vec<u8>) {
+    let mut stream = TcpStream::connect(proxy).unwrap();
+    let length = body.len();
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
+    message(&mut BufReader::new(stream))
+}
+
+struct Serving(Child, String);
+
+impl Serving {
+    fn start(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().rsplit_once("http://").expect("it says where it listens").1.to_owned();
+        Self(child, address)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The disk is full from some point on: no file can grow. Every request is still answered, and what was
+/// folded before stays folded.
+#[test]
+fn a_full_disk_costs_no_request() {
+    let (upstream, received) = upstream();
+    let folder = tempfile::tempdir().unwrap();
+    // A process that ignores this signal is told by its writes that there is no room. 300 KB are enough for
+    // an empty archive and the first folds.
+    let script = "trap '' XFSZ; ulimit -f 600; exec \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_foldline"), "serve", "--listen", "127.0.0.1:0"]);
+    command.args(["--upstream", &format!("http://{upstream}"), "--window", "8000", "--archive"]);
+    command.arg(folder.path().join("archive.db"));
+    let serving = Serving::start(command);
+
+    let mut messages = vec![json!({ "role": "user", "content": "Please make the parser faster." })];
+    let mut sent = Vec::new();
+    for turn in 0..120 {
+        // Texts that do not compress well fill a disk soon.
+        let mut noise = turn as u64 + 1;
+        let lines = (0..40).map(|line| {
+            noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            format!("let value_{line} = {noise:x} ^ {:x};\n", noise.rotate_left(17) ^ (noise >> 7))
+        });
+        let (id, source) = (format!("call_{turn}"), lines.collect::<String>());
+        messages.extend([
+            json!({ "role": "assistant", "content": "Reading.", "tool_calls": [
+                { "id": id, "type": "function", "function": { "name": "read_file", "arguments": "{\"path\":\"x\"}" } }] }),
+            json!({ "role": "tool", "tool_call_id": id, "content": source }),
+        ]);
+        let tools =
+            json!([{ "type": "function", "function": { "name": "read_file", "parameters": { "type": "object" } } }]);
+        let body = json!({ "model": "gpt-4o", "max_tokens": 500, "messages": messages, "tools": tools }).to_string();
+        let (head, body) = ask(&serving.1, "POST", "/v1/chat/completions", &body);
+        assert!(head.starts_with("HTTP/1.1 200"), "turn {turn}: {head}{}", String::from_utf8_lossy(&body));
+        let tokens = head.lines().find_map(|line| line.strip_prefix("x-foldline-tokens: "));
+        sent.push(tokens.map(|it| it.split_once(',').unwrap().1.parse::<u64>().unwrap()));
+    }
+    assert_eq!(received.load(Ordering::SeqCst), 120);
+    let (head, metrics) = ask(&serving.1, "GET", "/foldline/metrics", "");
+    assert!(head.starts_with("HTTP/1.1 200"));
+    let metrics = String::from_utf8(metrics).unwrap();
+    assert!(metrics.contains("foldline_faults_total{kind=\"refused\"}"), "the disk never was full: {metrics}");
+    assert!(sent.iter().any(|tokens| tokens.is_some_and(|tokens| tokens < 8_000)), "{sent:?}");
+}
