@@ -128,7 +128,8 @@ fn packing_anew_changes_nothing() {
         }
     }
     archive.prune(&Retention::default()).unwrap();
-    assert!(packs(&place) < 20, "{}", packs(&place));
+    // Sixteen at a time, where nobody has moved them together before.
+    assert!(packs(&place) <= 400 / 16, "{}", packs(&place));
     assert!(texts.iter().all(|text| is_held(&shelf, text.as_bytes())));
     let pruned = archive.prune(&Retention { age: Some(50 * DAY), ..Retention::default() }).unwrap();
     assert_eq!(pruned.originals, 134);
