@@ -108,8 +108,12 @@ async fn answer(request: Request<Body>) -> Response<Body> {
 /// Words, each with the time at which it was written.
 fn streamed() -> Body {
     let pieces = futures_util::stream::unfold(0, |at| async move {
-        if at == PIECES {
+        if at > PIECES {
             return None;
+        }
+        if at == PIECES {
+            let end = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+            return Some((Ok(Frame::data(Bytes::from_static(end.as_bytes()))), at + 1));
         }
         tokio::time::sleep(BETWEEN).await;
         let delta = format!(
