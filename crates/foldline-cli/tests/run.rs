@@ -14,7 +14,7 @@ use std::process::{Child, Command, Output, Stdio};
 use serde_json::json;
 use tempfile::TempDir;
 
-use support::{Received, foldline, message, server, text};
+use support::{Received, Serving, foldline, message, server, text};
 
 const ANSWER: &str = r#"{"id":"c","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"Hello."},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":2,"total_tokens":11}}"#;
 
@@ -75,15 +75,8 @@ fn a_command_speaks_to_its_own_provider_through_the_proxy() {
 #[test]
 fn a_foldline_in_between_is_left_out() {
     let (folder, (base, received)) = (tempfile::tempdir().unwrap(), server(TURN, ANSWER));
-    let mut serve = foldline(folder.path())
-        .args(["serve", "--listen", "127.0.0.1:0", "--upstream", &base])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(serve.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let other = line.trim().rsplit(' ').next().unwrap();
+    let serving = Serving::before(folder.path(), &base);
+    let other = &serving.base;
     let agent = std::env::current_exe().unwrap();
     let words = [agent.to_str().unwrap(), "--exact", "agent", "--ignored"];
     let output = run(&folder, Some(&format!("{other}/v1")), &words);
@@ -94,8 +87,6 @@ fn a_foldline_in_between_is_left_out() {
         stream.read_to_string(&mut metrics).unwrap();
         metrics
     };
-    serve.kill().unwrap();
-    serve.wait().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(turns(&received).len(), 1);
     assert!(metrics.contains("200 OK") && !metrics.contains("foldline_requests_total{"), "{metrics}");

@@ -6,11 +6,13 @@
 
 use crate::error::Error;
 use crate::event::{Event, Listener};
-use crate::fold::{AT_FIRST_SIGHT, Crease, Folded, Ledger, Setup, State, fold, resume};
+use crate::fold::{AT_FIRST_SIGHT, Crease, State, fold, resume};
+use crate::folded::Folded;
 use crate::keep::Keep;
 use crate::laws::{Law, Profile, Rewriting, Thinking, Violation, compare};
 use crate::measure::Tokens;
 use crate::plan::Rung;
+use crate::setup::{Ledger, Setup};
 use crate::wire::Request;
 
 /// What is sent in the place of a request.

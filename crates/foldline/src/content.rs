@@ -378,7 +378,7 @@ fn split<'t>(token: &'t [u8], part: Range<usize>, at: &'static [u8]) -> impl Ite
     })
 }
 
-/// Letters, digits and `_`, and every byte of a letter outside ASCII.
+/// ASCII letters, digits and `_`.
 const WORD: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;

@@ -5,188 +5,25 @@
 //! and a conversation first seen at its four hundredth turn is folded as if it had been there from
 //! the start.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
-use std::sync::Arc;
-
-use serde::Serialize;
 
 use crate::conversation::{self, Conversation, Message, Part, PartId, Role};
 use crate::error::{Error, ErrorKind};
-use crate::folds::{Change, Fold, Folds, Leaving, Note, Rendered};
+use crate::folded::Folded;
+use crate::folds::{Change, Fold, Folds, Leaving};
 use crate::handle::Handle;
 use crate::keep::{Keep, KeepError, Original};
-use crate::laws::{Law, Profile};
 use crate::lexicon::Lexicon;
 use crate::marker;
-use crate::measure::{Meter, Tokens};
+use crate::measure::Tokens;
 use crate::outdated::Latest;
 use crate::pass::screen;
 use crate::piece::{self, Class, Open, Piece};
 use crate::plan::{self, Plan, Reason, Rung};
-use crate::policy::{Creases, Policy};
-use crate::price::{self, Prices};
-use crate::summarised::Summarised;
-use crate::wire::{Edit, Format};
-
-/// What a fold depends on beside the messages. Two folds with equal setups, ledgers and messages give
-/// equal bytes.
-#[derive(Clone)]
-#[non_exhaustive]
-pub struct Setup {
-    /// Counts tokens.
-    pub meter: Meter,
-    /// What tokens cost.
-    pub prices: Prices,
-    /// Tokens that a request may have.
-    pub budget: Tokens,
-    /// What is folded, and when.
-    pub policy: Policy,
-    /// Markers carry handles: an archive keeps the originals, and there is a way to ask for them.
-    pub handles: bool,
-    /// What must never be folded.
-    pub pins: Pins,
-    /// Tokens of the request beside its messages: system, tools, overhead.
-    pub fixed: Tokens,
-    /// Which old reasoning the provider lets go.
-    pub thoughts: Thoughts,
-    /// The provider binds reasoning to all that stood before it.
-    pub signed: bool,
-    /// The server wants user and assistant to take turns.
-    pub alternate: bool,
-    /// The provider wants a turn that is in the middle of its calls to begin with reasoning.
-    pub opens_with_thought: bool,
-}
-
-/// Which old reasoning may go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Thoughts {
-    /// None.
-    Stay,
-    /// That of turns before the last word of the user.
-    FinishedTurns,
-    /// That of any old round.
-    AnyOld,
-}
-
-impl Thoughts {
-    /// What a provider lets go.
-    pub fn under(profile: &Profile) -> Self {
-        match profile.format() {
-            Format::Anthropic => Thoughts::FinishedTurns,
-            Format::OpenAiResponses => Thoughts::Stay,
-            Format::OpenAiChat if profile.has(Law::ReasoningBack) || profile.has(Law::ThoughtSignature) => {
-                Thoughts::Stay
-            }
-            Format::OpenAiChat => Thoughts::AnyOld,
-        }
-    }
-}
-
-/// What must never be folded, beside instructions and the words of users.
-///
-/// ```
-/// use foldline::{Pins, Role};
-///
-/// let pins = Pins { tools: vec!["todo_write".into()], names: vec!["PLAN.md".into()], ..Pins::default() };
-/// let all_that_the_model_wrote = Pins { roles: vec![Role::Assistant], ..Pins::default() };
-/// # drop((pins, all_that_the_model_wrote));
-/// ```
-#[derive(Clone, Default)]
-pub struct Pins {
-    /// Results and arguments of these tools.
-    pub tools: Vec<String>,
-    /// Results and arguments of calls about one of these: a file, a command, a query.
-    pub names: Vec<String>,
-    /// All that is said in these roles.
-    pub roles: Vec<Role>,
-    /// Parts for which this holds.
-    pub parts: Option<Arc<dyn Fn(PartId) -> bool + Send + Sync>>,
-}
-
-impl Pins {
-    pub(crate) fn holds(&self, piece: &Piece) -> bool {
-        if self.tools.is_empty() && self.names.is_empty() && self.roles.is_empty() && self.parts.is_none() {
-            return false;
-        }
-        let role = match piece.class {
-            Class::Said => Role::User,
-            Class::Prose | Class::Arguments | Class::Reasoning => Role::Assistant,
-            Class::Media if piece.deed.is_none() => Role::User,
-            Class::Result | Class::Media => Role::Tool,
-        };
-        let named = |target: &str| self.names.iter().any(|name| target.contains(name.as_str()));
-        self.roles.contains(&role)
-            || piece.deed.as_ref().is_some_and(|done| self.tools.contains(&done.tool) || named(&done.deed.target))
-            || self.parts.as_ref().is_some_and(|pinned| pinned(piece.at))
-    }
-}
-
-/// Facts from outside that a fold may depend on, each bound to a request point.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ledger {
-    /// Request points at which the provider's cache was cold.
-    pub cold: BTreeSet<usize>,
-    /// From a request point on, the budget is this: a server told its real window.
-    pub budgets: BTreeMap<usize, Tokens>,
-    /// Behind a request point, what somebody wrote about the first messages is known: it may stand at forced creases of
-    /// later points.
-    pub summaries: BTreeMap<usize, Summarised>,
-}
-
-impl Ledger {
-    fn budget(&self, at: usize, setup: &Setup) -> Tokens {
-        self.budgets.range(..=at).next_back().map_or(setup.budget, |(_, &tokens)| tokens)
-    }
-
-    /// The newest summary that was known before the request at this point was made.
-    fn summary(&self, at: usize) -> Option<&Summarised> {
-        self.summaries.range(..at).next_back().map(|(_, summary)| summary).filter(|summary| summary.until <= at)
-    }
-}
-
-impl Setup {
-    /// A setup with defaults: the balanced policy, handles off, nothing pinned.
-    pub fn new(meter: Meter, prices: Prices, budget: Tokens) -> Self {
-        Self {
-            meter,
-            prices,
-            budget,
-            policy: Policy::balanced(),
-            handles: false,
-            pins: Pins::default(),
-            fixed: 0,
-            thoughts: Thoughts::Stay,
-            signed: false,
-            alternate: false,
-            opens_with_thought: false,
-        }
-    }
-
-    /// The same, under a provider's laws.
-    pub fn under(self, profile: &Profile) -> Self {
-        Self {
-            thoughts: Thoughts::under(profile),
-            signed: profile.signs_history(),
-            alternate: profile.has(Law::Alternation),
-            opens_with_thought: profile.has(Law::ThinkingFirst) && !profile.has(Law::NoManualThinking),
-            ..self
-        }
-    }
-
-    /// The same, for a request with these instructions and tools.
-    pub fn beside(self, conversation: &Conversation<'_>) -> Self {
-        let meter = &self.meter;
-        let fixed = meter.system(&conversation.system) + meter.tools(&conversation.tools) + meter.request();
-        Self { fixed, ..self }
-    }
-
-    /// Tokens that the messages may have at this share of the budget.
-    pub(crate) fn room_at(&self, share: f64) -> Tokens {
-        ((self.budget as f64 * share) as Tokens).saturating_sub(self.fixed)
-    }
-}
+use crate::policy::Creases;
+use crate::price;
+use crate::setup::{Ledger, Setup};
 
 /// What is known after some messages. Holds no text but that of markers and excerpts.
 #[derive(Clone, Default)]
@@ -584,19 +421,6 @@ impl State {
     }
 }
 
-/// A whole conversation, folded.
-#[derive(Clone)]
-pub struct Folded {
-    /// Tokens of what is sent.
-    pub tokens: Tokens,
-    /// Tokens of what came.
-    pub raw_tokens: Tokens,
-    /// Every crease, oldest first.
-    pub creases: Vec<Crease>,
-    state: State,
-    alternate: bool,
-}
-
 /// Folds a conversation as it is to be sent now.
 pub fn fold(conversation: &Conversation<'_>, setup: &Setup, ledger: &Ledger) -> Result<Folded, Error> {
     resume(State::default(), conversation, setup, ledger)
@@ -639,102 +463,12 @@ pub fn resume(
     })
 }
 
-/// One fold, in numbers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct Explained {
-    /// Which part.
-    pub at: PartId,
-    /// What it was.
-    pub what: String,
-    /// The pass that proposed it.
-    pub pass: &'static str,
-    /// The rung of the ladder.
-    pub rung: Rung,
-    /// Tokens before.
-    pub before: Tokens,
-    /// Tokens after.
-    pub after: Tokens,
-}
-
-impl Folded {
-    /// The first message of the newest round.
-    pub(crate) fn newest_round(&self) -> usize {
-        self.state.newest_round()
-    }
-
-    /// Whether nothing is folded.
-    pub fn is_untouched(&self) -> bool {
-        self.state.folds.is_empty()
-    }
-
-    /// What is needed to go on from here with [`resume`].
-    pub fn into_state(self) -> State {
-        self.state
-    }
-
-    /// The deepest rung that was spent.
-    pub fn deepest(&self) -> Option<Rung> {
-        let parts = self.state.folds.parts().map(|(_, fold)| fold.rung);
-        parts.chain(self.state.folds.notes().map(|(_, note)| note.rung)).max()
-    }
-
-    /// The tokens that went with whole rounds at the last rung, and the handle of the newest of them.
-    pub(crate) fn truncated(&self) -> Option<(Tokens, Option<Handle>)> {
-        let notes = self.state.folds.notes().map(|(_, note)| note);
-        let notes: Vec<&Note> = notes.filter(|note| note.rung == Rung::Truncation).collect();
-        let rounds = notes.iter().flat_map(|note| &note.rounds);
-        let pieces = rounds.flat_map(|&(start, end)| self.state.pieces_of(start..end));
-        let dropped = pieces.map(|piece| piece.tokens).sum();
-        notes.last().map(|note| (dropped, marker::handles(&note.text).next()))
-    }
-
-    /// Every fold that stands, one after the other.
-    pub fn explain(&self) -> Vec<Explained> {
-        let part = |(at, fold): (PartId, &Fold)| {
-            let piece = self.state.piece(at)?;
-            let (before, after) = (piece.tokens, fold.tokens);
-            Some(Explained { at, what: piece.words(), pass: fold.pass, rung: fold.rung, before, after })
-        };
-        let note = |(at, note): (usize, &Note)| {
-            let pieces = note.rounds.iter().flat_map(|&(start, end)| self.state.pieces_of(start..end));
-            let before = pieces.map(|piece| piece.tokens).sum();
-            let what = format!("{} rounds from message {at} on", note.rounds.len());
-            let at = PartId::new(at, 0);
-            let pass = if note.told.is_some() { "summary" } else { "rounds" };
-            Explained { at, what, pass, rung: note.rung, before, after: self.state.tokens[at.message] }
-        };
-        let mut all: Vec<Explained> = self.state.folds.parts().filter_map(part).collect();
-        all.extend(self.state.folds.notes().map(note));
-        all.sort_by_key(|explained| explained.at);
-        all
-    }
-
-    /// Hands the originals of all that is folded to an archive.
-    pub(crate) fn keep(&self, conversation: &Conversation<'_>, keep: &dyn Keep) -> Result<(), KeepError> {
-        self.state.keep(&conversation.messages, keep)
-    }
-
-    /// The edits that turn the request, from which the conversation was read, into what is sent.
-    pub fn edits(&self, conversation: &Conversation<'_>) -> Vec<Edit> {
-        self.state.folds.edits(&conversation.messages, self.alternate)
-    }
-
-    /// The messages as they are to be sent.
-    pub fn messages<'m>(&self, conversation: &Conversation<'m>) -> Vec<Message<'m>> {
-        let sequence = self.state.folds.sequence(&conversation.messages, 0, self.alternate);
-        let render = |rendered: Rendered<'_>| match rendered {
-            Rendered::Message(at) => self.state.folds.render(at, &conversation.messages[at]),
-            Rendered::Note(role, text) => Message::text(role, text.to_owned()),
-        };
-        sequence.into_iter().map(render).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
-    use crate::{Folder, ModelTable};
+    use crate::{Folder, Meter, ModelTable, Prices};
 
     fn setup(budget: Tokens) -> Setup {
         let table = ModelTable::builtin();

@@ -7,11 +7,12 @@ use std::borrow::Cow;
 
 use crate::conversation::{Message, Role};
 use crate::error::Error;
-use crate::fold::{Before, Clock, Crease, Ledger, Setup, State};
+use crate::fold::{Before, Clock, Crease, State};
 use crate::folds::Rendered;
 use crate::handle::Handle;
 use crate::keep::{Keep, KeepError};
 use crate::measure::Tokens;
+use crate::setup::{Ledger, Setup};
 use crate::wire::Edit;
 
 /// A conversation that grows, and its rendering.

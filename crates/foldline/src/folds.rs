@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::conversation::{Message, Part, PartId, Role};
-use crate::lexicon::each_string;
+use crate::lexicon::each_value;
 use crate::measure::Tokens;
 use crate::pass::{arguments, rounds};
 use crate::plan::Rung;
@@ -304,8 +304,12 @@ impl Folds {
                         Some(Change::Arguments(arguments)) => arguments,
                         _ => it.arguments.as_str(),
                     };
-                    let spared = |text: &&str| !left_out(at) || text.len() < arguments::SHORTEST;
-                    each_string(arguments, |text| Some(text).filter(spared).into_iter().for_each(&mut each));
+                    let cut = left_out(at);
+                    each_value(arguments, &it.arguments, |text| {
+                        if !cut || text.len() < arguments::SHORTEST {
+                            each(text);
+                        }
+                    });
                 }
                 _ => {}
             }

@@ -20,7 +20,7 @@ pub(crate) struct Known {
     /// Messages in which the model used it.
     pub(crate) used: u16,
     /// How often it stands in the request.
-    pub(crate) standing: u32,
+    pub(crate) standing: i32,
 }
 
 /// The names of a conversation.
@@ -62,7 +62,7 @@ impl Lexicon {
             each_text(message, |text| {
                 content::atoms(text, |atom, _| {
                     let known = self.known.entry(atom.key).or_default();
-                    known.standing += u32::from(as_came);
+                    known.standing += i32::from(as_came);
                     if here.insert(atom.key) {
                         known.messages = known.messages.saturating_add(1);
                         known.used = known.used.saturating_add(u16::from(message.is_assistant()));
@@ -78,16 +78,20 @@ impl Lexicon {
 
     /// A message has changed from one rendering to another.
     pub(crate) fn changed(&mut self, at: usize, message: &Message<'_>, from: &Folds, to: &Folds) {
-        from.each_standing_text(at, message, |_| false, |text| self.count(text, u32::MAX));
+        from.each_standing_text(at, message, |_| false, |text| self.count(text, -1));
         to.each_standing_text(at, message, |_| false, |text| self.count(text, 1));
     }
 
-    /// Counts the names of a text; the largest number counts backwards.
-    fn count(&mut self, text: &str, by: u32) {
-        content::atoms(text, |atom, _| {
-            let known = self.known.entry(atom.key).or_default();
-            known.standing = known.standing.wrapping_add(by);
-        });
+    /// Counts the names of a text once more, or once less.
+    fn count(&mut self, text: &str, by: i32) {
+        content::atoms(text, |atom, _| self.known.entry(atom.key).or_default().standing += by);
+    }
+
+    /// How often each name stands; those that do not are left out.
+    #[cfg(test)]
+    pub(crate) fn standing(&self) -> std::collections::BTreeMap<u64, i32> {
+        let standing = self.known.iter().map(|(&key, known)| (key, known.standing));
+        standing.filter(|&(_, count)| count != 0).collect()
     }
 
     pub(crate) fn get(&self, key: u64) -> Known {
@@ -101,21 +105,56 @@ pub(crate) fn each_text(message: &Message<'_>, mut each: impl FnMut(&str)) {
         match part {
             Part::Text { text } => each(text),
             Part::Reasoning(it) => each(&it.text),
-            Part::ToolCall(it) => match &it.arguments {
-                Arguments::Text(text) => each(text),
-                Arguments::Json(json) => each_string(json, &mut each),
-            },
+            Part::ToolCall(it) => each_value(it.arguments.as_str(), &it.arguments, &mut each),
             Part::ToolResult(it) => it.texts().for_each(&mut each),
             _ => {}
         }
     }
 }
 
+/// Calls `each` with every value in arguments that are written as those of a call are: JSON, or a text.
+pub(crate) fn each_value(arguments: &str, as_those: &Arguments<'_>, mut each: impl FnMut(&str)) {
+    match as_those {
+        Arguments::Text(_) => each(arguments),
+        Arguments::Json(_) => each_string(arguments, each),
+    }
+}
+
 /// Calls `each` with every string in JSON text, decoded; with the text itself when it is not JSON.
-pub(crate) fn each_string(json: &str, mut each: impl FnMut(&str)) {
+fn each_string(json: &str, mut each: impl FnMut(&str)) {
     let strings = wire::strings(json);
     if strings.is_empty() {
         return each(json);
     }
     strings.into_iter().filter_map(wire::Value::string).for_each(|text| each(&text));
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::testing::samples;
+    use crate::{Ledger, Meter, ModelTable, Prices, Setup, fold};
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(96))]
+
+        /// After all that came and was folded, each name is counted as often as it stands in the rendering.
+        #[test]
+        fn what_stands_is_counted_as_it_comes_and_goes(sample in samples(), share in 0.05..1.0) {
+            let request = sample.request();
+            let conversation = request.conversation();
+            let (table, model) = (ModelTable::builtin(), Some("claude-opus-4-6"));
+            let meter = Meter::for_model(table, model);
+            let budget = (meter.conversation(conversation) as f64 * share) as u64;
+            let setup = Setup::new(meter, Prices::for_model(table, model), budget).beside(conversation);
+            let Ok(folded) = fold(conversation, &setup, &Ledger::default()) else { return Ok(()) };
+            let mut state = folded.into_state();
+            state.lexicon.read(&conversation.messages, &state.folds);
+            let mut anew = Lexicon::default();
+            anew.read(&conversation.messages, &state.folds);
+            prop_assert_eq!(state.lexicon.standing(), anew.standing());
+        }
+    }
 }

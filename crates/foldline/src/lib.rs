@@ -13,6 +13,7 @@ mod deed;
 mod error;
 mod event;
 mod fold;
+mod folded;
 mod folder;
 mod folds;
 mod handle;
@@ -29,6 +30,7 @@ mod policy;
 mod price;
 #[cfg(test)]
 mod promises;
+mod setup;
 mod summarised;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -45,7 +47,8 @@ pub use conversation::{
 pub use deed::{Act, Deed};
 pub use error::{Error, ErrorKind};
 pub use event::{Event, Listener};
-pub use fold::{Crease, Explained, Folded, Ledger, Pins, Setup, State, Thoughts, fold, resume};
+pub use fold::{Crease, State, fold, resume};
+pub use folded::{Explained, Folded};
 pub use folder::{Folder, Sent};
 pub use handle::{Handle, NotAHandle};
 pub use keep::{Keep, KeepError, Original};
@@ -58,4 +61,5 @@ pub use measure::{NotATokenizer, TokenizerJson};
 pub use plan::{Reason, Rung};
 pub use policy::{Creases, Policy};
 pub use price::{PriceTable, Prices, break_even, worth};
+pub use setup::{Ledger, Pins, Setup, Thoughts};
 pub use summarised::Summarised;

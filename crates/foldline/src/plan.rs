@@ -11,7 +11,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::conversation::{Message, Part, PartId, Role};
-use crate::fold::{Setup, State};
+use crate::fold::State;
 use crate::folds::{Change, Fold, Folds, Note};
 use crate::marker;
 use crate::measure::Tokens;
@@ -20,6 +20,7 @@ use crate::pass::{self, Cover, Proposal, View, clip};
 use crate::piece::{Class, Piece};
 use crate::policy::Creases;
 use crate::price;
+use crate::setup::Setup;
 use crate::summarised::Summarised;
 
 /// The ladder: what is spent in this order until the target holds.

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use foldline_archive::Access;
 use foldline_server::proxy::{Mode, Patience, Proxy, Settings, Tally, probe};
 use tokio::process::Command;
 use tokio::sync::oneshot;
@@ -61,10 +60,7 @@ impl Run {
             let settings = Settings { models: self.models.resolve()?, ..settings };
             let patience = Patience { shutdown: SHUTDOWN, ..settings.patience };
             let settings = Settings { patience, ..settings };
-            let archive = match settings.mode {
-                Mode::Fold => Some(self.archive.resolve()?.open(Access::Write)?),
-                Mode::Observe | Mode::Off => None,
-            };
+            let archive = self.archive.open_for(settings.mode)?;
             let (mode, version) = (settings.mode, settings.openai.version().to_owned());
             let door = settings.token.as_ref().map(|token| format!("/token/{token}")).unwrap_or_default();
             let listen = settings.listen;

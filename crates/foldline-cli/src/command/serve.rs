@@ -4,7 +4,6 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use foldline_archive::Access;
 use foldline_server::proxy::{Mode, Proxy, Settings};
 
 use super::print;
@@ -30,10 +29,7 @@ pub(crate) struct Serve {
 impl Serve {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let settings = Settings { models: self.models.resolve()?, ..self.proxy.resolve()? };
-        let archive = match settings.mode {
-            Mode::Fold => Some(self.archive.resolve()?.open(Access::Write)?),
-            Mode::Observe | Mode::Off => None,
-        };
+        let archive = self.archive.open_for(settings.mode)?;
         crate::log::to_stderr();
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(async {

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -67,6 +67,33 @@ pub(crate) fn foldline(home: &Path) -> Command {
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", home);
     command.stdin(Stdio::null());
     command
+}
+
+/// `foldline serve` on a free port, ended when nobody needs it any more.
+pub(crate) struct Serving {
+    process: Child,
+    pub(crate) base: String,
+}
+
+impl Serving {
+    pub(crate) fn before(home: &Path, upstream: &str) -> Self {
+        let mut process = foldline(home)
+            .args(["serve", "--listen", "127.0.0.1:0", "--upstream", upstream])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Self { process, base: line.trim().rsplit(' ').next().unwrap().to_owned() }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
 }
 
 pub(crate) fn text(bytes: &[u8]) -> &str {

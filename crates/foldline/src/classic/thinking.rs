@@ -2,8 +2,8 @@
 
 use super::{Tally, of, tail, weight};
 use crate::conversation::{Message, Part, Reasoning, Role};
-use crate::fold::Thoughts;
 use crate::marker;
+use crate::setup::Thoughts;
 
 /// What [`prune_thinking`] does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

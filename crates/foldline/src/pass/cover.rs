@@ -68,7 +68,7 @@ impl<'l> Cover<'l> {
                     let known = self.lexicon.get(key);
                     familiar |= known.used > 0;
                     let beyond = self.beyond.get(&key).copied().unwrap_or(0);
-                    if i64::from(known.standing) + i64::from(beyond) > 0 || here.contains(&key) {
+                    if known.standing + beyond > 0 || here.contains(&key) {
                         return;
                     }
                     here.push(key);

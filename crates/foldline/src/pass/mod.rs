@@ -25,12 +25,12 @@ use std::ops::Range;
 
 use crate::Handle;
 use crate::conversation::{File, Message, Part, PartId};
-use crate::fold::Setup;
 use crate::folds::{self, Change, Folds};
 use crate::marker;
 use crate::measure::Tokens;
 use crate::piece::{self, Class, Piece};
 use crate::plan::Rung;
+use crate::setup::Setup;
 
 pub(crate) use cover::Cover;
 

@@ -1,8 +1,8 @@
 //! Old reasoning goes, whole, where the provider allows it.
 
-use crate::fold::Thoughts;
 use crate::piece::Class;
 use crate::plan::Rung;
+use crate::setup::Thoughts;
 
 use super::{Proposal, View};
 use crate::folds::Change;

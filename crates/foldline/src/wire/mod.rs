@@ -13,6 +13,7 @@ mod anthropic;
 mod draft;
 mod hidden;
 mod layout;
+mod literal;
 mod openai_chat;
 mod openai_responses;
 mod overflow;
@@ -35,13 +36,14 @@ use scan::Scanner;
 
 pub use draft::{Draft, OwnTool};
 pub use hidden::{Asked, BodySplicer, Broken, Finished, Gap, HiddenCall, Next, NextBody, Offer, ReportedId, Splicer};
+pub(crate) use literal::encode;
 pub use overflow::{Bounds, Count, Evidence, Lesson, Overflow, Refusal};
 pub use response::{
     ApiError, Event, Extent, Limits, Place, PromptAndWindow, Response, Step, Stop, StopReason, StreamReader,
     Unreadable, Usage,
 };
 pub use scan::MAX_DEPTH;
-pub(crate) use scan::{Field, Object, Value, document, encode, strings};
+pub(crate) use scan::{Field, Object, Value, document, strings};
 pub use splice::Edit;
 pub use sse::{Ending, Frame, Framer, MAX_EVENT};
 

@@ -8,6 +8,7 @@
 
 use std::borrow::Cow;
 
+use super::literal::{ESCAPED, decode, plain_until};
 use crate::error::{Error, ErrorKind};
 
 /// Deepest nesting of objects and arrays that is read.
@@ -527,122 +528,11 @@ fn too_deep(at: usize) -> Error {
     Error::new(ErrorKind::TooDeep { at }, format!("nested deeper than {MAX_DEPTH} levels at byte {at}"))
 }
 
-/// What the letter behind a backslash stands for; 0 for none, and for the `u` of a longer escape.
-const ESCAPED: [u8; 256] = {
-    let mut table = [0; 256];
-    table[b'"' as usize] = b'"';
-    table[b'\\' as usize] = b'\\';
-    table[b'/' as usize] = b'/';
-    table[b'b' as usize] = 8;
-    table[b'f' as usize] = 12;
-    table[b'n' as usize] = b'\n';
-    table[b'r' as usize] = b'\r';
-    table[b't' as usize] = b'\t';
-    table
-};
-
-const ONES: u128 = u128::from_ne_bytes([1; 16]);
-const HIGH: u128 = ONES << 7;
-
-/// The sixteen bytes at `at`, the first one lowest.
-fn word(bytes: &[u8], at: usize) -> Option<u128> {
-    let sixteen = bytes.get(at..)?.first_chunk()?;
-    Some(u128::from_le_bytes(*sixteen))
-}
-
-/// Sets the high bit of the first byte that equals `byte` (and maybe of bytes behind it).
-fn equal(word: u128, byte: u8) -> u128 {
-    let zero = word ^ (ONES * byte as u128);
-    zero.wrapping_sub(ONES) & !zero & HIGH
-}
-
-/// The next quote, backslash or control character at or behind `at`; sixteen bytes at a time, since
-/// most of a body is the inside of strings.
-fn plain_until(bytes: &[u8], mut at: usize) -> usize {
-    while let Some(word) = word(bytes, at) {
-        let control = word.wrapping_sub(ONES * 0x20) & !word & HIGH;
-        let found = equal(word, b'"') | equal(word, b'\\') | control;
-        if found != 0 {
-            return at + found.trailing_zeros() as usize / 8;
-        }
-        at += 16;
-    }
-    while bytes.get(at).is_some_and(|&byte| byte != b'"' && byte != b'\\' && byte >= 0x20) {
-        at += 1;
-    }
-    at
-}
-
-/// The text that a scanned string literal (without its quotes) stands for.
-///
-/// An unpaired surrogate has no UTF-8 form. JavaScript clients that cut text in the middle of an
-/// emoji do send them, so it is not an error: its escape is kept as it is written.
-fn decode(literal: &str) -> Cow<'_, str> {
-    let Some(first) = memchr::memchr(b'\\', literal.as_bytes()) else { return Cow::Borrowed(literal) };
-    let mut text = String::with_capacity(literal.len());
-    text.push_str(&literal[..first]);
-    let mut at = first;
-    while let Some(&escape) = literal.as_bytes().get(at + 1) {
-        match ESCAPED[usize::from(escape)] {
-            0 => at += unicode(&mut text, &literal[at..]),
-            byte => {
-                text.push(char::from(byte));
-                at += 2;
-            }
-        }
-        at = copy_until_escape(&mut text, literal, at);
-    }
-    Cow::Owned(text)
-}
-
-/// Decodes the `\u` escape that `rest` begins with, and the second one of a pair; tells how long it is.
-fn unicode(text: &mut String, rest: &str) -> usize {
-    let unit = |at: usize| rest.get(at + 2..at + 6).and_then(|hex| u32::from_str_radix(hex, 16).ok());
-    let high = unit(0).unwrap_or(0xd800);
-    let pair = || {
-        let low = rest[6..].starts_with("\\u").then(|| unit(6)).flatten()?;
-        let in_range = (0xd800..0xdc00).contains(&high) && (0xdc00..0xe000).contains(&low);
-        in_range.then(|| char::from_u32(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00))).flatten()
-    };
-    if let Some(character) = char::from_u32(high) {
-        text.push(character);
-    } else if let Some(character) = pair() {
-        text.push(character);
-        return 12;
-    } else {
-        text.push_str(&rest[..6]);
-    }
-    6
-}
-
-/// Copies what stands before the next escape, and tells where that is. Escapes are line ends, a few words
-/// apart: sixteen ASCII bytes at a time beat a search followed by a copy.
-fn copy_until_escape(text: &mut String, literal: &str, mut at: usize) -> usize {
-    while let Some(word) = word(literal.as_bytes(), at).filter(|word| word & HIGH == 0) {
-        text.push_str(&literal[at..at + 16]);
-        let escape = equal(word, b'\\');
-        if escape != 0 {
-            let before = escape.trailing_zeros() as usize / 8;
-            text.truncate(text.len() - 16 + before);
-            return at + before;
-        }
-        at += 16;
-    }
-    let rest = &literal[at..];
-    let next = memchr::memchr(b'\\', rest.as_bytes()).unwrap_or(rest.len());
-    text.push_str(&rest[..next]);
-    at + next
-}
-
-/// A string as a JSON literal, quotes included.
-pub(crate) fn encode(text: &str) -> String {
-    serde_json::to_string(text).expect("a string has a JSON form")
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::literal::encode;
     use super::*;
 
     fn accepts(text: &str) -> bool {

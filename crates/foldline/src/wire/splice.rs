@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Format;
 use super::layout::{Element, Layout, List, MessageLayout, PartLayout, Slot};
-use super::scan::{Span, document_at, encode};
+use super::literal::encode;
+use super::scan::{Span, document_at};
 use crate::conversation::{PartId, Role};
 use crate::error::Error;
 

@@ -3,7 +3,7 @@
 use super::super::*;
 use super::{rounds, says, user};
 use crate::conversation::{Reasoning, Role};
-use crate::fold::Thoughts;
+use crate::setup::Thoughts;
 
 const PROSE: PruneLowEntropy = PruneLowEntropy { keep_last: 1, at_least: 1 };
 
