@@ -3,7 +3,7 @@
 //! The steps are ordered so that later ones reuse what earlier ones built: clippy, the fuzz targets and the docs share
 //! one set of artefacts, tests, doc tests, tidy and the demo another.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -52,10 +52,10 @@ fn perform(step: &Step) -> Result<()> {
         Step::Rustdoc(arguments) => (arguments, Some("-D warnings")),
         Step::Here(task) => return task(&[]),
     };
-    let mut cargo = Command::new(env!("CARGO"));
+    let mut cargo = repository::cargo();
     // The same cases at every run: a change is judged by what it changes. New cases are looked for by running the
     // tests without this.
-    cargo.current_dir(repository::root()).args(*arguments).env("PROPTEST_RNG_SEED", "20261115");
+    cargo.args(*arguments).env("PROPTEST_RNG_SEED", "20261115");
     if let Some(flags) = rustdoc_flags {
         cargo.env("RUSTDOCFLAGS", flags);
     }
@@ -70,8 +70,8 @@ fn perform(step: &Step) -> Result<()> {
 /// C++ and would be linked only then, so that a path of it is enough.
 fn fuzz_targets(_: &[String]) -> Result<()> {
     let root = repository::root();
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.current_dir(&root).args(["check", "--manifest-path", "fuzz/Cargo.toml"]);
+    let mut cargo = repository::cargo();
+    cargo.args(["check", "--manifest-path", "fuzz/Cargo.toml"]);
     cargo.env("CUSTOM_LIBFUZZER_PATH", root.join("fuzz/libfuzzer.a"));
     if std::env::var_os("CARGO_TARGET_DIR").is_none() {
         cargo.env("CARGO_TARGET_DIR", root.join("target"));
@@ -85,8 +85,7 @@ fn fuzz_targets(_: &[String]) -> Result<()> {
 
 /// nextest runs every test in its own process; without it cargo's own runner serves.
 fn has_nextest() -> bool {
-    let probe =
-        Command::new(env!("CARGO")).args(["nextest", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let probe = repository::cargo().args(["nextest", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
     probe.is_ok_and(|status| status.success())
 }
 

@@ -7,7 +7,6 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::slice::from_ref;
 use std::time::{Duration, Instant};
 
@@ -55,8 +54,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
 
 /// Replaying a corpus without optimisation takes ten times as long.
 fn again_optimised(arguments: &[String]) -> Result<()> {
-    let status = Command::new(env!("CARGO"))
-        .current_dir(repository::root())
+    let status = repository::cargo()
         .args(["run", "--quiet", "--release", "--package", "xtask", "--", "eval"])
         .args(arguments)
         .status()

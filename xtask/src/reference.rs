@@ -2,8 +2,6 @@
 //!
 //! `tidy` renders the same pages and fails when one of them differs from what is committed.
 
-use std::process::Command;
-
 use anyhow::{Context, Result, bail};
 
 use crate::{repository, say};
@@ -52,8 +50,7 @@ fn command_line() -> Result<String> {
 }
 
 fn help(command: &[&str]) -> Result<String> {
-    let output = Command::new(env!("CARGO"))
-        .current_dir(repository::root())
+    let output = repository::cargo()
         .args(["run", "--quiet", "--package", "foldline-cli", "--"])
         .args(command)
         .arg("--help")

@@ -1,14 +1,24 @@
 //! The files and crates of this repository.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// The folder that holds the workspace.
+/// The folder that holds the workspace. Cargo says at every run where that is: what was true when this was compiled is
+/// another clone's, where two of them share a build folder.
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the workspace").to_owned()
+    let package =
+        std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    package.parent().expect("xtask is a folder of the workspace").to_owned()
+}
+
+/// The cargo that runs this, at the root of the workspace.
+pub(crate) fn cargo() -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(root());
+    cargo
 }
 
 /// A text file of the repository.
@@ -44,8 +54,7 @@ pub(crate) fn files() -> Result<Vec<File>> {
 
 /// What cargo knows about the workspace and everything that it depends on.
 pub(crate) fn metadata() -> Result<Value> {
-    let output = Command::new(env!("CARGO"))
-        .current_dir(root())
+    let output = cargo()
         .args(["metadata", "--format-version", "1", "--all-features", "--locked"])
         .output()
         .context("cargo metadata did not start")?;
