@@ -56,7 +56,7 @@ impl Folded {
         self.state.folds.is_empty()
     }
 
-    /// What is needed to go on from here with [`resume`].
+    /// What is needed to go on from here with [`resume`](crate::resume).
     pub fn into_state(self) -> State {
         self.state
     }
