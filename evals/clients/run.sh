@@ -22,4 +22,6 @@ if [ ! -x "$installed/npm/node_modules/.bin/claude" ]; then
 fi
 cd "$root"
 cargo build -p foldline-cli -p foldline-server --bin foldline --example strict_provider
-exec python3 "$here/run.py" "$installed" "$target/debug/foldline" "$target/debug/examples/strict_provider" "$@"
+set -- "$installed" "$target/debug/foldline" "$target/debug/examples/strict_provider" "$@"
+python3 "$here/run.py" "$@"
+exec python3 "$here/newcomer.py" "$@"

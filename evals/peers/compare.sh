@@ -5,7 +5,8 @@
 #     evals/peers/compare.sh FILES.. [--sample N] [--budget N] [--html OUT] ..
 #
 # What follows is given to `foldline replay`. Some peers need a tenth of a second for each call: with --sample a
-# part of the sessions is drawn evenly, and always the same.
+# part of the sessions is drawn evenly, and always the same. Peers that are not there are installed first; PEERS="kompact headroom"
+# chooses some, by the names of the files in requirements/.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -17,15 +18,16 @@ vocabulary=$(ls -d "$peers"/llama-index/lib/python*/site-packages/llama_index/co
 # On a busy machine it gives up reading that file after ten seconds, and guesses.
 export HEADROOM_TIKTOKEN_LOAD_TIMEOUT_SECONDS=300
 
-missing=
 while IFS='|' read -r name peer adapter; do
+    case " ${PEERS:-$peer} " in *" $peer "*) ;; *) continue ;; esac
+    # A peer that can not be installed is left out of the table, and that is said.
+    [ -x "$peers/$peer/bin/python" ] || "$here/install.sh" "$peer" >&2 || true
     if [ -x "$peers/$peer/bin/python" ]; then
         set -- "$@" --engine "$name=cd '$here' && exec '$peers/$peer/bin/python' $adapter"
     else
-        missing="$missing $peer"
+        echo "$name is not installed (evals/peers/install.sh $peer)" >&2
     fi
 done < "$here/peers.txt"
-[ -z "$missing" ] || echo "not installed (evals/peers/install.sh):$missing" >&2
 
 cd "$root"
 cargo build --quiet --release -p foldline-cli

@@ -12,12 +12,13 @@ use foldline::marker::{handles, is_marker};
 use foldline::transcript::Recording;
 use foldline::wire::Format;
 use foldline::{Handle, Message, Meter, Part, Tool};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::Survey;
 use crate::atom::atoms;
+use crate::chat;
 use crate::edit::{self, Anchor};
 use crate::engine::Shared;
 use crate::text::{Kind, texts};
@@ -54,7 +55,8 @@ pub struct Case {
     pub(crate) atoms: Vec<Box<str>>,
     pub(crate) instructions: Vec<(usize, u64)>,
     lines: FxHashMap<u64, Box<[u32]>>,
-    instruction_keys: FxHashSet<u64>,
+    /// The instructions that a text says: itself, or those of a message whose texts were joined.
+    spoken: FxHashMap<u64, Box<[u64]>>,
 }
 
 /// A request that was sent, and what the model did then.
@@ -199,7 +201,7 @@ impl Case {
             atoms: needed.texts,
             instructions: Vec::new(),
             lines: FxHashMap::default(),
-            instruction_keys: FxHashSet::default(),
+            spoken: FxHashMap::default(),
         };
         case.index(&needed.ids, actions);
         case
@@ -237,6 +239,7 @@ impl Case {
     fn index_message(&mut self, at: usize, atoms_by_hash: &FxHashMap<u64, u32>, last: &mut [Option<Place>]) {
         let message = Arc::clone(&self.messages[at]);
         let mut found = Vec::new();
+        let mut spoken = Vec::new();
         texts(&message, |kind, part, text| {
             for (line_at, line) in text.lines().enumerate() {
                 let known = self.lines.entry(kind.line_key(line)).or_insert_with(|| {
@@ -257,9 +260,15 @@ impl Case {
             if kind == Kind::Instruction && !text.is_empty() {
                 let key = xxh3_64(text.as_bytes());
                 self.instructions.push((at, key));
-                self.instruction_keys.insert(key);
+                self.spoken.insert(key, [key].into());
+                spoken.push(key);
             }
         });
+        if spoken.len() > 1
+            && let Some(said) = chat::said(&message)
+        {
+            self.spoken.insert(xxh3_64(said.as_bytes()), spoken.into());
+        }
         let mut measured = self.measure(&message);
         measured.original = Some(at);
         self.by_hash.entry(measured.hash).or_insert(at);
@@ -282,10 +291,8 @@ impl Case {
                 }
             }
             if kind == Kind::Instruction {
-                let key = xxh3_64(text.as_bytes());
-                if self.instruction_keys.contains(&key) {
-                    instructions.push(key);
-                }
+                let spoken = self.spoken.get(&xxh3_64(text.as_bytes()));
+                instructions.extend(spoken.into_iter().flatten().copied());
             }
         });
         Measured {

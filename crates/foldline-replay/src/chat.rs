@@ -13,7 +13,7 @@ pub(crate) fn chat(message: &Message<'_>) -> Vec<Value> {
             json!({ "role": "tool", "tool_call_id": result.call_id, "content": text })
         })
         .collect();
-    let said: Vec<&str> = message.parts.iter().filter_map(said).collect();
+    let said = said(message);
     let reasoning: Vec<&str> = message.parts.iter().filter_map(thought).collect();
     let calls: Vec<Value> = message
         .calls()
@@ -22,7 +22,7 @@ pub(crate) fn chat(message: &Message<'_>) -> Vec<Value> {
             json!({ "id": call.id, "type": "function", "function": function })
         })
         .collect();
-    if !out.is_empty() && said.is_empty() && calls.is_empty() && reasoning.is_empty() {
+    if !out.is_empty() && said.is_none() && calls.is_empty() && reasoning.is_empty() {
         return out;
     }
     let role = match message.role {
@@ -34,7 +34,7 @@ pub(crate) fn chat(message: &Message<'_>) -> Vec<Value> {
     };
     let mut fields = Map::new();
     fields.insert("role".to_owned(), role.into());
-    let content = if said.is_empty() && !calls.is_empty() { Value::Null } else { said.join("\n").into() };
+    let content = if said.is_none() && !calls.is_empty() { Value::Null } else { said.unwrap_or_default().into() };
     fields.insert("content".to_owned(), content);
     if !reasoning.is_empty() {
         fields.insert("reasoning_content".to_owned(), reasoning.join("\n").into());
@@ -46,7 +46,13 @@ pub(crate) fn chat(message: &Message<'_>) -> Vec<Value> {
     out
 }
 
-fn said<'a>(part: &'a Part<'_>) -> Option<&'a str> {
+/// What a message says, in one text: engines are told of no parts.
+pub(crate) fn said(message: &Message<'_>) -> Option<String> {
+    let texts: Vec<&str> = message.parts.iter().filter_map(text).collect();
+    (!texts.is_empty()).then(|| texts.join("\n"))
+}
+
+fn text<'a>(part: &'a Part<'_>) -> Option<&'a str> {
     match part {
         Part::Text { text } => Some(text),
         Part::File(file) => match &file.source {

@@ -164,9 +164,9 @@ pub struct Summary {
     pub anchors: Estimate,
     /// Instructions.
     pub instructions: f64,
-    /// The part of the way to the clairvoyant with the best schedule, when that took part.
+    /// The part of the way to the clairvoyant with the best schedule, when that took part and there is a way.
     pub gap_closed: Option<Estimate>,
-    /// The part of the way to the clairvoyant that creases when it pays, when that took part.
+    /// The part of the way to the clairvoyant that creases when it pays, when that took part and there is a way.
     pub gap_closed_paying: Option<Estimate>,
     /// Calls that fit each of [`WINDOWS`].
     pub fits: [f64; WINDOWS.len()],
@@ -217,12 +217,13 @@ impl Comparison {
         let prices = &self.prices;
         let repaired = |score: &Score| score.repaired(prices);
         let gap_closed = |foresight| {
-            bound(foresight).map(|best| {
+            let closed = bound(foresight).map(|best| {
                 bootstrap(count, |draw| {
                     let [full, ours, best] = [&full, &ours, &best].map(|scores| sum(scores, draw, &repaired));
                     (full - ours) / (full - best)
                 })
-            })
+            });
+            closed.filter(|it| it.value.is_finite())
         };
         let relative_bills: Vec<f64> =
             ours.iter().zip(&full).map(|(ours, full)| ours.bill(prices) / full.bill(prices)).collect();

@@ -69,7 +69,10 @@ impl Recordings {
         let mut files = Vec::new();
         for path in paths {
             for entry in WalkDir::new(path).sort_by_file_name() {
-                let entry = entry.map_err(|error| Unread { path: path.clone(), why: error.to_string() })?;
+                let entry = entry.map_err(|error| Unread {
+                    path: error.path().unwrap_or(path).to_owned(),
+                    why: error.io_error().map_or_else(|| error.to_string(), ToString::to_string),
+                })?;
                 let asked_for = entry.depth() == 0;
                 if entry.file_type().is_file() && (asked_for || may_be_recording(entry.path())) {
                     files.push(Named { path: entry.into_path(), asked_for });

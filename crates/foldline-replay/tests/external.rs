@@ -35,7 +35,8 @@ fn prices() -> Prices {
 }
 
 fn case() -> Case {
-    let mut messages = vec![json!({ "role": "user", "content": "go" })];
+    let said = ["go", "and look around"].map(|text| json!({ "type": "text", "text": text }));
+    let mut messages = vec![json!({ "role": "user", "content": said })];
     for round in 0..12 {
         let id = format!("c{round}");
         let function = json!({ "name": "sh", "arguments": json!({ "cmd": format!("show_{round}_x") }).to_string() });
@@ -67,6 +68,7 @@ fn an_engine_in_another_process_is_scored_like_one_in_this() {
     let cut = run(&case, &engine).unwrap().score;
     assert_eq!((cut.calls, cut.unannounced), (12, 0));
     assert!(cut.tokens < full.tokens / 2 && cut.creases == 9, "{cut:?}");
+    assert_eq!(cut.instructions.ratio(), 1.0, "a message of two texts is told as one");
     // The same process serves the next conversation, from its beginning.
     assert_eq!(run(&case, &engine).unwrap().score.tokens, cut.tokens);
 }

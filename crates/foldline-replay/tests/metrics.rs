@@ -253,6 +253,16 @@ fn keeping_everything_closes_no_gap() {
     assert_eq!(best.gap_closed.unwrap().value, 1.0);
 }
 
+#[test]
+fn where_nothing_can_be_gained_there_is_no_gap() {
+    let short = json!([user("first"), { "role": "assistant", "content": "yes" }]);
+    let contestants = [Contestant::Clairvoyant(Foresight::WhenItPays)];
+    let options = Options { budget: 100_000, prices: prices(), meter: meter(), calls: 1 };
+    let one = [recording("one", short)].into_iter();
+    let comparison = compare(one, &Survey::default(), &contestants, &options, |_| ()).unwrap();
+    assert!(comparison.summary(0).gap_closed_paying.is_none());
+}
+
 /// A session in which each round reads a file of which nothing is needed but a name, much later.
 fn long_session(rounds: usize) -> serde_json::Value {
     let mut messages = vec![user("go")];

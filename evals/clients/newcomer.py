@@ -1,0 +1,87 @@
+"""Real clients as somebody meets them who types `foldline run -- CLIENT`: no set-up, a fake key in the environment.
+
+    evals/clients/run.sh            installs the clients, builds, and runs this behind everything else
+    python newcomer.py ENVIRONMENTS FOLDLINE STRICT_PROVIDER [CLIENT..]
+
+Each client runs twice: the provider named by --upstream, and by base URLs that the shell has already. Looked at is whether it
+comes to its end by itself, whether every request went to the provider through the proxy, and what was refused.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+from run import TASK, Environment, files, start
+
+AIDER = ["--no-git", "--yes-always", "--no-check-update", "--no-show-model-warnings", "--analytics-disable"]
+CLIENTS = {
+    "claude": (60_000, ["claude", "-p", TASK, "--allowedTools", "Read", "--model", "claude-opus-4-6"]),
+    "codex": (40_000, ["codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "-m", "gpt-5.5", TASK]),
+    "opencode, openai": (40_000, ["opencode", "run", "--model", "openai/gpt-4o", TASK]),
+    "opencode, anthropic": (40_000, ["opencode", "run", "--model", "anthropic/claude-opus-4-6", TASK]),
+    "aider, openai": (40_000, ["aider", "--model", "openai/gpt-4o", "--message", TASK, *AIDER]),
+    "aider, anthropic": (40_000, ["aider", "--model", "anthropic/claude-opus-4-6", "--message", TASK, *AIDER]),
+}
+
+
+def meet(client, how, installed, foldline, provider):
+    window, command = CLIENTS[client]
+    folder = tempfile.mkdtemp(prefix="foldline-newcomer-")
+    work, records = os.path.join(folder, "work"), os.path.join(folder, "records")
+    os.makedirs(work)
+    files(os.path.join(work, "sources"))
+    upstream, at = start([provider, os.path.join(work, "sources"), records, str(window), "30", "told"])
+    try:
+        environment = Environment(installed, folder, at[0])
+        places = [os.path.join(installed, "npm", "node_modules", ".bin"), os.path.join(installed, "aider", "bin")]
+        variables = {**environment.variables, "OPENAI_API_KEY": "fake", "ANTHROPIC_API_KEY": "fake"}
+        variables["PATH"] = os.pathsep.join([*places, variables["PATH"]])
+        flags = ["--archive", os.path.join(folder, "archive.db")]
+        if how == "--upstream":
+            flags += ["--upstream", at[0]]
+        else:
+            variables.update(OPENAI_BASE_URL=at[0] + "/v1", ANTHROPIC_BASE_URL=at[0])
+        with open(os.path.join(folder, "said"), "w+", errors="replace") as said:
+            try:
+                ended = subprocess.run(
+                    [foldline, "run", *flags, "--", *command],
+                    cwd=work, env=variables, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, timeout=600,
+                ).returncode
+            except subprocess.TimeoutExpired:
+                ended = "too late"
+            said.seek(0)
+            told = [line.strip() for line in said if line.startswith("foldline: ")]
+    finally:
+        os.killpg(upstream.pid, signal.SIGTERM)
+        upstream.wait()
+    notes = []
+    for name in sorted(os.listdir(records)):
+        if name.endswith(".note"):
+            with open(os.path.join(records, name)) as file:
+                notes.append(json.load(file))
+    shutil.rmtree(folder, ignore_errors=True)
+    came_to_its_end = client.startswith("aider") or any(note.get("said") == "last" for note in notes)
+    laws = sorted({law for note in notes for law in note.get("laws") or []})
+    return ended, came_to_its_end, len(notes), laws, (told or ["nothing"])[-1].removeprefix("foldline: ")
+
+
+def main():
+    installed, foldline, provider = (os.path.abspath(it) for it in sys.argv[1:4])
+    good = True
+    print("| client | provider by | exit | its end | requests | refused for | foldline said |\n|---|---|--:|---|--:|---|---|")
+    for client in CLIENTS:
+        if sys.argv[4:] and not any(it in client for it in sys.argv[4:]):
+            continue
+        for how in ["--upstream", "the environment"]:
+            ended, whole, requests, laws, told = meet(client, how, installed, foldline, provider)
+            print(f"| {client} | {how} | {ended} | {'yes' if whole else 'no'} | {requests} | {'; '.join(laws)} | {told} |", flush=True)
+            good &= ended == 0 and whole and requests > 0 and told != "nothing"
+    sys.exit(not good)
+
+
+if __name__ == "__main__":
+    main()
