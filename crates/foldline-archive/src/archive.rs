@@ -117,7 +117,7 @@ impl Archive {
         })?;
         let index = Index::beside(&path);
         let store = Arc::new(Store { path, seal, readers, index });
-        let writer = writer.map(Writer::start).transpose()?;
+        let writer = writer.map(|connection| Writer::start(connection, &store.path)).transpose()?;
         let keeper = writer.as_ref().map(|writer| Keeper::start(store.clone(), writer.queue().clone())).transpose()?;
         Ok(Self { core: Arc::new(Core { store, writer, keeper }) })
     }
@@ -164,8 +164,8 @@ impl Core {
     }
 }
 
-/// A connection as the writer wants it: write-ahead log, every commit synced to disk.
-fn open_for_writing(path: &Path) -> Result<Connection, Error> {
+/// A connection as the writer wants it: a write-ahead log, which is synced beside (see `disk`).
+pub(crate) fn open_for_writing(path: &Path) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags)?;
     if connection.is_readonly(rusqlite::MAIN_DB)? {
@@ -186,7 +186,7 @@ fn open_for_writing(path: &Path) -> Result<Connection, Error> {
             format!("{} can not be written (its journal stays in mode {mode})", path.display()),
         ));
     }
-    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.pragma_update(None, "journal_size_limit", 16 * 1024 * 1024)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     Ok(connection)

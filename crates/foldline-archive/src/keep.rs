@@ -44,6 +44,14 @@ impl Keep for Shelf {
 impl Shelf {
     /// [`Keep::keep`] with the archive's own error and a count.
     pub fn hold(&self, originals: &[Original<'_>]) -> Result<Kept, Error> {
+        let kept = self.write(originals)?;
+        self.on_disk().wait()?;
+        Ok(kept)
+    }
+
+    /// The same without waiting for the disk: what is written outlives this process, and it outlives a loss of power once
+    /// [`on_disk`](Shelf::on_disk) has been waited for.
+    pub fn write(&self, originals: &[Original<'_>]) -> Result<Kept, Error> {
         let now = clock::now();
         let incoming: Vec<_> =
             originals.iter().map(|original| Incoming::new(original, self.session_name(), now)).collect();
@@ -72,7 +80,7 @@ impl Shelf {
         }
         let packs = self.pack(&missing)?;
         let (namespace, sealed) = (self.namespace().clone(), !self.store().seal.is_open());
-        let stored = self.core().writer()?.commit(move |connection| store(connection, &namespace, &packs, sealed))?;
+        let stored = self.core().writer()?.write(move |connection| store(connection, &namespace, &packs, sealed))?;
         kept.added += stored.added;
         kept.held += stored.held;
         self.core().wake_keeper();

@@ -28,6 +28,13 @@ impl Shelf {
     /// Records a fact of this shelf's session durably. When one of this kind and fingerprint is
     /// recorded already, that one stands; the fact that stands is returned.
     pub fn record(&self, kind: &str, fingerprint: &[u8], payload: &[u8]) -> Result<Fact, Error> {
+        let fact = self.write_fact(kind, fingerprint, payload)?;
+        self.on_disk().wait()?;
+        Ok(fact)
+    }
+
+    /// The same without waiting for the disk; see [`write`](Shelf::write).
+    pub fn write_fact(&self, kind: &str, fingerprint: &[u8], payload: &[u8]) -> Result<Fact, Error> {
         // Most facts are told again and again by a conversation that goes on.
         if let Some(fact) = self.fact(kind, fingerprint)? {
             return Ok(fact);
@@ -36,7 +43,7 @@ impl Shelf {
         let closed = self.store().seal.close(self.namespace(), "fact", payload.to_vec())?;
         let (namespace, session) = (self.namespace().clone(), self.session_name().map(str::to_owned));
         let (kind_owned, fingerprint_owned) = (kind.to_owned(), fingerprint.to_vec());
-        self.core().writer()?.commit(move |connection| {
+        self.core().writer()?.write(move |connection| {
             let namespace = own_namespace(connection, &namespace)?;
             if let Some(session) = &session {
                 own_session(connection, namespace, session, now)?;

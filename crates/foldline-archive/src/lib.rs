@@ -10,6 +10,7 @@
 
 mod archive;
 mod clock;
+mod disk;
 mod entry;
 mod error;
 mod index;
@@ -38,6 +39,7 @@ mod words;
 mod writer;
 
 pub use archive::{Access, Archive, Options};
+pub use disk::OnDisk;
 pub use entry::{Entry, Unfolded};
 pub use error::{Error, ErrorKind};
 pub use journal::{Event, Request, Session};

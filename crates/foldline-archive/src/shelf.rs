@@ -6,7 +6,8 @@ use std::sync::Arc;
 use crate::archive::Core;
 use crate::entry::Unfolded;
 use crate::store::{LastPack, Prefix, Store};
-use crate::{Error, ErrorKind, Namespace};
+use crate::writer::Queue;
+use crate::{Error, ErrorKind, Namespace, OnDisk};
 
 /// The part of an archive that belongs to one namespace.
 ///
@@ -49,6 +50,11 @@ impl Shelf {
     /// The same shelf, noting this session with all that is kept and recorded through it.
     pub fn in_session(&self, name: impl Into<String>) -> Self {
         Self { session: Some(name.into()), ..self.clone() }
+    }
+
+    /// The way to the disk of all that was written by now, through this shelf or another.
+    pub fn on_disk(&self) -> OnDisk {
+        self.core.writer().map_or_else(|_| OnDisk::already(), Queue::on_disk)
     }
 
     /// Whose shelf it is.

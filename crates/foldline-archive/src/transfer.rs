@@ -213,6 +213,7 @@ impl Shelf {
             }
         }
         imported.count(self.take_lines(&batch)?);
+        self.on_disk().wait()?;
         Ok(imported)
     }
 
@@ -272,7 +273,7 @@ impl Shelf {
         let (fingerprint, payload) = (bytes(&line.fingerprint)?, bytes(&line.payload)?);
         let closed = self.store().seal.close(self.namespace(), "fact", payload)?;
         let namespace = self.namespace().clone();
-        self.core().writer()?.commit(move |connection| {
+        self.core().writer()?.write(move |connection| {
             let namespace = own_namespace(connection, &namespace)?;
             let added = connection
                 .prepare_cached(

@@ -2,15 +2,18 @@
 //!
 //! Whoever wants to write hands over a piece of work and waits. The thread takes all that has
 //! arrived, does it in one transaction (each piece in a savepoint of its own, so that a bad one
-//! does not spoil the others), commits with one sync to disk, and only then answers. Under load
-//! many callers thus share one sync; alone, a caller pays for one.
+//! does not spoil the others), commits, and only then answers. What is committed is written; who wants it on disk waits
+//! for [`Disk`] beside, and the writer goes on.
 
+use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
+use crate::disk::{Disk, OnDisk};
 use crate::{Error, ErrorKind};
 
 /// How many pieces of work may wait, and how many one commit takes at most.
@@ -26,21 +29,30 @@ type Told = Box<dyn FnOnce(Result<(), Error>)>;
 #[derive(Debug)]
 pub(crate) struct Writer {
     queue: Option<Queue>,
-    thread: Option<JoinHandle<()>>,
+    /// What writes, and what syncs.
+    threads: Vec<JoinHandle<()>>,
 }
 
 /// Where work is handed over. The writer goes on until the last of these is dropped.
 #[derive(Clone, Debug)]
-pub(crate) struct Queue(SyncSender<Work>);
+pub(crate) struct Queue {
+    work: SyncSender<Work>,
+    disk: Disk,
+}
 
 impl Writer {
-    pub(crate) fn start(connection: Connection) -> Result<Self, Error> {
-        let (queue, work) = sync_channel(QUEUE);
-        let thread = std::thread::Builder::new()
-            .name("foldline-archive".into())
-            .spawn(move || write(&connection, &work))
-            .map_err(|error| Error::new(ErrorKind::Io, format!("could not start the archive's writer: {error}")))?;
-        Ok(Self { queue: Some(Queue(queue)), thread: Some(thread) })
+    pub(crate) fn start(mut connection: Connection, path: &Path) -> Result<Self, Error> {
+        let (work, waiting) = sync_channel(QUEUE);
+        let (disk, syncing) = Disk::of(path);
+        let log = disk.log.clone();
+        connection.wal_hook(Some(move |_: &mut _, pages| {
+            log.store(u32::try_from(pages).unwrap_or(0), Ordering::Relaxed);
+            Ok(())
+        }))?;
+        let beside = disk.clone();
+        let writing = start("foldline-archive", move || write(&connection, &waiting, &beside))?;
+        let threads = vec![writing, start("foldline-disk", syncing)?];
+        Ok(Self { queue: Some(Queue { work, disk }), threads })
     }
 
     /// Where work is handed over.
@@ -55,6 +67,21 @@ impl Queue {
         &self,
         work: impl FnOnce(&Connection) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
+        let done = self.write(work)?;
+        self.on_disk().wait()?;
+        Ok(done)
+    }
+
+    /// Waits for the disk, for all that is written by now.
+    pub(crate) fn on_disk(&self) -> OnDisk {
+        self.disk.settled()
+    }
+
+    /// Does the work in a transaction and waits until it is written.
+    pub(crate) fn write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
         let (answer, answered) = sync_channel(1);
         let work: Work = Box::new(move |connection| {
             let outcome = connection.and_then(|connection| in_savepoint(connection, work));
@@ -63,7 +90,7 @@ impl Queue {
                 let _ = answer.send(committed.and(outcome));
             })
         });
-        self.0.send(work).map_err(|_| stopped())?;
+        self.work.send(work).map_err(|_| stopped())?;
         answered.recv().map_err(|_| stopped())?
     }
 
@@ -74,7 +101,7 @@ impl Queue {
             let _ = connection.and_then(|connection| in_savepoint(connection, work));
             Box::new(|_| ())
         });
-        match self.0.try_send(work) {
+        match self.work.try_send(work) {
             Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
         }
     }
@@ -84,22 +111,26 @@ impl Drop for Writer {
     /// Finishes what was handed over, then closes the connection.
     fn drop(&mut self) {
         drop(self.queue.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
     }
+}
+
+fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
+    let started = std::thread::Builder::new().name(name.into()).spawn(work);
+    started.map_err(|error| Error::new(ErrorKind::Io, format!("could not start a thread of the archive: {error}")))
 }
 
 fn stopped() -> Error {
     Error::new(ErrorKind::Io, "the archive's writer has stopped")
 }
 
-fn write(connection: &Connection, queue: &Receiver<Work>) {
+fn write(connection: &Connection, queue: &Receiver<Work>, disk: &Disk) {
     let mut company = Company::default();
     while let Ok(first) = queue.recv() {
         let mut batch = std::iter::once(first).chain(queue.try_iter().take(QUEUE - 1)).peekable();
         while batch.peek().is_some() {
             commit_together(connection, &mut batch, &mut company);
+            disk.committed(connection);
             company.let_in();
         }
     }

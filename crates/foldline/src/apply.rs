@@ -37,6 +37,11 @@ impl Applied {
         self.folded.as_ref().map_or(&[], |folded| &folded.creases)
     }
 
+    /// The pass that proposed each fold that stands.
+    pub fn passes(&self) -> impl Iterator<Item = &'static str> {
+        self.folded.iter().flat_map(Folded::passes)
+    }
+
     /// What [`apply_from`] needs to go on when the conversation has grown; none when the fold was not
     /// sent.
     pub fn into_state(self) -> Option<State> {
@@ -81,42 +86,35 @@ pub fn apply_from(
 ) -> Result<Applied, Error> {
     let conversation = request.conversation();
     let setup = Setup { handles: keep.is_some(), ..setup.clone() }.beside(conversation);
-    let raw_tokens = setup.meter.conversation(conversation);
-    let untouched = |unfolded: Option<State>| Applied {
-        body: request.body().into(),
-        tokens: raw_tokens,
-        raw_tokens,
-        folded: None,
-        unfolded,
+    let untouched = |raw_tokens: Tokens, unfolded: Option<State>| {
+        Ok(Applied { body: request.splice(&[])?, tokens: raw_tokens, raw_tokens, folded: None, unfolded })
     };
     // A continuation carries only the newest messages; the provider holds the rest.
     if request.is_continuation() {
-        return Ok(untouched(None));
+        return untouched(setup.meter.conversation(conversation), None);
     }
-    let folded = resume(state, conversation, &setup, ledger)
+    let mut folded = resume(state, conversation, &setup, ledger)
         .inspect_err(|error| listener(Event::Failed { why: error.to_string() }))?;
+    let raw_tokens = folded.raw_tokens;
     if folded.is_untouched() {
-        return Ok(untouched(Some(folded.into_state())));
+        return untouched(raw_tokens, Some(folded.into_state()));
     }
     listener(Event::Started { before: raw_tokens, budget: setup.budget });
     let fits = raw_tokens <= setup.budget;
 
     let kept = keep.map_or(Ok(()), |keep| folded.keep(conversation, keep));
-    let folded = match kept {
-        Ok(()) => folded,
-        Err(error) => {
-            listener(Event::Refused { why: error.to_string() });
-            if fits {
-                return Ok(untouched(None));
-            }
-            fold(conversation, &Setup { handles: false, ..setup.clone() }, ledger)?
+    if let Err(error) = kept {
+        listener(Event::Refused { why: error.to_string() });
+        if fits {
+            return untouched(raw_tokens, None);
         }
-    };
+        folded = fold(conversation, &Setup { handles: false, ..setup.clone() }, ledger)?;
+    }
     let body = request.splice(&folded.edits(conversation))?;
     if let Some(violation) = first_violation(request, &body, &folded) {
         listener(Event::Refused { why: format!("the fold would break a law: {violation}") });
         if fits {
-            return Ok(untouched(None));
+            return untouched(raw_tokens, None);
         }
     }
     for crease in folded.creases.iter().filter(|crease| crease.at == conversation.messages.len()) {

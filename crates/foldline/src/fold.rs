@@ -53,6 +53,9 @@ pub struct State {
     texts: HashMap<u128, usize>,
     pub(crate) clock: Clock,
     creases: Vec<Crease>,
+    /// After how many creases, with how many folded parts, the originals were last handed to an archive: no fold is made
+    /// without either growing.
+    pub(crate) kept: (usize, usize),
 }
 
 /// What decides when a crease is looked for.

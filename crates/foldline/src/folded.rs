@@ -89,8 +89,7 @@ impl Folded {
             let before = pieces.map(|piece| piece.tokens).sum();
             let what = format!("{} rounds from message {at} on", note.rounds.len());
             let at = PartId::new(at, 0);
-            let pass = if note.told.is_some() { "summary" } else { "rounds" };
-            Explained { at, what, pass, rung: note.rung, before, after: self.state.tokens[at.message] }
+            Explained { at, what, pass: note.pass(), rung: note.rung, before, after: self.state.tokens[at.message] }
         };
         let mut all: Vec<Explained> = self.state.folds.parts().filter_map(part).collect();
         all.extend(self.state.folds.notes().map(note));
@@ -98,9 +97,20 @@ impl Folded {
         all
     }
 
-    /// Hands the originals of all that is folded to an archive.
-    pub(crate) fn keep(&self, conversation: &Conversation<'_>, keep: &dyn Keep) -> Result<(), KeepError> {
-        self.state.keep(&conversation.messages, keep)
+    /// The pass that proposed each fold that stands.
+    pub(crate) fn passes(&self) -> impl Iterator<Item = &'static str> {
+        let folds = &self.state.folds;
+        folds.parts().map(|(_, fold)| fold.pass).chain(folds.notes().map(|(_, note)| note.pass()))
+    }
+
+    /// Hands the originals of all that is folded to an archive, unless it was given all of them before.
+    pub(crate) fn keep(&mut self, conversation: &Conversation<'_>, keep: &dyn Keep) -> Result<(), KeepError> {
+        let all = (self.creases.len(), self.state.folds.len());
+        if self.state.kept != all {
+            self.state.keep(&conversation.messages, keep)?;
+            self.state.kept = all;
+        }
+        Ok(())
     }
 
     /// The edits that turn the request, from which the conversation was read, into what is sent.

@@ -69,6 +69,13 @@ pub(crate) struct Note {
     pub(crate) told: Option<usize>,
 }
 
+impl Note {
+    /// What it is called where folds are counted.
+    pub(crate) fn pass(&self) -> &'static str {
+        if self.told.is_some() { "summary" } else { "rounds" }
+    }
+}
+
 /// An original on its way out of a request.
 pub(crate) struct Leaving<'m> {
     /// The part that it is, or the message that the note for its rounds stands before.
@@ -240,6 +247,11 @@ impl Folds {
     pub(crate) fn message_edits(&self, at: usize) -> Vec<Edit> {
         let folds = self.parts.range(PartId::new(at, 0)..PartId::new(at + 1, 0));
         folds.filter(|(at, _)| self.shows(**at)).map(|(&at, fold)| fold.edit(at)).collect()
+    }
+
+    /// How many parts are folded.
+    pub(crate) fn len(&self) -> usize {
+        self.parts.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {

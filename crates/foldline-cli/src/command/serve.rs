@@ -31,6 +31,8 @@ impl Serve {
         let settings = Settings { models: self.models.resolve()?, ..self.proxy.resolve()? };
         let archive = self.archive.open_for(settings.mode)?;
         crate::log::to_stderr();
+        #[cfg(unix)]
+        open_as_many_files_as_allowed();
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(async {
             let listen = settings.listen;
@@ -41,6 +43,20 @@ impl Serve {
             proxy.run(told_to_stop()).await;
             Ok(ExitCode::SUCCESS)
         })
+    }
+}
+
+/// Every request holds two connections. Shells begin with room for 1,024 files, for the sake of programs that could not
+/// take more; what this process is allowed is usually far above.
+#[cfg(unix)]
+fn open_as_many_files_as_allowed() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    const ENOUGH: u64 = 1 << 16;
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let wanted = maximum.unwrap_or(ENOUGH).min(ENOUGH);
+    if current.is_some_and(|current| current < wanted) {
+        // Where it is refused, connections beyond the limit wait.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum });
     }
 }
 

@@ -24,7 +24,7 @@ use super::rounds::Rounds;
 use super::route::{Kind, Route, Side};
 use super::server::Shared;
 use super::settings::{Mode, Upstream};
-use super::turn::{Again, Folded, ToldBy, Turn};
+use super::turn::{Again, Folded, LONGEST_NAME, ToldBy, Turn};
 use super::upstream::Outbound;
 use super::{answer, metrics, own, summaries};
 
@@ -132,7 +132,21 @@ impl Shared {
             outbound.body = tighter.body.clone().unwrap_or_else(|| inbound.sent.clone());
             folded = Some(tighter);
         };
+        if let Some(folded) = &folded {
+            self.settled(folded).await;
+        }
         self.reply(opening, turn, folded, outbound, format).await
+    }
+
+    /// Waits until what was folded is on disk. That goes on while the provider reads the prompt, so that there is seldom
+    /// anything left to wait for.
+    pub(crate) async fn settled(&self, folded: &Folded) {
+        let Some(settling) = folded.settling.clone() else { return };
+        let settled = tokio::task::spawn_blocking(move || settling.wait()).await;
+        if let Ok(Err(error)) = settled {
+            self.metrics.fault("not_on_disk");
+            tracing::warn!(%error, "originals are written, but may not survive a loss of power");
+        }
     }
 
     /// Takes note of how much of a prompt was sent.
@@ -174,7 +188,8 @@ impl Shared {
         if self.settings.mode == Mode::Off || bypassed {
             return None;
         }
-        let session = headers.get(headers::SESSION).and_then(|it| it.to_str().ok()).map(str::to_owned);
+        let session = headers.get(headers::SESSION).and_then(|it| it.to_str().ok());
+        let session = session.map(|name| name[..name.floor_char_boundary(LONGEST_NAME)].to_owned());
         let body = inbound.plain.clone()?;
         Some(Arc::new(Turn { format, side, body, told_by: ToldBy::Client, shelf: self.shelf(headers), session }))
     }

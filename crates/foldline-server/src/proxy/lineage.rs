@@ -34,6 +34,13 @@ impl Lineage {
         Self { beginnings, first_said: said.map_or(messages.len(), |at| at + 1) }
     }
 
+    /// Of a conversation that the provider holds, which is known by the id of an answer in it.
+    pub(crate) fn of_answer(between: &[&str], id: &str) -> Self {
+        let mut hash = Xxh3::new();
+        between.iter().chain(&["answer", id]).for_each(|text| put(&mut hash, text));
+        Self { beginnings: vec![hash.digest128()], first_said: 0 }
+    }
+
     /// How many messages the conversation has.
     pub(crate) fn len(&self) -> usize {
         self.beginnings.len() - 1

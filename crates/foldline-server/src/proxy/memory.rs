@@ -30,23 +30,20 @@ pub(crate) struct Memory {
 
 #[derive(Default)]
 struct Shard {
-    places: Bounded<Arc<Place>>,
+    places: Bounded<Place>,
     facts: Bounded<Arc<Facts>>,
 }
 
 /// Where the folds of a conversation stand after some of its messages.
 pub(crate) struct Place {
     pub(crate) state: State,
-    /// How many folds each pass had made, and how many creases there were.
-    pub(crate) folds: HashMap<&'static str, u64>,
-    pub(crate) creases: usize,
     pub(crate) held: Held,
     at: Instant,
 }
 
 impl Place {
-    pub(crate) fn new(state: State, folds: HashMap<&'static str, u64>, creases: usize, held: Held) -> Self {
-        Self { state, folds, creases, held, at: Instant::now() }
+    pub(crate) fn new(state: State, held: Held) -> Self {
+        Self { state, held, at: Instant::now() }
     }
 
     /// How long ago the conversation was last sent.
@@ -66,20 +63,16 @@ impl Memory {
         shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where the folds stand after the longest beginning that is remembered.
-    pub(crate) fn place(&self, lineage: &Lineage) -> Option<Arc<Place>> {
+    /// Where the folds stand after the longest beginning that is remembered. It is taken, not copied: it is large, and
+    /// where they stand now is remembered in its place. Whoever comes meanwhile computes it again.
+    pub(crate) fn take(&self, lineage: &Lineage) -> Option<Place> {
         let mut shard = self.shard(lineage);
-        lineage.longest_first().find_map(|(_, beginning)| shard.places.get(beginning))
+        lineage.longest_first().find_map(|(_, beginning)| shard.places.remove(beginning))
     }
 
-    /// Remembers where the folds of a conversation stand now, in place of where they stood before.
-    pub(crate) fn remember(&self, lineage: &Lineage, before: Option<&Place>, now: Place) {
-        let before = before.map(|place| lineage.beginning(place.state.len()));
-        let mut shard = self.shard(lineage);
-        if let Some(before) = before.filter(|&before| before != lineage.whole()) {
-            shard.places.remove(before);
-        }
-        shard.places.put(lineage.whole(), Arc::new(now), self.room);
+    /// Remembers where the folds of a conversation stand now.
+    pub(crate) fn remember(&self, lineage: &Lineage, now: Place) {
+        self.shard(lineage).places.put(lineage.whole(), now, self.room);
     }
 
     /// The facts of a conversation; from the ledger of the archive when they are not remembered.
@@ -114,6 +107,7 @@ pub(crate) struct Facts {
     /// Where they are recorded.
     ledger: Option<Shelf>,
     book: Mutex<Book>,
+    told: Mutex<Told>,
 }
 
 /// What is known of the summaries of a conversation beside themselves.
@@ -124,6 +118,9 @@ struct Book {
     under_way: bool,
     spent: Spent,
 }
+
+/// How many folds of each pass a conversation was known to have.
+pub(crate) type Told = HashMap<&'static str, u64>;
 
 /// What is known of one beginning of a conversation.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -165,7 +162,23 @@ impl Facts {
         }
         let spent = known.values().filter_map(|fact| fact.summary.as_ref());
         let spent = spent.fold(Spent::default(), |sum, summary| sum.and(summary.spent));
-        Self { known: Mutex::new(known), ledger, book: Mutex::new(Book { spent, ..Book::default() }) }
+        let book = Mutex::new(Book { spent, ..Book::default() });
+        Self { known: Mutex::new(known), ledger, book, told: Mutex::default() }
+    }
+
+    /// How many folds of each pass are new to a conversation that has so many now. Where folds are computed again, because
+    /// a client has changed what it said before, they are no new ones.
+    pub(crate) fn new_folds(&self, now: impl Iterator<Item = &'static str>) -> Told {
+        let mut folds = Told::new();
+        now.for_each(|pass| *folds.entry(pass).or_default() += 1);
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        for (pass, count) in &mut folds {
+            let known = told.entry(pass).or_default();
+            let new = count.saturating_sub(*known);
+            *known = (*known).max(*count);
+            *count = new;
+        }
+        folds
     }
 
     /// What the fold of this conversation may depend on.
@@ -273,12 +286,15 @@ impl Facts {
         lineage.longest_first().filter_map(hidden).filter(|(_, hidden)| !hidden.is_empty()).collect()
     }
 
-    /// The answer to this beginning hid something from the client.
+    /// The answer to this beginning hid something from the client. It is on disk when this returns.
     pub(crate) fn hide(&self, beginning: u128, gaps: Vec<Gap>) {
         let payload = serde_json::to_vec(&gaps).unwrap_or_default();
         let answer = xxhash_rust::xxh3::xxh3_64(&payload);
         self.note(beginning, |fact| fact.hidden.push(gaps.into()));
         self.record(HIDDEN, &[&beginning.to_le_bytes()[..], &answer.to_le_bytes()].concat(), &payload);
+        if let Some(Err(error)) = self.ledger.as_ref().map(|shelf| shelf.on_disk().wait()) {
+            tracing::warn!(%error, "a hidden call is written, but may not survive a loss of power");
+        }
     }
 
     /// The provider's cache was cold when the conversation had this beginning.
@@ -305,7 +321,7 @@ impl Facts {
     }
 
     fn record(&self, kind: &str, fingerprint: &[u8], payload: &[u8]) {
-        let recorded = self.ledger.as_ref().map(|shelf| shelf.record(kind, fingerprint, payload));
+        let recorded = self.ledger.as_ref().map(|shelf| shelf.write_fact(kind, fingerprint, payload));
         if let Some(Err(error)) = recorded {
             // The rendering is right now, and right after a restart unless this very fact mattered.
             tracing::warn!(%error, kind, "a fact could not be recorded");
@@ -334,12 +350,19 @@ impl<T> Default for Bounded<T> {
     }
 }
 
-impl<T: Clone> Bounded<T> {
-    fn get(&mut self, key: u128) -> Option<T> {
+impl<T> Bounded<T> {
+    fn get(&mut self, key: u128) -> Option<T>
+    where
+        T: Clone,
+    {
         self.clock += 1;
         let (used, value) = self.entries.get_mut(&key)?;
         *used = self.clock;
         Some(value.clone())
+    }
+
+    fn remove(&mut self, key: u128) -> Option<T> {
+        self.entries.remove(&key).map(|(_, value)| value)
     }
 
     fn put(&mut self, key: u128, value: T, room: usize) {
@@ -349,10 +372,6 @@ impl<T: Clone> Bounded<T> {
             let oldest = self.entries.iter().min_by_key(|(_, (used, _))| *used).map(|(&key, _)| key);
             oldest.and_then(|key| self.entries.remove(&key));
         }
-    }
-
-    fn remove(&mut self, key: u128) {
-        self.entries.remove(&key);
     }
 }
 
@@ -385,17 +404,29 @@ mod tests {
     }
 
     fn place() -> Place {
-        Place::new(State::default(), HashMap::new(), 0, Held::default())
+        Place::new(State::default(), Held::default())
     }
 
     #[test]
-    fn the_longest_beginning_is_found_and_replaced() {
+    fn the_longest_beginning_is_taken() {
         let memory = Memory::new(64);
         let (one, two) = (lineage(&["a"]), lineage(&["a", "b"]));
-        memory.remember(&one, None, place());
-        let found = memory.place(&two).expect("its beginning is remembered");
-        assert_eq!(found.state.len(), 0, "an empty state stands for the beginning in this test");
-        assert!(memory.place(&lineage(&["b"])).is_none());
+        memory.remember(&one, place());
+        assert!(memory.take(&lineage(&["b"])).is_none(), "another conversation");
+        assert!(memory.take(&two).is_some(), "its beginning is remembered");
+        assert!(memory.take(&one).is_none(), "once");
+    }
+
+    /// A client that edits its past makes all folds behind the edit be computed again.
+    #[test]
+    fn folds_that_are_computed_again_are_not_counted_again() {
+        let facts = Facts::default();
+        assert_eq!(
+            facts.new_folds(["excerpt", "excerpt", "rounds"].into_iter()),
+            [("excerpt", 2), ("rounds", 1)].into()
+        );
+        assert_eq!(facts.new_folds(["excerpt", "excerpt"].into_iter()), [("excerpt", 0)].into());
+        assert_eq!(facts.new_folds(["excerpt"; 3].into_iter()), [("excerpt", 1)].into());
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use foldline::wire::{Asked, BodySplicer, Edit, Finished, Format, Gap, Next, NextBody, Request, Splicer};
+use foldline::wire::{Asked, BodySplicer, Edit, Finished, Format, Gap, Next, NextBody, ReportedId, Request, Splicer};
 
 use super::exchange::{RETRIES, fold};
 use super::opening::{Opening, Rest, next};
@@ -195,13 +195,13 @@ impl Rounds {
         self.turn = Arc::new(Turn { body: longer.clone(), told_by: ToldBy::Us, ..Turn::clone(&self.turn) });
         match fold(&self.proxy, Some(&self.turn), None).await {
             Some(folded) => self.ask(folded),
-            None => (self.outbound.body, self.folded.known) = (longer.clone(), longer),
+            None => (self.outbound.body, self.folded.known) = (offered(self.format, &longer), longer),
         }
         self.send().await
     }
 
     fn ask(&mut self, folded: Folded) {
-        self.outbound.body = folded.body.clone().unwrap_or_else(|| folded.known.clone());
+        self.outbound.body = folded.body.clone().unwrap_or_else(|| offered(self.format, &folded.known));
         self.folded = folded;
     }
 
@@ -233,6 +233,7 @@ impl Rounds {
                 }
             }
             if opening.head.status.is_success() {
+                self.proxy.settled(&self.folded).await;
                 return Onward::Sent(Box::new(opening));
             }
             let body = opening.begun.concat();
@@ -255,18 +256,30 @@ impl Rounds {
 
     /// Records what the client lacks, and gives what was heard.
     async fn finish(mut self, finished: Finished) -> Heard {
+        let mut held_as = None;
         if let Some(mixed) = &finished.mixed {
             let answers = self.answers(mixed).await;
             self.gaps.push(mixed.mixed_gap(&answers.iter().map(String::as_str).collect::<Vec<_>>()));
+            let id = finished.response.id.map(|id| id.into_owned());
+            held_as = id.filter(|_| self.folded.reported == ReportedId::Last);
         }
         let several = !self.gaps.is_empty();
         if several {
-            let (memory, gaps) = (self.hidden.clone(), std::mem::take(&mut self.gaps));
-            let recorded = tokio::task::spawn_blocking(move || memory.record(gaps)).await;
+            let (proxy, turn, gaps) = (self.proxy.clone(), self.turn.clone(), self.gaps);
+            // What is hidden is about the client's own request, whatever was sent in later rounds.
+            let folded = Folded { hidden: self.hidden, ..self.folded };
+            let recorded =
+                tokio::task::spawn_blocking(move || turn.hide(&proxy, &folded, gaps, held_as.as_deref())).await;
             if recorded.is_err() {
                 self.proxy.metrics.fault("panic");
             }
         }
         Some(Answered { usage: finished.usage, rounds: if several { AnswerOf::Several } else { AnswerOf::One } })
     }
+}
+
+/// A request with the tool of ours in it, and not folded.
+fn offered(format: Format, body: &Bytes) -> Bytes {
+    let request = Request::parse(format, body).map(|request| request.offering(&OFFER));
+    request.and_then(|request| request.splice(&[])).map_or_else(|_| body.clone(), Bytes::from)
 }

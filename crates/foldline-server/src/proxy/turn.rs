@@ -4,14 +4,15 @@
 //! done again when the provider says that it was not enough. Whatever goes wrong here leaves the
 //! request as it came.
 
-use std::collections::{HashMap, HashSet};
+use std::cell::Cell;
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use foldline::laws::{Profile, Server};
 use foldline::wire::{Edit, Format, Gap, ReportedId, Request};
-use foldline::{Applied, Event, Handle, Keep, KeepError, Original, Policy, Setup, State, Tokens, apply_from};
-use foldline_archive::Shelf;
+use foldline::{Crease, Event, Handle, Keep, KeepError, Original, Policy, Setup, State, Tokens, apply_from};
+use foldline_archive::{OnDisk, Shelf};
 use foldline_rlm::NEAR;
 use hyper::http::uri::Scheme;
 
@@ -53,8 +54,10 @@ pub(crate) enum ToldBy {
 pub(crate) struct Folded {
     /// The body; none when the client's own bytes go out.
     pub(crate) body: Option<Bytes>,
-    /// The conversation as the model knows it, not folded.
+    /// The conversation as the model knows it, not folded, and without the tool of ours.
     pub(crate) known: Bytes,
+    /// What was folded is written; this waits until it is on disk.
+    pub(crate) settling: Option<Arc<Settling>>,
     /// The model was offered a tool of ours.
     pub(crate) offered: bool,
     /// Which id an answer in several rounds is known by: a client that refers to it later must mean the
@@ -87,6 +90,8 @@ pub(crate) enum Again {
     Told,
 }
 
+/// Bytes of a model's name, and of a session's, that are looked at.
+pub(crate) const LONGEST_NAME: usize = 256;
 /// A budget that fell by more than this is news to a conversation; less is noise of the calibration.
 const FELL: f64 = 0.97;
 /// A budget must have grown this much to be believed: what was folded is folded.
@@ -98,33 +103,57 @@ impl Turn {
         proxy.settings.unfold && proxy.settings.mode == Mode::Fold && self.shelf.is_some()
     }
 
+    /// Whose conversation it is, and with which model.
+    fn between<'t>(&'t self, model: &'t str) -> [&'t str; 2] {
+        [self.shelf.as_ref().map_or("", |shelf| shelf.namespace().as_str()), model]
+    }
+
+    /// Remembers what an answer hid from the client. Where the provider holds the answer under an id, the client may go on
+    /// from that, and nothing else of the conversation comes back.
+    pub(crate) fn hide(&self, proxy: &Shared, folded: &Folded, gaps: Vec<Gap>, held_as: Option<&str>) {
+        if let Some(id) = held_as {
+            let lineage = Lineage::of_answer(&self.between(&folded.model_name), id);
+            proxy.memory.facts(&lineage, self.shelf.as_ref()).hide(lineage.whole(), gaps.clone());
+        }
+        folded.hidden.facts.hide(folded.hidden.beginning, gaps);
+    }
+
     /// Folds the request.
     pub(crate) fn fold(&self, proxy: &Shared, again: Option<Again>) -> Option<Folded> {
         let client = Request::parse(self.format, &self.body).ok()?;
         let name = client.conversation().model.as_deref().unwrap_or_default();
+        // Names are remembered and logged, and a client can make up any.
+        let name = name[..name.floor_char_boundary(LONGEST_NAME)].to_owned();
         let upstream = proxy.upstream(self.side);
-        let model = proxy.models.get(self.side, name);
-        let owner = self.shelf.as_ref().map_or("", |shelf| shelf.namespace().as_str());
-        let between = [owner, name];
-        let told = Lineage::of(&between, client.conversation());
+        let model = proxy.models.get(self.side, &name);
+        let between = self.between(&name);
+        let told = match client.previous_response() {
+            Some(id) => Lineage::of_answer(&between, &id),
+            None => Lineage::of(&between, client.conversation()),
+        };
         let session = || self.session.clone().unwrap_or_else(|| memory::name(told.root()));
         let journal = self.shelf.as_ref().map(|shelf| shelf.in_session(session()));
         let facts = proxy.memory.facts(&told, self.shelf.as_ref());
         let hidden = Hidden { facts: facts.clone(), beginning: told.whole() };
 
-        // The conversation as the model knows it: with the tool of ours, and with what was hidden.
-        let offer = OFFER.edit(&client).filter(|_| self.offers(proxy));
-        let offered = offer.is_some();
-        let known = match self.told_by {
-            ToldBy::Client => known_to_the_model(&client, &facts, &told, offer).map(Bytes::from),
+        // The conversation as the model knows it: with what was hidden, and with the tool of ours.
+        let healed = match self.told_by {
+            ToldBy::Client => healed(&client, &facts, &told).map(Bytes::from),
             ToldBy::Us => None,
         };
-        let request = match &known {
-            Some(body) => Request::parse(self.format, body).ok()?,
-            None => client.clone(),
+        let (stored, known) = (client.is_stored(), healed.clone().unwrap_or_else(|| self.body.clone()));
+        let (mut request, lineage) = match &healed {
+            Some(body) => {
+                let request = Request::parse(self.format, body).ok()?;
+                let lineage = Lineage::of(&between, request.conversation());
+                (request, lineage)
+            }
+            None => (client, told),
         };
-        let lineage = Lineage::of(&between, request.conversation());
-        let place = proxy.memory.place(&lineage);
+        if self.offers(proxy) {
+            request = request.offering(&OFFER);
+        }
+        let place = proxy.memory.take(&lineage);
         if place.as_ref().is_some_and(|place| model.prices.life.is_some_and(|life| place.age() > life)) {
             facts.cold(lineage.whole());
         }
@@ -144,18 +173,18 @@ impl Turn {
         let laws = profile(&request, upstream);
         let mut setup = Setup::new(model.meter.clone(), model.prices, budget).under(&laws);
         setup.policy = proxy.settings.policy.clone();
-        let held = place.as_ref().map(|place| place.held.clone()).unwrap_or_default();
+        let (state, held) = place.map(|place| (place.state, place.held)).unwrap_or_default();
+        let state = if decided && open { State::default() } else { state };
+        let anew = state.is_empty();
         let keep = match (proxy.settings.mode, &journal) {
-            (Mode::Fold, Some(shelf)) => Some(Keeper { shelf: Some(shelf), held: &held }),
+            (Mode::Fold, Some(shelf)) => Some(Keeper { shelf: Some(shelf), held: &held, wrote: Cell::new(false) }),
             (Mode::Fold, None) => None,
             // Nothing is sent, so nothing has to be kept.
-            (Mode::Observe | Mode::Off, _) => Some(Keeper { shelf: None, held: &held }),
+            (Mode::Observe | Mode::Off, _) => Some(Keeper { shelf: None, held: &held, wrote: Cell::new(false) }),
         };
-        let keep = keep.as_ref().map(|keep| keep as &dyn Keep);
         let tell = |event: Event| tell(proxy, journal.as_ref(), &event);
-        let resumed = place.as_ref().filter(|_| !(decided && open));
-        let state = resumed.map_or_else(State::default, |place| place.state.clone());
-        let applied = match apply_from(state, &request, &setup, &facts.ledger(&lineage), keep, &tell) {
+        let keeping = keep.as_ref().map(|keep| keep as &dyn Keep);
+        let mut applied = match apply_from(state, &request, &setup, &facts.ledger(&lineage), keeping, &tell) {
             Ok(applied) => applied,
             Err(error) => {
                 proxy.metrics.fault("cannot_fit");
@@ -165,14 +194,13 @@ impl Turn {
         };
 
         let creases = applied.creases();
-        let new_creases = &creases[place.as_ref().map_or(0, |place| place.creases).min(creases.len())..];
-        if !new_creases.is_empty() {
+        // Those of the past were made, and told of, when they were due; and what was decided before is not decided again.
+        let creased = creases.last().filter(|crease| crease.at == lineage.len() && open);
+        if creased.is_some() || anew && !creases.is_empty() {
             facts.settle(&lineage);
         }
-        for crease in new_creases {
-            let reason = metrics::Reason { reason: format!("{:?}", crease.reason).to_lowercase() };
-            proxy.metrics.creases.get_or_create(&reason).inc();
-            proxy.metrics.spent.inc_by(model.prices.dollars(crease.price));
+        if let Some(crease) = creased {
+            tell_crease(proxy, journal.as_ref(), &model, crease);
         }
         let due = self.shelf.is_some() && summaries::is_due(proxy, &facts, &lineage, creases, applied.tokens, budget);
         let due = due.then(|| {
@@ -189,41 +217,44 @@ impl Turn {
                 journal: journal.clone(),
             })
         });
-        let by_pass = by_pass(&applied);
-        for (&pass, &count) in &by_pass {
-            let known = place.as_ref().and_then(|place| place.folds.get(pass)).copied().unwrap_or(0);
-            proxy.metrics.folds.get_or_create(&metrics::Pass { pass }).inc_by(count.saturating_sub(known));
+        for (pass, count) in facts.new_folds(applied.passes()) {
+            proxy.metrics.folds.get_or_create(&metrics::Pass { pass }).inc_by(count);
         }
+        let wrote = creased.is_some() || keep.as_ref().is_some_and(|keep| keep.wrote.get());
+        let settling = journal.as_ref().filter(|_| wrote && proxy.settings.mode == Mode::Fold);
+        let settling = settling.map(|shelf| Arc::new(Settling::new(shelf.on_disk(), held.clone())));
+        let changed = applied.folded.is_some() || healed.is_some() || request.offers();
         let folded = Folded {
-            body: (applied.folded.is_some() || known.is_some()).then(|| Bytes::copy_from_slice(&applied.body)),
-            known: known.clone().unwrap_or_else(|| self.body.clone()),
-            offered,
-            reported: if client.is_stored() { ReportedId::Last } else { ReportedId::First },
+            body: changed.then(|| std::mem::take(&mut applied.body).into()),
+            known,
+            settling,
+            offered: request.offers(),
+            reported: if stored { ReportedId::Last } else { ReportedId::First },
             hidden,
             raw: applied.raw_tokens,
             sent: applied.tokens,
-            folds: by_pass.values().sum(),
+            folds: applied.passes().count() as u64,
             budget,
             max_output,
-            model_name: name.to_owned(),
+            model_name: name,
             journal,
             model,
             due,
         };
-        let creases = creases.len();
         if let Some(state) = applied.into_state() {
-            proxy.memory.remember(&lineage, place.as_deref(), Place::new(state, by_pass, creases, held));
+            proxy.memory.remember(&lineage, Place::new(state, held));
         }
         Some(folded)
     }
 }
 
-/// The client's request with the tool of ours, and with the hidden calls of earlier answers back in
-/// their places. `None` when that is the client's own.
-fn known_to_the_model(client: &Request<'_>, facts: &Facts, lineage: &Lineage, offer: Option<Edit>) -> Option<Vec<u8>> {
-    let mut edits: Vec<Edit> = offer.into_iter().collect();
+/// The client's request with the hidden calls of earlier answers back in their places. `None` when there are none.
+fn healed(client: &Request<'_>, facts: &Facts, lineage: &Lineage) -> Option<Vec<u8>> {
+    let mut edits: Vec<Edit> = Vec::new();
+    let goes_on = client.previous_response().is_some();
+    let heal = |at, gaps: &Arc<[Gap]>| if goes_on { client.heal_continuation(gaps) } else { client.heal(at, gaps) };
     for (at, answers) in facts.hidden(lineage) {
-        edits.extend(answers.iter().rev().find_map(|gaps| client.heal(at, gaps)).into_iter().flatten());
+        edits.extend(answers.iter().rev().find_map(|gaps| heal(at, gaps)).into_iter().flatten());
     }
     if edits.is_empty() {
         return None;
@@ -236,12 +267,6 @@ fn known_to_the_model(client: &Request<'_>, facts: &Facts, lineage: &Lineage, of
 pub(crate) struct Hidden {
     pub(crate) facts: Arc<Facts>,
     beginning: u128,
-}
-
-impl Hidden {
-    pub(crate) fn record(&self, gaps: Vec<Gap>) {
-        self.facts.hide(self.beginning, gaps);
-    }
 }
 
 /// The budget in force, and whether it is news to the conversation; then it is noted.
@@ -260,15 +285,6 @@ fn budget(facts: &Facts, lineage: &Lineage, now: Tokens, at_most: Option<Tokens>
     (now, true)
 }
 
-/// How many folds each pass has made.
-fn by_pass(applied: &Applied) -> HashMap<&'static str, u64> {
-    let mut by_pass = HashMap::new();
-    for fold in applied.folded.iter().flat_map(|folded| folded.explain()) {
-        *by_pass.entry(fold.pass).or_default() += 1;
-    }
-    by_pass
-}
-
 /// The laws of whoever answers. A server on a plain connection is a local one, behind a template of
 /// unknown strictness.
 fn profile(request: &Request<'_>, upstream: &Upstream) -> Profile {
@@ -279,11 +295,36 @@ fn profile(request: &Request<'_>, upstream: &Upstream) -> Profile {
 /// Handles of originals that the archive is known to hold.
 pub(crate) type Held = Arc<Mutex<HashSet<Handle>>>;
 
+/// Originals on their way to the disk. They are written before a request leaves; nobody is answered before they are on
+/// disk, so that whoever has seen a marker can have its original again, after a loss of power, too.
+pub(crate) struct Settling {
+    on_disk: Mutex<Option<OnDisk>>,
+    held: Held,
+}
+
+impl Settling {
+    fn new(on_disk: OnDisk, held: Held) -> Self {
+        Self { on_disk: Mutex::new(Some(on_disk)), held }
+    }
+
+    /// Waits, whoever is first. What did not come to the disk is not held: the next request hands it over again.
+    pub(crate) fn wait(&self) -> Result<(), foldline_archive::Error> {
+        let on_disk = self.on_disk.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let settled = on_disk.map_or(Ok(()), OnDisk::wait);
+        if settled.is_err() {
+            self.held.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+        settled
+    }
+}
+
 /// Hands originals to the archive once: a marker is carried by every later request, and its original
 /// is held already. So an archive that is gone costs new folds and none of the old ones.
 struct Keeper<'k> {
     shelf: Option<&'k Shelf>,
     held: &'k Held,
+    /// Something was handed over.
+    wrote: Cell<bool>,
 }
 
 impl Keep for Keeper<'_> {
@@ -294,11 +335,21 @@ impl Keep for Keeper<'_> {
             originals.iter().filter(|original| !held.contains(&original.handle)).copied().collect()
         };
         if let (Some(shelf), false) = (self.shelf, fresh.is_empty()) {
-            shelf.keep(&fresh)?;
+            shelf.write(&fresh).map_err(|error| KeepError(error.to_string()))?;
+            self.wrote.set(true);
         }
         held().extend(fresh.iter().map(|original| original.handle));
         Ok(())
     }
+}
+
+/// A crease was made for this very request: the log, the metrics and the journal say so together.
+fn tell_crease(proxy: &Shared, journal: Option<&Shelf>, model: &Model, crease: &Crease) {
+    let Crease { at, reason, saved, price, .. } = *crease;
+    tracing::info!(at, saved, price, "creased");
+    proxy.metrics.creases.get_or_create(&metrics::Reason { reason: format!("{reason:?}").to_lowercase() }).inc();
+    proxy.metrics.spent.inc_by(model.prices.dollars(price));
+    note(journal, &Event::Creased { at, reason, saved, price });
 }
 
 /// Says what happened: to the log, the metrics and the journal, without any content.
@@ -308,10 +359,15 @@ fn tell(proxy: &Shared, journal: Option<&Shelf>, event: &Event) {
             proxy.metrics.fault("refused");
             tracing::warn!(%why, "a fold was not made");
         }
-        Event::Failed { .. } | Event::Started { .. } => return,
-        Event::Creased { at, saved, price, .. } => tracing::info!(at, saved, price, "creased"),
+        // A crease is told of once, by whoever knows that it is new.
+        Event::Failed { .. } | Event::Started { .. } | Event::Creased { .. } => return,
         _ => {}
     }
+    note(journal, event);
+}
+
+/// Notes what happened in the journal, which is for reading; nothing depends on it.
+fn note(journal: Option<&Shelf>, event: &Event) {
     if let (Some(shelf), Ok(payload)) = (journal, serde_json::to_vec(event)) {
         let kind = match event {
             Event::Creased { .. } => "creased",
@@ -320,7 +376,6 @@ fn tell(proxy: &Shared, journal: Option<&Shelf>, event: &Event) {
             Event::Refused { .. } => "refused",
             _ => "other",
         };
-        // The journal is for reading; nothing depends on it.
         let _ = shelf.note_event(kind, &payload);
     }
 }

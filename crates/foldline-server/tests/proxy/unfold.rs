@@ -308,6 +308,83 @@ async fn a_call_beside_the_clients_own_is_answered_at_the_next_request() {
     }
 }
 
+/// Claude Code sends some answers back without their thoughts. The hidden pair is put back all the same, and the
+/// thoughts stay where the client put them.
+#[tokio::test]
+async fn a_call_is_put_back_beside_thoughts_that_the_client_dropped() {
+    let format = Format::Anthropic;
+    let kept = archive();
+    let stand = Stand::start(narrow(), Some(kept.archive.clone()), move |received| {
+        let message = |content: Value, stop: &str| {
+            Reply::json(json!({ "id": "m", "type": "message", "role": "assistant", "content": content, "stop_reason": stop, "usage": { "input_tokens": 5, "output_tokens": 5 } }).to_string())
+        };
+        if String::from_utf8_lossy(&received.body).contains("call_shell") {
+            return message(json!([{ "type": "text", "text": "Done." }]), "end_turn");
+        }
+        let hidden = Call::unfold(received);
+        let input: Value = serde_json::from_str(&hidden.arguments).unwrap();
+        let thought = json!({ "type": "thinking", "thinking": "both, then", "signature": "sealed" });
+        let hidden = json!({ "type": "tool_use", "id": hidden.id, "name": hidden.name, "input": input });
+        let theirs = json!({ "type": "tool_use", "id": "call_shell", "name": "read_file", "input": { "path": "x" } });
+        message(json!([thought, hidden, theirs]), "tool_use")
+    })
+    .await;
+    for drops in [false, true] {
+        let mut messages = agent(format, 40);
+        messages[0] = json!({ "role": "user", "content": format!("Mend the parser. It drops thoughts: {drops}.") });
+        let got = stand.post(path(format), body(format, &messages)).await;
+        let mut content = serde_json::from_str::<Value>(got.text()).unwrap()["content"].take();
+        assert!(!got.text().contains("unfold") && content[0]["type"] == "thinking", "{}", got.text());
+        if drops {
+            content.as_array_mut().unwrap().remove(0);
+        }
+        messages.push(json!({ "role": "assistant", "content": content }));
+        let result = json!({ "type": "tool_result", "tool_use_id": "call_shell", "content": "ok" });
+        messages.push(json!({ "role": "user", "content": [result] }));
+        stand.post(path(format), body(format, &messages)).await;
+        let sent = raw_messages(format, stand.received().last().unwrap());
+        let [.., answer, results] = sent.as_slice() else { panic!("{sent:?}") };
+        assert!(answer.contains("call_hidden") && answer.contains("call_shell"), "{answer}");
+        assert_eq!(answer.contains("both, then"), !drops, "{answer}");
+        assert!(results.contains("call_hidden") && results.contains("let value_"), "{results}");
+    }
+}
+
+/// The provider holds the answer, and the client goes on from its id with the results of its own calls: the hidden call
+/// is answered, too, or the provider would refuse.
+#[tokio::test]
+async fn a_call_in_an_answer_that_the_provider_holds_is_answered_where_the_client_goes_on() {
+    let format = Format::OpenAiResponses;
+    let kept = archive();
+    let reply =
+        move |received: &Received| match String::from_utf8_lossy(&received.body).contains("previous_response_id") {
+            false => streamed(format, "Both. ", &[Call::unfold(received), Call::shell()]),
+            true => streamed(format, "Done.", &[]),
+        };
+    let stand = Stand::start(narrow(), Some(kept.archive.clone()), reply).await;
+    let first = streaming(format, &agent(format, 40)).replace(r#""store":false"#, r#""store":true"#);
+    let got = stand.post(path(format), first).await;
+    let calls: Vec<String> = read(format, &got.body).calls().map(|call| call.name.to_string()).collect();
+    assert_eq!(calls, ["read_file"]);
+    let output = json!({ "type": "function_call_output", "call_id": "call_shell", "output": "ok" });
+    let next = json!({ "model": "gpt-4o", "stream": true, "previous_response_id": "r", "input": [output] }).to_string();
+    // Another proxy on the same archive knows it as well.
+    let other = Stand::start(narrow(), Some(kept.archive.clone()), reply).await;
+    for stand in [&stand, &other] {
+        let got = stand.post(path(format), next.clone()).await;
+        assert_eq!(read(format, &got.body).text(), "Done.");
+        let sent = stand.received().last().unwrap().clone();
+        let said = said(format, &sent);
+        let results: Vec<_> = said.iter().flat_map(|message| message.results()).collect();
+        let ids: Vec<&str> = results.iter().map(|result| result.call_id.as_ref()).collect();
+        assert_eq!(ids, ["call_hidden", "call_shell"]);
+        assert!(results[0].texts().any(|text| text.contains("let value_")));
+    }
+    let elsewhere = next.replace(r#""r""#, r#""another""#);
+    stand.post(path(format), elsewhere.clone()).await;
+    assert_eq!(stand.received().last().unwrap().body, elsewhere, "nothing is missing there");
+}
+
 /// A model that asks for ever is stopped, and the client is told inside of its stream.
 #[tokio::test]
 async fn a_model_that_only_unfolds_is_stopped() {

@@ -176,6 +176,15 @@ impl Meter {
         }
     }
 
+    /// What something of this text costs in another way than as text, from the cache if it was asked before. The cache
+    /// holds no scaled counts.
+    pub(super) fn remembered(&self, text: &str, cost: impl FnOnce() -> Tokens) -> Tokens {
+        match self.way.row.scale != 1.0 || self.way.fit.is_some() {
+            true => cost(),
+            false => self.cache.get_or(CountCache::key(text, !self.way.seed), cost),
+        }
+    }
+
     fn scaled(&self, tokens: Tokens) -> Tokens {
         let scale = self.way.row.scale;
         let tokens = if scale == 1.0 { tokens } else { (tokens as f64 * scale).ceil() as Tokens };

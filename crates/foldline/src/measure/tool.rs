@@ -10,11 +10,14 @@ use crate::conversation::Tool;
 
 /// The tokens of a declaration.
 pub(super) fn tokens(tool: &Tool<'_>, meter: &Meter) -> Tokens {
-    let function = match meter.row().provider.as_str() {
-        "openai" => serde_json::from_str(&tool.definition).ok().and_then(|it: Value| as_function(&it, meter)),
-        _ => None,
-    };
-    function.unwrap_or_else(|| meter.text(&tool.definition))
+    if meter.row().provider != "openai" {
+        return meter.text(&tool.definition);
+    }
+    meter.remembered(&tool.definition, || {
+        let definition = serde_json::from_str(&tool.definition).ok();
+        let function = definition.and_then(|it: Value| as_function(&it, meter));
+        function.unwrap_or_else(|| meter.text(&tool.definition))
+    })
 }
 
 /// OpenAI's form: name and description, then a line for every property. What that form does not describe

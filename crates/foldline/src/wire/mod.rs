@@ -82,6 +82,8 @@ pub struct Request<'a> {
     conversation: Conversation<'a>,
     layout: Layout,
     top: Object<'a>,
+    /// A tool of ours, which every splice appends.
+    offered: Option<Edit>,
 }
 
 impl Format {
@@ -186,7 +188,7 @@ impl<'a> Request<'a> {
             tools: tools.iter().map(tool).collect(),
             messages: messages.messages,
         };
-        Ok(Request { format, body, conversation, layout, top })
+        Ok(Request { format, body, conversation, layout, top, offered: None })
     }
 
     /// The dialect.
@@ -246,6 +248,11 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// The answer that this request goes on from, where the provider holds it.
+    pub fn previous_response(&self) -> Option<Cow<'a, str>> {
+        self.top.string("previous_response_id").filter(|_| self.format == Format::OpenAiResponses)
+    }
+
     /// Whether the provider keeps the answer, so that a later request may refer to it by its id. Responses
     /// are kept unless the client says otherwise.
     pub fn is_stored(&self) -> bool {
@@ -294,9 +301,9 @@ impl<'a> Request<'a> {
         (self.layout.messages.get(at)?.span.start <= byte).then_some(at)
     }
 
-    /// Writes the edits and copies every other byte.
+    /// Writes the edits, and the tool that is offered, and copies every other byte.
     pub fn splice(&self, edits: &[Edit]) -> Result<Vec<u8>, Error> {
-        splice::splice(self.body, self.format, &self.layout, edits)
+        splice::splice(self.body, self.format, &self.layout, edits.iter().chain(&self.offered))
     }
 }
 

@@ -71,7 +71,12 @@ struct ListEdits<'e> {
     inserted: Vec<(usize, Cow<'e, str>)>,
 }
 
-pub(super) fn splice(body: &str, format: Format, layout: &Layout, edits: &[Edit]) -> Result<Vec<u8>, Error> {
+pub(super) fn splice<'e>(
+    body: &str,
+    format: Format,
+    layout: &Layout,
+    edits: impl Iterator<Item = &'e Edit>,
+) -> Result<Vec<u8>, Error> {
     let mut changes = Vec::new();
     let mut parts: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
     let mut messages = ListEdits::default();

@@ -65,19 +65,33 @@ impl Request<'_> {
         }
     }
 
-    /// Items stand apart, so the hidden ones are put between the client's.
+    /// The edits that answer hidden calls in a request which only goes on from an answer that the provider holds: it
+    /// has the calls, and refuses to go on without their results. `None` when none are missing.
+    pub fn heal_continuation(&self, gaps: &[Gap]) -> Option<Vec<Edit>> {
+        let last = gaps.last().filter(|gap| gap.beside == Beside::ClientCalls)?;
+        Some(last.results.iter().map(|json| Edit::InsertJson { before: 0, json: json.clone() }).collect())
+    }
+
+    /// Items stand apart, so the hidden ones are put between the client's, each where it was. Reasoning that the client
+    /// left out stays out; a call then goes without the id by which the provider would ask for it (R3.1).
     fn heal_items(&self, answer: usize, gaps: &[Gap]) -> Option<Vec<Edit>> {
-        let mut edits = Vec::new();
+        let (mut at, mut thoughtless, mut edits) = (answer, false, Vec::new());
         for gap in gaps {
-            let before = answer + usize::try_from(gap.at).ok()?;
-            if before > self.conversation().messages.len() {
-                return None;
+            for json in &gap.turn {
+                let said = scan::document(json).ok()?.object();
+                let id = said.string("call_id");
+                if id.is_some_and(|id| gap.calls.iter().any(|call| *call == *id)) {
+                    let json = if thoughtless { changed(&said, &[("id", Change::Remove)]) } else { json.clone() };
+                    edits.push(Edit::InsertJson { before: at, json });
+                } else if self.message_value(at).is_some_and(|copied| is_same_item(&said, &copied.object())) {
+                    at += 1;
+                } else if kind(&said) == "reasoning" {
+                    thoughtless = true;
+                } else {
+                    return None;
+                }
             }
-            let hidden = gap.turn.iter().filter(|item| {
-                let id = scan::document(item).ok().and_then(|item| item.object().string("call_id"));
-                id.is_some_and(|id| gap.calls.iter().any(|call| *call == *id))
-            });
-            edits.extend(hidden.chain(&gap.results).map(|json| Edit::InsertJson { before, json: json.clone() }));
+            edits.extend(gap.results.iter().map(|json| Edit::InsertJson { before: at, json: json.clone() }));
         }
         Some(edits)
     }
@@ -85,6 +99,8 @@ impl Request<'_> {
     /// The client's one message becomes the rounds that it was put together from.
     fn heal_message(&self, answer: usize, gaps: &[Gap]) -> Option<Vec<Edit>> {
         let copy = self.message_value(answer).filter(|_| self.conversation().messages[answer].is_assistant())?.object();
+        let thoughtless = (!thinks(&copy)).then(|| without_thoughts(gaps));
+        let gaps = thoughtless.as_deref().unwrap_or(gaps);
         let mut elements = Vec::new();
         let mut behind = 0;
         for gap in gaps {
@@ -131,6 +147,49 @@ fn blocks(message: &Object<'_>) -> Option<Vec<String>> {
     }
     let content = message.get("content").filter(|it| it.is_array())?;
     Some(content.elements().iter().map(|block| block.value.raw().to_owned()).collect())
+}
+
+/// Kinds of blocks that hold thoughts.
+const THOUGHTS: [&str; 2] = ["thinking", "redacted_thinking"];
+
+fn is_thought(block: &Object<'_>) -> bool {
+    block.string("type").is_some_and(|kind| THOUGHTS.contains(&&*kind))
+}
+
+fn thinks(message: &Object<'_>) -> bool {
+    message.elements("content").iter().any(is_thought)
+}
+
+/// What a client's copy lacks that was kept without its thoughts, as Claude Code does with some: what it removed stays
+/// removed, since thoughts must be one unbroken run (A3.8).
+fn without_thoughts(gaps: &[Gap]) -> Vec<Gap> {
+    let mut removed = 0;
+    let thoughtless = |gap: &Gap| {
+        let mut gap = gap.clone();
+        for element in &mut gap.turn {
+            let Ok(turn) = scan::document(element).map(|it| it.object()) else { continue };
+            let blocks = turn.elements("content");
+            let kept: Vec<&Object<'_>> = blocks.iter().filter(|block| !is_thought(block)).collect();
+            if kept.len() < blocks.len() {
+                removed += (blocks.len() - kept.len()) as u64;
+                let content = list(kept.iter().map(|block| block.value.raw()));
+                *element = changed(&turn, &[("content", Change::Set(content))]);
+            }
+        }
+        gap.at = gap.at.saturating_sub(removed);
+        gap
+    };
+    gaps.iter().map(thoughtless).collect()
+}
+
+/// What an item is; a message need not say so.
+fn kind(item: &Object<'_>) -> String {
+    item.string("type").map_or_else(|| "message".to_owned(), |kind| kind.into_owned())
+}
+
+/// Two items of the same kind, and of the same call where they are calls.
+fn is_same_item(said: &Object<'_>, copied: &Object<'_>) -> bool {
+    kind(said) == kind(copied) && said.string("call_id") == copied.string("call_id")
 }
 
 /// Whether the client's copy holds, from `behind` on, what the model said in this round.
@@ -220,12 +279,50 @@ mod tests {
     fn what_is_no_copy_of_the_answer_is_left_alone() {
         for copy in [
             r#"{"role":"assistant","content":"42."}"#,
-            r#"{"role":"assistant","content":[{"type":"text","text":"Let me see."},{"type":"text","text":"42."}]}"#,
+            r#"{"role":"assistant","content":[{"type":"text","text":"Let us see."},{"type":"text","text":"42."}]}"#,
             r#"{"role":"user","content":"Let me see.42."}"#,
         ] {
             let request = format!(r#"{{"messages":[{{"role":"user","content":"?"}},{copy}]}}"#);
             assert_eq!(healed(Format::Anthropic, ANTHROPIC, &request, 1), None, "{copy}");
         }
+    }
+
+    /// Claude Code sends some answers back without their thoughts: the call is put back, the thought is not.
+    #[test]
+    fn a_copy_without_its_thoughts_is_healed_without_them() {
+        let request = r#"{"messages":[{"role":"user","content":"?"},{"role":"assistant","content":[{"type":"text","text":"Let me see."},{"type":"text","text":"42."}]}]}"#;
+        assert_eq!(
+            healed(Format::Anthropic, ANTHROPIC, request, 1).unwrap(),
+            r#"{"messages":[{"role":"user","content":"?"},{"role":"assistant","content":[{"type":"text","text":"Let me see."},{"type":"tool_use","id":"h","name":"unfold","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"h","content":"the original"}]},{"role":"assistant","content":[{"type":"text","text":"42."}]}]}"#
+        );
+    }
+
+    /// Two rounds with thoughts, the second of which ends in a call of the client's.
+    #[test]
+    fn places_are_counted_without_the_thoughts_of_all_rounds() {
+        let rounds = [
+            r#"{"content":[{"type":"redacted_thinking","data":"d"},{"type":"tool_use","id":"h","name":"unfold","input":{}}],"stop_reason":"tool_use"}"#,
+            r#"{"content":[{"type":"thinking","thinking":"hm","signature":"s"},{"type":"text","text":"So."},{"type":"tool_use","id":"i","name":"unfold","input":{}},{"type":"tool_use","id":"c","name":"sh","input":{}}],"stop_reason":"tool_use"}"#,
+        ];
+        let mut splicer = BodySplicer::new(Format::Anthropic, "unfold");
+        let NextBody::Continue(asked) = splicer.round(rounds[0].as_bytes()).unwrap() else { panic!("it asked") };
+        let NextBody::Finished { finished, .. } = splicer.round(rounds[1].as_bytes()).unwrap() else { panic!("mixed") };
+        let gaps = [asked.gap(&["one"]), finished.mixed.unwrap().mixed_gap(&["two"])];
+        let said = |thought: &str, thought_again: &str| {
+            let request = format!(
+                r#"{{"messages":[{{"role":"user","content":"?"}},{{"role":"assistant","content":[{thought}{thought_again}{{"type":"text","text":"So."}},{{"type":"tool_use","id":"c","name":"sh","input":{{}}}}]}},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"c","content":"ok"}}]}}]}}"#
+            );
+            let request = Request::parse(Format::Anthropic, request.as_bytes()).unwrap();
+            String::from_utf8(request.splice(&request.heal(1, &gaps).unwrap()).unwrap()).unwrap()
+        };
+        let (redacted, thought) =
+            (r#"{"type":"redacted_thinking","data":"d"},"#, r#"{"type":"thinking","thinking":"hm","signature":"s"},"#);
+        let whole = said(redacted, thought);
+        assert!(
+            whole.contains(r#""signature":"s"},{"type":"text","text":"So."},{"type":"tool_use","id":"i""#),
+            "{whole}"
+        );
+        assert_eq!(said("", ""), whole.replace(redacted, "").replace(thought, ""));
     }
 
     #[test]
@@ -251,6 +348,38 @@ mod tests {
         assert_eq!(
             healed(Format::OpenAiResponses, rounds, request, 1).unwrap(),
             r#"{"input":[{"role":"user","content":"?"},{"type":"reasoning","id":"rs","summary":[]},{"type":"function_call","id":"fc","call_id":"h","name":"unfold","arguments":"{}"},{"type":"function_call_output","call_id":"h","output":"the original"},{"type":"message","id":"m","role":"assistant","content":[{"type":"output_text","text":"42."}]}]}"#
+        );
+    }
+
+    /// The hidden call goes where it was, and without the id that asks for the reasoning which the client left out.
+    #[test]
+    fn a_hidden_item_goes_back_to_its_place() {
+        let round = r#"{"output":[{"type":"reasoning","id":"rs","summary":[]},{"type":"function_call","id":"fc","call_id":"h","name":"unfold","arguments":"{}"},{"type":"function_call","id":"fd","call_id":"c","name":"sh","arguments":"{}"}],"status":"completed"}"#;
+        let mut splicer = BodySplicer::new(Format::OpenAiResponses, "unfold");
+        let NextBody::Finished { finished, .. } = splicer.round(round.as_bytes()).unwrap() else { panic!("mixed") };
+        let gaps = [finished.mixed.unwrap().mixed_gap(&["the original"])];
+        let healed = |items: &str| {
+            let request = format!(
+                r#"{{"input":[{items}{{"type":"function_call","call_id":"c","name":"sh","arguments":"{{}}"}},{{"type":"function_call_output","call_id":"c","output":"ok"}}]}}"#
+            );
+            let request = Request::parse(Format::OpenAiResponses, request.as_bytes()).unwrap();
+            Some(String::from_utf8(request.splice(&request.heal(0, &gaps)?).unwrap()).unwrap())
+        };
+        let reasoning = r#"{"type":"reasoning","id":"rs","summary":[]},"#;
+        let with = healed(reasoning).unwrap();
+        assert_eq!(
+            with,
+            r#"{"input":[{"type":"reasoning","id":"rs","summary":[]},{"type":"function_call","id":"fc","call_id":"h","name":"unfold","arguments":"{}"},{"type":"function_call","call_id":"c","name":"sh","arguments":"{}"},{"type":"function_call_output","call_id":"h","output":"the original"},{"type":"function_call_output","call_id":"c","output":"ok"}]}"#
+        );
+        assert_eq!(healed("").unwrap(), with.replace(reasoning, "").replace(r#""id":"fc","#, ""));
+        assert_eq!(healed(r#"{"role":"user","content":"something else"},"#), None);
+        let next =
+            r#"{"previous_response_id":"r","input":[{"type":"function_call_output","call_id":"c","output":"ok"}]}"#;
+        let next = Request::parse(Format::OpenAiResponses, next.as_bytes()).unwrap();
+        let next = next.splice(&next.heal_continuation(&gaps).unwrap()).unwrap();
+        assert_eq!(
+            String::from_utf8(next).unwrap(),
+            r#"{"previous_response_id":"r","input":[{"type":"function_call_output","call_id":"h","output":"the original"},{"type":"function_call_output","call_id":"c","output":"ok"}]}"#
         );
     }
 

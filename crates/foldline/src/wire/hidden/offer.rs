@@ -4,6 +4,7 @@
 //! request of a conversation on, always the last, always in the same bytes. So whether it is offered
 //! depends only on what does not change from turn to turn.
 
+use crate::conversation::Tool;
 use crate::wire::scan::Value;
 use crate::wire::splice::Edit;
 use crate::wire::write::quoted;
@@ -33,7 +34,9 @@ impl Offer<'_> {
         let only_hosted = tools.iter().all(|tool| tool.name.is_empty());
         let several = request.top().get("n").and_then(Value::u64).is_some_and(|choices| choices > 1);
         let lone_text = request.field("input").is_some_and(|input| input.starts_with('"'));
-        let refused = is_taken || only_hosted || several || lone_text || tools.len() >= MOST_TOOLS;
+        // What is answered in the background is fetched later, by a path on which nothing is taken out.
+        let fetched = request.top().get("background").and_then(Value::bool).unwrap_or(false);
+        let refused = is_taken || only_hosted || several || lone_text || fetched || tools.len() >= MOST_TOOLS;
         (!refused && !request.is_continuation()).then(|| Edit::AppendTool { json: self.declaration(request.format()) })
     }
 
@@ -48,6 +51,24 @@ impl Offer<'_> {
                 r#"{{"type":"function","name":{name},"description":{description},"parameters":{schema},"strict":false}}"#
             ),
         }
+    }
+}
+
+impl Request<'_> {
+    /// The same request with a tool of ours behind the client's, where that does no harm. It is one of its tools from
+    /// then on, and every splice writes it.
+    pub fn offering(mut self, offer: &Offer<'_>) -> Self {
+        if let Some(edit) = offer.edit(&self) {
+            let definition = offer.declaration(self.format);
+            self.conversation.tools.push(Tool { name: offer.name.to_owned().into(), definition: definition.into() });
+            self.offered = Some(edit);
+        }
+        self
+    }
+
+    /// Whether a tool of ours is offered in it.
+    pub fn offers(&self) -> bool {
+        self.offered.is_some()
     }
 }
 
@@ -72,6 +93,25 @@ mod tests {
         assert!(with.contains(tool) && with.replace(tool, "").len() <= body.len() + 1, "{with}");
     }
 
+    /// A request that offers a tool is the request that is read from its bytes.
+    #[test]
+    fn what_is_offered_is_one_of_the_tools() {
+        for (format, body) in [
+            (Format::Anthropic, r#"{"messages":[],"tools":[{"name":"a","input_schema":{}}]}"#),
+            (Format::OpenAiChat, r#"{"tools":[{"type":"function","function":{"name":"a"}}],"messages":[]}"#),
+            (Format::OpenAiResponses, r#"{"input":[],"tools":[{"type":"function","name":"a"}]}"#),
+        ] {
+            let request = Request::parse(format, body.as_bytes()).unwrap();
+            let spliced = request.splice(&[OFFER.edit(&request).unwrap()]).unwrap();
+            let offering = request.offering(&OFFER);
+            assert!(offering.offers());
+            assert_eq!(offering.splice(&[]).unwrap(), spliced);
+            let read = Request::parse(format, &spliced).unwrap();
+            assert_eq!(offering.conversation(), read.conversation());
+            assert!(!read.offering(&OFFER).offers(), "once is enough");
+        }
+    }
+
     #[test]
     fn it_is_not_offered_where_it_would_do_harm() {
         for body in [
@@ -85,6 +125,7 @@ mod tests {
         for body in [
             r#"{"input":"hi","tools":[{"type":"function","name":"a"}]}"#,
             r#"{"input":[],"tools":[{"type":"web_search"}]}"#,
+            r#"{"input":[],"background":true,"tools":[{"type":"function","name":"a"}]}"#,
             r#"{"input":[],"previous_response_id":"r","tools":[{"type":"function","name":"a"}]}"#,
         ] {
             assert_eq!(offered(Format::OpenAiResponses, body), None, "{body}");
