@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use memchr::memchr_iter;
+use memchr::{memchr_iter, memchr2_iter};
 
 pub use crate::pass::screen::shown;
 
@@ -37,69 +37,83 @@ pub fn kind(text: &str) -> Kind {
     if trimmed.starts_with(['{', '[']) && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() {
         return Kind::Json;
     }
-    let mut seen = Seen::default();
-    for line in sample(text) {
-        seen.look(line);
+    let lines: Vec<(&str, &str)> =
+        sample(text).map(|line| (line, unnumbered(line).trim())).filter(|(_, bare)| !bare.is_empty()).collect();
+    let count = |is: fn(&str, &str) -> bool| lines.iter().filter(|(line, bare)| is(line, bare)).count();
+    let most = |is| count(is) * 2 > lines.len();
+    // The questions come in the order in which an answer settles it, so that few are asked of most texts.
+    let changes: usize = lines.iter().map(|(line, _)| signs_of_a_change(line)).sum();
+    if changes * 3 > lines.len() && changes > 4 {
+        return Kind::Diff;
     }
-    seen.verdict()
+    if most(|line, _| is_hit(line)) {
+        return Kind::Hits;
+    }
+    if most(|line, bare| is_path(bare) && !is_hit(line)) {
+        return Kind::Listing;
+    }
+    if most(|_, bare| is_stamped(bare) || memchr::memchr(0x1b, bare.as_bytes()).is_some()) {
+        return Kind::Log;
+    }
+    let source = count(|line, bare| bare.ends_with(['{', '}', ';', '(', ')', ',', ':']) || is_definition(line));
+    match () {
+        () if source * 2 > lines.len() => Kind::Source,
+        () if most(is_row) => Kind::Table,
+        () if most(|_, bare| Shape::of(bare).words > 6) => Kind::Prose,
+        () if source * 3 > lines.len() => Kind::Source,
+        () => Kind::Log,
+    }
 }
 
+/// How much a line looks as if it stood in a diff.
+fn signs_of_a_change(line: &str) -> usize {
+    match line.as_bytes() {
+        [b'@', b'@', b' ', ..] | [b'*', b'*', b'*', b' ', ..] => 4,
+        _ if line.starts_with("diff --git") => 4,
+        [b'+' | b'-', _, ..] => 1,
+        _ => 0,
+    }
+}
+
+/// Whether a line is one of a table.
+fn is_row(line: &str, bare: &str) -> bool {
+    let shape = Shape::of(bare);
+    shape.bars > 1 || bare.starts_with('|') || shape.gaps > 2 && line == bare
+}
+
+/// What a line is made of, found in one walk over it.
 #[derive(Default)]
-struct Seen {
-    lines: usize,
-    diff: usize,
-    hits: usize,
-    paths: usize,
-    source: usize,
-    log: usize,
-    table: usize,
-    prose: usize,
+struct Shape {
+    /// Columns parted by ` | `, and by two blanks.
+    bars: usize,
+    gaps: usize,
+    /// Words of letters alone, between blanks.
+    words: usize,
 }
 
-impl Seen {
-    fn look(&mut self, line: &str) {
-        let bare = unnumbered(line).trim();
-        if bare.is_empty() {
-            return;
+impl Shape {
+    fn of(line: &str) -> Self {
+        let bytes = line.as_bytes();
+        let mut shape = Self::default();
+        let (mut start, mut plain, mut blank, mut behind_bar) = (0, true, false, 0);
+        for (at, &byte) in bytes.iter().enumerate() {
+            if byte != b' ' {
+                plain &= byte.is_ascii_alphabetic();
+                blank = false;
+                continue;
+            }
+            shape.words += usize::from(plain && at > start + 1);
+            (start, plain) = (at + 1, true);
+            // A third blank in a row begins the next gap.
+            shape.gaps += usize::from(blank);
+            blank = !blank;
+            if at >= behind_bar && bytes[at + 1..].starts_with(b"| ") {
+                shape.bars += 1;
+                behind_bar = at + 3;
+            }
         }
-        self.lines += 1;
-        if line.starts_with("@@ ") || line.starts_with("diff --git") || line.starts_with("*** ") {
-            self.diff += 4;
-        } else if (line.starts_with('+') || line.starts_with('-')) && line.len() > 1 {
-            self.diff += 1;
-        }
-        if is_hit(line) {
-            self.hits += 1;
-        } else if is_path(bare) {
-            self.paths += 1;
-        }
-        if bare.ends_with(['{', '}', ';', '(', ')', ',', ':']) || is_definition(line) {
-            self.source += 1;
-        }
-        if is_stamped(bare) || line.contains('\u{1b}') {
-            self.log += 1;
-        }
-        if bare.matches(" | ").count() > 1 || bare.starts_with('|') || bare.matches("  ").count() > 2 && line == bare {
-            self.table += 1;
-        }
-        if bare.split(' ').filter(|word| word.len() > 1 && word.bytes().all(|b| b.is_ascii_alphabetic())).count() > 6 {
-            self.prose += 1;
-        }
-    }
-
-    fn verdict(&self) -> Kind {
-        let most = |count: usize| count * 2 > self.lines;
-        match () {
-            () if self.diff * 3 > self.lines && self.diff > 4 => Kind::Diff,
-            () if most(self.hits) => Kind::Hits,
-            () if most(self.paths) => Kind::Listing,
-            () if most(self.log) => Kind::Log,
-            () if most(self.source) => Kind::Source,
-            () if most(self.table) => Kind::Table,
-            () if most(self.prose) => Kind::Prose,
-            () if self.source * 3 > self.lines => Kind::Source,
-            () => Kind::Log,
-        }
+        shape.words += usize::from(plain && bytes.len() > start + 1);
+        shape
     }
 }
 
@@ -124,11 +138,9 @@ fn is_hit(line: &str) -> bool {
 }
 
 fn is_path(text: &str) -> bool {
-    !text.is_empty()
-        && text.len() < 256
-        && (text.contains('/') || text.contains('.'))
-        && !text.contains("://")
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-@+~[]()$\\".contains(&byte))
+    let in_paths = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-@+~[]()$\\".contains(&byte);
+    // No colon, so no address of the web either.
+    text.len() < 256 && text.bytes().all(in_paths) && text.bytes().any(|byte| matches!(byte, b'/' | b'.'))
 }
 
 /// Begins with a time or a level, as log lines do.
@@ -219,14 +231,19 @@ pub fn is_definition(line: &str) -> bool {
         "let",
     ];
     let bare = unnumbered(line);
-    let indent = bare.len() - bare.trim_start().len();
-    let mut words = bare.split_ascii_whitespace().skip_while(|word| BEFORE.contains(word));
+    let mut words = bare.split_ascii_whitespace().skip_while(|word| is_one_of(word, &BEFORE));
     match words.next() {
         // A local variable is a statement, not a definition that others refer to.
-        Some("let" | "const") => indent == 0,
-        Some(word) => OPENS.contains(&word) && words.next().is_some() || is_heading(bare),
+        Some("let" | "const") => !bare.starts_with(char::is_whitespace),
+        Some(word) => is_one_of(word, &OPENS) && words.next().is_some() || is_heading(bare),
         None => false,
     }
+}
+
+/// Most words differ from most others in their length or their first letter.
+fn is_one_of(word: &str, words: &[&str]) -> bool {
+    let first = word.as_bytes().first();
+    words.iter().any(|it| it.len() == word.len() && it.as_bytes().first() == first && *it == word)
 }
 
 pub(crate) fn is_heading(line: &str) -> bool {
@@ -236,24 +253,6 @@ pub(crate) fn is_heading(line: &str) -> bool {
 
 /// Whether a line says that something went wrong.
 pub fn is_failure(line: &str) -> bool {
-    const SIGNS: [&str; 16] = [
-        "error",
-        "fail",
-        "panic",
-        "exception",
-        "traceback",
-        "fatal",
-        "assert",
-        "cannot ",
-        "can't ",
-        "not found",
-        "denied",
-        "refused",
-        "undefined",
-        "segfault",
-        "timed out",
-        "aborted",
-    ];
     // "0 errors", "no failures", "error handling" in passing: the counts of zero are what matters.
     const NONE: [&str; 6] = ["0 error", "0 fail", "no error", "no fail", "without error", "errors: 0"];
     if line.len() > 2000 {
@@ -263,15 +262,39 @@ pub fn is_failure(line: &str) -> bool {
     let lower = &mut lower[..line.len()];
     lower.copy_from_slice(line.as_bytes());
     lower.make_ascii_lowercase();
-    let has = |sign: &&str| memchr::memmem::find(lower, sign.as_bytes()).is_some();
-    SIGNS.iter().any(&has) && !NONE.iter().any(has)
+    let says = (0..lower.len()).any(|at| begins_with_a_sign(&lower[at..]));
+    says && !NONE.iter().any(|none| memchr::memmem::find(lower, none.as_bytes()).is_some())
+}
+
+/// Whether lower-case text begins with a word of failures. Two letters tell which one it could be.
+fn begins_with_a_sign(text: &[u8]) -> bool {
+    let words: &[&str] = match text {
+        [b'a', b'b', ..] => &["aborted"],
+        [b'a', b's', ..] => &["assert"],
+        [b'c', b'a', ..] => &["cannot ", "can't "],
+        [b'd', b'e', ..] => &["denied"],
+        [b'e', b'r', ..] => &["error"],
+        [b'e', b'x', ..] => &["exception"],
+        [b'f', b'a', ..] => &["fail", "fatal"],
+        [b'n', b'o', ..] => &["not found"],
+        [b'p', b'a', ..] => &["panic"],
+        [b'r', b'e', ..] => &["refused"],
+        [b's', b'e', ..] => &["segfault"],
+        [b't', b'i', ..] => &["timed out"],
+        [b't', b'r', ..] => &["traceback"],
+        [b'u', b'n', ..] => &["undefined"],
+        _ => return false,
+    };
+    words.iter().any(|word| text.starts_with(word.as_bytes()))
 }
 
 /// Whether a whole output reports a failure: a non-zero exit, or a line near its end or head that
 /// says so. Source text that merely mentions errors does not.
 pub fn reports_failure(text: &str) -> bool {
     let exit = |line: &str| {
-        let Some(at) = line.to_ascii_lowercase().find("exit code") else { return false };
+        let bytes = line.as_bytes();
+        let is_exit = |at: &usize| bytes[*at..].get(..9).is_some_and(|it| it.eq_ignore_ascii_case(b"exit code"));
+        let Some(at) = memchr2_iter(b'e', b'E', bytes).find(is_exit) else { return false };
         let digits: String = line[at..].chars().filter(char::is_ascii_digit).collect();
         digits.parse::<u32>().is_ok_and(|code| code != 0)
     };
@@ -320,109 +343,131 @@ pub enum AtomKind {
 /// ```
 pub fn atoms(text: &str, mut visit: impl FnMut(Atom, Range<usize>)) {
     let bytes = text.as_bytes();
+    let mut words = Vec::new();
     let mut at = 0;
     while at < bytes.len() {
-        if !WORD[bytes[at] as usize] {
+        if class(bytes, at) & WORD == 0 {
             at += 1;
             continue;
         }
-        let start = at;
-        while at < bytes.len() && (WORD[bytes[at] as usize] || JOIN[bytes[at] as usize]) {
+        let first = Word::at(bytes, at);
+        at = first.end;
+        words.clear();
+        // A token is words and what joins them; what follows the last of them is none of it.
+        while class(bytes, at) & JOIN != 0 {
             at += 1;
+            if class(bytes, at) & WORD != 0 {
+                if words.is_empty() {
+                    words.push(first);
+                }
+                words.push(Word::at(bytes, at));
+                at = words[words.len() - 1].end;
+            }
         }
-        let mut end = at;
-        while JOIN[bytes[end - 1] as usize] {
-            end -= 1;
+        if words.is_empty() {
+            say(bytes, first.start..first.end, first.kind(), &mut visit);
+        } else {
+            in_token(bytes, &words, &mut visit);
         }
-        in_token(&bytes[start..end], start, &mut visit);
     }
 }
 
-/// The names in a run of words and what joins them.
-fn in_token(token: &[u8], start: usize, visit: &mut impl FnMut(Atom, Range<usize>)) {
-    if token.len() < 3 {
-        return;
+fn say(bytes: &[u8], place: Range<usize>, kind: Option<AtomKind>, visit: &mut impl FnMut(Atom, Range<usize>)) {
+    if let Some(kind) = kind {
+        visit(Atom { key: xxhash_rust::xxh3::xxh3_64(&bytes[place.clone()]), kind }, place);
     }
-    let mut say = |place: Range<usize>, kind| {
-        let key = xxhash_rust::xxh3::xxh3_64(&token[place.clone()]);
-        visit(Atom { key, kind }, start + place.start..start + place.end);
+}
+
+/// The names in several words that are joined: all of them, the segments of a path, and each word.
+fn in_token(bytes: &[u8], words: &[Word], visit: &mut impl FnMut(Atom, Range<usize>)) {
+    let whole = words[0].start..words[words.len() - 1].end;
+    let token = &bytes[whole.clone()];
+    let path = token.contains(&b'/');
+    let kind = match () {
+        () if path => Some(AtomKind::Path),
+        () if token.contains(&b'.') => Some(AtomKind::Dotted),
+        () => words.iter().any(|word| word.made_of & DIGIT != 0).then_some(AtomKind::Identifier),
     };
-    let whole = 0..token.len();
-    if !token.iter().any(|&byte| JOIN[byte as usize]) {
-        return word_kind(token).into_iter().for_each(|kind| say(whole.clone(), kind));
-    }
-    let (path, digit) = (token.contains(&b'/'), token.iter().any(u8::is_ascii_digit));
-    match () {
-        () if path => say(whole, AtomKind::Path),
-        () if token.contains(&b'.') => say(whole, AtomKind::Dotted),
-        () if digit => say(whole, AtomKind::Identifier),
-        () => {}
-    }
-    for segment in split(token, 0..token.len(), b"/@") {
-        if path && segment.len() > 3 && token[segment.clone()].contains(&b'.') {
-            say(segment.clone(), AtomKind::Dotted);
+    say(bytes, whole.clone(), kind, visit);
+    let mut start = whole.start;
+    let mut words = words.iter().peekable();
+    while start < whole.end {
+        let length = bytes[start..whole.end].iter().position(|byte| matches!(byte, b'/' | b'@'));
+        let segment = start..length.map_or(whole.end, |length| start + length);
+        start = segment.end + 1;
+        if path && segment.len() > 3 && bytes[segment.clone()].contains(&b'.') {
+            say(bytes, segment.clone(), Some(AtomKind::Dotted), visit);
         }
-        for word in split(token, segment, b".-") {
-            word_kind(&token[word.clone()]).into_iter().for_each(|kind| say(word.clone(), kind));
+        while let Some(word) = words.next_if(|word| word.start < segment.end) {
+            say(bytes, word.start..word.end, word.kind(), visit);
         }
     }
 }
 
-/// The pieces of a part of a token between these signs.
-fn split<'t>(token: &'t [u8], part: Range<usize>, at: &'static [u8]) -> impl Iterator<Item = Range<usize>> + 't {
-    let mut start = part.start;
-    token[part].split(|byte| at.contains(byte)).map(move |piece| {
-        let place = start..start + piece.len();
-        start = place.end + 1;
-        place
-    })
+/// ASCII letters, digits and `_` in a row.
+#[derive(Clone, Copy)]
+struct Word {
+    start: usize,
+    end: usize,
+    made_of: u8,
 }
 
-/// ASCII letters, digits and `_`.
-const WORD: [bool; 256] = {
-    let mut table = [false; 256];
+/// What a byte may be in a name, as bits.
+const LOWER: u8 = 1;
+const UPPER: u8 = 2;
+const DIGIT: u8 = 4;
+const BAR: u8 = 8;
+const WORD: u8 = LOWER | UPPER | DIGIT | BAR;
+/// What joins words to one name.
+const JOIN: u8 = 16;
+/// An upper-case letter that is not the first of its word.
+const HUMP: u8 = 32;
+
+const CLASS: [u8; 256] = {
+    let mut table = [0; 256];
     let mut byte = 0;
     while byte < 256 {
-        let it = byte as u8;
-        table[byte] = it.is_ascii_alphanumeric() || it == b'_';
+        table[byte] = match byte as u8 {
+            b'a'..=b'z' => LOWER,
+            b'A'..=b'Z' => UPPER,
+            b'0'..=b'9' => DIGIT,
+            b'_' => BAR,
+            b'.' | b'/' | b'-' | b'@' => JOIN,
+            _ => 0,
+        };
         byte += 1;
     }
     table
 };
 
-/// What joins words to one name.
-const JOIN: [bool; 256] = {
-    let mut table = [false; 256];
-    table[b'.' as usize] = true;
-    table[b'/' as usize] = true;
-    table[b'-' as usize] = true;
-    table[b'@' as usize] = true;
-    table
-};
+/// Nothing, behind the end.
+fn class(bytes: &[u8], at: usize) -> u8 {
+    bytes.get(at).map_or(0, |&byte| CLASS[byte as usize])
+}
 
-/// A number of three digits and more, or a word that is written as no plain word is.
-fn word_kind(word: &[u8]) -> Option<AtomKind> {
-    if word.len() < 3 {
-        return None;
-    }
-    let (mut letters, mut digits, mut lower, mut hump, mut bar) = (false, false, false, false, false);
-    for (at, &byte) in word.iter().enumerate() {
-        match byte {
-            b'0'..=b'9' => digits = true,
-            b'_' => bar = true,
-            b'A'..=b'Z' => {
-                letters = true;
-                hump |= at > 0;
+impl Word {
+    /// The word that begins at a place.
+    fn at(bytes: &[u8], start: usize) -> Self {
+        let mut made_of = class(bytes, start);
+        let mut end = start + 1;
+        loop {
+            let class = class(bytes, end);
+            if class & WORD == 0 {
+                return Self { start, end, made_of };
             }
-            _ => {
-                letters = true;
-                lower = true;
-            }
+            made_of |= class | if class & UPPER != 0 { HUMP } else { 0 };
+            end += 1;
         }
     }
-    match letters {
-        false => (!bar).then_some(AtomKind::Number),
-        true => (word.len() > 3 && (bar || hump && lower || digits)).then_some(AtomKind::Identifier),
+
+    /// A number of three digits and more, or a word that is written as no plain word is.
+    fn kind(self) -> Option<AtomKind> {
+        let has = |bits: u8| self.made_of & bits != 0;
+        let length = self.end - self.start;
+        match has(LOWER | UPPER) {
+            false => (length > 2 && !has(BAR)).then_some(AtomKind::Number),
+            true => (length > 3 && (has(BAR | DIGIT) || has(HUMP) && has(LOWER))).then_some(AtomKind::Identifier),
+        }
     }
 }
 
@@ -492,6 +537,17 @@ mod tests {
         }
         for line in ["return fn", "    let x = 1;", "x = def", "# comment? no, heading"] {
             assert_eq!(is_definition(line), line.starts_with("# "), "{line}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_line_is_walked_as_it_would_be_split(line in "([a-z|]|  | \\| |1|\u{1b}|é| ){0,30}") {
+            let shape = Shape::of(&line);
+            let is_word = |word: &&str| word.len() > 1 && word.bytes().all(|byte| byte.is_ascii_alphabetic());
+            proptest::prop_assert_eq!(shape.words, line.split(' ').filter(is_word).count());
+            proptest::prop_assert_eq!(shape.gaps, line.matches("  ").count());
+            proptest::prop_assert_eq!(shape.bars, line.matches(" | ").count());
         }
     }
 }

@@ -18,7 +18,8 @@ use crate::lexicon::Lexicon;
 use crate::marker;
 use crate::measure::Tokens;
 use crate::outdated::Latest;
-use crate::pass::screen;
+use crate::pass::again::Said;
+use crate::pass::{lines, screen};
 use crate::piece::{self, Class, Open, Piece};
 use crate::plan::{self, Plan, Reason, Rung};
 use crate::policy::Creases;
@@ -51,6 +52,9 @@ pub struct State {
     latest: Latest,
     /// The newest result with each text, by its hash.
     texts: HashMap<u128, usize>,
+    /// The lines of the pieces that were listened to, and how many these are.
+    said: Said,
+    heard: usize,
     pub(crate) clock: Clock,
     creases: Vec<Crease>,
     /// After how many creases, with how many folded parts, the originals were last handed to an archive: no fold is made
@@ -68,8 +72,8 @@ pub(crate) struct Clock {
     first: Option<usize>,
     /// A crease that pays is looked for when so many tokens are old.
     retry: Tokens,
-    /// What of the old tokens the last look could not make go, and after how many calls that was.
-    stuck: (Tokens, u32),
+    /// Which share of the old tokens the last look could not make go.
+    stuck: f64,
     /// What a forced crease left: the next is not forced before it has grown.
     settled: Tokens,
 }
@@ -111,8 +115,17 @@ const GIVES_BACK: &str = "unfold";
 
 /// Foldable pieces smaller than this do not count as grown old.
 const WORTH_COUNTING: Tokens = 60;
+/// So much of what the last look could not make go is thought not to go the next time.
+const HOPE: f64 = 0.85;
 /// With fewer old tokens than this no paid crease is looked for.
 const WORTH_LOOKING: Tokens = 1000;
+
+impl Clock {
+    fn stuck_after(&self, saved: Tokens) -> f64 {
+        let old = self.old.max(1) as f64;
+        (old - saved as f64).max(0.0) / old
+    }
+}
 
 impl State {
     /// How many messages it has seen.
@@ -276,6 +289,16 @@ impl State {
         }
     }
 
+    /// Takes note of which results since the last look say again what an earlier one has said.
+    fn listen(&mut self, messages: &[Message<'_>]) {
+        for piece in &mut self.pieces[self.heard..] {
+            if piece.class == Class::Result && piece.tokens >= lines::SHORTEST {
+                piece.echoes = self.said.note(piece::text(messages, piece.at));
+            }
+        }
+        self.heard = self.pieces.len();
+    }
+
     /// Counts what has grown old since the last look.
     fn age(&mut self, setup: &Setup) {
         for (line, keep) in [setup.policy.keep_rest, setup.policy.keep_reads].into_iter().enumerate() {
@@ -323,8 +346,11 @@ impl State {
         };
         self.age(setup);
         let Some(reason) = self.reason(setup, ledger.cold.contains(&at), messages) else { return Ok(None) };
-        self.lexicon.read(messages, &self.folds);
-        let plan = plan::choose(self, setup, messages, reason, ledger.summary(at));
+        self.listen(messages);
+        let mut lexicon = std::mem::take(&mut self.lexicon);
+        lexicon.read(messages, &self.folds);
+        let plan = plan::choose(self, &mut lexicon, setup, messages, reason, ledger.summary(at));
+        self.lexicon = lexicon;
         if reason == Reason::Must {
             let left = plan.as_ref().map_or(self.rendered, |plan| self.rendered - plan.saved);
             if left > setup.room_at(1.0) {
@@ -337,7 +363,7 @@ impl State {
             _ => {
                 let old = self.clock.old;
                 self.clock.retry = old + old / 8;
-                self.clock.stuck = (old.saturating_sub(plan.map_or(0, |plan| plan.saved)), self.calls);
+                self.clock.stuck = self.clock.stuck_after(plan.map_or(0, |plan| plan.saved));
                 Ok(None)
             }
         }
@@ -363,15 +389,13 @@ impl State {
         }
     }
 
-    /// What a crease would gain if all that has grown old went away without a trace, but for what the last look could
-    /// not make go: where even that does not pay, no plan is made. What has grown old keeps less as calls go on,
-    /// since room is paid for by each of them.
+    /// What a crease would gain if more of what has grown old went away than the last look could make go: where even
+    /// that does not pay, no plan is made.
     fn best_gain(&self, setup: &Setup) -> f64 {
         let remaining = f64::from(self.calls) * setup.policy.remaining / setup.policy.patience;
         let suffix = self.suffix(self.clock.first.unwrap_or(0));
-        let (stuck, then) = self.clock.stuck;
-        let stuck = stuck * u64::from(then) / u64::from(self.calls.max(1));
-        price::worth(suffix, self.clock.old.saturating_sub(stuck), remaining, &setup.prices, 0.0)
+        let goes = self.clock.old as f64 * (1.0 - self.clock.stuck * HOPE);
+        price::worth(suffix, goes as Tokens, remaining, &setup.prices, 0.0)
     }
 
     /// Does what was planned. Gives what was there before, for [`State::undo`].
@@ -392,9 +416,9 @@ impl State {
         let folds = std::mem::replace(&mut self.folds, plan.folds);
         let tokens = std::mem::replace(&mut self.tokens, plan.tokens);
         self.rendered -= plan.saved;
+        self.clock.stuck = self.clock.stuck_after(plan.saved);
         self.clock.old = 0;
         self.clock.retry = 0;
-        self.clock.stuck = (0, 0);
         self.clock.first = None;
         let crease = Crease { at, reason, saved: plan.saved, suffix: plan.suffix, price, first: plan.first };
         (crease, Before { folds, tokens, touched: plan.touched })
@@ -412,7 +436,10 @@ impl State {
 
     fn cannot_fit(&self, setup: &Setup, left: Tokens, plan: Option<&Plan>) -> Error {
         let (floor, budget) = (left + setup.fixed, setup.budget);
-        let largest = plan.and_then(|plan| plan.largest);
+        let folds = plan.map_or(&self.folds, |plan| &plan.folds);
+        let left = self.pieces.iter().filter(|piece| !folds.is_gone(piece.at.message));
+        let sizes = left.map(|piece| (piece.at, folds.tokens(piece.at).unwrap_or(piece.tokens)));
+        let largest = sizes.max_by_key(|(_, tokens)| *tokens).filter(|_| plan.is_some());
         let what = match largest {
             Some((at, tokens)) if tokens > setup.fixed => format!("the largest part left is {at} with {tokens} tokens"),
             _ => format!("system and tools alone are {} tokens", setup.fixed),

@@ -131,8 +131,7 @@ impl Folds {
         }
         self.gone[message] = true;
         // What was folded in it does not show any more.
-        let parts: Vec<PartId> =
-            self.parts.range(PartId::new(message, 0)..PartId::new(message + 1, 0)).map(|(&at, _)| at).collect();
+        let parts: Vec<PartId> = self.of_message(message).collect();
         parts.iter().for_each(|at| {
             self.parts.remove(at);
         });
@@ -151,9 +150,14 @@ impl Folds {
         self.notes.iter().map(|(&at, note)| (at, note))
     }
 
+    /// All folds, in the order of their places, also those that do not show.
+    pub(crate) fn all_parts(&self) -> impl Iterator<Item = (PartId, &Fold)> {
+        self.parts.iter().map(|(&at, fold)| (at, &**fold))
+    }
+
     /// The folds that show in the rendering: not those of messages, or inside of parts, that are gone.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (PartId, &Fold)> {
-        self.parts.iter().filter(|(at, _)| self.shows(**at)).map(|(&at, fold)| (at, &**fold))
+        self.all_parts().filter(|(at, _)| self.shows(*at))
     }
 
     fn shows(&self, at: PartId) -> bool {
@@ -195,8 +199,7 @@ impl Folds {
 
     /// A message as it is rendered.
     pub(crate) fn render<'m>(&self, at: usize, message: &Message<'m>) -> Message<'m> {
-        let touched = self.parts.range(PartId::new(at, 0)..PartId::new(at + 1, 0)).next().is_some();
-        if !touched {
+        if self.of_message(at).next().is_none() {
             return message.clone();
         }
         let mut parts = Vec::with_capacity(message.parts.len());
@@ -280,25 +283,64 @@ impl Folds {
 
     /// Whether something of a message is folded.
     pub(crate) fn touches(&self, message: usize) -> bool {
-        self.is_gone(message) || self.parts.range(PartId::new(message, 0)..PartId::new(message + 1, 0)).next().is_some()
+        self.is_gone(message) || self.of_message(message).next().is_some()
     }
 
-    /// Calls `each` with every text of a message that stands in the rendering, without the parts that are left out. Of
-    /// a call that is left out the short values still stand: folding spares them.
+    /// The parts of a message that are folded.
+    pub(crate) fn of_message(&self, at: usize) -> impl Iterator<Item = PartId> {
+        self.parts.range(PartId::new(at, 0)..PartId::new(at + 1, 0)).map(|(&at, _)| at)
+    }
+
+    /// Whether a part stands here as it stands there.
+    pub(crate) fn is_same(&self, other: &Self, at: PartId) -> bool {
+        let same = |at: PartId| match (self.parts.get(&at), other.parts.get(&at)) {
+            (None, None) => true,
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        };
+        self.is_gone(at.message) == other.is_gone(at.message) && same(at) && same(PartId { inner: None, ..at })
+    }
+
+    /// Calls `each` with what stands of a result or a call and would go if it were cut: its text, or its long values.
+    pub(crate) fn each_text_to_cut(&self, at: PartId, part: &Part<'_>, mut each: impl FnMut(Option<PartId>, &str)) {
+        match (part, self.change(at)) {
+            (Part::ToolCall(it), change) => {
+                let arguments = match change {
+                    Some(Change::Arguments(arguments)) => arguments,
+                    _ => it.arguments.as_str(),
+                };
+                each_value(arguments, &it.arguments, |text| {
+                    if text.len() >= arguments::SHORTEST {
+                        each(None, text);
+                    }
+                });
+            }
+            (_, Some(Change::Text(folded))) => each(None, folded),
+            (Part::ToolResult(it), None) => {
+                let text = at.inner.and_then(|inner| it.content.get(inner)).and_then(Part::as_text);
+                text.into_iter().for_each(|text| each(Some(at), text));
+            }
+            _ => {}
+        }
+    }
+
+    /// Calls `each` with every text of a message that stands in the rendering, and with the place of a result's that
+    /// stands as it came, without the parts that are left out. Of a call that is left out the short values still stand:
+    /// folding spares them.
     pub(crate) fn each_standing_text(
         &self,
         at: usize,
         message: &Message<'_>,
         left_out: impl Fn(PartId) -> bool,
-        mut each: impl FnMut(&str),
+        mut each: impl FnMut(Option<PartId>, &str),
     ) {
         if self.is_gone(at) {
             return;
         }
-        let stands = |at: PartId, text: &str, each: &mut dyn FnMut(&str)| match self.change(at) {
+        let stands = |at: PartId, text: &str, each: &mut dyn FnMut(Option<PartId>, &str)| match self.change(at) {
             _ if left_out(at) || !self.shows(at) => {}
-            None => each(text),
-            Some(Change::Text(folded)) => each(folded),
+            None => each(at.inner.map(|_| at), text),
+            Some(Change::Text(folded)) => each(None, folded),
             Some(Change::Arguments(_) | Change::Drop) => {}
         };
         for (part, content) in message.parts.iter().enumerate() {
@@ -319,7 +361,7 @@ impl Folds {
                     let cut = left_out(at);
                     each_value(arguments, &it.arguments, |text| {
                         if !cut || text.len() < arguments::SHORTEST {
-                            each(text);
+                            each(None, text);
                         }
                     });
                 }

@@ -27,6 +27,8 @@ pub(crate) struct Piece {
     pub(crate) failed: bool,
     /// A later call says it better.
     pub(crate) outdated: bool,
+    /// A line of it was said by an earlier result.
+    pub(crate) echoes: bool,
 }
 
 /// What a piece is, as far as folding is concerned.
@@ -119,6 +121,7 @@ pub(crate) fn pieces(at: usize, message: &Message<'_>, call: u32, open: &mut Ope
             deed,
             failed,
             outdated: false,
+            echoes: false,
         });
     };
     for (index, part) in message.parts.iter().enumerate() {

@@ -5,7 +5,7 @@
 //! or say how far from it the floor is.
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -13,10 +13,11 @@ use serde::{Deserialize, Serialize};
 use crate::conversation::{Message, Part, PartId, Role};
 use crate::fold::State;
 use crate::folds::{Change, Fold, Folds, Note};
+use crate::lexicon::Lexicon;
 use crate::marker;
 use crate::measure::Tokens;
 use crate::pass::rounds::{self, Detail};
-use crate::pass::{self, Cover, Proposal, View, clip};
+use crate::pass::{self, Alive, Cover, Proposal, View, clip};
 use crate::piece::{Class, Piece};
 use crate::policy::Creases;
 use crate::price;
@@ -76,13 +77,12 @@ pub(crate) struct Plan {
     /// What the crease is expected to gain over the rest of the session, at base price, beyond so
     /// many times its cost as the policy asks for.
     pub(crate) gain: f64,
-    /// The largest part that is left.
-    pub(crate) largest: Option<(PartId, Tokens)>,
 }
 
 /// Chooses the folds of a crease at the end of `messages`; `None` when there is nothing to fold.
 pub(crate) fn choose(
     state: &State,
+    lexicon: &mut Lexicon,
     setup: &Setup,
     messages: &[Message<'_>],
     reason: Reason,
@@ -97,15 +97,15 @@ pub(crate) fn choose(
     }
     // What has a price of its own is taken by it.
     for rung in [Rung::Repeats, Rung::Reasoning, Rung::Excerpts] {
-        draft.spend(rung, 1.0, None);
+        draft.spend(lexicon, rung, 1.0, None);
     }
     if reason == Reason::Must {
         let target = setup.room_at(setup.policy.low);
-        draft.spend(Rung::Repack, 1.0, Some(target));
-        draft.spend(Rung::Excerpts, 4.0, Some(target));
-        draft.spend(Rung::Excerpts, 16.0, Some(target));
-        draft.spend(Rung::Markers, 1.0, Some(target));
-        draft.spend(Rung::Writing, 1.0, Some(target));
+        draft.spend(lexicon, Rung::Repack, 1.0, Some(target));
+        draft.spend(lexicon, Rung::Excerpts, 4.0, Some(target));
+        draft.spend(lexicon, Rung::Excerpts, 16.0, Some(target));
+        draft.spend(lexicon, Rung::Markers, 1.0, Some(target));
+        draft.spend(lexicon, Rung::Writing, 1.0, Some(target));
         draft.fold_rounds(target);
         // What is protected is touched only for the budget itself, and then far enough that the next
         // turn does not touch it again.
@@ -132,7 +132,7 @@ struct Draft<'d> {
     tokens: Vec<Tokens>,
     context: Tokens,
     /// The pieces of messages that were not gone when the rungs began.
-    alive: Vec<usize>,
+    alive: Vec<Alive>,
     summary: Option<&'d Summarised>,
     crowded: usize,
     newest: usize,
@@ -175,15 +175,14 @@ impl<'d> Draft<'d> {
     }
 
     /// Takes the proposals of a rung, all of them or until the target is reached.
-    fn spend(&mut self, rung: Rung, thrift: f64, target: Option<Tokens>) {
+    fn spend(&mut self, lexicon: &mut Lexicon, rung: Rung, thrift: f64, target: Option<Tokens>) {
         let reached = |draft: &Self| target.is_some_and(|target| draft.context <= target);
         if rung > self.setup.policy.deepest || reached(self) {
             return;
         }
-        let folds = &self.folds;
-        let view = self.view(folds, thrift);
+        let view = self.view(thrift);
         if rung == Rung::Excerpts {
-            *view.cover.borrow_mut() = Some(self.cover(&view));
+            *view.cover.borrow_mut() = Some(self.cover(&view, lexicon));
         }
         // All passes of a rung see the request as it was before it.
         let mut proposals = Vec::new();
@@ -201,28 +200,34 @@ impl<'d> Draft<'d> {
     }
 
     /// What stands beside the pieces that may be cut now.
-    fn cover(&self, view: &View<'_>) -> Cover<'d> {
-        let cut: HashSet<PartId> = [Class::Result, Class::Arguments]
-            .into_iter()
-            .flat_map(|class| view.long(class).map(|piece| piece.at).collect::<Vec<_>>())
-            .collect();
-        let mut cover = Cover::of(&self.state.lexicon);
-        let changed: BTreeSet<usize> = cut.iter().map(|at| at.message).chain(self.touched.iter().copied()).collect();
-        for at in changed {
+    fn cover<'l>(&self, view: &View<'_>, lexicon: &'l mut Lexicon) -> Cover<'l> {
+        let mut cover = Cover::of(lexicon);
+        let mut cut = BTreeSet::new();
+        for piece in [Class::Result, Class::Arguments].into_iter().flat_map(|class| view.long(class)) {
+            let at = piece.at;
+            if self.touched.contains(&at.message) {
+                cut.insert(at);
+                continue;
+            }
+            let part = &self.messages[at.message].parts[at.part];
+            self.folds.each_text_to_cut(at, part, |place, text| cover.count(place, text, -1));
+        }
+        // What earlier rungs have changed is counted as it was and as it is.
+        for &at in &self.touched {
             let message = &self.messages[at];
-            self.state.folds.each_standing_text(at, message, |_| false, |text| cover.count(text, -1));
-            self.folds.each_standing_text(at, message, |part| cut.contains(&part), |text| cover.count(text, 1));
+            let left_out = |part| cut.contains(&part);
+            self.state.folds.each_standing_text(at, message, |_| false, |place, text| cover.count(place, text, -1));
+            self.folds.each_standing_text(at, message, left_out, |place, text| cover.count(place, text, 1));
         }
         cover
     }
 
-    fn view<'v>(&'v self, folds: &'v Folds, thrift: f64) -> View<'v> {
+    fn view<'v>(&'v self, thrift: f64) -> View<'v> {
         View {
             messages: self.messages,
             pieces: &self.state.pieces,
             alive: &self.alive,
             first_piece: &self.state.first_piece,
-            folds,
             setup: self.setup,
             calls: self.state.calls,
             newest: self.newest,
@@ -246,6 +251,10 @@ impl<'d> Draft<'d> {
         self.shrink(at.message, now - proposal.tokens);
         self.risk += proposal.risk;
         self.folds.set(at, Fold { change: proposal.change, tokens: proposal.tokens, rung, pass });
+        let pieces = &self.state.pieces;
+        if let Ok(index) = self.alive.binary_search_by_key(&at, |it| pieces[it.index].at) {
+            self.alive[index].rung = Some(rung);
+        }
     }
 
     fn shrink(&mut self, message: usize, by: Tokens) {
@@ -406,7 +415,7 @@ impl<'d> Draft<'d> {
             if stands.is_some_and(|(_, note)| detail == Detail::Listed && note.told == told) {
                 continue;
             }
-            let mut text = rounds::note(&self.view(&self.folds, 1.0), &run, detail);
+            let mut text = rounds::note(&self.view(1.0), &run, detail);
             let mut go_on = None;
             if let Some(framed) = summary.map(Summarised::framed) {
                 if self.setup.alternate {
@@ -496,7 +505,7 @@ impl<'d> Draft<'d> {
         };
         let standing = |piece: &&Piece| !self.folds.is_gone(piece.at.message) && !self.setup.pins.holds(piece);
         let state = self.state;
-        let alive = self.alive.iter().map(|&index| &state.pieces[index]);
+        let alive = self.alive.iter().map(|it| &state.pieces[it.index]);
         let pieces: Vec<&Piece> = alive.filter(clippable).filter(standing).collect();
         let mut sizes: Vec<Tokens> =
             pieces.iter().map(|piece| self.folds.tokens(piece.at).unwrap_or(piece.tokens)).collect();
@@ -508,8 +517,7 @@ impl<'d> Draft<'d> {
             if now <= cap {
                 continue;
             }
-            let folds = Folds::default();
-            let view = self.view(&folds, 1.0);
+            let view = self.view(1.0);
             let text = view.text(piece);
             let marker = match (piece.class, &piece.deed) {
                 (Class::Media, _) => view.media_marker(piece),
@@ -541,19 +549,7 @@ impl<'d> Draft<'d> {
                 price::worth(suffix, saved, self.remaining / patience, prices, self.risk / patience)
             }
         };
-        let left = |piece: &&Piece| !self.folds.is_gone(piece.at.message);
-        let size = |piece: &Piece| (piece.at, self.folds.tokens(piece.at).unwrap_or(piece.tokens));
-        let largest = self.state.pieces.iter().filter(left).map(size).max_by_key(|(_, tokens)| *tokens);
-        Some(Plan {
-            folds: self.folds,
-            tokens: self.tokens,
-            touched: self.touched,
-            saved,
-            suffix,
-            first,
-            gain,
-            largest,
-        })
+        Some(Plan { folds: self.folds, tokens: self.tokens, touched: self.touched, saved, suffix, first, gain })
     }
 
     /// Reasoning that is bound to what stood before it does not survive a crease, and what is kept must
@@ -567,8 +563,21 @@ impl<'d> Draft<'d> {
 }
 
 /// The pieces of messages that are not gone.
-fn alive(state: &State, folds: &Folds) -> Vec<usize> {
-    (0..state.pieces.len()).filter(|&piece| !folds.is_gone(state.pieces[piece].at.message)).collect()
+fn alive(state: &State, folds: &Folds) -> Vec<Alive> {
+    let mut folded = folds.all_parts().peekable();
+    let mut alive = Vec::with_capacity(state.pieces.len());
+    // A part that is folded whole: nothing inside of it shows.
+    let mut whole = None;
+    for (index, piece) in state.pieces.iter().enumerate().filter(|(_, piece)| !folds.is_gone(piece.at.message)) {
+        // Both are sorted by place.
+        while let Some((at, _)) = folded.next_if(|(at, _)| *at < piece.at) {
+            whole = if at.inner.is_none() { Some(at) } else { whole };
+        }
+        let own = folded.peek().filter(|(at, _)| *at == piece.at).map(|(_, fold)| fold.rung);
+        let rung = if whole == Some(PartId { inner: None, ..piece.at }) { Some(Rung::Truncation) } else { own };
+        alive.push(Alive { index, rung });
+    }
+    alive
 }
 
 /// The size to which the largest of these have to be cut so that `excess` goes away; zero when even

@@ -63,7 +63,7 @@ fn result_text<'m>(messages: &'m [Message<'_>], id: &str) -> &'m str {
 fn all_text(messages: &[Message<'_>]) -> String {
     let mut all = String::new();
     for message in messages {
-        crate::lexicon::each_text(message, |text| {
+        crate::lexicon::each_text(message, 0, |_, text| {
             all.push_str(text);
             all.push('\n');
         });

@@ -5,11 +5,13 @@
 //! whole lines that stand, in the same order, in a text that was remembered before.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::BuildHasherDefault;
 use std::ops::Range;
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::lexicon::Key;
 use crate::{content, marker};
 
 /// Texts that stand, by their lines.
@@ -17,7 +19,7 @@ use crate::{content, marker};
 pub(crate) struct Standing<'t> {
     texts: Vec<(Cow<'t, str>, Vec<Range<usize>>)>,
     /// Where a line stands first: text and line.
-    first: HashMap<u64, (usize, usize)>,
+    first: HashMap<u64, (usize, usize), BuildHasherDefault<Key>>,
 }
 
 /// Lines of a text that stand elsewhere.
@@ -34,7 +36,29 @@ pub(crate) struct Run {
 /// A line with fewer letters says too little to look for.
 const TELLING: usize = 8;
 
+/// The lines of all texts so far, to know before any is compared whether a new one repeats something.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Said {
+    /// Half of a line's hash is enough: who finds too much here compares bytes later.
+    lines: HashSet<u32, BuildHasherDefault<Key>>,
+}
+
+impl Said {
+    /// Takes note of a text. Gives whether a line of it was said before.
+    pub(crate) fn note(&mut self, text: &str) -> bool {
+        let mut echoes = false;
+        for line in content::lines(text).into_iter().map(|line| &text[line]).filter(|line| is_telling(line)) {
+            echoes |= !self.lines.insert(xxh3_64(line.as_bytes()) as u32);
+        }
+        echoes
+    }
+}
+
 impl<'t> Standing<'t> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.texts.is_empty()
+    }
+
     /// Remembers a text, and gives it the next number.
     pub(crate) fn add(&mut self, text: Cow<'t, str>) -> usize {
         let number = self.texts.len();

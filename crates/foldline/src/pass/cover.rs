@@ -5,18 +5,21 @@
 //! are likely to be used, and when that chance times the price of an unfold is above what the line
 //! costs until the end of the session. Nothing else decides: no count of lines, no head and tail.
 
-use crate::content::{self, Atom, AtomKind, Kind};
+use std::sync::Arc;
+
+use crate::content::{self, Kind};
+use crate::conversation::PartId;
 use crate::deed::Act;
-use crate::lexicon::{ByName, Lexicon};
+use crate::lexicon::{Lexicon, Name};
 use crate::piece::{Class, Piece};
 
 use super::View;
 
 /// The names that stand in a request beside some of its parts, and grow as lines of those are kept.
 pub(crate) struct Cover<'l> {
-    lexicon: &'l Lexicon,
-    /// How often names stand more, or less, than the lexicon has it.
-    beyond: ByName<i32>,
+    lexicon: &'l mut Lexicon,
+    /// How often each name stands more, or less, than the lexicon has it.
+    beyond: Vec<i32>,
 }
 
 /// A text, cut to the lines that are worth keeping.
@@ -28,13 +31,27 @@ pub(crate) struct Kept {
 
 impl<'l> Cover<'l> {
     /// What the lexicon knows to stand.
-    pub(crate) fn of(lexicon: &'l Lexicon) -> Self {
-        Self { lexicon, beyond: ByName::default() }
+    pub(crate) fn of(lexicon: &'l mut Lexicon) -> Self {
+        let beyond = vec![0; lexicon.len()];
+        Self { lexicon, beyond }
     }
 
     /// Counts the names of a text once more, or once less.
-    pub(crate) fn count(&mut self, text: &str, by: i32) {
-        content::atoms(text, |atom, _| *self.beyond.entry(atom.key).or_default() += by);
+    pub(crate) fn count(&mut self, place: Option<PartId>, text: &str, by: i32) {
+        for name in self.names(place, text).iter() {
+            self.beyond[name.number as usize] += by;
+        }
+    }
+
+    /// What the text of a result is.
+    pub(crate) fn kind(&self, place: PartId, text: &str) -> Kind {
+        self.lexicon.kind(place, text)
+    }
+
+    fn names(&mut self, place: Option<PartId>, text: &str) -> Arc<[Name]> {
+        let names = self.lexicon.names(place, text);
+        self.beyond.resize(self.lexicon.len(), 0);
+        names
     }
 
     /// Chooses the lines of a text. The names in kept lines stand from now on.
@@ -46,39 +63,41 @@ impl<'l> Cover<'l> {
         lines: &[std::ops::Range<usize>],
         kind: Kind,
     ) -> Kept {
+        let whole = std::ptr::eq(text, view.text(piece));
+        let names = self.names(whole.then_some(piece.at), text);
         let base = base_chance(piece, view.age(piece));
         let price = view.keep_price();
         let unfold = view.unfold_price(piece);
         let mut kept = vec![false; lines.len()];
         let mut missed = 1.0;
-        let mut here: Vec<u64> = Vec::new();
+        let mut here: Vec<u32> = Vec::new();
         // Of what went wrong the lines that say so stay.
         let mut red = if piece.failed && !piece.outdated { FAILURES } else { 0 };
+        let defines: Vec<bool> = lines.iter().map(|range| content::is_definition(&text[range.clone()])).collect();
         // Definitions first: of the lines that name a thing, the one that defines it tells most.
         for definitions in [true, false] {
+            let mut next = 0;
             for (at, range) in lines.iter().enumerate() {
-                let line = &text[range.clone()];
-                if kept[at] || content::is_definition(line) != definitions {
+                if defines[at] != definitions {
                     continue;
                 }
+                next = name_at(&names, next, range.start);
+                let in_line = next..name_at(&names, next, range.end);
+                let line = &text[range.clone()];
                 here.clear();
                 let mut familiar = false;
                 let mut chance: f64 = 0.0;
-                content::atoms(line, |Atom { key, kind }, _| {
-                    let known = self.lexicon.get(key);
+                for &name in &names[in_line] {
+                    let known = self.lexicon.get(name);
                     familiar |= known.used > 0;
-                    let beyond = self.beyond.get(&key).copied().unwrap_or(0);
-                    if known.standing + beyond > 0 || here.contains(&key) {
-                        return;
+                    if known.standing + self.beyond[name.number as usize] > 0 || here.contains(&name.number) {
+                        continue;
                     }
-                    here.push(key);
-                    let of_kind = match kind {
-                        AtomKind::Number => 0.1,
-                        AtomKind::Path | AtomKind::Dotted | AtomKind::Identifier => 1.0,
-                    };
+                    here.push(name.number);
+                    let of_kind = if known.is_number { 0.1 } else { 1.0 };
                     let of_repetition = if known.messages > 1 { 1.5 } else { 1.0 };
                     chance = chance.max(base * of_kind * of_repetition) + base * of_kind * 0.2;
-                });
+                }
                 if definitions {
                     chance *= 1.8;
                 }
@@ -94,7 +113,7 @@ impl<'l> Cover<'l> {
                 red -= usize::from(says);
                 if says || chance * unfold > cost {
                     kept[at] = true;
-                    here.iter().for_each(|&key| *self.beyond.entry(key).or_default() += 1);
+                    here.iter().for_each(|&number| self.beyond[number as usize] += 1);
                 } else {
                     missed *= 1.0 - chance.min(1.0);
                 }
@@ -103,6 +122,15 @@ impl<'l> Cover<'l> {
         Kept { lines: kept, chance: 1.0 - missed }
     }
 }
+
+/// The first name at or behind a place, from the one at `from` on. It is near, most of the time.
+fn name_at(names: &[Name], from: usize, place: usize) -> usize {
+    let before = |name: &Name| (name.start as usize) < place;
+    let near = names[from..].iter().take(NEAR).take_while(|name| before(name)).count();
+    if near < NEAR { from + near } else { from + near + names[from + near..].partition_point(before) }
+}
+
+const NEAR: usize = 16;
 
 /// So many lines that say what went wrong are kept of a failure.
 const FAILURES: usize = 12;

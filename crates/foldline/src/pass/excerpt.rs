@@ -36,7 +36,7 @@ pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
     // The newest first: what stands in a newer text need not be kept from an older one.
     for piece in view.long(Class::Result).rev() {
         let text = view.text(piece);
-        let (excerpt, chance) = match content::kind(text) {
+        let (excerpt, chance) = match cover.kind(piece.at, text) {
             Kind::Json => of_json(view, cover, piece, text),
             kind => of_lines(view, cover, piece, text, kind),
         };

@@ -16,17 +16,14 @@ use super::{Proposal, View};
 use crate::folds::Change;
 
 /// Shorter texts and shorter runs are not worth it.
-const SHORTEST: u64 = 60;
+pub(crate) const SHORTEST: u64 = 60;
 const RUN: usize = 160;
 
 pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
     let mut standing = Standing::default();
-    for piece in view.alive().rev().filter(|piece| piece.class == Class::Result && piece.tokens >= SHORTEST) {
-        if view.folds.rung(piece.at).is_some() {
-            continue;
-        }
+    for piece in view.as_came().rev().filter(|piece| piece.class == Class::Result && piece.tokens >= SHORTEST) {
         let text = view.text(piece);
-        if view.is_old(piece) {
+        if view.is_old(piece) && !standing.is_empty() {
             let lines = content::lines(text);
             let mut kept = vec![true; lines.len()];
             for run in standing.runs(text, &lines, RUN) {
@@ -42,6 +39,8 @@ pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
                 }
             }
         }
-        standing.add(Cow::Borrowed(text));
+        if piece.echoes {
+            standing.add(Cow::Borrowed(text));
+        }
     }
 }

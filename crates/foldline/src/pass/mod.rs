@@ -10,7 +10,7 @@ pub(crate) mod clip;
 mod cover;
 mod excerpt;
 pub(crate) mod json;
-mod lines;
+pub(crate) mod lines;
 mod media;
 pub(crate) mod prose;
 mod reasoning;
@@ -25,7 +25,7 @@ use std::ops::Range;
 
 use crate::Handle;
 use crate::conversation::{File, Message, Part, PartId};
-use crate::folds::{self, Change, Folds};
+use crate::folds::{self, Change};
 use crate::marker;
 use crate::measure::Tokens;
 use crate::piece::{self, Class, Piece};
@@ -87,10 +87,9 @@ pub(crate) struct View<'v> {
     pub(crate) messages: &'v [Message<'v>],
     pub(crate) pieces: &'v [Piece],
     /// The pieces of messages that are not gone.
-    pub(crate) alive: &'v [usize],
+    pub(crate) alive: &'v [Alive],
     /// Index of the first piece of each message.
     pub(crate) first_piece: &'v [usize],
-    pub(crate) folds: &'v Folds,
     pub(crate) setup: &'v Setup,
     /// Calls made so far.
     pub(crate) calls: u32,
@@ -111,11 +110,32 @@ pub(crate) struct View<'v> {
     pub(crate) cover: RefCell<Option<Cover<'v>>>,
 }
 
+/// A piece of a message that is not gone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Alive {
+    /// Which one.
+    pub(crate) index: usize,
+    /// How far down the ladder it has come.
+    pub(crate) rung: Option<Rung>,
+}
+
 impl<'v> View<'v> {
     /// The pieces of a class that are old enough to be folded and not folded yet at this rung.
     pub(crate) fn old(&self, class: Class, rung: Rung) -> impl DoubleEndedIterator<Item = &'v Piece> + '_ {
-        let pieces = self.alive().filter(move |piece| piece.class == class);
-        pieces.filter(move |piece| self.is_old(piece) && self.folds.rung(piece.at).is_none_or(|taken| taken < rung))
+        self.above(rung).filter(move |piece| piece.class == class && self.is_old(piece))
+    }
+
+    /// The pieces that have not come down the ladder to this rung, oldest first.
+    pub(crate) fn above(&self, rung: Rung) -> impl DoubleEndedIterator<Item = &'v Piece> + use<'v> {
+        let pieces = self.pieces;
+        let alive = self.alive.iter().filter(move |it| it.rung.is_none_or(|taken| taken < rung));
+        alive.map(move |it| &pieces[it.index])
+    }
+
+    /// The pieces that stand as they came, oldest first.
+    pub(crate) fn as_came(&self) -> impl DoubleEndedIterator<Item = &'v Piece> + use<'v> {
+        let pieces = self.pieces;
+        self.alive.iter().filter(|it| it.rung.is_none()).map(move |it| &pieces[it.index])
     }
 
     /// The old pieces of a class that are long enough to be cut to an excerpt, and are not cut yet.
@@ -124,12 +144,6 @@ impl<'v> View<'v> {
             Class::Arguments => self.text(piece).len() >= arguments::SHORTEST,
             _ => piece.tokens >= excerpt::SHORTEST,
         })
-    }
-
-    /// The pieces of messages that are not gone, oldest first.
-    pub(crate) fn alive(&self) -> impl DoubleEndedIterator<Item = &'v Piece> + use<'v> {
-        let pieces = self.pieces;
-        self.alive.iter().map(move |&index| &pieces[index])
     }
 
     pub(crate) fn is_old(&self, piece: &Piece) -> bool {

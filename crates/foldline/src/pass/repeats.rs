@@ -13,10 +13,8 @@ const SHORTEST: u64 = 40;
 
 pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
     let mut newest = HashMap::new();
-    for piece in view.alive().filter(|piece| piece.class == Class::Result) {
-        if view.folds.rung(piece.at).is_none() {
-            newest.insert(piece.hash, piece.at);
-        }
+    for piece in view.as_came().filter(|piece| piece.class == Class::Result) {
+        newest.insert(piece.hash, piece.at);
     }
     for piece in view.old(Class::Result, Rung::Repeats) {
         if piece.tokens < SHORTEST || newest.get(&piece.hash).is_none_or(|&at| at == piece.at) {

@@ -25,11 +25,10 @@ pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
 }
 
 pub(super) fn propose_writing(view: &View<'_>, proposals: &mut Vec<Proposal>) {
-    for piece in view.alive() {
-        let old = view.is_old(piece) && view.folds.rung(piece.at).is_none_or(|taken| taken < Rung::Writing);
+    for piece in view.above(Rung::Writing).filter(|piece| view.is_old(piece)) {
         match piece.class {
-            Class::Prose if old => push(view, piece, view.marker(piece), proposals),
-            Class::Arguments if old => {
+            Class::Prose => push(view, piece, view.marker(piece), proposals),
+            Class::Arguments => {
                 let Part::ToolCall(call) = &view.messages[piece.at.message].parts[piece.at.part] else { continue };
                 let Some(folded) = shortened(call, &view.marker(piece)) else { continue };
                 let tokens = view.setup.meter.text(&folded);
