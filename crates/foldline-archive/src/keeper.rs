@@ -12,8 +12,10 @@ use crate::store::Store;
 use crate::writer::Queue;
 use crate::{Error, ErrorKind, repack};
 
-/// How long it lets keeps gather before it takes them in.
-const REST: Duration = Duration::from_millis(500);
+/// It begins when nobody has kept anything for so long, and after so long at the latest: whoever keeps has requests to
+/// answer, and whoever searches does not wait for it.
+const QUIET: Duration = Duration::from_millis(500);
+const LATEST: Duration = Duration::from_secs(30);
 
 /// How far a piece of its work went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,13 +40,17 @@ impl Keeper {
         let stopped = stop.clone();
         let work = move || {
             while rung.recv().is_ok() {
-                let until = Instant::now() + REST;
-                while let Some(left) = until.checked_duration_since(Instant::now()) {
-                    // Whoever closes the archive meanwhile is not kept waiting for long. Where every process
-                    // closes it soon, this is the only time at which small packs can move together.
-                    if rung.recv_timeout(left) == Err(RecvTimeoutError::Disconnected) {
-                        let _ = repack::merge_small(&store, &writer);
-                        return;
+                let latest = Instant::now() + LATEST;
+                while Instant::now() < latest {
+                    match rung.recv_timeout(QUIET) {
+                        Ok(()) => {}
+                        Err(RecvTimeoutError::Timeout) => break,
+                        // Whoever closes the archive meanwhile is not kept waiting for long. Where every process
+                        // closes it soon, this is the only time at which small packs can move together.
+                        Err(RecvTimeoutError::Disconnected) => {
+                            let _ = repack::merge_small(&store, &writer);
+                            return;
+                        }
                     }
                 }
                 // A fault shows when somebody searches, keeps or verifies; until then the house may wait.

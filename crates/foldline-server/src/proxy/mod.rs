@@ -11,6 +11,7 @@
 //! | `inbound` | a request's body, whole and decoded |
 //! | `exchange` | one request and its answer, from end to end |
 //! | `turn` | fold on the way in: a client's request becomes what is sent |
+//! | `ahead` | a new conversation is counted on all processors |
 //! | `lineage` | what a conversation is known by |
 //! | `memory` | where its folds stand, and the facts that they depend on |
 //! | `summaries` | what old rounds were about, written by a model ahead of time |
@@ -32,6 +33,7 @@
 //! go out instead.
 
 mod access;
+mod ahead;
 mod answer;
 mod discover;
 mod exchange;

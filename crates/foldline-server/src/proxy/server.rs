@@ -11,7 +11,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Semaphore;
 use tokio_util::sync::DropGuard;
 
@@ -70,7 +70,7 @@ impl Proxy {
                 format!("{} can be reached by others: set a token, or listen on 127.0.0.1", settings.listen),
             ));
         }
-        let listener = TcpListener::bind(settings.listen).await?;
+        let listener = listen(settings.listen)?;
         let address = listener.local_addr()?;
         let (writers, _writers) = Writers::new();
         let shared = Shared {
@@ -133,6 +133,18 @@ impl Proxy {
             tracing::warn!("answers were still going on after {} s and are cut", patience.shutdown.as_secs());
         }
     }
+}
+
+/// Connections that may wait to be taken. One that finds no room asks again after a second, and then ever later.
+const WAITING: u32 = 4096;
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // A proxy that is started again takes the port of the one before it.
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(WAITING)
 }
 
 /// Too many open files do not go away by asking again at once; a client that hung up does.

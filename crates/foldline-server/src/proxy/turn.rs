@@ -16,6 +16,7 @@ use foldline_archive::{OnDisk, Shelf};
 use foldline_rlm::NEAR;
 use hyper::http::uri::Scheme;
 
+use super::ahead::count_ahead;
 use super::lineage::Lineage;
 use super::memory::{self, Facts, Place};
 use super::metrics;
@@ -176,6 +177,9 @@ impl Turn {
         let (state, held) = place.map(|place| (place.state, place.held)).unwrap_or_default();
         let state = if decided && open { State::default() } else { state };
         let anew = state.is_empty();
+        if anew {
+            count_ahead(request.conversation(), &model.meter);
+        }
         let keep = match (proxy.settings.mode, &journal) {
             (Mode::Fold, Some(shelf)) => Some(Keeper { shelf: Some(shelf), held: &held, wrote: Cell::new(false) }),
             (Mode::Fold, None) => None,

@@ -21,7 +21,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::client::legacy::Client as Pool;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
 use tokio::sync::{Notify, Semaphore, oneshot};
 
 /// A request as the upstream received it.
@@ -225,7 +225,10 @@ async fn upstream(
     violations: Arc<Mutex<Vec<String>>>,
     reply: Answers,
 ) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    // Thousands may come at once.
+    let listener = socket.listen(4096).unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
