@@ -77,10 +77,17 @@ impl Piece {
         }
     }
 
-    /// Whether it is left whole for long, while it is the newest of its kind: a file that may be edited, and
+    /// Whether it is left whole for long, while it is the newest of its kind: what shows a file that may be edited, and
     /// what went wrong.
     pub(crate) fn stays(&self) -> bool {
-        self.is_read() || self.failed && self.class == Class::Result
+        self.is_read() || self.is_of_change() || self.failed && self.class == Class::Result
+    }
+
+    /// Whether it shows what was written to a file: an edit quotes the one before it as often as it quotes a read.
+    fn is_of_change(&self) -> bool {
+        let changes = |act| matches!(act, Act::Edit | Act::Write);
+        matches!(self.class, Class::Result | Class::Arguments)
+            && self.deed.as_ref().is_some_and(|done| changes(done.deed.act))
     }
 
     /// Whether it shows a file.
@@ -164,4 +171,33 @@ pub(crate) fn pieces(at: usize, message: &Message<'_>, call: u32, open: &mut Ope
         }
     }
     pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Which of the arguments and the result of a call are left whole for long.
+    fn stay(tool: &'static str, arguments: &'static str, result: &'static str) -> [bool; 2] {
+        let call = Message::new(Role::Assistant, vec![Part::call("c", tool, arguments)]);
+        let answer = Message::new(Role::Tool, vec![Part::result("c", result)]);
+        let (mut open, meter) = (Open::new(), Meter::by_bytes());
+        [call, answer].map(|message| pieces(0, &message, 0, &mut open, &meter)[0].stays())
+    }
+
+    /// An edit quotes what was read, what an edit before it wrote, and what was shown of that.
+    #[test]
+    fn what_shows_a_file_stays_for_long() {
+        let change = r#"{"path":"a.rs","old_string":"let a = 1;","new_string":"let a = 2;"}"#;
+        assert_eq!(stay("edit_file", change, "1  let a = 2;"), [true, true]);
+        assert_eq!(stay("write_file", r#"{"path":"a.rs","content":"let a = 2;"}"#, "written"), [true, true]);
+        assert_eq!(stay("read_file", r#"{"path":"a.rs"}"#, "let a = 1;"), [false, true]);
+    }
+
+    #[test]
+    fn what_a_command_says_stays_for_long_only_if_it_failed() {
+        assert_eq!(stay("bash", r#"{"command":"make"}"#, "all is well"), [false, false]);
+        assert_eq!(stay("bash", r#"{"command":"make"}"#, "Exit code 2\nerror: no rule"), [false, true]);
+        assert_eq!(stay("grep", r#"{"pattern":"value"}"#, "a.rs:1:let value = 1;"), [false, false]);
+    }
 }

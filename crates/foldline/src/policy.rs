@@ -24,7 +24,7 @@ pub struct Policy {
     pub high: f64,
     /// A forced crease folds down to this share of the budget.
     pub low: f64,
-    /// A file that was read is left whole for so many calls, so that it can be edited.
+    /// What shows a file, read or changed, is left whole for so many calls, so that it can be edited; and so is a failure.
     pub keep_reads: u32,
     /// Any other result, and what the model wrote, for so many calls.
     pub keep_rest: u32,
@@ -70,11 +70,11 @@ impl Policy {
             creases: Creases::Paid,
             high: 0.95,
             low: 0.6,
-            keep_reads: 16,
+            keep_reads: 12,
             keep_rest: 4,
             keep_share: 0.45,
             remaining: 0.9,
-            patience: 4.0,
+            patience: 4.5,
             thrift: 6.0,
             deepest: Rung::Truncation,
         }

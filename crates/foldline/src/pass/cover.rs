@@ -95,7 +95,7 @@ impl<'l> Cover<'l> {
                     }
                     here.push(name.number);
                     let of_kind = if known.is_number { 0.1 } else { 1.0 };
-                    let of_repetition = if known.messages > 1 { 1.5 } else { 1.0 };
+                    let of_repetition = if known.messages > 1 { 2.0 } else { 1.0 };
                     chance = chance.max(base * of_kind * of_repetition) + base * of_kind * 0.2;
                 }
                 if definitions {
@@ -106,7 +106,7 @@ impl<'l> Cover<'l> {
                     chance *= 0.5;
                 }
                 if familiar {
-                    chance *= 1.6;
+                    chance *= 2.5;
                 }
                 let cost = (line.len() as f64 / 4.0 + 2.0) * price;
                 let says = red > 0 && content::is_failure(line);
@@ -135,16 +135,65 @@ const NEAR: usize = 16;
 /// So many lines that say what went wrong are kept of a failure.
 const FAILURES: usize = 12;
 
-/// The chance that a line of such a piece, with a name that stands nowhere else, is needed again.
+/// The chance that a line of such a piece, with a name that stands nowhere else, is needed again. Shares of lines that
+/// were, in recorded sessions: docs/decisions/0014.
 fn base_chance(piece: &Piece, age: u32) -> f64 {
-    let of_source = match (piece.class, piece.deed.as_ref().map(|done| done.deed.act)) {
-        (Class::Result, Some(Act::Read)) => 0.045,
-        (Class::Result, Some(Act::Search)) => 0.019,
-        (Class::Result, Some(Act::Run)) => 0.012,
-        (Class::Result, _) => 0.02,
-        (Class::Arguments, _) => 0.02,
-        _ => 0.02,
+    // Of a long output about as much is needed as of a short one, so a line of it less; of a file, which is read as a
+    // whole, more the longer it is, but not in proportion.
+    let (of_source, by_length) = match (piece.class, piece.deed.as_ref().map(|done| done.deed.act)) {
+        (Class::Result, Some(Act::Read)) => (0.045, 0.5),
+        (Class::Result, Some(Act::Search)) => (0.019, 1.0),
+        (Class::Result, Some(Act::Run)) => (0.012, 1.0),
+        // The model comes back to its own work more often than to what it was shown.
+        (Class::Result, Some(Act::Edit)) => (0.1, 1.0),
+        (Class::Arguments, _) => (0.15, 0.0),
+        _ => (0.02, 1.0),
     };
     let of_source = if piece.outdated { of_source * 0.5 } else { of_source };
-    of_source * (16.0 / f64::from(age.max(8))).powf(0.5)
+    let of_length = (1000.0 / piece.tokens.max(1) as f64).powf(by_length);
+    of_source * of_length * (16.0 / f64::from(age.max(8))).powf(1.5)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conversation::{Message, Part, Role};
+    use crate::measure::Meter;
+    use crate::piece::{self, Open};
+
+    /// The chance of a line of what a tool gave back, with this many lines of the same length.
+    fn of_result(tool: &'static str, arguments: &'static str, lines: usize) -> f64 {
+        let call = Message::new(Role::Assistant, vec![Part::call("c", tool, arguments)]);
+        let result = Message::new(Role::Tool, vec![Part::result("c", "src/value.rs and more of it\n".repeat(lines))]);
+        let (mut open, meter) = (Open::new(), Meter::by_bytes());
+        let [_, result] = [call, result].map(|message| piece::pieces(0, &message, 0, &mut open, &meter).remove(0));
+        base_chance(&result, 16)
+    }
+
+    /// Ten times as many hits, and about as many of them are needed: each has a tenth of the chance.
+    #[test]
+    fn a_line_of_a_long_output_is_needed_less_than_one_of_a_short_one() {
+        let hits = |lines| of_result("grep", r#"{"pattern":"value"}"#, lines);
+        let read = |lines| of_result("read_file", r#"{"path":"a.rs"}"#, lines);
+        assert!((hits(20) / hits(200) - 10.0).abs() < 0.5, "{} {}", hits(20), hits(200));
+        // A file that is ten times as long is needed more often, but not ten times as often.
+        assert!((2.0..5.0).contains(&(read(20) / read(200))), "{} {}", read(20), read(200));
+    }
+
+    #[test]
+    fn the_chance_falls_with_age_and_is_halved_by_a_newer_word() {
+        let mut arguments = piece::pieces(
+            0,
+            &Message::new(Role::Assistant, vec![Part::call("c", "bash", r#"{"command":"make all"}"#)]),
+            0,
+            &mut Open::new(),
+            &Meter::by_bytes(),
+        )
+        .remove(0);
+        let young = base_chance(&arguments, 8);
+        assert_eq!(young, base_chance(&arguments, 4));
+        assert!(young > 2.0 * base_chance(&arguments, 16));
+        arguments.outdated = true;
+        assert_eq!(base_chance(&arguments, 8), young / 2.0);
+    }
 }
