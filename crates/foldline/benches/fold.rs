@@ -13,11 +13,18 @@ use peak_alloc::PeakAlloc;
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
+/// One whose tokens are counted, and one whose tokens are estimated.
+const MODELS: [&str; 2] = ["gpt-4o", "claude-opus-4-6"];
+
 fn main() {
-    // `cargo bench -p foldline --bench fold -- cold` runs one of them.
+    // `cargo bench -p foldline --bench fold -- cold` runs one of them. For those who count instructions there is
+    // `cold-exact` and `cold-estimated`: one fold each.
     let wanted: Vec<String> = std::env::args().skip(1).filter(|it| !it.starts_with('-')).collect();
-    let run = |name: &str| wanted.is_empty() || wanted.iter().any(|it| it == name);
-    run("cold").then(cold);
+    let asked = |name: &str| wanted.iter().any(|it| it == name);
+    let run = |name: &str| wanted.is_empty() || asked(name);
+    run("cold").then(|| MODELS.map(|model| cold(model, 7)));
+    asked("cold-exact").then(|| cold(MODELS[0], 1));
+    asked("cold-estimated").then(|| cold(MODELS[1], 1));
     run("turns").then(|| turns("estimated", "claude-opus-4-6"));
     run("turns").then(|| turns("exact", "gpt-4o"));
     run("many").then(many);
@@ -67,25 +74,21 @@ fn median(mut times: Vec<Duration>) -> Duration {
 }
 
 /// A conversation of a megabyte that was never seen before.
-fn cold() {
+fn cold(model: &str, times: usize) {
     let conversation = Conversation { messages: session(256, 4_000), ..Conversation::default() };
-    for model in ["gpt-4o", "claude-opus-4-6"] {
-        let (mut counts, mut folds) = (Vec::new(), Vec::new());
-        let mut creases = 0;
-        for _ in 0..7 {
-            let fresh = setup(model, 128_000);
-            counts.push(timed(|| black_box(fresh.meter.conversation(&conversation))).0);
-            let fresh = setup(model, 128_000);
-            let (time, folded) = timed(|| fold(&conversation, &fresh, &Ledger::default()).expect("it fits"));
-            folds.push(time);
-            creases = folded.creases.len();
-        }
-        let (count, folded) = (median(counts), median(folds));
-        let ratio = folded.as_secs_f64() / count.as_secs_f64();
-        println!(
-            "cold fold of 1 MB, {model}: {folded:?}, counting alone {count:?}, ratio {ratio:.2}, {creases} creases"
-        );
+    let (mut counts, mut folds) = (Vec::new(), Vec::new());
+    let mut creases = 0;
+    for _ in 0..times {
+        let fresh = setup(model, 128_000);
+        counts.push(timed(|| black_box(fresh.meter.conversation(&conversation))).0);
+        let fresh = setup(model, 128_000);
+        let (time, folded) = timed(|| fold(&conversation, &fresh, &Ledger::default()).expect("it fits"));
+        folds.push(time);
+        creases = folded.creases.len();
     }
+    let (count, folded) = (median(counts), median(folds));
+    let ratio = folded.as_secs_f64() / count.as_secs_f64();
+    println!("cold fold of 1 MB, {model}: {folded:?}, counting alone {count:?}, ratio {ratio:.2}, {creases} creases");
 }
 
 /// A turn with four kilobytes of new text, when no crease falls.

@@ -39,8 +39,19 @@ pub fn kind(text: &str) -> Kind {
     }
     let lines: Vec<(&str, &str)> =
         sample(text).map(|line| (line, unnumbered(line).trim())).filter(|(_, bare)| !bare.is_empty()).collect();
-    let count = |is: fn(&str, &str) -> bool| lines.iter().filter(|(line, bare)| is(line, bare)).count();
-    let most = |is| count(is) * 2 > lines.len();
+    // Whether more than a share of the lines are so: as soon as enough are, or too many are not.
+    let more_than = |share: usize, is: fn(&str, &str) -> bool| {
+        let (mut missing, mut spare) = (lines.len() / share + 1, lines.len() - lines.len() / share);
+        lines.iter().any(|(line, bare)| {
+            if is(line, bare) {
+                missing -= 1;
+            } else {
+                spare -= 1;
+            }
+            missing == 0 || spare == 0
+        }) && missing == 0
+    };
+    let most = |is| more_than(2, is);
     // The questions come in the order in which an answer settles it, so that few are asked of most texts.
     let changes: usize = lines.iter().map(|(line, _)| signs_of_a_change(line)).sum();
     if changes * 3 > lines.len() && changes > 4 {
@@ -55,12 +66,12 @@ pub fn kind(text: &str) -> Kind {
     if most(|_, bare| is_stamped(bare) || memchr::memchr(0x1b, bare.as_bytes()).is_some()) {
         return Kind::Log;
     }
-    let source = count(|line, bare| bare.ends_with(['{', '}', ';', '(', ')', ',', ':']) || is_definition(line));
+    let is_source = |line: &str, bare: &str| bare.ends_with(['{', '}', ';', '(', ')', ',', ':']) || is_definition(line);
     match () {
-        () if source * 2 > lines.len() => Kind::Source,
+        () if most(is_source) => Kind::Source,
         () if most(is_row) => Kind::Table,
         () if most(|_, bare| Shape::of(bare).words > 6) => Kind::Prose,
-        () if source * 3 > lines.len() => Kind::Source,
+        () if more_than(3, is_source) => Kind::Source,
         () => Kind::Log,
     }
 }
