@@ -89,7 +89,10 @@ def proxy(build, base, mode):
         address = served.stdout.readline().split()[-1]
         messages, sent, stayed, ended = session(110), [], True, []
         answered_calls = [at + 1 for at, message in enumerate(messages) if message["role"] == "tool"]
-        for end in answered_calls[9::20]:
+        # A summary that is prepared has time while the conversation grows in leaps. One that a request waits for is written at the very
+        # request that must be folded, so that each call asks, as those of agents do, until that has been.
+        ends = answered_calls[9::20] if mode == "prepared" else answered_calls[29:50]
+        for end in ends:
             asked = {**body(messages[:end]), "max_tokens": 4}
             request = urllib.request.Request(address + "/v1/chat/completions", json.dumps(asked).encode())
             request.add_header("content-type", "application/json")
@@ -101,6 +104,8 @@ def proxy(build, base, mode):
             received = [it for _, data in tap.bodies() if (it := json.loads(data or b"{}")).get("max_tokens") == 4][-1]
             users = [it["content"] for it in received["messages"] if it["role"] == "user"]
             stayed &= all(any(said["content"] in it for it in users) for said in messages[:end] if said["role"] == "user")
+            if mode == "inline" and int(now) < int(raw):
+                break
         # What is still being written gets its time.
         deadline = time.time() + SECONDS
         while time.time() < deadline and not any("summaries_total" in line for line in ended):
