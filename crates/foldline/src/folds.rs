@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::conversation::{Message, Part, PartId, Role};
+use crate::conversation::{Message, Part, PartId, Role, ToolCall};
 use crate::lexicon::each_value;
 use crate::measure::Tokens;
 use crate::pass::{arguments, rounds};
@@ -301,15 +301,19 @@ impl Folds {
         self.is_gone(at.message) == other.is_gone(at.message) && same(at) && same(PartId { inner: None, ..at })
     }
 
+    /// The arguments of a call as they stand.
+    fn standing_arguments<'f>(&'f self, at: PartId, call: &'f ToolCall<'_>) -> &'f str {
+        match self.change(at) {
+            Some(Change::Arguments(arguments)) => arguments,
+            _ => call.arguments.as_str(),
+        }
+    }
+
     /// Calls `each` with what stands of a result or a call and would go if it were cut: its text, or its long values.
     pub(crate) fn each_text_to_cut(&self, at: PartId, part: &Part<'_>, mut each: impl FnMut(Option<PartId>, &str)) {
         match (part, self.change(at)) {
-            (Part::ToolCall(it), change) => {
-                let arguments = match change {
-                    Some(Change::Arguments(arguments)) => arguments,
-                    _ => it.arguments.as_str(),
-                };
-                each_value(arguments, &it.arguments, |text| {
+            (Part::ToolCall(it), _) => {
+                each_value(self.standing_arguments(at, it), &it.arguments, |text| {
                     if text.len() >= arguments::SHORTEST {
                         each(None, text);
                     }
@@ -354,12 +358,8 @@ impl Folds {
                 Part::Text { text } => stands(at, text, &mut each),
                 Part::Reasoning(it) => stands(at, &it.text, &mut each),
                 Part::ToolCall(it) => {
-                    let arguments = match self.change(at) {
-                        Some(Change::Arguments(arguments)) => arguments,
-                        _ => it.arguments.as_str(),
-                    };
                     let cut = left_out(at);
-                    each_value(arguments, &it.arguments, |text| {
+                    each_value(self.standing_arguments(at, it), &it.arguments, |text| {
                         if !cut || text.len() < arguments::SHORTEST {
                             each(None, text);
                         }

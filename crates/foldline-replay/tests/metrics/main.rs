@@ -1,5 +1,8 @@
 //! Each metric on a conversation that is small enough to know the answer, and attempts to game it.
 
+mod engines;
+mod gaming;
+
 use std::sync::Arc;
 
 use foldline::transcript::{Reader, Recording};
@@ -160,109 +163,6 @@ fn support_is_the_share_of_atoms_that_still_stand() {
     assert_eq!(excerpt.missteps[0].tool, "read");
 }
 
-/// Gaming: the atoms are there, but not in lines of the original.
-#[test]
-fn keywords_earn_nothing() {
-    let case = late_need();
-    for stuffed in [
-        "parse_header 4711",
-        "parse_header\n4711\nretry_count\nfn parse_header",
-        "[folded: 4 lines of read lib.rs with parse_header, 4711]",
-        "    let retry_count = 4711; // fn parse_header(limit: usize) {",
-    ] {
-        let run = run(&case, instead(stuffed));
-        assert_eq!((run.score.hard.have, run.score.hard.of), (0, 2), "{stuffed}");
-    }
-}
-
-/// Gaming: the value of an argument is a bare path, so a bare path in a text must not count as its line.
-#[test]
-fn a_list_of_arguments_is_not_the_calls() {
-    let case = case(json!([
-        user("go"),
-        call("c1", "read", json!({ "path": "src/deep_one.rs" })),
-        result("c1", "ok"),
-        user("1"),
-        user("2"),
-        user("3"),
-        user("4"),
-        user("5"),
-        user("6"),
-        call("c2", "read", json!({ "path": "src/deep_one.rs" })),
-        result("c2", "ok"),
-    ]));
-    let list = |messages: &[Shared]| {
-        let mut now = messages.to_vec();
-        if now.len() > 2 {
-            now[1] = Arc::new(Message::text(Role::Assistant, "src/deep_one.rs\ndeep_one.rs"));
-            now[2] = Arc::new(Message::text(Role::User, "src/deep_one.rs"));
-        }
-        now
-    };
-    assert_eq!(run(&case, everything).score.hard.ratio(), 1.0);
-    assert_eq!(run(&case, list).score.hard.ratio(), 0.0);
-}
-
-/// A file that was written by a call has lines, too: they count where they are decoded.
-#[test]
-fn lines_inside_arguments_count() {
-    let case = case(json!([
-        user("go"),
-        call("c1", "write", json!({ "path": "a.rs", "content": FILE })),
-        result("c1", "ok"),
-        user("1"),
-        user("2"),
-        user("3"),
-        user("4"),
-        user("5"),
-        user("6"),
-        call("c2", "sh", json!({ "cmd": "test parse_header" })),
-        result("c2", "ok"),
-    ]));
-    let shorter = |kept: &'static str| {
-        move |messages: &[Shared]| {
-            let mut now = messages.to_vec();
-            if now.len() > 2 {
-                let arguments = json!({ "path": "a.rs", "content": kept }).to_string();
-                now[1] = Arc::new(Message::new(Role::Assistant, vec![Part::call("c1", "write", arguments)]));
-            }
-            now
-        }
-    };
-    assert_eq!(run(&case, shorter("[+1]\nfn parse_header(limit: usize) {\n[+2]")).score.hard.ratio(), 1.0);
-    assert_eq!(run(&case, shorter("[4 lines with parse_header]")).score.hard.ratio(), 0.0);
-}
-
-/// Gaming: who keeps everything loses nothing, and saves nothing.
-#[test]
-fn keeping_everything_closes_no_gap() {
-    let recordings = (0..3).map(|at| recording(&format!("{at}"), long_session(40)));
-    let contestants = [
-        Contestant::Engine(Box::new(policy::ALL[0].clone())),
-        Contestant::Clairvoyant(Foresight::WhenItPays),
-        Contestant::Clairvoyant(Foresight::BestSchedule),
-    ];
-    let options = Options { budget: 100_000, prices: prices(), meter: meter(), calls: 1 };
-    let comparison = compare(recordings, &Survey::default(), &contestants, &options, |_| ()).unwrap();
-    let everything = comparison.summary(1);
-    assert_eq!((everything.bill.value, everything.hard.value), (1.0, 1.0));
-    assert_eq!(everything.gap_closed.unwrap().value, 0.0);
-    let (pays, best) = (comparison.summary(2), comparison.summary(3));
-    assert_eq!((pays.hard.value, best.hard.value), (1.0, 1.0));
-    assert!(best.repaired.value <= pays.repaired.value && pays.repaired.value < 0.8, "{best:?} {pays:?}");
-    assert_eq!(best.gap_closed.unwrap().value, 1.0);
-}
-
-#[test]
-fn where_nothing_can_be_gained_there_is_no_gap() {
-    let short = json!([user("first"), { "role": "assistant", "content": "yes" }]);
-    let contestants = [Contestant::Clairvoyant(Foresight::WhenItPays)];
-    let options = Options { budget: 100_000, prices: prices(), meter: meter(), calls: 1 };
-    let one = [recording("one", short)].into_iter();
-    let comparison = compare(one, &Survey::default(), &contestants, &options, |_| ()).unwrap();
-    assert!(comparison.summary(0).gap_closed_paying.is_none());
-}
-
 /// A session in which each round reads a file of which nothing is needed but a name, much later.
 fn long_session(rounds: usize) -> serde_json::Value {
     let mut messages = vec![user("go")];
@@ -389,30 +289,6 @@ fn common_atoms_are_left_out() {
     assert_eq!(needs, ["own_3_name"]);
 }
 
-/// An engine that renders nonsense is told so, and does not pass for a good one.
-#[test]
-fn a_rendering_with_a_hole_is_refused() {
-    struct Hole;
-    impl Engine for Hole {
-        fn push(&mut self, _: &[Shared]) -> Result<(), Refusal> {
-            Ok(())
-        }
-        fn request(&mut self) -> Result<Delta, Refusal> {
-            Ok(Delta { set: Vec::new(), len: 2, creased: false })
-        }
-    }
-    struct Holes;
-    impl Maker for Holes {
-        fn name(&self) -> &str {
-            "holes"
-        }
-        fn open(&self, _: &Setup) -> Result<Box<dyn Engine>, Refusal> {
-            Ok(Box::new(Hole))
-        }
-    }
-    assert!(matches!(replay(&late_need(), &Holes, 1_000, prices()), Err(Refusal::Broken(_))));
-}
-
 /// Support against another conversation's actions: an engine that knows what this one needs is no better
 /// there than one that drops at random.
 #[test]
@@ -468,82 +344,6 @@ fn the_page_is_one_file_that_quotes_safely() {
     assert_eq!(back["rows"][1]["name"], "scripted");
 }
 
-/// A result whose call is gone is an orphan that providers refuse.
-#[test]
-fn broken_laws_are_counted() {
-    let case = late_need();
-    assert_eq!(run(&case, everything).score.laws_broken, 0);
-    let orphan = |messages: &[Shared]| {
-        let mut now = messages.to_vec();
-        if now.len() > 2 {
-            now.remove(1);
-        }
-        now
-    };
-    assert!(run(&case, orphan).score.laws_broken > 0);
-}
-
-/// A rendering is verbatim lines and markers; a summary in the agent's name is neither.
-#[test]
-fn invented_bytes_are_counted() {
-    let case = late_need();
-    let bytes = |text| run(&case, instead(text)).score.invented;
-    assert_eq!(bytes("[folded: 4 lines of read lib.rs]"), 0);
-    assert_eq!(bytes("use std::fmt;\n[+2]\n}"), 0);
-    assert_eq!(bytes("It parses a header."), 19);
-    // Gaming: a summary in the clothes of a marker.
-    let disguised = format!("[folded: {}]", "and then it parses a header ".repeat(10));
-    let disguised: &'static str = disguised.leak();
-    assert_eq!(bytes(disguised), disguised.len() as u64);
-}
-
-/// Handles are asked for their originals as they come, and at the end of an engine that was started anew.
-#[test]
-fn every_handle_has_to_give_its_bytes_back() {
-    struct Keeper {
-        gives: &'static str,
-        messages: Vec<Shared>,
-    }
-    impl Engine for Keeper {
-        fn push(&mut self, messages: &[Shared]) -> Result<(), Refusal> {
-            self.messages.extend_from_slice(messages);
-            Ok(())
-        }
-        fn request(&mut self) -> Result<Delta, Refusal> {
-            let handle = Handle::of(FILE.as_bytes());
-            let marker = format!("[folded: 4 lines of read lib.rs; unfold {handle}]");
-            let mut now = self.messages.clone();
-            if now.len() > 2 {
-                now[2] = Arc::new(Message::new(Role::Tool, vec![Part::result("c1", marker)]));
-            }
-            Ok(Delta { len: now.len(), set: now.into_iter().enumerate().collect(), creased: true })
-        }
-        fn unfold(&mut self, _: Handle) -> Result<Option<Vec<u8>>, Refusal> {
-            Ok(Some(self.gives.as_bytes().to_vec()))
-        }
-    }
-    struct Keeps(&'static str);
-    impl Maker for Keeps {
-        fn name(&self) -> &str {
-            "keeper"
-        }
-        fn open(&self, _: &Setup) -> Result<Box<dyn Engine>, Refusal> {
-            Ok(Box::new(Keeper { gives: self.0, messages: Vec::new() }))
-        }
-    }
-    let share = |gives| {
-        let score = replay(&late_need(), &Keeps(gives), 100_000, prices()).unwrap().score;
-        (score.unfolded.have, score.unfolded.of)
-    };
-    assert_eq!(share(FILE), (2, 2));
-    // What is missing is told with the handle that stands for it.
-    let missed = replay(&late_need(), &Keeps(FILE), 100_000, prices()).unwrap().missteps;
-    assert!(!missed.is_empty() && missed.iter().all(|it| it.handle == Some(Handle::of(FILE.as_bytes()))));
-    assert_eq!(share("fn parse_header(limit: usize) {"), (0, 2));
-    // An engine that offers nothing owes nothing.
-    assert_eq!(run(&late_need(), instead("[folded: 4 lines of read lib.rs]")).score.unfolded.of, 0);
-}
-
 /// The same tokens cost differently at other prices; where reading costs next to nothing, writing is all.
 #[test]
 fn bills_follow_the_price_table() {
@@ -567,35 +367,6 @@ fn bills_follow_the_price_table() {
         assert!((repaired - all / cost(full.spent)).abs() < 1e-9, "{}", bills.price_table);
         assert_eq!(bills.rows[0], [1.0, 1.0]);
     }
-}
-
-/// The classic functions are rows like any other, and each shortens what it is for.
-#[test]
-fn classic_strategies_are_scored() {
-    let case = case(long_session(30));
-    let full = run(&case, everything).score;
-    for classic in policy::CLASSIC {
-        let score = replay(&case, classic, 10_000, prices()).unwrap().score;
-        assert_eq!((score.calls, score.unannounced, score.laws_broken), (full.calls, 0, 0), "{}", classic.name());
-        assert!(score.tokens <= full.tokens, "{}", classic.name());
-        // Nothing is said twice here, and no result is long.
-        let idle = ["classic dedup of outputs", "classic snippets of stale outputs", "classic apply_all"];
-        assert_eq!(score.tokens < full.tokens, !idle.contains(&classic.name()), "{}", classic.name());
-    }
-}
-
-/// An engine sees what came before a call, and nothing of the call or behind it.
-#[test]
-fn the_future_is_withheld() {
-    let case = late_need();
-    let expected: Vec<usize> = case.calls.iter().map(|call| call.at).collect();
-    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let log = Arc::clone(&seen);
-    run(&case, move |messages: &[Shared]| {
-        log.lock().unwrap().push(messages.len());
-        messages.to_vec()
-    });
-    assert_eq!(*seen.lock().unwrap(), expected);
 }
 
 /// Intervals are paired: an engine that saves the same share everywhere has no spread, however different the
