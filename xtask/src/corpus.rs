@@ -172,7 +172,7 @@ impl Row {
     fn round_trip(&mut self, format: wire::Format, path: &Path) -> Result<()> {
         let body = std::fs::read(path)?;
         let same =
-            wire::Request::parse(format, &body).and_then(|request| request.splice(&[])).is_ok_and(|it| it == body);
+            wire::Request::parse(format, &body).and_then(|request| request.splice(&[])).is_ok_and(|it| *it == body);
         let (good, tried) = self.round_trips.unwrap_or_default();
         self.round_trips = Some((good + usize::from(same), tried + 1));
         if !same {

@@ -87,7 +87,7 @@ pub fn apply_from(
     let conversation = request.conversation();
     let setup = Setup { handles: keep.is_some(), ..setup.clone() }.beside(conversation);
     let untouched = |raw_tokens: Tokens, unfolded: Option<State>| {
-        Ok(Applied { body: request.splice(&[])?, tokens: raw_tokens, raw_tokens, folded: None, unfolded })
+        Ok(Applied { body: request.splice(&[])?.into_owned(), tokens: raw_tokens, raw_tokens, folded: None, unfolded })
     };
     // A continuation carries only the newest messages; the provider holds the rest.
     if request.is_continuation() {
@@ -110,7 +110,7 @@ pub fn apply_from(
         }
         folded = fold(conversation, &Setup { handles: false, ..setup.clone() }, ledger)?;
     }
-    let body = request.splice(&folded.edits(conversation))?;
+    let body = request.splice(&folded.edits(conversation))?.into_owned();
     if let Some(violation) = first_violation(request, &body, &folded) {
         listener(Event::Refused { why: format!("the fold would break a law: {violation}") });
         if fits {

@@ -281,7 +281,7 @@ impl Session {
             .collect();
         let list = format!("[{raw}]");
         let body = Request::parse(self.format, list.as_bytes())?.splice(&edits)?;
-        let text = String::from_utf8(body).map_err(|error| Fault::new("failed", error))?;
+        let text = String::from_utf8(body.into_owned()).map_err(|error| Fault::new("failed", error))?;
         Ok(text[1..text.len() - 1].to_owned())
     }
 }

@@ -187,7 +187,7 @@ impl Rounds {
             request.splice(&elements.map(|json| Edit::InsertJson { before, json }).collect::<Vec<_>>())
         });
         let longer = match longer {
-            Ok(body) => Bytes::from(body),
+            Ok(body) => Bytes::from(body.into_owned()),
             Err(error) => return Onward::Failed(error.to_string()),
         };
         self.gaps.push(asked.gap(&answers));
@@ -281,5 +281,5 @@ impl Rounds {
 /// A request with the tool of ours in it, and not folded.
 fn offered(format: Format, body: &Bytes) -> Bytes {
     let request = Request::parse(format, body).map(|request| request.offering(&OFFER));
-    request.and_then(|request| request.splice(&[])).map_or_else(|_| body.clone(), Bytes::from)
+    request.and_then(|request| request.splice(&[])).map_or_else(|_| body.clone(), |it| it.into_owned().into())
 }

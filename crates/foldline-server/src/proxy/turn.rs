@@ -263,7 +263,9 @@ fn healed(client: &Request<'_>, facts: &Facts, lineage: &Lineage) -> Option<Vec<
     if edits.is_empty() {
         return None;
     }
-    client.splice(&edits).inspect_err(|error| tracing::warn!(%error, "hidden calls were not put back")).ok()
+    let healed =
+        client.splice(&edits).inspect_err(|error| tracing::warn!(%error, "hidden calls were not put back")).ok()?;
+    Some(healed.into_owned())
 }
 
 /// Where what an answer hides is remembered.

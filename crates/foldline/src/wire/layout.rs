@@ -4,16 +4,26 @@
 //! which an edit empties goes with its field (`"tool_calls": []` is refused by providers).
 
 use std::borrow::Cow;
+use std::iter;
+use std::ops::Range;
 
 use super::scan::{Object, Span, Value};
 use crate::conversation::{Message, Opaque, Part, Role, Source};
 
+/// Places of all messages, each kind in one list: a body has thousands of them, and a list of its own for each
+/// message would cost more than reading it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layout {
     /// The list of messages; `None` when the input is a lone string.
     pub(super) list: Option<List>,
     pub(super) tools: Option<List>,
     pub(super) messages: Vec<MessageLayout>,
+    lists: Vec<List>,
+    parts: Vec<PartLayout>,
+    /// Of the pieces of results' contents.
+    inner: Vec<Slot>,
+    /// Of the elements of lists.
+    spans: Vec<Span>,
 }
 
 /// A JSON array, or the fields of an object, as the places of its elements.
@@ -21,7 +31,7 @@ pub(super) struct Layout {
 pub(super) struct List {
     /// Behind the opening bracket: where the first element of an empty list would go.
     pub(super) inside: usize,
-    pub(super) elements: Vec<Span>,
+    elements: Range<usize>,
     /// The element of another list of the same message that holds this one.
     pub(super) parent: Option<Element>,
 }
@@ -36,8 +46,8 @@ pub(super) struct Element {
 #[derive(Clone, Debug)]
 pub(super) struct MessageLayout {
     pub(super) span: Span,
-    pub(super) lists: Vec<List>,
-    pub(super) parts: Vec<PartLayout>,
+    lists: Range<usize>,
+    parts: Range<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -46,7 +56,7 @@ pub(super) struct PartLayout {
     /// What to remove when the part is dropped; `None` when it can only go with its message.
     pub(super) element: Option<Element>,
     /// The pieces of a tool result's content.
-    pub(super) inner: Vec<PartLayout>,
+    pub(super) inner: Range<usize>,
 }
 
 /// How the content of a part is replaced.
@@ -66,34 +76,79 @@ pub(super) enum Slot {
     Block(Span, &'static str),
 }
 
-impl List {
-    pub(super) fn of(value: Value<'_>, elements: impl Iterator<Item = Span>) -> Self {
-        Self { inside: value.span.start + 1, elements: elements.collect(), parent: None }
+impl Layout {
+    pub(super) fn lists(&self, message: &MessageLayout) -> &[List] {
+        &self.lists[message.lists.clone()]
+    }
+
+    pub(super) fn parts(&self, message: &MessageLayout) -> &[PartLayout] {
+        &self.parts[message.parts.clone()]
+    }
+
+    pub(super) fn part(&self, message: usize, part: usize) -> Option<&PartLayout> {
+        self.parts(self.messages.get(message)?).get(part)
+    }
+
+    pub(super) fn inner(&self, part: &PartLayout) -> &[Slot] {
+        &self.inner[part.inner.clone()]
+    }
+
+    pub(super) fn elements(&self, list: &List) -> &[Span] {
+        &self.spans[list.elements.clone()]
+    }
+
+    /// Notes a list whose elements stand there.
+    pub(super) fn list(&mut self, value: Value<'_>, elements: impl Iterator<Item = Span>) -> List {
+        let from = self.spans.len();
+        self.spans.extend(elements);
+        List { inside: value.span.start + 1, elements: from..self.spans.len(), parent: None }
+    }
+
+    /// Notes the list of all messages, once they are read.
+    pub(super) fn list_of_messages(&mut self, value: Value<'_>) {
+        let from = self.spans.len();
+        self.spans.extend(self.messages.iter().map(|message| message.span));
+        self.list = Some(List { inside: value.span.start + 1, elements: from..self.spans.len(), parent: None });
+    }
+
+    /// A part with pieces of its own.
+    pub(super) fn with_inner(&mut self, slot: Slot, inner: impl Iterator<Item = Slot>) -> PartLayout {
+        let from = self.inner.len();
+        self.inner.extend(inner);
+        PartLayout { slot, element: None, inner: from..self.inner.len() }
     }
 }
 
 impl PartLayout {
     pub(super) fn new(slot: Slot, element: Option<Element>) -> Self {
-        Self { slot, element, inner: Vec::new() }
+        Self { slot, element, inner: 0..0 }
     }
 }
 
 /// A message while its dialect reads it: the parts and their places grow together.
-pub(super) struct Reading<'a> {
-    pub(super) message: Message<'a>,
-    pub(super) layout: MessageLayout,
+pub(super) struct Reading<'a, 'l> {
+    message: Message<'a>,
+    pub(super) layout: &'l mut Layout,
+    span: Span,
+    /// Where its own places begin.
+    lists: usize,
+    parts: usize,
 }
 
-impl<'a> Reading<'a> {
+impl<'a, 'l> Reading<'a, 'l> {
     /// Begins with the message's own fields as list 0.
-    pub(super) fn new(role: Role, message: &Object<'a>) -> Self {
-        let fields = List::of(message.value, message.fields().iter().map(|field| field.span));
+    pub(super) fn new(role: Role, message: &Object<'a>, layout: &'l mut Layout) -> Self {
+        let reading = Self::bare(role, message.value.span, layout);
+        let fields = reading.layout.list(message.value, message.fields().iter().map(|field| field.span));
+        reading.layout.lists.push(fields);
+        reading
+    }
+
+    /// Begins with no lists at all.
+    pub(super) fn bare(role: Role, span: Span, layout: &'l mut Layout) -> Self {
+        let (lists, parts) = (layout.lists.len(), layout.parts.len());
         // Most messages have one part.
-        let (parts, places) = (Vec::with_capacity(1), Vec::with_capacity(1));
-        Self {
-            message: Message::new(role, parts),
-            layout: MessageLayout { span: message.value.span, lists: vec![fields], parts: places },
-        }
+        Self { message: Message::new(role, Vec::with_capacity(1)), layout, span, lists, parts }
     }
 
     /// The field of this key, as an element of list 0. None when the key stands there twice: if the
@@ -104,9 +159,9 @@ impl<'a> Reading<'a> {
 
     /// Adds a list of the message.
     pub(super) fn list(&mut self, value: Value<'a>, elements: &[Object<'a>], parent: Option<Element>) -> usize {
-        let list = List { parent, ..List::of(value, elements.iter().map(|element| element.value.span)) };
-        self.layout.lists.push(list);
-        self.layout.lists.len() - 1
+        let list = self.layout.list(value, elements.iter().map(|element| element.value.span));
+        self.layout.lists.push(List { parent, ..list });
+        self.layout.lists.len() - 1 - self.lists
     }
 
     pub(super) fn push(&mut self, part: Part<'a>, layout: PartLayout) {
@@ -114,13 +169,17 @@ impl<'a> Reading<'a> {
         self.layout.parts.push(layout);
     }
 
-    pub(super) fn done(self) -> (Message<'a>, MessageLayout) {
-        (self.message, self.layout)
+    pub(super) fn done(self) -> Message<'a> {
+        let Self { message, layout, span, lists, parts } = self;
+        let places = MessageLayout { span, lists: lists..layout.lists.len(), parts: parts..layout.parts.len() };
+        layout.messages.push(places);
+        message
     }
 }
 
 /// The content of a tool result: a string, or a list of pieces that `piece` reads.
 pub(super) fn result_content<'a>(
+    layout: &mut Layout,
     result: &Object<'a>,
     key: &str,
     piece: impl Fn(&Object<'a>) -> (Part<'a>, Slot),
@@ -129,15 +188,20 @@ pub(super) fn result_content<'a>(
         return (Vec::new(), PartLayout::new(Slot::Fixed, None));
     };
     let whole = Slot::Text(value.span);
-    let (parts, inner) = match value.string() {
-        Some(text) => (vec![Part::text(text)], vec![PartLayout::new(whole, None)]),
+    match value.string() {
+        Some(text) => (vec![Part::text(text)], layout.with_inner(whole, iter::once(whole))),
         None => {
             let pieces = result.elements(key);
-            let read = pieces.iter().map(piece).map(|(part, slot)| (part, PartLayout::new(slot, None)));
-            read.unzip()
+            let mut parts = Vec::with_capacity(pieces.len());
+            let slots = pieces.iter().map(|it| {
+                let (part, slot) = piece(it);
+                parts.push(part);
+                slot
+            });
+            let place = layout.with_inner(whole, slots);
+            (parts, place)
         }
-    };
-    (parts, PartLayout { slot: whole, element: None, inner })
+    }
 }
 
 /// A block that is kept as it is.

@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::conversation::{Conversation, Message, Part, PartId, Role, Tool};
 use crate::error::Error;
-use layout::{Layout, List, MessageLayout, Slot};
+use layout::{Layout, Slot};
 use scan::Scanner;
 
 pub use draft::{Draft, OwnTool};
@@ -69,10 +69,10 @@ pub enum Format {
 ///
 /// let body = br#"{ "model": "gpt-4o", "messages": [ {"role":"user", "content":"hi"} ], "x": 1e9 }"#;
 /// let request = Request::parse(Format::OpenAiChat, body)?;
-/// assert_eq!(request.splice(&[])?, body);
+/// assert_eq!(*request.splice(&[])?, *body);
 ///
 /// let edited = request.splice(&[Edit::Text { at: PartId::new(0, 0), text: "hello".into() }])?;
-/// assert_eq!(edited, br#"{ "model": "gpt-4o", "messages": [ {"role":"user", "content":"hello"} ], "x": 1e9 }"#);
+/// assert_eq!(*edited, *br#"{ "model": "gpt-4o", "messages": [ {"role":"user", "content":"hello"} ], "x": 1e9 }"#);
 /// # Ok::<(), foldline::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -169,15 +169,11 @@ impl<'a> Request<'a> {
         let Some(messages) = messages else {
             return Err(Error::not_a_request(format_args!("no \"{}\" in it", messages_key(format))));
         };
+        let Messages { messages, mut layout, .. } = messages;
         let tools = top.elements("tools");
-        let layout = Layout {
-            list: messages.list,
-            tools: top
-                .get("tools")
-                .filter(|it| it.is_array())
-                .map(|it| List::of(it, tools.iter().map(|t| t.value.span))),
-            messages: messages.layouts,
-        };
+        if let Some(value) = top.get("tools").filter(|value| value.is_array()) {
+            layout.tools = Some(layout.list(value, tools.iter().map(|tool| tool.value.span)));
+        }
         let conversation = Conversation {
             model: top.string("model"),
             system: match format {
@@ -186,7 +182,7 @@ impl<'a> Request<'a> {
                 Format::Anthropic => standing(&top, "system", anthropic::standing_part),
             },
             tools: tools.iter().map(tool).collect(),
-            messages: messages.messages,
+            messages,
         };
         Ok(Request { format, body, conversation, layout, top, offered: None })
     }
@@ -271,28 +267,29 @@ impl<'a> Request<'a> {
 
     /// A field of a message, found without another scan of the message.
     pub(crate) fn message_field(&self, at: usize, key: &str) -> Option<Value<'a>> {
-        let fields = &self.layout.messages.get(at)?.lists.first()?.elements;
-        fields.iter().rev().find_map(|&span| scan::value_of(self.body, span, key))
+        let fields = self.layout.lists(self.layout.messages.get(at)?).first()?;
+        self.layout.elements(fields).iter().rev().find_map(|&span| scan::value_of(self.body, span, key))
     }
 
     /// The block of a part, where the part is an element of one of its message's lists.
     pub(crate) fn block(&self, at: PartId) -> Option<Value<'a>> {
         let message = self.layout.messages.get(at.message)?;
-        let element = message.parts.get(at.part)?.element.filter(|element| element.list > 0)?;
-        Some(Value { body: self.body, span: message.lists[element.list].elements[element.index] })
+        let element = self.layout.parts(message).get(at.part)?.element.filter(|element| element.list > 0)?;
+        let list = &self.layout.lists(message)[element.list];
+        Some(Value { body: self.body, span: self.layout.elements(list)[element.index] })
     }
 
     /// Whether the content of a result is a plain string, not a list.
     pub(crate) fn is_plain_result(&self, at: PartId) -> bool {
-        let part = self.layout.messages.get(at.message).and_then(|message| message.parts.get(at.part));
-        matches!(part.map(|part| (part.slot, part.inner.as_slice())), Some((Slot::Text(whole), [inner]))
-            if matches!(inner.slot, Slot::Text(text) if text == whole))
+        let part = self.layout.part(at.message, at.part);
+        matches!(part.map(|part| (part.slot, self.layout.inner(part))), Some((Slot::Text(whole), [Slot::Text(text)])) if whole == *text)
     }
 
     /// Whether the arguments of a call are a string.
     pub(crate) fn has_text_arguments(&self, at: PartId) -> bool {
-        let part = self.layout.messages.get(at.message).and_then(|message| message.parts.get(at.part));
-        part.is_some_and(|part| matches!(part.slot, Slot::JsonInText(_) | Slot::FreeArguments(_)))
+        self.layout
+            .part(at.message, at.part)
+            .is_some_and(|part| matches!(part.slot, Slot::JsonInText(_) | Slot::FreeArguments(_)))
     }
 
     /// The message in which a byte of the body stands.
@@ -301,28 +298,28 @@ impl<'a> Request<'a> {
         (self.layout.messages.get(at)?.span.start <= byte).then_some(at)
     }
 
-    /// Writes the edits, and the tool that is offered, and copies every other byte.
-    pub fn splice(&self, edits: &[Edit]) -> Result<Vec<u8>, Error> {
+    /// Writes the edits, and the tool that is offered, and copies every other byte. Where nothing changes it is the body
+    /// itself.
+    pub fn splice(&self, edits: &[Edit]) -> Result<Cow<'a, [u8]>, Error> {
         splice::splice(self.body, self.format, &self.layout, edits.iter().chain(&self.offered))
     }
 }
 
-/// The list of messages while it is read.
+/// The list of messages, read.
 struct Messages<'a> {
     value: Value<'a>,
-    list: Option<List>,
     messages: Vec<Message<'a>>,
-    layouts: Vec<MessageLayout>,
+    layout: Layout,
 }
 
 impl<'a> Messages<'a> {
     fn read(format: Format, scanner: &mut Scanner<'a>) -> Result<Self, Error> {
         let mut messages = Vec::new();
-        let mut layouts = Vec::new();
+        let mut layout = Layout::default();
         if format == Format::OpenAiResponses && scanner.opening() == Some(b'"') {
             let value = scanner.value()?;
-            let (message, layout) = openai_responses::lone_text(value);
-            return Ok(Self { value, list: None, messages: vec![message], layouts: vec![layout] });
+            messages.push(openai_responses::lone_text(value, &mut layout));
+            return Ok(Self { value, messages, layout });
         }
         if scanner.opening() != Some(b'[') {
             scanner.value()?;
@@ -338,27 +335,26 @@ impl<'a> Messages<'a> {
             if !element.value.is_object() {
                 return Err(Error::not_a_request(format_args!("message {} is not an object", messages.len())));
             }
-            let (message, layout) = read(format, &element);
-            messages.push(message);
-            layouts.push(layout);
+            messages.push(read(format, &element, &mut layout));
+            scanner.reuse(element);
             Ok(())
         })?;
-        let list = List::of(value, layouts.iter().map(|layout| layout.span));
-        Ok(Self { value, list: Some(list), messages, layouts })
+        layout.list_of_messages(value);
+        Ok(Self { value, messages, layout })
     }
 }
 
-fn read<'a>(format: Format, element: &Object<'a>) -> (Message<'a>, MessageLayout) {
+fn read<'a>(format: Format, element: &Object<'a>, layout: &mut Layout) -> Message<'a> {
     match format {
-        Format::OpenAiChat => openai_chat::message(element),
-        Format::OpenAiResponses => openai_responses::message(element),
-        Format::Anthropic => anthropic::message(element),
+        Format::OpenAiChat => openai_chat::message(element, layout),
+        Format::OpenAiResponses => openai_responses::message(element, layout),
+        Format::Anthropic => anthropic::message(element, layout),
     }
 }
 
 /// One message or item by itself, as session logs hold it.
 pub(crate) fn message<'a>(format: Format, element: &Object<'a>) -> Message<'a> {
-    read(format, element).0
+    read(format, element, &mut Layout::default())
 }
 
 /// The bytes as text. What other languages write (and every arrow and quotation mark) slows the standard library's check

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use super::layout::{Element, MessageLayout, PartLayout, Reading, Slot, opaque, result_content, source_of_url};
+use super::layout::{Element, Layout, PartLayout, Reading, Slot, opaque, result_content, source_of_url};
 use super::role;
 use super::scan::{Object, Value};
 use crate::conversation::{Arguments, File, Image, Message, Part, Reasoning, Role, Source, ToolCall, ToolResult};
@@ -13,42 +13,42 @@ use crate::conversation::{Arguments, File, Image, Message, Part, Reasoning, Role
 /// The fields of a message that hold others, level by level.
 pub(super) const ENTER: &[&[&str]] = &[&["content", "summary", "output"]];
 
-pub(super) fn message<'a>(it: &Object<'a>) -> (Message<'a>, MessageLayout) {
+pub(super) fn message<'a>(it: &Object<'a>, layout: &mut Layout) -> Message<'a> {
     let kind = it.string("type");
     match kind.as_deref() {
         // A reference may leave its type out; then it has nothing but an id.
-        None if it.get("role").is_none() && it.get("id").is_some() => reference(it),
-        Some("item_reference") => reference(it),
-        None | Some("message") => said(it),
-        Some("reasoning") => reasoning(it),
-        Some(kind @ ("function_call" | "custom_tool_call")) => call(it, kind),
+        None if it.get("role").is_none() && it.get("id").is_some() => reference(it, layout),
+        Some("item_reference") => reference(it, layout),
+        None | Some("message") => said(it, layout),
+        Some("reasoning") => reasoning(it, layout),
+        Some(kind @ ("function_call" | "custom_tool_call")) => call(it, layout, kind),
         Some("local_shell_call" | "shell_call" | "apply_patch_call" | "computer_call" | "tool_search_call") => {
-            action(it)
+            action(it, layout)
         }
-        Some(kind) if kind.ends_with("_call_output") || kind == "tool_search_output" => output(it),
-        Some("mcp_approval_response") => kept(it, Role::User, it.string("approval_request_id")),
+        Some(kind) if kind.ends_with("_call_output") || kind == "tool_search_output" => output(it, layout),
+        Some("mcp_approval_response") => kept(it, layout, Role::User, it.string("approval_request_id")),
         // Hosted tools, compaction and what is newer than this version come from the model.
-        Some(_) => kept(it, Role::Assistant, it.string("id")),
+        Some(_) => kept(it, layout, Role::Assistant, it.string("id")),
     }
 }
 
 /// `"input": "hello"`: one user message without a list around it.
-pub(super) fn lone_text(value: Value<'_>) -> (Message<'_>, MessageLayout) {
-    let text = value.string().unwrap_or_default();
-    let part = PartLayout::new(Slot::Text(value.span), None);
-    (Message::text(Role::User, text), MessageLayout { span: value.span, lists: Vec::new(), parts: vec![part] })
+pub(super) fn lone_text<'a>(value: Value<'a>, layout: &mut Layout) -> Message<'a> {
+    let mut reading = Reading::bare(Role::User, value.span, layout);
+    reading.push(Part::text(value.string().unwrap_or_default()), PartLayout::new(Slot::Text(value.span), None));
+    reading.done()
 }
 
 /// A block of instructions given as a list.
 pub(super) fn standing_part<'a>(it: &Object<'a>) -> Part<'a> {
-    match message(it).0.parts.into_iter().next() {
+    match message(it, &mut Layout::default()).parts.into_iter().next() {
         Some(part) => part,
         None => opaque(it.string("type"), None, it.value),
     }
 }
 
-fn said<'a>(it: &Object<'a>) -> (Message<'a>, MessageLayout) {
-    let mut reading = Reading::new(role(it.string("role").as_deref()), it);
+fn said<'a>(it: &Object<'a>, layout: &mut Layout) -> Message<'a> {
+    let mut reading = Reading::new(role(it.string("role").as_deref()), it, layout);
     let Some(content) = it.get("content") else { return reading.done() };
     if let Some(text) = content.string() {
         reading.push(Part::text(text), PartLayout::new(Slot::Text(content.span), None));
@@ -63,7 +63,7 @@ fn said<'a>(it: &Object<'a>) -> (Message<'a>, MessageLayout) {
     reading.done()
 }
 
-fn reasoning<'a>(it: &Object<'a>) -> (Message<'a>, MessageLayout) {
+fn reasoning<'a>(it: &Object<'a>, layout: &mut Layout) -> Message<'a> {
     let texts: Vec<_> = it
         .elements("content")
         .iter()
@@ -74,13 +74,13 @@ fn reasoning<'a>(it: &Object<'a>) -> (Message<'a>, MessageLayout) {
         Ok([text]) => text,
         Err(texts) => Cow::Owned(texts.join("\n")),
     };
-    let mut reading = Reading::new(Role::Assistant, it);
+    let mut reading = Reading::new(Role::Assistant, it, layout);
     let part = Part::Reasoning(Reasoning { text, seal: it.string("encrypted_content") });
     reading.push(part, PartLayout::new(Slot::Fixed, None));
     reading.done()
 }
 
-fn call<'a>(it: &Object<'a>, kind: &str) -> (Message<'a>, MessageLayout) {
+fn call<'a>(it: &Object<'a>, layout: &mut Layout, kind: &str) -> Message<'a> {
     let key = if kind == "function_call" { "arguments" } else { "input" };
     let written = it.get(key).filter(|value| value.is_string());
     let text = written.and_then(Value::string).unwrap_or_default();
@@ -91,37 +91,38 @@ fn call<'a>(it: &Object<'a>, kind: &str) -> (Message<'a>, MessageLayout) {
         (_, None) => (Arguments::Text(text), Slot::Fixed),
     };
     let name = it.string("name").unwrap_or_default();
-    called(it, name, arguments, slot)
+    called(it, layout, name, arguments, slot)
 }
 
 /// A call of a built-in tool: what it does is an object that is left alone.
-fn action<'a>(it: &Object<'a>) -> (Message<'a>, MessageLayout) {
+fn action<'a>(it: &Object<'a>, layout: &mut Layout) -> Message<'a> {
     let kind = it.string("type").unwrap_or_default();
     let what = ["action", "actions", "operation", "arguments"].iter().find_map(|key| it.get(key));
     let arguments = Arguments::Json(Cow::Borrowed(what.map_or("", Value::raw)));
     let name = Cow::Owned(kind.trim_end_matches("_call").to_owned());
-    called(it, name, arguments, Slot::Fixed)
+    called(it, layout, name, arguments, Slot::Fixed)
 }
 
 fn called<'a>(
     it: &Object<'a>,
+    layout: &mut Layout,
     name: Cow<'a, str>,
     arguments: Arguments<'a>,
     slot: Slot,
-) -> (Message<'a>, MessageLayout) {
+) -> Message<'a> {
     let id = it.string("call_id").or_else(|| it.string("id")).unwrap_or_default();
-    let mut reading = Reading::new(Role::Assistant, it);
+    let mut reading = Reading::new(Role::Assistant, it, layout);
     reading.push(Part::ToolCall(ToolCall { id, name, arguments }), PartLayout::new(slot, None));
     reading.done()
 }
 
-fn output<'a>(it: &Object<'a>) -> (Message<'a>, MessageLayout) {
-    let mut reading = Reading::new(Role::Tool, it);
+fn output<'a>(it: &Object<'a>, layout: &mut Layout) -> Message<'a> {
+    let mut reading = Reading::new(Role::Tool, it, layout);
     // The output of a local shell names its call as `id`.
     let call_id = it.string("call_id").or_else(|| it.string("id")).unwrap_or_default();
     let is_error = matches!(it.string("status").as_deref(), Some("failed"));
-    let (content, layout) = match it.string("type").as_deref() {
-        Some("shell_call_output") => shell_output(it),
+    let (content, place) = match it.string("type").as_deref() {
+        Some("shell_call_output") => shell_output(it, reading.layout),
         Some("computer_call_output") => {
             let screen = it.object("output").map(|screen| Part::Image(image(&screen)));
             (screen.into_iter().collect(), PartLayout::new(Slot::Fixed, None))
@@ -130,34 +131,29 @@ fn output<'a>(it: &Object<'a>) -> (Message<'a>, MessageLayout) {
             let found = it.get("tools").map(|value| opaque(Some("tools".into()), None, value));
             (found.into_iter().collect(), PartLayout::new(Slot::Fixed, None))
         }
-        _ => result_content(it, "output", piece),
+        _ => result_content(reading.layout, it, "output", piece),
     };
-    reading.push(Part::ToolResult(ToolResult { call_id, content, is_error }), layout);
+    reading.push(Part::ToolResult(ToolResult { call_id, content, is_error }), place);
     reading.done()
 }
 
 /// A list of `{stdout, stderr, outcome}`: each stream is a text of its own.
-fn shell_output<'a>(it: &Object<'a>) -> (Vec<Part<'a>>, PartLayout) {
-    let mut layout = PartLayout::new(Slot::Fixed, None);
-    let mut parts = Vec::new();
-    for chunk in it.elements("output").iter() {
-        for key in ["stdout", "stderr"] {
-            let Some(value) = chunk.get(key).filter(|value| value.is_string()) else { continue };
-            parts.push(Part::text(value.string().unwrap_or_default()));
-            layout.inner.push(PartLayout::new(Slot::Text(value.span), None));
-        }
-    }
-    (parts, layout)
+fn shell_output<'a>(it: &Object<'a>, layout: &mut Layout) -> (Vec<Part<'a>>, PartLayout) {
+    let chunks = it.elements("output");
+    let streams = chunks.iter().flat_map(|chunk| ["stdout", "stderr"].map(|key| chunk.get(key))).flatten();
+    let texts: Vec<Value<'a>> = streams.filter(|value| value.is_string()).collect();
+    let place = layout.with_inner(Slot::Fixed, texts.iter().map(|value| Slot::Text(value.span)));
+    (texts.iter().map(|value| Part::text(value.string().unwrap_or_default())).collect(), place)
 }
 
-fn kept<'a>(it: &Object<'a>, role: Role, pair: Option<Cow<'a, str>>) -> (Message<'a>, MessageLayout) {
-    let mut reading = Reading::new(role, it);
+fn kept<'a>(it: &Object<'a>, layout: &mut Layout, role: Role, pair: Option<Cow<'a, str>>) -> Message<'a> {
+    let mut reading = Reading::new(role, it, layout);
     reading.push(opaque(it.string("type"), pair, it.value), PartLayout::new(Slot::Fixed, None));
     reading.done()
 }
 
-fn reference<'a>(it: &Object<'a>) -> (Message<'a>, MessageLayout) {
-    let mut reading = Reading::new(Role::Assistant, it);
+fn reference<'a>(it: &Object<'a>, layout: &mut Layout) -> Message<'a> {
+    let mut reading = Reading::new(Role::Assistant, it, layout);
     let part = opaque(Some("item_reference".into()), it.string("id"), it.value);
     reading.push(part, PartLayout::new(Slot::Fixed, None));
     reading.done()
@@ -286,7 +282,7 @@ mod tests {
         let body = format!("[{items}]");
         let request = Request::parse(Format::OpenAiResponses, body.as_bytes()).unwrap();
         let edit = Edit::Arguments { at: PartId::new(0, 0), arguments: "no \"JSON\"".into() };
-        let out = String::from_utf8(request.splice(&[edit]).unwrap()).unwrap();
+        let out = String::from_utf8(request.splice(&[edit]).unwrap().into_owned()).unwrap();
         assert_eq!(out, body.replace(r#""*** Begin Patch\n""#, r#""no \"JSON\"""#));
     }
 

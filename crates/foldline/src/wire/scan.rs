@@ -96,7 +96,7 @@ impl<'a> Value<'a> {
 
     /// Its fields, read in a scan of its own: for small things.
     pub(crate) fn object(self) -> Object<'a> {
-        Scanner { body: self.body, bytes: self.body.as_bytes(), at: self.span.start, depth: 0 }
+        Scanner::at(self.body, self.span.start)
             .element(&[])
             .expect("a value was scanned before, so its grammar is right")
     }
@@ -106,7 +106,7 @@ impl<'a> Value<'a> {
         if !self.is_array() {
             return Vec::new();
         }
-        Scanner { body: self.body, bytes: self.body.as_bytes(), at: self.span.start, depth: 0 }
+        Scanner::at(self.body, self.span.start)
             .elements(&[])
             .expect("a value was scanned before, so its grammar is right")
     }
@@ -146,13 +146,18 @@ impl<'a> Object<'a> {
         self.get(key).filter(|value| !value.is_null())
     }
 
-    /// The fields of a key whose value is an object.
+    /// The fields of a key whose value is an object, as a thing of its own.
     pub(crate) fn object(&self, key: &str) -> Option<Object<'a>> {
+        self.inside(key).map(Cow::into_owned)
+    }
+
+    /// The fields of a key whose value is an object; where it was entered while scanning, nothing is copied.
+    pub(crate) fn inside(&self, key: &str) -> Option<Cow<'_, Object<'a>>> {
         let field = self.field(key).filter(|field| field.value.is_object())?;
-        match field.elements.as_deref() {
-            Some([object]) => Some(object.clone()),
-            _ => Some(field.value.object()),
-        }
+        Some(match field.elements.as_deref() {
+            Some([object]) => Cow::Borrowed(object),
+            _ => Cow::Owned(field.value.object()),
+        })
     }
 
     /// The elements of a key whose value is an array.
@@ -184,13 +189,13 @@ pub(crate) fn value_of<'a>(body: &'a str, field: Span, key: &str) -> Option<Valu
         Some(b'"') if same == key.len() => field.start + same + 2,
         // Whoever escapes letters of a key is read slowly.
         Some(b'\\') => {
-            let mut scanner = Scanner { body, bytes, at: field.start, depth: 0 };
+            let mut scanner = Scanner::at(body, field.start);
             let name = scanner.string().expect("a field was scanned before, so it begins with its key");
             (decode(&body[name.start + 1..name.end - 1]) == key).then_some(name.end)?
         }
         _ => return None,
     };
-    let mut scanner = Scanner { body, bytes, at: end, depth: 0 };
+    let mut scanner = Scanner::at(body, end);
     scanner.blank();
     scanner.at += ':'.len_utf8();
     scanner.blank();
@@ -216,11 +221,37 @@ pub(crate) struct Scanner<'a> {
     bytes: &'a [u8],
     at: usize,
     depth: u32,
+    /// Lists of objects that were read and are done with, empty: the next object takes one of them.
+    spare: Spare<'a>,
+}
+
+#[derive(Default)]
+struct Spare<'a> {
+    fields: Vec<Vec<Field<'a>>>,
+    elements: Vec<Vec<Object<'a>>>,
 }
 
 impl<'a> Scanner<'a> {
     pub(crate) fn new(body: &'a str) -> Self {
-        Scanner { body, bytes: body.as_bytes(), at: 0, depth: 0 }
+        Self::at(body, 0)
+    }
+
+    /// Begins in the middle of a text.
+    fn at(body: &'a str, at: usize) -> Self {
+        Scanner { body, bytes: body.as_bytes(), at, depth: 0, spare: Spare::default() }
+    }
+
+    /// Takes back an object that is done with. A body has thousands of messages that are read and let go one by one;
+    /// giving each of them memory of its own would take a good part of the time of reading them.
+    pub(crate) fn reuse(&mut self, object: Object<'a>) {
+        let mut fields = object.fields;
+        for field in fields.drain(..) {
+            if let Some(mut elements) = field.elements {
+                elements.drain(..).for_each(|element| self.reuse(element));
+                self.spare.elements.push(elements);
+            }
+        }
+        self.spare.fields.push(fields);
     }
 
     /// The first byte of the next value.
@@ -247,7 +278,7 @@ impl<'a> Scanner<'a> {
     ) -> Result<Object<'a>, Error> {
         self.blank();
         let start = self.at;
-        let mut fields = Vec::new();
+        let mut fields = self.spare.fields.pop().unwrap_or_default();
         self.enter(b'{', "expected an object")?;
         if !self.leave(b'}') {
             loop {
@@ -303,13 +334,17 @@ impl<'a> Scanner<'a> {
         let (names, deeper) = enter.split_first().map_or((&[][..], &[][..]), |(names, deeper)| (*names, deeper));
         self.object(|key, scanner| match scanner.opening() {
             Some(b'[') if names.contains(&key) => scanner.elements(deeper).map(Some),
-            Some(b'{') if names.contains(&key) => Ok(Some(vec![scanner.element(deeper)?])),
+            Some(b'{') if names.contains(&key) => {
+                let mut only = scanner.spare.elements.pop().unwrap_or_default();
+                only.push(scanner.element(deeper)?);
+                Ok(Some(only))
+            }
             _ => scanner.skip().map(|_| None),
         })
     }
 
     fn elements(&mut self, enter: &[&[&str]]) -> Result<Vec<Object<'a>>, Error> {
-        let mut elements = Vec::new();
+        let mut elements = self.spare.elements.pop().unwrap_or_default();
         self.array(|scanner| {
             elements.push(scanner.element(enter)?);
             Ok(())

@@ -71,12 +71,12 @@ struct ListEdits<'e> {
     inserted: Vec<(usize, Cow<'e, str>)>,
 }
 
-pub(super) fn splice<'e>(
-    body: &str,
+pub(super) fn splice<'a, 'e>(
+    body: &'a str,
     format: Format,
     layout: &Layout,
     edits: impl Iterator<Item = &'e Edit>,
-) -> Result<Vec<u8>, Error> {
+) -> Result<Cow<'a, [u8]>, Error> {
     let mut changes = Vec::new();
     let mut parts: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
     let mut messages = ListEdits::default();
@@ -106,23 +106,23 @@ pub(super) fn splice<'e>(
 
     for (at, dropped) in parts {
         if !messages.dropped.contains(&at) {
-            drop_parts(at, message(layout, at)?, &dropped, &mut changes)?;
+            drop_parts(at, layout, &dropped, &mut changes)?;
         }
     }
     if !messages.dropped.is_empty() || !messages.inserted.is_empty() {
         let list = layout.list.as_ref();
         let list = list.ok_or_else(|| Error::bad_edit("the input is a lone string, not a list of messages"))?;
-        if let Some((before, _)) = messages.inserted.iter().find(|(before, _)| *before > list.elements.len()) {
+        if let Some((before, _)) = messages.inserted.iter().find(|(before, _)| *before > layout.messages.len()) {
             return Err(Error::bad_edit(format_args!("there is no message {before} to insert before")));
         }
-        messages.apply(list, &mut changes);
+        messages.apply(layout, list, &mut changes);
     }
     if !tools.inserted.is_empty() {
         let list = layout.tools.as_ref();
-        tools
-            .apply(list.ok_or_else(|| Error::bad_edit("the request has no list of tools to append to"))?, &mut changes);
+        let list = list.ok_or_else(|| Error::bad_edit("the request has no list of tools to append to"))?;
+        tools.apply(layout, list, &mut changes);
     }
-    write(body, changes)
+    if changes.is_empty() { Ok(Cow::Borrowed(body.as_bytes())) } else { write(body, changes).map(Cow::Owned) }
 }
 
 fn message(layout: &Layout, at: usize) -> Result<&MessageLayout, Error> {
@@ -130,22 +130,30 @@ fn message(layout: &Layout, at: usize) -> Result<&MessageLayout, Error> {
 }
 
 fn part(layout: &Layout, at: PartId) -> Result<&PartLayout, Error> {
-    let none = || Error::bad_edit(format_args!("there is no part {at}"));
-    let part = message(layout, at.message)?.parts.get(at.part).ok_or_else(none)?;
+    layout.parts(message(layout, at.message)?).get(at.part).ok_or_else(|| no_part(at))
+}
+
+fn no_part(at: PartId) -> Error {
+    Error::bad_edit(format_args!("there is no part {at}"))
+}
+
+/// How a part, or a piece of one, is replaced.
+fn slot(layout: &Layout, at: PartId) -> Result<Slot, Error> {
+    let part = part(layout, at)?;
     match at.inner {
-        None => Ok(part),
-        Some(inner) => part.inner.get(inner).ok_or_else(none),
+        None => Ok(part.slot),
+        Some(inner) => layout.inner(part).get(inner).copied().ok_or_else(|| no_part(at)),
     }
 }
 
 fn text_change<'e>(layout: &Layout, at: PartId, text: &'e str) -> Result<Change<'e>, Error> {
-    let mut part = part(layout, at)?;
     // A result of one text: the text is replaced where it stands, so that its block keeps the rest
     // of its fields.
-    if let [PartLayout { slot: Slot::Text(_), .. }] = part.inner.as_slice() {
-        part = &part.inner[0];
-    }
-    match part.slot {
+    let slot = match (at.inner, layout.inner(part(layout, at)?)) {
+        (None, [only @ Slot::Text(_)]) => *only,
+        _ => slot(layout, at)?,
+    };
+    match slot {
         Slot::Text(span) => Ok(Change { span, bytes: encode(text).into() }),
         Slot::Block(span, kind) => {
             Ok(Change { span, bytes: format!(r#"{{"type":"{kind}","text":{}}}"#, encode(text)).into() })
@@ -160,7 +168,7 @@ fn arguments_change<'e>(layout: &Layout, at: PartId, arguments: &'e str) -> Resu
     // Arguments that stand in the body as they are must leave it readable: they begin at most so deep.
     const CALL: u32 = 6;
     let not_json = |error| Error::bad_edit(format_args!("the new arguments of part {at} are {error}"));
-    match part(layout, at)?.slot {
+    match slot(layout, at)? {
         Slot::Json(span) => {
             document_at(CALL, arguments).map_err(not_json)?;
             Ok(Change { span, bytes: arguments.into() })
@@ -200,23 +208,25 @@ fn an_object(json: &str) -> Result<&str, Error> {
 /// Removes parts of a message; a list that is emptied goes with the field that holds it.
 fn drop_parts<'e>(
     at: usize,
-    message: &MessageLayout,
+    layout: &Layout,
     parts: &BTreeSet<usize>,
     changes: &mut Vec<Change<'e>>,
 ) -> Result<(), Error> {
     let empty = || Error::bad_edit(format_args!("message {at} would be left empty: drop it instead"));
-    if parts.len() == message.parts.len() {
+    let message = message(layout, at)?;
+    let (lists, places) = (layout.lists(message), layout.parts(message));
+    if parts.len() == places.len() {
         return Err(empty());
     }
     let mut dropped: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
-    for Element { list, index } in parts.iter().filter_map(|&part| message.parts[part].element) {
+    for Element { list, index } in parts.iter().filter_map(|&part| places[part].element) {
         dropped.entry(list).or_default().insert(index);
     }
     // Inner lists stand behind the lists that hold them.
     while let Some((list, indices)) = dropped.pop_last() {
-        let list = &message.lists[list];
-        if indices.len() < list.elements.len() {
-            ListEdits { dropped: indices, inserted: Vec::new() }.apply(list, changes);
+        let list = &lists[list];
+        if indices.len() < layout.elements(list).len() {
+            ListEdits { dropped: indices, inserted: Vec::new() }.apply(layout, list, changes);
         } else {
             let parent = list.parent.ok_or_else(empty)?;
             dropped.entry(parent.list).or_default().insert(parent.index);
@@ -227,8 +237,8 @@ fn drop_parts<'e>(
 
 impl<'e> ListEdits<'e> {
     /// Commas go and come on the side of an element that stays.
-    fn apply(mut self, list: &List, changes: &mut Vec<Change<'e>>) {
-        let elements = &list.elements;
+    fn apply(mut self, layout: &Layout, list: &List, changes: &mut Vec<Change<'e>>) {
+        let elements = layout.elements(list);
         let kept: Vec<usize> = (0..elements.len()).filter(|at| !self.dropped.contains(at)).collect();
         for &at in &self.dropped {
             let span = match kept.first() {

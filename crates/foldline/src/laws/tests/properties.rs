@@ -66,7 +66,7 @@ fn without(conversation: &Conversation<'static>, lost: &[usize]) -> Conversation
 
 fn drop_run(sample: &Sample, run: std::ops::Range<usize>) -> Vec<u8> {
     let edits: Vec<Edit> = run.map(Edit::DropMessage).collect();
-    sample.request().splice(&edits).expect("messages may be dropped")
+    sample.request().splice(&edits).expect("messages may be dropped").into_owned()
 }
 
 /// What is broken in a body, but for the place.

@@ -82,7 +82,7 @@ mod tests {
     fn offered(format: Format, body: &str) -> Option<String> {
         let request = Request::parse(format, body.as_bytes()).unwrap();
         let body = request.splice(&[OFFER.edit(&request)?]).unwrap();
-        Some(String::from_utf8(body).unwrap())
+        Some(String::from_utf8(body.into_owned()).unwrap())
     }
 
     #[test]

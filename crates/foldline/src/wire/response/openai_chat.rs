@@ -9,9 +9,9 @@ use super::known_calls::{KnownCalls, Mention, Shape};
 use super::stream::{Event, Gathered, Place, owned_parts};
 use super::{ApiError, Response, Stop, Usage};
 use crate::conversation::{Message, Part, Role};
-use crate::wire::openai_chat;
 use crate::wire::scan::{Object, Value};
 use crate::wire::write::{list, quoted};
+use crate::wire::{self, Format};
 
 pub(super) fn response<'a>(body: &Object<'a>) -> Response<'a> {
     let choices = body.elements("choices");
@@ -32,7 +32,7 @@ pub(super) fn response<'a>(body: &Object<'a>) -> Response<'a> {
 }
 
 fn parts<'a>(message: &Object<'a>) -> Vec<Part<'a>> {
-    let mut parts = openai_chat::message(message).0.parts;
+    let mut parts = wire::message(Format::OpenAiChat, message).parts;
     // The same reasoning may stand there under two names.
     parts.dedup_by(|later, before| matches!(later, Part::Reasoning(_)) && later == before);
     parts

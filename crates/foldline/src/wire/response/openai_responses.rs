@@ -8,9 +8,9 @@ use super::known_items::KnownItems;
 use super::stream::{Event, Gathered, Place, owned_parts};
 use super::{ApiError, Response, Stop, Usage};
 use crate::conversation::{Message, Part, Reasoning, Role};
-use crate::wire::openai_responses;
 use crate::wire::scan::{self, Object};
 use crate::wire::write::{Change, changed, quoted};
+use crate::wire::{self, Format};
 
 pub(super) fn response<'a>(body: &Object<'a>) -> Response<'a> {
     let parts: Vec<Part<'a>> = body.elements("output").iter().flat_map(parts).collect();
@@ -27,7 +27,7 @@ pub(super) fn response<'a>(body: &Object<'a>) -> Response<'a> {
 }
 
 fn parts<'a>(item: &Object<'a>) -> Vec<Part<'a>> {
-    openai_responses::message(item).0.parts
+    wire::message(Format::OpenAiResponses, item).parts
 }
 
 fn stop(response: &Object<'_>, any_call: bool) -> Option<Stop> {
