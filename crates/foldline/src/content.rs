@@ -38,7 +38,7 @@ pub fn kind(text: &str) -> Kind {
         return Kind::Json;
     }
     let lines: Vec<(&str, &str)> =
-        sample(text).map(|line| (line, unnumbered(line).trim())).filter(|(_, bare)| !bare.is_empty()).collect();
+        sample(text).map(|line| (line, unnumbered(line).trim_ascii().trim())).filter(|(_, bare)| !bare.is_empty()).collect();
     // Whether more than a share of the lines are so: as soon as enough are, or too many are not.
     let more_than = |share: usize, is: fn(&str, &str) -> bool| {
         let (mut missing, mut spare) = (lines.len() / share + 1, lines.len() - lines.len() / share);
@@ -128,30 +128,52 @@ impl Shape {
     }
 }
 
+/// So many lines tell what a text is.
+const SAMPLE: usize = 60;
+
 /// Up to sixty lines from the head, the middle and the tail of a text.
 fn sample(text: &str) -> impl Iterator<Item = &str> {
-    let around = |at: usize| {
+    let from = |start: usize, count: usize| {
+        let text = &text[start..];
+        each_line(text).take(count).map(move |line| {
+            let ends = line.end < text.len();
+            let line = &text[line];
+            if ends { line.strip_suffix('\r').unwrap_or(line) } else { line }
+        })
+    };
+    let around = move |at: usize| {
         let at = text.floor_char_boundary(at);
-        let start = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
-        text[start..].lines().take(20)
+        let start = memchr::memrchr(b'\n', &text.as_bytes()[..at]).map_or(0, |newline| newline + 1);
+        from(start, SAMPLE / 3)
     };
     let short = text.len() < 4096;
-    let head = text.lines().take(if short { 60 } else { 20 });
+    let head = from(0, if short { SAMPLE } else { SAMPLE / 3 });
     let rest = (!short).then(|| around(text.len() / 2).chain(around(text.len() - text.len() / 8)));
     head.chain(rest.into_iter().flatten())
 }
 
 /// `path:12:` or `path:12-`, as search tools print.
 fn is_hit(line: &str) -> bool {
-    let Some((path, rest)) = line.split_once(':') else { return false };
+    let path = path_at_head(line);
+    let Some(rest) = line[path.len()..].strip_prefix(':') else { return false };
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
     digits > 0 && matches!(rest.as_bytes().get(digits), Some(b':' | b'-')) && is_path(path)
 }
 
 fn is_path(text: &str) -> bool {
-    let in_paths = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-@+~[]()$\\".contains(&byte);
     // No colon, so no address of the web either.
-    text.len() < 256 && text.bytes().all(in_paths) && text.bytes().any(|byte| matches!(byte, b'/' | b'.'))
+    text.len() < 256
+        && path_at_head(text).len() == text.len()
+        && text.bytes().any(|byte| matches!(byte, b'/' | b'.'))
+}
+
+/// What a text begins with that could stand in a path.
+fn path_at_head(text: &str) -> &str {
+    let in_paths = |byte: &u8| {
+        matches!(byte, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9')
+            || matches!(byte, b'/' | b'.' | b'_' | b'-' | b'@' | b'+' | b'~' | b'[' | b']' | b'(' | b')' | b'$' | b'\\')
+    };
+    &text[..text.as_bytes().iter().take_while(|byte| in_paths(byte)).count()]
 }
 
 /// Begins with a time or a level, as log lines do.
@@ -167,7 +189,7 @@ fn is_stamped(line: &str) -> bool {
 
 /// A line without the line number that a tool printed in front of it (`  12→`, `12:`, `12|`, `12\t`).
 pub fn unnumbered(line: &str) -> &str {
-    let start = line.trim_start_matches(' ');
+    let start = &line[line.bytes().take_while(|&byte| byte == b' ').count()..];
     let digits = start.bytes().take_while(u8::is_ascii_digit).count();
     if digits == 0 || digits > 7 {
         return line;
@@ -182,79 +204,86 @@ pub fn unnumbered(line: &str) -> &str {
 
 /// Whether nearly every line of a text carries its line number, so that a gap shows by itself.
 pub fn is_numbered(text: &str) -> bool {
-    let (mut numbered, mut all) = (0, 0);
-    for line in sample(text).filter(|line| !line.trim().is_empty()) {
-        all += 1;
-        numbered += usize::from(unnumbered(line).len() < line.len());
+    let (mut numbered, mut bare) = (0, 0);
+    for line in sample(text) {
+        if unnumbered(line).len() < line.len() {
+            numbered += 1;
+        } else if !line.trim().is_empty() {
+            bare += 1;
+            // Already too many, however many are still to come.
+            if bare > SAMPLE / 5 {
+                return false;
+            }
+        }
     }
-    all > 2 && numbered * 10 >= all * 8
+    numbered + bare > 2 && numbered >= bare * 4
 }
 
 /// Whether a line defines or imports something, in the public syntax of common languages.
 pub fn is_definition(line: &str) -> bool {
-    const BEFORE: [&str; 18] = [
-        "export",
-        "default",
-        "pub",
-        "pub(crate)",
-        "pub(super)",
-        "async",
-        "static",
-        "public",
-        "private",
-        "protected",
-        "abstract",
-        "final",
-        "override",
-        "unsafe",
-        "extern",
-        "declare",
-        "inline",
-        "virtual",
-    ];
-    const OPENS: [&str; 27] = [
-        "func",
-        "fn",
-        "def",
-        "class",
-        "struct",
-        "enum",
-        "trait",
-        "impl",
-        "type",
-        "interface",
-        "const",
-        "function",
-        "module",
-        "mod",
-        "package",
-        "namespace",
-        "import",
-        "from",
-        "use",
-        "#include",
-        "#define",
-        "macro_rules!",
-        "sub",
-        "record",
-        "protocol",
-        "object",
-        "let",
-    ];
     let bare = unnumbered(line);
-    let mut words = bare.split_ascii_whitespace().skip_while(|word| is_one_of(word, &BEFORE));
+    let mut words = bare.split_ascii_whitespace().skip_while(|word| comes_before_a_definition(word));
     match words.next() {
         // A local variable is a statement, not a definition that others refer to.
         Some("let" | "const") => !bare.starts_with(char::is_whitespace),
-        Some(word) => is_one_of(word, &OPENS) && words.next().is_some() || is_heading(bare),
+        Some(word) => opens_a_definition(word) && words.next().is_some() || is_heading(bare),
         None => false,
     }
 }
 
-/// Most words differ from most others in their length or their first letter.
-fn is_one_of(word: &str, words: &[&str]) -> bool {
-    let first = word.as_bytes().first();
-    words.iter().any(|it| it.len() == word.len() && it.as_bytes().first() == first && *it == word)
+fn comes_before_a_definition(word: &str) -> bool {
+    matches!(
+        word.as_bytes(),
+        b"export"
+            | b"default"
+            | b"pub"
+            | b"pub(crate)"
+            | b"pub(super)"
+            | b"async"
+            | b"static"
+            | b"public"
+            | b"private"
+            | b"protected"
+            | b"abstract"
+            | b"final"
+            | b"override"
+            | b"unsafe"
+            | b"extern"
+            | b"declare"
+            | b"inline"
+            | b"virtual"
+    )
+}
+
+fn opens_a_definition(word: &str) -> bool {
+    matches!(
+        word.as_bytes(),
+        b"func"
+            | b"fn"
+            | b"def"
+            | b"class"
+            | b"struct"
+            | b"enum"
+            | b"trait"
+            | b"impl"
+            | b"type"
+            | b"interface"
+            | b"function"
+            | b"module"
+            | b"mod"
+            | b"package"
+            | b"namespace"
+            | b"import"
+            | b"from"
+            | b"use"
+            | b"#include"
+            | b"#define"
+            | b"macro_rules!"
+            | b"sub"
+            | b"record"
+            | b"protocol"
+            | b"object"
+    )
 }
 
 pub(crate) fn is_heading(line: &str) -> bool {
@@ -363,23 +392,26 @@ pub fn atoms(text: &str, mut visit: impl FnMut(Atom, Range<usize>)) {
         }
         let first = Word::at(bytes, at);
         at = first.end;
+        // Most words stand alone.
+        if class(bytes, at) & JOIN == 0 {
+            say(bytes, first.start..first.end, first.kind(), &mut visit);
+            continue;
+        }
         words.clear();
+        words.push(first);
         // A token is words and what joins them; what follows the last of them is none of it.
+        let (mut made_of, mut joined_by) = (first.made_of, 0);
         while class(bytes, at) & JOIN != 0 {
+            joined_by |= class(bytes, at);
             at += 1;
             if class(bytes, at) & WORD != 0 {
-                if words.is_empty() {
-                    words.push(first);
-                }
-                words.push(Word::at(bytes, at));
-                at = words[words.len() - 1].end;
+                let word = Word::at(bytes, at);
+                at = word.end;
+                made_of |= word.made_of | joined_by;
+                words.push(word);
             }
         }
-        if words.is_empty() {
-            say(bytes, first.start..first.end, first.kind(), &mut visit);
-        } else {
-            in_token(bytes, &words, &mut visit);
-        }
+        in_token(bytes, &words, made_of, &mut visit);
     }
 }
 
@@ -389,24 +421,28 @@ fn say(bytes: &[u8], place: Range<usize>, kind: Option<AtomKind>, visit: &mut im
     }
 }
 
-/// The names in several words that are joined: all of them, the segments of a path, and each word.
-fn in_token(bytes: &[u8], words: &[Word], visit: &mut impl FnMut(Atom, Range<usize>)) {
+/// The names in words that are joined: all of them, the segments of a path, and each word.
+fn in_token(bytes: &[u8], words: &[Word], made_of: u8, visit: &mut impl FnMut(Atom, Range<usize>)) {
     let whole = words[0].start..words[words.len() - 1].end;
-    let token = &bytes[whole.clone()];
-    let path = token.contains(&b'/');
-    let kind = match () {
-        () if path => Some(AtomKind::Path),
-        () if token.contains(&b'.') => Some(AtomKind::Dotted),
-        () => words.iter().any(|word| word.made_of & DIGIT != 0).then_some(AtomKind::Identifier),
-    };
-    say(bytes, whole.clone(), kind, visit);
+    let has = |bits: u8| made_of & bits != 0;
+    if words.len() > 1 {
+        let kind = match () {
+            () if has(SLASH) => Some(AtomKind::Path),
+            () if has(DOT) => Some(AtomKind::Dotted),
+            () => has(DIGIT).then_some(AtomKind::Identifier),
+        };
+        say(bytes, whole.clone(), kind, visit);
+    }
+    if !has(SLASH) {
+        return words.iter().for_each(|word| say(bytes, word.start..word.end, word.kind(), visit));
+    }
     let mut start = whole.start;
     let mut words = words.iter().peekable();
     while start < whole.end {
         let length = bytes[start..whole.end].iter().position(|byte| matches!(byte, b'/' | b'@'));
         let segment = start..length.map_or(whole.end, |length| start + length);
         start = segment.end + 1;
-        if path && segment.len() > 3 && bytes[segment.clone()].contains(&b'.') {
+        if segment.len() > 3 && bytes[segment.clone()].contains(&b'.') {
             say(bytes, segment.clone(), Some(AtomKind::Dotted), visit);
         }
         while let Some(word) = words.next_if(|word| word.start < segment.end) {
@@ -430,9 +466,12 @@ const DIGIT: u8 = 4;
 const BAR: u8 = 8;
 const WORD: u8 = LOWER | UPPER | DIGIT | BAR;
 /// What joins words to one name.
-const JOIN: u8 = 16;
+const SLASH: u8 = 16;
+const DOT: u8 = 32;
+const OTHER_JOIN: u8 = 64;
+const JOIN: u8 = SLASH | DOT | OTHER_JOIN;
 /// An upper-case letter that is not the first of its word.
-const HUMP: u8 = 32;
+const HUMP: u8 = 128;
 
 const CLASS: [u8; 256] = {
     let mut table = [0; 256];
@@ -443,7 +482,9 @@ const CLASS: [u8; 256] = {
             b'A'..=b'Z' => UPPER,
             b'0'..=b'9' => DIGIT,
             b'_' => BAR,
-            b'.' | b'/' | b'-' | b'@' => JOIN,
+            b'/' => SLASH,
+            b'.' => DOT,
+            b'-' | b'@' => OTHER_JOIN,
             _ => 0,
         };
         byte += 1;
@@ -459,16 +500,18 @@ fn class(bytes: &[u8], at: usize) -> u8 {
 impl Word {
     /// The word that begins at a place.
     fn at(bytes: &[u8], start: usize) -> Self {
-        let mut made_of = class(bytes, start);
         let mut end = start + 1;
+        let mut rest = 0;
         loop {
             let class = class(bytes, end);
             if class & WORD == 0 {
-                return Self { start, end, made_of };
+                break;
             }
-            made_of |= class | if class & UPPER != 0 { HUMP } else { 0 };
+            rest |= class;
             end += 1;
         }
+        let hump = if rest & UPPER != 0 { HUMP } else { 0 };
+        Self { start, end, made_of: class(bytes, start) | rest | hump }
     }
 
     /// A number of three digits and more, or a word that is written as no plain word is.
@@ -485,15 +528,16 @@ impl Word {
 /// The lines of a text as byte ranges without their line breaks.
 pub(crate) fn lines(text: &str) -> Vec<Range<usize>> {
     let mut lines = Vec::with_capacity(text.len() / 32 + 1);
-    let mut start = 0;
-    for newline in memchr_iter(b'\n', text.as_bytes()) {
-        lines.push(start..newline);
-        start = newline + 1;
-    }
-    if start < text.len() || lines.is_empty() {
-        lines.push(start..text.len());
-    }
+    lines.extend(each_line(text));
     lines
+}
+
+/// The lines of a text, one after the other.
+pub(crate) fn each_line(text: &str) -> impl Iterator<Item = Range<usize>> {
+    let mut start = 0;
+    // What follows the last line break is a line if it is anything, or if there is nothing else.
+    let last = (!text.ends_with('\n')).then_some(text.len());
+    memchr_iter(b'\n', text.as_bytes()).chain(last).map(move |end| std::mem::replace(&mut start, end + 1)..end)
 }
 
 #[cfg(test)]

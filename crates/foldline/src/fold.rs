@@ -291,9 +291,14 @@ impl State {
 
     /// Takes note of which results since the last look say again what an earlier one has said.
     fn listen(&mut self, messages: &[Message<'_>]) {
-        for piece in &mut self.pieces[self.heard..] {
+        for index in self.heard..self.pieces.len() {
+            let piece = &self.pieces[index];
             if piece.class == Class::Result && piece.tokens >= lines::SHORTEST {
-                piece.echoes = self.said.note(piece::text(messages, piece.at));
+                let text = piece::text(messages, piece.at);
+                self.said.note(index as u32, text, |before| {
+                    self.pieces[before as usize].said_again = true;
+                    self.pieces[index].echoes = true;
+                });
             }
         }
         self.heard = self.pieces.len();

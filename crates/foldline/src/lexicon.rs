@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::content::{self, Atom, AtomKind, Kind};
@@ -28,28 +29,37 @@ pub(crate) struct Known {
     pub(crate) is_number: bool,
 }
 
-/// A name at a place of a text. Names are numbered as they come: what is known of one is looked up by its hash once,
-/// when a text is read, and stands in an array from then on.
+/// A name, by the number that it was given when it first came: what is known of it is looked up by its hash once, when a
+/// text is read, and stands in an array from then on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Name {
-    pub(crate) number: u32,
-    pub(crate) start: u32,
-}
+pub(crate) struct Name(u32);
 
-/// What was found in a text.
+/// A text by its lines, or by other spans of it, and the names in them.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
-    pub(crate) names: Arc<[Name]>,
     pub(crate) kind: Kind,
+    lines: Vec<Line>,
+    names: Vec<Name>,
+}
+
+/// A line in a text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line {
+    start: u32,
+    end: u32,
+    /// Where its names end; they begin where those of the line before it end.
+    names: u32,
+    /// Whether it defines or imports something.
+    pub(crate) defines: bool,
 }
 
 /// The names of a conversation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lexicon {
-    numbers: HashMap<u64, u32, BuildHasherDefault<Key>>,
+    numbers: HashMap<u64, Name, BuildHasherDefault<Key>>,
     known: Vec<Known>,
     /// What was found in long results that stand as they came: every crease looks at it until they are cut.
-    results: BTreeMap<PartId, Found>,
+    results: BTreeMap<PartId, Arc<Found>>,
     /// Messages that were read.
     seen: usize,
 }
@@ -80,27 +90,52 @@ impl Hasher for Key {
     }
 }
 
+impl Found {
+    /// How many lines there are.
+    pub(crate) fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// The lines, each with its names.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = (&Line, &[Name])> {
+        let mut from = 0;
+        self.lines.iter().map(move |line| {
+            let names = &self.names[from..line.names as usize];
+            from = line.names as usize;
+            (line, names)
+        })
+    }
+}
+
+impl Line {
+    /// What it says in the text in which it was found.
+    pub(crate) fn of<'t>(&self, text: &'t str) -> &'t str {
+        text.get(self.start as usize..self.end as usize).unwrap_or_default()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        (self.end - self.start) as usize
+    }
+}
+
 impl Lexicon {
     /// Reads the messages that it has not read yet, as they are rendered.
     pub(crate) fn read(&mut self, messages: &[Message<'_>], folds: &Folds) {
         let mut names = Vec::new();
         for (at, message) in messages.iter().enumerate().skip(self.seen) {
             let as_came = !folds.touches(at);
-            let stamp = u32::try_from(at + 1).unwrap_or(u32::MAX);
-            each_text(message, at, |place, text| {
-                names.clear();
-                self.find(text, &mut names);
-                for name in &names {
-                    let known = &mut self.known[name.number as usize];
-                    known.standing += i32::from(as_came);
-                    if known.last != stamp {
-                        known.last = stamp;
-                        known.messages = known.messages.saturating_add(1);
-                        known.used = known.used.saturating_add(u16::from(message.is_assistant()));
-                    }
+            let stamp = small(at + 1);
+            let is_assistant = message.is_assistant();
+            each_text(message, at, |place, text| match place.filter(|_| as_came && text.len() >= LONG) {
+                Some(place) => {
+                    let found = self.find(text);
+                    self.note(&found.names, stamp, as_came, is_assistant);
+                    self.results.insert(place, Arc::new(found));
                 }
-                if let Some(place) = place.filter(|_| as_came && text.len() >= LONG) {
-                    self.results.insert(place, Found { names: names.as_slice().into(), kind: content::kind(text) });
+                None => {
+                    names.clear();
+                    self.name(text, &mut names);
+                    self.note(&names, stamp, as_came, is_assistant);
                 }
             });
             if !as_came {
@@ -108,6 +143,19 @@ impl Lexicon {
             }
         }
         self.seen = messages.len();
+    }
+
+    /// Takes note of the names of a message, which may stand as it came.
+    fn note(&mut self, names: &[Name], stamp: u32, as_came: bool, is_assistant: bool) {
+        for &Name(number) in names {
+            let known = &mut self.known[number as usize];
+            known.standing += i32::from(as_came);
+            if known.last != stamp {
+                known.last = stamp;
+                known.messages = known.messages.saturating_add(1);
+                known.used = known.used.saturating_add(u16::from(is_assistant));
+            }
+        }
     }
 
     /// A message has changed from one rendering to another.
@@ -124,53 +172,78 @@ impl Lexicon {
 
     /// Counts the names of a text once more, or once less.
     fn count(&mut self, place: Option<PartId>, text: &str, by: i32) {
-        for name in self.names(place, text).iter() {
-            self.known[name.number as usize].standing += by;
-        }
+        self.each_name(place, text, |known, _| known.standing += by);
     }
 
-    /// The names of a text, of which is known what is known of names. Where it is the text of a result as it came,
-    /// they may be remembered.
-    pub(crate) fn names(&mut self, place: Option<PartId>, text: &str) -> Arc<[Name]> {
+    /// Calls `each` with every name of a text and what is known of it. Where it is the text of a result as it came, they
+    /// may be remembered.
+    pub(crate) fn each_name(&mut self, place: Option<PartId>, text: &str, mut each: impl FnMut(&mut Known, Name)) {
+        let mut known = |known: &mut [Known], names: &[Name]| {
+            names.iter().for_each(|&name| each(&mut known[name.0 as usize], name));
+        };
         if let Some(found) = place.and_then(|place| self.results.get(&place)) {
-            return found.names.clone();
+            return known(&mut self.known, &found.names);
         }
         let mut names = Vec::with_capacity(text.len() / 8);
-        self.find(text, &mut names);
-        names.into()
+        self.name(text, &mut names);
+        known(&mut self.known, &names);
     }
 
-    /// What the text of a result is.
-    pub(crate) fn kind(&self, place: PartId, text: &str) -> Kind {
-        self.results.get(&place).map_or_else(|| content::kind(text), |found| found.kind)
+    /// What is found in the text of a result.
+    pub(crate) fn found(&mut self, place: PartId, text: &str) -> Arc<Found> {
+        match self.results.get(&place) {
+            Some(found) => found.clone(),
+            None => Arc::new(self.find(text)),
+        }
     }
 
-    fn find(&mut self, text: &str, names: &mut Vec<Name>) {
-        content::atoms(text, |Atom { key, kind }, place| {
-            let number = *self.numbers.entry(key).or_insert_with(|| {
+    /// What is found in a text, line by line.
+    pub(crate) fn find(&mut self, text: &str) -> Found {
+        self.find_in(text, content::kind(text), content::each_line(text))
+    }
+
+    /// What is found in some spans of a text. They must not begin or end inside of a name.
+    pub(crate) fn find_in(&mut self, text: &str, kind: Kind, spans: impl Iterator<Item = Range<usize>>) -> Found {
+        let mut lines = Vec::with_capacity(text.len() / 32 + 1);
+        let mut names = Vec::with_capacity(text.len() / 8);
+        for Range { start, end } in spans {
+            let line = &text[start..end];
+            self.name(line, &mut names);
+            let defines = content::is_definition(line);
+            lines.push(Line { start: small(start), end: small(end), names: small(names.len()), defines });
+        }
+        // They are kept for long.
+        lines.shrink_to_fit();
+        names.shrink_to_fit();
+        Found { kind, lines, names }
+    }
+
+    /// The names of a text, in order.
+    fn name(&mut self, text: &str, names: &mut Vec<Name>) {
+        content::atoms(text, |Atom { key, kind }, _| {
+            names.push(*self.numbers.entry(key).or_insert_with(|| {
                 self.known.push(Known { is_number: kind == AtomKind::Number, ..Known::default() });
-                u32::try_from(self.known.len() - 1)
-                    .expect("a conversation has fewer names than bytes, and fewer of these")
-            });
-            names.push(Name { number, start: u32::try_from(place.start).unwrap_or(u32::MAX) });
+                Name(small(self.known.len() - 1))
+            }));
         });
     }
 
     /// How often each name stands; those that do not are left out.
     #[cfg(test)]
     pub(crate) fn standing(&self) -> BTreeMap<u64, i32> {
-        let standing = self.numbers.iter().map(|(&key, &number)| (key, self.known[number as usize].standing));
+        let standing = self.numbers.iter().map(|(&key, &Name(number))| (key, self.known[number as usize].standing));
         standing.filter(|&(_, count)| count != 0).collect()
     }
 
-    pub(crate) fn get(&self, name: Name) -> Known {
-        self.known[name.number as usize]
+    /// What is known of a name.
+    pub(crate) fn known(&mut self, name: Name) -> &mut Known {
+        &mut self.known[name.0 as usize]
     }
+}
 
-    /// How many names there are.
-    pub(crate) fn len(&self) -> usize {
-        self.known.len()
-    }
+/// A count of messages, names or bytes: no conversation has four thousand million of them.
+fn small(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 /// Calls `each` with every text of a message that the model can read, and with the place of a result's.

@@ -29,6 +29,8 @@ pub(crate) struct Piece {
     pub(crate) outdated: bool,
     /// A line of it was said by an earlier result.
     pub(crate) echoes: bool,
+    /// A line of it was said again by a later result.
+    pub(crate) said_again: bool,
 }
 
 /// What a piece is, as far as folding is concerned.
@@ -129,6 +131,7 @@ pub(crate) fn pieces(at: usize, message: &Message<'_>, call: u32, open: &mut Ope
             failed,
             outdated: false,
             echoes: false,
+            said_again: false,
         });
     };
     for (index, part) in message.parts.iter().enumerate() {

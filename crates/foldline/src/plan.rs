@@ -191,6 +191,7 @@ impl<'d> Draft<'d> {
             (pass.propose)(&view, &mut of_pass);
             proposals.extend(of_pass.into_iter().map(|proposal| (proposal, pass.name)));
         }
+        drop(view);
         for (proposal, pass) in proposals {
             self.take(proposal, rung, pass);
             if reached(self) {
@@ -517,15 +518,17 @@ impl<'d> Draft<'d> {
             if now <= cap {
                 continue;
             }
-            let view = self.view(1.0);
-            let text = view.text(piece);
-            let marker = match (piece.class, &piece.deed) {
-                (Class::Media, _) => view.media_marker(piece),
-                // At the end of the ladder every word counts.
-                (_, Some(done)) if rung == Rung::Truncation => marker::whole(text, &done.tool, view.handle(text)),
-                _ => marker::whole(text, &piece.words(), view.handle(text)),
+            let clipped = {
+                let view = self.view(1.0);
+                let text = view.text(piece);
+                let marker = match (piece.class, &piece.deed) {
+                    (Class::Media, _) => view.media_marker(piece),
+                    // At the end of the ladder every word counts.
+                    (_, Some(done)) if rung == Rung::Truncation => marker::whole(text, &done.tool, view.handle(text)),
+                    _ => marker::whole(text, &piece.words(), view.handle(text)),
+                };
+                clip::clip(text, cap, &self.setup.meter, &marker)
             };
-            let clipped = clip::clip(text, cap, &self.setup.meter, &marker);
             let tokens = self.setup.meter.text(&clipped);
             self.take(Proposal { at: piece.at, change: Change::Text(clipped), tokens, risk: 0.0 }, rung, "clip");
         }

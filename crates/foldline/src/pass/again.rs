@@ -5,7 +5,7 @@
 //! whole lines that stand, in the same order, in a text that was remembered before.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::ops::Range;
 
@@ -36,29 +36,24 @@ pub(crate) struct Run {
 /// A line with fewer letters says too little to look for.
 const TELLING: usize = 8;
 
-/// The lines of all texts so far, to know before any is compared whether a new one repeats something.
+/// Who said each line last, of all texts so far: to know before any are compared which of them have a line in common.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Said {
     /// Half of a line's hash is enough: who finds too much here compares bytes later.
-    lines: HashSet<u32, BuildHasherDefault<Key>>,
+    lines: HashMap<u32, u32, BuildHasherDefault<Key>>,
 }
 
 impl Said {
-    /// Takes note of a text. Gives whether a line of it was said before.
-    pub(crate) fn note(&mut self, text: &str) -> bool {
-        let mut echoes = false;
-        for line in content::lines(text).into_iter().map(|line| &text[line]).filter(|line| is_telling(line)) {
-            echoes |= !self.lines.insert(xxh3_64(line.as_bytes()) as u32);
+    /// Takes note of the text with this number. Calls `again` with the one before it that said a line of it.
+    pub(crate) fn note(&mut self, number: u32, text: &str, mut again: impl FnMut(u32)) {
+        for line in content::each_line(text).map(|line| &text[line]).filter(|line| is_telling(line)) {
+            let before = self.lines.insert(xxh3_64(line.as_bytes()) as u32, number);
+            before.filter(|&before| before != number).into_iter().for_each(&mut again);
         }
-        echoes
     }
 }
 
 impl<'t> Standing<'t> {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.texts.is_empty()
-    }
-
     /// Remembers a text, and gives it the next number.
     pub(crate) fn add(&mut self, text: Cow<'t, str>) -> usize {
         let number = self.texts.len();
@@ -109,7 +104,7 @@ pub(crate) fn extent(lines: &[Range<usize>], run: &Range<usize>) -> Range<usize>
 }
 
 fn is_telling(line: &str) -> bool {
-    line.trim().len() >= TELLING && !marker::is_marker(line)
+    line.trim_ascii().trim().len() >= TELLING && !marker::is_marker(line)
 }
 
 #[cfg(test)]

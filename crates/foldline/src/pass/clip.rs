@@ -71,11 +71,16 @@ pub(crate) fn cut(text: &str, shares: Shares, marker: &str) -> String {
             keep(at, &mut failures, BREAK + GAP);
         }
     }
-    assemble(marker, text, &lines, &kept)
+    assemble(marker, text, lines.into_iter().map(|line| &text[line]), &kept)
 }
 
 /// The kept lines under a marker, with the gaps between them marked.
-pub(super) fn assemble(marker: &str, text: &str, lines: &[std::ops::Range<usize>], kept: &[bool]) -> String {
+pub(super) fn assemble<'t>(
+    marker: &str,
+    text: &'t str,
+    lines: impl Iterator<Item = &'t str>,
+    kept: &[bool],
+) -> String {
     let mut out = String::from(marker);
     // Where lines carry their numbers the gaps show by themselves.
     let gaps = !content::is_numbered(text);
@@ -87,11 +92,11 @@ pub(super) fn assemble(marker: &str, text: &str, lines: &[std::ops::Range<usize>
         }
         *left_out = 0;
     };
-    for (range, &keep) in lines.iter().zip(kept) {
+    for (line, &keep) in lines.zip(kept) {
         if keep {
             close(&mut left_out, &mut out);
             out.push('\n');
-            out.push_str(&text[range.clone()]);
+            out.push_str(line);
         } else {
             left_out += 1;
         }

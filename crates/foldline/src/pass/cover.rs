@@ -5,21 +5,24 @@
 //! are likely to be used, and when that chance times the price of an unfold is above what the line
 //! costs until the end of the session. Nothing else decides: no count of lines, no head and tail.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::content::{self, Kind};
 use crate::conversation::PartId;
 use crate::deed::Act;
-use crate::lexicon::{Lexicon, Name};
+use crate::lexicon::{Found, Lexicon, Name};
 use crate::piece::{Class, Piece};
 
 use super::View;
 
 /// The names that stand in a request beside some of its parts, and grow as lines of those are kept.
+///
+/// They are counted in the lexicon itself, which has its own counts back when this is dropped.
 pub(crate) struct Cover<'l> {
     lexicon: &'l mut Lexicon,
-    /// How often each name stands more, or less, than the lexicon has it.
-    beyond: Vec<i32>,
+    /// Each time that a name was counted otherwise, and by how much.
+    counted: Vec<(Name, i32)>,
 }
 
 /// A text, cut to the lines that are worth keeping.
@@ -29,71 +32,68 @@ pub(crate) struct Kept {
     pub(crate) chance: f64,
 }
 
+impl Drop for Cover<'_> {
+    fn drop(&mut self) {
+        for &(name, by) in &self.counted {
+            self.lexicon.known(name).standing -= by;
+        }
+    }
+}
+
 impl<'l> Cover<'l> {
     /// What the lexicon knows to stand.
     pub(crate) fn of(lexicon: &'l mut Lexicon) -> Self {
-        let beyond = vec![0; lexicon.len()];
-        Self { lexicon, beyond }
+        Self { lexicon, counted: Vec::new() }
     }
 
     /// Counts the names of a text once more, or once less.
     pub(crate) fn count(&mut self, place: Option<PartId>, text: &str, by: i32) {
-        for name in self.names(place, text).iter() {
-            self.beyond[name.number as usize] += by;
-        }
+        let counted = &mut self.counted;
+        self.lexicon.each_name(place, text, |known, name| {
+            known.standing += by;
+            counted.push((name, by));
+        });
     }
 
-    /// What the text of a result is.
-    pub(crate) fn kind(&self, place: PartId, text: &str) -> Kind {
-        self.lexicon.kind(place, text)
+    /// What is found in the text of a result.
+    pub(crate) fn found(&mut self, place: PartId, text: &str) -> Arc<Found> {
+        self.lexicon.found(place, text)
     }
 
-    fn names(&mut self, place: Option<PartId>, text: &str) -> Arc<[Name]> {
-        let names = self.lexicon.names(place, text);
-        self.beyond.resize(self.lexicon.len(), 0);
-        names
+    /// What is found in another text.
+    pub(crate) fn find(&mut self, text: &str) -> Found {
+        self.lexicon.find(text)
+    }
+
+    /// What is found in the items of JSON.
+    pub(crate) fn find_in(&mut self, json: &str, items: &[Range<usize>]) -> Found {
+        self.lexicon.find_in(json, Kind::Json, items.iter().cloned())
     }
 
     /// Chooses the lines of a text. The names in kept lines stand from now on.
-    pub(crate) fn choose(
-        &mut self,
-        view: &View<'_>,
-        piece: &Piece,
-        text: &str,
-        lines: &[std::ops::Range<usize>],
-        kind: Kind,
-    ) -> Kept {
-        let whole = std::ptr::eq(text, view.text(piece));
-        let names = self.names(whole.then_some(piece.at), text);
+    pub(crate) fn choose(&mut self, view: &View<'_>, piece: &Piece, text: &str, found: &Found) -> Kept {
         let base = base_chance(piece, view.age(piece));
         let price = view.keep_price();
         let unfold = view.unfold_price(piece);
-        let mut kept = vec![false; lines.len()];
+        let mut kept = vec![false; found.len()];
         let mut missed = 1.0;
-        let mut here: Vec<u32> = Vec::new();
         // Of what went wrong the lines that say so stay.
         let mut red = if piece.failed && !piece.outdated { FAILURES } else { 0 };
-        let defines: Vec<bool> = lines.iter().map(|range| content::is_definition(&text[range.clone()])).collect();
         // Definitions first: of the lines that name a thing, the one that defines it tells most.
         for definitions in [true, false] {
-            let mut next = 0;
-            for (at, range) in lines.iter().enumerate() {
-                if defines[at] != definitions {
-                    continue;
-                }
-                next = name_at(&names, next, range.start);
-                let in_line = next..name_at(&names, next, range.end);
-                let line = &text[range.clone()];
-                here.clear();
+            for (at, (line, names)) in found.lines().enumerate().filter(|(_, (line, _))| line.defines == definitions) {
+                let before = self.counted.len();
                 let mut familiar = false;
                 let mut chance: f64 = 0.0;
-                for &name in &names[in_line] {
-                    let known = self.lexicon.get(name);
+                for &name in names {
+                    let known = self.lexicon.known(name);
                     familiar |= known.used > 0;
-                    if known.standing + self.beyond[name.number as usize] > 0 || here.contains(&name.number) {
+                    if known.standing > 0 {
                         continue;
                     }
-                    here.push(name.number);
+                    // It stands with this line, in which it may come again.
+                    known.standing += 1;
+                    self.counted.push((name, 1));
                     let of_kind = if known.is_number { 0.1 } else { 1.0 };
                     let of_repetition = if known.messages > 1 { 2.0 } else { 1.0 };
                     chance = chance.max(base * of_kind * of_repetition) + base * of_kind * 0.2;
@@ -102,35 +102,27 @@ impl<'l> Cover<'l> {
                     chance *= 1.8;
                 }
                 // What stands around a change stands in the file.
-                if kind == Kind::Diff && line.starts_with(' ') {
+                if found.kind == Kind::Diff && line.of(text).starts_with(' ') {
                     chance *= 0.5;
                 }
                 if familiar {
                     chance *= 2.5;
                 }
                 let cost = (line.len() as f64 / 4.0 + 2.0) * price;
-                let says = red > 0 && content::is_failure(line);
+                let says = red > 0 && content::is_failure(line.of(text));
                 red -= usize::from(says);
-                if says || chance * unfold > cost {
-                    kept[at] = true;
-                    here.iter().for_each(|&number| self.beyond[number as usize] += 1);
-                } else {
+                kept[at] = says || chance * unfold > cost;
+                if !kept[at] {
                     missed *= 1.0 - chance.min(1.0);
+                    for (name, by) in self.counted.drain(before..) {
+                        self.lexicon.known(name).standing -= by;
+                    }
                 }
             }
         }
         Kept { lines: kept, chance: 1.0 - missed }
     }
 }
-
-/// The first name at or behind a place, from the one at `from` on. It is near, most of the time.
-fn name_at(names: &[Name], from: usize, place: usize) -> usize {
-    let before = |name: &Name| (name.start as usize) < place;
-    let near = names[from..].iter().take(NEAR).take_while(|name| before(name)).count();
-    if near < NEAR { from + near } else { from + near + names[from + near..].partition_point(before) }
-}
-
-const NEAR: usize = 16;
 
 /// So many lines that say what went wrong are kept of a failure.
 const FAILURES: usize = 12;

@@ -17,7 +17,8 @@
 //! Whole lines only. Where lines carry their numbers the gaps show by themselves. JSON stays JSON: a long text
 //! inside of it (`stdout`) becomes an excerpt of its own, a long list the items that are worth keeping.
 
-use crate::content::{self, Kind};
+use crate::content::Kind;
+use crate::lexicon::Found;
 use crate::marker;
 use crate::piece::{Class, Piece};
 
@@ -36,9 +37,10 @@ pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
     // The newest first: what stands in a newer text need not be kept from an older one.
     for piece in view.long(Class::Result).rev() {
         let text = view.text(piece);
-        let (excerpt, chance) = match cover.kind(piece.at, text) {
-            Kind::Json => of_json(view, cover, piece, text),
-            kind => of_lines(view, cover, piece, text, kind),
+        let found = cover.found(piece.at, text);
+        let (excerpt, chance) = match found.kind {
+            Kind::Json => of_json(view, cover, piece, text, &found),
+            _ => of_lines(view, cover, piece, text, &found),
         };
         let tokens = view.setup.meter.text(&excerpt);
         if tokens < piece.tokens {
@@ -49,24 +51,24 @@ pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
 }
 
 /// An excerpt of a text by its lines, and the chance that more of it is needed.
-fn of_lines(view: &View<'_>, cover: &mut Cover<'_>, piece: &Piece, text: &str, kind: Kind) -> (String, f64) {
-    let lines = content::lines(text);
-    let mut kept = cover.choose(view, piece, text, &lines, kind);
+fn of_lines(view: &View<'_>, cover: &mut Cover<'_>, piece: &Piece, text: &str, found: &Found) -> (String, f64) {
+    let mut kept = cover.choose(view, piece, text, found);
     // What is left of a table says nothing without its header.
-    if kind == Kind::Table && kept.lines.contains(&true) {
+    if found.kind == Kind::Table && kept.lines.contains(&true) {
         kept.lines[0] = true;
     }
-    (render(view, piece, text, &lines, &kept), kept.chance)
+    (render(view, piece, text, found, &kept), kept.chance)
 }
 
-fn of_json(view: &View<'_>, cover: &mut Cover<'_>, piece: &Piece, text: &str) -> (String, f64) {
+fn of_json(view: &View<'_>, cover: &mut Cover<'_>, piece: &Piece, text: &str, found: &Found) -> (String, f64) {
     let mut chance = 0.0;
     if let Some(folded) = in_json(text, |inside| excerpt(view, cover, piece, inside, &mut chance)) {
         return (folded, chance);
     }
     match json::items(text) {
         Some(items) if items.spans.len() > 3 => {
-            let kept = cover.choose(view, piece, text, &items.spans, Kind::Json);
+            let found = cover.find_in(text, &items.spans);
+            let kept = cover.choose(view, piece, text, &found);
             let count = kept.lines.iter().filter(|&&kept| kept).count();
             let handle = view.handle(text);
             let folded = match count {
@@ -78,7 +80,7 @@ fn of_json(view: &View<'_>, cover: &mut Cover<'_>, piece: &Piece, text: &str) ->
             };
             (folded, kept.chance)
         }
-        _ => of_lines(view, cover, piece, text, Kind::Json),
+        _ => of_lines(view, cover, piece, text, found),
     }
 }
 
@@ -93,17 +95,21 @@ pub(super) fn excerpt(
     if text.len() < super::arguments::SHORTEST {
         return None;
     }
-    let (folded, missed) = of_lines(view, cover, piece, text, content::kind(text));
+    let found = cover.find(text);
+    let (folded, missed) = of_lines(view, cover, piece, text, &found);
     *chance = chance.max(missed);
     (folded.len() < text.len()).then_some(folded)
 }
 
 /// The kept lines of a text under a marker; the marker of the whole text when none is kept.
-fn render(view: &View<'_>, piece: &Piece, text: &str, lines: &[std::ops::Range<usize>], kept: &Kept) -> String {
+fn render(view: &View<'_>, piece: &Piece, text: &str, found: &Found, kept: &Kept) -> String {
     let count = kept.lines.iter().filter(|&&kept| kept).count();
     let handle = view.handle(view.text(piece));
     match count {
         0 => marker::whole(text, &piece.words(), handle),
-        _ => assemble(&marker::excerpt(count, lines.len(), &piece.words(), handle), text, lines, &kept.lines),
+        _ => {
+            let marker = marker::excerpt(count, found.len(), &piece.words(), handle);
+            assemble(&marker, text, found.lines().map(|(line, _)| line.of(text)), &kept.lines)
+        }
     }
 }

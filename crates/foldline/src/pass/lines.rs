@@ -23,7 +23,7 @@ pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
     let mut standing = Standing::default();
     for piece in view.as_came().rev().filter(|piece| piece.class == Class::Result && piece.tokens >= SHORTEST) {
         let text = view.text(piece);
-        if view.is_old(piece) && !standing.is_empty() {
+        if piece.said_again && view.is_old(piece) {
             let lines = content::lines(text);
             let mut kept = vec![true; lines.len()];
             for run in standing.runs(text, &lines, RUN) {
@@ -32,7 +32,7 @@ pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
             let count = kept.iter().filter(|&&kept| kept).count();
             if count > 0 && count < lines.len() {
                 let marker = marker::excerpt(count, lines.len(), &piece.words(), view.handle(text));
-                let folded = assemble(&marker, text, &lines, &kept);
+                let folded = assemble(&marker, text, lines.iter().map(|line| &text[line.clone()]), &kept);
                 let tokens = view.setup.meter.text(&folded);
                 if tokens < piece.tokens {
                     proposals.push(Proposal { at: piece.at, change: Change::Text(folded), tokens, risk: 0.0 });

@@ -7,10 +7,7 @@ use crate::marker;
 
 /// The text as a screen would show it, without colours; `None` when that is the text itself.
 pub fn shown(text: &str) -> Option<String> {
-    let controls = |byte: &u8| *byte == 0x1b || *byte == b'\r' || *byte == 0x08;
-    if !text.as_bytes().iter().any(controls) {
-        return None;
-    }
+    memchr::memchr3(0x1b, b'\r', 0x08, text.as_bytes())?;
     let mut out = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
         let (line, end) = match line.strip_suffix("\r\n") {
