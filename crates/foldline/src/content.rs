@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use memchr::{memchr_iter, memchr2_iter};
+use memchr::{memchr, memchr_iter, memchr2_iter, memrchr};
 
 pub use crate::pass::screen::shown;
 
@@ -37,10 +37,15 @@ pub fn kind(text: &str) -> Kind {
     if trimmed.starts_with(['{', '[']) && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() {
         return Kind::Json;
     }
-    let lines: Vec<(&str, &str)> =
-        sample(text).map(|line| (line, unnumbered(line).trim_ascii().trim())).filter(|(_, bare)| !bare.is_empty()).collect();
+    let mut lines: Vec<(&str, &str)> = Vec::with_capacity(SAMPLE);
+    sample(text).for_each(|line| {
+        let bare = unnumbered(line).trim_ascii().trim();
+        if !bare.is_empty() {
+            lines.push((line, bare));
+        }
+    });
     // Whether more than a share of the lines are so: as soon as enough are, or too many are not.
-    let more_than = |share: usize, is: fn(&str, &str) -> bool| {
+    let more_than = |share: usize, is: &dyn Fn(&str, &str) -> bool| {
         let (mut missing, mut spare) = (lines.len() / share + 1, lines.len() - lines.len() / share);
         lines.iter().any(|(line, bare)| {
             if is(line, bare) {
@@ -51,27 +56,28 @@ pub fn kind(text: &str) -> Kind {
             missing == 0 || spare == 0
         }) && missing == 0
     };
-    let most = |is| more_than(2, is);
+    let most = |is: &dyn Fn(&str, &str) -> bool| more_than(2, is);
     // The questions come in the order in which an answer settles it, so that few are asked of most texts.
     let changes: usize = lines.iter().map(|(line, _)| signs_of_a_change(line)).sum();
     if changes * 3 > lines.len() && changes > 4 {
         return Kind::Diff;
     }
-    if most(|line, _| is_hit(line)) {
+    if most(&|line, _| is_hit(line)) {
         return Kind::Hits;
     }
-    if most(|line, bare| is_path(bare) && !is_hit(line)) {
+    if most(&|line, bare| is_path(bare) && !is_hit(line)) {
         return Kind::Listing;
     }
-    if most(|_, bare| is_stamped(bare) || memchr::memchr(0x1b, bare.as_bytes()).is_some()) {
+    let coloured = memchr(0x1b, text.as_bytes()).is_some();
+    if most(&|_, bare| is_stamped(bare) || coloured && memchr(0x1b, bare.as_bytes()).is_some()) {
         return Kind::Log;
     }
     let is_source = |line: &str, bare: &str| bare.ends_with(['{', '}', ';', '(', ')', ',', ':']) || is_definition(line);
     match () {
-        () if most(is_source) => Kind::Source,
-        () if most(is_row) => Kind::Table,
-        () if most(|_, bare| Shape::of(bare).words > 6) => Kind::Prose,
-        () if more_than(3, is_source) => Kind::Source,
+        () if most(&is_source) => Kind::Source,
+        () if most(&is_row) => Kind::Table,
+        () if most(&|_, bare| Shape::of(bare).words > 6) => Kind::Prose,
+        () if more_than(3, &is_source) => Kind::Source,
         () => Kind::Log,
     }
 }
@@ -131,25 +137,19 @@ impl Shape {
 /// So many lines tell what a text is.
 const SAMPLE: usize = 60;
 
-/// Up to sixty lines from the head, the middle and the tail of a text.
+/// Up to so many lines of a text: the first, and of a long one those in the middle and near the end too.
 fn sample(text: &str) -> impl Iterator<Item = &str> {
-    let from = |start: usize, count: usize| {
+    let places = [0, text.len() / 2, text.len() - text.len() / 8];
+    let taken = if text.len() < 4096 { 1 } else { places.len() };
+    places.into_iter().take(taken).flat_map(move |at| {
+        let start = memrchr(b'\n', &text.as_bytes()[..at]).map_or(0, |newline| newline + 1);
         let text = &text[start..];
-        each_line(text).take(count).map(move |line| {
-            let ends = line.end < text.len();
-            let line = &text[line];
-            if ends { line.strip_suffix('\r').unwrap_or(line) } else { line }
-        })
-    };
-    let around = move |at: usize| {
-        let at = text.floor_char_boundary(at);
-        let start = memchr::memrchr(b'\n', &text.as_bytes()[..at]).map_or(0, |newline| newline + 1);
-        from(start, SAMPLE / 3)
-    };
-    let short = text.len() < 4096;
-    let head = from(0, if short { SAMPLE } else { SAMPLE / 3 });
-    let rest = (!short).then(|| around(text.len() / 2).chain(around(text.len() - text.len() / 8)));
-    head.chain(rest.into_iter().flatten())
+        let without_break = move |line: Range<usize>| match line.end < text.len() {
+            true => text[line.clone()].strip_suffix('\r').unwrap_or(&text[line]),
+            false => &text[line],
+        };
+        each_line(text).take(SAMPLE / taken).map(without_break)
+    })
 }
 
 /// `path:12:` or `path:12-`, as search tools print.
@@ -162,9 +162,7 @@ fn is_hit(line: &str) -> bool {
 
 fn is_path(text: &str) -> bool {
     // No colon, so no address of the web either.
-    text.len() < 256
-        && path_at_head(text).len() == text.len()
-        && text.bytes().any(|byte| matches!(byte, b'/' | b'.'))
+    text.len() < 256 && path_at_head(text).len() == text.len() && text.bytes().any(|byte| matches!(byte, b'/' | b'.'))
 }
 
 /// What a text begins with that could stand in a path.
@@ -178,10 +176,9 @@ fn path_at_head(text: &str) -> &str {
 
 /// Begins with a time or a level, as log lines do.
 fn is_stamped(line: &str) -> bool {
-    let head = line.as_bytes().get(..24.min(line.len())).unwrap_or_default();
-    let digits = head.iter().filter(|byte| byte.is_ascii_digit()).count();
-    let colons = head.iter().filter(|&&byte| byte == b':').count();
-    digits >= 6 && colons >= 2
+    let head = &line.as_bytes()[..24.min(line.len())];
+    let count = |is: fn(&u8) -> bool| head.iter().filter(|byte| is(byte)).count();
+    count(|&byte| byte == b':') >= 2 && count(u8::is_ascii_digit) >= 6
         || ["INFO", "WARN", "ERROR", "DEBUG", "TRACE", "[info]", "[warn]", "[error]"]
             .iter()
             .any(|level| line.starts_with(level))
@@ -383,7 +380,6 @@ pub enum AtomKind {
 /// ```
 pub fn atoms(text: &str, mut visit: impl FnMut(Atom, Range<usize>)) {
     let bytes = text.as_bytes();
-    let mut words = Vec::new();
     let mut at = 0;
     while at < bytes.len() {
         if class(bytes, at) & WORD == 0 {
@@ -391,27 +387,23 @@ pub fn atoms(text: &str, mut visit: impl FnMut(Atom, Range<usize>)) {
             continue;
         }
         let first = Word::at(bytes, at);
-        at = first.end;
-        // Most words stand alone.
-        if class(bytes, at) & JOIN == 0 {
-            say(bytes, first.start..first.end, first.kind(), &mut visit);
-            continue;
-        }
-        words.clear();
-        words.push(first);
         // A token is words and what joins them; what follows the last of them is none of it.
-        let (mut made_of, mut joined_by) = (first.made_of, 0);
+        let (mut token, mut joined_by) = (first, 0);
+        at = first.end;
         while class(bytes, at) & JOIN != 0 {
             joined_by |= class(bytes, at);
             at += 1;
             if class(bytes, at) & WORD != 0 {
                 let word = Word::at(bytes, at);
                 at = word.end;
-                made_of |= word.made_of | joined_by;
-                words.push(word);
+                token = Word { start: first.start, end: at, made_of: token.made_of | word.made_of | joined_by };
             }
         }
-        in_token(bytes, &words, made_of, &mut visit);
+        if token.end == first.end {
+            say(bytes, first.start..first.end, first.kind(), &mut visit);
+        } else {
+            in_token(bytes, token, &mut visit);
+        }
     }
 }
 
@@ -422,32 +414,40 @@ fn say(bytes: &[u8], place: Range<usize>, kind: Option<AtomKind>, visit: &mut im
 }
 
 /// The names in words that are joined: all of them, the segments of a path, and each word.
-fn in_token(bytes: &[u8], words: &[Word], made_of: u8, visit: &mut impl FnMut(Atom, Range<usize>)) {
-    let whole = words[0].start..words[words.len() - 1].end;
-    let has = |bits: u8| made_of & bits != 0;
-    if words.len() > 1 {
-        let kind = match () {
-            () if has(SLASH) => Some(AtomKind::Path),
-            () if has(DOT) => Some(AtomKind::Dotted),
-            () => has(DIGIT).then_some(AtomKind::Identifier),
-        };
-        say(bytes, whole.clone(), kind, visit);
-    }
+fn in_token(bytes: &[u8], token: Word, visit: &mut impl FnMut(Atom, Range<usize>)) {
+    let has = |bits: u8| token.made_of & bits != 0;
+    let kind = match () {
+        () if has(SLASH) => Some(AtomKind::Path),
+        () if has(DOT) => Some(AtomKind::Dotted),
+        () => has(DIGIT).then_some(AtomKind::Identifier),
+    };
+    say(bytes, token.start..token.end, kind, visit);
     if !has(SLASH) {
-        return words.iter().for_each(|word| say(bytes, word.start..word.end, word.kind(), visit));
+        return in_segment(bytes, token.start..token.end, visit);
     }
-    let mut start = whole.start;
-    let mut words = words.iter().peekable();
-    while start < whole.end {
-        let length = bytes[start..whole.end].iter().position(|byte| matches!(byte, b'/' | b'@'));
-        let segment = start..length.map_or(whole.end, |length| start + length);
+    let mut start = token.start;
+    while start < token.end {
+        let length = bytes[start..token.end].iter().position(|byte| matches!(byte, b'/' | b'@'));
+        let segment = start..length.map_or(token.end, |length| start + length);
         start = segment.end + 1;
         if segment.len() > 3 && bytes[segment.clone()].contains(&b'.') {
             say(bytes, segment.clone(), Some(AtomKind::Dotted), visit);
         }
-        while let Some(word) = words.next_if(|word| word.start < segment.end) {
-            say(bytes, word.start..word.end, word.kind(), visit);
+        in_segment(bytes, segment, visit);
+    }
+}
+
+/// The names that are words.
+fn in_segment(bytes: &[u8], segment: Range<usize>, visit: &mut impl FnMut(Atom, Range<usize>)) {
+    let mut at = segment.start;
+    while at < segment.end {
+        if class(bytes, at) & WORD == 0 {
+            at += 1;
+            continue;
         }
+        let word = Word::at(bytes, at);
+        at = word.end;
+        say(bytes, word.start..word.end, word.kind(), visit);
     }
 }
 

@@ -34,12 +34,12 @@ pub(crate) struct Known {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Name(u32);
 
-/// A text by its lines, or by other spans of it, and the names in them.
+/// A text by its lines, or by other spans of it, and the names in them. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) kind: Kind,
-    lines: Vec<Line>,
-    names: Vec<Name>,
+    lines: Arc<[Line]>,
+    names: Arc<[Name]>,
 }
 
 /// A line in a text.
@@ -59,7 +59,7 @@ pub(crate) struct Lexicon {
     numbers: HashMap<u64, Name, BuildHasherDefault<Key>>,
     known: Vec<Known>,
     /// What was found in long results that stand as they came: every crease looks at it until they are cut.
-    results: BTreeMap<PartId, Arc<Found>>,
+    results: BTreeMap<PartId, Found>,
     /// Messages that were read.
     seen: usize,
 }
@@ -130,7 +130,7 @@ impl Lexicon {
                 Some(place) => {
                     let found = self.find(text);
                     self.note(&found.names, stamp, as_came, is_assistant);
-                    self.results.insert(place, Arc::new(found));
+                    self.results.insert(place, found);
                 }
                 None => {
                     names.clear();
@@ -139,7 +139,7 @@ impl Lexicon {
                 }
             });
             if !as_came {
-                folds.each_standing_text(at, message, |_| false, |_, text| self.count(None, text, 1));
+                folds.each_standing_text(at, message, |_| false, |_, text| self.count_text(None, text, 1));
             }
         }
         self.seen = messages.len();
@@ -161,8 +161,8 @@ impl Lexicon {
     /// A message has changed from one rendering to another.
     pub(crate) fn changed(&mut self, at: usize, message: &Message<'_>, from: &Folds, to: &Folds) {
         let same = |part| from.is_same(to, part);
-        from.each_standing_text(at, message, same, |place, text| self.count(place, text, -1));
-        to.each_standing_text(at, message, same, |place, text| self.count(place, text, 1));
+        from.each_standing_text(at, message, same, |place, text| self.count_text(place, text, -1));
+        to.each_standing_text(at, message, same, |place, text| self.count_text(place, text, 1));
         // What is cut once is seldom whole again.
         let results = self.results.range(PartId::new(at, 0)..PartId::new(at + 1, 0));
         for place in results.map(|(&place, _)| place).filter(|&place| to.rung(place).is_some()).collect::<Vec<_>>() {
@@ -170,31 +170,31 @@ impl Lexicon {
         }
     }
 
-    /// Counts the names of a text once more, or once less.
-    fn count(&mut self, place: Option<PartId>, text: &str, by: i32) {
-        self.each_name(place, text, |known, _| known.standing += by);
+    fn count_text(&mut self, place: Option<PartId>, text: &str, by: i32) {
+        let names = self.names(place, text);
+        self.count(&names, by);
     }
 
-    /// Calls `each` with every name of a text and what is known of it. Where it is the text of a result as it came, they
-    /// may be remembered.
-    pub(crate) fn each_name(&mut self, place: Option<PartId>, text: &str, mut each: impl FnMut(&mut Known, Name)) {
-        let mut known = |known: &mut [Known], names: &[Name]| {
-            names.iter().for_each(|&name| each(&mut known[name.0 as usize], name));
-        };
+    /// Counts names once more, or once less.
+    pub(crate) fn count(&mut self, names: &[Name], by: i32) {
+        for name in names {
+            self.known[name.0 as usize].standing += by;
+        }
+    }
+
+    /// The names of a text. Where it is the text of a result as it came, they may be remembered.
+    pub(crate) fn names(&mut self, place: Option<PartId>, text: &str) -> Arc<[Name]> {
         if let Some(found) = place.and_then(|place| self.results.get(&place)) {
-            return known(&mut self.known, &found.names);
+            return found.names.clone();
         }
         let mut names = Vec::with_capacity(text.len() / 8);
         self.name(text, &mut names);
-        known(&mut self.known, &names);
+        names.into()
     }
 
     /// What is found in the text of a result.
-    pub(crate) fn found(&mut self, place: PartId, text: &str) -> Arc<Found> {
-        match self.results.get(&place) {
-            Some(found) => found.clone(),
-            None => Arc::new(self.find(text)),
-        }
+    pub(crate) fn found(&mut self, place: PartId, text: &str) -> Found {
+        self.results.get(&place).cloned().unwrap_or_else(|| self.find(text))
     }
 
     /// What is found in a text, line by line.
@@ -212,10 +212,7 @@ impl Lexicon {
             let defines = content::is_definition(line);
             lines.push(Line { start: small(start), end: small(end), names: small(names.len()), defines });
         }
-        // They are kept for long.
-        lines.shrink_to_fit();
-        names.shrink_to_fit();
-        Found { kind, lines, names }
+        Found { kind, lines: lines.into(), names: names.into() }
     }
 
     /// The names of a text, in order.

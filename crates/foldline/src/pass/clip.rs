@@ -75,12 +75,7 @@ pub(crate) fn cut(text: &str, shares: Shares, marker: &str) -> String {
 }
 
 /// The kept lines under a marker, with the gaps between them marked.
-pub(super) fn assemble<'t>(
-    marker: &str,
-    text: &'t str,
-    lines: impl Iterator<Item = &'t str>,
-    kept: &[bool],
-) -> String {
+pub(super) fn assemble<'t>(marker: &str, text: &'t str, lines: impl Iterator<Item = &'t str>, kept: &[bool]) -> String {
     let mut out = String::from(marker);
     // Where lines carry their numbers the gaps show by themselves.
     let gaps = !content::is_numbered(text);

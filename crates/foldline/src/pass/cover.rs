@@ -21,8 +21,10 @@ use super::View;
 /// They are counted in the lexicon itself, which has its own counts back when this is dropped.
 pub(crate) struct Cover<'l> {
     lexicon: &'l mut Lexicon,
-    /// Each time that a name was counted otherwise, and by how much.
-    counted: Vec<(Name, i32)>,
+    /// The names of the texts that were counted, and how often.
+    texts: Vec<(Arc<[Name]>, i32)>,
+    /// The names that stand in kept lines and nowhere else.
+    kept: Vec<Name>,
 }
 
 /// A text, cut to the lines that are worth keeping.
@@ -34,8 +36,9 @@ pub(crate) struct Kept {
 
 impl Drop for Cover<'_> {
     fn drop(&mut self) {
-        for &(name, by) in &self.counted {
-            self.lexicon.known(name).standing -= by;
+        self.let_go(0);
+        for (names, by) in &self.texts {
+            self.lexicon.count(names, -by);
         }
     }
 }
@@ -43,20 +46,24 @@ impl Drop for Cover<'_> {
 impl<'l> Cover<'l> {
     /// What the lexicon knows to stand.
     pub(crate) fn of(lexicon: &'l mut Lexicon) -> Self {
-        Self { lexicon, counted: Vec::new() }
+        Self { lexicon, texts: Vec::new(), kept: Vec::new() }
     }
 
     /// Counts the names of a text once more, or once less.
     pub(crate) fn count(&mut self, place: Option<PartId>, text: &str, by: i32) {
-        let counted = &mut self.counted;
-        self.lexicon.each_name(place, text, |known, name| {
-            known.standing += by;
-            counted.push((name, by));
-        });
+        let names = self.lexicon.names(place, text);
+        self.lexicon.count(&names, by);
+        self.texts.push((names, by));
+    }
+
+    /// Takes the names back that stand since so many were kept.
+    fn let_go(&mut self, since: usize) {
+        self.lexicon.count(&self.kept[since..], -1);
+        self.kept.truncate(since);
     }
 
     /// What is found in the text of a result.
-    pub(crate) fn found(&mut self, place: PartId, text: &str) -> Arc<Found> {
+    pub(crate) fn found(&mut self, place: PartId, text: &str) -> Found {
         self.lexicon.found(place, text)
     }
 
@@ -82,7 +89,7 @@ impl<'l> Cover<'l> {
         // Definitions first: of the lines that name a thing, the one that defines it tells most.
         for definitions in [true, false] {
             for (at, (line, names)) in found.lines().enumerate().filter(|(_, (line, _))| line.defines == definitions) {
-                let before = self.counted.len();
+                let before = self.kept.len();
                 let mut familiar = false;
                 let mut chance: f64 = 0.0;
                 for &name in names {
@@ -93,7 +100,7 @@ impl<'l> Cover<'l> {
                     }
                     // It stands with this line, in which it may come again.
                     known.standing += 1;
-                    self.counted.push((name, 1));
+                    self.kept.push(name);
                     let of_kind = if known.is_number { 0.1 } else { 1.0 };
                     let of_repetition = if known.messages > 1 { 2.0 } else { 1.0 };
                     chance = chance.max(base * of_kind * of_repetition) + base * of_kind * 0.2;
@@ -114,9 +121,7 @@ impl<'l> Cover<'l> {
                 kept[at] = says || chance * unfold > cost;
                 if !kept[at] {
                     missed *= 1.0 - chance.min(1.0);
-                    for (name, by) in self.counted.drain(before..) {
-                        self.lexicon.known(name).standing -= by;
-                    }
+                    self.let_go(before);
                 }
             }
         }
