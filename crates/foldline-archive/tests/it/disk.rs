@@ -1,48 +1,12 @@
 //! Disks that are full, read-only, or gave back less than they were given.
 
 use std::path::Path;
-use std::process::Command;
 
 use foldline::{Handle, Keep};
 use foldline_archive::{Access, Archive, ErrorKind, Namespace, Options, Shelf};
 
+use crate::small_disk::SmallDisk;
 use crate::support::{Place, noise, original};
-
-/// A small disk in memory, mounted for as long as this lives.
-pub(crate) struct SmallDisk {
-    folder: tempfile::TempDir,
-}
-
-impl SmallDisk {
-    /// None where mounting is not permitted; the test then says so and does nothing.
-    pub(crate) fn mount(size: &str) -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("size={size},mode=0700"), "tmpfs"])
-            .arg(folder.path())
-            .output();
-        if mounted.is_ok_and(|output| output.status.success()) {
-            return Some(Self { folder });
-        }
-        println!("skipped: this user may not mount a disk");
-        None
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        self.folder.path()
-    }
-
-    fn make_read_only(&self) {
-        let status = Command::new("mount").args(["-o", "remount,ro"]).arg(self.folder.path()).status().unwrap();
-        assert!(status.success());
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.folder.path()).status();
-    }
-}
 
 fn read(path: &Path) -> Shelf {
     let options = Options { access: Access::Read, ..Options::default() };

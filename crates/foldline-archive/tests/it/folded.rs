@@ -15,7 +15,7 @@ use foldline_archive::{Archive, Namespace, Shelf};
 use proptest::prelude::*;
 use serde_json::json;
 
-use crate::disk::SmallDisk;
+use crate::small_disk::SmallDisk;
 use crate::support::{Place, noise, original};
 
 const MODEL: Option<&str> = Some("gpt-4o");

@@ -13,6 +13,7 @@ mod retention;
 mod sealed;
 mod search;
 mod shelves;
+mod small_disk;
 mod support;
 mod transfer;
 mod verify;

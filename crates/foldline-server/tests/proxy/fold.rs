@@ -1,11 +1,15 @@
 //! Conversations that outgrow their budget, on the wire.
 
+use std::io::Write;
+use std::path::Path;
+
 use foldline::wire::{Format, Request};
 use foldline_archive::{Archive, Namespace};
 use foldline_server::proxy::{Mode, Settings};
 use http_body_util::Full;
 use serde_json::{Value, json};
 
+use crate::small_disk::SmallDisk;
 use crate::support::{Reply, Stand, settings};
 
 /// A conversation of an agent that reads one file a turn.
@@ -162,6 +166,48 @@ async fn what_can_not_fit_goes_out_as_it_came() {
     stand.post("/v1/chat/completions", huge.clone()).await;
     assert_eq!(stand.only().body, huge);
     assert!(stand.get("/foldline/metrics").await.text().contains(r#"foldline_faults_total{kind="cannot_fit"} 1"#));
+}
+
+/// The disk of the archive fills in the middle of a session, and has room again later. Every request is answered and fits;
+/// no marker promises what is not kept; and with room again originals are kept again.
+#[tokio::test]
+async fn a_full_disk_costs_no_request_and_no_original() {
+    let Some(disk) = SmallDisk::mount("1m") else { return };
+    let ballast = disk.path().join("ballast");
+    let archive = Archive::open(disk.path().join("archive.db")).unwrap();
+    let shelf = archive.shelf(&Namespace::local());
+    let format = Format::OpenAiChat;
+    let stand = Stand::start(narrow(), Some(archive), |_| Reply::json("{}")).await;
+    let whole = agent(format, 90);
+    let (mut promised, mut folded) = ([0; 3], [0; 3]);
+    for end in (1..=whole.len()).step_by(2) {
+        let stage = end * 3 / (whole.len() + 1);
+        match stage {
+            1 if !ballast.exists() => fill(&ballast),
+            2 if ballast.exists() => std::fs::remove_file(&ballast).unwrap(),
+            _ => {}
+        }
+        let got = stand.post(path(format), body(format, &whole[..end])).await;
+        assert_eq!(got.status, 200);
+        let (_, sent) = got.header("x-foldline-tokens").unwrap().split_once(',').unwrap();
+        assert!(sent.parse::<u64>().unwrap() < 15_600, "{sent} tokens were sent");
+        folded[stage] = got.header("x-foldline-folds").unwrap().parse().unwrap();
+        let received = stand.received().pop().unwrap();
+        let text = String::from_utf8(received.body.to_vec()).unwrap();
+        let handles: Vec<_> = foldline::marker::handles(&text).collect();
+        promised[stage] = handles.len();
+        for handle in handles {
+            shelf.unfold(handle.as_str()).expect("the original of every marker");
+        }
+    }
+    assert!(promised[0] > 0 && promised[2] > promised[1], "{promised:?}");
+    assert!(folded[1] > folded[0], "what is not kept is folded all the same, or it would not fit: {folded:?}");
+}
+
+/// Takes all that is left of a disk.
+fn fill(ballast: &Path) {
+    let mut file = std::fs::File::create(ballast).unwrap();
+    while file.write_all(&[1; 4096]).is_ok() {}
 }
 
 /// The archive breaks in the middle of a session: what was folded stays folded, byte for byte.

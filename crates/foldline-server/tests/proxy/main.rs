@@ -1,7 +1,7 @@
 //! The proxy on a real port, between a real client and a scripted upstream: what did the upstream
 //! receive, and what did the client?
 
-#![allow(clippy::unwrap_used, reason = "a test that can not go on fails")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that can not go on fails, and says so")]
 
 mod connections;
 mod failures;
@@ -9,6 +9,8 @@ mod faults;
 mod fold;
 mod overflow;
 mod pass;
+#[path = "../../../foldline-archive/tests/it/small_disk.rs"]
+mod small_disk;
 mod summaries;
 mod support;
 mod unfold;

@@ -1,7 +1,7 @@
 //! The hidden tool: offered, called, answered, and never seen by the client.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use foldline::wire::{Format, Request, Response, StopReason, StreamReader};
@@ -383,6 +383,47 @@ async fn a_call_in_an_answer_that_the_provider_holds_is_answered_where_the_clien
     let elsewhere = next.replace(r#""r""#, r#""another""#);
     stand.post(path(format), elsewhere.clone()).await;
     assert_eq!(stand.received().last().unwrap().body, elsewhere, "nothing is missing there");
+}
+
+/// A chain of answers that the provider holds: ours is among the tools of every request, at the same place in the same
+/// bytes, and a call of it in the middle of the chain is answered there.
+#[tokio::test]
+async fn a_chain_of_held_answers_keeps_the_tool() {
+    let format = Format::OpenAiResponses;
+    let kept = archive();
+    // What the model would remember of the first request: how to ask for what was folded in it.
+    let (requests, question) = (AtomicUsize::new(0), Mutex::new(String::new()));
+    let stand = Stand::start(narrow(), Some(kept.archive.clone()), move |received| {
+        let mut question = question.lock().unwrap();
+        match requests.fetch_add(1, Ordering::SeqCst) {
+            0 => *question = Call::unfold(received).arguments,
+            1 => {
+                let call = Call { id: "call_hidden", name: "unfold", arguments: question.clone() };
+                return streamed(format, "Let me see. ", &[call]);
+            }
+            2 => {
+                assert!(was_answered(format, received));
+                return streamed(format, "It is 42.", &[]);
+            }
+            _ => {}
+        }
+        streamed(format, "Go on.", &[Call::shell()])
+    })
+    .await;
+    let first = streaming(format, &agent(format, 40)).replace(r#""store":false"#, r#""store":true"#);
+    stand.post(path(format), first.clone()).await;
+    let tools = |body: &[u8]| Request::parse(format, body).unwrap().field("tools").unwrap().to_owned();
+    let own = tools(first.as_bytes());
+    let output = json!({ "type": "function_call_output", "call_id": "call_shell", "output": "ok" });
+    for answer in ["Let me see. It is 42.", "Go on."] {
+        let next = format!(
+            r#"{{"model":"gpt-4o","stream":true,"tools":{own},"previous_response_id":"r","input":[{output}]}}"#
+        );
+        assert_eq!(read(format, &stand.post(path(format), next).await.body).text(), answer);
+    }
+    let sent: Vec<String> = stand.received().iter().map(|received| tools(&received.body)).collect();
+    assert_eq!(sent.len(), 4);
+    assert!(sent[0].contains(r#""unfold""#) && sent.iter().all(|it| *it == sent[0]), "{sent:?}");
 }
 
 /// A model that asks for ever is stopped, and the client is told inside of its stream.

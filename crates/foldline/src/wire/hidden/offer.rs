@@ -36,8 +36,11 @@ impl Offer<'_> {
         let lone_text = request.field("input").is_some_and(|input| input.starts_with('"'));
         // What is answered in the background is fetched later, by a path on which nothing is taken out.
         let fetched = request.top().get("background").and_then(Value::bool).unwrap_or(false);
-        let refused = is_taken || only_hosted || several || lone_text || fetched || tools.len() >= MOST_TOOLS;
-        (!refused && !request.is_continuation()).then(|| Edit::AppendTool { json: self.declaration(request.format()) })
+        // A chain of answers sends its tools with every request, and was offered ours with the first. In other forms of a
+        // history that the provider holds, nobody knows whether it was.
+        let held = request.is_continuation() && request.previous_response().is_none();
+        let refused = is_taken || only_hosted || several || lone_text || fetched || held || tools.len() >= MOST_TOOLS;
+        (!refused).then(|| Edit::AppendTool { json: self.declaration(request.format()) })
     }
 
     fn declaration(&self, format: Format) -> String {
