@@ -13,7 +13,7 @@ what it receives. Each row of the table tells of one session:
     folded      tokens that the client sent and that the provider got, in the last request; creases
     unfolds     hidden calls that were answered inside of the proxy
     moved       times that a request did not begin with the one before it; at most the creases that were logged, and what
-                the client itself moved
+                the client itself moved (Claude Code does not send back all thoughts that it is given)
     same bytes  whether every body arrived as it was sent; looked at where nothing is to be folded
 """
 
@@ -169,15 +169,37 @@ def elements(path, body):
     return [json.dumps(plain(it), sort_keys=True) for it in head + listed]
 
 
-def moved(conversation):
-    """How often a request does not begin with the one before it, of those that offer tools."""
-    count, before = 0, []
+def moves(conversation):
+    """The requests that do not begin with the one before them, of those that offer tools, each with that one."""
+    found, before = [], []
     for path, body in conversation:
         now = elements(path, body)
         if '"name"' not in now[1]:
             continue
-        count += now[: len(before)] != before and now != before[: len(now)]
+        if now[: len(before)] != before and now != before[: len(now)]:
+            found.append((before, now))
         before = now
+    return found
+
+
+def thoughts(element):
+    """The seals of the thoughts in a message, and the message without them."""
+    message = json.loads(element)
+    blocks = message.get("content") if isinstance(message, dict) else None
+    if not isinstance(blocks, list):
+        return set(), element
+    thought = [block for block in blocks if block.get("type") == "thinking"]
+    message["content"] = [block for block in blocks if block not in thought]
+    return {block["signature"] for block in thought}, json.dumps(message, sort_keys=True)
+
+
+def left_out(found, sent):
+    """Of those, where all that is missing are thoughts that the client was given and never sent back."""
+    count = 0
+    for before, now in found:
+        (was, old), (are, new) = (zip(*map(thoughts, side)) for side in (before, now))
+        gone = set().union(*was) - set().union(*are)
+        count += old == new[: len(old)] and bool(gone) and not any(it.encode() in body for it in gone for _, body in sent)
     return count
 
 
@@ -259,8 +281,8 @@ def report(case, tap, records, own, end):
         "creases": int(creases),
         "unfolds": int(metric(own, "unfolds")),
         "faults": int(metric(own, "faults")),
-        "moved": moved(answered),
-        "moved by client": moved(sent),
+        "moved": len(moves(answered)),
+        "moved by client": len(moves(sent)) + left_out(moves(answered), sent),
         "same bytes": None if folds else sorted(sent) == sorted(it for it in received if it[0] in PATHS),
         "why": [note["laws"] for note in notes if note.get("laws")][:1],
     }
