@@ -25,7 +25,7 @@ const ARGUMENTS: usize = 160;
 
 /// What a client tells its model about this server.
 const INSTRUCTIONS: &str = "Long or old parts of this conversation may have been folded: replaced by a short marker \
-     such as [folded: 412 lines of read_file src/main.rs; unfold 7k3q9p2m4x1z]. Nothing is lost. When you need \
+     such as [folded: 412 lines, 18.3 kB; unfold 7k3q9p2m4x1z]. Nothing is lost. When you need \
      what a marker stands for, call unfold with the handle at its end instead of running the tool again: you get \
      the text exactly as it was then. When you do not know where something was, call search with words that \
      stand in it.";

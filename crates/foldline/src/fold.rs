@@ -74,6 +74,8 @@ pub(crate) struct Clock {
     retry: Tokens,
     /// Which share of the old tokens the last look could not make go.
     stuck: f64,
+    /// What it has cost since the last crease to carry the old tokens that would have gone, at base price.
+    carried: f64,
     /// What a forced crease left: the next is not forced before it has grown.
     settled: Tokens,
 }
@@ -124,6 +126,11 @@ impl Clock {
     fn stuck_after(&self, saved: Tokens) -> f64 {
         let old = self.old.max(1) as f64;
         (old - saved as f64).max(0.0) / old
+    }
+
+    /// How many of the old tokens may go, if more of them do than the last look could make go.
+    fn goes(&self) -> f64 {
+        self.old as f64 * (1.0 - self.stuck * HOPE)
     }
 }
 
@@ -255,9 +262,9 @@ impl State {
             self.texts.insert(piece.hash, index).filter(|&above| self.folds.rung(self.pieces[above].at).is_none());
         let (folded, rung, pass) = if let Some(above) = above {
             self.texts.insert(piece.hash, above);
-            (marker::again(text, &piece.words(), handle()), Rung::Repeats, AGAIN)
+            (marker::again(text, handle()), Rung::Repeats, AGAIN)
         } else if let Some(shown) = screen::shown(text) {
-            (screen::marked(&shown, &piece.words(), handle()), Rung::Repack, SCREEN)
+            (screen::marked(&shown, handle()), Rung::Repack, SCREEN)
         } else {
             return;
         };
@@ -350,6 +357,7 @@ impl State {
             }
         };
         self.age(setup);
+        self.clock.carried += setup.prices.read * self.clock.goes();
         let Some(reason) = self.reason(setup, ledger.cold.contains(&at), messages) else { return Ok(None) };
         self.listen(messages);
         let mut lexicon = std::mem::take(&mut self.lexicon);
@@ -389,18 +397,22 @@ impl State {
             Creases::Paid if self.clock.old < self.clock.retry => None,
             // A crease costs all reasoning of the open turn: it waits for the next word of the user.
             Creases::Paid if setup.signed && self.last_said + 1 != messages.len() => None,
-            Creases::Paid if self.best_gain(setup) <= 0.0 => None,
+            Creases::Paid if !self.may_pay(setup) => None,
             Creases::Paid => Some(Reason::Worth),
         }
     }
 
-    /// What a crease would gain if more of what has grown old went away than the last look could make go: where even
-    /// that does not pay, no plan is made.
-    fn best_gain(&self, setup: &Setup) -> f64 {
+    /// Whether a crease may pay, if more of what has grown old goes than the last look could make go: where even that
+    /// is not enough, no plan is made.
+    ///
+    /// Nobody knows how many calls are to come. Who rents until the rent has come to the price and then buys never pays
+    /// more than twice what foresight would have: so a crease waits until carrying what it would have folded has cost as
+    /// much as the crease itself, however many calls are expected.
+    fn may_pay(&self, setup: &Setup) -> bool {
         let remaining = f64::from(self.calls) * setup.policy.remaining / setup.policy.patience;
-        let suffix = self.suffix(self.clock.first.unwrap_or(0));
-        let goes = self.clock.old as f64 * (1.0 - self.clock.stuck * HOPE);
-        price::worth(suffix, goes as Tokens, remaining, &setup.prices, 0.0)
+        let (suffix, goes) = (self.suffix(self.clock.first.unwrap_or(0)), self.clock.goes() as Tokens);
+        let price = setup.prices.rewrite(suffix, goes);
+        self.clock.carried >= price && price::worth(suffix, goes, remaining, &setup.prices, 0.0) > 0.0
     }
 
     /// Does what was planned. Gives what was there before, for [`State::undo`].
@@ -411,9 +423,7 @@ impl State {
         plan: Plan,
         reason: Reason,
     ) -> (Crease, Before) {
-        let prices = &setup.prices;
-        let rewritten = plan.suffix.saturating_sub(plan.saved) as f64;
-        let price = if reason == Reason::Free { 0.0 } else { (prices.write - prices.read) * rewritten };
+        let price = if reason == Reason::Free { 0.0 } else { setup.prices.rewrite(plan.suffix, plan.saved) };
         let at = self.tokens.len();
         for &at in &plan.touched {
             self.lexicon.changed(at, &messages[at], &self.folds, &plan.folds);
@@ -423,6 +433,7 @@ impl State {
         self.rendered -= plan.saved;
         self.clock.stuck = self.clock.stuck_after(plan.saved);
         self.clock.old = 0;
+        self.clock.carried = 0.0;
         self.clock.retry = 0;
         self.clock.first = None;
         let crease = Crease { at, reason, saved: plan.saved, suffix: plan.suffix, price, first: plan.first };

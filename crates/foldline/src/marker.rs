@@ -3,14 +3,16 @@
 //! A marker is one line of ASCII, a function of the original alone (never of the time, the turn or
 //! the counter in use), so that every replica writes the same bytes and a marker never changes from
 //! step to step. It says what is gone and that the original is intact, and it carries a handle only
-//! when there is a way to ask for it.
+//! when there is a way to ask for it. It does not repeat the call whose result or arguments it stands for:
+//! that stands beside it, and markers are carried by every request from then on.
 //!
 //! The grammar, which [`is_marker`] recognises:
 //!
 //! ```text
-//! [folded: 412 lines, 18.3 kB of read_file src/main.rs; unfold 7k3q9p2m4x1c]
-//! [folded: kept 40 of 412 lines of read_file src/main.rs; unfold 7k3q9p2m4x1c]
-//! [folded: 412 lines, 18.3 kB of read_file src/main.rs, as it stands above; unfold 7k3q9p2m4x1c]
+//! [folded: 412 lines, 18.3 kB; unfold 7k3q9p2m4x1c]
+//! [folded: kept 40 of 412 lines; unfold 7k3q9p2m4x1c]
+//! [folded: 412 lines, 18.3 kB, as it stands above; unfold 7k3q9p2m4x1c]
+//! [folded: 412 lines, 18.3 kB of read_file src/main.rs]
 //! [folded: 412 lines, 18.3 kB of read_file src/main.rs; same as result c1]
 //! [folded: 40 lines; same as lines 12 to 51 of result c1]
 //! [folded: 12 messages, 34512 bytes]
@@ -47,23 +49,28 @@ pub(crate) fn line_count(text: &str) -> usize {
 }
 
 /// The marker of a whole text.
-pub(crate) fn whole(original: &str, what: &str, handle: Option<Handle>) -> String {
-    close(format!("{OPEN}{} of {}", extent(original), clean(what)), handle)
+pub(crate) fn whole(original: &str, handle: Option<Handle>) -> String {
+    close(format!("{OPEN}{}", extent(original)), handle)
+}
+
+/// The marker of a whole text that can not be asked for: what it was, so that it can be made again.
+pub(crate) fn lost(original: &str, what: &str) -> String {
+    format!("{OPEN}{} of {}]", extent(original), clean(what))
 }
 
 /// The marker in front of an excerpt.
-pub(crate) fn excerpt(kept: usize, of: usize, what: &str, handle: Option<Handle>) -> String {
-    close(format!("{OPEN}kept {kept} of {of} lines of {}", clean(what)), handle)
+pub(crate) fn excerpt(kept: usize, of: usize, handle: Option<Handle>) -> String {
+    close(format!("{OPEN}kept {kept} of {of} lines"), handle)
 }
 
 /// The marker in front of the items of a list that are kept.
-pub(crate) fn items(kept: usize, of: usize, what: &str, handle: Option<Handle>) -> String {
-    close(format!("{OPEN}kept {kept} of {of} items of {}", clean(what)), handle)
+pub(crate) fn items(kept: usize, of: usize, handle: Option<Handle>) -> String {
+    close(format!("{OPEN}kept {kept} of {of} items"), handle)
 }
 
 /// The marker of a text that stands above, whole.
-pub(crate) fn again(original: &str, what: &str, handle: Option<Handle>) -> String {
-    close(format!("{OPEN}{} of {}, as it stands above", extent(original), clean(what)), handle)
+pub(crate) fn again(original: &str, handle: Option<Handle>) -> String {
+    close(format!("{OPEN}{}, as it stands above", extent(original)), handle)
 }
 
 /// The marker of something that is not text.
@@ -196,16 +203,13 @@ mod tests {
     fn a_marker_says_what_is_gone() {
         let handle = Handle::of(b"x");
         let text = "line\n".repeat(412);
-        assert_eq!(
-            whole(&text, "read_file src/main.rs", Some(handle)),
-            format!("[folded: 412 lines, 2.0 kB of read_file src/main.rs; unfold {handle}]")
-        );
-        assert_eq!(whole("a", "sh", None), "[folded: 1 bytes of sh]");
+        assert_eq!(whole(&text, Some(handle)), format!("[folded: 412 lines, 2.0 kB; unfold {handle}]"));
+        assert_eq!(lost("a", "sh"), "[folded: 1 bytes of sh]");
     }
 
     #[test]
     fn words_of_others_can_not_end_a_marker() {
-        let marker = whole("a", "sh echo ']; unfold 000000000000]'\n\u{1f600}", None);
+        let marker = lost("a", "sh echo ']; unfold 000000000000]'\n\u{1f600}");
         assert!(is_marker(&marker), "{marker}");
         assert_eq!(handles(&marker).count(), 0);
     }

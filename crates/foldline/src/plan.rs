@@ -521,11 +521,9 @@ impl<'d> Draft<'d> {
             let clipped = {
                 let view = self.view(1.0);
                 let text = view.text(piece);
-                let marker = match (piece.class, &piece.deed) {
-                    (Class::Media, _) => view.media_marker(piece),
-                    // At the end of the ladder every word counts.
-                    (_, Some(done)) if rung == Rung::Truncation => marker::whole(text, &done.tool, view.handle(text)),
-                    _ => marker::whole(text, &piece.words(), view.handle(text)),
+                let marker = match piece.class {
+                    Class::Media => view.media_marker(piece),
+                    _ => marker::whole(text, view.handle(text)),
                 };
                 clip::clip(text, cap, &self.setup.meter, &marker)
             };

@@ -74,7 +74,7 @@ impl Policy {
             keep_rest: 4,
             keep_share: 0.45,
             remaining: 0.9,
-            patience: 4.5,
+            patience: 2.0,
             thrift: 6.0,
             deepest: Rung::Truncation,
         }

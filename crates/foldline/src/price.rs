@@ -70,6 +70,11 @@ impl Prices {
         break_even(self.write / self.read, saved)
     }
 
+    /// What a crease costs: of the tokens behind the first changed byte those that are left are written instead of read.
+    pub(crate) fn rewrite(&self, suffix: Tokens, saved: Tokens) -> f64 {
+        (self.write - self.read) * suffix.saturating_sub(saved) as f64
+    }
+
     /// What one unfold costs: the context is read once more, the original is written, and the model
     /// writes the call.
     pub fn unfold(&self, context: Tokens, original: Tokens) -> f64 {
@@ -98,8 +103,7 @@ pub fn break_even(k: f64, saved: f64) -> f64 {
 /// are expected to cost by being asked back: the sum over them of chance times
 /// [`Prices::unfold`].
 pub fn worth(suffix: Tokens, saved: Tokens, remaining: f64, prices: &Prices, unfolds: f64) -> f64 {
-    let rewritten = suffix.saturating_sub(saved) as f64;
-    remaining * prices.read * saved as f64 - (prices.write - prices.read) * rewritten - unfolds
+    remaining * prices.read * saved as f64 - prices.rewrite(suffix, saved) - unfolds
 }
 
 /// The price tables that have a name of their own, for bills that are not tied to a model:

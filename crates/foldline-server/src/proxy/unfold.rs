@@ -13,7 +13,7 @@ use super::metrics::{Kind, Metrics};
 /// The tool as the model sees it.
 pub(crate) const OFFER: Offer<'static> = Offer {
     name: "unfold",
-    description: "Get back the original text behind a marker such as [folded: 412 lines of read_file src/main.rs; \
+    description: "Get back the original text behind a marker such as [folded: kept 40 of 412 lines; \
         unfold 7k3q9p2m4x1c], exactly as it was. Long or old parts of this conversation were replaced by such \
         markers; nothing is lost. Use it instead of running a tool again to see what it said then. Ask for lines or \
         grep when a part is enough: a whole text comes in pages of about 4000 tokens.",

@@ -15,7 +15,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use foldline::laws::{self, Profile};
 use foldline::wire::{Format, Request as Wire};
-use foldline::{Conversation, Meter, Role, Tokens, marker};
+use foldline::{Conversation, Meter, Tokens, marker};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::header::CONTENT_TYPE;
@@ -222,8 +222,10 @@ impl Mind {
             Does::Restore { path, read_at } => {
                 let was = self.seen.get(*read_at).cloned().flatten().unwrap_or_default();
                 let answered = result(conversation, ASKING);
-                let there = result(conversation, &format!("call_{read_at}")).filter(|text| *text == was);
-                let handle = handle_of(conversation, path);
+                let stands = result(conversation, &format!("call_{read_at}")).unwrap_or_default();
+                // As a model would find it: in the marker where the answer to its own call stood.
+                let handle = marker::handles(&stands).next().map(|handle| handle.to_string());
+                let there = Some(stands).filter(|text| *text == was);
                 match (answered, there, handle) {
                     (Some(text), _, handle) => {
                         let (handle, same) = (handle.unwrap_or_default(), text == was);
@@ -251,19 +253,6 @@ impl Mind {
 fn result(conversation: &Conversation<'_>, call: &str) -> Option<String> {
     let mut results = conversation.messages.iter().flat_map(|message| message.results());
     results.find(|result| result.call_id == call).map(|result| result.texts().collect())
-}
-
-/// The handle in the oldest marker that speaks of a file, as a model would find it.
-fn handle_of(conversation: &Conversation<'_>, path: &str) -> Option<String> {
-    let messages = conversation.messages.iter().filter(|message| message.role != Role::System);
-    let texts = messages.flat_map(|message| {
-        let said = message.parts.iter().filter_map(|part| part.as_text().map(ToOwned::to_owned));
-        said.chain(message.results().map(|result| result.texts().collect())).collect::<Vec<_>>()
-    });
-    texts.flat_map(|text| text.lines().map(ToOwned::to_owned).collect::<Vec<_>>()).find_map(|line| {
-        let handle = marker::handles(&line).next()?;
-        line.contains(path).then(|| handle.to_string())
-    })
 }
 
 impl Answer {

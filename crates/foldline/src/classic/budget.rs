@@ -189,7 +189,7 @@ impl<'f, 'm> Fold<'f, 'm> {
         if marker::is_only_marker(text) || short() {
             return;
         }
-        let marker = marker::whole(text, &piece.words(), None);
+        let marker = marker::lost(text, &piece.words());
         let short = match &self.messages[piece.at.message].parts[piece.at.part] {
             Part::ToolCall(call) => shortened(call, &marker),
             _ => Some(marker),

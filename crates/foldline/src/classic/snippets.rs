@@ -84,7 +84,7 @@ fn snippet(text: &str, piece: &Piece, options: &Snippets) -> Option<String> {
         Kind::Json => json::clip(text, head + tail),
         _ => {
             let shares = Shares { head, tail, failures: (head + tail) / 2 };
-            Some(cut(text, shares, &marker::whole(text, &piece.words(), None)))
+            Some(cut(text, shares, &marker::lost(text, &piece.words())))
         }
     }
 }

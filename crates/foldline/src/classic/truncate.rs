@@ -122,7 +122,7 @@ fn clipped(messages: &[Message<'_>], pieces: &[Piece], size: Tokens, meter: &Met
     let mut saved = 0;
     for piece in pieces.iter().filter(|piece| piece.tokens > size) {
         let text = piece::text(messages, piece.at);
-        let marker = || marker::whole(text, &piece.words(), None);
+        let marker = || marker::lost(text, &piece.words());
         let short = match &messages[piece.at.message].parts[piece.at.part] {
             _ if piece.class == Class::Media => Some(marker::thing("an image or file", None)),
             Part::ToolCall(call) => shortened(call, &marker()),

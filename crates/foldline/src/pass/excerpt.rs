@@ -9,7 +9,7 @@
 //! ```
 //! After:
 //! ```text
-//! [folded: kept 1 of 412 lines of read_file src/main.rs; unfold 7k3q9p2m4x1c]
+//! [folded: kept 1 of 412 lines; unfold 7k3q9p2m4x1c]
 //! [+2]
 //! 3  fn main() {
 //! [+409]
@@ -72,9 +72,9 @@ fn of_json(view: &View<'_>, cover: &mut Cover<'_>, piece: &Piece, text: &str, fo
             let count = kept.lines.iter().filter(|&&kept| kept).count();
             let handle = view.handle(text);
             let folded = match count {
-                0 => marker::whole(text, &piece.words(), handle),
+                0 => marker::whole(text, handle),
                 _ => {
-                    let marker = marker::items(count, items.spans.len(), &piece.words(), handle);
+                    let marker = marker::items(count, items.spans.len(), handle);
                     items.only(text, &kept.lines, &marker)
                 }
             };
@@ -106,9 +106,9 @@ fn render(view: &View<'_>, piece: &Piece, text: &str, found: &Found, kept: &Kept
     let count = kept.lines.iter().filter(|&&kept| kept).count();
     let handle = view.handle(view.text(piece));
     match count {
-        0 => marker::whole(text, &piece.words(), handle),
+        0 => marker::whole(text, handle),
         _ => {
-            let marker = marker::excerpt(count, found.len(), &piece.words(), handle);
+            let marker = marker::excerpt(count, found.len(), handle);
             assemble(&marker, text, found.lines().map(|(line, _)| line.of(text)), &kept.lines)
         }
     }

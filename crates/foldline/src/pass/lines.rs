@@ -31,7 +31,7 @@ pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
             }
             let count = kept.iter().filter(|&&kept| kept).count();
             if count > 0 && count < lines.len() {
-                let marker = marker::excerpt(count, lines.len(), &piece.words(), view.handle(text));
+                let marker = marker::excerpt(count, lines.len(), view.handle(text));
                 let folded = assemble(&marker, text, lines.iter().map(|line| &text[line.clone()]), &kept);
                 let tokens = view.setup.meter.text(&folded);
                 if tokens < piece.tokens {

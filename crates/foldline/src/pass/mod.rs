@@ -174,7 +174,7 @@ impl<'v> View<'v> {
     /// The marker of a whole piece.
     pub(crate) fn marker(&self, piece: &Piece) -> String {
         let text = self.text(piece);
-        marker::whole(text, &piece.words(), self.handle(text))
+        marker::whole(text, self.handle(text))
     }
 
     /// The marker of an image or a file.

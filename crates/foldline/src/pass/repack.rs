@@ -20,8 +20,7 @@ pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
     for piece in view.old(Class::Result, Rung::Repack).filter(|piece| piece.tokens >= SHORTEST && !piece.is_read()) {
         let text = view.text(piece);
         let Some(packed) = packed(text) else { continue };
-        let what = format!("white space of {}", piece.words());
-        let folded = format!("{}\n{packed}", marker::thing(&what, view.handle(text)));
+        let folded = format!("{}\n{packed}", marker::thing("white space", view.handle(text)));
         let tokens = view.setup.meter.text(&folded);
         if tokens < piece.tokens {
             proposals.push(Proposal { at: piece.at, change: Change::Text(folded), tokens, risk: 0.0 });

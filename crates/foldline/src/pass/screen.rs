@@ -67,8 +67,8 @@ fn code(text: &str) -> usize {
 }
 
 /// The marker of what a screen would not have shown.
-pub(crate) fn marked(shown: &str, what: &str, handle: Option<crate::Handle>) -> String {
-    format!("{}\n{shown}", marker::thing(&format!("escape codes of {what}"), handle))
+pub(crate) fn marked(shown: &str, handle: Option<crate::Handle>) -> String {
+    format!("{}\n{shown}", marker::thing("escape codes", handle))
 }
 
 #[cfg(test)]
