@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use foldline::wire::{Format, Request, Response, StopReason, StreamReader};
-use foldline::{Message, Meter, ModelTable, Part};
+use foldline::{Message, Meter, ModelTable, Part, Role};
 use foldline_archive::Archive;
 use foldline_server::proxy::{Patience, Settings};
 use serde_json::{Value, json};
@@ -424,6 +424,29 @@ async fn a_chain_of_held_answers_keeps_the_tool() {
     let sent: Vec<String> = stand.received().iter().map(|received| tools(&received.body)).collect();
     assert_eq!(sent.len(), 4);
     assert!(sent[0].contains(r#""unfold""#) && sent.iter().all(|it| *it == sent[0]), "{sent:?}");
+}
+
+/// The input may be a lone text: with a hidden call behind it, it becomes the list that it stands for.
+#[tokio::test]
+async fn a_call_behind_a_lone_text_is_answered() {
+    let format = Format::OpenAiResponses;
+    let kept = archive();
+    let stand =
+        Stand::start(narrow(), Some(kept.archive.clone()), move |received| match was_answered(format, received) {
+            true => streamed(format, "It is 42.", &[]),
+            false => {
+                let arguments = json!({ "handle": "000000000000" }).to_string();
+                streamed(format, "Let me see. ", &[Call { id: "call_hidden", name: "unfold", arguments }])
+            }
+        })
+        .await;
+    let mut request: Value = serde_json::from_str(&streaming(format, &[])).unwrap();
+    request["input"] = "What is the answer?".into();
+    let got = stand.post(path(format), request.to_string()).await;
+    assert_eq!(read(format, &got.body).text(), "Let me see. It is 42.");
+    let said = said(format, stand.received().last().unwrap());
+    assert_eq!(said.first(), Some(&Message::text(Role::User, "What is the answer?")));
+    assert!(said.last().unwrap().results().any(|result| result.call_id == "call_hidden"));
 }
 
 /// A model that asks for ever is stopped, and the client is told inside of its stream.

@@ -110,12 +110,13 @@ pub(super) fn splice<'a, 'e>(
         }
     }
     if !messages.dropped.is_empty() || !messages.inserted.is_empty() {
-        let list = layout.list.as_ref();
-        let list = list.ok_or_else(|| Error::bad_edit("the input is a lone string, not a list of messages"))?;
         if let Some((before, _)) = messages.inserted.iter().find(|(before, _)| *before > layout.messages.len()) {
             return Err(Error::bad_edit(format_args!("there is no message {before} to insert before")));
         }
-        messages.apply(layout, list, &mut changes);
+        match &layout.list {
+            Some(list) => messages.apply(layout, list, &mut changes),
+            None => messages.apply_to_lone(layout, &mut changes)?,
+        }
     }
     if !tools.inserted.is_empty() {
         let list = layout.tools.as_ref();
@@ -236,6 +237,25 @@ fn drop_parts<'e>(
 }
 
 impl<'e> ListEdits<'e> {
+    /// Where the input is a lone string, a list comes around it with the message that it stands for.
+    fn apply_to_lone(self, layout: &Layout, changes: &mut Vec<Change<'e>>) -> Result<(), Error> {
+        let [lone] = layout.messages.as_slice() else { return Ok(()) };
+        if !self.dropped.is_empty() {
+            return Err(Error::bad_edit("the input is a lone string, not a list of messages"));
+        }
+        let (mut before, mut behind) = (String::from("["), String::from("}"));
+        for (at, json) in &self.inserted {
+            match at {
+                0 => before += &format!("{json},"),
+                _ => behind += &format!(",{json}"),
+            }
+        }
+        let at = |at: usize| Span { start: at, end: at };
+        changes.push(Change { span: at(lone.span.start), bytes: (before + r#"{"role":"user","content":"#).into() });
+        changes.push(Change { span: at(lone.span.end), bytes: (behind + "]").into() });
+        Ok(())
+    }
+
     /// Commas go and come on the side of an element that stays.
     fn apply(mut self, layout: &Layout, list: &List, changes: &mut Vec<Change<'e>>) {
         let elements = layout.elements(list);

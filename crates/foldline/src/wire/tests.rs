@@ -443,6 +443,8 @@ fn an_edit_that_does_not_fit_is_a_typed_error() {
     let error = lone.splice(&[Edit::DropMessage(0)]).unwrap_err();
     assert_eq!(error.to_string(), "bad edit: the input is a lone string, not a list of messages");
     assert_eq!(*lone.splice(&[to(0, 0, "ho")]).unwrap(), *br#"{"input":"ho"}"#);
+    let around = lone.splice(&[insert(1, r#"{"b":1}"#), to(0, 0, "ho"), insert(0, r#"{"a":1}"#)]).unwrap();
+    assert_eq!(*around, *br#"{"input":[{"a":1},{"role":"user","content":"ho"},{"b":1}]}"#);
 }
 
 /// A result of several pieces becomes one text; one piece of it can be replaced alone.

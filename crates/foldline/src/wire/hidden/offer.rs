@@ -33,13 +33,12 @@ impl Offer<'_> {
         // Tools without a name run at the provider, and some models do not mix them with others.
         let only_hosted = tools.iter().all(|tool| tool.name.is_empty());
         let several = request.top().get("n").and_then(Value::u64).is_some_and(|choices| choices > 1);
-        let lone_text = request.field("input").is_some_and(|input| input.starts_with('"'));
         // What is answered in the background is fetched later, by a path on which nothing is taken out.
         let fetched = request.top().get("background").and_then(Value::bool).unwrap_or(false);
         // A chain of answers sends its tools with every request, and was offered ours with the first. In other forms of a
         // history that the provider holds, nobody knows whether it was.
         let held = request.is_continuation() && request.previous_response().is_none();
-        let refused = is_taken || only_hosted || several || lone_text || fetched || held || tools.len() >= MOST_TOOLS;
+        let refused = is_taken || only_hosted || several || fetched || held || tools.len() >= MOST_TOOLS;
         (!refused).then(|| Edit::AppendTool { json: self.declaration(request.format()) })
     }
 
@@ -126,12 +125,20 @@ mod tests {
             assert_eq!(offered(Format::OpenAiChat, body), None, "{body}");
         }
         for body in [
-            r#"{"input":"hi","tools":[{"type":"function","name":"a"}]}"#,
             r#"{"input":[],"tools":[{"type":"web_search"}]}"#,
             r#"{"input":[],"background":true,"tools":[{"type":"function","name":"a"}]}"#,
-            r#"{"input":[],"previous_response_id":"r","tools":[{"type":"function","name":"a"}]}"#,
+            r#"{"input":[],"conversation":"c","tools":[{"type":"function","name":"a"}]}"#,
         ] {
             assert_eq!(offered(Format::OpenAiResponses, body), None, "{body}");
+        }
+        for body in [
+            r#"{"input":"hi","tools":[{"type":"function","name":"a"}]}"#,
+            r#"{"input":[],"previous_response_id":"r","tools":[{"type":"function","name":"a"}]}"#,
+        ] {
+            assert!(
+                offered(Format::OpenAiResponses, body).is_some(),
+                "a chain is offered it from its first word on: {body}"
+            );
         }
     }
 }
