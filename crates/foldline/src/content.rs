@@ -1,4 +1,4 @@
-//! What a text is, and what stands in it: failures, definitions, names.
+//! What a text is, and what stands in it: failures, definitions, lines.
 //!
 //! Everything here looks at one text and nothing else. The rules are those of programs' output in
 //! general; no tool, repository or language is privileged beyond its public syntax.
@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use memchr::{memchr, memchr_iter, memchr2_iter, memrchr};
 
+pub use crate::atom::{Atom, AtomKind, atoms};
 pub use crate::pass::screen::shown;
 
 /// What a text is. Decides how it may be shortened, never whether.
@@ -39,7 +40,7 @@ pub fn kind(text: &str) -> Kind {
     }
     let mut lines: Vec<(&str, &str)> = Vec::with_capacity(SAMPLE);
     sample(text).for_each(|line| {
-        let bare = unnumbered(line).trim_ascii().trim();
+        let bare = trim(unnumbered(line));
         if !bare.is_empty() {
             lines.push((line, bare));
         }
@@ -143,12 +144,17 @@ fn sample(text: &str) -> impl Iterator<Item = &str> {
     let taken = if text.len() < 4096 { 1 } else { places.len() };
     places.into_iter().take(taken).flat_map(move |at| {
         let start = memrchr(b'\n', &text.as_bytes()[..at]).map_or(0, |newline| newline + 1);
-        let text = &text[start..];
-        let without_break = move |line: Range<usize>| match line.end < text.len() {
-            true => text[line.clone()].strip_suffix('\r').unwrap_or(&text[line]),
-            false => &text[line],
-        };
-        each_line(text).take(SAMPLE / taken).map(without_break)
+        let mut rest = &text[start..];
+        let lines = std::iter::from_fn(move || {
+            if rest.is_empty() {
+                return None;
+            }
+            let Some(end) = memchr(b'\n', rest.as_bytes()) else { return Some(std::mem::take(&mut rest)) };
+            let line = &rest[..end];
+            rest = &rest[end + 1..];
+            Some(line.strip_suffix('\r').unwrap_or(line))
+        });
+        lines.take(SAMPLE / taken)
     })
 }
 
@@ -186,16 +192,28 @@ fn is_stamped(line: &str) -> bool {
 
 /// A line without the line number that a tool printed in front of it (`  12→`, `12:`, `12|`, `12\t`).
 pub fn unnumbered(line: &str) -> &str {
-    let start = &line[line.bytes().take_while(|&byte| byte == b' ').count()..];
-    let digits = start.bytes().take_while(u8::is_ascii_digit).count();
-    if digits == 0 || digits > 7 {
+    let bytes = line.as_bytes();
+    let Some(start) = bytes.iter().position(|&byte| byte != b' ').filter(|&at| bytes[at].is_ascii_digit()) else {
+        return line;
+    };
+    let digits = bytes[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    if digits > 7 {
         return line;
     }
-    let rest = &start[digits..];
+    let rest = &line[start + digits..];
     match rest.strip_prefix(['→', '\t', '|']).or_else(|| rest.strip_prefix(": ")) {
         Some(rest) => rest,
         None if rest == ":" => "",
         None => line,
+    }
+}
+
+/// A line without blanks at its ends, as `str::trim` gives it; faster where it is ASCII.
+pub(crate) fn trim(line: &str) -> &str {
+    let bare = line.trim_ascii();
+    match bare.as_bytes() {
+        [b'!'..=b'~', .., b'!'..=b'~'] => bare,
+        _ => bare.trim(),
     }
 }
 
@@ -219,13 +237,23 @@ pub fn is_numbered(text: &str) -> bool {
 /// Whether a line defines or imports something, in the public syntax of common languages.
 pub fn is_definition(line: &str) -> bool {
     let bare = unnumbered(line);
-    let mut words = bare.split_ascii_whitespace().skip_while(|word| comes_before_a_definition(word));
-    match words.next() {
-        // A local variable is a statement, not a definition that others refer to.
-        Some("let" | "const") => !bare.starts_with(char::is_whitespace),
-        Some(word) => opens_a_definition(word) && words.next().is_some() || is_heading(bare),
-        None => false,
+    let (mut word, mut rest) = first_word(bare);
+    while comes_before_a_definition(word) {
+        (word, rest) = first_word(rest);
     }
+    match word {
+        // A local variable is a statement, not a definition that others refer to.
+        "let" | "const" => !bare.starts_with(char::is_whitespace),
+        "" => false,
+        _ => opens_a_definition(word) && !rest.trim_ascii_start().is_empty() || is_heading(bare),
+    }
+}
+
+/// The first word of a text, and what follows it.
+fn first_word(text: &str) -> (&str, &str) {
+    let text = text.trim_ascii_start();
+    let end = text.bytes().position(|byte| byte.is_ascii_whitespace());
+    text.split_at(end.unwrap_or(text.len()))
 }
 
 fn comes_before_a_definition(word: &str) -> bool {
@@ -347,184 +375,6 @@ pub fn reports_failure(text: &str) -> bool {
         || text.lines().take(3).any(|line| is_failure(line) && line.len() < 300)
 }
 
-/// A name that stands in a text: what later actions refer to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Atom {
-    /// Hash of its bytes.
-    pub key: u64,
-    /// What kind of name it is.
-    pub kind: AtomKind,
-}
-
-/// The kinds of names, from the most to the least telling.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum AtomKind {
-    /// `src/main.rs`
-    Path,
-    /// `config.window`
-    Dotted,
-    /// `read_file`, `readFile`, `utf8`
-    Identifier,
-    /// `4096`
-    Number,
-}
-
-/// Calls `visit` with every name in a text, in order, and with its place. Plain words are none: they say nothing about
-/// where they come from. A path and a dotted name come whole and then in pieces, since either may be said alone.
-///
-/// ```
-/// let mut names = Vec::new();
-/// let text = "see src/read_file.rs, then 4096";
-/// foldline::content::atoms(text, |_, place| names.push(&text[place]));
-/// assert_eq!(names, ["src/read_file.rs", "read_file.rs", "read_file", "4096"]);
-/// ```
-pub fn atoms(text: &str, mut visit: impl FnMut(Atom, Range<usize>)) {
-    let bytes = text.as_bytes();
-    let mut at = 0;
-    while at < bytes.len() {
-        if class(bytes, at) & WORD == 0 {
-            at += 1;
-            continue;
-        }
-        let first = Word::at(bytes, at);
-        // A token is words and what joins them; what follows the last of them is none of it.
-        let (mut token, mut joined_by) = (first, 0);
-        at = first.end;
-        while class(bytes, at) & JOIN != 0 {
-            joined_by |= class(bytes, at);
-            at += 1;
-            if class(bytes, at) & WORD != 0 {
-                let word = Word::at(bytes, at);
-                at = word.end;
-                token = Word { start: first.start, end: at, made_of: token.made_of | word.made_of | joined_by };
-            }
-        }
-        if token.end == first.end {
-            say(bytes, first.start..first.end, first.kind(), &mut visit);
-        } else {
-            in_token(bytes, token, &mut visit);
-        }
-    }
-}
-
-fn say(bytes: &[u8], place: Range<usize>, kind: Option<AtomKind>, visit: &mut impl FnMut(Atom, Range<usize>)) {
-    if let Some(kind) = kind {
-        visit(Atom { key: xxhash_rust::xxh3::xxh3_64(&bytes[place.clone()]), kind }, place);
-    }
-}
-
-/// The names in words that are joined: all of them, the segments of a path, and each word.
-fn in_token(bytes: &[u8], token: Word, visit: &mut impl FnMut(Atom, Range<usize>)) {
-    let has = |bits: u8| token.made_of & bits != 0;
-    let kind = match () {
-        () if has(SLASH) => Some(AtomKind::Path),
-        () if has(DOT) => Some(AtomKind::Dotted),
-        () => has(DIGIT).then_some(AtomKind::Identifier),
-    };
-    say(bytes, token.start..token.end, kind, visit);
-    if !has(SLASH) {
-        return in_segment(bytes, token.start..token.end, visit);
-    }
-    let mut start = token.start;
-    while start < token.end {
-        let length = bytes[start..token.end].iter().position(|byte| matches!(byte, b'/' | b'@'));
-        let segment = start..length.map_or(token.end, |length| start + length);
-        start = segment.end + 1;
-        if segment.len() > 3 && bytes[segment.clone()].contains(&b'.') {
-            say(bytes, segment.clone(), Some(AtomKind::Dotted), visit);
-        }
-        in_segment(bytes, segment, visit);
-    }
-}
-
-/// The names that are words.
-fn in_segment(bytes: &[u8], segment: Range<usize>, visit: &mut impl FnMut(Atom, Range<usize>)) {
-    let mut at = segment.start;
-    while at < segment.end {
-        if class(bytes, at) & WORD == 0 {
-            at += 1;
-            continue;
-        }
-        let word = Word::at(bytes, at);
-        at = word.end;
-        say(bytes, word.start..word.end, word.kind(), visit);
-    }
-}
-
-/// ASCII letters, digits and `_` in a row.
-#[derive(Clone, Copy)]
-struct Word {
-    start: usize,
-    end: usize,
-    made_of: u8,
-}
-
-/// What a byte may be in a name, as bits.
-const LOWER: u8 = 1;
-const UPPER: u8 = 2;
-const DIGIT: u8 = 4;
-const BAR: u8 = 8;
-const WORD: u8 = LOWER | UPPER | DIGIT | BAR;
-/// What joins words to one name.
-const SLASH: u8 = 16;
-const DOT: u8 = 32;
-const OTHER_JOIN: u8 = 64;
-const JOIN: u8 = SLASH | DOT | OTHER_JOIN;
-/// An upper-case letter that is not the first of its word.
-const HUMP: u8 = 128;
-
-const CLASS: [u8; 256] = {
-    let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        table[byte] = match byte as u8 {
-            b'a'..=b'z' => LOWER,
-            b'A'..=b'Z' => UPPER,
-            b'0'..=b'9' => DIGIT,
-            b'_' => BAR,
-            b'/' => SLASH,
-            b'.' => DOT,
-            b'-' | b'@' => OTHER_JOIN,
-            _ => 0,
-        };
-        byte += 1;
-    }
-    table
-};
-
-/// Nothing, behind the end.
-fn class(bytes: &[u8], at: usize) -> u8 {
-    bytes.get(at).map_or(0, |&byte| CLASS[byte as usize])
-}
-
-impl Word {
-    /// The word that begins at a place.
-    fn at(bytes: &[u8], start: usize) -> Self {
-        let mut end = start + 1;
-        let mut rest = 0;
-        loop {
-            let class = class(bytes, end);
-            if class & WORD == 0 {
-                break;
-            }
-            rest |= class;
-            end += 1;
-        }
-        let hump = if rest & UPPER != 0 { HUMP } else { 0 };
-        Self { start, end, made_of: class(bytes, start) | rest | hump }
-    }
-
-    /// A number of three digits and more, or a word that is written as no plain word is.
-    fn kind(self) -> Option<AtomKind> {
-        let has = |bits: u8| self.made_of & bits != 0;
-        let length = self.end - self.start;
-        match has(LOWER | UPPER) {
-            false => (length > 2 && !has(BAR)).then_some(AtomKind::Number),
-            true => (length > 3 && (has(BAR | DIGIT) || has(HUMP) && has(LOWER))).then_some(AtomKind::Identifier),
-        }
-    }
-}
-
 /// The lines of a text as byte ranges without their line breaks.
 pub(crate) fn lines(text: &str) -> Vec<Range<usize>> {
     let mut lines = Vec::with_capacity(text.len() / 32 + 1);
@@ -543,21 +393,6 @@ pub(crate) fn each_line(text: &str) -> impl Iterator<Item = Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn names(text: &str) -> Vec<&str> {
-        let mut names = Vec::new();
-        atoms(text, |_, place| names.push(&text[place]));
-        names
-    }
-
-    #[test]
-    fn names_are_atoms_and_words_are_not() {
-        assert_eq!(
-            names("see src/wire/mod.rs: fn read_file(config.window) is 4096, utf8, readAll. The end, a-b."),
-            ["src/wire/mod.rs", "mod.rs", "read_file", "config.window", "4096", "utf8", "readAll"]
-        );
-        assert_eq!(names("self.read_all(db-7)"), ["self.read_all", "read_all", "db-7"]);
-    }
 
     #[test]
     fn kinds_are_recognised_by_what_the_text_is() {

@@ -9,28 +9,24 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::content::{self, Atom, AtomKind, Kind};
+use crate::atom::{Atom, AtomKind, Words, atoms};
+use crate::content::{self, Kind};
 use crate::conversation::{Arguments, Message, Part, PartId};
 use crate::folds::Folds;
 use crate::wire;
 
-/// What is known of a name.
-#[derive(Clone, Copy, Debug, Default)]
+/// What is known of a name beside how often it stands.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
-    /// How often it stands in the request.
-    pub(crate) standing: i32,
-    /// Messages in which it stands.
-    pub(crate) messages: u16,
-    /// Messages in which the model used it.
-    pub(crate) used: u16,
-    /// The last message in which it was read, and one more.
-    last: u32,
-    /// Whether it is a number.
     pub(crate) is_number: bool,
+    /// Whether it was read in more than one message.
+    pub(crate) again: bool,
+    /// Whether the model has used it.
+    pub(crate) used: bool,
 }
 
 /// A name, by the number that it was given when it first came: what is known of it is looked up by its hash once, when a
-/// text is read, and stands in an array from then on.
+/// text is read, and stands in arrays from then on, which are small enough to stay near the processor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Name(u32);
 
@@ -56,8 +52,12 @@ pub(crate) struct Line {
 /// The names of a conversation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lexicon {
-    numbers: HashMap<u64, Name, BuildHasherDefault<Key>>,
+    numbers: HashMap<Halves, Name, BuildHasherDefault<Key>>,
     known: Vec<Known>,
+    /// How often each name stands in the request.
+    standing: Vec<i32>,
+    /// The last message in which each name was read, and one more.
+    last: Vec<u32>,
     /// What was found in long results that stand as they came: every crease looks at it until they are cut.
     results: BTreeMap<PartId, Found>,
     /// Messages that were read.
@@ -66,6 +66,26 @@ pub(crate) struct Lexicon {
 
 /// The names of shorter results are found again faster than remembered.
 const LONG: usize = 200;
+
+/// The hash of a name, in halves: so it takes twelve bytes of the table with its number, and not sixteen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Halves([u32; 2]);
+
+impl Halves {
+    fn of(atom: &Atom) -> Self {
+        Self([atom.key as u32, (atom.key >> 32) as u32])
+    }
+
+    fn key(self) -> u64 {
+        u64::from(self.0[0]) | u64::from(self.0[1]) << 32
+    }
+}
+
+impl std::hash::Hash for Halves {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.key());
+    }
+}
 
 /// A name's key is a hash already.
 #[derive(Clone, Copy, Default)]
@@ -121,21 +141,23 @@ impl Line {
 impl Lexicon {
     /// Reads the messages that it has not read yet, as they are rendered.
     pub(crate) fn read(&mut self, messages: &[Message<'_>], folds: &Folds) {
-        let mut names = Vec::new();
         for (at, message) in messages.iter().enumerate().skip(self.seen) {
             let as_came = !folds.touches(at);
             let stamp = small(at + 1);
-            let is_assistant = message.is_assistant();
-            each_text(message, at, |place, text| match place.filter(|_| as_came && text.len() >= LONG) {
-                Some(place) => {
-                    let found = self.find(text);
-                    self.note(&found.names, stamp, as_came, is_assistant);
-                    self.results.insert(place, found);
-                }
-                None => {
-                    names.clear();
-                    self.name(text, &mut names);
-                    self.note(&names, stamp, as_came, is_assistant);
+            each_text(message, at, |place, text| {
+                let names = match place.filter(|_| as_came && text.len() >= LONG) {
+                    Some(place) => {
+                        let found = self.find(text);
+                        self.results.insert(place, found.clone());
+                        found.names
+                    }
+                    None => self.name(text),
+                };
+                for at in names.iter().map(|name| name.0 as usize) {
+                    self.standing[at] += i32::from(as_came);
+                    let last = std::mem::replace(&mut self.last[at], stamp);
+                    self.known[at].again |= last != 0 && last != stamp;
+                    self.known[at].used |= message.is_assistant();
                 }
             });
             if !as_came {
@@ -143,19 +165,6 @@ impl Lexicon {
             }
         }
         self.seen = messages.len();
-    }
-
-    /// Takes note of the names of a message, which may stand as it came.
-    fn note(&mut self, names: &[Name], stamp: u32, as_came: bool, is_assistant: bool) {
-        for &Name(number) in names {
-            let known = &mut self.known[number as usize];
-            known.standing += i32::from(as_came);
-            if known.last != stamp {
-                known.last = stamp;
-                known.messages = known.messages.saturating_add(1);
-                known.used = known.used.saturating_add(u16::from(is_assistant));
-            }
-        }
     }
 
     /// A message has changed from one rendering to another.
@@ -178,7 +187,7 @@ impl Lexicon {
     /// Counts names once more, or once less.
     pub(crate) fn count(&mut self, names: &[Name], by: i32) {
         for name in names {
-            self.known[name.0 as usize].standing += by;
+            self.standing[name.0 as usize] += by;
         }
     }
 
@@ -187,9 +196,7 @@ impl Lexicon {
         if let Some(found) = place.and_then(|place| self.results.get(&place)) {
             return found.names.clone();
         }
-        let mut names = Vec::with_capacity(text.len() / 8);
-        self.name(text, &mut names);
-        names.into()
+        self.name(text)
     }
 
     /// What is found in the text of a result.
@@ -202,39 +209,58 @@ impl Lexicon {
         self.find_in(text, content::kind(text), content::each_line(text))
     }
 
-    /// What is found in some spans of a text. They must not begin or end inside of a name.
+    /// What is found in some spans of a text, none of which begins or ends inside of a name.
     pub(crate) fn find_in(&mut self, text: &str, kind: Kind, spans: impl Iterator<Item = Range<usize>>) -> Found {
         let mut lines = Vec::with_capacity(text.len() / 32 + 1);
-        let mut names = Vec::with_capacity(text.len() / 8);
+        let mut atoms = Vec::with_capacity(text.len() / 8);
+        let mut words = Words::default();
         for Range { start, end } in spans {
             let line = &text[start..end];
-            self.name(line, &mut names);
+            words.atoms(line, |atom, _| atoms.push(atom));
             let defines = content::is_definition(line);
-            lines.push(Line { start: small(start), end: small(end), names: small(names.len()), defines });
+            lines.push(Line { start: small(start), end: small(end), names: small(atoms.len()), defines });
         }
-        Found { kind, lines: lines.into(), names: names.into() }
+        Found { kind, lines: lines.into(), names: self.numbered(&atoms) }
     }
 
     /// The names of a text, in order.
-    fn name(&mut self, text: &str, names: &mut Vec<Name>) {
-        content::atoms(text, |Atom { key, kind }, _| {
-            names.push(*self.numbers.entry(key).or_insert_with(|| {
-                self.known.push(Known { is_number: kind == AtomKind::Number, ..Known::default() });
+    fn name(&mut self, text: &str) -> Arc<[Name]> {
+        let mut found = Vec::with_capacity(text.len() / 8);
+        atoms(text, |atom, _| found.push(atom));
+        self.numbered(&found)
+    }
+
+    /// The numbers of names; new names are given one. All of a text are looked up in a row: most of the time goes into
+    /// waiting for memory, and the processor waits for several at once.
+    fn numbered(&mut self, atoms: &[Atom]) -> Arc<[Name]> {
+        let number = |atom: &Atom| {
+            *self.numbers.entry(Halves::of(atom)).or_insert_with(|| {
+                self.known.push(Known { is_number: atom.kind == AtomKind::Number, again: false, used: false });
+                self.standing.push(0);
+                self.last.push(0);
                 Name(small(self.known.len() - 1))
-            }));
-        });
+            })
+        };
+        atoms.iter().map(number).collect()
     }
 
     /// How often each name stands; those that do not are left out.
     #[cfg(test)]
     pub(crate) fn standing(&self) -> BTreeMap<u64, i32> {
-        let standing = self.numbers.iter().map(|(&key, &Name(number))| (key, self.known[number as usize].standing));
+        let standing = self.numbers.iter().map(|(hash, &Name(number))| (hash.key(), self.standing[number as usize]));
         standing.filter(|&(_, count)| count != 0).collect()
     }
 
-    /// What is known of a name.
-    pub(crate) fn known(&mut self, name: Name) -> &mut Known {
-        &mut self.known[name.0 as usize]
+    pub(crate) fn known(&self, name: Name) -> Known {
+        self.known[name.0 as usize]
+    }
+
+    /// Lets a name stand once that does not stand. Gives whether it is such a one.
+    pub(crate) fn raise(&mut self, name: Name) -> bool {
+        let standing = &mut self.standing[name.0 as usize];
+        let is_down = *standing <= 0;
+        *standing += i32::from(is_down);
+        is_down
     }
 }
 

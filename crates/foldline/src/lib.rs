@@ -5,6 +5,7 @@
 //! plan for the same input.
 
 mod apply;
+mod atom;
 pub mod chunk;
 pub mod classic;
 pub mod content;

@@ -576,7 +576,7 @@ fn alive(state: &State, folds: &Folds) -> Vec<Alive> {
         }
         let own = folded.peek().filter(|(at, _)| *at == piece.at).map(|(_, fold)| fold.rung);
         let rung = if whole == Some(PartId { inner: None, ..piece.at }) { Some(Rung::Truncation) } else { own };
-        alive.push(Alive { index, rung });
+        alive.push(Alive { index, class: piece.class, rung });
     }
     alive
 }

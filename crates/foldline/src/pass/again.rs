@@ -46,8 +46,10 @@ pub(crate) struct Said {
 impl Said {
     /// Takes note of the text with this number. Calls `again` with the one before it that said a line of it.
     pub(crate) fn note(&mut self, number: u32, text: &str, mut again: impl FnMut(u32)) {
-        for line in content::each_line(text).map(|line| &text[line]).filter(|line| is_telling(line)) {
-            let before = self.lines.insert(xxh3_64(line.as_bytes()) as u32, number);
+        let lines = content::each_line(text).map(|line| &text[line]).filter(|line| is_telling(line));
+        let hashes: Vec<u32> = lines.map(|line| xxh3_64(line.as_bytes()) as u32).collect();
+        for hash in hashes {
+            let before = self.lines.insert(hash, number);
             before.filter(|&before| before != number).into_iter().for_each(&mut again);
         }
     }
@@ -104,7 +106,7 @@ pub(crate) fn extent(lines: &[Range<usize>], run: &Range<usize>) -> Range<usize>
 }
 
 fn is_telling(line: &str) -> bool {
-    line.trim_ascii().trim().len() >= TELLING && !marker::is_marker(line)
+    content::trim(line).len() >= TELLING && !marker::is_marker(line)
 }
 
 #[cfg(test)]

@@ -80,6 +80,7 @@ impl<'l> Cover<'l> {
     /// Chooses the lines of a text. The names in kept lines stand from now on.
     pub(crate) fn choose(&mut self, view: &View<'_>, piece: &Piece, text: &str, found: &Found) -> Kept {
         let base = base_chance(piece, view.age(piece));
+        let of_number = base * 0.1;
         let price = view.keep_price();
         let unfold = view.unfold_price(piece);
         let mut kept = vec![false; found.len()];
@@ -94,16 +95,14 @@ impl<'l> Cover<'l> {
                 let mut chance: f64 = 0.0;
                 for &name in names {
                     let known = self.lexicon.known(name);
-                    familiar |= known.used > 0;
-                    if known.standing > 0 {
+                    familiar |= known.used;
+                    // It stands with this line from now on, in which it may come again.
+                    if !self.lexicon.raise(name) {
                         continue;
                     }
-                    // It stands with this line, in which it may come again.
-                    known.standing += 1;
                     self.kept.push(name);
-                    let of_kind = if known.is_number { 0.1 } else { 1.0 };
-                    let of_repetition = if known.messages > 1 { 2.0 } else { 1.0 };
-                    chance = chance.max(base * of_kind * of_repetition) + base * of_kind * 0.2;
+                    let of_name = if known.is_number { of_number } else { base };
+                    chance = chance.max(if known.again { of_name * 2.0 } else { of_name }) + of_name * 0.2;
                 }
                 if definitions {
                     chance *= 1.8;

@@ -8,7 +8,6 @@ use std::borrow::Cow;
 
 use crate::content;
 use crate::marker;
-use crate::piece::Class;
 
 use super::again::Standing;
 use super::clip::assemble;
@@ -21,7 +20,7 @@ const RUN: usize = 160;
 
 pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
     let mut standing = Standing::default();
-    for piece in view.as_came().rev().filter(|piece| piece.class == Class::Result && piece.tokens >= SHORTEST) {
+    for piece in view.results().rev().filter(|piece| piece.tokens >= SHORTEST) {
         let text = view.text(piece);
         if piece.said_again && view.is_old(piece) {
             let lines = content::lines(text);

@@ -115,6 +115,8 @@ pub(crate) struct View<'v> {
 pub(crate) struct Alive {
     /// Which one.
     pub(crate) index: usize,
+    /// What it is: most passes want one class, and need not look at the other pieces.
+    pub(crate) class: Class,
     /// How far down the ladder it has come.
     pub(crate) rung: Option<Rung>,
 }
@@ -122,20 +124,23 @@ pub(crate) struct Alive {
 impl<'v> View<'v> {
     /// The pieces of a class that are old enough to be folded and not folded yet at this rung.
     pub(crate) fn old(&self, class: Class, rung: Rung) -> impl DoubleEndedIterator<Item = &'v Piece> + '_ {
-        self.above(rung).filter(move |piece| piece.class == class && self.is_old(piece))
+        let above = self.which(move |it| it.class == class && it.rung.is_none_or(|taken| taken < rung));
+        above.filter(|piece| self.is_old(piece))
     }
 
     /// The pieces that have not come down the ladder to this rung, oldest first.
     pub(crate) fn above(&self, rung: Rung) -> impl DoubleEndedIterator<Item = &'v Piece> + use<'v> {
-        let pieces = self.pieces;
-        let alive = self.alive.iter().filter(move |it| it.rung.is_none_or(|taken| taken < rung));
-        alive.map(move |it| &pieces[it.index])
+        self.which(move |it| it.rung.is_none_or(|taken| taken < rung))
     }
 
-    /// The pieces that stand as they came, oldest first.
-    pub(crate) fn as_came(&self) -> impl DoubleEndedIterator<Item = &'v Piece> + use<'v> {
+    /// The results that stand as they came, oldest first.
+    pub(crate) fn results(&self) -> impl DoubleEndedIterator<Item = &'v Piece> + use<'v> {
+        self.which(|it| it.class == Class::Result && it.rung.is_none())
+    }
+
+    fn which<F: Fn(&Alive) -> bool>(&self, is: F) -> impl DoubleEndedIterator<Item = &'v Piece> + use<'v, F> {
         let pieces = self.pieces;
-        self.alive.iter().filter(|it| it.rung.is_none()).map(move |it| &pieces[it.index])
+        self.alive.iter().filter(move |it| is(it)).map(move |it| &pieces[it.index])
     }
 
     /// The old pieces of a class that are long enough to be cut to an excerpt, and are not cut yet.

@@ -13,7 +13,7 @@ const SHORTEST: u64 = 40;
 
 pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
     let mut newest = HashMap::new();
-    for piece in view.as_came().filter(|piece| piece.class == Class::Result) {
+    for piece in view.results() {
         newest.insert(piece.hash, piece.at);
     }
     for piece in view.old(Class::Result, Rung::Repeats) {
