@@ -153,18 +153,25 @@ impl Lexicon {
                     }
                     None => self.name(text),
                 };
-                for at in names.iter().map(|name| name.0 as usize) {
-                    self.standing[at] += i32::from(as_came);
-                    let last = std::mem::replace(&mut self.last[at], stamp);
-                    self.known[at].again |= last != 0 && last != stamp;
-                    self.known[at].used |= message.is_assistant();
-                }
+                self.note(&names, stamp, message.is_assistant());
+                self.count(&names, i32::from(as_came));
             });
             if !as_came {
                 folds.each_standing_text(at, message, |_| false, |_, text| self.count_text(None, text, 1));
             }
         }
         self.seen = messages.len();
+    }
+
+    /// Takes note of names that were read in a message.
+    fn note(&mut self, names: &[Name], stamp: u32, is_used: bool) {
+        let (known, last) = (self.known.as_mut_slice(), self.last.as_mut_slice());
+        for name in names {
+            let (known, last) = (&mut known[name.0 as usize], &mut last[name.0 as usize]);
+            known.again |= *last != 0 && *last != stamp;
+            known.used |= is_used;
+            *last = stamp;
+        }
     }
 
     /// A message has changed from one rendering to another.
@@ -251,16 +258,20 @@ impl Lexicon {
         standing.filter(|&(_, count)| count != 0).collect()
     }
 
-    pub(crate) fn known(&self, name: Name) -> Known {
-        self.known[name.0 as usize]
-    }
-
-    /// Lets a name stand once that does not stand. Gives whether it is such a one.
-    pub(crate) fn raise(&mut self, name: Name) -> bool {
-        let standing = &mut self.standing[name.0 as usize];
-        let is_down = *standing <= 0;
-        *standing += i32::from(is_down);
-        is_down
+    /// Lets those names stand once that do not stand, and calls `each` with them. Gives whether the model has used any
+    /// of the names.
+    pub(crate) fn raise(&mut self, names: &[Name], mut each: impl FnMut(Name, Known)) -> bool {
+        let (known, standing) = (self.known.as_slice(), self.standing.as_mut_slice());
+        let mut used = false;
+        for &name in names {
+            let (known, standing) = (known[name.0 as usize], &mut standing[name.0 as usize]);
+            used |= known.used;
+            if *standing <= 0 {
+                *standing += 1;
+                each(name, known);
+            }
+        }
+        used
     }
 }
 

@@ -91,19 +91,13 @@ impl<'l> Cover<'l> {
         for definitions in [true, false] {
             for (at, (line, names)) in found.lines().enumerate().filter(|(_, (line, _))| line.defines == definitions) {
                 let before = self.kept.len();
-                let mut familiar = false;
                 let mut chance: f64 = 0.0;
-                for &name in names {
-                    let known = self.lexicon.known(name);
-                    familiar |= known.used;
-                    // It stands with this line from now on, in which it may come again.
-                    if !self.lexicon.raise(name) {
-                        continue;
-                    }
+                // What is new stands with this line from now on, in which it may come again.
+                let familiar = self.lexicon.raise(names, |name, known| {
                     self.kept.push(name);
                     let of_name = if known.is_number { of_number } else { base };
                     chance = chance.max(if known.again { of_name * 2.0 } else { of_name }) + of_name * 0.2;
-                }
+                });
                 if definitions {
                     chance *= 1.8;
                 }
