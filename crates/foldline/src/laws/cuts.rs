@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use super::pairing::is_server_call;
+use super::pairing::{is_server_call, is_server_result};
 use super::text::is_blank;
 use super::{Law, Profile};
 use crate::conversation::{Conversation, Message, Opaque, Part, Role};
@@ -250,7 +250,7 @@ fn server_waits(messages: &[Message<'_>]) -> bool {
         if let Part::Opaque(Opaque { kind, pair: Some(id), .. }) = part {
             if is_server_call(kind) {
                 waiting.insert(id);
-            } else {
+            } else if is_server_result(kind) {
                 waiting.remove(id);
             }
         }

@@ -273,7 +273,7 @@ fn server_pairs(conversation: &Conversation<'_>, findings: &mut Findings<'_>) {
             let place = PartId::new(at, part);
             if is_server_call(kind) {
                 calls.insert(id, (place, Answer::Missing));
-            } else if kind.ends_with("_tool_result") {
+            } else if is_server_result(kind) {
                 match calls.get_mut(&**id) {
                     Some((_, answer)) => *answer = Answer::Given,
                     None => {
@@ -308,6 +308,10 @@ fn server_pairs(conversation: &Conversation<'_>, findings: &mut Findings<'_>) {
 
 pub(super) fn is_server_call(kind: &str) -> bool {
     matches!(kind, "server_tool_use" | "mcp_tool_use")
+}
+
+pub(super) fn is_server_result(kind: &str) -> bool {
+    kind.ends_with("_tool_result")
 }
 
 /// Responses: the answer to an approval request stands behind it.

@@ -1,6 +1,7 @@
 //! Who speaks first, last, and after whom: the rules of the providers themselves. Those of chat
 //! templates are in `local`.
 
+use super::pairing::is_server_result;
 use super::{Findings, Law, Place};
 use crate::conversation::{Conversation, Message, Part, Role};
 use crate::wire::{Format, Request, Value};
@@ -42,7 +43,7 @@ fn system_inside(messages: &[Message<'_>], findings: &mut Findings<'_>) {
             Some(before) => match before.role {
                 Role::User | Role::System => true,
                 Role::Assistant => {
-                    matches!(before.parts.last(), Some(Part::Opaque(it)) if it.kind.ends_with("_tool_result"))
+                    matches!(before.parts.last(), Some(Part::Opaque(it)) if is_server_result(&it.kind))
                 }
                 _ => false,
             },

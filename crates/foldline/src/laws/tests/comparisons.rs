@@ -227,11 +227,15 @@ fn an_item_that_says_nothing_is_no_reasoning() {
 #[test]
 fn what_keeps_an_unanswered_server_call_out_of_the_newest_turn_stays() {
     let call = r#"{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{}}"#;
-    let body = format!(
-        r#"{{"model":"claude-sonnet-4-5","max_tokens":9,"tools":[{{"name":"sh"}}],"messages":[{{"role":"user","content":"a"}},{{"role":"assistant","content":[{call}]}},{{"role":"user","content":"b"}},{{"role":"assistant","content":"c"}},{{"role":"user","content":"d"}}]}}"#
-    );
-    let request = Request::parse(Format::Anthropic, body.as_bytes()).unwrap();
-    let may_drop = |run| Cuts::of(request.conversation(), &Profile::of_request(&request)).may_drop(run);
-    assert!(!may_drop(2..3));
-    assert!(may_drop(1..3));
+    // A block that names the call and is no result of it is no answer.
+    let stray = r#"{"type":"of_tomorrow","tool_use_id":"srvtoolu_1"}"#;
+    for blocks in [call.to_owned(), format!("{call},{stray}")] {
+        let body = format!(
+            r#"{{"model":"claude-sonnet-4-5","max_tokens":9,"tools":[{{"name":"sh"}}],"messages":[{{"role":"user","content":"a"}},{{"role":"assistant","content":[{blocks}]}},{{"role":"user","content":"b"}},{{"role":"assistant","content":"c"}},{{"role":"user","content":"d"}}]}}"#
+        );
+        let request = Request::parse(Format::Anthropic, body.as_bytes()).unwrap();
+        let may_drop = |run| Cuts::of(request.conversation(), &Profile::of_request(&request)).may_drop(run);
+        assert!(!may_drop(2..3), "{blocks}");
+        assert!(may_drop(1..3), "{blocks}");
+    }
 }
