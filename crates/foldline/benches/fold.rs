@@ -1,12 +1,19 @@
 //! What the fold costs, as ratios inside one run: against counting the same tokens, a late turn against an early
 //! one, many messages against few, and memory against the text. Times are CPU time of this thread.
+//!
+//! Made-up text is dense with names and says the same words again, so that counting it costs little; what a fold costs
+//! beside it is told of recorded conversations, too, under `FOLDLINE_CORPUS` (default `../shared/corpus` beside the workspace).
 
 #![expect(clippy::print_stdout, reason = "a bench reports on the terminal")]
 
+use std::fs::File;
 use std::hint::black_box;
+use std::io::BufReader;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use cpu_time::ThreadTime;
+use foldline::transcript::Reader;
 use foldline::{Conversation, Folder, Ledger, Message, Meter, ModelTable, Part, Policy, Prices, Role, Setup, fold};
 use peak_alloc::PeakAlloc;
 
@@ -23,6 +30,7 @@ fn main() {
     let asked = |name: &str| wanted.iter().any(|it| it == name);
     let run = |name: &str| wanted.is_empty() || asked(name);
     run("cold").then(|| MODELS.map(|model| cold(model, 7)));
+    run("recorded").then(|| MODELS.map(recorded));
     asked("cold-exact").then(|| cold(MODELS[0], 1));
     asked("cold-estimated").then(|| cold(MODELS[1], 1));
     run("turns").then(|| turns("estimated", "claude-opus-4-6"));
@@ -89,6 +97,41 @@ fn cold(model: &str, times: usize) {
     let (count, folded) = (median(counts), median(folds));
     let ratio = folded.as_secs_f64() / count.as_secs_f64();
     println!("cold fold of 1 MB, {model}: {folded:?}, counting alone {count:?}, ratio {ratio:.2}, {creases} creases");
+}
+
+/// Recorded conversations of half a megabyte to two, none seen before: all together, and the one with the worst ratio.
+fn recorded(model: &str) {
+    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/corpus");
+    let folder = std::env::var_os("FOLDLINE_CORPUS").map_or_else(|| PathBuf::from(beside), PathBuf::from);
+    let file = File::open(folder.join("dev.jsonl.zst")).and_then(zstd::Decoder::new).map(BufReader::new);
+    let Some(recordings) = file.ok().and_then(|file| Reader::new("dev", file).ok()) else {
+        println!("no recorded conversations (set FOLDLINE_CORPUS)");
+        return;
+    };
+    let (mut number, mut bytes, mut worst) = (0, 0, 0.0_f64);
+    let (mut counting, mut folding) = (Duration::ZERO, Duration::ZERO);
+    for conversation in recordings.filter_map(Result::ok).map(|it| it.conversation) {
+        let size = serde_json::to_string(&conversation).map_or(0, |json| json.len());
+        if !(500_000..2_000_000).contains(&size) {
+            continue;
+        }
+        let best = |work: &dyn Fn(&Setup)| {
+            (0..3).map(|_| setup(model, 128_000)).map(|fresh| timed(|| work(&fresh)).0).min().expect("it ran")
+        };
+        let count = best(&|setup| {
+            black_box(setup.meter.conversation(&conversation));
+        });
+        let folded = best(&|setup| drop(black_box(fold(&conversation, setup, &Ledger::default()))));
+        (number, bytes) = (number + 1, bytes + size);
+        (counting, folding) = (counting + count, folding + folded);
+        worst = worst.max(folded.as_secs_f64() / count.as_secs_f64());
+    }
+    let ratio = folding.as_secs_f64() / counting.as_secs_f64();
+    println!(
+        "cold folds of {number} recorded conversations, {:.1} MB, {model}: {folding:?}, counting alone {counting:?}, \
+         ratio {ratio:.2}, the worst {worst:.2}",
+        bytes as f64 / 1e6
+    );
 }
 
 /// A turn with four kilobytes of new text, when no crease falls.
