@@ -20,19 +20,10 @@ fn keywords_earn_nothing() {
 /// Gaming: the value of an argument is a bare path, so a bare path in a text must not count as its line.
 #[test]
 fn a_list_of_arguments_is_not_the_calls() {
-    let case = case(json!([
-        user("go"),
-        call("c1", "read", json!({ "path": "src/deep_one.rs" })),
-        result("c1", "ok"),
-        user("1"),
-        user("2"),
-        user("3"),
-        user("4"),
-        user("5"),
-        user("6"),
+    let case = case(long_before(
+        [call("c1", "read", json!({ "path": "src/deep_one.rs" })), result("c1", "ok")],
         call("c2", "read", json!({ "path": "src/deep_one.rs" })),
-        result("c2", "ok"),
-    ]));
+    ));
     let list = |messages: &[Shared]| {
         let mut now = messages.to_vec();
         if now.len() > 2 {
@@ -48,19 +39,10 @@ fn a_list_of_arguments_is_not_the_calls() {
 /// A file that was written by a call has lines, too: they count where they are decoded.
 #[test]
 fn lines_inside_arguments_count() {
-    let case = case(json!([
-        user("go"),
-        call("c1", "write", json!({ "path": "a.rs", "content": FILE })),
-        result("c1", "ok"),
-        user("1"),
-        user("2"),
-        user("3"),
-        user("4"),
-        user("5"),
-        user("6"),
+    let case = case(long_before(
+        [call("c1", "write", json!({ "path": "a.rs", "content": FILE })), result("c1", "ok")],
         call("c2", "sh", json!({ "cmd": "test parse_header" })),
-        result("c2", "ok"),
-    ]));
+    ));
     let shorter = |kept: &'static str| {
         move |messages: &[Shared]| {
             let mut now = messages.to_vec();

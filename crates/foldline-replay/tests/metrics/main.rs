@@ -84,6 +84,12 @@ fn result(id: &str, text: &str) -> serde_json::Value {
     json!({ "role": "tool", "tool_call_id": id, "content": text })
 }
 
+/// A round, and a call when it has long been no newest round any more.
+fn long_before(round: [serde_json::Value; 2], later: serde_json::Value) -> serde_json::Value {
+    let between = ["1", "2", "3", "4", "5", "6"].map(user);
+    [user("go")].into_iter().chain(round).chain(between).chain([later, result("c2", "ok")]).collect()
+}
+
 const FILE: &str = "use std::fmt;\nfn parse_header(limit: usize) {\n    let retry_count = 4711;\n}";
 
 /// The file is read, three idle rounds follow, then an action needs `parse_header` and `4711`, which
@@ -319,18 +325,10 @@ fn another_conversations_future_tells_nothing() {
 /// The page stands alone, and words of a recording can not break out of it.
 #[test]
 fn the_page_is_one_file_that_quotes_safely() {
-    let session = json!([
-        user("go"),
-        call("c1", "read", json!({ "path": "lib.rs" })),
-        result("c1", "</script><script>alert_me(1)</script>"),
-        user("1"),
-        user("2"),
-        user("3"),
-        user("4"),
-        user("5"),
-        user("6"),
+    let session = long_before(
+        [call("c1", "read", json!({ "path": "lib.rs" })), result("c1", "</script><script>alert_me(1)</script>")],
         call("c2", "sh", json!({ "cmd": "alert_me" })),
-    ]);
+    );
     let contestants = [Contestant::Engine(Box::new(Scripted(instead("[folded]"))))];
     let options = Options { budget: 100_000, prices: prices(), meter: meter(), calls: 1 };
     let recordings = std::iter::once(recording("one", session));

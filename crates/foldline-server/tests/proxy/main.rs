@@ -7,6 +7,7 @@ mod connections;
 mod failures;
 mod faults;
 mod fold;
+mod held;
 mod overflow;
 mod pass;
 #[path = "../../../foldline-archive/tests/it/small_disk.rs"]
