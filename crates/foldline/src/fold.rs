@@ -19,7 +19,7 @@ use crate::marker;
 use crate::measure::Tokens;
 use crate::outdated::Latest;
 use crate::pass::again::Said;
-use crate::pass::{lines, screen};
+use crate::pass::{lines, prose, screen};
 use crate::piece::{self, Class, Open, Piece};
 use crate::plan::{self, Plan, Reason, Rung};
 use crate::policy::Creases;
@@ -296,16 +296,21 @@ impl State {
         }
     }
 
-    /// Takes note of which results since the last look say again what an earlier one has said.
+    /// Takes note of what passes ask at every look and what never changes: which results since the last look say again
+    /// what an earlier one has said, and in which prose there is noise.
     fn listen(&mut self, messages: &[Message<'_>]) {
         for index in self.heard..self.pieces.len() {
             let piece = &self.pieces[index];
-            if piece.class == Class::Result && piece.tokens >= lines::SHORTEST {
-                let text = piece::text(messages, piece.at);
-                self.said.note(index as u32, text, |before| {
+            let text = piece::text(messages, piece.at);
+            match piece.class {
+                Class::Result if piece.tokens >= lines::SHORTEST => self.said.note(index as u32, text, |before| {
                     self.pieces[before as usize].said_again = true;
                     self.pieces[index].echoes = true;
-                });
+                }),
+                Class::Prose if piece.tokens >= prose::SHORTEST => {
+                    self.pieces[index].noisy = prose::without_noise(text).is_some();
+                }
+                _ => {}
             }
         }
         self.heard = self.pieces.len();
@@ -427,6 +432,11 @@ impl State {
         let at = self.tokens.len();
         for &at in &plan.touched {
             self.lexicon.changed(at, &messages[at], &self.folds, &plan.folds);
+            // No more of what is cut is left to be added up by lines.
+            let end = self.first_piece.get(at + 1).copied().unwrap_or(self.pieces.len());
+            let pieces = &mut self.pieces[self.first_piece[at]..end];
+            let cut = |piece: &&mut Piece| plan.folds.rung(piece.at) >= Some(Rung::Excerpts);
+            pieces.iter_mut().filter(cut).for_each(|piece| piece.lines = None);
         }
         let folds = std::mem::replace(&mut self.folds, plan.folds);
         let tokens = std::mem::replace(&mut self.tokens, plan.tokens);

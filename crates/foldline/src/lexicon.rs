@@ -15,14 +15,40 @@ use crate::conversation::{Arguments, Message, Part, PartId};
 use crate::folds::Folds;
 use crate::wire;
 
-/// What is known of a name beside how often it stands.
+/// What is known of a name, in eight bytes: one look at memory tells all of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
-    pub(crate) is_number: bool,
+    /// How often it stands in the request.
+    standing: i32,
+    /// The last message in which it was read, and one more; below it the three bits that follow.
+    last: u32,
+}
+
+const IS_NUMBER: u32 = 1;
+const AGAIN: u32 = 2;
+const USED: u32 = 4;
+const BITS: u32 = IS_NUMBER | AGAIN | USED;
+
+impl Known {
+    fn new(kind: AtomKind) -> Self {
+        Self { standing: 0, last: if kind == AtomKind::Number { IS_NUMBER } else { 0 } }
+    }
+
+    /// It was read in a message.
+    fn note(&mut self, stamp: u32, used: u32) {
+        let (bits, last) = (self.last & BITS, self.last & !BITS);
+        let again = if last != 0 && last != stamp { AGAIN } else { 0 };
+        self.last = stamp | bits | again | used;
+    }
+
+    pub(crate) fn is_number(self) -> bool {
+        self.last & IS_NUMBER != 0
+    }
+
     /// Whether it was read in more than one message.
-    pub(crate) again: bool,
-    /// Whether the model has used it.
-    pub(crate) used: bool,
+    pub(crate) fn again(self) -> bool {
+        self.last & AGAIN != 0
+    }
 }
 
 /// A name, by the number that it was given when it first came: what is known of it is looked up by its hash once, when a
@@ -54,10 +80,6 @@ pub(crate) struct Line {
 pub(crate) struct Lexicon {
     numbers: HashMap<Halves, Name, BuildHasherDefault<Key>>,
     known: Vec<Known>,
-    /// How often each name stands in the request.
-    standing: Vec<i32>,
-    /// The last message in which each name was read, and one more.
-    last: Vec<u32>,
     /// What was found in long results that stand as they came: every crease looks at it until they are cut.
     results: BTreeMap<PartId, Found>,
     /// Messages that were read.
@@ -143,7 +165,9 @@ impl Lexicon {
     pub(crate) fn read(&mut self, messages: &[Message<'_>], folds: &Folds) {
         for (at, message) in messages.iter().enumerate().skip(self.seen) {
             let as_came = !folds.touches(at);
-            let stamp = small(at + 1);
+            let stamp = small(at + 1) << BITS.count_ones();
+            // Whether the model has used it.
+            let used = if message.is_assistant() { USED } else { 0 };
             each_text(message, at, |place, text| {
                 let names = match place.filter(|_| as_came && text.len() >= LONG) {
                     Some(place) => {
@@ -153,25 +177,17 @@ impl Lexicon {
                     }
                     None => self.name(text),
                 };
-                self.note(&names, stamp, message.is_assistant());
-                self.count(&names, i32::from(as_came));
+                for name in names.iter() {
+                    let known = &mut self.known[name.0 as usize];
+                    known.note(stamp, used);
+                    known.standing += i32::from(as_came);
+                }
             });
             if !as_came {
                 folds.each_standing_text(at, message, |_| false, |_, text| self.count_text(None, text, 1));
             }
         }
         self.seen = messages.len();
-    }
-
-    /// Takes note of names that were read in a message.
-    fn note(&mut self, names: &[Name], stamp: u32, is_used: bool) {
-        let (known, last) = (self.known.as_mut_slice(), self.last.as_mut_slice());
-        for name in names {
-            let (known, last) = (&mut known[name.0 as usize], &mut last[name.0 as usize]);
-            known.again |= *last != 0 && *last != stamp;
-            known.used |= is_used;
-            *last = stamp;
-        }
     }
 
     /// A message has changed from one rendering to another.
@@ -194,7 +210,7 @@ impl Lexicon {
     /// Counts names once more, or once less.
     pub(crate) fn count(&mut self, names: &[Name], by: i32) {
         for name in names {
-            self.standing[name.0 as usize] += by;
+            self.known[name.0 as usize].standing += by;
         }
     }
 
@@ -242,9 +258,7 @@ impl Lexicon {
     fn numbered(&mut self, atoms: &[Atom]) -> Arc<[Name]> {
         let number = |atom: &Atom| {
             *self.numbers.entry(Halves::of(atom)).or_insert_with(|| {
-                self.known.push(Known { is_number: atom.kind == AtomKind::Number, again: false, used: false });
-                self.standing.push(0);
-                self.last.push(0);
+                self.known.push(Known::new(atom.kind));
                 Name(small(self.known.len() - 1))
             })
         };
@@ -254,24 +268,24 @@ impl Lexicon {
     /// How often each name stands; those that do not are left out.
     #[cfg(test)]
     pub(crate) fn standing(&self) -> BTreeMap<u64, i32> {
-        let standing = self.numbers.iter().map(|(hash, &Name(number))| (hash.key(), self.standing[number as usize]));
+        let standing =
+            self.numbers.iter().map(|(hash, &Name(number))| (hash.key(), self.known[number as usize].standing));
         standing.filter(|&(_, count)| count != 0).collect()
     }
 
     /// Lets those names stand once that do not stand, and calls `each` with them. Gives whether the model has used any
     /// of the names.
     pub(crate) fn raise(&mut self, names: &[Name], mut each: impl FnMut(Name, Known)) -> bool {
-        let (known, standing) = (self.known.as_slice(), self.standing.as_mut_slice());
-        let mut used = false;
+        let mut bits = 0;
         for &name in names {
-            let (known, standing) = (known[name.0 as usize], &mut standing[name.0 as usize]);
-            used |= known.used;
-            if *standing <= 0 {
-                *standing += 1;
-                each(name, known);
+            let known = &mut self.known[name.0 as usize];
+            bits |= known.last;
+            if known.standing <= 0 {
+                known.standing += 1;
+                each(name, *known);
             }
         }
-        used
+        bits & USED != 0
     }
 }
 

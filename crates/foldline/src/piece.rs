@@ -1,15 +1,15 @@
 //! Pieces: the texts of a conversation that can be folded, with what is known of each at first sight.
 //!
-//! Nothing here holds text. A piece is some sixty bytes, so that the state of a conversation can be
+//! Nothing here holds text. A piece is some hundred bytes and two for each line that may be cut, so that the state of a conversation can be
 //! kept for every live session, while the text comes with each request.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::content;
-use crate::conversation::{Arguments, Message, Part, PartId, Role};
+use crate::conversation::{Message, Part, PartId, Role};
 use crate::deed::{Act, Deed};
-use crate::measure::{Meter, Tokens};
+use crate::measure::{LineCounts, Meter, Tokens};
 
 /// A text that can be folded.
 #[derive(Clone, Debug)]
@@ -31,6 +31,10 @@ pub(crate) struct Piece {
     pub(crate) echoes: bool,
     /// A line of it was said again by a later result.
     pub(crate) said_again: bool,
+    /// Prose that says something without words: blank lines, dots.
+    pub(crate) noisy: bool,
+    /// What the lines of a long result add to its tokens.
+    pub(crate) lines: Option<LineCounts>,
 }
 
 /// What a piece is, as far as folding is concerned.
@@ -120,56 +124,55 @@ pub(crate) type Open = HashMap<String, (Arc<Done>, usize)>;
 /// The pieces of a message, in order.
 pub(crate) fn pieces(at: usize, message: &Message<'_>, call: u32, open: &mut Open, meter: &Meter) -> Vec<Piece> {
     let mut pieces = Vec::new();
-    let mut push = |id: PartId, class: Class, text: &str, tokens: Tokens, deed: Option<Arc<Done>>, failed: bool| {
-        pieces.push(Piece {
-            at: id,
-            class,
-            tokens,
-            call,
-            hash: xxhash_rust::xxh3::xxh3_128(text.as_bytes()),
-            deed,
-            failed,
-            outdated: false,
-            echoes: false,
-            said_again: false,
-        });
+    let piece = |at: PartId, class: Class, text: &str, tokens: Tokens| Piece {
+        at,
+        class,
+        tokens,
+        call,
+        hash: xxhash_rust::xxh3::xxh3_128(text.as_bytes()),
+        deed: None,
+        failed: false,
+        outdated: false,
+        echoes: false,
+        said_again: false,
+        noisy: false,
+        lines: None,
     };
     for (index, part) in message.parts.iter().enumerate() {
         let id = PartId::new(at, index);
         match part {
             Part::Text { text } => {
                 let class = if message.role == Role::Assistant { Class::Prose } else { Class::Said };
-                push(id, class, text, meter.text(text), None, false);
+                pieces.push(piece(id, class, text, meter.text(text)));
             }
-            Part::Reasoning(it) => push(id, Class::Reasoning, &it.text, meter.part(part), None, false),
+            Part::Reasoning(it) => pieces.push(piece(id, Class::Reasoning, &it.text, meter.part(part))),
             Part::ToolCall(it) => {
                 let call = xxhash_rust::xxh3::xxh3_64(it.arguments.as_str().as_bytes());
                 let call = xxhash_rust::xxh3::xxh3_64_with_seed(it.name.as_bytes(), call);
                 let done = Arc::new(Done { tool: it.name.to_string(), deed: Deed::of(it), call });
                 open.insert(it.id.to_string(), (done.clone(), at));
-                let text = match &it.arguments {
-                    Arguments::Json(text) | Arguments::Text(text) => text,
-                };
-                push(id, Class::Arguments, text, meter.text(text), Some(done), false);
+                let text = it.arguments.as_str();
+                pieces.push(Piece { deed: Some(done), ..piece(id, Class::Arguments, text, meter.text(text)) });
             }
             Part::ToolResult(it) => {
-                let done = open.get(it.call_id.as_ref()).map(|(done, _)| done.clone());
-                for (inner, piece) in it.content.iter().enumerate() {
-                    let id = id.inner(inner);
-                    match piece {
+                let deed = open.get(it.call_id.as_ref()).map(|(done, _)| done.clone());
+                for (inner, part) in it.content.iter().enumerate() {
+                    let (id, deed) = (id.inner(inner), deed.clone());
+                    match part {
                         Part::Text { text } => {
-                            let looks = done.as_ref().is_some_and(|done| done.deed.is_look());
+                            let looks = deed.as_ref().is_some_and(|done| done.deed.is_look());
                             let failed = it.is_error || !looks && content::reports_failure(text);
-                            push(id, Class::Result, text, meter.text(text), done.clone(), failed);
+                            let (tokens, lines) = meter.by_lines(text);
+                            pieces.push(Piece { deed, failed, lines, ..piece(id, Class::Result, text, tokens) });
                         }
                         Part::Image(_) | Part::File(_) => {
-                            push(id, Class::Media, "", meter.part(piece), done.clone(), false);
+                            pieces.push(Piece { deed, ..piece(id, Class::Media, "", meter.part(part)) });
                         }
                         _ => {}
                     }
                 }
             }
-            Part::Image(_) | Part::File(_) => push(id, Class::Media, "", meter.part(part), None, false),
+            Part::Image(_) | Part::File(_) => pieces.push(piece(id, Class::Media, "", meter.part(part))),
             _ => {}
         }
     }

@@ -20,10 +20,18 @@ use super::{Counter, Exactness, Tokens};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Estimator;
 
-impl Counter for Estimator {
-    fn count(&self, text: &str) -> Tokens {
-        let mut row = 0;
-        let mut last = 0;
+impl Estimator {
+    /// The weights of a text.
+    pub(super) fn hundredths(text: &str) -> Tokens {
+        Self::walk(text, 0, 0)
+    }
+
+    /// The weights of a text behind a line break. However many breaks there are, they weigh the same on what follows.
+    pub(super) fn hundredths_behind_a_break(text: &str) -> Tokens {
+        Self::walk(text, NEWLINE * LONGEST, b'\n')
+    }
+
+    fn walk(text: &str, mut row: usize, mut last: u8) -> Tokens {
         let mut hundredths = 0;
         for &byte in text.as_bytes() {
             let again = usize::from(byte == last);
@@ -33,7 +41,13 @@ impl Counter for Estimator {
             row = usize::from(step.next);
             last = byte;
         }
-        hundredths.div_ceil(100)
+        hundredths
+    }
+}
+
+impl Counter for Estimator {
+    fn count(&self, text: &str) -> Tokens {
+        Self::hundredths(text).div_ceil(100)
     }
 
     fn exactness(&self) -> Exactness {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::cache::CountCache;
 use super::image::strip_data_url;
+use super::lines::{LineCounts, Summed};
 use super::{Counter, Estimator, Exactness, Fit, ImageSize, ModelRow, ModelTable, Tokens, Vocabulary, document, tool};
 use crate::conversation::{Conversation, Message, Opaque, Part, Reasoning, Tool};
 
@@ -38,6 +39,8 @@ pub struct Meter {
 /// How a meter counts.
 struct Way {
     counter: Arc<dyn Counter>,
+    /// The same counter, if its counts are sums over lines.
+    summed: Option<Summed>,
     exactness: Exactness,
     row: ModelRow,
     fit: Option<Fit>,
@@ -57,13 +60,18 @@ impl Meter {
             Some(name) => (name, true),
             None => (row.vocabulary.as_str(), false),
         };
-        let (counter, exactness): (Arc<dyn Counter>, _) = match Vocabulary::named(name) {
+        let vocabulary = Vocabulary::named(name);
+        let summed = vocabulary.map_or(Summed::Estimate, Summed::Exact);
+        let (counter, exactness): (Arc<dyn Counter>, _) = match vocabulary {
             Some(vocabulary) if close || row.scale != 1.0 => (Arc::new(vocabulary), Exactness::Estimated),
             Some(vocabulary) => (Arc::new(vocabulary), Exactness::Exact),
             None => (Arc::new(Estimator), Exactness::Estimated),
         };
         let seed = xxhash_rust::xxh3::xxh3_64(if counter.is_monotone() { b"estimate" } else { name.as_bytes() });
-        Meter { way: Arc::new(Way { counter, exactness, row, fit: None, seed }), cache: CountCache::default() }
+        Meter {
+            way: Arc::new(Way { counter, summed: Some(summed), exactness, row, fit: None, seed }),
+            cache: CountCache::default(),
+        }
     }
 
     /// The same model, its text counted by another counter, such as a user's own tokenizer. The cache
@@ -71,19 +79,19 @@ impl Meter {
     pub fn with_counter(self, counter: Arc<dyn Counter>) -> Meter {
         let exactness = counter.exactness();
         let row = ModelRow { scale: 1.0, ..self.way.row.clone() };
-        let way = Way { counter, exactness, row, fit: None, seed: 0 };
+        let way = Way { counter, summed: None, exactness, row, fit: None, seed: 0 };
         Meter { way: Arc::new(way), cache: CountCache::default() }
     }
 
     /// The same meter, its counts scaled to what was reported. The fit must be of this meter's own
     /// counts without a fit.
     pub fn with_fit(self, fit: Option<Fit>) -> Meter {
-        let Way { counter, exactness, row, seed, .. } = &*self.way;
+        let Way { counter, summed, exactness, row, seed, .. } = &*self.way;
         let exactness = match fit {
             Some(_) if *exactness == Exactness::Estimated => Exactness::Calibrated,
             _ => *exactness,
         };
-        let way = Way { counter: counter.clone(), exactness, row: row.clone(), fit, seed: *seed };
+        let way = Way { counter: counter.clone(), summed: *summed, exactness, row: row.clone(), fit, seed: *seed };
         Meter { way: Arc::new(way), cache: self.cache }
     }
 
@@ -115,6 +123,25 @@ impl Meter {
     /// The tokens of a text.
     pub fn text(&self, text: &str) -> Tokens {
         self.scaled(self.raw(text))
+    }
+
+    /// The tokens of a text, and of its lines where these add up to them and nobody has counted them before.
+    pub(crate) fn by_lines(&self, text: &str) -> (Tokens, Option<LineCounts>) {
+        let Some(summed) = self.way.summed.filter(|_| text.len() >= CACHED_FROM) else {
+            return (self.text(text), None);
+        };
+        let mut lines = None;
+        let count = || {
+            let (tokens, counted) = summed.by_lines(text);
+            lines = counted;
+            tokens
+        };
+        let tokens = self.cache.get_or(CountCache::key(text, self.way.seed), count);
+        (self.scaled(tokens), lines)
+    }
+
+    pub(super) fn summed(&self) -> Option<Summed> {
+        self.way.summed
     }
 
     /// The tokens of a part, without the overhead of its message.
@@ -185,7 +212,7 @@ impl Meter {
         }
     }
 
-    fn scaled(&self, tokens: Tokens) -> Tokens {
+    pub(super) fn scaled(&self, tokens: Tokens) -> Tokens {
         let scale = self.way.row.scale;
         let tokens = if scale == 1.0 { tokens } else { (tokens as f64 * scale).ceil() as Tokens };
         self.scaled_by_fit(tokens)

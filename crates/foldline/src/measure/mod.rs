@@ -13,6 +13,7 @@ mod calibrate;
 mod document;
 mod estimate;
 mod image;
+mod lines;
 mod meter;
 mod models;
 #[cfg(feature = "tokenizer-json")]
@@ -25,6 +26,7 @@ pub use cache::CountCache;
 pub use calibrate::{Calibrated, Calibration, Fit};
 pub use estimate::Estimator;
 pub use image::{ImageRule, ImageSize};
+pub(crate) use lines::{LineCounts, Tally};
 pub use meter::Meter;
 pub use models::{ModelRow, ModelTable, TableError};
 #[cfg(feature = "tokenizer-json")]

@@ -98,6 +98,11 @@ const LONG_RUN: usize = 8 * 1024;
 /// Bytes of a chunk: a multiple of the lengths of tokens for repeated signs.
 const CHUNK: usize = 4 * 1024;
 
+/// Whether a run of this text is counted in chunks.
+pub(super) fn has_long_run(text: &str) -> bool {
+    long_run(text).is_some()
+}
+
 /// The first run in the text of at least [`LONG_RUN`] bytes of one kind: vocabularies split text wherever
 /// the kind changes, so without such a run nothing in it is long.
 ///

@@ -71,32 +71,42 @@ pub(crate) fn cut(text: &str, shares: Shares, marker: &str) -> String {
             keep(at, &mut failures, BREAK + GAP);
         }
     }
-    assemble(marker, text, lines.into_iter().map(|line| &text[line]), &kept)
+    assemble(marker, text, lines.into_iter().map(|line| &text[line]), &kept, |_, _, _| {})
 }
 
-/// The kept lines under a marker, with the gaps between them marked.
-pub(super) fn assemble<'t>(marker: &str, text: &'t str, lines: impl Iterator<Item = &'t str>, kept: &[bool]) -> String {
-    let mut out = String::from(marker);
+/// The kept lines under a marker, with the gaps between them marked. Calls `each` with what stands before a line, with
+/// the line, and with its number if it is one of the text's.
+pub(super) fn assemble<'t>(
+    marker: &str,
+    text: &'t str,
+    lines: impl Iterator<Item = &'t str>,
+    kept: &[bool],
+    mut each: impl FnMut(&str, &str, Option<usize>),
+) -> String {
+    let mut out = String::with_capacity(text.len() / 4);
+    out.push_str(marker);
     // Where lines carry their numbers the gaps show by themselves.
     let gaps = !content::is_numbered(text);
     let mut left_out = 0;
-    let close = |left_out: &mut usize, out: &mut String| {
-        if *left_out > 0 && gaps {
-            out.push('\n');
-            out.push_str(&marker::gap(*left_out));
-        }
-        *left_out = 0;
+    let mut add = |out: &mut String, line: &str, number: Option<usize>| {
+        out.push('\n');
+        each(out, line, number);
+        out.push_str(line);
     };
-    for (line, &keep) in lines.zip(kept) {
-        if keep {
-            close(&mut left_out, &mut out);
-            out.push('\n');
-            out.push_str(line);
-        } else {
+    for (number, (line, &keep)) in lines.zip(kept).enumerate() {
+        if !keep {
             left_out += 1;
+            continue;
         }
+        if left_out > 0 && gaps {
+            add(&mut out, &marker::gap(left_out), None);
+        }
+        left_out = 0;
+        add(&mut out, line, Some(number));
     }
-    close(&mut left_out, &mut out);
+    if left_out > 0 && gaps {
+        add(&mut out, &marker::gap(left_out), None);
+    }
     out
 }
 

@@ -95,8 +95,8 @@ impl<'l> Cover<'l> {
                 // What is new stands with this line from now on, in which it may come again.
                 let familiar = self.lexicon.raise(names, |name, known| {
                     self.kept.push(name);
-                    let of_name = if known.is_number { of_number } else { base };
-                    chance = chance.max(if known.again { of_name * 2.0 } else { of_name }) + of_name * 0.2;
+                    let of_name = if known.is_number() { of_number } else { base };
+                    chance = chance.max(if known.again() { of_name * 2.0 } else { of_name }) + of_name * 0.2;
                 });
                 if definitions {
                     chance *= 1.8;

@@ -20,11 +20,10 @@
 use crate::content::Kind;
 use crate::lexicon::Found;
 use crate::marker;
+use crate::measure::{LineCounts, Tokens};
 use crate::piece::{Class, Piece};
 
 use super::arguments::in_json;
-use super::clip::assemble;
-use super::cover::Kept;
 use super::{Cover, Proposal, View, json};
 use crate::folds::Change;
 
@@ -38,32 +37,58 @@ pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
     for piece in view.long(Class::Result).rev() {
         let text = view.text(piece);
         let found = cover.found(piece.at, text);
-        let (excerpt, chance) = match found.kind {
+        let excerpt = match found.kind {
             Kind::Json => of_json(view, cover, piece, text, &found),
-            _ => of_lines(view, cover, piece, text, &found),
+            _ => of_lines(view, cover, piece, text, &found, piece.lines.as_ref()),
         };
-        let tokens = view.setup.meter.text(&excerpt);
+        let tokens = excerpt.tokens.unwrap_or_else(|| view.setup.meter.text(&excerpt.text));
         if tokens < piece.tokens {
-            let risk = chance * view.unfold_price(piece);
-            proposals.push(Proposal { at: piece.at, change: Change::Text(excerpt), tokens, risk });
+            let risk = excerpt.chance * view.unfold_price(piece);
+            proposals.push(Proposal { at: piece.at, change: Change::Text(excerpt.text), tokens, risk });
         }
     }
 }
 
-/// An excerpt of a text by its lines, and the chance that more of it is needed.
-fn of_lines(view: &View<'_>, cover: &mut Cover<'_>, piece: &Piece, text: &str, found: &Found) -> (String, f64) {
+/// What is left of a text.
+struct Excerpt {
+    text: String,
+    /// Its tokens, if they were counted.
+    tokens: Option<Tokens>,
+    /// The chance that more of it is needed.
+    chance: f64,
+}
+
+/// An excerpt of a text by its lines.
+fn of_lines(
+    view: &View<'_>,
+    cover: &mut Cover<'_>,
+    piece: &Piece,
+    text: &str,
+    found: &Found,
+    counts: Option<&LineCounts>,
+) -> Excerpt {
     let mut kept = cover.choose(view, piece, text, found);
     // What is left of a table says nothing without its header.
     if found.kind == Kind::Table && kept.lines.contains(&true) {
         kept.lines[0] = true;
     }
-    (render(view, piece, text, found, &kept), kept.chance)
+    let count = kept.lines.iter().filter(|&&kept| kept).count();
+    let handle = view.handle(view.text(piece));
+    let (text, tokens) = match count {
+        0 => (marker::whole(text, handle), None),
+        _ => {
+            let marker = marker::excerpt(count, found.len(), handle);
+            let lines = found.lines().map(|(line, _)| line.of(text));
+            view.assembled(&marker, text, (lines, &kept.lines), counts)
+        }
+    };
+    Excerpt { text, tokens, chance: kept.chance }
 }
 
-fn of_json(view: &View<'_>, cover: &mut Cover<'_>, piece: &Piece, text: &str, found: &Found) -> (String, f64) {
+fn of_json(view: &View<'_>, cover: &mut Cover<'_>, piece: &Piece, text: &str, found: &Found) -> Excerpt {
     let mut chance = 0.0;
     if let Some(folded) = in_json(text, |inside| excerpt(view, cover, piece, inside, &mut chance)) {
-        return (folded, chance);
+        return Excerpt { text: folded, tokens: None, chance };
     }
     match json::items(text) {
         Some(items) if items.spans.len() > 3 => {
@@ -78,9 +103,9 @@ fn of_json(view: &View<'_>, cover: &mut Cover<'_>, piece: &Piece, text: &str, fo
                     items.only(text, &kept.lines, &marker)
                 }
             };
-            (folded, kept.chance)
+            Excerpt { text: folded, tokens: None, chance: kept.chance }
         }
-        _ => of_lines(view, cover, piece, text, found),
+        _ => of_lines(view, cover, piece, text, found, piece.lines.as_ref()),
     }
 }
 
@@ -96,20 +121,7 @@ pub(super) fn excerpt(
         return None;
     }
     let found = cover.find(text);
-    let (folded, missed) = of_lines(view, cover, piece, text, &found);
-    *chance = chance.max(missed);
-    (folded.len() < text.len()).then_some(folded)
-}
-
-/// The kept lines of a text under a marker; the marker of the whole text when none is kept.
-fn render(view: &View<'_>, piece: &Piece, text: &str, found: &Found, kept: &Kept) -> String {
-    let count = kept.lines.iter().filter(|&&kept| kept).count();
-    let handle = view.handle(view.text(piece));
-    match count {
-        0 => marker::whole(text, handle),
-        _ => {
-            let marker = marker::excerpt(count, found.len(), handle);
-            assemble(&marker, text, found.lines().map(|(line, _)| line.of(text)), &kept.lines)
-        }
-    }
+    let folded = of_lines(view, cover, piece, text, &found, None);
+    *chance = chance.max(folded.chance);
+    (folded.text.len() < text.len()).then_some(folded.text)
 }

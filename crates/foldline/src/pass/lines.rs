@@ -8,9 +8,9 @@ use std::borrow::Cow;
 
 use crate::content;
 use crate::marker;
+use crate::piece::Piece;
 
 use super::again::Standing;
-use super::clip::assemble;
 use super::{Proposal, View};
 use crate::folds::Change;
 
@@ -19,10 +19,14 @@ pub(crate) const SHORTEST: u64 = 60;
 const RUN: usize = 160;
 
 pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
+    let may_repeat = |piece: &&Piece| piece.said_again && piece.tokens >= SHORTEST && view.is_old(piece);
+    // Nothing is compared with what is older than the oldest of them.
+    let Some(oldest) = view.results().find(may_repeat) else { return };
     let mut standing = Standing::default();
-    for piece in view.results().rev().filter(|piece| piece.tokens >= SHORTEST) {
+    let newer = view.results().rev().take_while(|piece| piece.at >= oldest.at);
+    for piece in newer.filter(|piece| piece.tokens >= SHORTEST) {
         let text = view.text(piece);
-        if piece.said_again && view.is_old(piece) {
+        if may_repeat(&piece) {
             let lines = content::lines(text);
             let mut kept = vec![true; lines.len()];
             for run in standing.runs(text, &lines, RUN) {
@@ -31,14 +35,15 @@ pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
             let count = kept.iter().filter(|&&kept| kept).count();
             if count > 0 && count < lines.len() {
                 let marker = marker::excerpt(count, lines.len(), view.handle(text));
-                let folded = assemble(&marker, text, lines.iter().map(|line| &text[line.clone()]), &kept);
-                let tokens = view.setup.meter.text(&folded);
+                let each = lines.iter().map(|line| &text[line.clone()]);
+                let (folded, tokens) = view.assembled(&marker, text, (each, &kept), piece.lines.as_ref());
+                let tokens = tokens.unwrap_or_else(|| view.setup.meter.text(&folded));
                 if tokens < piece.tokens {
                     proposals.push(Proposal { at: piece.at, change: Change::Text(folded), tokens, risk: 0.0 });
                 }
             }
         }
-        if piece.echoes {
+        if piece.echoes && piece.at > oldest.at {
             standing.add(Cow::Borrowed(text));
         }
     }

@@ -27,7 +27,7 @@ use crate::Handle;
 use crate::conversation::{File, Message, Part, PartId};
 use crate::folds::{self, Change};
 use crate::marker;
-use crate::measure::Tokens;
+use crate::measure::{LineCounts, Tally, Tokens};
 use crate::piece::{self, Class, Piece};
 use crate::plan::Rung;
 use crate::setup::Setup;
@@ -169,6 +169,23 @@ impl<'v> View<'v> {
     /// The text of a piece.
     pub(crate) fn text(&self, piece: &Piece) -> &'v str {
         piece::text(self.messages, piece.at)
+    }
+
+    /// The kept lines of a text under a marker, and how many tokens that is if those of the lines are known.
+    fn assembled<'t>(
+        &self,
+        marker: &str,
+        text: &'t str,
+        (lines, kept): (impl Iterator<Item = &'t str>, &[bool]),
+        counts: Option<&LineCounts>,
+    ) -> (String, Option<Tokens>) {
+        let Some(counts) = counts else { return (clip::assemble(marker, text, lines, kept, |_, _, _| {}), None) };
+        let mut tally = Tally::new(&self.setup.meter);
+        let assembled = clip::assemble(marker, text, lines, kept, |before, line, number| {
+            tally.line(before, line, number.and_then(|number| counts.of(number)));
+        });
+        let tokens = tally.of(&assembled);
+        (assembled, Some(tokens))
     }
 
     /// The handle of a text, when markers carry handles.

@@ -12,10 +12,10 @@ use super::{Proposal, View};
 use crate::folds::Change;
 
 /// What is shorter than a marker and a few words has nothing to gain.
-const SHORTEST: u64 = 16;
+pub(crate) const SHORTEST: u64 = 16;
 
 pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
-    for piece in view.old(Class::Prose, Rung::Excerpts).filter(|piece| piece.tokens >= SHORTEST) {
+    for piece in view.old(Class::Prose, Rung::Excerpts).filter(|piece| piece.noisy) {
         let text = view.text(piece);
         let Some(kept) = without_noise(text) else { continue };
         let marker = marker::thing("blank lines", view.handle(text));
