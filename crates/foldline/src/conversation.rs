@@ -1,8 +1,9 @@
 //! The provider-neutral conversation: messages of parts, rounds, request points.
 //!
-//! Everything behind the wire formats speaks in these types and in nothing else. Text is borrowed
-//! from the request body where it can be (`Cow`), so a 4 MB body is not copied to be looked at; the
-//! same types, owned and with serde, serve a Rust agent as its own message type.
+//! Everything behind the wire formats speaks in these types and in nothing else. What is short is borrowed
+//! from the request body where it can be (`Cow`), and long texts stay there until somebody looks at them
+//! ([`Text`]), so a 4 MB body is not copied to be read; the same types, owned and with serde, serve a Rust
+//! agent as its own message type.
 //!
 //! Nothing here knows a provider, counts a token or decides a fold.
 
@@ -10,6 +11,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
+
+use crate::text::Text;
 
 /// A request, as far as folding is concerned.
 ///
@@ -92,9 +95,9 @@ pub struct Message<'a> {
 pub enum Part<'a> {
     /// Plain text.
     Text {
-        /// The text, decoded.
+        /// The text.
         #[serde(borrow)]
-        text: Cow<'a, str>,
+        text: Text<'a>,
     },
     /// What the model thought. Providers refuse an edited one: it is kept whole or dropped whole.
     Reasoning(#[serde(borrow)] Reasoning<'a>),
@@ -116,7 +119,7 @@ pub enum Part<'a> {
 pub struct Reasoning<'a> {
     /// The readable text; empty when the provider shows none.
     #[serde(borrow)]
-    pub text: Cow<'a, str>,
+    pub text: Text<'a>,
     /// A signature or encrypted content by which the provider recognises its own words.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<Cow<'a, str>>,
@@ -141,9 +144,9 @@ pub struct ToolCall<'a> {
 #[serde(rename_all = "snake_case")]
 pub enum Arguments<'a> {
     /// JSON text; an object unless the model erred.
-    Json(#[serde(borrow)] Cow<'a, str>),
+    Json(#[serde(borrow)] Text<'a>),
     /// Free text, as custom tools take it (an `apply_patch` body).
-    Text(#[serde(borrow)] Cow<'a, str>),
+    Text(#[serde(borrow)] Text<'a>),
 }
 
 /// The answer of a tool.
@@ -193,7 +196,7 @@ pub enum Source<'a> {
     /// In the request, as base64.
     Base64(#[serde(borrow)] Cow<'a, str>),
     /// In the request, as plain text (a text document).
-    Text(#[serde(borrow)] Cow<'a, str>),
+    Text(#[serde(borrow)] Text<'a>),
     /// Behind an address.
     Url(#[serde(borrow)] Cow<'a, str>),
     /// At the provider, under an id.
@@ -316,7 +319,7 @@ impl<'a> Message<'a> {
     }
 
     /// A message of one text.
-    pub fn text(role: Role, text: impl Into<Cow<'a, str>>) -> Self {
+    pub fn text(role: Role, text: impl Into<Text<'a>>) -> Self {
         Self::new(role, vec![Part::text(text)])
     }
 
@@ -360,26 +363,22 @@ impl<'a> Message<'a> {
 
 impl<'a> Part<'a> {
     /// A text part.
-    pub fn text(text: impl Into<Cow<'a, str>>) -> Self {
+    pub fn text(text: impl Into<Text<'a>>) -> Self {
         Part::Text { text: text.into() }
     }
 
     /// A call with JSON arguments.
-    pub fn call(
-        id: impl Into<Cow<'a, str>>,
-        name: impl Into<Cow<'a, str>>,
-        arguments: impl Into<Cow<'a, str>>,
-    ) -> Self {
+    pub fn call(id: impl Into<Cow<'a, str>>, name: impl Into<Cow<'a, str>>, arguments: impl Into<Text<'a>>) -> Self {
         Part::ToolCall(ToolCall { id: id.into(), name: name.into(), arguments: Arguments::Json(arguments.into()) })
     }
 
     /// A result of one text.
-    pub fn result(call_id: impl Into<Cow<'a, str>>, text: impl Into<Cow<'a, str>>) -> Self {
+    pub fn result(call_id: impl Into<Cow<'a, str>>, text: impl Into<Text<'a>>) -> Self {
         Part::ToolResult(ToolResult { call_id: call_id.into(), content: vec![Part::text(text)], is_error: false })
     }
 
     /// Reasoning without a seal.
-    pub fn reasoning(text: impl Into<Cow<'a, str>>) -> Self {
+    pub fn reasoning(text: impl Into<Text<'a>>) -> Self {
         Part::Reasoning(Reasoning { text: text.into(), seal: None })
     }
 
@@ -394,14 +393,14 @@ impl<'a> Part<'a> {
     /// The same part with all its text owned.
     pub fn into_owned(self) -> Part<'static> {
         match self {
-            Part::Text { text } => Part::Text { text: owned(text) },
-            Part::Reasoning(it) => Part::Reasoning(Reasoning { text: owned(it.text), seal: it.seal.map(owned) }),
+            Part::Text { text } => Part::Text { text: text.into_owned() },
+            Part::Reasoning(it) => Part::Reasoning(Reasoning { text: it.text.into_owned(), seal: it.seal.map(owned) }),
             Part::ToolCall(it) => Part::ToolCall(ToolCall {
                 id: owned(it.id),
                 name: owned(it.name),
                 arguments: match it.arguments {
-                    Arguments::Json(json) => Arguments::Json(owned(json)),
-                    Arguments::Text(text) => Arguments::Text(owned(text)),
+                    Arguments::Json(json) => Arguments::Json(json.into_owned()),
+                    Arguments::Text(text) => Arguments::Text(text.into_owned()),
                 },
             }),
             Part::ToolResult(it) => Part::ToolResult(ToolResult {
@@ -439,7 +438,7 @@ impl<'a> ToolResult<'a> {
 
 impl<'a> Arguments<'a> {
     /// Puts other arguments of the same kind in their place.
-    pub(crate) fn set(&mut self, to: impl Into<Cow<'a, str>>) {
+    pub(crate) fn set(&mut self, to: impl Into<Text<'a>>) {
         match self {
             Arguments::Json(text) | Arguments::Text(text) => *text = to.into(),
         }
@@ -457,7 +456,7 @@ impl Source<'_> {
     fn into_owned(self) -> Source<'static> {
         match self {
             Source::Base64(it) => Source::Base64(owned(it)),
-            Source::Text(it) => Source::Text(owned(it)),
+            Source::Text(it) => Source::Text(it.into_owned()),
             Source::Url(it) => Source::Url(owned(it)),
             Source::Id(it) => Source::Id(owned(it)),
             Source::Unknown => Source::Unknown,

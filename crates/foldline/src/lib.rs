@@ -35,6 +35,7 @@ mod setup;
 mod summarised;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod text;
 pub mod transcript;
 #[cfg(test)]
 mod traps;
@@ -64,3 +65,4 @@ pub use policy::{Creases, Policy};
 pub use price::{PriceTable, Prices, break_even, worth};
 pub use setup::{Ledger, Pins, Setup, Thoughts};
 pub use summarised::Summarised;
+pub use text::Text;

@@ -282,7 +282,8 @@ fn put(messages: &mut [Message<'_>], at: PartId, text: String) -> usize {
 fn weight(part: &Part<'_>) -> usize {
     use crate::conversation::Source;
     let source = |source: &Source<'_>| match source {
-        Source::Base64(it) | Source::Text(it) | Source::Url(it) | Source::Id(it) => it.len(),
+        Source::Base64(it) | Source::Url(it) | Source::Id(it) => it.len(),
+        Source::Text(it) => it.len(),
         Source::Unknown => 0,
     };
     match part {

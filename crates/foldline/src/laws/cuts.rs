@@ -8,7 +8,6 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use super::pairing::{is_server_call, is_server_result};
-use super::text::is_blank;
 use super::{Law, Profile};
 use crate::conversation::{Conversation, Message, Opaque, Part, Role};
 use crate::wire::Format;
@@ -264,7 +263,7 @@ fn floor(messages: &[Message<'_>], profile: &Profile) -> Option<usize> {
         let instructs = |message: &Message<'_>| matches!(message.role, Role::System | Role::Developer);
         messages.iter().position(|message| !instructs(message)).unwrap_or(0)
     });
-    let says = |part: &Part<'_>| part.as_text().is_some_and(|text| !is_blank(text));
+    let says = |part: &Part<'_>| matches!(part, Part::Text { text } if !text.is_blank());
     let speaks = |message: &Message<'_>| message.role == Role::User && message.parts.iter().any(says);
     let text = profile.has(Law::SomeUserText).then(|| messages.iter().position(speaks)).flatten();
     first.max(text)

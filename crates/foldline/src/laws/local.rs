@@ -20,7 +20,7 @@ pub(super) fn check(conversation: &Conversation<'_>, findings: &mut Findings<'_>
         findings.broken(Law::FirstIsUser, Place::Message(first), detail);
     }
     if findings.has(Law::SomeUserText) {
-        let text = |part: &Part<'_>| part.as_text().is_some_and(|text| !super::text::is_blank(text));
+        let text = |part: &Part<'_>| matches!(part, Part::Text { text } if !text.is_blank());
         if !messages.iter().any(|message| message.role == Role::User && message.parts.iter().any(text)) {
             findings.broken(Law::SomeUserText, Place::Request, "no user message has text");
         }

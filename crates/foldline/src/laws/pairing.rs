@@ -478,7 +478,9 @@ fn programmatic(request: &Request<'_>, findings: &mut Findings<'_>) {
             match it {
                 Part::ToolResult(result) if !called.contains(&*result.call_id) => {}
                 Part::ToolResult(result) => {
-                    for (inner, piece) in result.content.iter().enumerate().filter(|(_, it)| it.as_text().is_none()) {
+                    for (inner, piece) in
+                        result.content.iter().enumerate().filter(|(_, it)| !matches!(it, Part::Text { .. }))
+                    {
                         let detail = format_args!("a {} answers a call made by code", kind_of(piece));
                         findings.broken_part(Law::ProgrammaticResult, place.inner(inner), detail);
                     }

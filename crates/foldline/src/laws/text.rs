@@ -3,6 +3,7 @@
 use super::pairing::longer_than;
 use super::{Findings, Law, Place};
 use crate::conversation::{Conversation, Message, Part, PartId};
+use crate::text::Text;
 use crate::wire::{Format, Request, Value};
 
 /// Most characters of one text (Chat).
@@ -18,7 +19,7 @@ pub(super) fn check(request: &Request<'_>, findings: &mut Findings<'_>) {
     walk(conversation, |at| request.format() != Format::Anthropic || !request.is_plain_result(at), findings);
     if findings.format() == Format::Anthropic && request.top().get("system").is_some_and(Value::is_array) {
         for (at, part) in conversation.system.iter().enumerate() {
-            if part.as_text().is_some_and(is_blank) {
+            if matches!(part, Part::Text { text } if text.is_blank()) {
                 findings.broken(Law::TextNotBlank, Place::Instruction(at), "a blank text");
             }
         }
@@ -62,15 +63,15 @@ fn walk(conversation: &Conversation<'_>, result_counts: impl Fn(PartId) -> bool,
             match it {
                 Part::Text { text } => {
                     // An empty prefill is none.
-                    if blank_counts && is_blank(text) && !(final_assistant && text.is_empty()) {
+                    if blank_counts && text.is_blank() && !(final_assistant && text.is_empty()) {
                         findings.broken_part(Law::TextNotBlank, place, blank(text));
                     }
                     too_long(text, limit, place, findings);
                 }
                 Part::ToolResult(result) => {
                     for (inner, piece) in result.content.iter().enumerate() {
-                        let Some(text) = piece.as_text() else { continue };
-                        if blank_counts && is_blank(text) && result_counts(place) {
+                        let Part::Text { text } = piece else { continue };
+                        if blank_counts && text.is_blank() && result_counts(place) {
                             findings.broken_part(Law::TextNotBlank, place.inner(inner), blank(text));
                         }
                         too_long(text, limit, place.inner(inner), findings);
@@ -82,18 +83,13 @@ fn walk(conversation: &Conversation<'_>, result_counts: impl Fn(PartId) -> bool,
     }
 }
 
-fn too_long(text: &str, limit: usize, place: PartId, findings: &mut Findings<'_>) {
-    if longer_than(text, limit) {
+fn too_long(text: &Text<'_>, limit: usize, place: PartId, findings: &mut Findings<'_>) {
+    if text.len_at_most() > limit && longer_than(text, limit) {
         findings.broken_part(Law::TextLength, place, format_args!("the text has {} bytes", text.len()));
     }
 }
 
-/// Whether there is nothing but white space in it.
-pub(super) fn is_blank(text: &str) -> bool {
-    text.chars().all(char::is_whitespace)
-}
-
-fn blank(text: &str) -> &'static str {
+fn blank(text: &Text<'_>) -> &'static str {
     if text.is_empty() { "an empty text" } else { "a text of white space" }
 }
 

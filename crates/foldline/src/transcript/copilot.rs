@@ -138,11 +138,11 @@ impl Chain {
         self.flush();
         let mut parts = Vec::new();
         let seal = data.string("reasoningOpaque").or_else(|| data.string("encryptedContent"));
-        let thought = data.string("reasoningText");
+        let thought = data.text("reasoningText");
         if seal.is_some() || thought.is_some() {
             parts.push(Part::Reasoning(Reasoning { text: thought.unwrap_or_default(), seal }));
         }
-        if let Some(text) = data.string("content").filter(|text| !text.is_empty()) {
+        if let Some(text) = data.text("content").filter(|text| !text.is_empty()) {
             parts.push(Part::text(text));
         }
         let requests = data.elements("toolRequests");
@@ -171,7 +171,7 @@ impl Chain {
 
 fn call<'a>(request: &Object<'a>) -> Part<'a> {
     let arguments = match request.get("arguments") {
-        Some(value) => match (value.string(), request.string("type").as_deref()) {
+        Some(value) => match (value.text(), request.string("type").as_deref()) {
             (Some(text), Some("custom")) => Arguments::Text(text),
             (Some(json), _) => Arguments::Json(json),
             (None, _) => Arguments::Json(value.raw().into()),

@@ -10,6 +10,7 @@ use super::reader::Session;
 use super::{Format, Recording};
 use crate::conversation::{Arguments, Image, Message, Opaque, Part, Reasoning, Role, Source, ToolCall, ToolResult};
 use crate::error::Error;
+use crate::text::Text;
 use crate::wire::scan::{Object, Value};
 
 const ATTACHED: &str = "attachment://";
@@ -69,8 +70,8 @@ impl<'a> Attached<'a> {
     }
 
     /// The text, or the attachment that it names.
-    fn text(&self, text: Cow<'a, str>) -> Cow<'a, str> {
-        let attached = text.strip_prefix(ATTACHED).and_then(|name| self.0.get(name)).and_then(|it| it.string());
+    fn text(&self, text: Text<'a>) -> Text<'a> {
+        let attached = text.strip_prefix(ATTACHED).and_then(|name| self.0.get(name)).and_then(|it| it.text());
         attached.unwrap_or(text)
     }
 
@@ -82,8 +83,8 @@ impl<'a> Attached<'a> {
                 let result = ToolResult {
                     call_id: it.string("tool_call_id").unwrap_or_default(),
                     content: match (&error, content.as_slice()) {
-                        (Some(error), [] | [Part::Text { text: Cow::Borrowed("") }]) => {
-                            vec![Part::text(error.string("message").unwrap_or_default())]
+                        (Some(error), content) if content.iter().all(|part| part.as_text() == Some("")) => {
+                            vec![Part::text(error.text("message").unwrap_or_default())]
                         }
                         _ => content,
                     },
@@ -104,7 +105,7 @@ impl<'a> Attached<'a> {
 
     fn call(&self, it: &Object<'a>) -> Part<'a> {
         let arguments = match it.get("arguments") {
-            Some(value) => value.string().unwrap_or_else(|| value.raw().into()),
+            Some(value) => value.text().unwrap_or_else(|| value.raw().into()),
             None => "{}".into(),
         };
         Part::ToolCall(ToolCall {
@@ -119,14 +120,14 @@ impl<'a> Attached<'a> {
 
     fn content(&self, value: Option<Value<'a>>) -> Vec<Part<'a>> {
         let Some(value) = value else { return Vec::new() };
-        match value.string() {
+        match value.text() {
             Some(text) => vec![Part::text(self.text(text))],
             None => value.elements().iter().map(|it| self.block(it)).collect(),
         }
     }
 
     fn block(&self, it: &Object<'a>) -> Part<'a> {
-        let text = |key: &str| self.text(it.string(key).unwrap_or_default());
+        let text = |key: &str| self.text(it.text(key).unwrap_or_default());
         let kind = it.string("type");
         match kind.as_deref() {
             Some("text") => Part::text(text("text")),
@@ -136,7 +137,7 @@ impl<'a> Attached<'a> {
                 let data = image.starts_with("data:").then(|| image.find(";base64,")).flatten();
                 let source = match data {
                     Some(at) => Source::Base64(image[at + ";base64,".len()..].to_owned().into()),
-                    None => Source::Url(image),
+                    None => Source::Url(image.into()),
                 };
                 Part::Image(Image { source, detail: it.string("detail") })
             }

@@ -242,7 +242,7 @@ fn thoughts<'a>(event: &Object<'a>) -> Vec<Part<'a>> {
     let sealed: Vec<Part<'a>> = blocks
         .iter()
         .map(|it| {
-            let text = it.string("thinking").unwrap_or_default();
+            let text = it.text("thinking").unwrap_or_default();
             Part::Reasoning(Reasoning { text, seal: it.string("signature").or_else(|| it.string("data")) })
         })
         .collect();

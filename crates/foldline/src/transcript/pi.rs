@@ -155,7 +155,9 @@ fn block<'a>(it: &Object<'a>) -> Part<'a> {
     let kind = it.string("type");
     match kind.as_deref() {
         Some("text") => Part::text(text("text")),
-        Some("thinking") => Part::Reasoning(Reasoning { text: text("thinking"), seal: it.string("thinkingSignature") }),
+        Some("thinking") => {
+            Part::Reasoning(Reasoning { text: text("thinking").into(), seal: it.string("thinkingSignature") })
+        }
         Some("toolCall") => {
             let arguments = it.get("arguments").map_or("{}", Value::raw);
             Part::ToolCall(ToolCall {

@@ -3,12 +3,11 @@
 //! Everything is a block in a message's content; results of tools stand in user messages. Blocks
 //! that are sealed (thinking) or newer than this version are kept as they are.
 
-use std::borrow::Cow;
-
 use super::layout::{Element, Layout, PartLayout, Reading, Slot, opaque, result_content};
 use super::role;
 use super::scan::{Object, Value};
 use crate::conversation::{Arguments, File, Image, Message, Part, Reasoning, Source, ToolCall, ToolResult};
+use crate::text::Text;
 
 /// The fields of a message that hold others, level by level.
 pub(super) const ENTER: &[&[&str]] = &[&["content"], &["content", "source"], &["source"]];
@@ -16,7 +15,7 @@ pub(super) const ENTER: &[&[&str]] = &[&["content"], &["content", "source"], &["
 pub(super) fn message<'a>(it: &Object<'a>, layout: &mut Layout) -> Message<'a> {
     let mut reading = Reading::new(role(it.string("role").as_deref()), it, layout);
     let Some(content) = it.get("content") else { return reading.done() };
-    if let Some(text) = content.string() {
+    if let Some(text) = content.text() {
         reading.push(Part::text(text), PartLayout::new(Slot::Text(content.span), None));
     } else if content.is_array() {
         let elements = it.elements("content");
@@ -38,16 +37,16 @@ fn block<'a>(it: &Object<'a>, layout: &mut Layout) -> (Part<'a>, PartLayout) {
     let kind = it.string("type");
     match kind.as_deref() {
         Some("thinking") => {
-            let text = it.string("thinking").unwrap_or_default();
+            let text = it.text("thinking").unwrap_or_default();
             return fixed(Part::Reasoning(Reasoning { text, seal: it.string("signature") }));
         }
         Some("redacted_thinking") => {
-            return fixed(Part::Reasoning(Reasoning { text: Cow::Borrowed(""), seal: it.string("data") }));
+            return fixed(Part::Reasoning(Reasoning { text: Text::default(), seal: it.string("data") }));
         }
         Some("tool_use") => {
             let (arguments, slot) = match it.get("input") {
-                Some(input) => (Arguments::Json(Cow::Borrowed(input.raw())), Slot::Json(input.span)),
-                None => (Arguments::Json(Cow::Borrowed("")), Slot::Fixed),
+                Some(input) => (Arguments::Json(input.raw().into()), Slot::Json(input.span)),
+                None => (Arguments::Json("".into()), Slot::Fixed),
             };
             let (id, name) = (it.string("id").unwrap_or_default(), it.string("name").unwrap_or_default());
             return (Part::ToolCall(ToolCall { id, name, arguments }), PartLayout::new(slot, None));
@@ -77,7 +76,7 @@ fn piece<'a>(it: &Object<'a>) -> (Part<'a>, Slot) {
     match kind.as_deref() {
         Some("text") => {
             if let Some(value) = it.get("text").filter(|value| value.is_string()) {
-                return (Part::text(value.string().unwrap_or_default()), Slot::Text(value.span));
+                return (Part::text(value.text().unwrap_or_default()), Slot::Text(value.span));
             }
         }
         Some("image") => {
@@ -100,7 +99,7 @@ fn source<'a>(it: &Object<'a>) -> Source<'a> {
     let Some(source) = it.inside("source") else { return Source::Unknown };
     match source.string("type").as_deref() {
         Some("base64") => source.string("data").map(Source::Base64),
-        Some("text") => source.string("data").map(Source::Text),
+        Some("text") => source.text("data").map(Source::Text),
         Some("url") => source.string("url").map(Source::Url),
         Some("file") => source.string("file_id").map(Source::Id),
         _ => None,

@@ -188,7 +188,7 @@ pub(super) fn result_content<'a>(
         return (Vec::new(), PartLayout::new(Slot::Fixed, None));
     };
     let whole = Slot::Text(value.span);
-    match value.string() {
+    match value.text() {
         Some(text) => (vec![Part::text(text)], layout.with_inner(whole, iter::once(whole))),
         None => {
             let pieces = result.elements(key);

@@ -56,22 +56,29 @@ pub(super) fn plain_until(bytes: &[u8], mut at: usize) -> usize {
 ///
 /// An unpaired surrogate has no UTF-8 form. JavaScript clients that cut text in the middle of an
 /// emoji do send them, so it is not an error: its escape is kept as it is written.
-pub(super) fn decode(literal: &str) -> Cow<'_, str> {
-    let Some(first) = memchr::memchr(b'\\', literal.as_bytes()) else { return Cow::Borrowed(literal) };
-    let mut text = String::with_capacity(literal.len());
-    text.push_str(&literal[..first]);
-    let mut at = first;
+pub(crate) fn decode(literal: &str) -> Cow<'_, str> {
+    if memchr::memchr(b'\\', literal.as_bytes()).is_none() {
+        return Cow::Borrowed(literal);
+    }
+    let mut text = String::new();
+    decode_into(&mut text, literal);
+    Cow::Owned(text)
+}
+
+/// The same, behind what stands in `text`.
+pub(crate) fn decode_into(text: &mut String, literal: &str) {
+    text.reserve(literal.len());
+    let mut at = copy_until_escape(text, literal, 0);
     while let Some(&escape) = literal.as_bytes().get(at + 1) {
         match ESCAPED[usize::from(escape)] {
-            0 => at += unicode(&mut text, &literal[at..]),
+            0 => at += unicode(text, &literal[at..]),
             byte => {
                 text.push(char::from(byte));
                 at += 2;
             }
         }
-        at = copy_until_escape(&mut text, literal, at);
+        at = copy_until_escape(text, literal, at);
     }
-    Cow::Owned(text)
 }
 
 /// Decodes the `\u` escape that `rest` begins with, and the second one of a pair; tells how long it is.

@@ -13,7 +13,7 @@ mod anthropic;
 mod draft;
 mod hidden;
 mod layout;
-mod literal;
+pub(crate) mod literal;
 mod openai_chat;
 mod openai_responses;
 mod overflow;
@@ -375,7 +375,7 @@ fn messages_key(format: Format) -> &'static str {
 
 /// Instructions that stand outside the messages, as a string or as blocks.
 fn standing<'a>(top: &Object<'a>, key: &str, part: impl Fn(&Object<'a>) -> Part<'a>) -> Vec<Part<'a>> {
-    match top.string(key) {
+    match top.text(key) {
         Some(text) => vec![Part::text(text)],
         None => top.elements(key).iter().map(part).collect(),
     }

@@ -3,12 +3,11 @@
 //! An assistant's reasoning stands in a field that each server names differently; its text, then
 //! its calls follow. A tool's result is a message of its own.
 
-use std::borrow::Cow;
-
 use super::layout::{Element, Layout, PartLayout, Reading, Slot, opaque, result_content, source_of_url};
 use super::role;
 use super::scan::Object;
 use crate::conversation::{Arguments, File, Image, Message, Part, Role, Source, ToolCall, ToolResult};
+use crate::text::Text;
 
 /// The names under which servers give readable reasoning.
 const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_text"];
@@ -23,7 +22,7 @@ pub(super) fn message<'a>(it: &Object<'a>, layout: &mut Layout) -> Message<'a> {
     let role = role(it.string("role").as_deref());
     let mut reading = Reading::new(role, it, layout);
     for key in REASONING {
-        if let Some(text) = it.string(key) {
+        if let Some(text) = it.text(key) {
             reading.push(Part::reasoning(text), PartLayout::new(Slot::Fixed, Reading::field(it, key)));
         }
     }
@@ -47,7 +46,7 @@ pub(super) fn message<'a>(it: &Object<'a>, layout: &mut Layout) -> Message<'a> {
 fn content<'a>(reading: &mut Reading<'a, '_>, it: &Object<'a>) {
     let Some(value) = it.get("content") else { return };
     let field = Reading::field(it, "content");
-    if let Some(text) = value.string() {
+    if let Some(text) = value.text() {
         reading.push(Part::text(text), PartLayout::new(Slot::Text(value.span), field));
     } else if value.is_array() {
         let elements = it.elements("content");
@@ -86,8 +85,8 @@ fn call<'a>(it: &Object<'a>) -> (Part<'a>, Slot) {
     if let Some(custom) = it.inside("custom") {
         let name = custom.string("name").unwrap_or_default();
         let (text, slot) = match custom.get("input") {
-            Some(input) if input.is_string() => (input.string().unwrap_or_default(), Slot::FreeArguments(input.span)),
-            _ => (Cow::Borrowed(""), Slot::Fixed),
+            Some(input) if input.is_string() => (input.text().unwrap_or_default(), Slot::FreeArguments(input.span)),
+            _ => (Text::default(), Slot::Fixed),
         };
         return (Part::ToolCall(ToolCall { id, name, arguments: Arguments::Text(text) }), slot);
     }
@@ -97,11 +96,11 @@ fn call<'a>(it: &Object<'a>) -> (Part<'a>, Slot) {
 fn arguments<'a>(function: &Object<'a>) -> (Arguments<'a>, Slot) {
     match function.get("arguments") {
         Some(value) if value.is_string() => {
-            (Arguments::Json(value.string().unwrap_or_default()), Slot::JsonInText(value.span))
+            (Arguments::Json(value.text().unwrap_or_default()), Slot::JsonInText(value.span))
         }
         // Some clients send the object itself; it is read, and left alone.
-        Some(value) => (Arguments::Json(Cow::Borrowed(value.raw())), Slot::Json(value.span)),
-        None => (Arguments::Json(Cow::Borrowed("")), Slot::Fixed),
+        Some(value) => (Arguments::Json(value.raw().into()), Slot::Json(value.span)),
+        None => (Arguments::Json("".into()), Slot::Fixed),
     }
 }
 
@@ -110,7 +109,7 @@ fn block<'a>(it: &Object<'a>) -> (Part<'a>, Slot) {
     match kind.as_deref() {
         Some("text") => {
             if let Some(value) = it.get("text").filter(|value| value.is_string()) {
-                return (Part::text(value.string().unwrap_or_default()), Slot::Text(value.span));
+                return (Part::text(value.text().unwrap_or_default()), Slot::Text(value.span));
             }
         }
         Some("image_url") => {

@@ -35,7 +35,7 @@ pub(super) fn message<'a>(it: &Object<'a>, layout: &mut Layout) -> Message<'a> {
 /// `"input": "hello"`: one user message without a list around it.
 pub(super) fn lone_text<'a>(value: Value<'a>, layout: &mut Layout) -> Message<'a> {
     let mut reading = Reading::bare(Role::User, value.span, layout);
-    reading.push(Part::text(value.string().unwrap_or_default()), PartLayout::new(Slot::Text(value.span), None));
+    reading.push(Part::text(value.text().unwrap_or_default()), PartLayout::new(Slot::Text(value.span), None));
     reading.done()
 }
 
@@ -50,7 +50,7 @@ pub(super) fn standing_part<'a>(it: &Object<'a>) -> Part<'a> {
 fn said<'a>(it: &Object<'a>, layout: &mut Layout) -> Message<'a> {
     let mut reading = Reading::new(role(it.string("role").as_deref()), it, layout);
     let Some(content) = it.get("content") else { return reading.done() };
-    if let Some(text) = content.string() {
+    if let Some(text) = content.text() {
         reading.push(Part::text(text), PartLayout::new(Slot::Text(content.span), None));
     } else if content.is_array() {
         let elements = it.elements("content");
@@ -68,11 +68,11 @@ fn reasoning<'a>(it: &Object<'a>, layout: &mut Layout) -> Message<'a> {
         .elements("content")
         .iter()
         .chain(it.elements("summary").iter())
-        .filter_map(|piece| piece.string("text"))
+        .filter_map(|piece| piece.text("text"))
         .collect();
     let text = match <[_; 1]>::try_from(texts) {
         Ok([text]) => text,
-        Err(texts) => Cow::Owned(texts.join("\n")),
+        Err(texts) => texts.join("\n").into(),
     };
     let mut reading = Reading::new(Role::Assistant, it, layout);
     let part = Part::Reasoning(Reasoning { text, seal: it.string("encrypted_content") });
@@ -83,7 +83,7 @@ fn reasoning<'a>(it: &Object<'a>, layout: &mut Layout) -> Message<'a> {
 fn call<'a>(it: &Object<'a>, layout: &mut Layout, kind: &str) -> Message<'a> {
     let key = if kind == "function_call" { "arguments" } else { "input" };
     let written = it.get(key).filter(|value| value.is_string());
-    let text = written.and_then(Value::string).unwrap_or_default();
+    let text = written.and_then(Value::text).unwrap_or_default();
     let (arguments, slot) = match (kind, written) {
         ("function_call", Some(value)) => (Arguments::Json(text), Slot::JsonInText(value.span)),
         ("function_call", None) => (Arguments::Json(text), Slot::Fixed),
@@ -98,7 +98,7 @@ fn call<'a>(it: &Object<'a>, layout: &mut Layout, kind: &str) -> Message<'a> {
 fn action<'a>(it: &Object<'a>, layout: &mut Layout) -> Message<'a> {
     let kind = it.string("type").unwrap_or_default();
     let what = ["action", "actions", "operation", "arguments"].iter().find_map(|key| it.get(key));
-    let arguments = Arguments::Json(Cow::Borrowed(what.map_or("", Value::raw)));
+    let arguments = Arguments::Json(what.map_or("", Value::raw).into());
     let name = Cow::Owned(kind.trim_end_matches("_call").to_owned());
     called(it, layout, name, arguments, Slot::Fixed)
 }
@@ -143,7 +143,7 @@ fn shell_output<'a>(it: &Object<'a>, layout: &mut Layout) -> (Vec<Part<'a>>, Par
     let streams = chunks.iter().flat_map(|chunk| ["stdout", "stderr"].map(|key| chunk.get(key))).flatten();
     let texts: Vec<Value<'a>> = streams.filter(|value| value.is_string()).collect();
     let place = layout.with_inner(Slot::Fixed, texts.iter().map(|value| Slot::Text(value.span)));
-    (texts.iter().map(|value| Part::text(value.string().unwrap_or_default())).collect(), place)
+    (texts.iter().map(|value| Part::text(value.text().unwrap_or_default())).collect(), place)
 }
 
 fn kept<'a>(it: &Object<'a>, layout: &mut Layout, role: Role, pair: Option<Cow<'a, str>>) -> Message<'a> {
@@ -173,7 +173,7 @@ fn piece<'a>(it: &Object<'a>) -> (Part<'a>, Slot) {
     match kind.as_deref() {
         Some("input_text" | "output_text" | "text") => {
             if let Some(value) = it.get("text").filter(|value| value.is_string()) {
-                return (Part::text(value.string().unwrap_or_default()), Slot::Text(value.span));
+                return (Part::text(value.text().unwrap_or_default()), Slot::Text(value.span));
             }
         }
         Some("input_image") => {

@@ -10,6 +10,7 @@ use std::borrow::Cow;
 
 use super::literal::{ESCAPED, decode, plain_until};
 use crate::error::{Error, ErrorKind};
+use crate::text::Text;
 
 /// Deepest nesting of objects and arrays that is read.
 pub const MAX_DEPTH: u32 = 128;
@@ -82,6 +83,11 @@ impl<'a> Value<'a> {
         self.is_string().then(|| decode(&self.body[self.span.start + 1..self.span.end - 1]))
     }
 
+    /// The same for a long one: it is decoded by whoever looks at it.
+    pub(crate) fn text(self) -> Option<Text<'a>> {
+        self.is_string().then(|| Text::written(&self.body[self.span.start + 1..self.span.end - 1]))
+    }
+
     pub(crate) fn bool(self) -> Option<bool> {
         match self.raw() {
             "true" => Some(true),
@@ -130,6 +136,11 @@ impl<'a> Object<'a> {
     /// The decoded text of a key whose value is a string.
     pub(crate) fn string(&self, key: &str) -> Option<Cow<'a, str>> {
         self.get(key).and_then(Value::string)
+    }
+
+    /// The same for a long one: it is decoded by whoever looks at it.
+    pub(crate) fn text(&self, key: &str) -> Option<Text<'a>> {
+        self.get(key).and_then(Value::text)
     }
 
     /// The whole number at the end of a path of keys.

@@ -157,11 +157,11 @@ impl Stream {
         for part in parts(item) {
             match part {
                 Part::Text { text } if !grew && !text.is_empty() => {
-                    out.push(Event::TextDelta { at, text: text.into_owned() });
+                    out.push(Event::TextDelta { at, text: text.into() });
                 }
                 Part::Reasoning(Reasoning { text, seal }) => {
                     if !grew && !text.is_empty() {
-                        out.push(Event::ReasoningDelta { at, text: text.into_owned() });
+                        out.push(Event::ReasoningDelta { at, text: text.into() });
                     }
                     out.extend(seal.map(|seal| Event::ReasoningSealed { at, seal: seal.into_owned() }));
                 }

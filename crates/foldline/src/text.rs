@@ -1,0 +1,340 @@
+//! A text of a conversation, decoded when it is first looked at.
+//!
+//! Nearly every result of a tool has line ends, and a line end is an escape in JSON: to decode it is to copy the text.
+//! Most of a long conversation was read a turn ago and nobody looks at it again, so a text that stands in a request body
+//! stays there until somebody does. Nothing here can fail: what a literal may hold was checked when it was scanned.
+
+use std::borrow::{Borrow, Cow};
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
+use std::sync::OnceLock;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::wire::literal;
+
+/// A text: borrowed, owned, or as it stands in a body between its quotes. It is a `str` for whoever looks at it.
+///
+/// ```
+/// use foldline::{Part, Text};
+///
+/// let text = Text::from("two\nlines");
+/// assert_eq!(text.lines().count(), 2);
+/// assert_eq!(text, "two\nlines");
+/// assert_eq!(Part::text(text).as_text(), Some("two\nlines"));
+/// ```
+#[derive(Clone)]
+pub struct Text<'a>(Form<'a>);
+
+#[derive(Clone)]
+enum Form<'a> {
+    Plain(Cow<'a, str>),
+    Literal {
+        /// The inside of a JSON string with at least one escape.
+        written: &'a str,
+        /// What it stands for, once somebody has looked.
+        decoded: OnceLock<Box<str>>,
+    },
+}
+
+impl<'a> Text<'a> {
+    /// What stands between the quotes of a JSON string that was scanned.
+    pub(crate) fn written(written: &'a str) -> Self {
+        match memchr::memchr(b'\\', written.as_bytes()) {
+            None => Self::from(written),
+            Some(_) => Self(Form::Literal { written, decoded: OnceLock::new() }),
+        }
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        match &self.0 {
+            Form::Plain(text) => text,
+            Form::Literal { written, decoded } => decoded.get_or_init(|| literal::decode(written).into()),
+        }
+    }
+
+    /// The text for whoever looks at it once, such as a hash of all texts: it is decoded in the room that is lent, and
+    /// not remembered.
+    pub fn glance<'t>(&'t self, room: &'t mut String) -> &'t str {
+        match self.undecoded() {
+            None => self,
+            Some(written) => {
+                room.clear();
+                literal::decode_into(room, written);
+                room
+            }
+        }
+    }
+
+    /// Whether it says nothing. This, unlike the `str`'s own, decodes nothing.
+    pub fn is_empty(&self) -> bool {
+        match &self.0 {
+            Form::Plain(text) => text.is_empty(),
+            Form::Literal { .. } => false,
+        }
+    }
+
+    /// Whether there is nothing but white space in it. Of a text that was not decoded as much is read as it takes to tell.
+    pub(crate) fn is_blank(&self) -> bool {
+        let Some(mut rest) = self.undecoded() else { return self.trim_start().is_empty() };
+        loop {
+            rest = rest.trim_start();
+            match rest.as_bytes() {
+                [b'\\', b'n' | b'r' | b't' | b'f', ..] => rest = &rest[2..],
+                [b'\\', b'u', ..] => return self.trim_start().is_empty(),
+                other => return other.is_empty(),
+            }
+        }
+    }
+
+    /// At least as many bytes as the text has, told without decoding it.
+    pub(crate) fn len_at_most(&self) -> usize {
+        self.undecoded().map_or_else(|| self.len(), str::len)
+    }
+
+    /// The same text, owned.
+    pub fn into_owned(self) -> Text<'static> {
+        Text(Form::Plain(Cow::Owned(self.into())))
+    }
+
+    fn undecoded(&self) -> Option<&'a str> {
+        match &self.0 {
+            Form::Literal { written, decoded } if decoded.get().is_none() => Some(written),
+            _ => None,
+        }
+    }
+}
+
+impl Deref for Text<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl AsRef<str> for Text<'_> {
+    fn as_ref(&self) -> &str {
+        self
+    }
+}
+
+impl Borrow<str> for Text<'_> {
+    fn borrow(&self) -> &str {
+        self
+    }
+}
+
+impl Default for Text<'_> {
+    fn default() -> Self {
+        Self::from("")
+    }
+}
+
+impl<'a> From<&'a str> for Text<'a> {
+    fn from(text: &'a str) -> Self {
+        Self(Form::Plain(Cow::Borrowed(text)))
+    }
+}
+
+impl From<String> for Text<'_> {
+    fn from(text: String) -> Self {
+        Self(Form::Plain(Cow::Owned(text)))
+    }
+}
+
+impl<'a> From<&'a String> for Text<'a> {
+    fn from(text: &'a String) -> Self {
+        Self::from(text.as_str())
+    }
+}
+
+impl<'a> From<Cow<'a, str>> for Text<'a> {
+    fn from(text: Cow<'a, str>) -> Self {
+        Self(Form::Plain(text))
+    }
+}
+
+impl<'a> From<Text<'a>> for Cow<'a, str> {
+    fn from(text: Text<'a>) -> Self {
+        match text.0 {
+            Form::Plain(text) => text,
+            Form::Literal { written, decoded } => match decoded.into_inner() {
+                Some(decoded) => Cow::Owned(decoded.into()),
+                None => literal::decode(written),
+            },
+        }
+    }
+}
+
+impl From<Text<'_>> for String {
+    fn from(text: Text<'_>) -> Self {
+        Cow::from(text).into_owned()
+    }
+}
+
+/// What is written alike is alike; only what is not has to be decoded.
+impl PartialEq for Text<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Form::Literal { written, .. }, Form::Literal { written: other, .. }) if written == other => true,
+            _ => self.as_str() == other.as_str(),
+        }
+    }
+}
+
+impl Eq for Text<'_> {}
+
+impl PartialEq<str> for Text<'_> {
+    fn eq(&self, other: &str) -> bool {
+        self.as_str() == other
+    }
+}
+
+impl PartialEq<&str> for Text<'_> {
+    fn eq(&self, other: &&str) -> bool {
+        self.as_str() == *other
+    }
+}
+
+impl PartialEq<String> for Text<'_> {
+    fn eq(&self, other: &String) -> bool {
+        self.as_str() == other
+    }
+}
+
+impl Hash for Text<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_str().hash(state);
+    }
+}
+
+impl fmt::Debug for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self.as_str(), f)
+    }
+}
+
+impl Serialize for Text<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Borrowing<'a>(#[serde(borrow)] Cow<'a, str>);
+        Borrowing::deserialize(deserializer).map(|Borrowing(text)| Self::from(text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::wire::literal::decode;
+
+    /// The inside of any JSON string, with more white space, surrogates and odd escapes than clients send.
+    fn inside() -> impl Strategy<Value = String> {
+        let piece = prop_oneof![
+            r#"[^"\\\u{0}-\u{1f}]{0,20}"#,
+            r"[ \u{a0}\u{2003}]{1,2}",
+            Just(String::from(r"\n")),
+            r#"\\["\\/bfnrt]"#,
+            r"\\u[0-9a-fA-F]{4}",
+            r"\\ud83d\\ude0[0-9]",
+            r"\\u(00[012][09ad]|2003|d8[0-9a-f]{2})",
+        ];
+        proptest::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
+    }
+
+    fn hash(text: impl Hash) -> u64 {
+        let mut hasher = std::hash::DefaultHasher::new();
+        text.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    proptest! {
+        /// Whoever looks, however often and in whichever way, sees what would have been decoded at once.
+        #[test]
+        fn lazy_is_eager(inside in inside(), other in inside()) {
+            let text = || Text::written(&inside);
+            let expected = decode(&inside);
+            prop_assert_eq!(&*text(), &*expected);
+            let mut room = String::from("what stood there before");
+            let glanced = text();
+            prop_assert_eq!(glanced.glance(&mut room), &*expected);
+            prop_assert_eq!(glanced.undecoded().is_some(), inside.contains('\\'), "nothing is remembered");
+            prop_assert_eq!(text().is_empty(), expected.is_empty());
+            prop_assert_eq!(text().is_blank(), expected.trim().is_empty());
+            prop_assert!(text().len_at_most() >= expected.len());
+            prop_assert_eq!(&*text().into_owned(), &*expected);
+            prop_assert_eq!(Cow::from(text()), expected.clone());
+            prop_assert_eq!(hash(text()), hash(&*expected));
+            prop_assert_eq!(format!("{0} {0:?}", text()), format!("{0} {0:?}", &*expected));
+
+            let looked = text();
+            let first = looked.as_ptr();
+            prop_assert_eq!(looked.as_ptr(), first, "it is decoded once");
+            prop_assert_eq!(looked.glance(&mut room).as_ptr(), first);
+            prop_assert_eq!(&*looked.clone(), &*expected);
+            prop_assert_eq!(looked.is_blank(), expected.trim().is_empty());
+            prop_assert_eq!(looked.len_at_most(), expected.len());
+            prop_assert_eq!(&looked, &text());
+            prop_assert_eq!(&*looked.into_owned(), &*expected);
+
+            let other = Text::written(&other);
+            prop_assert_eq!(text() == other, *expected == *other);
+        }
+
+        #[test]
+        fn threads_that_look_at_once_see_the_same(inside in inside()) {
+            let text = Text::written(&inside);
+            let seen: Vec<(usize, String)> = std::thread::scope(|scope| {
+                let look = || (text.as_ptr() as usize, text.to_string());
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(look)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            prop_assert!(seen.iter().all(|it| *it == seen[0]));
+            prop_assert_eq!(&*seen[0].1, &*decode(&inside));
+        }
+
+        /// In JSON it is a string like any other, and what needs no decoding is borrowed from it.
+        #[test]
+        fn serde_sees_a_string(inside in inside()) {
+            let text = Text::written(&inside);
+            let json = serde_json::to_string(&text).unwrap();
+            prop_assert_eq!(&json, &serde_json::to_string(&*text).unwrap());
+            let back: Text<'_> = serde_json::from_str(&json).unwrap();
+            prop_assert_eq!(matches!(back.0, Form::Plain(Cow::Borrowed(_))), !json.contains('\\'));
+            prop_assert_eq!(back, text);
+        }
+    }
+
+    /// A conversation holds thousands: one word more than an owned text and a borrowed one.
+    #[test]
+    fn it_is_small() {
+        assert_eq!(size_of::<Text<'_>>(), 40);
+        fn shared<T: Send + Sync>() {}
+        shared::<Text<'_>>();
+    }
+
+    /// Two escapes of one letter are the same text, written in two ways.
+    #[test]
+    fn what_is_written_in_other_ways_is_alike() {
+        assert_eq!(Text::written(r"h\u0069"), Text::from("hi"));
+        assert_eq!(Text::written(r"h\u0069\n"), Text::written(r"\u0068i\u000a"));
+        assert_ne!(Text::written(r"a\n"), Text::written(r"a\t"));
+        assert_eq!(Text::written(r"cut \ud83d here"), r"cut \ud83d here");
+    }
+}
