@@ -1,9 +1,10 @@
-//! No bytes upset the reader of requests, and it calls JSON what serde_json calls JSON.
+//! No bytes upset the reader of requests, and it calls JSON what serde_json calls JSON; its texts are what they are for
+//! whoever looks first.
 
 #![no_main]
 
-use foldline::ErrorKind;
 use foldline::wire::{Format, Request};
+use foldline::{Conversation, ErrorKind};
 use libfuzzer_sys::fuzz_target;
 use serde::de::IgnoredAny;
 
@@ -21,6 +22,10 @@ fuzz_target!(|body: &[u8]| {
                     assert!(serde_json::from_str::<IgnoredAny>(raw).is_ok());
                 }
                 request.is_continuation();
+                // Texts are decoded by whoever looks: here, and there by serde.
+                let json = serde_json::to_vec(request.conversation()).expect("a conversation has a JSON form");
+                let again: Conversation<'_> = serde_json::from_slice(&json).expect("and is read from it");
+                assert_eq!(again, request.conversation().clone().into_owned());
             }
             Err(error) => match error.kind() {
                 ErrorKind::NotJson { at } => {

@@ -535,7 +535,7 @@ fn spoken(messages: Vec<Message<'static>>, speech: Speech) -> Vec<Message<'stati
     for message in messages {
         let role = if message.is_assistant() { Role::Assistant } else { Role::User };
         let texts = message.parts.into_iter().flat_map(|part| match part {
-            Part::Text { text } => vec![text.into_owned()],
+            Part::Text { text } => vec![text.into()],
             Part::ToolResult(result) => result.texts().map(str::to_owned).collect(),
             _ => Vec::new(),
         });

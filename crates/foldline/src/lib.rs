@@ -21,6 +21,7 @@ mod handle;
 mod keep;
 pub mod laws;
 mod lexicon;
+mod literal;
 pub mod marker;
 mod measure;
 mod outdated;

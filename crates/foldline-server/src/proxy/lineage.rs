@@ -5,7 +5,7 @@
 //! mistake one conversation for another. What moves from turn to turn without meaning anything (marks of
 //! the cache, white space, order of keys) is not hashed.
 
-use foldline::{Arguments, Conversation, Message, Part, Role, Source};
+use foldline::{Arguments, Conversation, Message, Part, Role, Source, Text};
 use xxhash_rust::xxh3::Xxh3;
 
 /// The hashes of all beginnings of a conversation.
@@ -22,23 +22,23 @@ impl Lineage {
     /// matter: a server may move.
     pub(crate) fn of(between: &[&str], conversation: &Conversation<'_>) -> Self {
         let messages = &conversation.messages;
-        let mut hash = Xxh3::new();
-        between.iter().for_each(|text| put(&mut hash, text));
+        let mut said = Said::default();
+        between.iter().for_each(|text| said.put(text));
         let mut beginnings = Vec::with_capacity(messages.len() + 1);
-        beginnings.push(hash.digest128());
+        beginnings.push(said.hash.digest128());
         for message in messages {
-            put_message(&mut hash, message);
-            beginnings.push(hash.digest128());
+            said.put_message(message);
+            beginnings.push(said.hash.digest128());
         }
-        let said = messages.iter().position(|message| message.role == Role::User);
-        Self { beginnings, first_said: said.map_or(messages.len(), |at| at + 1) }
+        let first = messages.iter().position(|message| message.role == Role::User);
+        Self { beginnings, first_said: first.map_or(messages.len(), |at| at + 1) }
     }
 
     /// Of a conversation that the provider holds, which is known by the id of an answer in it.
     pub(crate) fn of_answer(between: &[&str], id: &str) -> Self {
-        let mut hash = Xxh3::new();
-        between.iter().chain(&["answer", id]).for_each(|text| put(&mut hash, text));
-        Self { beginnings: vec![hash.digest128()], first_said: 0 }
+        let mut said = Said::default();
+        between.iter().chain(&["answer", id]).for_each(|text| said.put(text));
+        Self { beginnings: vec![said.hash.digest128()], first_said: 0 }
     }
 
     /// How many messages the conversation has.
@@ -67,61 +67,90 @@ impl Lineage {
     }
 }
 
-fn put(hash: &mut Xxh3, text: &str) {
-    hash.update(&(text.len() as u64).to_le_bytes());
-    hash.update(text.as_bytes());
+/// What was said so far.
+#[derive(Default)]
+struct Said {
+    hash: Xxh3,
+    /// For texts that a body writes in other ways than most: all of the history passes here at every turn, and hardly
+    /// any of it has to be decoded.
+    room: String,
 }
 
-fn put_message(hash: &mut Xxh3, message: &Message<'_>) {
-    hash.update(&[0xff, message.role as u8]);
-    message.parts.iter().for_each(|part| put_part(hash, part));
-}
+impl Said {
+    fn put(&mut self, text: &str) {
+        put(&mut self.hash, text);
+    }
 
-fn put_part(hash: &mut Xxh3, part: &Part<'_>) {
-    match part {
-        Part::Text { text } => {
-            hash.update(&[1]);
-            put(hash, text);
+    fn put_text(&mut self, text: &Text<'_>) {
+        put(&mut self.hash, text.in_json(&mut self.room));
+    }
+
+    fn put_message(&mut self, message: &Message<'_>) {
+        self.hash.update(&[0xff, message.role as u8]);
+        message.parts.iter().for_each(|part| self.put_part(part));
+    }
+
+    fn put_part(&mut self, part: &Part<'_>) {
+        match part {
+            Part::Text { text } => {
+                self.hash.update(&[1]);
+                self.put_text(text);
+            }
+            Part::Reasoning(it) => {
+                self.hash.update(&[2]);
+                self.put_text(&it.text);
+                self.put(it.seal.as_deref().unwrap_or_default());
+            }
+            Part::ToolCall(it) => {
+                self.hash.update(&[3]);
+                self.put(&it.id);
+                self.put(&it.name);
+                match &it.arguments {
+                    Arguments::Json(text) | Arguments::Text(text) => self.put_text(text),
+                }
+            }
+            Part::ToolResult(it) => {
+                self.hash.update(&[4, u8::from(it.is_error)]);
+                self.put(&it.call_id);
+                it.content.iter().for_each(|part| self.put_part(part));
+                self.hash.update(&[0xfe]);
+            }
+            Part::Image(it) => {
+                self.hash.update(&[5]);
+                self.put_source(&it.source);
+            }
+            Part::File(it) => {
+                self.hash.update(&[6]);
+                self.put(it.name.as_deref().unwrap_or_default());
+                self.put_source(&it.source);
+            }
+            Part::Opaque(it) => {
+                self.hash.update(&[7]);
+                self.put(&it.raw);
+            }
+            _ => self.hash.update(&[8]),
         }
-        Part::Reasoning(it) => {
-            hash.update(&[2]);
-            put(hash, &it.text);
-            put(hash, it.seal.as_deref().unwrap_or_default());
-        }
-        Part::ToolCall(it) => {
-            hash.update(&[3]);
-            put(hash, &it.id);
-            put(hash, &it.name);
-            match &it.arguments {
-                Arguments::Json(text) | Arguments::Text(text) => put(hash, text),
+    }
+
+    fn put_source(&mut self, source: &Source<'_>) {
+        match source {
+            // Pictures are large.
+            Source::Base64(it) => {
+                self.hash.update(&[1]);
+                self.put(it);
+            }
+            // Its JSON tells every other kind apart, those of later versions too.
+            other => {
+                self.hash.update(&[2]);
+                self.put(&serde_json::to_string(other).unwrap_or_default());
             }
         }
-        Part::ToolResult(it) => {
-            hash.update(&[4, u8::from(it.is_error)]);
-            put(hash, &it.call_id);
-            it.content.iter().for_each(|part| put_part(hash, part));
-            hash.update(&[0xfe]);
-        }
-        Part::Image(it) => {
-            hash.update(&[5]);
-            put_source(hash, &it.source);
-        }
-        Part::File(it) => {
-            hash.update(&[6]);
-            put(hash, it.name.as_deref().unwrap_or_default());
-            put_source(hash, &it.source);
-        }
-        Part::Opaque(it) => {
-            hash.update(&[7]);
-            put(hash, &it.raw);
-        }
-        _ => hash.update(&[8]),
     }
 }
 
-fn put_source(hash: &mut Xxh3, source: &Source<'_>) {
-    // Its JSON tells every kind of source apart, those of later versions too.
-    put(hash, &serde_json::to_string(source).unwrap_or_default());
+fn put(hash: &mut Xxh3, text: &str) {
+    hash.update(&(text.len() as u64).to_le_bytes());
+    hash.update(text.as_bytes());
 }
 
 #[cfg(test)]
@@ -145,6 +174,23 @@ mod tests {
         assert_eq!(before.whole(), after.beginning(1));
         assert_eq!(before.root(), after.root());
         assert_ne!(before.whole(), after.whole());
+    }
+
+    /// Clients escape as they like, and our own copy of a conversation has no escapes at all.
+    #[test]
+    fn a_conversation_is_known_again_however_its_texts_are_written() {
+        let body = |text: &str| {
+            format!(
+                r#"{{"messages":[{{"role":"user","content":[{{"type":"text","text":"{text}"}},{{"type":"image","source":{{"type":"base64","data":"AAAA"}}}}]}}]}}"#
+            )
+        };
+        let plain = body(r#"one\n \"two\"/é \\u0041"#);
+        let odd = body(r#"o\u006ee\u000a \u0022two\"\/\u00e9 \u005cu0041"#);
+        assert_eq!(lineage(&plain).whole(), lineage(&odd).whole());
+        let request = Request::parse(Format::Anthropic, odd.as_bytes()).unwrap();
+        let ours = request.conversation().clone().into_owned();
+        assert_eq!(Lineage::of(&["me"], &ours).whole(), lineage(&plain).whole());
+        assert_ne!(lineage(&body(r"one\t")).whole(), lineage(&body(r"one\n")).whole());
     }
 
     #[test]

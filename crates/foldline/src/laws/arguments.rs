@@ -6,11 +6,12 @@ use crate::wire::{Format, Request, Value, document};
 
 pub(super) fn check(conversation: &Conversation<'_>, findings: &mut Findings<'_>) {
     let objects = findings.has(Law::ArgumentsObject);
+    let mut room = String::new();
     for (at, message) in conversation.messages.iter().enumerate() {
         for (part, it) in message.parts.iter().enumerate() {
             let Part::ToolCall(call) = it else { continue };
             match &call.arguments {
-                Arguments::Json(json) if objects && !is_object(json) => {
+                Arguments::Json(json) if objects && !is_object(json.glance(&mut room)) => {
                     let detail = format_args!("the arguments of `{}` are no JSON object", call.name);
                     findings.broken_part(Law::ArgumentsObject, PartId::new(at, part), detail);
                 }

@@ -13,7 +13,6 @@ mod anthropic;
 mod draft;
 mod hidden;
 mod layout;
-pub(crate) mod literal;
 mod openai_chat;
 mod openai_responses;
 mod overflow;
@@ -31,12 +30,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::conversation::{Conversation, Message, Part, PartId, Role, Tool};
 use crate::error::Error;
+pub(crate) use crate::literal::encode;
 use layout::{Layout, Slot};
 use scan::Scanner;
 
 pub use draft::{Draft, OwnTool};
 pub use hidden::{Asked, BodySplicer, Broken, Finished, Gap, HiddenCall, Next, NextBody, Offer, ReportedId, Splicer};
-pub(crate) use literal::encode;
 pub use overflow::{Bounds, Count, Evidence, Lesson, Overflow, Refusal};
 pub use response::{
     ApiError, Event, Extent, Limits, Place, PromptAndWindow, Response, Step, Stop, StopReason, StreamReader,

@@ -8,8 +8,8 @@
 
 use std::borrow::Cow;
 
-use super::literal::{ESCAPED, decode, plain_until};
 use crate::error::{Error, ErrorKind};
+use crate::literal::{ESCAPED, decode, plain_until};
 use crate::text::Text;
 
 /// Deepest nesting of objects and arrays that is read.
@@ -578,8 +578,8 @@ fn too_deep(at: usize) -> Error {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::literal::encode;
     use super::*;
+    use crate::literal::encode;
 
     fn accepts(text: &str) -> bool {
         document(text).is_ok()

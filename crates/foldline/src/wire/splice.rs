@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Format;
 use super::layout::{Element, Layout, List, MessageLayout, PartLayout, Slot};
-use super::literal::encode;
 use super::scan::{Span, document_at};
 use crate::conversation::{PartId, Role};
 use crate::error::Error;
+use crate::literal::encode;
 
 /// One change to a request. Places are those of the request that was read, whatever the other
 /// edits do.

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 /// What the letter behind a backslash stands for; 0 for none, and for the `u` of a longer escape.
-pub(super) const ESCAPED: [u8; 256] = {
+pub(crate) const ESCAPED: [u8; 256] = {
     let mut table = [0; 256];
     table[b'"' as usize] = b'"';
     table[b'\\' as usize] = b'\\';
@@ -37,7 +37,7 @@ fn equal(word: u128, byte: u8) -> u128 {
 /// The next quote, backslash or control character at or behind `at`; sixteen bytes at a time, since
 /// most of a body is the inside of strings. It is called for every escape, so a call of its own would be felt.
 #[inline]
-pub(super) fn plain_until(bytes: &[u8], mut at: usize) -> usize {
+pub(crate) fn plain_until(bytes: &[u8], mut at: usize) -> usize {
     while let Some(word) = word(bytes, at) {
         let control = word.wrapping_sub(ONES * 0x20) & !word & HIGH;
         let found = equal(word, b'"') | equal(word, b'\\') | control;
@@ -118,6 +118,17 @@ fn copy_until_escape(text: &mut String, literal: &str, mut at: usize) -> usize {
     let next = memchr::memchr(b'\\', rest.as_bytes()).unwrap_or(rest.len());
     text.push_str(&rest[..next]);
     at + next
+}
+
+/// Whether a text is its own literal.
+pub(crate) fn needs_no_escape(text: &str) -> bool {
+    plain_until(text.as_bytes(), 0) == text.len()
+}
+
+/// Whether a scanned literal (without its quotes) has no escape that another one, or none, could stand for: then it is
+/// how [`encode`] writes its text. An escaped backslash before a letter `u` passes for such an escape, too.
+pub(crate) fn is_least_escaped(literal: &str) -> bool {
+    [br"\u", br"\/"].iter().all(|escape| memchr::memmem::find(literal.as_bytes(), *escape).is_none())
 }
 
 /// A string as a JSON literal, quotes included.
