@@ -184,10 +184,17 @@ fn path_at_head(text: &str) -> &str {
 fn is_stamped(line: &str) -> bool {
     let head = &line.as_bytes()[..24.min(line.len())];
     let count = |is: fn(&u8) -> bool| head.iter().filter(|byte| is(byte)).count();
-    count(|&byte| byte == b':') >= 2 && count(u8::is_ascii_digit) >= 6
-        || ["INFO", "WARN", "ERROR", "DEBUG", "TRACE", "[info]", "[warn]", "[error]"]
-            .iter()
-            .any(|level| line.starts_with(level))
+    let levels: &[&str] = match head {
+        [b'I', ..] => &["INFO"],
+        [b'W', ..] => &["WARN"],
+        [b'E', ..] => &["ERROR"],
+        [b'D', ..] => &["DEBUG"],
+        [b'T', ..] => &["TRACE"],
+        [b'[', ..] => &["[info]", "[warn]", "[error]"],
+        _ => &[],
+    };
+    count(u8::is_ascii_digit) >= 6 && count(|&byte| byte == b':') >= 2
+        || levels.iter().any(|level| line.starts_with(level))
 }
 
 /// A line without the line number that a tool printed in front of it (`  12→`, `12:`, `12|`, `12\t`).
@@ -356,23 +363,32 @@ fn begins_with_a_sign(text: &[u8]) -> bool {
 /// Whether a whole output reports a failure: a non-zero exit, or a line near its end or head that
 /// says so. Source text that merely mentions errors does not.
 pub fn reports_failure(text: &str) -> bool {
+    failure(text).0
+}
+
+/// Whether a whole output reports a failure, and what it is if that had to be asked.
+pub(crate) fn failure(text: &str) -> (bool, Option<Kind>) {
     let exit = |line: &str| {
         let bytes = line.as_bytes();
         let is_exit = |at: &usize| bytes[*at..].get(..9).is_some_and(|it| it.eq_ignore_ascii_case(b"exit code"));
-        let Some(at) = memchr2_iter(b'e', b'E', bytes).find(is_exit) else { return false };
+        // Few letters are rarer than its second one.
+        let mut starts = memchr2_iter(b'x', b'X', bytes).filter_map(|at| at.checked_sub(1));
+        let Some(at) = starts.find(is_exit) else { return false };
         let digits: String = line[at..].chars().filter(char::is_ascii_digit).collect();
         digits.parse::<u32>().is_ok_and(|code| code != 0)
     };
     if text.lines().take(4).any(|line| exit(line) || line.contains("<tool_use_error>")) {
-        return true;
+        return (true, None);
     }
     let tail_start = text.floor_char_boundary(text.len().saturating_sub(1500));
     let tail = &text[tail_start..];
-    if matches!(kind(text), Kind::Source | Kind::Json | Kind::Hits | Kind::Listing | Kind::Diff | Kind::Prose) {
-        return false;
-    }
-    tail.lines().any(|line| is_failure(line) || exit(line))
-        || text.lines().take(3).any(|line| is_failure(line) && line.len() < 300)
+    let kind = kind(text);
+    let mentions = matches!(kind, Kind::Source | Kind::Json | Kind::Hits | Kind::Listing | Kind::Diff | Kind::Prose);
+    let says = || {
+        tail.lines().any(|line| is_failure(line) || exit(line))
+            || text.lines().take(3).any(|line| is_failure(line) && line.len() < 300)
+    };
+    (!mentions && says(), Some(kind))
 }
 
 /// The lines of a text as byte ranges without their line breaks.

@@ -231,7 +231,9 @@ impl State {
         let first = self.pieces.len();
         self.first_piece.push(first);
         self.pieces.extend(piece::pieces(at, message, self.calls, &mut self.open, &setup.meter));
-        let tokens = setup.meter.message(message);
+        let in_pieces: Tokens = self.pieces[first..].iter().map(|piece| piece.tokens).sum();
+        let tokens = in_pieces + piece::tokens_beside(message, &setup.meter);
+        debug_assert_eq!(tokens, setup.meter.message(message));
         self.tokens.push(tokens);
         self.rendered += tokens;
         self.raw += tokens;
@@ -366,7 +368,7 @@ impl State {
         let Some(reason) = self.reason(setup, ledger.cold.contains(&at), messages) else { return Ok(None) };
         self.listen(messages);
         let mut lexicon = std::mem::take(&mut self.lexicon);
-        lexicon.read(messages, &self.folds);
+        lexicon.read(messages, &self.folds, |at| self.piece(at).and_then(|piece| piece.kind));
         let plan = plan::choose(self, &mut lexicon, setup, messages, reason, ledger.summary(at));
         self.lexicon = lexicon;
         if reason == Reason::Must {

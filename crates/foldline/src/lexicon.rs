@@ -161,8 +161,8 @@ impl Line {
 }
 
 impl Lexicon {
-    /// Reads the messages that it has not read yet, as they are rendered.
-    pub(crate) fn read(&mut self, messages: &[Message<'_>], folds: &Folds) {
+    /// Reads the messages that it has not read yet, as they are rendered. What a result is may be known.
+    pub(crate) fn read(&mut self, messages: &[Message<'_>], folds: &Folds, kind_of: impl Fn(PartId) -> Option<Kind>) {
         for (at, message) in messages.iter().enumerate().skip(self.seen) {
             let as_came = !folds.touches(at);
             let stamp = small(at + 1) << BITS.count_ones();
@@ -171,7 +171,8 @@ impl Lexicon {
             each_text(message, at, |place, text| {
                 let names = match place.filter(|_| as_came && text.len() >= LONG) {
                     Some(place) => {
-                        let found = self.find(text);
+                        let kind = kind_of(place).unwrap_or_else(|| content::kind(text));
+                        let found = self.find_in(text, kind, content::each_line(text));
                         self.results.insert(place, found.clone());
                         found.names
                     }
@@ -351,9 +352,9 @@ mod tests {
             let setup = Setup::new(meter, Prices::for_model(table, model), budget).beside(conversation);
             let Ok(folded) = fold(conversation, &setup, &Ledger::default()) else { return Ok(()) };
             let mut state = folded.into_state();
-            state.lexicon.read(&conversation.messages, &state.folds);
+            state.lexicon.read(&conversation.messages, &state.folds, |_| None);
             let mut anew = Lexicon::default();
-            anew.read(&conversation.messages, &state.folds);
+            anew.read(&conversation.messages, &state.folds, |_| None);
             prop_assert_eq!(state.lexicon.standing(), anew.standing());
         }
     }

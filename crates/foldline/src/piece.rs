@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::content;
+use crate::content::{self, Kind};
 use crate::conversation::{Message, Part, PartId, Role};
 use crate::deed::{Act, Deed};
 use crate::measure::{LineCounts, Meter, Tokens};
@@ -33,6 +33,8 @@ pub(crate) struct Piece {
     pub(crate) said_again: bool,
     /// Prose that says something without words: blank lines, dots.
     pub(crate) noisy: bool,
+    /// What the text is, if that was asked already.
+    pub(crate) kind: Option<Kind>,
     /// What the lines of a long result add to its tokens.
     pub(crate) lines: Option<LineCounts>,
 }
@@ -136,6 +138,7 @@ pub(crate) fn pieces(at: usize, message: &Message<'_>, call: u32, open: &mut Ope
         echoes: false,
         said_again: false,
         noisy: false,
+        kind: None,
         lines: None,
     };
     for (index, part) in message.parts.iter().enumerate() {
@@ -160,10 +163,11 @@ pub(crate) fn pieces(at: usize, message: &Message<'_>, call: u32, open: &mut Ope
                     let (id, deed) = (id.inner(inner), deed.clone());
                     match part {
                         Part::Text { text } => {
-                            let looks = deed.as_ref().is_some_and(|done| done.deed.is_look());
-                            let failed = it.is_error || !looks && content::reports_failure(text);
-                            let (tokens, lines) = meter.by_lines(text);
-                            pieces.push(Piece { deed, failed, lines, ..piece(id, Class::Result, text, tokens) });
+                            let asks = !it.is_error && !deed.as_ref().is_some_and(|done| done.deed.is_look());
+                            let (failed, kind) = if asks { content::failure(text) } else { (it.is_error, None) };
+                            let piece = piece(id, Class::Result, text, 0);
+                            let (tokens, lines) = meter.by_lines(text, piece.hash);
+                            pieces.push(Piece { tokens, deed, failed, kind, lines, ..piece });
                         }
                         Part::Image(_) | Part::File(_) => {
                             pieces.push(Piece { deed, ..piece(id, Class::Media, "", meter.part(part)) });
@@ -177,6 +181,20 @@ pub(crate) fn pieces(at: usize, message: &Message<'_>, call: u32, open: &mut Ope
         }
     }
     pieces
+}
+
+/// The tokens of a message beside those of its pieces.
+pub(crate) fn tokens_beside(message: &Message<'_>, meter: &Meter) -> Tokens {
+    let of_part = |part: &Part<'_>| match part {
+        Part::Text { .. } | Part::Reasoning(_) | Part::Image(_) | Part::File(_) => 0,
+        Part::ToolCall(call) => meter.call(call),
+        Part::ToolResult(result) => {
+            let is_piece = |part: &&Part<'_>| matches!(part, Part::Text { .. } | Part::Image(_) | Part::File(_));
+            result.content.iter().filter(|part| !is_piece(part)).map(|part| meter.part(part)).sum()
+        }
+        Part::Opaque(_) => meter.part(part),
+    };
+    message.parts.iter().map(of_part).sum::<Tokens>() + meter.per_message()
 }
 
 #[cfg(test)]

@@ -41,7 +41,12 @@ impl CountCache {
 
     /// The key of a text, as counted in the way that `seed` stands for.
     pub(super) fn key(text: &str, seed: u64) -> u128 {
-        xxhash_rust::xxh3::xxh3_128_with_seed(text.as_bytes(), seed)
+        Self::key_of_hash(xxhash_rust::xxh3::xxh3_128(text.as_bytes()), seed)
+    }
+
+    /// The same, of the text with this hash.
+    pub(super) fn key_of_hash(hash: u128, seed: u64) -> u128 {
+        hash ^ (u128::from(seed) << 64 | u128::from(seed))
     }
 
     /// The count under this key, made by `count` if it is not there. Nothing is locked meanwhile: two

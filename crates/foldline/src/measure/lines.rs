@@ -192,7 +192,7 @@ mod tests {
         fn lines_add_up(lines in lines(), ends: bool, kept in prop::collection::vec(any::<bool>(), 24), gaps: bool) {
             let text = lines.join("\n") + if ends { "\n" } else { "" };
             for meter in meters() {
-                let (tokens, counts) = meter.by_lines(&text);
+                let (tokens, counts) = meter.by_lines(&text, xxhash_rust::xxh3::xxh3_128(text.as_bytes()));
                 prop_assert_eq!(tokens, Meter::for_row(meter.row().clone()).text(&text));
                 let Some(counts) = counts else { continue };
                 let mut tally = Tally::new(&meter);
@@ -224,7 +224,7 @@ mod tests {
     fn a_long_run_is_not_split() {
         let meter = Meter::for_model(ModelTable::builtin(), Some("gpt-4o"));
         let text = format!("before\n{}x\nbehind\n", " ".repeat(9_000));
-        let (tokens, counts) = meter.by_lines(&text);
+        let (tokens, counts) = meter.by_lines(&text, xxhash_rust::xxh3::xxh3_128(text.as_bytes()));
         assert_eq!(tokens, Meter::for_row(meter.row().clone()).text(&text));
         assert!(counts.is_none());
     }

@@ -6,7 +6,7 @@ use super::cache::CountCache;
 use super::image::strip_data_url;
 use super::lines::{LineCounts, Summed};
 use super::{Counter, Estimator, Exactness, Fit, ImageSize, ModelRow, ModelTable, Tokens, Vocabulary, document, tool};
-use crate::conversation::{Conversation, Message, Opaque, Part, Reasoning, Tool};
+use crate::conversation::{Conversation, Message, Opaque, Part, Reasoning, Tool, ToolCall};
 
 /// Texts below this many bytes are counted faster than looked up.
 const CACHED_FROM: usize = 32;
@@ -125,8 +125,9 @@ impl Meter {
         self.scaled(self.raw(text))
     }
 
-    /// The tokens of a text, and of its lines where these add up to them and nobody has counted them before.
-    pub(crate) fn by_lines(&self, text: &str) -> (Tokens, Option<LineCounts>) {
+    /// The tokens of the text with this hash, and of its lines where these add up to them and nobody has counted them
+    /// before.
+    pub(crate) fn by_lines(&self, text: &str, hash: u128) -> (Tokens, Option<LineCounts>) {
         let Some(summed) = self.way.summed.filter(|_| text.len() >= CACHED_FROM) else {
             return (self.text(text), None);
         };
@@ -136,7 +137,7 @@ impl Meter {
             lines = counted;
             tokens
         };
-        let tokens = self.cache.get_or(CountCache::key(text, self.way.seed), count);
+        let tokens = self.cache.get_or(CountCache::key_of_hash(hash, self.way.seed), count);
         (self.scaled(tokens), lines)
     }
 
@@ -149,12 +150,22 @@ impl Meter {
         match part {
             Part::Text { text } => self.text(text),
             Part::Reasoning(reasoning) => self.reasoning(reasoning),
-            Part::ToolCall(call) => self.text(&call.name) + self.text(call.arguments.as_str()) + self.way.row.per_call,
+            Part::ToolCall(call) => self.call(call) + self.text(call.arguments.as_str()),
             Part::ToolResult(result) => result.content.iter().map(|part| self.part(part)).sum(),
             Part::Image(image) => self.scaled_by_fit(self.way.row.images.tokens(image)),
             Part::File(file) => document::tokens(file, self),
             Part::Opaque(opaque) => self.opaque(opaque),
         }
+    }
+
+    /// The tokens of a call beside its arguments.
+    pub(crate) fn call(&self, call: &ToolCall<'_>) -> Tokens {
+        self.text(&call.name) + self.way.row.per_call
+    }
+
+    /// The tokens that a message costs beside its parts.
+    pub(crate) fn per_message(&self) -> Tokens {
+        self.way.row.per_message
     }
 
     /// The tokens of a message, with its overhead.
