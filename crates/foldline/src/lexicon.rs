@@ -13,6 +13,7 @@ use crate::atom::{Atom, AtomKind, Words, atoms};
 use crate::content::{self, Kind};
 use crate::conversation::{Arguments, Message, Part, PartId};
 use crate::folds::Folds;
+use crate::pass::arguments;
 use crate::wire;
 
 /// What is known of a name, in eight bytes: one look at memory tells all of it.
@@ -75,6 +76,14 @@ pub(crate) struct Line {
     pub(crate) defines: bool,
 }
 
+/// A long value in the arguments of a call.
+#[derive(Clone, Debug)]
+pub(crate) struct LongValue {
+    /// Where it stands in them, with its quotes.
+    pub(crate) span: wire::Span,
+    pub(crate) found: Found,
+}
+
 /// The names of a conversation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lexicon {
@@ -82,6 +91,8 @@ pub(crate) struct Lexicon {
     known: Vec<Known>,
     /// What was found in long results that stand as they came: every crease looks at it until they are cut.
     results: BTreeMap<PartId, Found>,
+    /// The same of long arguments that are JSON, for each of their long values.
+    arguments: BTreeMap<PartId, Vec<LongValue>>,
     /// Messages that were read.
     seen: usize,
 }
@@ -138,6 +149,11 @@ impl Found {
         self.lines.len()
     }
 
+    /// All names, in order.
+    pub(crate) fn names(&self) -> Arc<[Name]> {
+        self.names.clone()
+    }
+
     /// The lines, each with its names.
     pub(crate) fn lines(&self) -> impl Iterator<Item = (&Line, &[Name])> {
         let mut from = 0;
@@ -168,15 +184,25 @@ impl Lexicon {
             let stamp = small(at + 1) << BITS.count_ones();
             // Whether the model has used it.
             let used = if message.is_assistant() { USED } else { 0 };
-            each_text(message, at, |place, text| {
-                let names = match place.filter(|_| as_came && text.len() >= LONG) {
-                    Some(place) => {
+            each_text(message, at, |source, text| {
+                let names = match source {
+                    Source::Result(place) if as_came && text.len() >= LONG => {
                         let kind = kind_of(place).unwrap_or_else(|| content::kind(text));
                         let found = self.find_in(text, kind, content::each_line(text));
                         self.results.insert(place, found.clone());
                         found.names
                     }
-                    None => self.name(text),
+                    Source::Value(place, span) if as_came => {
+                        if text.len() < arguments::SHORTEST {
+                            self.arguments.entry(place).or_default();
+                            self.name(text)
+                        } else {
+                            let found = self.find(text);
+                            self.arguments.entry(place).or_default().push(LongValue { span, found: found.clone() });
+                            found.names
+                        }
+                    }
+                    _ => self.name(text),
                 };
                 for name in names.iter() {
                     let known = &mut self.known[name.0 as usize];
@@ -201,6 +227,9 @@ impl Lexicon {
         for place in results.map(|(&place, _)| place).filter(|&place| to.rung(place).is_some()).collect::<Vec<_>>() {
             self.results.remove(&place);
         }
+        for place in to.of_message(at) {
+            self.arguments.remove(&place);
+        }
     }
 
     fn count_text(&mut self, place: Option<PartId>, text: &str, by: i32) {
@@ -221,6 +250,11 @@ impl Lexicon {
             return found.names.clone();
         }
         self.name(text)
+    }
+
+    /// The long values in the arguments of a call that stand as they came, if they are remembered.
+    pub(crate) fn values(&self, place: PartId) -> Option<&[LongValue]> {
+        self.arguments.get(&place).map(Vec::as_slice)
     }
 
     /// What is found in the text of a result.
@@ -295,17 +329,37 @@ fn small(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// Calls `each` with every text of a message that the model can read, and with the place of a result's.
-pub(crate) fn each_text(message: &Message<'_>, at: usize, mut each: impl FnMut(Option<PartId>, &str)) {
+/// Where a text comes from.
+pub(crate) enum Source {
+    Result(PartId),
+    /// The arguments of a call, if these are JSON and long, and the place of the value in them.
+    Value(PartId, wire::Span),
+    Other,
+}
+
+/// Calls `each` with every text of a message that the model can read, and with where it comes from.
+pub(crate) fn each_text(message: &Message<'_>, at: usize, mut each: impl FnMut(Source, &str)) {
     for (index, part) in message.parts.iter().enumerate() {
         match part {
-            Part::Text { text } => each(None, text),
-            Part::Reasoning(it) => each(None, &it.text),
-            Part::ToolCall(it) => each_value(it.arguments.as_str(), &it.arguments, |text| each(None, text)),
+            Part::Text { text } => each(Source::Other, text),
+            Part::Reasoning(it) => each(Source::Other, &it.text),
+            Part::ToolCall(it) => {
+                let place = PartId::new(at, index);
+                let strings = match &it.arguments {
+                    Arguments::Json(json) if json.len() >= arguments::SHORTEST => wire::strings(json),
+                    _ => Vec::new(),
+                };
+                for value in &strings {
+                    value.string().into_iter().for_each(|text| each(Source::Value(place, value.span), &text));
+                }
+                if strings.is_empty() {
+                    each_value(it.arguments.as_str(), &it.arguments, |text| each(Source::Other, text));
+                }
+            }
             Part::ToolResult(it) => {
                 for (inner, part) in it.content.iter().enumerate() {
                     let place = PartId::new(at, index).inner(inner);
-                    part.as_text().into_iter().for_each(|text| each(Some(place), text));
+                    part.as_text().into_iter().for_each(|text| each(Source::Result(place), text));
                 }
             }
             _ => {}

@@ -210,6 +210,9 @@ impl<'d> Draft<'d> {
                 cut.insert(at);
                 continue;
             }
+            if piece.class == Class::Arguments && cover.count_values(at) {
+                continue;
+            }
             let part = &self.messages[at.message].parts[at.part];
             self.folds.each_text_to_cut(at, part, |place, text| cover.count(place, text, -1));
         }

@@ -5,7 +5,7 @@ use crate::conversation::{Arguments, Part};
 use crate::piece::Class;
 use crate::wire;
 
-use super::excerpt::excerpt;
+use super::excerpt::{excerpt, excerpt_of};
 use super::{Proposal, View};
 use crate::folds::Change;
 
@@ -20,7 +20,12 @@ pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
         let mut chance = 0.0;
         let folded = match &call.arguments {
             Arguments::Text(text) => excerpt(view, cover, piece, text, &mut chance),
-            Arguments::Json(json) => in_json(json, |text| excerpt(view, cover, piece, text, &mut chance)),
+            Arguments::Json(json) => match cover.values(piece.at) {
+                Some(values) => in_strings(json, values.iter().map(|value| value.span), |at, text| {
+                    excerpt_of(view, cover, piece, text, &values[at].found, &mut chance)
+                }),
+                None => in_json(json, |text| excerpt(view, cover, piece, text, &mut chance)),
+            },
         };
         let Some(folded) = folded else { continue };
         let tokens = view.setup.meter.text(&folded);
@@ -33,16 +38,25 @@ pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
 
 /// JSON text with its long strings replaced, every other byte as it was.
 pub(super) fn in_json(json: &str, mut fold: impl FnMut(&str) -> Option<String>) -> Option<String> {
-    let mut out = String::with_capacity(json.len());
+    let long =
+        wire::strings(json).into_iter().map(|string| string.span).filter(|span| span.end - span.start >= SHORTEST);
+    in_strings(json, long, |_, text| fold(text))
+}
+
+/// JSON text with some of its strings replaced, every other byte as it was.
+fn in_strings(
+    json: &str,
+    spans: impl Iterator<Item = wire::Span>,
+    mut fold: impl FnMut(usize, &str) -> Option<String>,
+) -> Option<String> {
+    let mut out = String::new();
     let mut at = 0;
-    for string in wire::strings(json) {
-        if string.span.end - string.span.start < SHORTEST {
-            continue;
-        }
-        let Some(folded) = string.string().and_then(|text| fold(&text)) else { continue };
-        out.push_str(&json[at..string.span.start]);
+    for (index, span) in spans.enumerate() {
+        let string = wire::Value { body: json, span };
+        let Some(folded) = string.string().and_then(|text| fold(index, &text)) else { continue };
+        out.push_str(&json[at..span.start]);
         out.push_str(&wire::encode(&folded));
-        at = string.span.end;
+        at = span.end;
     }
     if at == 0 {
         return None;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::content::{self, Kind};
 use crate::conversation::PartId;
 use crate::deed::Act;
-use crate::lexicon::{Found, Lexicon, Name};
+use crate::lexicon::{Found, Lexicon, LongValue, Name};
 use crate::piece::{Class, Piece};
 
 use super::View;
@@ -54,6 +54,22 @@ impl<'l> Cover<'l> {
         let names = self.lexicon.names(place, text);
         self.lexicon.count(&names, by);
         self.texts.push((names, by));
+    }
+
+    /// Counts the names of the long values in the arguments of a call once less. Gives whether it knows them.
+    pub(crate) fn count_values(&mut self, place: PartId) -> bool {
+        let Some(values) = self.lexicon.values(place) else { return false };
+        let names: Vec<Arc<[Name]>> = values.iter().map(|value| value.found.names()).collect();
+        for names in names {
+            self.lexicon.count(&names, -1);
+            self.texts.push((names, -1));
+        }
+        true
+    }
+
+    /// The long values in the arguments of a call, if they are remembered.
+    pub(crate) fn values(&self, place: PartId) -> Option<Vec<LongValue>> {
+        self.lexicon.values(place).map(<[LongValue]>::to_vec)
     }
 
     /// Takes the names back that stand since so many were kept.

@@ -121,7 +121,19 @@ pub(super) fn excerpt(
         return None;
     }
     let found = cover.find(text);
-    let folded = of_lines(view, cover, piece, text, &found, None);
+    excerpt_of(view, cover, piece, text, &found, chance)
+}
+
+/// An excerpt of a long text inside of JSON in which this was found.
+pub(super) fn excerpt_of(
+    view: &View<'_>,
+    cover: &mut Cover<'_>,
+    piece: &Piece,
+    text: &str,
+    found: &Found,
+    chance: &mut f64,
+) -> Option<String> {
+    let folded = of_lines(view, cover, piece, text, found, None);
     *chance = chance.max(folded.chance);
     (folded.text.len() < text.len()).then_some(folded.text)
 }

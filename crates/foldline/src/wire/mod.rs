@@ -42,7 +42,7 @@ pub use response::{
     Unreadable, Usage,
 };
 pub use scan::MAX_DEPTH;
-pub(crate) use scan::{Field, Object, Value, document, strings};
+pub(crate) use scan::{Field, Object, Span, Value, document, strings};
 pub use splice::Edit;
 pub use sse::{Ending, Frame, Framer, MAX_EVENT};
 
