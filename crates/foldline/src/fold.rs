@@ -5,6 +5,7 @@
 //! and a conversation first seen at its four hundredth turn is folded as if it had been there from
 //! the start.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
@@ -40,6 +41,8 @@ pub struct State {
     pub(crate) rendered: Tokens,
     pub(crate) tokens: Vec<Tokens>,
     pub(crate) raw: Tokens,
+    /// Tokens of what no fold touches: the operator's words.
+    untouchable: Tokens,
     /// First message of each round.
     rounds: Vec<usize>,
     /// The last message in which a user says something.
@@ -237,6 +240,10 @@ impl State {
         self.tokens.push(tokens);
         self.rendered += tokens;
         self.raw += tokens;
+        if matches!(message.role, Role::System | Role::Developer) && !message.has_results() {
+            let said = self.pieces[first..].iter().filter(|piece| piece.class == Class::Said);
+            self.untouchable += said.map(|piece| piece.tokens).sum::<Tokens>();
+        }
         for index in first..self.pieces.len() {
             if let Some(before) = self.latest.note(&self.pieces, index) {
                 self.pieces[before].outdated = true;
@@ -336,6 +343,24 @@ impl State {
         }
     }
 
+    /// Decides at a request point of the past. A request that could not fit was refused or went out raw; the fold goes on.
+    pub(crate) fn decide_past(&mut self, setup: &Setup, ledger: &Ledger, messages: &[Message<'_>]) -> Option<Crease> {
+        let setup = at_point(setup, ledger, messages.len());
+        // What no fold touches is too much already, as it is at every point that follows: no plan has to be made to see that
+        // there is none.
+        if self.untouchable > setup.room_at(1.0) {
+            self.wait(&setup);
+            return None;
+        }
+        self.decide(&setup, ledger, messages).ok().flatten()
+    }
+
+    /// Counts what has grown old, and what it costs to carry it once more.
+    fn wait(&mut self, setup: &Setup) {
+        self.age(setup);
+        self.clock.carried += setup.prices.read * self.clock.goes();
+    }
+
     /// Decides at the request point behind the last message that was taken note of.
     pub(crate) fn decide(
         &mut self,
@@ -355,16 +380,8 @@ impl State {
         messages: &[Message<'_>],
     ) -> Result<Option<(Plan, Reason)>, Error> {
         let at = messages.len();
-        let narrowed;
-        let setup = match ledger.budget(at, setup) {
-            budget if budget == setup.budget => setup,
-            budget => {
-                narrowed = Setup { budget, ..setup.clone() };
-                &narrowed
-            }
-        };
-        self.age(setup);
-        self.clock.carried += setup.prices.read * self.clock.goes();
+        let setup = &*at_point(setup, ledger, at);
+        self.wait(setup);
         let Some(reason) = self.reason(setup, ledger.cold.contains(&at), messages) else { return Ok(None) };
         self.listen(messages);
         let mut lexicon = std::mem::take(&mut self.lexicon);
@@ -479,6 +496,14 @@ impl State {
     }
 }
 
+/// The setup with the budget of a request point.
+fn at_point<'s>(setup: &'s Setup, ledger: &Ledger, at: usize) -> Cow<'s, Setup> {
+    match ledger.budget(at, setup) {
+        budget if budget == setup.budget => Cow::Borrowed(setup),
+        budget => Cow::Owned(Setup { budget, ..setup.clone() }),
+    }
+}
+
 /// Folds a conversation as it is to be sent now.
 pub fn fold(conversation: &Conversation<'_>, setup: &Setup, ledger: &Ledger) -> Result<Folded, Error> {
     resume(State::default(), conversation, setup, ledger)
@@ -502,8 +527,7 @@ pub fn resume(
     }
     for (at, message) in messages.iter().enumerate().skip(decided) {
         if at > decided && message.opens_round(Some(&messages[at - 1])) {
-            // A request of the past that could not fit was refused or went out raw; the fold goes on.
-            let crease = state.decide(setup, ledger, &messages[..at]).ok().flatten();
+            let crease = state.decide_past(setup, ledger, &messages[..at]);
             state.creases.extend(crease);
         }
         state.ingest(setup, message);
@@ -599,6 +623,31 @@ mod tests {
             state = resumed.into_state();
             assert_eq!(state.len(), end);
         }
+    }
+
+    /// Where the operator's words alone were too much for a while, the fold goes on as for one who asked all the time.
+    #[test]
+    fn points_at_which_nothing_could_fit_are_passed_over() {
+        let mut conversation = agent(40, 40);
+        conversation.messages[0] = Message::text(Role::System, source(0, 100));
+        let setup = setup(16_000);
+        let ledger = Ledger {
+            budgets: BTreeMap::from([(1, 1_000), (31, 12_000), (61, 1_000), (71, 9_000)]),
+            ..Ledger::default()
+        };
+        let mut folder = Folder::new(setup.clone());
+        *folder.ledger_mut() = ledger.clone();
+        let mut refused = 0;
+        for (at, message) in conversation.messages.iter().enumerate() {
+            if message.opens_round(at.checked_sub(1).map(|before| &conversation.messages[before])) {
+                refused += usize::from(folder.request().is_err());
+            }
+            folder.push(message.clone());
+        }
+        folder.request().unwrap();
+        let folded = fold(&conversation, &setup, &ledger).unwrap();
+        assert_eq!(folder.rendered(0).collect::<Vec<_>>(), folded.messages(&conversation));
+        assert!(refused > 10 && !folded.creases.is_empty(), "{refused}");
     }
 
     /// Asking, adding a message and asking again is the same as asking once.

@@ -73,7 +73,7 @@ impl Folder {
             Some(_) => {}
             // An answer to a request that this folder was not asked for. It was sent all the same.
             None if answers && at > 0 => {
-                if let Ok(Some(crease)) = self.state.decide(&self.setup, &self.ledger, &self.messages) {
+                if let Some(crease) = self.state.decide_past(&self.setup, &self.ledger, &self.messages) {
                     self.changed = self.changed.min(crease.first);
                 }
             }
