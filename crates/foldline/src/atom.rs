@@ -41,7 +41,7 @@ pub fn atoms(text: &str, visit: impl FnMut(Atom, Range<usize>)) {
 }
 
 /// The words of a name, in memory that can be used for the names of many texts.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Words(Vec<Word>);
 
 impl Words {
@@ -82,6 +82,91 @@ impl Words {
     }
 }
 
+/// Calls `visit` with every run of words and joins in which there may be a name; in all other text there is none.
+///
+/// Sixty-four bytes are looked at together, so that plain words, which most text consists of, cost nothing by themselves.
+pub(crate) fn each_run(bytes: &[u8], mut visit: impl FnMut(Range<usize>)) {
+    let mut at = 0;
+    while at < bytes.len() {
+        let rest = &bytes[at..];
+        let mut last = [0; 64];
+        let block = rest.first_chunk().unwrap_or_else(|| {
+            last[..rest.len()].copy_from_slice(rest);
+            &last
+        });
+        let Signs { runs, mut telling } = Signs::of(block);
+        // A run that goes on behind the block is looked at again, from its start; one without an end byte by byte.
+        let open = runs.leading_ones();
+        if open == 64 {
+            let length = rest.iter().position(|&byte| CLASS[byte as usize] == 0).unwrap_or(rest.len());
+            visit(trimmed(bytes, at..at + length));
+            at += length;
+            continue;
+        }
+        let closed = u64::MAX >> open;
+        telling &= closed;
+        while telling != 0 {
+            let inside = telling.trailing_zeros();
+            let end = inside + (!runs >> inside).trailing_zeros();
+            let start = 64 - (!runs & !(u64::MAX << inside)).leading_zeros();
+            visit(trimmed(bytes, at + start as usize..at + end as usize));
+            telling &= u64::MAX << end;
+        }
+        at += 64 - open as usize;
+    }
+}
+
+/// A run without joins at its ends.
+fn trimmed(bytes: &[u8], run: Range<usize>) -> Range<usize> {
+    let Range { mut start, mut end } = run;
+    while start < end && class(bytes, start) & JOIN != 0 {
+        start += 1;
+    }
+    while start < end && class(bytes, end - 1) & JOIN != 0 {
+        end -= 1;
+    }
+    start..end
+}
+
+/// What is known of sixty-four bytes, a bit each.
+struct Signs {
+    /// Bytes of words, and what joins them.
+    runs: u64,
+    /// Bytes without which a run has no name: digits, bars, humps, and what follows a join.
+    telling: u64,
+}
+
+impl Signs {
+    /// Written so that a compiler makes it look at many bytes in one step.
+    fn of(block: &[u8; 64]) -> Self {
+        let all = |is: bool| if is { u8::MAX } else { 0 };
+        let (mut words, mut joins) = ([0; 65], [0; 65]);
+        let (mut runs, mut telling) = ([0; 64], [0; 64]);
+        for (at, &byte) in block.iter().enumerate() {
+            let digit_or_bar = all(byte.wrapping_sub(b'0') < 10) | all(byte == b'_');
+            let word = all((byte | 0x20).wrapping_sub(b'a') < 26) | digit_or_bar;
+            // They follow each other: `-`, `.` and `/`.
+            let join = all(byte.wrapping_sub(b'-') < 3) | all(byte == b'@');
+            (words[at + 1], joins[at + 1]) = (word, join);
+            (runs[at], telling[at]) = (word | join, digit_or_bar);
+        }
+        for (at, &byte) in block.iter().enumerate() {
+            let hump = all(byte.wrapping_sub(b'A') < 26) & words[at];
+            telling[at] |= hump | words[at + 1] & joins[at];
+        }
+        Self { runs: bits(&runs), telling: bits(&telling) }
+    }
+}
+
+/// A bit for each byte, of which all or no bits are set.
+fn bits(bytes: &[u8; 64]) -> u64 {
+    let eights = bytes.as_chunks::<8>().0.iter().map(|eight| {
+        let spread = u64::from_le_bytes(*eight) & 0x8040_2010_0804_0201;
+        spread.wrapping_mul(0x0101_0101_0101_0101) >> 56
+    });
+    eights.rev().fold(0, |bits, eight| bits << 8 | eight)
+}
+
 fn say(bytes: &[u8], place: Range<usize>, kind: AtomKind, visit: &mut impl FnMut(Atom, Range<usize>)) {
     visit(Atom { key: xxhash_rust::xxh3::xxh3_64(&bytes[place.clone()]), kind }, place);
 }
@@ -116,7 +201,7 @@ fn in_token(bytes: &[u8], words: &[Word], made_of: u8, visit: &mut impl FnMut(At
 }
 
 /// ASCII letters, digits and `_` in a row.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Word {
     start: usize,
     end: usize,
@@ -203,6 +288,26 @@ mod tests {
         let mut names = Vec::new();
         atoms(text, |_, place| names.push(&text[place]));
         names
+    }
+
+    /// The names that are found in runs alone.
+    fn names_in_runs(text: &str) -> Vec<&str> {
+        let mut names = Vec::new();
+        each_run(text.as_bytes(), |run| atoms(&text[run.clone()], |_, place| names.push(&text[run.clone()][place])));
+        names
+    }
+
+    proptest::proptest! {
+        /// No name stands outside of the runs, wherever blocks begin and end.
+        #[test]
+        fn runs_hold_all_names(text in "([a-z]{1,9}|[A-Z]{1,3}|[0-9_]{1,4}|[-./@]{1,2}|[ (,\"é]{1,3}){0,60}") {
+            proptest::prop_assert_eq!(names_in_runs(&text), names(&text));
+        }
+
+        #[test]
+        fn runs_hold_all_names_of_long_tokens(text in "([a-z0-9_./]{50,150}| ){0,6}") {
+            proptest::prop_assert_eq!(names_in_runs(&text), names(&text));
+        }
     }
 
     #[test]

@@ -9,12 +9,14 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::atom::{Atom, AtomKind, Words, atoms};
+use crate::atom::{AtomKind, Words, each_run};
 use crate::content::{self, Kind};
 use crate::conversation::{Arguments, Message, Part, PartId};
 use crate::folds::Folds;
 use crate::pass::arguments;
 use crate::wire;
+
+use rustc_hash::FxHasher;
 
 /// What is known of a name, in eight bytes: one look at memory tells all of it.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +91,13 @@ pub(crate) struct LongValue {
 pub(crate) struct Lexicon {
     numbers: HashMap<Halves, Name, BuildHasherDefault<Key>>,
     known: Vec<Known>,
+    /// The names in each run of joined words that has come, by its hash: what comes again is not read again.
+    runs: HashMap<Halves, InRun, BuildHasherDefault<Key>>,
+    /// How many names, and then these, for runs with more than one or none.
+    lists: Vec<Name>,
+    /// Memory for the words of a run, and for the runs of a text.
+    words: Words,
+    in_text: Vec<Run>,
     /// What was found in long results that stand as they came: every crease looks at it until they are cut.
     results: BTreeMap<PartId, Found>,
     /// The same of long arguments that are JSON, for each of their long values.
@@ -96,6 +105,21 @@ pub(crate) struct Lexicon {
     /// Messages that were read.
     seen: usize,
 }
+
+/// Words that are joined, in a text.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    hash: u64,
+    start: u32,
+    end: u32,
+}
+
+/// The names in a run.
+#[derive(Clone, Copy, Debug)]
+struct InRun(u32);
+
+/// The run is one name. Without this bit the number is where the names are listed.
+const ONE: u32 = 1 << 31;
 
 /// The names of shorter results are found again faster than remembered.
 const LONG: usize = 200;
@@ -105,8 +129,8 @@ const LONG: usize = 200;
 struct Halves([u32; 2]);
 
 impl Halves {
-    fn of(atom: &Atom) -> Self {
-        Self([atom.key as u32, (atom.key >> 32) as u32])
+    fn of(key: u64) -> Self {
+        Self([key as u32, (key >> 32) as u32])
     }
 
     fn key(self) -> u64 {
@@ -270,34 +294,81 @@ impl Lexicon {
     /// What is found in some spans of a text, none of which begins or ends inside of a name.
     pub(crate) fn find_in(&mut self, text: &str, kind: Kind, spans: impl Iterator<Item = Range<usize>>) -> Found {
         let mut lines = Vec::with_capacity(text.len() / 32 + 1);
-        let mut atoms = Vec::with_capacity(text.len() / 8);
-        let mut words = Words::default();
-        for Range { start, end } in spans {
-            let line = &text[start..end];
-            words.atoms(line, |atom, _| atoms.push(atom));
-            let defines = content::is_definition(line);
-            lines.push(Line { start: small(start), end: small(end), names: small(atoms.len()), defines });
+        let mut names = Vec::with_capacity(text.len() / 16);
+        let mut spans = spans.peekable();
+        let line = |Range { start, end }: Range<usize>, names: &Vec<Name>| {
+            let defines = content::is_definition(&text[start..end]);
+            Line { start: small(start), end: small(end), names: small(names.len()), defines }
+        };
+        let runs = self.runs_of(text);
+        for run in &runs {
+            while let Some(span) = spans.next_if(|span| span.end <= run.start as usize) {
+                lines.push(line(span, &names));
+            }
+            if spans.peek().is_some_and(|span| span.start <= run.start as usize) {
+                self.name_run(run, text, &mut names);
+            }
         }
-        Found { kind, lines: lines.into(), names: self.numbered(&atoms) }
+        self.in_text = runs;
+        lines.extend(spans.map(|span| line(span, &names)));
+        Found { kind, lines: lines.into(), names: names.into() }
     }
 
     /// The names of a text, in order.
     fn name(&mut self, text: &str) -> Arc<[Name]> {
-        let mut found = Vec::with_capacity(text.len() / 8);
-        atoms(text, |atom, _| found.push(atom));
-        self.numbered(&found)
+        let mut names = Vec::with_capacity(text.len() / 16);
+        let runs = self.runs_of(text);
+        runs.iter().for_each(|run| self.name_run(run, text, &mut names));
+        self.in_text = runs;
+        names.into()
     }
 
-    /// The numbers of names; new names are given one. All of a text are looked up in a row: most of the time goes into
-    /// waiting for memory, and the processor waits for several at once.
-    fn numbered(&mut self, atoms: &[Atom]) -> Arc<[Name]> {
-        let number = |atom: &Atom| {
-            *self.numbers.entry(Halves::of(atom)).or_insert_with(|| {
-                self.known.push(Known::new(atom.kind));
-                Name(small(self.known.len() - 1))
-            })
-        };
-        atoms.iter().map(number).collect()
+    /// The runs of a text in which there may be names. All of them are found before any is looked up: most of the time
+    /// goes into waiting for memory, and the processor waits for several at once.
+    fn runs_of(&mut self, text: &str) -> Vec<Run> {
+        let mut runs = std::mem::take(&mut self.in_text);
+        runs.clear();
+        let bytes = text.as_bytes();
+        // No name is shorter than three bytes.
+        each_run(bytes, |run| {
+            if run.len() > 2 {
+                runs.push(Run { hash: hash_of(&bytes[run.clone()]), start: small(run.start), end: small(run.end) });
+            }
+        });
+        runs
+    }
+
+    /// The names in a run of joined words.
+    fn name_run(&mut self, run: &Run, text: &str, names: &mut Vec<Name>) {
+        let key = Halves::of(run.hash);
+        match self.runs.get(&key) {
+            Some(&InRun(one)) if one & ONE != 0 => names.push(Name(one & !ONE)),
+            Some(&InRun(at)) => {
+                let Name(count) = self.lists[at as usize];
+                let list = &self.lists[at as usize + 1..at as usize + 1 + count as usize];
+                list.iter().for_each(|&name| names.push(name));
+            }
+            None => {
+                let from = names.len();
+                let (numbers, known) = (&mut self.numbers, &mut self.known);
+                self.words.atoms(&text[run.start as usize..run.end as usize], |atom, _| {
+                    names.push(*numbers.entry(Halves::of(atom.key)).or_insert_with(|| {
+                        known.push(Known::new(atom.kind));
+                        Name(small(known.len() - 1))
+                    }));
+                });
+                let in_run = match names[from..] {
+                    [Name(name)] => InRun(name | ONE),
+                    ref list => {
+                        let at = small(self.lists.len());
+                        self.lists.push(Name(small(list.len())));
+                        self.lists.extend_from_slice(list);
+                        InRun(at)
+                    }
+                };
+                self.runs.insert(key, in_run);
+            }
+        }
     }
 
     /// How often each name stands; those that do not are left out.
@@ -322,6 +393,13 @@ impl Lexicon {
         }
         bits & USED != 0
     }
+}
+
+/// The hash of a run. It is asked of every run and never told to anybody, so a quick one is good enough.
+fn hash_of(run: &[u8]) -> u64 {
+    let mut hasher = FxHasher::default();
+    hasher.write(run);
+    hasher.finish()
 }
 
 /// A count of messages, names or bytes: no conversation has four thousand million of them.
