@@ -147,8 +147,7 @@ impl<'a, 'l> Reading<'a, 'l> {
     /// Begins with no lists at all.
     pub(super) fn bare(role: Role, span: Span, layout: &'l mut Layout) -> Self {
         let (lists, parts) = (layout.lists.len(), layout.parts.len());
-        // Most messages have one part.
-        Self { message: Message::new(role, Vec::with_capacity(1)), layout, span, lists, parts }
+        Self { message: Message::new(role, Vec::new()), layout, span, lists, parts }
     }
 
     /// The field of this key, as an element of list 0. None when the key stands there twice: if the
@@ -157,14 +156,19 @@ impl<'a, 'l> Reading<'a, 'l> {
         message.only_position(key).map(|index| Element { list: 0, index })
     }
 
-    /// Adds a list of the message.
+    /// Adds a list of the message, of which each element will be a part.
     pub(super) fn list(&mut self, value: Value<'a>, elements: &[Object<'a>], parent: Option<Element>) -> usize {
+        self.message.parts.reserve_exact(elements.len());
         let list = self.layout.list(value, elements.iter().map(|element| element.value.span));
         self.layout.lists.push(List { parent, ..list });
         self.layout.lists.len() - 1 - self.lists
     }
 
     pub(super) fn push(&mut self, part: Part<'a>, layout: PartLayout) {
+        // What stands in no list is alone, or nearly so.
+        if self.message.parts.capacity() == 0 {
+            self.message.parts.reserve_exact(1);
+        }
         self.message.parts.push(part);
         self.layout.parts.push(layout);
     }
