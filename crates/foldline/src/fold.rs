@@ -75,6 +75,8 @@ pub(crate) struct Clock {
     first: Option<usize>,
     /// A crease that pays is looked for when so many tokens are old.
     retry: Tokens,
+    /// .. or when so many calls were made: what the last look would have made go pays then.
+    due: u32,
     /// Which share of the old tokens the last look could not make go.
     stuck: f64,
     /// What it has cost since the last crease to carry the old tokens that would have gone, at base price.
@@ -122,8 +124,10 @@ const GIVES_BACK: &str = "unfold";
 const WORTH_COUNTING: Tokens = 60;
 /// So much of what the last look could not make go is thought not to go the next time.
 const HOPE: f64 = 0.85;
-/// With fewer old tokens than this no paid crease is looked for.
-const WORTH_LOOKING: Tokens = 1000;
+/// With fewer old tokens than this no paid crease is looked for, where the budget has room for so many more of them: a
+/// short session is over before a crease has paid, and there is little to gain.
+const WORTH_LOOKING: Tokens = 10_000;
+const ROOM_FOR: Tokens = 12;
 
 impl Clock {
     fn stuck_after(&self, saved: Tokens) -> f64 {
@@ -400,6 +404,7 @@ impl State {
             _ => {
                 let old = self.clock.old;
                 self.clock.retry = old + old / 8;
+                self.clock.due = self.calls.saturating_add(plan.as_ref().map_or(u32::MAX, |plan| plan.pays_in(setup)));
                 self.clock.stuck = self.clock.stuck_after(plan.map_or(0, |plan| plan.saved));
                 Ok(None)
             }
@@ -416,14 +421,19 @@ impl State {
             Creases::Never => None,
             _ if full || self.rendered > setup.room_at(policy.high) && grown => Some(Reason::Must),
             Creases::Forced => None,
-            Creases::Paid if self.clock.old < WORTH_LOOKING.max(self.rendered / 24) => None,
+            Creases::Paid if self.clock.old < self.worth_looking(setup) => None,
             Creases::Paid if cold => Some(Reason::Free),
-            Creases::Paid if self.clock.old < self.clock.retry => None,
+            Creases::Paid if self.clock.old < self.clock.retry && self.calls < self.clock.due => None,
             // A crease costs all reasoning of the open turn: it waits for the next word of the user.
             Creases::Paid if setup.signed && self.last_said + 1 != messages.len() => None,
             Creases::Paid if !self.may_pay(setup) => None,
             Creases::Paid => Some(Reason::Worth),
         }
+    }
+
+    /// How many tokens must have grown old before a paid crease is looked for.
+    fn worth_looking(&self, setup: &Setup) -> Tokens {
+        WORTH_LOOKING.min(setup.budget / ROOM_FOR).max(self.rendered / 24)
     }
 
     /// Whether a crease may pay, if more of what has grown old goes than the last look could make go: where even that
@@ -464,6 +474,7 @@ impl State {
         self.clock.old = 0;
         self.clock.carried = 0.0;
         self.clock.retry = 0;
+        self.clock.due = 0;
         self.clock.first = None;
         let crease = Crease { at, reason, saved: plan.saved, suffix: plan.suffix, price, first: plan.first };
         (crease, Before { folds, tokens, touched: plan.touched })

@@ -189,6 +189,36 @@ impl Found {
     }
 }
 
+/// How often each name comes in one text.
+#[derive(Default)]
+pub(crate) struct Tally {
+    times: Vec<u32>,
+    /// The names that were counted.
+    names: Option<Arc<[Name]>>,
+}
+
+impl Tally {
+    /// Counts the names of a text, and forgets those of the one before.
+    pub(crate) fn count(&mut self, found: &Found) {
+        for name in self.names.take().iter().flat_map(|names| names.iter()) {
+            self.times[name.0 as usize] = 0;
+        }
+        for name in found.names.iter() {
+            let at = name.0 as usize;
+            if at >= self.times.len() {
+                self.times.resize(at + 1, 0);
+            }
+            self.times[at] += 1;
+        }
+        self.names = Some(found.names.clone());
+    }
+
+    /// How often a name comes in it.
+    pub(crate) fn times(&self, name: Name) -> u32 {
+        self.times.get(name.0 as usize).copied().unwrap_or(0)
+    }
+}
+
 impl Line {
     /// What it says in the text in which it was found.
     pub(crate) fn of<'t>(&self, text: &'t str) -> &'t str {

@@ -79,6 +79,15 @@ pub(crate) struct Plan {
     pub(crate) gain: f64,
 }
 
+impl Plan {
+    /// After how many more calls it would gain, at the least one: with each that is made more are expected to come.
+    pub(crate) fn pays_in(&self, setup: &Setup) -> u32 {
+        let policy = &setup.policy;
+        let by_call = policy.remaining / policy.patience * setup.prices.read * self.saved as f64;
+        (-self.gain / by_call).ceil().max(1.0) as u32
+    }
+}
+
 /// Chooses the folds of a crease at the end of `messages`; `None` when there is nothing to fold.
 pub(crate) fn choose(
     state: &State,

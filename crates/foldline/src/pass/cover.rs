@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::content::{self, Kind};
 use crate::conversation::PartId;
 use crate::deed::Act;
-use crate::lexicon::{Found, Lexicon, LongValue, Name};
+use crate::lexicon::{Found, Lexicon, LongValue, Name, Tally};
 use crate::piece::{Class, Piece};
 
 use super::View;
@@ -25,6 +25,8 @@ pub(crate) struct Cover<'l> {
     texts: Vec<(Arc<[Name]>, i32)>,
     /// The names that stand in kept lines and nowhere else.
     kept: Vec<Name>,
+    /// How often each name comes in the text that is cut.
+    tally: Tally,
 }
 
 /// A text, cut to the lines that are worth keeping.
@@ -46,7 +48,7 @@ impl Drop for Cover<'_> {
 impl<'l> Cover<'l> {
     /// What the lexicon knows to stand.
     pub(crate) fn of(lexicon: &'l mut Lexicon) -> Self {
-        Self { lexicon, texts: Vec::new(), kept: Vec::new() }
+        Self { lexicon, texts: Vec::new(), kept: Vec::new(), tally: Tally::default() }
     }
 
     /// Counts the names of a text once more, or once less.
@@ -95,12 +97,13 @@ impl<'l> Cover<'l> {
 
     /// Chooses the lines of a text. The names in kept lines stand from now on.
     pub(crate) fn choose(&mut self, view: &View<'_>, piece: &Piece, text: &str, found: &Found) -> Kept {
-        let base = base_chance(piece, view.age(piece));
+        let base = base_chance(piece, view.age(piece), view.calls);
         let of_number = base * 0.1;
         let price = view.keep_price();
         let unfold = view.unfold_price(piece);
         let mut kept = vec![false; found.len()];
         let mut missed = 1.0;
+        self.tally.count(found);
         // Of what went wrong the lines that say so stay.
         let mut red = if piece.failed && !piece.outdated { FAILURES } else { 0 };
         // Definitions first: of the lines that name a thing, the one that defines it tells most.
@@ -112,7 +115,9 @@ impl<'l> Cover<'l> {
                 let familiar = self.lexicon.raise(names, |name, known| {
                     self.kept.push(name);
                     let of_name = if known.is_number() { of_number } else { base };
-                    chance = chance.max(if known.again() { of_name * 2.0 } else { of_name }) + of_name * 0.2;
+                    // What a text is about, it says often.
+                    let of_name = of_name * f64::from(self.tally.times(name)).sqrt().sqrt();
+                    chance = chance.max(if known.again() { of_name * 1.4 } else { of_name }) + of_name * 0.4;
                 });
                 if definitions {
                     chance *= 1.8;
@@ -143,7 +148,7 @@ const FAILURES: usize = 12;
 
 /// The chance that a line of such a piece, with a name that stands nowhere else, is needed again. Shares of lines that
 /// were, in recorded sessions: docs/decisions/0014.
-fn base_chance(piece: &Piece, age: u32) -> f64 {
+fn base_chance(piece: &Piece, age: u32, calls: u32) -> f64 {
     // Of a long output about as much is needed as of a short one, so a line of it less; of a file, which is read as a
     // whole, more the longer it is, but not in proportion.
     let (of_source, by_length) = match (piece.class, piece.deed.as_ref().map(|done| done.deed.act)) {
@@ -157,7 +162,9 @@ fn base_chance(piece: &Piece, age: u32) -> f64 {
     };
     let of_source = if piece.outdated { of_source * 0.5 } else { of_source };
     let of_length = (1000.0 / piece.tokens.max(1) as f64).powf(by_length);
-    of_source * of_length * (16.0 / f64::from(age.max(8))).powf(1.5)
+    // The longer a session has gone on, the less of what comes is news.
+    let of_calls = (32.0 / f64::from(calls.max(8))).powf(0.3);
+    of_source * of_length * of_calls * 16.0 / f64::from(age.max(8))
 }
 
 #[cfg(test)]
@@ -173,7 +180,7 @@ mod tests {
         let result = Message::new(Role::Tool, vec![Part::result("c", "src/value.rs and more of it\n".repeat(lines))]);
         let (mut open, meter) = (Open::new(), Meter::by_bytes());
         let [_, result] = [call, result].map(|message| piece::pieces(0, &message, 0, &mut open, &meter).remove(0));
-        base_chance(&result, 16)
+        base_chance(&result, 16, 32)
     }
 
     /// Ten times as many hits, and about as many of them are needed: each has a tenth of the chance.
@@ -196,10 +203,11 @@ mod tests {
             &Meter::by_bytes(),
         )
         .remove(0);
-        let young = base_chance(&arguments, 8);
-        assert_eq!(young, base_chance(&arguments, 4));
-        assert!(young > 2.0 * base_chance(&arguments, 16));
+        let young = base_chance(&arguments, 8, 32);
+        assert_eq!(young, base_chance(&arguments, 4, 32));
+        assert_eq!(young, 2.0 * base_chance(&arguments, 16, 32));
+        assert!(young > base_chance(&arguments, 8, 64));
         arguments.outdated = true;
-        assert_eq!(base_chance(&arguments, 8), young / 2.0);
+        assert_eq!(base_chance(&arguments, 8, 32), young / 2.0);
     }
 }
