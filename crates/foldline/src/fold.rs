@@ -676,6 +676,28 @@ mod tests {
         assert_eq!(folder.rendered(0).collect::<Vec<_>>(), folded.messages(&conversation));
     }
 
+    /// A look that found a crease too dear is taken again when more calls are to be expected, though nothing has grown.
+    #[test]
+    fn what_did_not_pay_yet_is_looked_at_again() {
+        let mut conversation = agent(0, 0);
+        for at in 0..80 {
+            let (call, said) = (format!("c{at}"), if at < 4 { source(at, 400) } else { at.to_string() });
+            let run = Part::call(call.clone(), "run", format!(r#"{{"command":"make {at}"}}"#));
+            conversation.messages.push(Message::new(Role::Assistant, vec![run]));
+            conversation.messages.push(Message::new(Role::Tool, vec![Part::result(call, said)]));
+        }
+        let after = |rounds: usize| {
+            let messages = conversation.messages[..2 + 2 * rounds].to_vec();
+            fold(&Conversation { messages, ..Conversation::default() }, &setup(200_000), &Ledger::default()).unwrap()
+        };
+        let looked = |rounds: &usize| after(*rounds).into_state().clock.due > 0;
+        let first = (1..80).find(looked).expect("a look that finds it too dear");
+        assert_eq!(after(first).creases, []);
+        let end = after(80);
+        assert_eq!(end.creases.len(), 1);
+        assert!(end.tokens < end.raw_tokens / 2, "{} of {}", end.tokens, end.raw_tokens);
+    }
+
     /// Each rendering begins with the one before it, unless a crease is told.
     #[test]
     fn what_was_sent_stays_as_it_was() {

@@ -500,6 +500,18 @@ mod tests {
     use crate::testing::samples;
     use crate::{Ledger, Meter, ModelTable, Prices, Setup, fold};
 
+    #[test]
+    fn a_tally_is_of_one_text() {
+        let (mut lexicon, mut tally) = (Lexicon::default(), Tally::default());
+        let [first, second] = ["read_all(read_all)\nopen_it", "open_it"].map(|text| lexicon.find(text));
+        let times =
+            |tally: &Tally, found: &Found| found.names.iter().map(|&name| tally.times(name)).collect::<Vec<_>>();
+        tally.count(&first);
+        assert_eq!(times(&tally, &first), [2, 2, 1]);
+        tally.count(&second);
+        assert_eq!(times(&tally, &first), [0, 0, 1]);
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(96))]
 
