@@ -524,7 +524,7 @@ impl<'d> Draft<'d> {
             pieces.iter().map(|piece| self.folds.tokens(piece.at).unwrap_or(piece.tokens)).collect();
         sizes.sort_unstable();
         let excess = self.context.saturating_sub(target);
-        let cap = common_size(&sizes, excess);
+        let cap = clip::common_size(&sizes, excess);
         for piece in pieces {
             let now = self.folds.tokens(piece.at).unwrap_or(piece.tokens);
             if now <= cap {
@@ -591,20 +591,4 @@ fn alive(state: &State, folds: &Folds) -> Vec<Alive> {
         alive.push(Alive { index, class: piece.class, rung });
     }
     alive
-}
-
-/// The size to which the largest of these have to be cut so that `excess` goes away; zero when even
-/// that is not enough.
-pub(crate) fn common_size(sorted: &[Tokens], excess: Tokens) -> Tokens {
-    let mut excess = excess;
-    for (count, window) in (1..).zip(sorted.windows(2).rev()) {
-        let step = (window[1] - window[0]) * count;
-        if step >= excess {
-            return window[1] - excess.div_ceil(count);
-        }
-        excess -= step;
-    }
-    let count = sorted.len() as Tokens;
-    let Some(&smallest) = sorted.first() else { return 0 };
-    smallest.saturating_sub(excess.div_ceil(count.max(1)))
 }

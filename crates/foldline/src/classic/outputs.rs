@@ -85,7 +85,8 @@ fn changes(messages: &[Message<'_>], tail: usize, options: &DedupToolOutputs) ->
     let mut changes = Vec::new();
     for piece in pieces(&messages[..tail]).iter().filter(|piece| piece.class == Class::Result) {
         let text = piece::text(messages, piece.at);
-        if marker::is_only_marker(text) || text.len() < options.at_least {
+        // What begins with a marker is what is left of a longer text: two that are left alike may have been different.
+        if text.lines().next().is_some_and(marker::is_only_marker) || text.len() < options.at_least {
             continue;
         }
         let hash = blake3::hash(text.as_bytes());

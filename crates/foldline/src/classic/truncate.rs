@@ -5,10 +5,9 @@ use super::{of, put, tail};
 use crate::conversation::{Message, Part, PartId, Role};
 use crate::marker;
 use crate::measure::{Meter, Tokens};
-use crate::pass::clip::clip;
+use crate::pass::clip::{clip, common_size};
 use crate::pass::results::shortened;
 use crate::piece::{self, Class, Open, Piece};
-use crate::plan::common_size;
 
 /// What [`terminal_truncate`] does.
 #[derive(Clone, Debug)]

@@ -110,6 +110,22 @@ pub(super) fn assemble<'t>(
     out
 }
 
+/// The size to which the largest of these have to be cut so that `excess` goes away; zero when even
+/// that is not enough.
+pub(crate) fn common_size(sorted: &[Tokens], excess: Tokens) -> Tokens {
+    let mut excess = excess;
+    for (count, window) in (1..).zip(sorted.windows(2).rev()) {
+        let step = (window[1] - window[0]) * count;
+        if step >= excess {
+            return window[1] - excess.div_ceil(count);
+        }
+        excess -= step;
+    }
+    let count = sorted.len() as Tokens;
+    let Some(&smallest) = sorted.first() else { return 0 };
+    smallest.saturating_sub(excess.div_ceil(count.max(1)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

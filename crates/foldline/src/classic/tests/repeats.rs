@@ -37,6 +37,16 @@ fn an_output_that_quotes_a_marker_is_not_exempt() {
     assert_eq!(dedup_tool_outputs(history(&[&forged, &forged]), &OUTPUTS).1.hits, 1);
 }
 
+/// Two outputs that differ in the middle leave the same snippet: neither is a copy of the other.
+#[test]
+fn equal_snippets_are_not_equal_outputs() {
+    let output_with = |middle: &str| format!("{}{middle}\n{}", log(300), log(300));
+    let [one, other] = ["first", "other"].map(output_with);
+    let (cut, tally) = snippet_stale_tool_outputs(history(&[&one, &other]), &SNIPPETS);
+    assert_eq!((tally.hits, output(&cut[1])), (2, output(&cut[3])));
+    assert_eq!(dedup_tool_outputs(cut.clone(), &OUTPUTS).0, cut);
+}
+
 #[test]
 fn snippets_cut_between_lines() {
     let text = log(400);
