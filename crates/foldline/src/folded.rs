@@ -56,8 +56,9 @@ impl Folded {
         self.state.folds.is_empty()
     }
 
-    /// What is needed to go on from here with [`resume`](crate::resume).
-    pub fn into_state(self) -> State {
+    /// What is needed to go on from here with [`resume`](crate::resume), and no more.
+    pub fn into_state(mut self) -> State {
+        self.state.lexicon.rest();
         self.state
     }
 

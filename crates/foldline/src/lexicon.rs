@@ -271,6 +271,12 @@ impl Lexicon {
         self.seen = messages.len();
     }
 
+    /// Lets go of all that can be found again, so that what waits for the next turn of a session is small.
+    pub(crate) fn rest(&mut self) {
+        let (numbers, known) = (std::mem::take(&mut self.numbers), std::mem::take(&mut self.known));
+        *self = Self { numbers, known, seen: self.seen, ..Self::default() };
+    }
+
     /// A message has changed from one rendering to another.
     pub(crate) fn changed(&mut self, at: usize, message: &Message<'_>, from: &Folds, to: &Folds) {
         let same = |part| from.is_same(to, part);
