@@ -124,10 +124,11 @@ const GIVES_BACK: &str = "unfold";
 const WORTH_COUNTING: Tokens = 60;
 /// So much of what the last look could not make go is thought not to go the next time.
 const HOPE: f64 = 0.85;
-/// With fewer old tokens than this no paid crease is looked for, where the budget has room for so many more of them: a
-/// short session is over before a crease has paid, and there is little to gain.
+/// With fewer old tokens than this no paid crease is looked for: a short session is over before a crease has paid, and
+/// there is little to gain.
 const WORTH_LOOKING: Tokens = 10_000;
-const ROOM_FOR: Tokens = 12;
+/// .. or than this share of a small budget, in which less fills more.
+const SHARE_WORTH_LOOKING: Tokens = 12;
 
 impl Clock {
     fn stuck_after(&self, saved: Tokens) -> f64 {
@@ -433,7 +434,7 @@ impl State {
 
     /// How many tokens must have grown old before a paid crease is looked for.
     fn worth_looking(&self, setup: &Setup) -> Tokens {
-        WORTH_LOOKING.min(setup.budget / ROOM_FOR).max(self.rendered / 24)
+        WORTH_LOOKING.min(setup.budget / SHARE_WORTH_LOOKING).max(self.rendered / 24)
     }
 
     /// Whether a crease may pay, if more of what has grown old goes than the last look could make go: where even that

@@ -191,13 +191,13 @@ impl Found {
 
 /// How often each name comes in one text.
 #[derive(Default)]
-pub(crate) struct Tally {
+pub(crate) struct NameCounts {
     times: Vec<u32>,
     /// The names that were counted.
     names: Option<Arc<[Name]>>,
 }
 
-impl Tally {
+impl NameCounts {
     /// Counts the names of a text, and forgets those of the one before.
     pub(crate) fn count(&mut self, found: &Found) {
         for name in self.names.take().iter().flat_map(|names| names.iter()) {
@@ -507,15 +507,15 @@ mod tests {
     use crate::{Ledger, Meter, ModelTable, Prices, Setup, fold};
 
     #[test]
-    fn a_tally_is_of_one_text() {
-        let (mut lexicon, mut tally) = (Lexicon::default(), Tally::default());
+    fn names_are_counted_in_one_text() {
+        let (mut lexicon, mut counts) = (Lexicon::default(), NameCounts::default());
         let [first, second] = ["read_all(read_all)\nopen_it", "open_it"].map(|text| lexicon.find(text));
         let times =
-            |tally: &Tally, found: &Found| found.names.iter().map(|&name| tally.times(name)).collect::<Vec<_>>();
-        tally.count(&first);
-        assert_eq!(times(&tally, &first), [2, 2, 1]);
-        tally.count(&second);
-        assert_eq!(times(&tally, &first), [0, 0, 1]);
+            |counts: &NameCounts, found: &Found| found.names.iter().map(|&name| counts.times(name)).collect::<Vec<_>>();
+        counts.count(&first);
+        assert_eq!(times(&counts, &first), [2, 2, 1]);
+        counts.count(&second);
+        assert_eq!(times(&counts, &first), [0, 0, 1]);
     }
 
     proptest! {

@@ -1,7 +1,7 @@
 //! Pieces: the texts of a conversation that can be folded, with what is known of each at first sight.
 //!
-//! Nothing here holds text. A piece is some hundred bytes and two for each line that may be cut, so that the state of a conversation can be
-//! kept for every live session, while the text comes with each request.
+//! Nothing here holds text. A piece is some hundred bytes, and two for each line that may be cut, so that the state of a
+//! conversation can be kept for every live session, while the text comes with each request.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::content::{self, Kind};
 use crate::conversation::PartId;
 use crate::deed::Act;
-use crate::lexicon::{Found, Lexicon, LongValue, Name, Tally};
+use crate::lexicon::{Found, Lexicon, LongValue, Name, NameCounts};
 use crate::piece::{Class, Piece};
 
 use super::View;
@@ -26,7 +26,7 @@ pub(crate) struct Cover<'l> {
     /// The names that stand in kept lines and nowhere else.
     kept: Vec<Name>,
     /// How often each name comes in the text that is cut.
-    tally: Tally,
+    often: NameCounts,
 }
 
 /// A text, cut to the lines that are worth keeping.
@@ -48,7 +48,7 @@ impl Drop for Cover<'_> {
 impl<'l> Cover<'l> {
     /// What the lexicon knows to stand.
     pub(crate) fn of(lexicon: &'l mut Lexicon) -> Self {
-        Self { lexicon, texts: Vec::new(), kept: Vec::new(), tally: Tally::default() }
+        Self { lexicon, texts: Vec::new(), kept: Vec::new(), often: NameCounts::default() }
     }
 
     /// Counts the names of a text once more, or once less.
@@ -103,7 +103,7 @@ impl<'l> Cover<'l> {
         let unfold = view.unfold_price(piece);
         let mut kept = vec![false; found.len()];
         let mut missed = 1.0;
-        self.tally.count(found);
+        self.often.count(found);
         // Of what went wrong the lines that say so stay.
         let mut red = if piece.failed && !piece.outdated { FAILURES } else { 0 };
         // Definitions first: of the lines that name a thing, the one that defines it tells most.
@@ -116,7 +116,7 @@ impl<'l> Cover<'l> {
                     self.kept.push(name);
                     let of_name = if known.is_number() { of_number } else { base };
                     // What a text is about, it says often.
-                    let of_name = of_name * f64::from(self.tally.times(name)).sqrt().sqrt();
+                    let of_name = of_name * f64::from(self.often.times(name)).sqrt().sqrt();
                     chance = chance.max(if known.again() { of_name * 1.4 } else { of_name }) + of_name * 0.4;
                 });
                 if definitions {
