@@ -107,8 +107,8 @@ pub enum Part<'a> {
     ToolResult(#[serde(borrow)] ToolResult<'a>),
     /// A picture.
     Image(#[serde(borrow)] Image<'a>),
-    /// A document.
-    File(#[serde(borrow)] File<'a>),
+    /// A document, in a box: it is larger than all else and rare.
+    File(#[serde(borrow)] Box<File<'a>>),
     /// Anything else: server tools, encrypted items, blocks newer than this version. It stays in
     /// place byte for byte.
     Opaque(#[serde(borrow)] Opaque<'a>),
@@ -409,11 +409,11 @@ impl<'a> Part<'a> {
                 is_error: it.is_error,
             }),
             Part::Image(it) => Part::Image(Image { source: it.source.into_owned(), detail: it.detail.map(owned) }),
-            Part::File(it) => Part::File(File {
+            Part::File(it) => Part::File(Box::new(File {
                 name: it.name.map(owned),
                 media_type: it.media_type.map(owned),
                 source: it.source.into_owned(),
-            }),
+            })),
             Part::Opaque(it) => {
                 Part::Opaque(Opaque { kind: owned(it.kind), pair: it.pair.map(owned), raw: owned(it.raw) })
             }
@@ -538,6 +538,13 @@ mod tests {
             Message::text(Role::User, "hello?"),
         ]);
         assert_eq!(it.rounds(), vec![1..3]);
+    }
+
+    /// A long conversation has tens of thousands of them: a call takes as much room as its three texts.
+    #[test]
+    fn parts_are_small() {
+        assert_eq!(size_of::<Part<'_>>(), 88);
+        assert_eq!(size_of::<Part<'_>>(), size_of::<ToolCall<'_>>());
     }
 
     #[test]

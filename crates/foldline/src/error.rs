@@ -26,9 +26,9 @@ pub enum ErrorKind {
     NotAResponse,
     /// Not a recorded session of a format that is known.
     NotARecording,
-    /// A line of a recording is longer than the reader's limit.
+    /// A line of a recording is longer than the reader's limit, or a request longer than 4 GB.
     TooLong {
-        /// The most bytes that a line may have.
+        /// The most bytes that it may have.
         limit: usize,
     },
     /// The input of a recording could not be read.

@@ -24,7 +24,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use crate::Handle;
-use crate::conversation::{File, Message, Part, PartId};
+use crate::conversation::{Message, Part, PartId};
 use crate::folds::{self, Change};
 use crate::marker;
 use crate::measure::{LineCounts, Tally, Tokens};
@@ -207,8 +207,7 @@ impl<'v> View<'v> {
             (part, _) => part,
         };
         let what = match part {
-            Some(Part::File(File { name: Some(name), .. })) => format!("file {name}"),
-            Some(Part::File(_)) => "a file".to_owned(),
+            Some(Part::File(file)) => file.name.as_ref().map_or("a file".to_owned(), |name| format!("file {name}")),
             _ => "an image".to_owned(),
         };
         let handle = part.filter(|_| self.setup.handles).map(|part| Handle::of(&folds::original(part)));

@@ -1,6 +1,6 @@
 //! A conversation as a test shows it: one line a message.
 
-use crate::conversation::{Arguments, Conversation, File, Image, Part, Role, Source};
+use crate::conversation::{Arguments, Conversation, Image, Part, Role, Source};
 
 /// The shape of a conversation, one line a message; instructions outside the messages come first.
 pub fn shape(conversation: &Conversation<'_>) -> Vec<String> {
@@ -37,9 +37,9 @@ fn part(part: &Part<'_>) -> String {
             Some(detail) => format!("image {} {detail}", place(source)),
             None => format!("image {}", place(source)),
         },
-        Part::File(File { name, source, .. }) => match name {
-            Some(name) => format!("file {name:?} {}", place(source)),
-            None => format!("file {}", place(source)),
+        Part::File(file) => match &file.name {
+            Some(name) => format!("file {name:?} {}", place(&file.source)),
+            None => format!("file {}", place(&file.source)),
         },
         Part::Opaque(it) => match &it.pair {
             Some(pair) => format!("kept {} {pair}", it.kind),

@@ -3,7 +3,7 @@
 //! Everything is a block in a message's content; results of tools stand in user messages. Blocks
 //! that are sealed (thinking) or newer than this version are kept as they are.
 
-use super::layout::{Element, Layout, PartLayout, Reading, Slot, opaque, result_content};
+use super::layout::{Element, Layout, ListName, PartLayout, Reading, Slot, opaque, result_content};
 use super::role;
 use super::scan::{Object, Value};
 use crate::conversation::{Arguments, File, Image, Message, Part, Reasoning, Source, ToolCall, ToolResult};
@@ -16,13 +16,13 @@ pub(super) fn message<'a>(it: &Object<'a>, layout: &mut Layout) -> Message<'a> {
     let mut reading = Reading::new(role(it.string("role").as_deref()), it, layout);
     let Some(content) = it.get("content") else { return reading.done() };
     if let Some(text) = content.text() {
-        reading.push(Part::text(text), PartLayout::new(Slot::Text(content.span), None));
+        reading.push(Part::text(text), PartLayout::new(Slot::Text(content.span.into()), None));
     } else if content.is_array() {
         let elements = it.elements("content");
-        let list = reading.list(content, &elements, None);
+        reading.list(ListName::Content, &elements, None);
         for (index, element) in elements.iter().enumerate() {
             let (part, place) = block(element, reading.layout);
-            reading.push(part, PartLayout { element: Some(Element { list, index }), ..place });
+            reading.push(part, place.in_list(Element::new(ListName::Content, index)));
         }
     }
     reading.done()
@@ -45,7 +45,7 @@ fn block<'a>(it: &Object<'a>, layout: &mut Layout) -> (Part<'a>, PartLayout) {
         }
         Some("tool_use") => {
             let (arguments, slot) = match it.get("input") {
-                Some(input) => (Arguments::Json(input.raw().into()), Slot::Json(input.span)),
+                Some(input) => (Arguments::Json(input.raw().into()), Slot::Json(input.span.into())),
                 None => (Arguments::Json("".into()), Slot::Fixed),
             };
             let (id, name) = (it.string("id").unwrap_or_default(), it.string("name").unwrap_or_default());
@@ -76,17 +76,17 @@ fn piece<'a>(it: &Object<'a>) -> (Part<'a>, Slot) {
     match kind.as_deref() {
         Some("text") => {
             if let Some(value) = it.get("text").filter(|value| value.is_string()) {
-                return (Part::text(value.text().unwrap_or_default()), Slot::Text(value.span));
+                return (Part::text(value.text().unwrap_or_default()), Slot::Text(value.span.into()));
             }
         }
         Some("image") => {
             let image = Image { source: source(it), detail: None };
-            return (Part::Image(image), Slot::Block(it.value.span, "text"));
+            return (Part::Image(image), Slot::Block(it.value.span.into()));
         }
         Some("document") => {
             let media_type = it.inside("source").and_then(|source| source.string("media_type"));
             let file = File { name: it.string("title"), media_type, source: source(it) };
-            return (Part::File(file), Slot::Block(it.value.span, "text"));
+            return (Part::File(Box::new(file)), Slot::Block(it.value.span.into()));
         }
         _ => {}
     }

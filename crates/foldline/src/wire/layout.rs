@@ -2,6 +2,10 @@
 //!
 //! The dialects fill it while they read; `splice` reads it. Lists know their parents, so that a list
 //! which an edit empties goes with its field (`"tool_calls": []` is refused by providers).
+//!
+//! A long body has tens of thousands of places, and memory that was never touched before is what makes a byte of a
+//! long body cost more than one of a short body (docs/decisions/0001). So all of them stand in five lists, each message,
+//! list and part knowing where its own end; those of the one before it end where they begin.
 
 use std::borrow::Cow;
 use std::iter;
@@ -10,53 +14,95 @@ use std::ops::Range;
 use super::scan::{Object, Span, Value};
 use crate::conversation::{Message, Opaque, Part, Role, Source};
 
-/// Places of all messages, each kind in one list: a body has thousands of them, and a list of its own for each
-/// message would cost more than reading it.
+/// The longest body whose places can be noted.
+pub(super) const MAX_BODY: usize = u32::MAX as usize;
+
+/// Places of all messages.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layout {
-    /// The list of messages; `None` when the input is a lone string.
-    pub(super) list: Option<List>,
-    pub(super) tools: Option<List>,
-    pub(super) messages: Vec<MessageLayout>,
-    lists: Vec<List>,
+    /// Where the list of messages begins; `None` when the input is a lone string.
+    pub(super) inside: Option<usize>,
+    pub(super) tools: Option<Tools>,
+    messages: Vec<MessageLayout>,
+    lists: Vec<ListLayout>,
     parts: Vec<PartLayout>,
     /// Of the pieces of results' contents.
     inner: Vec<Slot>,
     /// Of the elements of lists.
-    spans: Vec<Span>,
+    elements: Vec<Place>,
+}
+
+/// A range of bytes in the body, in half the room of a [`Span`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    start: u32,
+    end: u32,
+}
+
+/// The declarations of tools.
+#[derive(Clone, Debug)]
+pub(super) struct Tools {
+    /// Behind the opening bracket: where the first one would go.
+    pub(super) inside: usize,
+    pub(super) elements: Vec<Span>,
+}
+
+/// The lists of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum ListName {
+    /// The message's own fields.
+    Fields,
+    /// The blocks of its content.
+    Content,
+    /// Its calls, where they stand apart from the content.
+    Calls,
+}
+
+/// An element of one of a message's lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Element {
+    pub(super) list: ListName,
+    index: u32,
+}
+
+#[derive(Clone, Debug)]
+struct MessageLayout {
+    place: Place,
+    /// Where its lists end, and its parts.
+    lists: u32,
+    parts: u32,
+}
+
+#[derive(Clone, Debug)]
+struct ListLayout {
+    name: ListName,
+    /// Where its elements end.
+    elements: u32,
+    parent: Option<Element>,
 }
 
 /// A JSON array, or the fields of an object, as the places of its elements.
-#[derive(Clone, Debug)]
-pub(super) struct List {
-    /// Behind the opening bracket: where the first element of an empty list would go.
-    pub(super) inside: usize,
-    elements: Range<usize>,
+pub(super) struct List<'l> {
+    elements: &'l [Place],
     /// The element of another list of the same message that holds this one.
     pub(super) parent: Option<Element>,
 }
 
-/// An element of one of a message's lists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Element {
-    pub(super) list: usize,
-    pub(super) index: usize,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct MessageLayout {
-    pub(super) span: Span,
-    lists: Range<usize>,
-    parts: Range<usize>,
-}
-
 #[derive(Clone, Debug)]
 pub(super) struct PartLayout {
+    slot: Slot,
+    element: Option<Element>,
+    /// Where its pieces end.
+    inner: u32,
+}
+
+/// Where a part stands.
+pub(super) struct PartPlaces<'l> {
     pub(super) slot: Slot,
     /// What to remove when the part is dropped; `None` when it can only go with its message.
     pub(super) element: Option<Element>,
     /// The pieces of a tool result's content.
-    pub(super) inner: Range<usize>,
+    pub(super) inner: &'l [Slot],
 }
 
 /// How the content of a part is replaced.
@@ -65,63 +111,138 @@ pub(super) enum Slot {
     /// It can not be.
     Fixed,
     /// A JSON string goes here: a text, or the content of a result.
-    Text(Span),
+    Text(Place),
     /// A JSON string goes here: the free text that a custom tool takes.
-    FreeArguments(Span),
+    FreeArguments(Place),
     /// JSON text wrapped in a JSON string goes here: arguments in OpenAI's way.
-    JsonInText(Span),
+    JsonInText(Place),
     /// JSON goes here as it is: arguments in Anthropic's way.
-    Json(Span),
-    /// A whole text block of this type goes here, in the place of an image or a file.
-    Block(Span, &'static str),
+    Json(Place),
+    /// A whole text block goes here, in the place of an image or a file.
+    Block(Place),
 }
 
 impl Layout {
-    pub(super) fn lists(&self, message: &MessageLayout) -> &[List] {
-        &self.lists[message.lists.clone()]
+    pub(super) fn messages(&self) -> impl ExactSizeIterator<Item = Span> {
+        self.messages.iter().map(|message| message.place.span())
     }
 
-    pub(super) fn parts(&self, message: &MessageLayout) -> &[PartLayout] {
-        &self.parts[message.parts.clone()]
+    pub(super) fn message(&self, at: usize) -> Option<Span> {
+        Some(self.messages.get(at)?.place.span())
     }
 
-    pub(super) fn part(&self, message: usize, part: usize) -> Option<&PartLayout> {
-        self.parts(self.messages.get(message)?).get(part)
+    /// The message in which a byte stands.
+    pub(super) fn message_at(&self, byte: usize) -> Option<usize> {
+        let at = self.messages.partition_point(|message| message.place.span().end <= byte);
+        (self.message(at)?.start <= byte).then_some(at)
     }
 
-    pub(super) fn inner(&self, part: &PartLayout) -> &[Slot] {
-        &self.inner[part.inner.clone()]
+    pub(super) fn list(&self, message: usize, name: ListName) -> Option<List<'_>> {
+        let at = owned(&self.messages, message, |it| it.lists)?.find(|&at| self.lists[at].name == name)?;
+        let elements = &self.elements[owned(&self.lists, at, |it| it.elements)?];
+        Some(List { elements, parent: self.lists[at].parent })
     }
 
-    pub(super) fn elements(&self, list: &List) -> &[Span] {
-        &self.spans[list.elements.clone()]
+    /// The part at a place of its message.
+    pub(super) fn part(&self, message: usize, part: usize) -> Option<PartPlaces<'_>> {
+        let at = owned(&self.messages, message, |it| it.parts)?.nth(part)?;
+        let inner = &self.inner[owned(&self.parts, at, |it| it.inner)?];
+        let PartLayout { slot, element, .. } = self.parts[at];
+        Some(PartPlaces { slot, element, inner })
     }
 
-    /// Notes a list whose elements stand there.
-    pub(super) fn list(&mut self, value: Value<'_>, elements: impl Iterator<Item = Span>) -> List {
-        let from = self.spans.len();
-        self.spans.extend(elements);
-        List { inside: value.span.start + 1, elements: from..self.spans.len(), parent: None }
-    }
-
-    /// Notes the list of all messages, once they are read.
-    pub(super) fn list_of_messages(&mut self, value: Value<'_>) {
-        let from = self.spans.len();
-        self.spans.extend(self.messages.iter().map(|message| message.span));
-        self.list = Some(List { inside: value.span.start + 1, elements: from..self.spans.len(), parent: None });
+    /// How many parts a message has.
+    pub(super) fn parts(&self, message: usize) -> usize {
+        owned(&self.messages, message, |it| it.parts).map_or(0, |parts| parts.len())
     }
 
     /// A part with pieces of its own.
     pub(super) fn with_inner(&mut self, slot: Slot, inner: impl Iterator<Item = Slot>) -> PartLayout {
-        let from = self.inner.len();
         self.inner.extend(inner);
-        PartLayout { slot, element: None, inner: from..self.inner.len() }
+        PartLayout::new(slot, None)
+    }
+
+    /// Makes room for the places of messages to come.
+    pub(super) fn make_room(&mut self, share: Share) {
+        share.make_room(&mut self.messages);
+        share.make_room(&mut self.lists);
+        share.make_room(&mut self.parts);
+        share.make_room(&mut self.inner);
+        share.make_room(&mut self.elements);
+    }
+
+    fn push_list(&mut self, name: ListName, elements: impl Iterator<Item = Span>, parent: Option<Element>) {
+        self.elements.extend(elements.map(Place::from));
+        self.lists.push(ListLayout { name, elements: small(self.elements.len()), parent });
+    }
+}
+
+/// How much of the list of messages has been read, in bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Share {
+    pub(super) read: usize,
+    pub(super) left: usize,
+}
+
+impl Share {
+    /// Makes room for what the rest will bring if it is like what was read. Doubling copies a long list again and again,
+    /// each time into memory that was never touched.
+    pub(super) fn make_room<T>(self, list: &mut Vec<T>) {
+        let expected = list.len() as u128 * self.left as u128 / self.read.max(1) as u128;
+        // A little more, since it is a guess; and not much more than is there, since it may be a bad one.
+        let most = list.len() * 7;
+        list.reserve_exact(usize::try_from(expected + expected / 8).map_or(most, |more| more.min(most)));
+    }
+}
+
+/// What belongs to the entry at `at`, where each entry knows where its own end.
+fn owned<T>(entries: &[T], at: usize, end: impl Fn(&T) -> u32) -> Option<Range<usize>> {
+    let last = end(entries.get(at)?);
+    let first = at.checked_sub(1).map_or(0, |before| end(&entries[before]));
+    Some(first as usize..last as usize)
+}
+
+/// A count or an offset in half a word. A body that has more of them is refused before it is read; of a message of a
+/// recording, which may be as long, nobody asks for the places.
+fn small(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+impl From<Span> for Place {
+    fn from(span: Span) -> Self {
+        Self { start: small(span.start), end: small(span.end) }
+    }
+}
+
+impl Place {
+    pub(super) fn span(self) -> Span {
+        Span { start: self.start as usize, end: self.end as usize }
+    }
+}
+
+impl Element {
+    pub(super) fn new(list: ListName, index: usize) -> Self {
+        Self { list, index: small(index) }
+    }
+
+    pub(super) fn index(self) -> usize {
+        self.index as usize
+    }
+}
+
+impl List<'_> {
+    pub(super) fn elements(&self) -> impl DoubleEndedIterator<Item = Span> + ExactSizeIterator {
+        self.elements.iter().map(|place| place.span())
     }
 }
 
 impl PartLayout {
     pub(super) fn new(slot: Slot, element: Option<Element>) -> Self {
-        Self { slot, element, inner: 0..0 }
+        Self { slot, element, inner: 0 }
+    }
+
+    pub(super) fn in_list(self, element: Element) -> Self {
+        Self { element: Some(element), ..self }
     }
 }
 
@@ -129,39 +250,31 @@ impl PartLayout {
 pub(super) struct Reading<'a, 'l> {
     message: Message<'a>,
     pub(super) layout: &'l mut Layout,
-    span: Span,
-    /// Where its own places begin.
-    lists: usize,
-    parts: usize,
+    place: Place,
 }
 
 impl<'a, 'l> Reading<'a, 'l> {
-    /// Begins with the message's own fields as list 0.
+    /// Begins with the list of the message's own fields.
     pub(super) fn new(role: Role, message: &Object<'a>, layout: &'l mut Layout) -> Self {
-        let reading = Self::bare(role, message.value.span, layout);
-        let fields = reading.layout.list(message.value, message.fields().iter().map(|field| field.span));
-        reading.layout.lists.push(fields);
-        reading
+        layout.push_list(ListName::Fields, message.fields().iter().map(|field| field.span), None);
+        Self::bare(role, message.value.span, layout)
     }
 
     /// Begins with no lists at all.
     pub(super) fn bare(role: Role, span: Span, layout: &'l mut Layout) -> Self {
-        let (lists, parts) = (layout.lists.len(), layout.parts.len());
-        Self { message: Message::new(role, Vec::new()), layout, span, lists, parts }
+        Self { message: Message::new(role, Vec::new()), layout, place: span.into() }
     }
 
-    /// The field of this key, as an element of list 0. None when the key stands there twice: if the
+    /// The field of this key, as an element of the message. None when the key stands there twice: if the
     /// last one went, the one before it would speak.
     pub(super) fn field(message: &Object<'a>, key: &str) -> Option<Element> {
-        message.only_position(key).map(|index| Element { list: 0, index })
+        message.only_position(key).map(|index| Element::new(ListName::Fields, index))
     }
 
     /// Adds a list of the message, of which each element will be a part.
-    pub(super) fn list(&mut self, value: Value<'a>, elements: &[Object<'a>], parent: Option<Element>) -> usize {
+    pub(super) fn list(&mut self, name: ListName, elements: &[Object<'a>], parent: Option<Element>) {
         self.message.parts.reserve_exact(elements.len());
-        let list = self.layout.list(value, elements.iter().map(|element| element.value.span));
-        self.layout.lists.push(List { parent, ..list });
-        self.layout.lists.len() - 1 - self.lists
+        self.layout.push_list(name, elements.iter().map(|element| element.value.span), parent);
     }
 
     pub(super) fn push(&mut self, part: Part<'a>, layout: PartLayout) {
@@ -170,13 +283,13 @@ impl<'a, 'l> Reading<'a, 'l> {
             self.message.parts.reserve_exact(1);
         }
         self.message.parts.push(part);
-        self.layout.parts.push(layout);
+        self.layout.parts.push(PartLayout { inner: small(self.layout.inner.len()), ..layout });
     }
 
     pub(super) fn done(self) -> Message<'a> {
-        let Self { message, layout, span, lists, parts } = self;
-        let places = MessageLayout { span, lists: lists..layout.lists.len(), parts: parts..layout.parts.len() };
-        layout.messages.push(places);
+        let Self { message, layout, place } = self;
+        let (lists, parts) = (small(layout.lists.len()), small(layout.parts.len()));
+        layout.messages.push(MessageLayout { place, lists, parts });
         message
     }
 }
@@ -191,7 +304,7 @@ pub(super) fn result_content<'a>(
     let Some(value) = result.get(key).filter(|value| value.is_string() || value.is_array()) else {
         return (Vec::new(), PartLayout::new(Slot::Fixed, None));
     };
-    let whole = Slot::Text(value.span);
+    let whole = Slot::Text(value.span.into());
     match value.text() {
         Some(text) => (vec![Part::text(text)], layout.with_inner(whole, iter::once(whole))),
         None => {
@@ -223,4 +336,32 @@ pub(super) fn source_of_url(url: Cow<'_, str>) -> Source<'_> {
         Cow::Borrowed(url) => Cow::Borrowed(&url[at..]),
         Cow::Owned(url) => Cow::Owned(url[at..].to_owned()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A long body has tens of thousands of each.
+    #[test]
+    fn places_are_small() {
+        assert_eq!(size_of::<Place>(), 8);
+        assert_eq!(size_of::<Slot>(), 12);
+        assert_eq!(size_of::<MessageLayout>(), 16);
+        assert_eq!(size_of::<ListLayout>(), 16);
+        assert_eq!(size_of::<PartLayout>(), 24);
+    }
+
+    #[test]
+    fn room_is_made_for_a_little_more_than_what_the_rest_promises_and_for_eight_times_as_much_at_most() {
+        let room = |read, left| {
+            let mut list = vec![0; 80];
+            Share { read, left }.make_room(&mut list);
+            list.capacity()
+        };
+        assert_eq!(room(1_000, 2_000), 80 + 180);
+        assert_eq!(room(1_000, 0), 80);
+        assert_eq!(room(1, usize::MAX), 80 * 8);
+        assert_eq!(room(0, 1), 80 + 90);
+    }
 }

@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use crate::conversation::{Conversation, Message, Part, PartId, Role, Tool};
 use crate::error::Error;
 pub(crate) use crate::literal::encode;
-use layout::{Layout, Slot};
+use layout::{Layout, ListName, Share, Slot, Tools};
 use scan::Scanner;
 
 pub use draft::{Draft, OwnTool};
@@ -140,6 +140,9 @@ impl Format {
 impl<'a> Request<'a> {
     /// Reads a body. A bare array is read as the list of messages alone, as recordings have it.
     pub fn parse(format: Format, body: &'a [u8]) -> Result<Self, Error> {
+        if body.len() > layout::MAX_BODY {
+            return Err(Error::too_long(layout::MAX_BODY));
+        }
         let body = text(body)?;
         let mut scanner = Scanner::new(body);
         let mut messages = None;
@@ -171,7 +174,8 @@ impl<'a> Request<'a> {
         let Messages { messages, mut layout, .. } = messages;
         let tools = top.elements("tools");
         if let Some(value) = top.get("tools").filter(|value| value.is_array()) {
-            layout.tools = Some(layout.list(value, tools.iter().map(|tool| tool.value.span)));
+            let elements = tools.iter().map(|tool| tool.value.span).collect();
+            layout.tools = Some(Tools { inside: value.span.start + 1, elements });
         }
         let conversation = Conversation {
             model: top.string("model"),
@@ -208,8 +212,7 @@ impl<'a> Request<'a> {
 
     /// The JSON text of a message.
     pub fn raw_message(&self, at: usize) -> Option<&'a str> {
-        let span = self.layout.messages.get(at)?.span;
-        Some(&self.body[span.start..span.end])
+        self.message_value(at).map(Value::raw)
     }
 
     /// How many tokens of answer the client asks for at most.
@@ -261,27 +264,28 @@ impl<'a> Request<'a> {
 
     /// The message (or item) as it stands in the body.
     pub(crate) fn message_value(&self, at: usize) -> Option<Value<'a>> {
-        Some(Value { body: self.body, span: self.layout.messages.get(at)?.span })
+        Some(Value { body: self.body, span: self.layout.message(at)? })
     }
 
     /// A field of a message, found without another scan of the message.
     pub(crate) fn message_field(&self, at: usize, key: &str) -> Option<Value<'a>> {
-        let fields = self.layout.lists(self.layout.messages.get(at)?).first()?;
-        self.layout.elements(fields).iter().rev().find_map(|&span| scan::value_of(self.body, span, key))
+        let fields = self.layout.list(at, ListName::Fields)?;
+        fields.elements().rev().find_map(|span| scan::value_of(self.body, span, key))
     }
 
     /// The block of a part, where the part is an element of one of its message's lists.
     pub(crate) fn block(&self, at: PartId) -> Option<Value<'a>> {
-        let message = self.layout.messages.get(at.message)?;
-        let element = self.layout.parts(message).get(at.part)?.element.filter(|element| element.list > 0)?;
-        let list = &self.layout.lists(message)[element.list];
-        Some(Value { body: self.body, span: self.layout.elements(list)[element.index] })
+        let element = self.layout.part(at.message, at.part)?.element?;
+        let list = self.layout.list(at.message, element.list).filter(|_| element.list != ListName::Fields)?;
+        Some(Value { body: self.body, span: list.elements().nth(element.index())? })
     }
 
     /// Whether the content of a result is a plain string, not a list.
     pub(crate) fn is_plain_result(&self, at: PartId) -> bool {
         let part = self.layout.part(at.message, at.part);
-        matches!(part.map(|part| (part.slot, self.layout.inner(part))), Some((Slot::Text(whole), [Slot::Text(text)])) if whole == *text)
+        part.is_some_and(
+            |part| matches!((part.slot, part.inner), (Slot::Text(whole), [Slot::Text(text)]) if whole == *text),
+        )
     }
 
     /// Whether the arguments of a call are a string.
@@ -293,8 +297,7 @@ impl<'a> Request<'a> {
 
     /// The message in which a byte of the body stands.
     pub(crate) fn message_at(&self, byte: usize) -> Option<usize> {
-        let at = self.layout.messages.partition_point(|message| message.span.end <= byte);
-        (self.layout.messages.get(at)?.span.start <= byte).then_some(at)
+        self.layout.message_at(byte)
     }
 
     /// Writes the edits, and the tool that is offered, and copies every other byte. Where nothing changes it is the body
@@ -329,7 +332,14 @@ impl<'a> Messages<'a> {
             Format::OpenAiResponses => openai_responses::ENTER,
             Format::Anthropic => anthropic::ENTER,
         };
+        let start = scanner.rest();
         let value = scanner.array(|scanner| {
+            // The first few say little about the rest.
+            if messages.len() == messages.capacity() && messages.len() >= 64 {
+                let share = Share { read: start - scanner.rest(), left: scanner.rest() };
+                share.make_room(&mut messages);
+                layout.make_room(share);
+            }
             let element = scanner.element(enter)?;
             if !element.value.is_object() {
                 return Err(Error::not_a_request(format_args!("message {} is not an object", messages.len())));
@@ -338,7 +348,7 @@ impl<'a> Messages<'a> {
             scanner.reuse(element);
             Ok(())
         })?;
-        layout.list_of_messages(value);
+        layout.inside = Some(value.span.start + 1);
         Ok(Self { value, messages, layout })
     }
 }

@@ -3,9 +3,9 @@
 //! An assistant's reasoning stands in a field that each server names differently; its text, then
 //! its calls follow. A tool's result is a message of its own.
 
-use super::layout::{Element, Layout, PartLayout, Reading, Slot, opaque, result_content, source_of_url};
+use super::layout::{Element, Layout, ListName, PartLayout, Reading, Slot, opaque, result_content, source_of_url};
 use super::role;
-use super::scan::Object;
+use super::scan::{Object, Value};
 use crate::conversation::{Arguments, File, Image, Message, Part, Role, Source, ToolCall, ToolResult};
 use crate::text::Text;
 
@@ -47,24 +47,24 @@ fn content<'a>(reading: &mut Reading<'a, '_>, it: &Object<'a>) {
     let Some(value) = it.get("content") else { return };
     let field = Reading::field(it, "content");
     if let Some(text) = value.text() {
-        reading.push(Part::text(text), PartLayout::new(Slot::Text(value.span), field));
+        reading.push(Part::text(text), PartLayout::new(Slot::Text(value.span.into()), field));
     } else if value.is_array() {
         let elements = it.elements("content");
-        let list = reading.list(value, &elements, field);
+        reading.list(ListName::Content, &elements, field);
         for (index, element) in elements.iter().enumerate() {
             let (part, slot) = block(element);
-            reading.push(part, PartLayout::new(slot, Some(Element { list, index })));
+            reading.push(part, PartLayout::new(slot, Some(Element::new(ListName::Content, index))));
         }
     }
 }
 
 fn calls<'a>(reading: &mut Reading<'a, '_>, it: &Object<'a>) {
-    if let Some(value) = it.get("tool_calls").filter(|value| value.is_array()) {
+    if it.get("tool_calls").is_some_and(Value::is_array) {
         let elements = it.elements("tool_calls");
-        let list = reading.list(value, &elements, Reading::field(it, "tool_calls"));
+        reading.list(ListName::Calls, &elements, Reading::field(it, "tool_calls"));
         for (index, element) in elements.iter().enumerate() {
             let (part, slot) = call(element);
-            reading.push(part, PartLayout::new(slot, Some(Element { list, index })));
+            reading.push(part, PartLayout::new(slot, Some(Element::new(ListName::Calls, index))));
         }
     }
     if let Some(function) = it.inside("function_call") {
@@ -85,7 +85,9 @@ fn call<'a>(it: &Object<'a>) -> (Part<'a>, Slot) {
     if let Some(custom) = it.inside("custom") {
         let name = custom.string("name").unwrap_or_default();
         let (text, slot) = match custom.get("input") {
-            Some(input) if input.is_string() => (input.text().unwrap_or_default(), Slot::FreeArguments(input.span)),
+            Some(input) if input.is_string() => {
+                (input.text().unwrap_or_default(), Slot::FreeArguments(input.span.into()))
+            }
             _ => (Text::default(), Slot::Fixed),
         };
         return (Part::ToolCall(ToolCall { id, name, arguments: Arguments::Text(text) }), slot);
@@ -96,10 +98,10 @@ fn call<'a>(it: &Object<'a>) -> (Part<'a>, Slot) {
 fn arguments<'a>(function: &Object<'a>) -> (Arguments<'a>, Slot) {
     match function.get("arguments") {
         Some(value) if value.is_string() => {
-            (Arguments::Json(value.text().unwrap_or_default()), Slot::JsonInText(value.span))
+            (Arguments::Json(value.text().unwrap_or_default()), Slot::JsonInText(value.span.into()))
         }
         // Some clients send the object itself; it is read, and left alone.
-        Some(value) => (Arguments::Json(value.raw().into()), Slot::Json(value.span)),
+        Some(value) => (Arguments::Json(value.raw().into()), Slot::Json(value.span.into())),
         None => (Arguments::Json("".into()), Slot::Fixed),
     }
 }
@@ -109,7 +111,7 @@ fn block<'a>(it: &Object<'a>) -> (Part<'a>, Slot) {
     match kind.as_deref() {
         Some("text") => {
             if let Some(value) = it.get("text").filter(|value| value.is_string()) {
-                return (Part::text(value.text().unwrap_or_default()), Slot::Text(value.span));
+                return (Part::text(value.text().unwrap_or_default()), Slot::Text(value.span.into()));
             }
         }
         Some("image_url") => {
@@ -118,7 +120,7 @@ fn block<'a>(it: &Object<'a>) -> (Part<'a>, Slot) {
                 None => (it.string("image_url"), None),
             };
             let source = url.map_or(Source::Unknown, source_of_url);
-            return (Part::Image(Image { source, detail }), Slot::Block(it.value.span, "text"));
+            return (Part::Image(Image { source, detail }), Slot::Block(it.value.span.into()));
         }
         Some("file") => {
             if let Some(file) = it.inside("file") {
@@ -127,8 +129,8 @@ fn block<'a>(it: &Object<'a>) -> (Part<'a>, Slot) {
                     (None, Some(id)) => Source::Id(id),
                     (None, None) => Source::Unknown,
                 };
-                let part = Part::File(File { name: file.string("filename"), media_type: None, source });
-                return (part, Slot::Block(it.value.span, "text"));
+                let file = File { name: file.string("filename"), media_type: None, source };
+                return (Part::File(Box::new(file)), Slot::Block(it.value.span.into()));
             }
         }
         _ => {}

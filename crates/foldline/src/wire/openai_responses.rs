@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use super::layout::{Element, Layout, PartLayout, Reading, Slot, opaque, result_content, source_of_url};
+use super::layout::{Element, Layout, ListName, PartLayout, Reading, Slot, opaque, result_content, source_of_url};
 use super::role;
 use super::scan::{Object, Value};
 use crate::conversation::{Arguments, File, Image, Message, Part, Reasoning, Role, Source, ToolCall, ToolResult};
@@ -35,7 +35,7 @@ pub(super) fn message<'a>(it: &Object<'a>, layout: &mut Layout) -> Message<'a> {
 /// `"input": "hello"`: one user message without a list around it.
 pub(super) fn lone_text<'a>(value: Value<'a>, layout: &mut Layout) -> Message<'a> {
     let mut reading = Reading::bare(Role::User, value.span, layout);
-    reading.push(Part::text(value.text().unwrap_or_default()), PartLayout::new(Slot::Text(value.span), None));
+    reading.push(Part::text(value.text().unwrap_or_default()), PartLayout::new(Slot::Text(value.span.into()), None));
     reading.done()
 }
 
@@ -51,13 +51,13 @@ fn said<'a>(it: &Object<'a>, layout: &mut Layout) -> Message<'a> {
     let mut reading = Reading::new(role(it.string("role").as_deref()), it, layout);
     let Some(content) = it.get("content") else { return reading.done() };
     if let Some(text) = content.text() {
-        reading.push(Part::text(text), PartLayout::new(Slot::Text(content.span), None));
+        reading.push(Part::text(text), PartLayout::new(Slot::Text(content.span.into()), None));
     } else if content.is_array() {
         let elements = it.elements("content");
-        let list = reading.list(content, &elements, None);
+        reading.list(ListName::Content, &elements, None);
         for (index, element) in elements.iter().enumerate() {
             let (part, slot) = piece(element);
-            reading.push(part, PartLayout::new(slot, Some(Element { list, index })));
+            reading.push(part, PartLayout::new(slot, Some(Element::new(ListName::Content, index))));
         }
     }
     reading.done()
@@ -85,9 +85,9 @@ fn call<'a>(it: &Object<'a>, layout: &mut Layout, kind: &str) -> Message<'a> {
     let written = it.get(key).filter(|value| value.is_string());
     let text = written.and_then(Value::text).unwrap_or_default();
     let (arguments, slot) = match (kind, written) {
-        ("function_call", Some(value)) => (Arguments::Json(text), Slot::JsonInText(value.span)),
+        ("function_call", Some(value)) => (Arguments::Json(text), Slot::JsonInText(value.span.into())),
         ("function_call", None) => (Arguments::Json(text), Slot::Fixed),
-        (_, Some(value)) => (Arguments::Text(text), Slot::FreeArguments(value.span)),
+        (_, Some(value)) => (Arguments::Text(text), Slot::FreeArguments(value.span.into())),
         (_, None) => (Arguments::Text(text), Slot::Fixed),
     };
     let name = it.string("name").unwrap_or_default();
@@ -142,7 +142,7 @@ fn shell_output<'a>(it: &Object<'a>, layout: &mut Layout) -> (Vec<Part<'a>>, Par
     let chunks = it.elements("output");
     let streams = chunks.iter().flat_map(|chunk| ["stdout", "stderr"].map(|key| chunk.get(key))).flatten();
     let texts: Vec<Value<'a>> = streams.filter(|value| value.is_string()).collect();
-    let place = layout.with_inner(Slot::Fixed, texts.iter().map(|value| Slot::Text(value.span)));
+    let place = layout.with_inner(Slot::Fixed, texts.iter().map(|value| Slot::Text(value.span.into())));
     (texts.iter().map(|value| Part::text(value.text().unwrap_or_default())).collect(), place)
 }
 
@@ -173,11 +173,11 @@ fn piece<'a>(it: &Object<'a>) -> (Part<'a>, Slot) {
     match kind.as_deref() {
         Some("input_text" | "output_text" | "text") => {
             if let Some(value) = it.get("text").filter(|value| value.is_string()) {
-                return (Part::text(value.text().unwrap_or_default()), Slot::Text(value.span));
+                return (Part::text(value.text().unwrap_or_default()), Slot::Text(value.span.into()));
             }
         }
         Some("input_image") => {
-            return (Part::Image(image(it)), Slot::Block(it.value.span, "input_text"));
+            return (Part::Image(image(it)), Slot::Block(it.value.span.into()));
         }
         Some("input_file") => {
             let source = match (it.string("file_data"), it.string("file_url"), it.string("file_id")) {
@@ -187,7 +187,7 @@ fn piece<'a>(it: &Object<'a>) -> (Part<'a>, Slot) {
                 _ => Source::Unknown,
             };
             let file = File { name: it.string("filename"), media_type: None, source };
-            return (Part::File(file), Slot::Block(it.value.span, "input_text"));
+            return (Part::File(Box::new(file)), Slot::Block(it.value.span.into()));
         }
         _ => {}
     }

@@ -265,6 +265,11 @@ impl<'a> Scanner<'a> {
         self.spare.fields.push(fields);
     }
 
+    /// How many bytes are left.
+    pub(crate) fn rest(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
     /// The first byte of the next value.
     pub(crate) fn opening(&mut self) -> Option<u8> {
         self.blank();

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Format;
-use super::layout::{Element, Layout, List, MessageLayout, PartLayout, Slot};
+use super::layout::{Layout, ListName, PartPlaces, Slot};
 use super::scan::{Span, document_at};
 use crate::conversation::{PartId, Role};
 use crate::error::Error;
@@ -84,7 +84,7 @@ pub(super) fn splice<'a, 'e>(
 
     for edit in edits {
         match edit {
-            Edit::Text { at, text } => changes.push(text_change(layout, *at, text)?),
+            Edit::Text { at, text } => changes.push(text_change(format, layout, *at, text)?),
             Edit::Arguments { at, arguments } => changes.push(arguments_change(layout, *at, arguments)?),
             Edit::DropPart(at) => {
                 if part(layout, *at)?.element.is_none() || at.inner.is_some() {
@@ -110,28 +110,32 @@ pub(super) fn splice<'a, 'e>(
         }
     }
     if !messages.dropped.is_empty() || !messages.inserted.is_empty() {
-        if let Some((before, _)) = messages.inserted.iter().find(|(before, _)| *before > layout.messages.len()) {
+        if let Some((before, _)) = messages.inserted.iter().find(|(before, _)| *before > layout.messages().len()) {
             return Err(Error::bad_edit(format_args!("there is no message {before} to insert before")));
         }
-        match &layout.list {
-            Some(list) => messages.apply(layout, list, &mut changes),
+        match layout.inside {
+            Some(inside) => {
+                let elements: Vec<Span> = layout.messages().collect();
+                messages.apply(inside, &elements, &mut changes);
+            }
             None => messages.apply_to_lone(layout, &mut changes)?,
         }
     }
     if !tools.inserted.is_empty() {
         let list = layout.tools.as_ref();
         let list = list.ok_or_else(|| Error::bad_edit("the request has no list of tools to append to"))?;
-        tools.apply(layout, list, &mut changes);
+        tools.apply(list.inside, &list.elements, &mut changes);
     }
     if changes.is_empty() { Ok(Cow::Borrowed(body.as_bytes())) } else { write(body, changes).map(Cow::Owned) }
 }
 
-fn message(layout: &Layout, at: usize) -> Result<&MessageLayout, Error> {
-    layout.messages.get(at).ok_or_else(|| Error::bad_edit(format_args!("there is no message {at}")))
+fn message(layout: &Layout, at: usize) -> Result<Span, Error> {
+    layout.message(at).ok_or_else(|| Error::bad_edit(format_args!("there is no message {at}")))
 }
 
-fn part(layout: &Layout, at: PartId) -> Result<&PartLayout, Error> {
-    layout.parts(message(layout, at.message)?).get(at.part).ok_or_else(|| no_part(at))
+fn part(layout: &Layout, at: PartId) -> Result<PartPlaces<'_>, Error> {
+    message(layout, at.message)?;
+    layout.part(at.message, at.part).ok_or_else(|| no_part(at))
 }
 
 fn no_part(at: PartId) -> Error {
@@ -143,21 +147,23 @@ fn slot(layout: &Layout, at: PartId) -> Result<Slot, Error> {
     let part = part(layout, at)?;
     match at.inner {
         None => Ok(part.slot),
-        Some(inner) => layout.inner(part).get(inner).copied().ok_or_else(|| no_part(at)),
+        Some(inner) => part.inner.get(inner).copied().ok_or_else(|| no_part(at)),
     }
 }
 
-fn text_change<'e>(layout: &Layout, at: PartId, text: &'e str) -> Result<Change<'e>, Error> {
+fn text_change<'e>(format: Format, layout: &Layout, at: PartId, text: &'e str) -> Result<Change<'e>, Error> {
     // A result of one text: the text is replaced where it stands, so that its block keeps the rest
     // of its fields.
-    let slot = match (at.inner, layout.inner(part(layout, at)?)) {
+    let slot = match (at.inner, part(layout, at)?.inner) {
         (None, [only @ Slot::Text(_)]) => *only,
         _ => slot(layout, at)?,
     };
     match slot {
-        Slot::Text(span) => Ok(Change { span, bytes: encode(text).into() }),
-        Slot::Block(span, kind) => {
-            Ok(Change { span, bytes: format!(r#"{{"type":"{kind}","text":{}}}"#, encode(text)).into() })
+        Slot::Text(place) => Ok(Change { span: place.span(), bytes: encode(text).into() }),
+        Slot::Block(place) => {
+            let kind = if format == Format::OpenAiResponses { "input_text" } else { "text" };
+            let bytes = format!(r#"{{"type":"{kind}","text":{}}}"#, encode(text));
+            Ok(Change { span: place.span(), bytes: bytes.into() })
         }
         Slot::Fixed | Slot::Json(_) | Slot::JsonInText(_) | Slot::FreeArguments(_) => {
             Err(Error::bad_edit(format_args!("part {at} has no text that can be replaced")))
@@ -170,15 +176,15 @@ fn arguments_change<'e>(layout: &Layout, at: PartId, arguments: &'e str) -> Resu
     const CALL: u32 = 6;
     let not_json = |error| Error::bad_edit(format_args!("the new arguments of part {at} are {error}"));
     match slot(layout, at)? {
-        Slot::Json(span) => {
+        Slot::Json(place) => {
             document_at(CALL, arguments).map_err(not_json)?;
-            Ok(Change { span, bytes: arguments.into() })
+            Ok(Change { span: place.span(), bytes: arguments.into() })
         }
-        Slot::JsonInText(span) => {
+        Slot::JsonInText(place) => {
             document_at(0, arguments).map_err(not_json)?;
-            Ok(Change { span, bytes: encode(arguments).into() })
+            Ok(Change { span: place.span(), bytes: encode(arguments).into() })
         }
-        Slot::FreeArguments(span) => Ok(Change { span, bytes: encode(arguments).into() }),
+        Slot::FreeArguments(place) => Ok(Change { span: place.span(), bytes: encode(arguments).into() }),
         Slot::Fixed | Slot::Text(_) | Slot::Block(..) => {
             Err(Error::bad_edit(format_args!("part {at} has no arguments that can be replaced")))
         }
@@ -214,32 +220,45 @@ fn drop_parts<'e>(
     changes: &mut Vec<Change<'e>>,
 ) -> Result<(), Error> {
     let empty = || Error::bad_edit(format_args!("message {at} would be left empty: drop it instead"));
-    let message = message(layout, at)?;
-    let (lists, places) = (layout.lists(message), layout.parts(message));
-    if parts.len() == places.len() {
+    if parts.len() == layout.parts(at) {
         return Err(empty());
     }
-    let mut dropped: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
-    for Element { list, index } in parts.iter().filter_map(|&part| places[part].element) {
-        dropped.entry(list).or_default().insert(index);
+    let mut dropped: BTreeMap<ListName, BTreeSet<usize>> = BTreeMap::new();
+    for element in parts.iter().filter_map(|&part| layout.part(at, part)?.element) {
+        dropped.entry(element.list).or_default().insert(element.index());
     }
     // Inner lists stand behind the lists that hold them.
-    while let Some((list, indices)) = dropped.pop_last() {
-        let list = &lists[list];
-        if indices.len() < layout.elements(list).len() {
-            ListEdits { dropped: indices, inserted: Vec::new() }.apply(layout, list, changes);
+    while let Some((name, indices)) = dropped.pop_last() {
+        let Some(list) = layout.list(at, name) else { continue };
+        let elements: Vec<Span> = list.elements().collect();
+        if indices.len() < elements.len() {
+            drop_elements(&elements, &indices, changes);
         } else {
             let parent = list.parent.ok_or_else(empty)?;
-            dropped.entry(parent.list).or_default().insert(parent.index);
+            dropped.entry(parent.list).or_default().insert(parent.index());
         }
     }
     Ok(())
 }
 
+/// Commas go and come on the side of an element that stays; tells which do.
+fn drop_elements(elements: &[Span], dropped: &BTreeSet<usize>, changes: &mut Vec<Change<'_>>) -> Vec<usize> {
+    let kept: Vec<usize> = (0..elements.len()).filter(|at| !dropped.contains(at)).collect();
+    for &at in dropped {
+        let span = match kept.first() {
+            Some(&kept) if kept < at => Span { start: elements[at - 1].end, end: elements[at].end },
+            _ if at + 1 < elements.len() => Span { start: elements[at].start, end: elements[at + 1].start },
+            _ => elements[at],
+        };
+        changes.push(Change { span, bytes: Cow::Borrowed("") });
+    }
+    kept
+}
+
 impl<'e> ListEdits<'e> {
     /// Where the input is a lone string, a list comes around it with the message that it stands for.
     fn apply_to_lone(self, layout: &Layout, changes: &mut Vec<Change<'e>>) -> Result<(), Error> {
-        let [lone] = layout.messages.as_slice() else { return Ok(()) };
+        let Some(lone) = layout.message(0) else { return Ok(()) };
         if !self.dropped.is_empty() {
             return Err(Error::bad_edit("the input is a lone string, not a list of messages"));
         }
@@ -251,30 +270,20 @@ impl<'e> ListEdits<'e> {
             }
         }
         let at = |at: usize| Span { start: at, end: at };
-        changes.push(Change { span: at(lone.span.start), bytes: (before + r#"{"role":"user","content":"#).into() });
-        changes.push(Change { span: at(lone.span.end), bytes: (behind + "]").into() });
+        changes.push(Change { span: at(lone.start), bytes: (before + r#"{"role":"user","content":"#).into() });
+        changes.push(Change { span: at(lone.end), bytes: (behind + "]").into() });
         Ok(())
     }
 
-    /// Commas go and come on the side of an element that stays.
-    fn apply(mut self, layout: &Layout, list: &List, changes: &mut Vec<Change<'e>>) {
-        let elements = layout.elements(list);
-        let kept: Vec<usize> = (0..elements.len()).filter(|at| !self.dropped.contains(at)).collect();
-        for &at in &self.dropped {
-            let span = match kept.first() {
-                Some(&kept) if kept < at => Span { start: elements[at - 1].end, end: elements[at].end },
-                _ if at + 1 < elements.len() => Span { start: elements[at].start, end: elements[at + 1].start },
-                _ => elements[at],
-            };
-            changes.push(Change { span, bytes: Cow::Borrowed("") });
-        }
-
+    /// Into a list without elements goes what comes behind its bracket.
+    fn apply(mut self, inside: usize, elements: &[Span], changes: &mut Vec<Change<'e>>) {
+        let kept = drop_elements(elements, &self.dropped, changes);
         let at = |at: usize| Span { start: at, end: at };
         self.inserted.sort_by_key(|(before, _)| *before);
         let Some(&last) = kept.last() else {
             if !self.inserted.is_empty() {
                 let all: Vec<&str> = self.inserted.iter().map(|(_, json)| json.as_ref()).collect();
-                changes.push(Change { span: at(list.inside), bytes: all.join(",").into() });
+                changes.push(Change { span: at(inside), bytes: all.join(",").into() });
             }
             return;
         };

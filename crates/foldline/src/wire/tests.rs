@@ -407,6 +407,36 @@ fn what_is_no_request_is_a_typed_error() {
     }
 }
 
+/// Places are noted in half a word. The body is not looked at, so it costs no memory that no byte of it was ever touched.
+#[test]
+#[cfg(target_pointer_width = "64")]
+fn a_body_of_more_than_4_gigabytes_is_a_typed_error() {
+    let body = vec![0; layout::MAX_BODY + 1];
+    let error = Request::parse(Format::OpenAiChat, &body).unwrap_err();
+    assert_eq!(error.kind(), &ErrorKind::TooLong { limit: layout::MAX_BODY });
+    let error = Request::parse(Format::OpenAiChat, &body[..8]).unwrap_err();
+    assert_eq!(error.kind(), &ErrorKind::NotJson { at: 0 });
+}
+
+/// Room is made for as many messages as the first ones promise: what comes may be more, fewer, longer or shorter.
+#[test]
+fn messages_that_do_not_go_on_as_they_began_are_all_read() {
+    let message =
+        |text: usize| format!(r#"{{"role":"user","content":[{{"type":"text","text":"{}"}}]}}"#, "x".repeat(text));
+    for lengths in [[1, 2_000], [2_000, 1]] {
+        let messages: Vec<String> = (0..3_000).map(|at| message(lengths[usize::from(at >= 300)] + at % 7)).collect();
+        let body = format!("[{}]", messages.join(","));
+        for format in FORMATS {
+            let request = Request::parse(format, body.as_bytes()).unwrap();
+            assert_eq!(request.conversation().messages.len(), 3_000);
+            assert!((0..3_000).all(|at| request.raw_message(at) == Some(&messages[at])));
+            let last = request.splice(&[to(2_999, 0, "y")]).unwrap();
+            let expected = format!("[{},{}]", messages[..2_999].join(","), message(0).replace(r#""""#, r#""y""#));
+            assert_eq!(String::from_utf8_lossy(&last), expected);
+        }
+    }
+}
+
 #[test]
 fn an_edit_that_does_not_fit_is_a_typed_error() {
     let body = r#"{"messages":[{"role":"assistant","reasoning_content":"hm","content":"x","tool_calls":[{"id":"c","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c","content":"out"}]}"#;
