@@ -1,8 +1,9 @@
 //! What the fold costs, as ratios inside one run: against counting the same tokens, a late turn against an early
 //! one, many messages against few, and memory against the text. Times are CPU time of this thread.
 //!
-//! Made-up text is dense with names and says the same words again, so that counting it costs little; what a fold costs
-//! beside it is told of recorded conversations, too, under `FOLDLINE_CORPUS` (default `../shared/corpus` beside the workspace).
+//! Text is made up like what people have recorded (`made_up`). What a cold fold costs is told of two more kinds: of text with three
+//! times as many names, whose few words cost next to nothing to count; and of recorded conversations, under
+//! `FOLDLINE_CORPUS` (default `../shared/corpus` beside the workspace).
 
 #![expect(clippy::print_stdout, reason = "a bench reports on the terminal")]
 
@@ -17,6 +18,10 @@ use foldline::transcript::Reader;
 use foldline::{Conversation, Folder, Ledger, Message, Meter, ModelTable, Part, Policy, Prices, Role, Setup, fold};
 use peak_alloc::PeakAlloc;
 
+mod made_up;
+
+use made_up::Printer;
+
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
@@ -29,10 +34,11 @@ fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|it| !it.starts_with('-')).collect();
     let asked = |name: &str| wanted.iter().any(|it| it == name);
     let run = |name: &str| wanted.is_empty() || asked(name);
-    run("cold").then(|| MODELS.map(|model| cold(model, 7)));
+    run("cold").then(|| MODELS.map(|model| cold(model, Text::LikeRecorded, 7)));
+    run("cold").then(|| MODELS.map(|model| cold(model, Text::Dense, 7)));
     run("recorded").then(|| MODELS.map(recorded));
-    asked("cold-exact").then(|| cold(MODELS[0], 1));
-    asked("cold-estimated").then(|| cold(MODELS[1], 1));
+    asked("cold-exact").then(|| cold(MODELS[0], Text::LikeRecorded, 1));
+    asked("cold-estimated").then(|| cold(MODELS[1], Text::LikeRecorded, 1));
     run("turns").then(|| turns("estimated", "claude-opus-4-6"));
     run("turns").then(|| turns("exact", "gpt-4o"));
     run("many").then(many);
@@ -44,8 +50,15 @@ fn setup(model: &str, budget: u64) -> Setup {
     Setup::new(Meter::for_model(table, Some(model)), Prices::for_model(table, Some(model)), budget)
 }
 
-/// A result of about so many bytes that repeats nothing.
-fn text(seed: usize, bytes: usize) -> String {
+/// What a made-up conversation consists of.
+#[derive(Clone, Copy, Debug)]
+enum Text {
+    LikeRecorded,
+    Dense,
+}
+
+/// Names and hardly anything else, in lines none of which comes twice.
+fn dense(seed: usize, bytes: usize) -> String {
     let mut text = String::with_capacity(bytes + 80);
     let mut at = seed * 7_919;
     while text.len() < bytes {
@@ -56,18 +69,24 @@ fn text(seed: usize, bytes: usize) -> String {
     text
 }
 
-fn round(at: usize, bytes: usize) -> [Message<'static>; 2] {
+/// A call and its result.
+fn round(at: usize, path: &str, result: String) -> [Message<'static>; 2] {
     let tool = if at.is_multiple_of(3) { "bash" } else { "read_file" };
-    let call = Part::call(format!("c{at}"), tool, format!(r#"{{"path":"src/file_{at}.rs"}}"#));
+    let call = Part::call(format!("c{at}"), tool, format!(r#"{{"path":"{path}"}}"#));
     [
         Message::new(Role::Assistant, vec![Part::text("Looking."), call]),
-        Message::new(Role::Tool, vec![Part::result(format!("c{at}"), text(at, bytes))]),
+        Message::new(Role::Tool, vec![Part::result(format!("c{at}"), result)]),
     ]
 }
 
-fn session(rounds: usize, bytes: usize) -> Vec<Message<'static>> {
+fn session(kind: Text, rounds: usize, bytes: usize) -> Vec<Message<'static>> {
+    let mut printer = Printer::new(7);
+    let next = |at| match kind {
+        Text::LikeRecorded => round(at, &printer.path(), printer.text(bytes)),
+        Text::Dense => round(at, &format!("src/file_{at}.rs"), dense(at, bytes)),
+    };
     let task = Message::text(Role::User, "Make it faster.");
-    std::iter::once(task).chain((0..rounds).flat_map(|at| round(at, bytes))).collect()
+    std::iter::once(task).chain((0..rounds).flat_map(next)).collect()
 }
 
 fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
@@ -82,8 +101,8 @@ fn median(mut times: Vec<Duration>) -> Duration {
 }
 
 /// A conversation of a megabyte that was never seen before.
-fn cold(model: &str, times: usize) {
-    let conversation = Conversation { messages: session(256, 4_000), ..Conversation::default() };
+fn cold(model: &str, kind: Text, times: usize) {
+    let conversation = Conversation { messages: session(kind, 256, 4_000), ..Conversation::default() };
     let (mut counts, mut folds) = (Vec::new(), Vec::new());
     let mut creases = 0;
     for _ in 0..times {
@@ -96,7 +115,9 @@ fn cold(model: &str, times: usize) {
     }
     let (count, folded) = (median(counts), median(folds));
     let ratio = folded.as_secs_f64() / count.as_secs_f64();
-    println!("cold fold of 1 MB, {model}: {folded:?}, counting alone {count:?}, ratio {ratio:.2}, {creases} creases");
+    println!(
+        "cold fold of 1 MB, {kind:?}, {model}: {folded:?}, counting alone {count:?}, ratio {ratio:.2}, {creases} creases"
+    );
 }
 
 /// Recorded conversations of half a megabyte to two, none seen before: all together, and the one with the worst ratio.
@@ -139,10 +160,11 @@ fn turns(name: &str, model: &str) {
     let mut setup = setup(model, 100_000_000);
     setup.policy = Policy::lossless();
     let mut folder = Folder::new(setup);
-    session(256, 4_000).into_iter().for_each(|message| folder.push(message));
+    session(Text::LikeRecorded, 256, 4_000).into_iter().for_each(|message| folder.push(message));
+    let mut printer = Printer::new(8);
     let (mut early, mut late) = (Vec::new(), Vec::new());
     for at in 0..2_000 {
-        let messages = round(1_000 + at, 4_000);
+        let messages = round(1_000 + at, &printer.path(), printer.text(4_000));
         let (time, ()) = timed(|| {
             messages.into_iter().for_each(|message| folder.push(message));
             black_box(folder.request().expect("there is room"));
@@ -161,7 +183,8 @@ fn turns(name: &str, model: &str) {
 /// Ten times the messages cost ten times the time.
 fn many() {
     let per_message = |rounds: usize| {
-        let conversation = Conversation { messages: session(rounds, 400), ..Conversation::default() };
+        let conversation =
+            Conversation { messages: session(Text::LikeRecorded, rounds, 400), ..Conversation::default() };
         let setup = setup("claude-opus-4-6", 64_000);
         let times = (0..5).map(|_| timed(|| fold(&conversation, &setup, &Ledger::default()).expect("it fits")).0);
         median(times.collect()).as_secs_f64() / conversation.messages.len() as f64
@@ -174,7 +197,7 @@ fn many() {
 /// What a folder holds beside the text that it was given.
 fn memory() {
     let before = ALLOCATOR.current_usage();
-    let messages = session(1_000, 4_000);
+    let messages = session(Text::LikeRecorded, 1_000, 4_000);
     let text = ALLOCATOR.current_usage() - before;
     ALLOCATOR.reset_peak_usage();
     let mut folder = Folder::new(setup("claude-opus-4-6", 128_000));

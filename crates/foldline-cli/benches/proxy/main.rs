@@ -10,6 +10,8 @@
 
 mod client;
 mod load;
+#[path = "../../../foldline/benches/made_up/mod.rs"]
+mod made_up;
 mod peers;
 mod talk;
 

@@ -1,20 +1,16 @@
 //! Counting ahead: the long texts of a conversation that is seen for the first time, on all processors at once.
 //!
 //! A conversation that goes on costs its new texts. One that is new costs all of them, and exact counts are most of that
-//! cost, while the fold itself goes from message to message. So its texts are counted beforehand, into the cache that
-//! the fold asks. Nothing depends on it: a text that was not counted here is counted there.
-
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+//! cost, while the fold itself goes from message to message. So its texts are counted beforehand, line by line, into the
+//! cache that the fold asks. Nothing depends on it: a text that was not counted here is counted there.
 
 use foldline::{Conversation, Meter, Part};
+use rayon::prelude::*;
 
 /// A text that is shorter is counted where it is needed.
 const LONG: usize = 1 << 10;
-/// Bytes of long texts for which it pays to start threads.
+/// Bytes of long texts for which it pays to count them together.
 const WORTH_IT: usize = 64 << 10;
-/// Threads at most, whoever else has requests.
-const AT_ONCE: usize = 4;
 
 /// Counts the long texts of a conversation.
 pub(crate) fn count_ahead(conversation: &Conversation<'_>, meter: &Meter) {
@@ -28,27 +24,19 @@ pub(crate) fn count_ahead(conversation: &Conversation<'_>, meter: &Meter) {
         }
     }
     texts.retain(|text| text.len() >= LONG);
-    let threads = thread::available_parallelism().map_or(1, |it| it.get()).min(AT_ONCE).min(texts.len());
-    if threads < 2 || texts.iter().map(|text| text.len()).sum::<usize>() < WORTH_IT {
+    if rayon::current_num_threads() < 2 || texts.iter().map(|text| text.len()).sum::<usize>() < WORTH_IT {
         return;
     }
-    let next = AtomicUsize::new(0);
-    let count = || {
-        while let Some(text) = texts.get(next.fetch_add(1, Ordering::Relaxed)) {
-            meter.text(text);
-        }
-    };
-    thread::scope(|scope| {
-        // Where no thread can be had, this one counts alone.
-        (1..threads)
-            .for_each(|_| drop(thread::Builder::new().name("foldline-count".into()).spawn_scoped(scope, count)));
-        count();
+    // The threads stay: what a counter has found of words, it remembers by thread.
+    texts.par_iter().with_max_len(1).for_each(|text| {
+        meter.text_of_lines(text);
     });
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
     use foldline::{Counter, Exactness, Message, ModelTable, Role, Tokens};

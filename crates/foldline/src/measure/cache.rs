@@ -8,6 +8,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Tokens;
+use super::lines::KnownLines;
 
 /// Shards, so that threads rarely wait for each other; a power of two.
 const SHARDS: usize = 64;
@@ -22,6 +23,7 @@ pub struct CountCache {
     shards: Arc<[Mutex<Shard>]>,
     /// Counts that one generation of a shard holds.
     room: usize,
+    pub(super) lines: Arc<KnownLines>,
 }
 
 #[derive(Default)]
@@ -36,7 +38,7 @@ impl CountCache {
     /// A cache of at most so many counts, at about 32 bytes each when full.
     pub fn new(counts: usize) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        CountCache { shards, room: counts.div_ceil(SHARDS * 2) }
+        CountCache { shards, room: counts.div_ceil(SHARDS * 2), lines: Arc::default() }
     }
 
     /// The key of a text, as counted in the way that `seed` stands for.

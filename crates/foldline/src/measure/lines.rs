@@ -4,8 +4,11 @@
 //! few: what follows must not be blank, and not begin with a slash. So the count of a text is the sum of the counts of
 //! its lines, with their breaks, wherever such a line follows. The estimate walks on from the same state behind
 //! every break. Sums are exact, or not made.
+//!
+//! A quarter of what tools print is lines that were printed before, and exact counts are dear: so they are remembered.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::vocabulary::has_long_run;
 use super::{Counter, Estimator, Meter, Tokens, Vocabulary};
@@ -30,6 +33,35 @@ impl LineCounts {
     /// What a line adds, if it is known.
     pub(crate) fn of(&self, line: usize) -> Option<u16> {
         self.0.get(line).copied().filter(|&count| count != UNKNOWN)
+    }
+}
+
+/// Exact counts of lines that were made before, by their hashes, in a table of a fixed size: a newer line takes the place of
+/// an older one. Nobody waits for anybody, since an entry is one number.
+#[derive(Default)]
+pub(super) struct KnownLines(OnceLock<Box<[AtomicU64]>>);
+
+/// Places in the table, a quarter of a megabyte of them; a power of two. A hash tells its place by the low bits, in whose stead its
+/// count is written.
+const PLACES: u64 = 1 << 15;
+
+impl KnownLines {
+    /// The count of a line, made by `count` if it is not there.
+    fn get_or(&self, line: &str, seed: u64, count: impl FnOnce() -> Tokens) -> Tokens {
+        let hash = xxhash_rust::xxh3::xxh3_64_with_seed(line.as_bytes(), seed);
+        let table = self.0.get_or_init(|| (0..PLACES).map(|_| AtomicU64::new(0)).collect());
+        let place = &table[(hash % PLACES) as usize];
+        let known = place.load(Ordering::Relaxed);
+        let (of, count_of) = (known / PLACES, known % PLACES);
+        // No line has no tokens, so nothing is known where nothing was written.
+        if of == hash / PLACES && count_of > 0 {
+            return count_of;
+        }
+        let made = count();
+        if made < PLACES {
+            place.store(hash / PLACES * PLACES + made, Ordering::Relaxed);
+        }
+        made
     }
 }
 
@@ -80,8 +112,8 @@ impl Summed {
         }
     }
 
-    /// The count of a text, and of its lines.
-    pub(super) fn by_lines(self, text: &str) -> (Tokens, Option<LineCounts>) {
+    /// The count of a text, and of its lines. Counts of other vocabularies are known by other seeds.
+    pub(super) fn by_lines(self, text: &str, known: &KnownLines, seed: u64) -> (Tokens, Option<LineCounts>) {
         if !self.splits(text) {
             return (self.tokens(self.at_first(text)), None);
         }
@@ -93,7 +125,12 @@ impl Summed {
             counts.push(UNKNOWN);
             let opens = end == text.len() || self.opens(&text[end..]);
             if opens {
-                let count = if from == 0 { self.at_first(&text[..end]) } else { self.grains(&text[from..end]) };
+                let lines = &text[from..end];
+                let count = match self {
+                    Self::Exact(vocabulary) => known.get_or(lines, seed, || vocabulary.count(lines)),
+                    Self::Estimate if from == 0 => self.at_first(lines),
+                    Self::Estimate => self.grains(lines),
+                };
                 sum += count;
                 let alone = from == start && text.as_bytes()[end - 1] == b'\n';
                 let of_line = match self {
@@ -217,6 +254,22 @@ mod tests {
                 prop_assert_eq!(tally.of(&out), meter.text(&out), "{:?}", out);
             }
         }
+    }
+
+    /// Whatever takes its place, a line has its own count; and where nothing does, it is counted once for each vocabulary.
+    #[test]
+    fn a_line_is_counted_once_and_never_for_another() {
+        let known = KnownLines::default();
+        let lines: Vec<String> = (0..3 * PLACES).map(|number| format!("line {number}")).collect();
+        for line in lines.iter().chain(&lines) {
+            assert_eq!(known.get_or(line, 1, || line.len() as Tokens), line.len() as Tokens);
+        }
+        let last = &lines[lines.len() - 1];
+        assert_eq!(known.get_or(last, 1, || unreachable!("it was the last to be counted")), last.len() as Tokens);
+        assert_eq!(known.get_or(last, 2, || 7), 7);
+        // A count that is too large is made again.
+        assert_eq!(known.get_or("long", 1, || PLACES), PLACES);
+        assert_eq!(known.get_or("long", 1, || PLACES + 1), PLACES + 1);
     }
 
     /// Where a run is so long that it is counted in chunks, nothing is added up.

@@ -125,6 +125,12 @@ impl Meter {
         self.scaled(self.raw(text))
     }
 
+    /// The tokens of a text, counted line by line: what stands in other texts that were counted so is not counted again.
+    /// The count is that of [`text`](Meter::text).
+    pub fn text_of_lines(&self, text: &str) -> Tokens {
+        self.by_lines(text, xxhash_rust::xxh3::xxh3_128(text.as_bytes())).0
+    }
+
     /// The tokens of the text with this hash, and of its lines where these add up to them and nobody has counted them
     /// before.
     pub(crate) fn by_lines(&self, text: &str, hash: u128) -> (Tokens, Option<LineCounts>) {
@@ -133,7 +139,7 @@ impl Meter {
         };
         let mut lines = None;
         let count = || {
-            let (tokens, counted) = summed.by_lines(text);
+            let (tokens, counted) = summed.by_lines(text, &self.cache.lines, self.way.seed);
             lines = counted;
             tokens
         };

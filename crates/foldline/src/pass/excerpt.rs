@@ -41,7 +41,7 @@ pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
             Kind::Json => of_json(view, cover, piece, text, &found),
             _ => of_lines(view, cover, piece, text, &found, piece.lines.as_ref()),
         };
-        let tokens = excerpt.tokens.unwrap_or_else(|| view.setup.meter.text(&excerpt.text));
+        let tokens = excerpt.tokens.unwrap_or_else(|| view.setup.meter.text_of_lines(&excerpt.text));
         if tokens < piece.tokens {
             let risk = excerpt.chance * view.unfold_price(piece);
             proposals.push(Proposal { at: piece.at, change: Change::Text(excerpt.text), tokens, risk });
