@@ -19,7 +19,7 @@ use crate::lexicon::Lexicon;
 use crate::marker;
 use crate::measure::Tokens;
 use crate::outdated::Latest;
-use crate::pass::again::Said;
+use crate::pass::again::{Hashes, Said};
 use crate::pass::{lines, prose, screen};
 use crate::piece::{self, Class, Open, Piece};
 use crate::plan::{self, Plan, Reason, Rung};
@@ -317,10 +317,16 @@ impl State {
             let piece = &self.pieces[index];
             let text = piece::text(messages, piece.at);
             match piece.class {
-                Class::Result if piece.tokens >= lines::SHORTEST => self.said.note(index as u32, text, |before| {
-                    self.pieces[before as usize].said_again = true;
-                    self.pieces[index].echoes = true;
-                }),
+                Class::Result if piece.tokens >= lines::SHORTEST => {
+                    let hashes = Hashes::of(text);
+                    self.said.note(index as u32, &hashes, |before| {
+                        let before = &mut self.pieces[before as usize];
+                        before.hashes.get_or_insert_with(|| Hashes::of(piece::text(messages, before.at)));
+                        before.said_again = true;
+                        self.pieces[index].echoes = true;
+                    });
+                    self.pieces[index].hashes = self.pieces[index].echoes.then_some(hashes);
+                }
                 Class::Prose if piece.tokens >= prose::SHORTEST => {
                     self.pieces[index].noisy = prose::without_noise(text).is_some();
                 }
@@ -462,11 +468,14 @@ impl State {
         let at = self.tokens.len();
         for &at in &plan.touched {
             self.lexicon.changed(at, &messages[at], &self.folds, &plan.folds);
-            // No more of what is cut is left to be added up by lines.
+            // No more of what is cut is left to be added up by lines, or to be compared.
             let end = self.first_piece.get(at + 1).copied().unwrap_or(self.pieces.len());
             let pieces = &mut self.pieces[self.first_piece[at]..end];
-            let cut = |piece: &&mut Piece| plan.folds.rung(piece.at) >= Some(Rung::Excerpts);
-            pieces.iter_mut().filter(cut).for_each(|piece| piece.lines = None);
+            for piece in pieces {
+                let rung = plan.folds.rung(piece.at);
+                piece.hashes.take_if(|_| rung.is_some());
+                piece.lines.take_if(|_| rung >= Some(Rung::Excerpts));
+            }
         }
         let folds = std::mem::replace(&mut self.folds, plan.folds);
         let tokens = std::mem::replace(&mut self.tokens, plan.tokens);

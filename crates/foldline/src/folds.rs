@@ -146,6 +146,11 @@ impl Folds {
         self.notes.insert(before, note);
     }
 
+    /// The note before a message.
+    pub(crate) fn note(&self, before: usize) -> Option<&Note> {
+        self.notes.get(&before)
+    }
+
     pub(crate) fn notes(&self) -> impl Iterator<Item = (usize, &Note)> {
         self.notes.iter().map(|(&at, note)| (at, note))
     }

@@ -10,6 +10,7 @@ use crate::content::{self, Kind};
 use crate::conversation::{Message, Part, PartId, Role};
 use crate::deed::{Act, Deed};
 use crate::measure::{LineCounts, Meter, Tokens};
+use crate::pass::again::Hashes;
 
 /// A text that can be folded.
 #[derive(Clone, Debug)]
@@ -31,6 +32,8 @@ pub(crate) struct Piece {
     pub(crate) echoes: bool,
     /// A line of it was said again by a later result.
     pub(crate) said_again: bool,
+    /// The lines of it, if one of them was said twice, until it is cut.
+    pub(crate) hashes: Option<Hashes>,
     /// Prose that says something without words: blank lines, dots.
     pub(crate) noisy: bool,
     /// What the text is, if that was asked already.
@@ -137,6 +140,7 @@ pub(crate) fn pieces(at: usize, message: &Message<'_>, call: u32, open: &mut Ope
         outdated: false,
         echoes: false,
         said_again: false,
+        hashes: None,
         noisy: false,
         kind: None,
         lines: None,

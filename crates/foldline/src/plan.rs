@@ -4,7 +4,7 @@
 //! forced must pay; every rung makes progress or is left; and the last rungs end inside the budget,
 //! or say how far from it the floor is.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -142,6 +142,8 @@ struct Draft<'d> {
     context: Tokens,
     /// The pieces of messages that were not gone when the rungs began.
     alive: Vec<Alive>,
+    /// The rounds, oldest first, once they are asked for.
+    rounds: OnceCell<Vec<Range<usize>>>,
     summary: Option<&'d Summarised>,
     crowded: usize,
     newest: usize,
@@ -173,6 +175,7 @@ impl<'d> Draft<'d> {
             tokens: state.tokens.clone(),
             context: state.rendered,
             alive: alive(state, &state.folds),
+            rounds: OnceCell::new(),
             summary,
             crowded,
             newest,
@@ -318,6 +321,10 @@ impl<'d> Draft<'d> {
         }
     }
 
+    fn rounds(&self) -> &[Range<usize>] {
+        self.rounds.get_or_init(|| self.state.rounds(self.messages))
+    }
+
     /// The rounds that may go whole, oldest first.
     fn foldable_rounds(&self) -> Vec<Range<usize>> {
         let foldable = |round: &Range<usize>| {
@@ -326,7 +333,7 @@ impl<'d> Draft<'d> {
                 && self.state.is_closed(round, self.messages)
                 && self.state.pieces_of(round.clone()).iter().all(|piece| !self.setup.pins.holds(piece))
         };
-        self.state.rounds(self.messages).into_iter().filter(foldable).collect()
+        self.rounds().iter().filter(|round| foldable(round)).cloned().collect()
     }
 
     /// Of these rounds those that may go where the open turn has to begin with reasoning: a note stands in the
@@ -336,8 +343,8 @@ impl<'d> Draft<'d> {
         let turn = self.messages.iter().rposition(asks).unwrap_or(0);
         let thinks =
             |round: &Range<usize>| matches!(self.messages[round.start].parts.first(), Some(Part::Reasoning(_)));
-        let mut open = self.state.rounds(self.messages);
-        open.retain(|round| round.start > turn);
+        let rounds = self.rounds();
+        let open = &rounds[rounds.partition_point(|round| round.start <= turn)..];
         // Where the turn did not begin so either, the model was not asked to think.
         if !self.setup.opens_with_thought || !open.first().is_some_and(thinks) {
             return taken;
@@ -403,7 +410,7 @@ impl<'d> Draft<'d> {
     /// Writes one note for every run of dropped rounds with nothing left between them; a summary stands with one of them.
     fn write_notes(&mut self, rung: Rung, detail: Detail) {
         let mut runs: Vec<Vec<Range<usize>>> = Vec::new();
-        for round in self.state.rounds(self.messages).into_iter().filter(|round| self.folds.is_gone(round.start)) {
+        for round in self.rounds().iter().filter(|round| self.folds.is_gone(round.start)).cloned() {
             match runs.last_mut() {
                 Some(run)
                     if run.last().is_some_and(|last| {
@@ -421,11 +428,12 @@ impl<'d> Draft<'d> {
             else {
                 continue;
             };
-            let covered: Vec<(usize, usize)> = run.iter().map(|round| (round.start, round.end)).collect();
-            let stands = self.folds.notes().find(|(at, note)| *at == start && note.rounds == covered);
+            // Nothing is left between its first round and its last, so these tell which they are.
+            let same = |note: &Note| note.rounds.last().is_some_and(|last| last.1 == end);
+            let stands = self.folds.note(start).filter(|note| same(note));
             let summary = self.summary.filter(|_| detail != Detail::Bare && place == Some(index));
             let told = summary.map(|summary| summary.until);
-            if stands.is_some_and(|(_, note)| detail == Detail::Listed && note.told == told) {
+            if stands.is_some_and(|note| detail == Detail::Listed && note.told == told) {
                 continue;
             }
             let mut text = rounds::note(&self.view(1.0), &run, detail);
@@ -438,7 +446,7 @@ impl<'d> Draft<'d> {
                     text.push_str(&framed);
                 }
             }
-            if stands.is_some_and(|(_, note)| (&note.text, &note.go_on) == (&text, &go_on)) {
+            if stands.is_some_and(|note| (&note.text, &note.go_on) == (&text, &go_on)) {
                 continue;
             }
             // The tokens of a note stand with the message that it comes before, which is gone.
@@ -449,7 +457,8 @@ impl<'d> Draft<'d> {
             self.tokens[start] = new;
             self.context += new;
             self.touched.insert(start);
-            self.folds.set_note(start, Note { text, rounds: covered, rung, go_on, told }, start..end);
+            let rounds = run.iter().map(|round| (round.start, round.end)).collect();
+            self.folds.set_note(start, Note { text, rounds, rung, go_on, told }, start..end);
         }
     }
 
@@ -487,15 +496,10 @@ impl<'d> Draft<'d> {
         if Rung::Truncation > self.setup.policy.deepest {
             return;
         }
-        let rounds: Vec<Range<usize>> = self.state.rounds(self.messages);
-        let old: Vec<Range<usize>> = rounds
-            .into_iter()
-            .filter(|round| {
-                round.end <= self.newest
-                    && !self.folds.is_gone(round.start)
-                    && self.state.is_closed(round, self.messages)
-            })
-            .collect();
+        let foldable = |round: &&Range<usize>| {
+            round.end <= self.newest && !self.folds.is_gone(round.start) && self.state.is_closed(round, self.messages)
+        };
+        let old: Vec<Range<usize>> = self.rounds().iter().filter(foldable).cloned().collect();
         let old = self.before_thoughts(old);
         if !old.is_empty() {
             self.drop_rounds(&old, Rung::Truncation, Detail::Bare);

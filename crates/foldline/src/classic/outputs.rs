@@ -7,7 +7,7 @@ use super::{Tally, call_id, changed, names, of, pieces, tail};
 use crate::content::{self, Kind};
 use crate::conversation::{Message, Part, PartId};
 use crate::marker;
-use crate::pass::again::{Run, Standing, extent};
+use crate::pass::again::{Hashes, Run, Standing, extent};
 use crate::piece::{self, Class};
 
 /// What [`dedup_tool_outputs`] does.
@@ -101,7 +101,8 @@ fn changes(messages: &[Message<'_>], tail: usize, options: &DedupToolOutputs) ->
         if let Some(id) = id.filter(|_| stands.len() >= options.at_least && !marker::is_only_marker(&stands)) {
             whole.entry(hash).or_insert(id);
             whole.entry(blake3::hash(stands.as_bytes())).or_insert(id);
-            standing.add(stands);
+            let hashes = Hashes::of(&stands);
+            standing.add(stands, &hashes);
             sources.push(id);
         }
         changes.extend(folded.map(|folded| (piece.at, folded)));
@@ -119,7 +120,7 @@ fn without_repeats(text: &str, standing: &Standing<'_>, sources: &[&str], at_lea
     let lines = content::lines(text);
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
-    for Run { lines: run, source, from } in standing.runs(text, &lines, at_least) {
+    for Run { lines: run, source, from } in standing.runs(text, &Hashes::of(text), &lines, at_least) {
         let bytes = extent(&lines, &run);
         let marker = marker::same_lines(from + 1, from + run.len(), sources[source]);
         if marker.len() < bytes.len() {

@@ -5,21 +5,68 @@
 //! whole lines that stand, in the same order, in a text that was remembered before.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::ops::Range;
+use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::lexicon::Key;
 use crate::{content, marker};
 
+/// The lines of a text by their hashes, made once: every look at what stands elsewhere begins with them.
+#[derive(Clone, Debug)]
+pub(crate) struct Hashes(Arc<[u32]>);
+
+/// In the place of a line that says too little to look for.
+const UNTOLD: u32 = 0;
+
+/// A line with fewer letters says too little to look for.
+const TELLING: usize = 8;
+
+impl Hashes {
+    /// Half of a hash is enough: what is found by it is compared by its bytes.
+    pub(crate) fn of(text: &str) -> Self {
+        let hash = |line: &str| if is_telling(line) { (xxh3_64(line.as_bytes()) as u32).max(1) } else { UNTOLD };
+        Self(content::each_line(text).map(|line| hash(&text[line])).collect())
+    }
+
+    /// The lines that say enough, each with its number.
+    fn telling(&self) -> impl Iterator<Item = (usize, u32)> {
+        self.0.iter().copied().enumerate().filter(|&(_, hash)| hash != UNTOLD)
+    }
+}
+
+/// Who said each line last, of all texts so far: to know before any are compared which of them have a line in common.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Said {
+    lines: HashMap<u32, u32, BuildHasherDefault<Key>>,
+}
+
+impl Said {
+    /// Takes note of the text with this number. Calls `again` with the one before it that said a line of it.
+    pub(crate) fn note(&mut self, number: u32, hashes: &Hashes, mut again: impl FnMut(u32)) {
+        for (_, hash) in hashes.telling() {
+            let before = self.lines.insert(hash, number);
+            before.filter(|&before| before != number).into_iter().for_each(&mut again);
+        }
+    }
+}
+
 /// Texts that stand, by their lines.
 #[derive(Default)]
 pub(crate) struct Standing<'t> {
-    texts: Vec<(Cow<'t, str>, Vec<Range<usize>>)>,
+    texts: Vec<Source<'t>>,
     /// Where a line stands first: text and line.
-    first: HashMap<u64, (usize, usize), BuildHasherDefault<Key>>,
+    first: HashMap<u32, (usize, usize), BuildHasherDefault<Key>>,
+}
+
+struct Source<'t> {
+    text: Cow<'t, str>,
+    /// Its lines, when one of them stands elsewhere.
+    lines: OnceCell<Vec<Range<usize>>>,
 }
 
 /// Lines of a text that stand elsewhere.
@@ -33,62 +80,40 @@ pub(crate) struct Run {
     pub(crate) from: usize,
 }
 
-/// A line with fewer letters says too little to look for.
-const TELLING: usize = 8;
-
-/// Who said each line last, of all texts so far: to know before any are compared which of them have a line in common.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Said {
-    /// Half of a line's hash is enough: who finds too much here compares bytes later.
-    lines: HashMap<u32, u32, BuildHasherDefault<Key>>,
-}
-
-impl Said {
-    /// Takes note of the text with this number. Calls `again` with the one before it that said a line of it.
-    pub(crate) fn note(&mut self, number: u32, text: &str, mut again: impl FnMut(u32)) {
-        let lines = content::each_line(text).map(|line| &text[line]).filter(|line| is_telling(line));
-        let hashes: Vec<u32> = lines.map(|line| xxh3_64(line.as_bytes()) as u32).collect();
-        for hash in hashes {
-            let before = self.lines.insert(hash, number);
-            before.filter(|&before| before != number).into_iter().for_each(&mut again);
-        }
-    }
-}
-
 impl<'t> Standing<'t> {
     /// Remembers a text, and gives it the next number.
-    pub(crate) fn add(&mut self, text: Cow<'t, str>) -> usize {
+    pub(crate) fn add(&mut self, text: Cow<'t, str>, hashes: &Hashes) -> usize {
         let number = self.texts.len();
-        let lines = content::lines(&text);
-        for (at, range) in lines.iter().enumerate() {
-            if is_telling(&text[range.clone()]) {
-                self.first.entry(xxh3_64(text[range.clone()].as_bytes())).or_insert((number, at));
-            }
+        for (at, hash) in hashes.telling() {
+            self.first.entry(hash).or_insert((number, at));
         }
-        self.texts.push((text, lines));
+        self.texts.push(Source { text, lines: OnceCell::new() });
         number
     }
 
+    /// Whether a line may stand here.
+    pub(crate) fn has_any(&self, hashes: &Hashes) -> bool {
+        hashes.telling().any(|(_, hash)| self.first.contains_key(&hash))
+    }
+
     /// The runs of at least so many bytes in a text, from its head to its tail.
-    pub(crate) fn runs(&self, text: &str, lines: &[Range<usize>], at_least: usize) -> Vec<Run> {
-        let mut runs = Vec::new();
-        let mut at = 0;
-        while at < lines.len() {
-            let run = self.run(text, lines, at).filter(|run| extent(lines, &run.lines).len() >= at_least);
-            at = run.as_ref().map_or(at + 1, |run| run.lines.end);
-            runs.extend(run);
+    pub(crate) fn runs(&self, text: &str, hashes: &Hashes, lines: &[Range<usize>], at_least: usize) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for (at, hash) in hashes.telling() {
+            // What belongs to a run begins no other.
+            if runs.last().is_none_or(|last| last.lines.end <= at) {
+                let run = self.run(text, hash, lines, at);
+                runs.extend(run.filter(|run| extent(lines, &run.lines).len() >= at_least));
+            }
         }
         runs
     }
 
     /// The run that begins with a line. What is found by its hash is compared by its bytes.
-    fn run(&self, text: &str, lines: &[Range<usize>], at: usize) -> Option<Run> {
-        let line = &text[lines[at].clone()];
-        if !is_telling(line) {
-            return None;
-        }
-        let &(source, from) = self.first.get(&xxh3_64(line.as_bytes()))?;
-        let (other, others) = &self.texts[source];
+    fn run(&self, text: &str, hash: u32, lines: &[Range<usize>], at: usize) -> Option<Run> {
+        let &(source, from) = self.first.get(&hash)?;
+        let Source { text: other, lines: others } = &self.texts[source];
+        let others = others.get_or_init(|| content::lines(other));
         let pairs = lines[at..].iter().zip(&others[from..]);
         // A marker in a text stands for lines that do not stand there.
         let same = |(here, there): &(&Range<usize>, &Range<usize>)| {
@@ -116,9 +141,12 @@ mod tests {
     fn runs(earlier: &[&'static str], text: &str) -> Vec<Run> {
         let mut standing = Standing::default();
         for text in earlier {
-            standing.add((*text).into());
+            standing.add((*text).into(), &Hashes::of(text));
         }
-        standing.runs(text, &content::lines(text), 20)
+        let hashes = Hashes::of(text);
+        let runs = standing.runs(text, &hashes, &content::lines(text), 20);
+        assert!(runs.is_empty() || standing.has_any(&hashes));
+        runs
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::content;
 use crate::marker;
 use crate::piece::Piece;
 
-use super::again::Standing;
+use super::again::{Hashes, Standing};
 use super::{Proposal, View};
 use crate::folds::Change;
 
@@ -25,26 +25,41 @@ pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
     let mut standing = Standing::default();
     let newer = view.results().rev().take_while(|piece| piece.at >= oldest.at);
     for piece in newer.filter(|piece| piece.tokens >= SHORTEST) {
-        let text = view.text(piece);
-        if may_repeat(&piece) {
-            let lines = content::lines(text);
-            let mut kept = vec![true; lines.len()];
-            for run in standing.runs(text, &lines, RUN) {
-                kept[run.lines].fill(false);
-            }
-            let count = kept.iter().filter(|&&kept| kept).count();
-            if count > 0 && count < lines.len() {
-                let marker = marker::excerpt(count, lines.len(), view.handle(text));
-                let each = lines.iter().map(|line| &text[line.clone()]);
-                let (folded, tokens) = view.assembled(&marker, text, (each, &kept), piece.lines.as_ref());
-                let tokens = tokens.unwrap_or_else(|| view.setup.meter.text(&folded));
-                if tokens < piece.tokens {
-                    proposals.push(Proposal { at: piece.at, change: Change::Text(folded), tokens, risk: 0.0 });
-                }
-            }
+        let (repeats, is_source) = (may_repeat(&piece), piece.echoes && piece.at > oldest.at);
+        if !repeats && !is_source {
+            continue;
         }
-        if piece.echoes && piece.at > oldest.at {
-            standing.add(Cow::Borrowed(text));
+        let text = view.text(piece);
+        let hashes = piece.hashes.clone().unwrap_or_else(|| Hashes::of(text));
+        if repeats && standing.has_any(&hashes) {
+            proposals.extend(without_repeats(view, piece, text, &hashes, &standing));
+        }
+        if is_source {
+            standing.add(Cow::Borrowed(text), &hashes);
         }
     }
+}
+
+/// A result without its lines that stand elsewhere.
+fn without_repeats(
+    view: &View<'_>,
+    piece: &Piece,
+    text: &str,
+    hashes: &Hashes,
+    standing: &Standing<'_>,
+) -> Option<Proposal> {
+    let lines = content::lines(text);
+    let mut kept = vec![true; lines.len()];
+    for run in standing.runs(text, hashes, &lines, RUN) {
+        kept[run.lines].fill(false);
+    }
+    let count = kept.iter().filter(|&&kept| kept).count();
+    if count == 0 || count == lines.len() {
+        return None;
+    }
+    let marker = marker::excerpt(count, lines.len(), view.handle(text));
+    let each = lines.iter().map(|line| &text[line.clone()]);
+    let (folded, tokens) = view.assembled(&marker, text, (each, &kept), piece.lines.as_ref());
+    let tokens = tokens.unwrap_or_else(|| view.setup.meter.text_of_lines(&folded));
+    (tokens < piece.tokens).then_some(Proposal { at: piece.at, change: Change::Text(folded), tokens, risk: 0.0 })
 }
