@@ -95,7 +95,7 @@ pub struct Crease {
     pub reason: Reason,
     /// Tokens that went away.
     pub saved: Tokens,
-    /// Tokens behind the first changed byte, before the change: what is left of them is written to the
+    /// Tokens behind the first changed byte that had been sent, before the change: what is left of them is written to the
     /// provider's cache again.
     pub suffix: Tokens,
     /// What writing them again costs, in tokens at base price.
@@ -219,8 +219,10 @@ impl State {
         0
     }
 
+    /// Tokens from a message on that were sent before. What the newest round brought is written in any case.
     pub(crate) fn suffix(&self, first: usize) -> Tokens {
-        self.tokens[first..].iter().sum()
+        let newest = self.newest_round();
+        self.tokens[first.min(newest)..newest].iter().sum()
     }
 
     /// Takes note of a message at first sight.
@@ -397,7 +399,8 @@ impl State {
         self.listen(messages);
         let mut lexicon = std::mem::take(&mut self.lexicon);
         lexicon.read(messages, &self.folds, |at| self.piece(at).and_then(|piece| piece.kind));
-        let plan = plan::choose(self, &mut lexicon, setup, messages, reason, ledger.summary(at));
+        let from = self.from(setup, reason);
+        let plan = plan::choose(self, &mut lexicon, setup, messages, reason, from, ledger.summary(at));
         self.lexicon = lexicon;
         if reason == Reason::Must {
             let left = plan.as_ref().map_or(self.rendered, |plan| self.rendered - plan.saved);
@@ -435,6 +438,15 @@ impl State {
             Creases::Paid if setup.signed && self.last_said + 1 != messages.len() => None,
             Creases::Paid if !self.may_pay(setup) => None,
             Creases::Paid => Some(Reason::Worth),
+        }
+    }
+
+    /// The first message that a crease may touch. One that must pay begins with what has grown old since the last: what that
+    /// one left is not worth that everything behind it is written again.
+    fn from(&self, setup: &Setup, reason: Reason) -> usize {
+        match reason {
+            Reason::Worth if !setup.signed => self.clock.first.unwrap_or(0),
+            _ => 0,
         }
     }
 

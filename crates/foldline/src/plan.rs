@@ -70,7 +70,7 @@ pub(crate) struct Plan {
     /// Messages that are rendered otherwise than before.
     pub(crate) touched: BTreeSet<usize>,
     pub(crate) saved: Tokens,
-    /// Tokens behind the first changed byte, before the change.
+    /// Tokens behind the first changed byte that had been sent, before the change.
     pub(crate) suffix: Tokens,
     /// First changed message.
     pub(crate) first: usize,
@@ -88,19 +88,20 @@ impl Plan {
     }
 }
 
-/// Chooses the folds of a crease at the end of `messages`; `None` when there is nothing to fold.
+/// Chooses the folds of a crease at the end of `messages` that touches none before `from`; `None` when there is nothing to fold.
 pub(crate) fn choose(
     state: &State,
     lexicon: &mut Lexicon,
     setup: &Setup,
     messages: &[Message<'_>],
     reason: Reason,
+    from: usize,
     summary: Option<&Summarised>,
 ) -> Option<Plan> {
     if setup.policy.creases == Creases::Never {
         return None;
     }
-    let mut draft = Draft::new(state, setup, messages, reason, summary);
+    let mut draft = Draft::new(state, setup, messages, reason, from, summary);
     if reason == Reason::Must {
         draft.fold_told();
     }
@@ -145,6 +146,7 @@ struct Draft<'d> {
     /// The rounds, oldest first, once they are asked for.
     rounds: OnceCell<Vec<Range<usize>>>,
     summary: Option<&'d Summarised>,
+    from: usize,
     crowded: usize,
     newest: usize,
     last_said: usize,
@@ -160,6 +162,7 @@ impl<'d> Draft<'d> {
         setup: &'d Setup,
         messages: &'d [Message<'d>],
         reason: Reason,
+        from: usize,
         summary: Option<&'d Summarised>,
     ) -> Self {
         let newest = state.newest_round();
@@ -177,6 +180,7 @@ impl<'d> Draft<'d> {
             alive: alive(state, &state.folds),
             rounds: OnceCell::new(),
             summary,
+            from,
             crowded,
             newest,
             last_said: state.last_said,
@@ -246,6 +250,7 @@ impl<'d> Draft<'d> {
             first_piece: &self.state.first_piece,
             setup: self.setup,
             calls: self.state.calls,
+            from: self.from,
             newest: self.newest,
             crowded: self.crowded,
             last_said: self.last_said,

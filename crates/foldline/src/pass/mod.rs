@@ -93,6 +93,8 @@ pub(crate) struct View<'v> {
     pub(crate) setup: &'v Setup,
     /// Calls made so far.
     pub(crate) calls: u32,
+    /// Messages before this one are left as they are.
+    pub(crate) from: usize,
     /// Messages from here on are the newest round: left whole, since the model has not answered it yet.
     pub(crate) newest: usize,
     /// Messages before this one are old whatever their age, since younger ones fill their share of the
@@ -153,7 +155,8 @@ impl<'v> View<'v> {
 
     pub(crate) fn is_old(&self, piece: &Piece) -> bool {
         let aged = self.age(piece) >= keep(self.setup, piece) || piece.at.message < self.crowded;
-        aged && piece.at.message < self.newest && !self.setup.pins.holds(piece)
+        let may_change = self.from..self.newest;
+        aged && may_change.contains(&piece.at.message) && !self.setup.pins.holds(piece)
     }
 
     /// The pieces of a range of messages.
