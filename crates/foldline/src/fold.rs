@@ -120,8 +120,6 @@ pub(crate) const AT_FIRST_SIGHT: [&str; 2] = [AGAIN, SCREEN];
 /// What tools are called, at the end, by which a model gets back what was folded.
 const GIVES_BACK: &str = "unfold";
 
-/// Foldable pieces smaller than this do not count as grown old.
-const WORTH_COUNTING: Tokens = 60;
 /// So much of what the last look could not make go is thought not to go the next time.
 const HOPE: f64 = 0.85;
 /// With fewer old tokens than this no paid crease is looked for: a short session is over before a crease has paid, and
@@ -129,6 +127,10 @@ const HOPE: f64 = 0.85;
 const WORTH_LOOKING: Tokens = 10_000;
 /// .. or than this share of a small budget, in which less fills more.
 const SHARE_WORTH_LOOKING: Tokens = 12;
+/// The first calls of a session do not tell that more are to come: many sessions have no others.
+const OPENING: u32 = 4;
+/// What a crease leaves whole waits about so many calls for the next.
+const BETWEEN_CREASES: f64 = 25.0;
 
 impl Clock {
     fn stuck_after(&self, saved: Tokens) -> f64 {
@@ -265,7 +267,7 @@ impl State {
     /// would not have shown. Nothing else of what the model has not seen yet is touched.
     fn at_first_sight(&mut self, setup: &Setup, message: &Message<'_>, index: usize) {
         let piece = &self.pieces[index];
-        if piece.class != Class::Result || piece.tokens < WORTH_COUNTING || setup.pins.holds(piece) {
+        if piece.class != Class::Result || piece.tokens < piece::WORTH_COUNTING || setup.pins.holds(piece) {
             return;
         }
         // Whoever asks for an original and gets a marker asks again.
@@ -346,8 +348,7 @@ impl State {
                     break;
                 }
                 self.clock.aged[line] += 1;
-                let foldable = matches!(piece.class, Class::Result | Class::Arguments | Class::Reasoning);
-                if foldable && piece.tokens > WORTH_COUNTING && usize::from(piece.stays()) == line {
+                if piece.counts_when_old() && usize::from(piece.stays()) == line {
                     self.clock.old += piece.tokens;
                     let first = self.clock.first.get_or_insert(piece.at.message);
                     *first = piece.at.message.min(*first);
@@ -450,6 +451,11 @@ impl State {
         }
     }
 
+    /// How many calls are expected to come.
+    pub(crate) fn remaining(&self, setup: &Setup) -> f64 {
+        f64::from(self.calls.saturating_sub(OPENING)) * setup.policy.remaining
+    }
+
     /// How many tokens must have grown old before a paid crease is looked for.
     fn worth_looking(&self, setup: &Setup) -> Tokens {
         WORTH_LOOKING.min(setup.budget / SHARE_WORTH_LOOKING).max(self.rendered / 24)
@@ -462,10 +468,28 @@ impl State {
     /// more than twice what foresight would have: so a crease waits until carrying what it would have folded has cost as
     /// much as the crease itself, however many calls are expected.
     fn may_pay(&self, setup: &Setup) -> bool {
-        let remaining = f64::from(self.calls) * setup.policy.remaining / setup.policy.patience;
+        let remaining = self.remaining(setup) / setup.policy.patience;
         let (suffix, goes) = (self.suffix(self.clock.first.unwrap_or(0)), self.clock.goes() as Tokens);
         let price = setup.prices.rewrite(suffix, goes);
-        self.clock.carried >= price && price::worth(suffix, goes, remaining, &setup.prices, 0.0) > 0.0
+        let pays = || price::worth(suffix, goes, remaining, &setup.prices, 0.0) > 0.0;
+        self.clock.carried >= price && pays() && !self.ripens(setup)
+    }
+
+    /// Whether a crease is worth waiting for, since so much of what is left whole for its age grows old within a few calls.
+    ///
+    /// What is still whole is written again by a crease, and waits for the next one then. Against that stands what it costs to
+    /// carry what is old until it has grown old too.
+    fn ripens(&self, setup: &Setup) -> bool {
+        let (prices, keep) = (&setup.prices, setup.policy.keep_reads);
+        let missed = prices.write - prices.read + prices.read * BETWEEN_CREASES;
+        let mut ripe = 0;
+        // They came in this order, and grow old in it.
+        let young = self.pieces_of(0..self.newest_round()).iter().skip(self.clock.aged[1]);
+        young.filter(|piece| piece.counts_when_old() && piece.stays()).any(|piece| {
+            ripe += piece.tokens;
+            let calls = f64::from((piece.call + keep).saturating_sub(self.calls));
+            missed * ripe as f64 > calls * prices.read * self.clock.old as f64
+        })
     }
 
     /// Does what was planned. Gives what was there before, for [`State::undo`].

@@ -42,6 +42,9 @@ pub(crate) struct Piece {
     pub(crate) lines: Option<LineCounts>,
 }
 
+/// Foldable pieces smaller than this do not count as grown old.
+pub(crate) const WORTH_COUNTING: Tokens = 60;
+
 /// What a piece is, as far as folding is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Class {
@@ -86,6 +89,12 @@ impl Piece {
             (None, Class::Said) => "user text".to_owned(),
             (None, _) => "text".to_owned(),
         }
+    }
+
+    /// Whether a crease is looked for because of such pieces, once they are old.
+    pub(crate) fn counts_when_old(&self) -> bool {
+        let foldable = matches!(self.class, Class::Result | Class::Arguments | Class::Reasoning);
+        foldable && self.tokens > WORTH_COUNTING
     }
 
     /// Whether it is left whole for long, while it is the newest of its kind: what shows a file that may be edited, and

@@ -184,7 +184,7 @@ impl<'d> Draft<'d> {
             crowded,
             newest,
             last_said: state.last_said,
-            remaining: f64::from(state.calls) * setup.policy.remaining,
+            remaining: state.remaining(setup),
             touched: BTreeSet::new(),
             risk: 0.0,
         }

@@ -70,12 +70,12 @@ impl Policy {
             creases: Creases::Paid,
             high: 0.95,
             low: 0.6,
-            keep_reads: 8,
+            keep_reads: 7,
             keep_rest: 1,
             keep_share: 0.45,
             remaining: 0.9,
-            patience: 2.0,
-            thrift: 6.0,
+            patience: 1.8,
+            thrift: 6.5,
             deepest: Rung::Truncation,
         }
     }
