@@ -744,6 +744,43 @@ mod tests {
         assert!(end.tokens < end.raw_tokens / 2, "{} of {}", end.tokens, end.raw_tokens);
     }
 
+    /// Round by round: what each is asked for, and how many lines come back.
+    fn rounds(rounds: impl Iterator<Item = (&'static str, usize)>) -> Conversation<'static> {
+        let mut conversation = agent(0, 0);
+        for (at, (tool, lines)) in rounds.enumerate() {
+            let call = Part::call(format!("c{at}"), tool, format!(r#"{{"path":"src/file_{at}.rs"}}"#));
+            conversation.messages.push(Message::new(Role::Assistant, vec![call]));
+            let said = if lines == 0 { at.to_string() } else { source(at, lines) };
+            conversation.messages.push(Message::new(Role::Tool, vec![Part::result(format!("c{at}"), said)]));
+        }
+        conversation
+    }
+
+    /// A paid crease leaves what stands before it as the last one left it, so that it is not written again.
+    #[test]
+    fn a_paid_crease_begins_with_what_has_grown_old_since_the_last() {
+        let lines = |at: usize| if at.is_multiple_of(40) { 1_200 } else { 0 };
+        let folded = fold(&rounds((0..160).map(|at| ("run", lines(at)))), &setup(200_000), &Ledger::default()).unwrap();
+        let firsts: Vec<usize> = folded.creases.iter().map(|crease| crease.first).collect();
+        assert!(firsts.len() > 2 && firsts.is_sorted_by(|one, next| one < next), "{firsts:?}");
+    }
+
+    /// A file that will be old in a few calls is waited for: one crease folds it and what is old already.
+    #[test]
+    fn what_grows_old_soon_is_waited_for() {
+        let creases = |read_at: usize| {
+            let round = |at: usize| match at {
+                30 => ("run", 1_200),
+                at if at == read_at => ("read_file", 1_200),
+                _ => ("run", 0),
+            };
+            fold(&rounds((0..80).map(round)), &setup(200_000), &Ledger::default()).unwrap().creases
+        };
+        let (alone, waited) = (creases(usize::MAX), creases(28));
+        assert_eq!((alone.len(), waited.len()), (1, 1));
+        assert!(waited[0].at > alone[0].at, "{} {}", waited[0].at, alone[0].at);
+    }
+
     /// Each rendering begins with the one before it, unless a crease is told.
     #[test]
     fn what_was_sent_stays_as_it_was() {
