@@ -33,9 +33,9 @@ enum Form<'a> {
     Literal {
         /// The inside of a JSON string with at least one escape.
         written: &'a str,
-        /// What it stands for, once somebody has looked. A box in a box is one word here, not two: a long conversation
-        /// has tens of thousands of texts that nobody looks at.
-        decoded: OnceLock<Box<Box<str>>>,
+        /// What it stands for, once somebody has looked.
+        #[expect(clippy::box_collection, reason = "one word, not three: most of them are never looked at")]
+        decoded: OnceLock<Box<String>>,
     },
 }
 
@@ -52,7 +52,9 @@ impl<'a> Text<'a> {
     pub fn as_str(&self) -> &str {
         match &self.0 {
             Form::Plain(text) => text,
-            Form::Literal { written, decoded } => decoded.get_or_init(|| Box::new(literal::decode(written).into())),
+            Form::Literal { written, decoded } => {
+                decoded.get_or_init(|| Box::new(literal::decode(written).into_owned()))
+            }
         }
     }
 
@@ -193,7 +195,7 @@ impl<'a> From<Text<'a>> for Cow<'a, str> {
         match text.0 {
             Form::Plain(text) => text,
             Form::Literal { written, decoded } => match decoded.into_inner() {
-                Some(decoded) => Cow::Owned((*decoded).into()),
+                Some(decoded) => Cow::Owned(*decoded),
                 None => literal::decode(written),
             },
         }
