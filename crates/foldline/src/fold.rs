@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
+use crate::clock::Clock;
 use crate::conversation::{self, Conversation, Message, Part, PartId, Role};
 use crate::error::{Error, ErrorKind};
 use crate::folded::Folded;
@@ -24,7 +25,6 @@ use crate::pass::{lines, prose, screen};
 use crate::piece::{self, Class, Open, Piece};
 use crate::plan::{self, Plan, Reason, Rung};
 use crate::policy::Creases;
-use crate::price;
 use crate::setup::{Ledger, Setup};
 
 /// What is known after some messages. Holds no text but that of markers and excerpts.
@@ -65,26 +65,6 @@ pub struct State {
     pub(crate) kept: (usize, usize),
 }
 
-/// What decides when a crease is looked for.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Clock {
-    /// Pieces before these were looked at: reads, and the rest.
-    aged: [usize; 2],
-    /// Tokens that have grown old since the last crease, and the first message with any of them.
-    old: Tokens,
-    first: Option<usize>,
-    /// A crease that pays is looked for when so many tokens are old.
-    retry: Tokens,
-    /// .. or when so many calls were made: what the last look would have made go pays then.
-    due: u32,
-    /// Which share of the old tokens the last look could not make go.
-    stuck: f64,
-    /// What it has cost since the last crease to carry the old tokens that would have gone, at base price.
-    carried: f64,
-    /// What a forced crease left: the next is not forced before it has grown.
-    settled: Tokens,
-}
-
 /// A crease that happened.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -119,30 +99,6 @@ pub(crate) const AT_FIRST_SIGHT: [&str; 2] = [AGAIN, SCREEN];
 
 /// What tools are called, at the end, by which a model gets back what was folded.
 const GIVES_BACK: &str = "unfold";
-
-/// So much of what the last look could not make go is thought not to go the next time.
-const HOPE: f64 = 0.85;
-/// With fewer old tokens than this no paid crease is looked for: a short session is over before a crease has paid, and
-/// there is little to gain.
-const WORTH_LOOKING: Tokens = 10_000;
-/// .. or than this share of a small budget, in which less fills more.
-const SHARE_WORTH_LOOKING: Tokens = 12;
-/// The first calls of a session do not tell that more are to come: many sessions have no others.
-const OPENING: u32 = 4;
-/// What a crease leaves whole waits about so many calls for the next.
-const BETWEEN_CREASES: f64 = 25.0;
-
-impl Clock {
-    fn stuck_after(&self, saved: Tokens) -> f64 {
-        let old = self.old.max(1) as f64;
-        (old - saved as f64).max(0.0) / old
-    }
-
-    /// How many of the old tokens may go, if more of them do than the last look could make go.
-    fn goes(&self) -> f64 {
-        self.old as f64 * (1.0 - self.stuck * HOPE)
-    }
-}
 
 impl State {
     /// How many messages it has seen.
@@ -340,23 +296,6 @@ impl State {
         self.heard = self.pieces.len();
     }
 
-    /// Counts what has grown old since the last look.
-    fn age(&mut self, setup: &Setup) {
-        for (line, keep) in [setup.policy.keep_rest, setup.policy.keep_reads].into_iter().enumerate() {
-            while let Some(piece) = self.pieces.get(self.clock.aged[line]) {
-                if self.calls - piece.call < keep {
-                    break;
-                }
-                self.clock.aged[line] += 1;
-                if piece.counts_when_old() && usize::from(piece.stays()) == line {
-                    self.clock.old += piece.tokens;
-                    let first = self.clock.first.get_or_insert(piece.at.message);
-                    *first = piece.at.message.min(*first);
-                }
-            }
-        }
-    }
-
     /// Decides at a request point of the past. A request that could not fit was refused or went out raw; the fold goes on.
     pub(crate) fn decide_past(&mut self, setup: &Setup, ledger: &Ledger, messages: &[Message<'_>]) -> Option<Crease> {
         let setup = at_point(setup, ledger, messages.len());
@@ -367,12 +306,6 @@ impl State {
             return None;
         }
         self.decide(&setup, ledger, messages).ok().flatten()
-    }
-
-    /// Counts what has grown old, and what it costs to carry it once more.
-    fn wait(&mut self, setup: &Setup) {
-        self.age(setup);
-        self.clock.carried += setup.prices.read * self.clock.goes();
     }
 
     /// Decides at the request point behind the last message that was taken note of.
@@ -408,88 +341,15 @@ impl State {
             if left > setup.room_at(1.0) {
                 return Err(self.cannot_fit(setup, left, plan.as_ref()));
             }
-            self.clock.settled = left;
+            self.clock.settle(left);
         }
         match plan {
             Some(plan) if reason == Reason::Must || plan.gain > 0.0 => Ok(Some((plan, reason))),
             _ => {
-                let old = self.clock.old;
-                self.clock.retry = old + old / 8;
-                self.clock.due = self.calls.saturating_add(plan.as_ref().map_or(u32::MAX, |plan| plan.pays_in(setup)));
-                self.clock.stuck = self.clock.stuck_after(plan.map_or(0, |plan| plan.saved));
+                self.clock.looked_in_vain(self.calls, plan.as_ref(), setup);
                 Ok(None)
             }
         }
-    }
-
-    fn reason(&self, setup: &Setup, cold: bool, messages: &[Message<'_>]) -> Option<Reason> {
-        let policy = &setup.policy;
-        let full = self.rendered > setup.room_at(1.0);
-        // Where a forced crease could not reach its target, the next waits until something has grown.
-        let grown = self.clock.settled == 0 || self.rendered > self.clock.settled + setup.budget / 16;
-        match policy.creases {
-            Creases::Never if full => Some(Reason::Must),
-            Creases::Never => None,
-            _ if full || self.rendered > setup.room_at(policy.high) && grown => Some(Reason::Must),
-            Creases::Forced => None,
-            Creases::Paid if self.clock.old < self.worth_looking(setup) => None,
-            Creases::Paid if cold => Some(Reason::Free),
-            Creases::Paid if self.clock.old < self.clock.retry && self.calls < self.clock.due => None,
-            // A crease costs all reasoning of the open turn: it waits for the next word of the user.
-            Creases::Paid if setup.signed && self.last_said + 1 != messages.len() => None,
-            Creases::Paid if !self.may_pay(setup) => None,
-            Creases::Paid => Some(Reason::Worth),
-        }
-    }
-
-    /// The first message that a crease may touch. One that must pay begins with what has grown old since the last: what that
-    /// one left is not worth that everything behind it is written again.
-    fn from(&self, setup: &Setup, reason: Reason) -> usize {
-        match reason {
-            Reason::Worth if !setup.signed => self.clock.first.unwrap_or(0),
-            _ => 0,
-        }
-    }
-
-    /// How many calls are expected to come.
-    pub(crate) fn remaining(&self, setup: &Setup) -> f64 {
-        f64::from(self.calls.saturating_sub(OPENING)) * setup.policy.remaining
-    }
-
-    /// How many tokens must have grown old before a paid crease is looked for.
-    fn worth_looking(&self, setup: &Setup) -> Tokens {
-        WORTH_LOOKING.min(setup.budget / SHARE_WORTH_LOOKING).max(self.rendered / 24)
-    }
-
-    /// Whether a crease may pay, if more of what has grown old goes than the last look could make go: where even that
-    /// is not enough, no plan is made.
-    ///
-    /// Nobody knows how many calls are to come. Who rents until the rent has come to the price and then buys never pays
-    /// more than twice what foresight would have: so a crease waits until carrying what it would have folded has cost as
-    /// much as the crease itself, however many calls are expected.
-    fn may_pay(&self, setup: &Setup) -> bool {
-        let remaining = self.remaining(setup) / setup.policy.patience;
-        let (suffix, goes) = (self.suffix(self.clock.first.unwrap_or(0)), self.clock.goes() as Tokens);
-        let price = setup.prices.rewrite(suffix, goes);
-        let pays = || price::worth(suffix, goes, remaining, &setup.prices, 0.0) > 0.0;
-        self.clock.carried >= price && pays() && !self.ripens(setup)
-    }
-
-    /// Whether a crease is worth waiting for, since so much of what is left whole for its age grows old within a few calls.
-    ///
-    /// What is still whole is written again by a crease, and waits for the next one then. Against that stands what it costs to
-    /// carry what is old until it has grown old too.
-    fn ripens(&self, setup: &Setup) -> bool {
-        let (prices, keep) = (&setup.prices, setup.policy.keep_reads);
-        let missed = prices.write - prices.read + prices.read * BETWEEN_CREASES;
-        let mut ripe = 0;
-        // They came in this order, and grow old in it.
-        let young = self.pieces_of(0..self.newest_round()).iter().skip(self.clock.aged[1]);
-        young.filter(|piece| piece.counts_when_old() && piece.stays()).any(|piece| {
-            ripe += piece.tokens;
-            let calls = f64::from((piece.call + keep).saturating_sub(self.calls));
-            missed * ripe as f64 > calls * prices.read * self.clock.old as f64
-        })
     }
 
     /// Does what was planned. Gives what was there before, for [`State::undo`].
@@ -516,12 +376,7 @@ impl State {
         let folds = std::mem::replace(&mut self.folds, plan.folds);
         let tokens = std::mem::replace(&mut self.tokens, plan.tokens);
         self.rendered -= plan.saved;
-        self.clock.stuck = self.clock.stuck_after(plan.saved);
-        self.clock.old = 0;
-        self.clock.carried = 0.0;
-        self.clock.retry = 0;
-        self.clock.due = 0;
-        self.clock.first = None;
+        self.clock.creased(plan.saved);
         let crease = Crease { at, reason, saved: plan.saved, suffix: plan.suffix, price, first: plan.first };
         (crease, Before { folds, tokens, touched: plan.touched })
     }

@@ -5,9 +5,10 @@
 
 use std::borrow::Cow;
 
+use crate::clock::Clock;
 use crate::conversation::{Message, Role};
 use crate::error::Error;
-use crate::fold::{Before, Clock, Crease, State};
+use crate::fold::{Before, Crease, State};
 use crate::folds::Rendered;
 use crate::handle::Handle;
 use crate::keep::{Keep, KeepError};

@@ -8,6 +8,7 @@ mod apply;
 mod atom;
 pub mod chunk;
 pub mod classic;
+mod clock;
 pub mod content;
 mod conversation;
 mod deed;
