@@ -80,7 +80,10 @@ fn round(at: usize, path: &str, result: String) -> [Message<'static>; 2] {
 }
 
 fn session(kind: Text, rounds: usize, bytes: usize) -> Vec<Message<'static>> {
-    let mut printer = Printer::new(7);
+    printed(&mut Printer::new(7), kind, rounds, bytes)
+}
+
+fn printed(printer: &mut Printer, kind: Text, rounds: usize, bytes: usize) -> Vec<Message<'static>> {
     let next = |at| match kind {
         Text::LikeRecorded => round(at, &printer.path(), printer.text(bytes)),
         Text::Dense => round(at, &format!("src/file_{at}.rs"), dense(at, bytes)),
@@ -160,8 +163,9 @@ fn turns(name: &str, model: &str) {
     let mut setup = setup(model, 100_000_000);
     setup.policy = Policy::lossless();
     let mut folder = Folder::new(setup);
-    session(Text::LikeRecorded, 256, 4_000).into_iter().for_each(|message| folder.push(message));
-    let mut printer = Printer::new(8);
+    // A printer says more different things the longer it prints, up to here.
+    let mut printer = Printer::new(7);
+    printed(&mut printer, Text::LikeRecorded, 256, 4_000).into_iter().for_each(|message| folder.push(message));
     let (mut early, mut late) = (Vec::new(), Vec::new());
     for at in 0..2_000 {
         let messages = round(1_000 + at, &printer.path(), printer.text(4_000));
@@ -185,7 +189,8 @@ fn many() {
     let per_message = |rounds: usize| {
         let conversation =
             Conversation { messages: session(Text::LikeRecorded, rounds, 400), ..Conversation::default() };
-        let setup = setup("claude-opus-4-6", 64_000);
+        // Of a tenth of either the window is full.
+        let setup = setup("claude-opus-4-6", 16_000);
         let times = (0..5).map(|_| timed(|| fold(&conversation, &setup, &Ledger::default()).expect("it fits")).0);
         median(times.collect()).as_secs_f64() / conversation.messages.len() as f64
     };

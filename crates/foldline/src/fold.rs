@@ -43,8 +43,8 @@ pub struct State {
     pub(crate) raw: Tokens,
     /// Tokens of what no fold touches: the operator's words.
     untouchable: Tokens,
-    /// First message of each round.
-    rounds: Vec<usize>,
+    /// The messages of each round.
+    rounds: Vec<Range<usize>>,
     /// The last message in which a user says something.
     pub(crate) last_said: usize,
     after_assistant: bool,
@@ -142,21 +142,23 @@ impl State {
     }
 
     pub(crate) fn pieces_of(&self, messages: Range<usize>) -> &[Piece] {
+        &self.pieces[self.indices_of(messages)]
+    }
+
+    /// Which pieces are those of some messages.
+    pub(crate) fn indices_of(&self, messages: Range<usize>) -> Range<usize> {
         let index = |message: usize| self.first_piece.get(message).copied().unwrap_or(self.pieces.len());
-        &self.pieces[index(messages.start)..index(messages.end)]
+        index(messages.start)..index(messages.end)
     }
 
     /// The first message of the newest round: from it on the model has not answered yet.
     pub(crate) fn newest_round(&self) -> usize {
-        self.rounds.last().copied().unwrap_or(0)
+        self.rounds.last().map_or(0, |round| round.start)
     }
 
     /// The rounds, oldest first.
-    pub(crate) fn rounds(&self, messages: &[Message<'_>]) -> Vec<Range<usize>> {
-        let in_round = |at: usize| messages[at].is_assistant() || messages[at].has_results();
-        let end = |start: usize, next: usize| (start..next).find(|&at| !in_round(at)).unwrap_or(next);
-        let next = self.rounds.iter().skip(1).copied().chain([messages.len()]);
-        self.rounds.iter().zip(next).map(|(&start, next)| start..end(start, next)).collect()
+    pub(crate) fn rounds(&self) -> &[Range<usize>] {
+        &self.rounds
     }
 
     /// Whether nothing of a round belongs together with something outside of it: a result with its
@@ -188,7 +190,12 @@ impl State {
         let at = self.tokens.len();
         if message.is_assistant() && !self.after_assistant {
             self.calls += 1;
-            self.rounds.push(at);
+            self.rounds.push(at..at);
+        }
+        // A round goes on until somebody else says something.
+        let in_round = message.is_assistant() || message.has_results();
+        if let Some(round) = self.rounds.last_mut().filter(|round| in_round && round.end == at) {
+            round.end = at + 1;
         }
         self.after_assistant = message.is_assistant();
         // What a user says beside results does not end the turn.
@@ -257,7 +264,7 @@ impl State {
 
     /// Remembers what belongs together across rounds: it is never dropped apart.
     fn tie(&mut self, at: usize, message: &Message<'_>) {
-        let round = self.rounds.last().copied().unwrap_or(0);
+        let round = self.newest_round();
         for part in &message.parts {
             let partner = match part {
                 Part::ToolResult(it) => self.open.get(it.call_id.as_ref()).map(|(_, call)| *call),

@@ -62,6 +62,8 @@ pub(crate) struct Note {
     pub(crate) text: String,
     /// The rounds that it stands for, first message and the one behind the last.
     pub(crate) rounds: Vec<(usize, usize)>,
+    /// How often each tool was called in them.
+    pub(crate) tools: BTreeMap<String, usize>,
     pub(crate) rung: Rung,
     /// Said in the user's role where a note speaks in the model's and the model's next words follow.
     pub(crate) go_on: Option<String>,
@@ -149,6 +151,11 @@ impl Folds {
     /// The note before a message.
     pub(crate) fn note(&self, before: usize) -> Option<&Note> {
         self.notes.get(&before)
+    }
+
+    /// The notes that stand before some messages.
+    pub(crate) fn notes_of(&self, messages: std::ops::Range<usize>) -> impl Iterator<Item = (usize, &Note)> {
+        self.notes.range(messages).map(|(&at, note)| (at, note))
     }
 
     pub(crate) fn notes(&self) -> impl Iterator<Item = (usize, &Note)> {

@@ -4,8 +4,8 @@
 //! forced must pay; every rung makes progress or is left; and the last rungs end inside the budget,
 //! or say how far from it the floor is.
 
-use std::cell::{OnceCell, RefCell};
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -143,8 +143,6 @@ struct Draft<'d> {
     context: Tokens,
     /// The pieces of messages that were not gone when the rungs began.
     alive: Vec<Alive>,
-    /// The rounds, oldest first, once they are asked for.
-    rounds: OnceCell<Vec<Range<usize>>>,
     summary: Option<&'d Summarised>,
     from: usize,
     crowded: usize,
@@ -178,7 +176,6 @@ impl<'d> Draft<'d> {
             tokens: state.tokens.clone(),
             context: state.rendered,
             alive: alive(state, &state.folds),
-            rounds: OnceCell::new(),
             summary,
             from,
             crowded,
@@ -326,10 +323,6 @@ impl<'d> Draft<'d> {
         }
     }
 
-    fn rounds(&self) -> &[Range<usize>] {
-        self.rounds.get_or_init(|| self.state.rounds(self.messages))
-    }
-
     /// The rounds that may go whole, oldest first.
     fn foldable_rounds(&self) -> Vec<Range<usize>> {
         let foldable = |round: &Range<usize>| {
@@ -338,7 +331,7 @@ impl<'d> Draft<'d> {
                 && self.state.is_closed(round, self.messages)
                 && self.state.pieces_of(round.clone()).iter().all(|piece| !self.setup.pins.holds(piece))
         };
-        self.rounds().iter().filter(|round| foldable(round)).cloned().collect()
+        self.state.rounds().iter().filter(|round| foldable(round)).cloned().collect()
     }
 
     /// Of these rounds those that may go where the open turn has to begin with reasoning: a note stands in the
@@ -348,7 +341,7 @@ impl<'d> Draft<'d> {
         let turn = self.messages.iter().rposition(asks).unwrap_or(0);
         let thinks =
             |round: &Range<usize>| matches!(self.messages[round.start].parts.first(), Some(Part::Reasoning(_)));
-        let rounds = self.rounds();
+        let rounds = self.state.rounds();
         let open = &rounds[rounds.partition_point(|round| round.start <= turn)..];
         // Where the turn did not begin so either, the model was not asked to think.
         if !self.setup.opens_with_thought || !open.first().is_some_and(thinks) {
@@ -415,7 +408,7 @@ impl<'d> Draft<'d> {
     /// Writes one note for every run of dropped rounds with nothing left between them; a summary stands with one of them.
     fn write_notes(&mut self, rung: Rung, detail: Detail) {
         let mut runs: Vec<Vec<Range<usize>>> = Vec::new();
-        for round in self.rounds().iter().filter(|round| self.folds.is_gone(round.start)).cloned() {
+        for round in self.state.rounds().iter().filter(|round| self.folds.is_gone(round.start)).cloned() {
             match runs.last_mut() {
                 Some(run)
                     if run.last().is_some_and(|last| {
@@ -441,7 +434,8 @@ impl<'d> Draft<'d> {
             if stands.is_some_and(|note| detail == Detail::Listed && note.told == told) {
                 continue;
             }
-            let mut text = rounds::note(&self.view(1.0), &run, detail);
+            let tools = self.tools_of(&run, start..end);
+            let mut text = rounds::note(&self.view(1.0), &run, &tools, detail);
             let mut go_on = None;
             if let Some(framed) = summary.map(Summarised::framed) {
                 if self.setup.alternate {
@@ -463,8 +457,27 @@ impl<'d> Draft<'d> {
             self.context += new;
             self.touched.insert(start);
             let rounds = run.iter().map(|round| (round.start, round.end)).collect();
-            self.folds.set_note(start, Note { text, rounds, rung, go_on, told }, start..end);
+            self.folds.set_note(start, Note { text, rounds, tools, rung, go_on, told }, start..end);
         }
+    }
+
+    /// How often each tool was called in a run of rounds. What the notes know that stand there is not counted again: a run
+    /// grows with the conversation.
+    fn tools_of(&self, run: &[Range<usize>], messages: Range<usize>) -> BTreeMap<String, usize> {
+        let mut tools = BTreeMap::new();
+        let view = self.view(1.0);
+        let count = |from: usize, to: usize, tools: &mut BTreeMap<String, usize>| {
+            let behind = |at: usize| run.partition_point(|round| round.start < at);
+            run[behind(from)..behind(to)].iter().for_each(|round| rounds::count(&view, round.clone(), tools));
+        };
+        let mut counted = messages.start;
+        for (at, note) in self.folds.notes_of(messages.clone()) {
+            count(counted, at, &mut tools);
+            note.tools.iter().for_each(|(tool, calls)| *tools.entry(tool.clone()).or_default() += calls);
+            counted = note.rounds.last().map_or(at, |last| last.1);
+        }
+        count(counted, messages.end, &mut tools);
+        tools
     }
 
     /// The run of rounds with which the summary stands: the last of those that it tells of, or the next where a summary
@@ -504,7 +517,7 @@ impl<'d> Draft<'d> {
         let foldable = |round: &&Range<usize>| {
             round.end <= self.newest && !self.folds.is_gone(round.start) && self.state.is_closed(round, self.messages)
         };
-        let old: Vec<Range<usize>> = self.rounds().iter().filter(foldable).cloned().collect();
+        let old: Vec<Range<usize>> = self.state.rounds().iter().filter(foldable).cloned().collect();
         let old = self.before_thoughts(old);
         if !old.is_empty() {
             self.drop_rounds(&old, Rung::Truncation, Detail::Bare);
@@ -587,10 +600,13 @@ impl<'d> Draft<'d> {
 /// The pieces of messages that are not gone.
 fn alive(state: &State, folds: &Folds) -> Vec<Alive> {
     let mut folded = folds.all_parts().peekable();
-    let mut alive = Vec::with_capacity(state.pieces.len());
+    let mut alive = Vec::new();
     // A part that is folded whole: nothing inside of it shows.
     let mut whole = None;
-    for (index, piece) in state.pieces.iter().enumerate().filter(|(_, piece)| !folds.is_gone(piece.at.message)) {
+    // In a long conversation most messages are gone: their pieces are not looked at.
+    let standing = (0..state.len()).filter(|&message| !folds.is_gone(message));
+    for index in standing.flat_map(|message| state.indices_of(message..message + 1)) {
+        let piece = &state.pieces[index];
         // Both are sorted by place.
         while let Some((at, _)) = folded.next_if(|(at, _)| *at < piece.at) {
             whole = if at.inner.is_none() { Some(at) } else { whole };

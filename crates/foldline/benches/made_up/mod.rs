@@ -21,6 +21,10 @@ pub(crate) struct Printer {
     again: (usize, usize),
 }
 
+/// So many names are talked of at a time, and so many lines may be printed again: a session that goes on talks of other things,
+/// and not of ever more.
+const IN_MIND: usize = 3_000;
+
 const WORDS: [&str; 112] = [
     "the", "a", "of", "to", "is", "in", "for", "not", "value", "if", "this", "and", "read", "line", "file", "with",
     "error", "return", "be", "it", "on", "from", "that", "index", "name", "set", "list", "node", "test", "path", "key",
@@ -83,6 +87,9 @@ impl Printer {
             let name = self.new_name();
             let at = self.one_of(self.names.len());
             self.names.insert(self.names.len() - at, name.clone());
+            if self.names.len() > IN_MIND {
+                self.names.remove(0);
+            }
             return name;
         }
         let at = self.one_of(self.names.len());
@@ -94,7 +101,7 @@ impl Printer {
             let path = self.new_path();
             self.paths.push(path);
         }
-        let at = self.one_of(self.paths.len());
+        let at = self.one_of(self.paths.len().min(IN_MIND / 10));
         self.paths[self.paths.len() - 1 - at].clone()
     }
 
@@ -118,7 +125,8 @@ impl Printer {
             return self.lines[at].clone();
         }
         if self.throw(56) == 0 && self.lines.len() > 100 {
-            self.again = (self.throw(self.lines.len() - 30), 3 + self.throw(24));
+            let back = 30 + self.throw(self.lines.len().min(IN_MIND) - 30);
+            self.again = (self.lines.len() - back, 3 + self.throw(24));
         }
         match self.throw(12) {
             0 => String::new(),

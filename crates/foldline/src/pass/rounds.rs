@@ -34,25 +34,36 @@ pub(crate) enum Detail {
     Bare,
 }
 
-/// The note for these rounds, oldest first, without a summary.
-pub(crate) fn note(view: &View<'_>, rounds: &[Range<usize>], detail: Detail) -> String {
+/// The note for these rounds, oldest first, in which tools were called so often; without a summary.
+pub(crate) fn note(
+    view: &View<'_>,
+    rounds: &[Range<usize>],
+    tools: &BTreeMap<String, usize>,
+    detail: Detail,
+) -> String {
     let handle = view.setup.handles.then(|| Handle::of(&original(view.messages, rounds)));
     let head = if rounds.len() == 1 { "1 round".to_owned() } else { format!("{} rounds", rounds.len()) };
-    let calls: Vec<(&Arc<Done>, bool)> = rounds.iter().flat_map(|round| calls(view, round.clone())).collect();
     if detail != Detail::Listed || rounds.len() > LISTED {
-        let mut tools: BTreeMap<&str, usize> = BTreeMap::new();
-        for (done, _) in calls {
-            *tools.entry(&done.tool).or_default() += 1;
-        }
         let sums: Vec<String> = tools.iter().map(|(tool, count)| format!("{count} {tool}")).collect();
         return marker::thing(&format!("{head}: {}", sums.join(", ")), handle);
     }
     let mut text = marker::thing(&head, handle);
-    for (done, failed) in calls {
+    for (done, failed) in rounds.iter().flat_map(|round| calls(view, round.clone())) {
         text.push('\n');
         text.push_str(&marker::outcome(&done.words(), if failed { "failed" } else { "ok" }));
     }
     text
+}
+
+/// Counts the calls of a round.
+pub(crate) fn count(view: &View<'_>, round: Range<usize>, tools: &mut BTreeMap<String, usize>) {
+    for piece in view.pieces_of(round).iter().filter(|piece| piece.class == Class::Arguments) {
+        let Some(done) = &piece.deed else { continue };
+        match tools.get_mut(&done.tool) {
+            Some(calls) => *calls += 1,
+            None => drop(tools.insert(done.tool.clone(), 1)),
+        }
+    }
 }
 
 /// What a handle of these rounds gives back: their messages, as JSON.
