@@ -14,7 +14,7 @@ use crate::setup::Setup;
 /// What decides when a crease is looked for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Clock {
-    /// Pieces before these were looked at: reads, and the rest.
+    /// Pieces before these were looked at: what does not stay whole for long, and what does.
     aged: [usize; 2],
     /// Tokens that have grown old since the last crease, and the first message with any of them.
     old: Tokens,
@@ -120,7 +120,7 @@ impl State {
 
     /// The first message that a crease may touch. One that must pay begins with what has grown old since the last: what that
     /// one left is not worth that everything behind it is written again.
-    pub(crate) fn from(&self, setup: &Setup, reason: Reason) -> usize {
+    pub(crate) fn begins_at(&self, setup: &Setup, reason: Reason) -> usize {
         match reason {
             Reason::Worth if !setup.signed => self.clock.first.unwrap_or(0),
             _ => 0,

@@ -340,7 +340,7 @@ impl State {
         self.listen(messages);
         let mut lexicon = std::mem::take(&mut self.lexicon);
         lexicon.read(messages, &self.folds, |at| self.piece(at).and_then(|piece| piece.kind));
-        let from = self.from(setup, reason);
+        let from = self.begins_at(setup, reason);
         let plan = plan::choose(self, &mut lexicon, setup, messages, reason, from, ledger.summary(at));
         self.lexicon = lexicon;
         if reason == Reason::Must {

