@@ -39,6 +39,7 @@ const UNFOLD: &str = "FOLDLINE_UNFOLD";
 const SUMMARISE: &str = "FOLDLINE_SUMMARISE";
 const SUMMARY_MODEL: &str = "FOLDLINE_SUMMARY_MODEL";
 const MAX_BODY: &str = "FOLDLINE_MAX_BODY";
+const MAX_BODIES: &str = "FOLDLINE_MAX_BODIES";
 const MAX_REQUESTS: &str = "FOLDLINE_MAX_REQUESTS";
 const MAX_SESSIONS: &str = "FOLDLINE_MAX_SESSIONS";
 const ANSWER_TIMEOUT: &str = "FOLDLINE_ANSWER_TIMEOUT";
@@ -140,6 +141,7 @@ impl ProxyVariables {
             summarise: parsed(SUMMARISE)?,
             summary_model: parsed(SUMMARY_MODEL)?,
             max_body: parsed(MAX_BODY)?,
+            max_bodies: parsed(MAX_BODIES)?,
             max_requests: parsed(MAX_REQUESTS)?,
             max_sessions: parsed(MAX_SESSIONS)?,
             answer_timeout: parsed(ANSWER_TIMEOUT)?,

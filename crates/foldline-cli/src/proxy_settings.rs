@@ -69,6 +69,10 @@ pub(crate) struct Said {
     /// Megabytes that a request may have [default: 64]
     #[arg(long, value_name = "MB")]
     pub(crate) max_body: Option<usize>,
+    /// Megabytes that the bodies of all requests at once may have; one that finds no room in five seconds is told to come
+    /// again [default: 1024]
+    #[arg(long, value_name = "MB")]
+    pub(crate) max_bodies: Option<usize>,
     /// Requests at once; the next one waits [default: 4096]
     #[arg(long, value_name = "N")]
     pub(crate) max_requests: Option<usize>,
@@ -188,6 +192,7 @@ impl Said {
             summarise: self.summarise.or(there.summarise),
             summary_model: self.summary_model.or(there.summary_model),
             max_body: self.max_body.or(there.max_body),
+            max_bodies: self.max_bodies.or(there.max_bodies),
             max_requests: self.max_requests.or(there.max_requests),
             max_sessions: self.max_sessions.or(there.max_sessions),
             answer_timeout: self.answer_timeout.or(there.answer_timeout),
@@ -202,6 +207,7 @@ impl Said {
             Some(url) => url.parse().map_err(anyhow::Error::new),
             None => Ok(usual),
         };
+        let megabytes = |said: Option<usize>, usual| said.map_or(usual, |count| count.saturating_mul(1 << 20));
         let seconds = |said: Option<u64>, usual| said.map_or(usual, Duration::from_secs);
         Ok(Settings {
             listen: self.listen.unwrap_or(usual.listen),
@@ -216,7 +222,8 @@ impl Said {
             summarise: self.summarise.map_or(Ok(usual.summarise), |it| it.parse()).map_err(anyhow::Error::msg)?,
             summary_model: self.summary_model.filter(|it| !it.is_empty()),
             limits: Limits {
-                body: self.max_body.map_or(usual.limits.body, |megabytes| megabytes.saturating_mul(1 << 20)),
+                body: megabytes(self.max_body, usual.limits.body),
+                bodies: megabytes(self.max_bodies, usual.limits.bodies),
                 requests: self.max_requests.unwrap_or(usual.limits.requests).max(1),
                 sessions: self.max_sessions.unwrap_or(usual.limits.sessions).max(1),
             },
@@ -241,12 +248,13 @@ mod tests {
     fn the_stronger_place_wins_setting_by_setting() {
         let flags = said("listen = \"127.0.0.1:1\"");
         let variables = said("listen = \"127.0.0.1:2\"\nmode = \"observe\"");
-        let file =
-            said("mode = \"off\"\nmax-body = 3\nunfold = false\nsummarise = \"prepared\"\nsummary-model = \"m\"");
+        let file = said(
+            "mode = \"off\"\nmax-body = 3\nmax-bodies = 30\nunfold = false\nsummarise = \"prepared\"\nsummary-model = \"m\"",
+        );
         let settings = flags.or(variables).or(file).meant().unwrap();
         assert_eq!(settings.listen.port(), 1);
         assert_eq!(settings.mode, foldline_server::proxy::Mode::Observe);
-        assert_eq!((settings.limits.body, settings.unfold), (3 << 20, false));
+        assert_eq!((settings.limits.body, settings.limits.bodies, settings.unfold), (3 << 20, 30 << 20, false));
         assert_eq!(settings.summarise, foldline_server::proxy::Summarise::Prepared);
         assert_eq!(settings.summary_model.as_deref(), Some("m"));
         assert_eq!(settings.openai.to_string(), "https://api.openai.com");

@@ -30,7 +30,7 @@ pub enum Event {
         /// Tokens that went away.
         saved: Tokens,
         /// What writing the rest again costs, in tokens at base price.
-        price: f64,
+        price: Tokens,
     },
     /// The request goes out folded.
     Completed {

@@ -79,7 +79,7 @@ pub struct Crease {
     /// provider's cache again.
     pub suffix: Tokens,
     /// What writing them again costs, in tokens at base price.
-    pub price: f64,
+    pub price: Tokens,
     /// First changed message of the conversation.
     pub first: usize,
 }
@@ -367,7 +367,10 @@ impl State {
         plan: Plan,
         reason: Reason,
     ) -> (Crease, Before) {
-        let price = if reason == Reason::Free { 0.0 } else { setup.prices.rewrite(plan.suffix, plan.saved) };
+        let price = match reason {
+            Reason::Free => 0,
+            _ => setup.prices.rewrite(plan.suffix, plan.saved).round() as Tokens,
+        };
         let at = self.tokens.len();
         for &at in &plan.touched {
             self.lexicon.changed(at, &messages[at], &self.folds, &plan.folds);

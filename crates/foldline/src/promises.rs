@@ -165,7 +165,7 @@ proptest! {
             let Ok(folded) = fold(&prefix, &setup, &Ledger::default()) else { continue };
             let now = folded.messages(&prefix);
             match folded.creases.last().filter(|crease| crease.at == point) {
-                Some(crease) => prop_assert!(crease.saved > 0 && crease.price >= 0.0),
+                Some(crease) => prop_assert!(crease.saved > 0 && crease.price <= 2 * crease.suffix),
                 None => prop_assert!(sent.is_none_or(|sent| now.starts_with(&sent)), "at {}", point),
             }
             sent = Some(now);

@@ -91,11 +91,11 @@ pub struct Session {
     /// The calls at which bytes that were sent before have moved.
     pub creases: Vec<usize>,
     /// The bill, in input tokens, when everything is sent.
-    pub full_bill: f64,
+    pub full_bill: u64,
     /// The bill, in input tokens.
-    pub bill: f64,
+    pub bill: u64,
     /// The repaired bill, in input tokens.
-    pub repaired: f64,
+    pub repaired: u64,
     /// Hard support.
     pub hard: f64,
     /// How many calls missed something.
@@ -122,7 +122,7 @@ impl Report {
             .collect();
         let mut sessions: Vec<Session> =
             comparison.outcomes.iter().map(|outcome| session(outcome, subject, prices)).collect();
-        sessions.sort_by(|left, right| right.full_bill.total_cmp(&left.full_bill));
+        sessions.sort_by_key(|session| std::cmp::Reverse(session.full_bill));
         sessions.truncate(SESSIONS);
         Self {
             set: set.to_owned(),
@@ -175,6 +175,7 @@ fn bills(comparison: &Comparison) -> Vec<Bills> {
 
 fn session(outcome: &crate::Outcome, subject: usize, prices: &Prices) -> Session {
     let (full, run) = (&outcome.runs[0], &outcome.runs[subject]);
+    let whole = |tokens: f64| tokens.round() as u64;
     let moved = run.points.iter().enumerate().filter(|(_, point)| point.moved);
     // One of each call first: the second missing name of a call says little more.
     let mut missteps: Vec<Misstep> = Vec::new();
@@ -188,9 +189,9 @@ fn session(outcome: &crate::Outcome, subject: usize, prices: &Prices) -> Session
         raw: full.points.iter().map(|point| point.tokens).collect(),
         sent: run.points.iter().map(|point| point.tokens).collect(),
         creases: moved.map(|(at, _)| at).collect(),
-        full_bill: full.score.bill(prices),
-        bill: run.score.bill(prices),
-        repaired: run.score.repaired(prices),
+        full_bill: whole(full.score.bill(prices)),
+        bill: whole(run.score.bill(prices)),
+        repaired: whole(run.score.repaired(prices)),
         hard: run.score.hard.ratio(),
         missed_calls: run.score.sure.of - run.score.sure.have,
         missteps,

@@ -17,7 +17,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::headers::{self, Sent};
-use super::inbound::Inbound;
+use super::inbound::{Inbound, Unread};
 use super::opening::{Opening, Rest};
 use super::relay::{AnswerOf, Heard, piped, relay};
 use super::rounds::Rounds;
@@ -93,9 +93,14 @@ impl Shared {
     /// Answers a request that carries a conversation.
     async fn turn(self: Arc<Self>, format: Format, route: Going, mut parts: Parts, body: Body) -> Response {
         let (limit, patience) = (self.settings.limits.body, self.settings.patience);
-        let inbound = match Inbound::read(&parts.headers, body, limit, patience.client).await {
+        let inbound = match Inbound::read(&parts.headers, body, limit, patience.client, &self.room).await {
             Ok(inbound) => inbound,
-            Err(why) => return answer::unread(Some(format), why, limit),
+            Err(why) => {
+                if why == Unread::Full {
+                    self.metrics.refused.inc();
+                }
+                return answer::unread(Some(format), why, limit);
+            }
         };
         let came = Instant::now();
         let Ok(uri) = self.upstream(route.side).uri(&route.path) else {
@@ -229,6 +234,8 @@ impl Shared {
             return Response::from_parts(head, relay(opening, format, stall, |_| ()));
         };
         if !folded.offered || !head.status.is_success() {
+            // Nothing will be asked again, so that nobody needs the bodies while the answer goes on.
+            let folded = Folded { body: None, known: Bytes::new(), ..folded };
             let body = relay(opening, format, stall, move |heard| self.account(&folded, heard));
             return Response::from_parts(head, body);
         }

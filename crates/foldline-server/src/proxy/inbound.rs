@@ -2,7 +2,7 @@
 //!
 //! A body is read up to a limit, and a client that stops sending, or drips, is let go. Compressed bodies are
 //! decoded to be looked at, up to the same limit; what was sent is kept beside it, so that a request
-//! that is not folded goes out as it came.
+//! that is not folded goes out as it came. Both take room before they take memory.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -10,10 +10,17 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
-use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap};
+use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HeaderMap};
+use tokio::runtime::Handle;
+
+use super::room::{Full, Room, Taken};
 
 /// Bytes a second below which a client does not send but hold a place.
 const DRIPS: usize = 1 << 10;
+/// Bytes that are decoded at a time.
+const STEP: usize = 64 << 10;
+/// How long a client may go on sending what is not wanted any more.
+const UNWANTED: Duration = Duration::from_secs(5);
 
 /// The body of a request.
 #[derive(Clone, Debug)]
@@ -29,10 +36,18 @@ pub(crate) struct Inbound {
 pub(crate) enum Unread {
     /// It is longer than the limit.
     TooLarge,
+    /// There is no room for it among the others.
+    Full,
     /// The client stopped sending, or drips.
     Stalled,
     /// The client is gone.
     Gone,
+}
+
+impl From<Full> for Unread {
+    fn from(Full: Full) -> Self {
+        Unread::Full
+    }
 }
 
 impl Inbound {
@@ -41,46 +56,92 @@ impl Inbound {
         mut body: Body,
         limit: usize,
         patience: Duration,
+        room: &Room,
     ) -> Result<Self, Unread> {
-        let announced = headers.get(CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse::<usize>().ok());
-        if announced.is_some_and(|length| length > limit) {
-            return Err(Unread::TooLarge);
-        }
-        // What is announced is not yet sent: memory grows with what comes.
-        let mut sent = BytesMut::with_capacity(announced.unwrap_or(0).min(1 << 20));
-        let began = Instant::now();
-        loop {
-            if began.elapsed() > patience + Duration::from_secs((sent.len() / DRIPS) as u64) {
-                return Err(Unread::Stalled);
+        let sent = match sent(headers, &mut body, limit, patience, room.enter()).await {
+            Ok(sent) => sent,
+            Err(why) => {
+                // Most clients listen only when they have sent everything. One that asked first is told at once.
+                if matches!(why, Unread::TooLarge | Unread::Full) && !headers.contains_key(EXPECT) {
+                    let rest = async { while let Some(Ok(_)) = body.frame().await {} };
+                    let _ = tokio::time::timeout(UNWANTED, rest).await;
+                }
+                return Err(why);
             }
-            let piece = tokio::time::timeout(patience, body.frame()).await.map_err(|_| Unread::Stalled)?;
-            let Some(piece) = piece else { break };
-            let Ok(data) = piece.map_err(|_| Unread::Gone)?.into_data() else { continue };
-            if sent.len() + data.len() > limit {
-                return Err(Unread::TooLarge);
+        };
+        let plain = match headers.get(CONTENT_ENCODING) {
+            None => Some(sent.clone()),
+            Some(encoding) if matches!(encoding.as_bytes(), b"" | b"identity") => Some(sent.clone()),
+            Some(encoding) => {
+                let (encoding, sent, taken, runtime) =
+                    (encoding.clone(), sent.clone(), room.enter(), Handle::current());
+                let decoding = move || decoded(encoding.as_bytes(), &sent, limit, taken, &runtime);
+                tokio::task::spawn_blocking(decoding).await.unwrap_or(Ok(None))?
             }
-            sent.extend_from_slice(&data);
-        }
-        let sent = sent.freeze();
-        let plain = match headers.get(CONTENT_ENCODING).map(|it| it.as_bytes()) {
-            None | Some(b"" | b"identity") => Some(sent.clone()),
-            Some(encoding) => decoded(encoding, &sent, limit),
         };
         Ok(Self { sent, plain })
     }
 }
 
-fn decoded(encoding: &[u8], sent: &[u8], limit: usize) -> Option<Bytes> {
-    let reader: Box<dyn Read + '_> = match encoding.to_ascii_lowercase().as_slice() {
+/// The body as it comes.
+async fn sent(
+    headers: &HeaderMap,
+    body: &mut Body,
+    limit: usize,
+    patience: Duration,
+    mut taken: Taken,
+) -> Result<Bytes, Unread> {
+    let announced = headers.get(CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse::<usize>().ok());
+    let announced = announced.unwrap_or(0);
+    if announced > limit {
+        return Err(Unread::TooLarge);
+    }
+    taken.grow(announced).await?;
+    let mut sent = BytesMut::with_capacity(announced);
+    let began = Instant::now();
+    loop {
+        if began.elapsed() > patience + Duration::from_secs((sent.len() / DRIPS) as u64) {
+            return Err(Unread::Stalled);
+        }
+        let piece = tokio::time::timeout(patience, body.frame()).await.map_err(|_| Unread::Stalled)?;
+        let Some(piece) = piece else { return Ok(taken.hold(sent)) };
+        let Ok(data) = piece.map_err(|_| Unread::Gone)?.into_data() else { continue };
+        if sent.len() + data.len() > limit {
+            return Err(Unread::TooLarge);
+        }
+        taken.grow(sent.len() + data.len()).await?;
+        sent.extend_from_slice(&data);
+    }
+}
+
+/// What a compressed body says. This takes as long as it takes, and does not belong on a thread that serves connections.
+fn decoded(
+    encoding: &[u8],
+    sent: &[u8],
+    limit: usize,
+    mut taken: Taken,
+    runtime: &Handle,
+) -> Result<Option<Bytes>, Full> {
+    let mut reader: Box<dyn Read + '_> = match encoding.to_ascii_lowercase().as_slice() {
         b"gzip" | b"x-gzip" => Box::new(flate2::read::MultiGzDecoder::new(sent)),
         b"deflate" => Box::new(flate2::read::ZlibDecoder::new(sent)),
-        b"zstd" => Box::new(zstd::stream::read::Decoder::with_buffer(sent).ok()?),
+        b"zstd" => match zstd::stream::read::Decoder::with_buffer(sent) {
+            Ok(reader) => Box::new(reader),
+            Err(_) => return Ok(None),
+        },
         b"br" => Box::new(brotli_decompressor::Decompressor::new(sent, 4096)),
-        _ => return None,
+        _ => return Ok(None),
     };
     let mut plain = Vec::new();
-    let read = reader.take(limit as u64 + 1).read_to_end(&mut plain).ok()?;
-    (read <= limit).then(|| plain.into())
+    loop {
+        runtime.block_on(taken.grow(plain.len() + STEP))?;
+        match reader.by_ref().take(STEP as u64).read_to_end(&mut plain) {
+            Ok(_) if plain.len() > limit => return Ok(None),
+            Ok(STEP) => {}
+            Ok(_) => return Ok(Some(taken.hold(plain))),
+            Err(_) => return Ok(None),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -89,19 +150,27 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn compressed_bodies_are_decoded_up_to_the_limit() {
-        let text = b"{\"model\":\"m\"}".repeat(100);
+    fn compressed_bodies_are_decoded_up_to_the_limit_and_while_there_is_room() {
+        let text = b"{\"model\":\"m\"}".repeat(20_000);
         let gzip = {
             let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
             encoder.write_all(&text).unwrap();
             encoder.finish().unwrap()
         };
         let zstd = zstd::encode_all(&text[..], 3).unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
+        let room = Room::new(text.len() + STEP, Duration::from_millis(20));
+        let decoded =
+            |encoding: &[u8], sent: &[u8], limit: usize| decoded(encoding, sent, limit, room.enter(), runtime.handle());
         for (encoding, sent) in [(&b"gzip"[..], &gzip), (b"ZSTD", &zstd)] {
-            assert_eq!(decoded(encoding, sent, 1 << 20).unwrap(), text);
-            assert_eq!(decoded(encoding, sent, text.len() - 1), None, "a small body that grows large");
-            assert_eq!(decoded(encoding, &sent[..sent.len() / 2], 1 << 20), None, "a damaged one");
+            let body = decoded(encoding, sent, 1 << 20).unwrap().unwrap();
+            assert_eq!(body, text);
+            assert_eq!(decoded(encoding, sent, 1 << 20), Err(Full), "while another one is held");
+            drop(body);
+            assert_eq!(decoded(encoding, sent, text.len() - 1), Ok(None), "a small body that grows large");
+            assert_eq!(decoded(encoding, &sent[..sent.len() / 2], 1 << 20), Ok(None), "a damaged one");
         }
-        assert_eq!(decoded(b"unheard-of", &text, 1 << 20), None);
+        assert_eq!(decoded(b"unheard-of", &text, 1 << 20), Ok(None));
+        assert_eq!(room.taken(), 0);
     }
 }

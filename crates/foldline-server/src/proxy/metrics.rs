@@ -19,6 +19,10 @@ pub(crate) struct Metrics {
     pub(crate) requests: Family<Outcome, Counter>,
     /// Requests that are being answered now.
     pub(crate) open: Gauge,
+    /// Bytes of request bodies that are held now.
+    held: Gauge,
+    /// Requests that found no room for their body.
+    pub(crate) refused: Counter,
     /// Tokens of prompts as they came, and as they were sent.
     pub(crate) raw_tokens: Counter,
     pub(crate) sent_tokens: Counter,
@@ -85,6 +89,8 @@ impl Metrics {
         let metrics = Self {
             requests: Family::default(),
             open: Gauge::default(),
+            held: Gauge::default(),
+            refused: Counter::default(),
             raw_tokens: Counter::default(),
             sent_tokens: Counter::default(),
             observed_tokens: Counter::default(),
@@ -105,6 +111,8 @@ impl Metrics {
         };
         registry.register("requests", "Requests by dialect and what was sent", metrics.requests.clone());
         registry.register("open_requests", "Requests that are being answered", metrics.open.clone());
+        registry.register("held_body_bytes", "Bytes of request bodies that are held", metrics.held.clone());
+        registry.register("refused_bodies", "Requests that found no room for their body", metrics.refused.clone());
         registry.register("raw_tokens", "Tokens of prompts as they came", metrics.raw_tokens.clone());
         registry.register("sent_tokens", "Tokens of prompts as they were sent", metrics.sent_tokens.clone());
         let observed = metrics.observed_tokens.clone();
@@ -125,8 +133,9 @@ impl Metrics {
         Self { registry, ..metrics }
     }
 
-    /// All of it in the format that Prometheus reads.
-    pub(crate) fn text(&self) -> String {
+    /// All of it in the format that Prometheus reads, with the bytes of bodies that are held now.
+    pub(crate) fn text(&self, held: usize) -> String {
+        self.held.set(held as i64);
         let mut text = String::new();
         // Writing to a string can not fail.
         let _ = text::encode(&mut text, &self.registry);

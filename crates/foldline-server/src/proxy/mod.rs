@@ -8,7 +8,7 @@
 //! | `patient` | a connection waits for its client only so long |
 //! | `access` | who may come in |
 //! | `route` | which upstream a path belongs to, and which dialect it speaks |
-//! | `inbound` | a request's body, whole and decoded |
+//! | `inbound`, `room` | a request's body, whole and decoded; how much there may be of all of them |
 //! | `exchange` | one request and its answer, from end to end |
 //! | `turn` | fold on the way in: a client's request becomes what is sent |
 //! | `ahead` | a new conversation is counted on all processors |
@@ -49,6 +49,7 @@ mod owner;
 mod patient;
 pub mod probe;
 mod relay;
+mod room;
 mod rounds;
 mod route;
 mod server;

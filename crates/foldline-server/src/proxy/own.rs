@@ -52,7 +52,7 @@ async fn healthz(State(proxy): State<Arc<Shared>>) -> Response {
 }
 
 async fn metrics(State(proxy): State<Arc<Shared>>) -> Response {
-    let text = proxy.metrics.text();
+    let text = proxy.metrics.text(proxy.room.taken());
     ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response()
 }
 

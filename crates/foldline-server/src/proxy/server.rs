@@ -21,6 +21,7 @@ use super::memory::Memory;
 use super::metrics::Metrics;
 use super::models::Models;
 use super::patient::Patient;
+use super::room::Room;
 use super::settings::Settings;
 use super::summaries::Writers;
 use super::tally::Watch;
@@ -54,6 +55,7 @@ pub(crate) struct Shared {
     pub(crate) providers: Providers,
     /// One for each request that may run at once.
     pub(crate) turns: Arc<Semaphore>,
+    pub(crate) room: Room,
     pub(crate) archive: Option<Archive>,
     pub(crate) metrics: Metrics,
     pub(crate) memory: Memory,
@@ -78,6 +80,7 @@ impl Proxy {
             door: Door::new(settings.token.as_deref(), address),
             providers: Providers::new(settings.patience),
             turns: Arc::new(Semaphore::new(settings.limits.requests)),
+            room: Room::new(settings.limits.bodies, settings.patience.room),
             archive,
             metrics: Metrics::new(),
             memory: Memory::new(settings.limits.sessions),

@@ -77,6 +77,8 @@ pub enum Summarise {
 pub struct Limits {
     /// Bytes of a request body, as sent and as decoded. Providers take 32 MB (Anthropic) or more.
     pub body: usize,
+    /// Bytes of all request bodies that are held at once; one that finds no room waits, and is then told to come again.
+    pub bodies: usize,
     /// Requests at once; the next one waits for its turn.
     pub requests: usize,
     /// Conversations whose folds are remembered, so that a turn costs its new bytes.
@@ -88,6 +90,8 @@ pub struct Limits {
 pub struct Patience {
     /// For a client to begin, to send the head of a request, and between two pieces of its body.
     pub client: Duration,
+    /// For a request to find room for its body.
+    pub room: Duration,
     /// For an upstream to take a connection.
     pub connect: Duration,
     /// For an upstream to begin its answer. Long answers that are not streamed begin late.
@@ -145,7 +149,7 @@ impl Default for Settings {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { body: 64 << 20, requests: 4096, sessions: 1024 }
+        Self { body: 64 << 20, bodies: 1 << 30, requests: 4096, sessions: 1024 }
     }
 }
 
@@ -153,6 +157,7 @@ impl Default for Patience {
     fn default() -> Self {
         Self {
             client: Duration::from_secs(30),
+            room: Duration::from_secs(5),
             connect: Duration::from_secs(10),
             answer: Duration::from_secs(600),
             stall: Duration::from_secs(300),

@@ -354,7 +354,7 @@ fn tell_crease(proxy: &Shared, journal: Option<&Shelf>, model: &Model, crease: &
     let Crease { at, reason, saved, price, .. } = *crease;
     tracing::info!(at, saved, price, "creased");
     proxy.metrics.creases.get_or_create(&metrics::Reason { reason: format!("{reason:?}").to_lowercase() }).inc();
-    proxy.metrics.spent.inc_by(model.prices.dollars(price));
+    proxy.metrics.spent.inc_by(model.prices.dollars(price as f64));
     note(journal, &Event::Creased { at, reason, saved, price });
 }
 

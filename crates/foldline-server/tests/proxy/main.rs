@@ -10,6 +10,7 @@ mod fold;
 mod held;
 mod overflow;
 mod pass;
+mod room;
 #[path = "../../../foldline-archive/tests/it/small_disk.rs"]
 mod small_disk;
 mod summaries;

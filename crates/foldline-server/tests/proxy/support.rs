@@ -54,6 +54,8 @@ pub(crate) enum Reply {
     HangUp,
     /// Says nothing.
     Silence,
+    /// Says nothing until this is closed, and then that.
+    Later(Arc<Semaphore>, Box<Reply>),
 }
 
 /// A piece of an event stream.
@@ -310,5 +312,9 @@ async fn answer(reply: Reply) -> Result<Response<BoxBody<Bytes, Failure>>, Failu
         }
         Reply::HangUp => Err("the script says so".into()),
         Reply::Silence => std::future::pending().await,
+        Reply::Later(gate, reply) => {
+            let _ = gate.acquire().await;
+            Box::pin(answer(*reply)).await
+        }
     }
 }

@@ -324,13 +324,13 @@ laws! {
 
     ToolName Tools [In(Anthropic) => "A4.2", OpenAi(Chat) => "C4.2", At(Mistral, Chat) => "L2"]
     "tool-name":
-    "The name of a tool is 1 to 64 ASCII letters, digits, `_` and `-`."
+    "The name of a tool is 1 to 64 (Anthropic: 128) ASCII letters, digits, `_` and `-`."
 
     ToolNameUnique Tools [In(Anthropic) => "A4.2"]
     "tool-name-unique":
     "No two tools share a name."
 
-    ToolsNotEmpty Tools [In(Anthropic) => "A4.2", OpenAi(Chat) => "C4.2", At(Vllm, Chat) => "L3"]
+    ToolsNotEmpty Tools [OpenAi(Chat) => "C4.2", At(Vllm, Chat) => "L3"]
     "tools-not-empty":
     "`tools` is absent or has an element."
 

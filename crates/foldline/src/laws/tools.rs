@@ -14,6 +14,8 @@ const MOST_TOOLS: usize = 128;
 const MOST_DEFERRED: usize = 10_000;
 /// Longest name of a tool.
 const LONGEST_NAME: usize = 64;
+/// Longest name of a tool (Anthropic).
+const LONGEST_NAME_ANTHROPIC: usize = 128;
 
 pub(super) fn check(request: &Request<'_>, findings: &mut Findings<'_>) {
     let conversation = request.conversation();
@@ -56,6 +58,10 @@ fn definition<'t>(tool: &'t Tool<'_>) -> Option<Object<'t>> {
 
 fn names(tools: &[Tool<'_>], findings: &mut Findings<'_>) {
     let mut seen = HashSet::new();
+    let longest = match findings.format() {
+        Format::Anthropic => LONGEST_NAME_ANTHROPIC,
+        Format::OpenAiChat | Format::OpenAiResponses => LONGEST_NAME,
+    };
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     for (at, Tool { name, .. }) in tools.iter().enumerate() {
         let place = Place::Tool(at);
@@ -72,7 +78,7 @@ fn names(tools: &[Tool<'_>], findings: &mut Findings<'_>) {
             }
             continue;
         }
-        if name.len() > LONGEST_NAME || !name.bytes().all(letter) {
+        if name.len() > longest || !name.bytes().all(letter) {
             findings.broken(Law::ToolName, place, format_args!("the name is `{name}`"));
         }
         if !seen.insert(&**name) {

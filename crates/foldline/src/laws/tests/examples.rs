@@ -578,6 +578,7 @@ fn tools() -> Vec<Case> {
         case(Law::NoForce, Anthropic, forced("claude-opus-5-5", "", "none"), forced("claude-opus-5-5", "", "tool")),
         case(Law::ToolsDeclared, Anthropic, claude(&[ASK, &used]), claude_with("claude-sonnet-4-5", "", &[ASK, &used])),
         case(Law::ToolName, Anthropic, declared(&named("mcp__x-1")), declared(&named("a.b"))),
+        case(Law::ToolName, Anthropic, declared(&named(&"f".repeat(128))), declared(&named(&"f".repeat(129)))),
         case(
             Law::ToolName,
             Chat,
@@ -590,7 +591,13 @@ fn tools() -> Vec<Case> {
             declared(&[named("a"), named("b")].join(",")),
             declared(&[named("a"), named("a")].join(",")),
         ),
-        case(Law::ToolsNotEmpty, Anthropic, declared(&named("a")), declared("")),
+        // An empty list is no fault by itself: Claude Code asks for titles with one.
+        case(
+            Law::ToolsDeclared,
+            Anthropic,
+            declared(""),
+            claude_with("claude-sonnet-4-5", r#""tools":[],"#, &[ASK, &used]),
+        ),
         case(Law::ToolsNotEmpty, Chat, gpt(r#""tools":null,"#, &[ASK]), gpt(r#""tools":[],"#, &[ASK])),
         case(
             Law::SomeToolAtHand,
