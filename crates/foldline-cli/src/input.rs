@@ -14,6 +14,23 @@ const STDIN: &str = "-";
 /// A request body up to this size is also read as such, so that all its laws can be checked.
 const BODY: u64 = 64 << 20;
 
+/// What was named, in one line.
+pub(crate) fn named(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// All of a file, or of standard input when none is named.
+pub(crate) fn bytes(path: Option<&Path>) -> Result<Vec<u8>> {
+    match path.filter(|path| *path != Path::new(STDIN)) {
+        Some(path) => std::fs::read(path).with_context(|| format!("{} could not be read", path.display())),
+        None => {
+            let mut bytes = Vec::new();
+            io::stdin().lock().read_to_end(&mut bytes).context("standard input could not be read")?;
+            Ok(bytes)
+        }
+    }
+}
+
 /// Calls `each` with every recording, and with the request where the input is one; calls `fault` with what
 /// could not be read. One recording is held at a time.
 pub(crate) fn recordings(

@@ -21,8 +21,8 @@ pub(crate) fn draw(survey: &Survey, look: Look) -> String {
     if survey.requests > 0 {
         let resent = survey.sent.saturating_sub(survey.tokens);
         page.line(&format!(
-            "{} requests sent {} tokens in all; {} of them had been sent before",
-            number(survey.requests as u64),
+            "{} sent {} tokens in all; {} of them had been sent before",
+            counted(survey.requests as u64, "request"),
             number(survey.sent),
             percent(resent, survey.sent)
         ));
@@ -97,10 +97,10 @@ impl Page {
         self.text.push('\n');
         let model = session.model.as_deref().unwrap_or("unknown model");
         self.line(&format!(
-            "{model}, {}, {} messages in {} rounds",
+            "{model}, {}, {} in {}",
             session.format,
-            number(session.messages as u64),
-            number(session.rounds as u64)
+            counted(session.messages as u64, "message"),
+            counted(session.rounds as u64, "round")
         ));
         let (many, tokens) = (number(session.tokens), session.tokens);
         let how = match session.counted {
@@ -248,6 +248,11 @@ impl Page {
 /// The place of a part; with several conversations, behind the number of its own.
 fn place(survey: &Survey, session: usize, place: &str) -> String {
     if survey.sessions.len() > 1 { format!("{session}:{place}") } else { place.to_owned() }
+}
+
+/// So many of something.
+pub(crate) fn counted(many: u64, what: &str) -> String {
+    format!("{} {what}{}", number(many), if many == 1 { "" } else { "s" })
 }
 
 /// A number with commas.

@@ -16,8 +16,8 @@ use crate::client::Caller;
 use crate::environment::ProxyVariables;
 
 pub(crate) const HELP: &str = "\
-Settings come from flags, then from the environment (FOLDLINE_LISTEN for --listen, and so on for each), then from a
-settings file in TOML (--settings, FOLDLINE_SETTINGS, or proxy.toml in the user's configuration folder) with the names
+Settings come from flags, then from the environment (FOLDLINE_LISTEN for --listen, and so on for each), then from a \
+settings file in TOML (--settings, FOLDLINE_SETTINGS, or proxy.toml in the user's configuration folder) with the names \
 of the flags:
 
     listen = \"127.0.0.1:8787\"
@@ -25,7 +25,7 @@ of the flags:
     policy = \"balanced\"
     unfold = false
 
-Headers of a request: x-foldline-session names its session, x-foldline-bypass: 1 sends it out as it came. Headers of the
+Headers of a request: x-foldline-session names its session, x-foldline-bypass: 1 sends it out as it came. Headers of the \
 answer: x-foldline-tokens: RAW,SENT and x-foldline-folds: N.";
 
 /// What was said in one place.
@@ -34,7 +34,7 @@ answer: x-foldline-tokens: RAW,SENT and x-foldline-folds: N.";
 pub(crate) struct Said {
     /// Where to listen; port 0 takes a free one [default: 127.0.0.1:8787]
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) listen: Option<SocketAddr>,
+    pub(crate) listen: Option<String>,
     /// What clients must show in x-foldline-token; needed unless only this machine can connect
     #[arg(long, value_name = "TEXT")]
     pub(crate) token: Option<String>,
@@ -124,7 +124,7 @@ impl ProxyFlags {
         let beside = variables.or(file.map(|(_, said)| said).unwrap_or_default());
         let beside = Said { listen: None, token: None, ..beside };
         let callers = Said {
-            listen: Some((Ipv4Addr::LOCALHOST, 0).into()),
+            listen: Some("127.0.0.1:0".to_owned()),
             openai: caller.openai.clone(),
             anthropic: caller.anthropic.clone(),
             ..Said::default()
@@ -210,7 +210,7 @@ impl Said {
         let megabytes = |said: Option<usize>, usual| said.map_or(usual, |count| count.saturating_mul(1 << 20));
         let seconds = |said: Option<u64>, usual| said.map_or(usual, Duration::from_secs);
         Ok(Settings {
-            listen: self.listen.unwrap_or(usual.listen),
+            listen: self.listen.map_or(Ok(usual.listen), |it| address(&it))?,
             token: self.token.filter(|it| !it.is_empty()),
             openai: upstream(self.openai, usual.openai)?,
             anthropic: upstream(self.anthropic, usual.anthropic)?,
@@ -234,6 +234,14 @@ impl Said {
             },
         })
     }
+}
+
+/// An address to listen on. Names are not looked up, but one is known to everybody.
+fn address(text: &str) -> Result<SocketAddr> {
+    let local = text.strip_prefix("localhost:").map(|port| format!("{}:{port}", Ipv4Addr::LOCALHOST));
+    local.as_deref().unwrap_or(text).parse().with_context(|| {
+        format!("can not listen on \"{text}\": write an address with its port, such as 127.0.0.1:8787 or [::1]:8787")
+    })
 }
 
 #[cfg(test)]
@@ -269,6 +277,16 @@ mod tests {
         );
         let settings = said("upstream = \"http://a\"").or(said("anthropic = \"http://b\"")).meant().unwrap();
         assert_eq!(settings.anthropic.to_string(), "http://a");
+    }
+
+    #[test]
+    fn an_address_is_told_with_its_port() {
+        let listen = |text: &str| said(&format!("listen = \"{text}\"")).meant().map(|it| it.listen.to_string());
+        assert_eq!(listen("localhost:8080").unwrap(), "127.0.0.1:8080");
+        assert_eq!(listen("[::1]:0").unwrap(), "[::1]:0");
+        for odd in ["8787", "127.0.0.1", "127.0.0.1:99999", "example.com:80", "localhost:"] {
+            assert!(listen(odd).unwrap_err().to_string().contains("127.0.0.1:8787"), "{odd}");
+        }
     }
 
     #[test]

@@ -12,16 +12,19 @@ use foldline_server::proxy::Mode;
 
 use crate::environment::{self, ArchiveVariables};
 
+const MODELS: &str = "\
+Windows, prices and overheads of your own [default: $FOLDLINE_MODELS]
+
+A file of comma-separated values that is laid over the built-in table. Its first line names the columns that it has; a row of \
+it is a model, or all whose names begin so:
+    prefix,window,max_output
+    qwen3-coder,32768,8192";
+
 /// Which table of models; for every command that counts.
 #[derive(Args)]
 pub(crate) struct ModelFlags {
     /// Windows, prices and overheads of your own [default: $FOLDLINE_MODELS]
-    ///
-    /// A file of comma-separated values that is laid over the built-in table. Its first line names the columns that
-    /// it has; a row of it is a model, or all whose names begin so:
-    ///     prefix,window,max_output
-    ///     qwen3-coder,32768,8192
-    #[arg(long, value_name = "FILE", verbatim_doc_comment)]
+    #[arg(long, value_name = "FILE", long_help = MODELS)]
     models: Option<PathBuf>,
 }
 
@@ -63,7 +66,12 @@ impl ArchiveFlags {
     /// The archive of a proxy: only one that folds has anything to keep.
     pub(crate) fn open_for(&self, mode: Mode) -> Result<Option<Archive>> {
         match mode {
-            Mode::Fold => Ok(Some(self.resolve()?.open(Access::Write)?)),
+            Mode::Fold => {
+                let opened = self.resolve()?.open(Access::Write);
+                Ok(Some(
+                    opened.context("there is no archive to fold into; name another with --archive, or --mode off")?,
+                ))
+            }
             Mode::Observe | Mode::Off => Ok(None),
         }
     }
@@ -94,6 +102,11 @@ impl ArchiveSettings {
     /// Opens the archive.
     pub(crate) fn open(&self, access: Access) -> Result<Archive, foldline_archive::Error> {
         Archive::open_with(&self.path, Options { key: self.key.clone(), access })
+    }
+
+    /// Opens the archive for writing, where there is one.
+    pub(crate) fn open_existing(&self) -> Result<Archive, foldline_archive::Error> {
+        self.open(if self.path.exists() { Access::Write } else { Access::Read })
     }
 
     /// Opens the user's part of the archive for reading.

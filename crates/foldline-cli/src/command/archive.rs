@@ -112,7 +112,7 @@ struct PruneTask {
 
 impl PruneTask {
     fn run(self) -> Result<ExitCode> {
-        let archive = self.archive.resolve()?.open(Access::Write)?;
+        let archive = self.archive.resolve()?.open_existing()?;
         let spinner = spinner("pruning");
         let pruned = archive.prune(&Retention {
             age: self.unused_for.map(|age| age.0),
@@ -145,10 +145,7 @@ impl VerifyTask {
     fn run(self) -> Result<ExitCode> {
         let settings = self.archive.resolve()?;
         // Setting damage aside is writing; where that is not possible it is still reported.
-        let archive = match settings.path.exists() {
-            true => settings.open(Access::Write).or_else(|_| settings.open(Access::Read))?,
-            false => settings.open(Access::Read)?,
-        };
+        let archive = settings.open_existing().or_else(|_| settings.open(Access::Read))?;
         let bar = bar();
         let verified = archive.verify(|progress| advance(&bar, progress))?;
         bar.finish_and_clear();

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{Read, stdin};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -14,6 +13,7 @@ use foldline::{Applied, ErrorKind, Event, Exactness, Keep, Ledger, Meter, Policy
 use serde_json::json;
 
 use super::{BAD_INPUT, CANNOT_FIT, complain, write};
+use crate::input;
 use crate::settings::{ArchiveFlags, ModelFlags, NoArchive};
 
 /// Fold one request body until it fits a budget
@@ -90,7 +90,7 @@ Exit codes:
 
 impl Fit {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let body = self.read()?;
+        let body = input::bytes(self.file.as_deref())?;
         let format = match self.format.as_str() {
             "auto" => Format::recognise(&body).unwrap_or(Format::OpenAiChat),
             name => serde_json::from_value(json!(name)).context("no such format")?,
@@ -98,7 +98,10 @@ impl Fit {
         let request = match Request::parse(format, &body) {
             Ok(request) => request,
             Err(error) => {
-                complain(&format!("foldline: {error}; the input was written as it came"));
+                match body.trim_ascii().is_empty() {
+                    true => complain("foldline: the input is empty"),
+                    false => complain(&format!("foldline: {error}; the input was written as it came")),
+                }
                 write(self.output.as_deref(), &body)?;
                 return Ok(ExitCode::from(BAD_INPUT));
             }
@@ -130,19 +133,6 @@ impl Fit {
                 Ok(ExitCode::from(CANNOT_FIT))
             }
             Err(error) => Err(error.into()),
-        }
-    }
-
-    fn read(&self) -> Result<Vec<u8>> {
-        match self.file.as_deref() {
-            Some(path) if path.as_os_str() != "-" => {
-                fs::read(path).with_context(|| format!("{} could not be read", path.display()))
-            }
-            _ => {
-                let mut body = Vec::new();
-                stdin().lock().read_to_end(&mut body).context("standard input could not be read")?;
-                Ok(body)
-            }
         }
     }
 

@@ -70,7 +70,9 @@ fn write(to: Option<&Path>, bytes: &[u8]) -> Result<()> {
     match to {
         Some(path) => fs::write(path, bytes).with_context(|| format!("{} could not be written", path.display())),
         None => match stdout().write_all(bytes).and_then(|()| stdout().flush()) {
-            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                Err(anyhow::Error::new(error).context("standard output could not be written"))
+            }
             _ => Ok(()),
         },
     }

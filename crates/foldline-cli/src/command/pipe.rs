@@ -51,11 +51,11 @@ const HELP: &str = r#"Lines to it, and what it answers:
       {"ok":true,"tokens":12345,"raw_tokens":40321,"creased":true,"set":[{"at":7,"message":{..}},..],"len":41}
   {"op":"unfold","handle":"7k3q9p2m4x1c"}
       {"ok":true,"text":".."}
-An error is {"ok":false,"error":{"kind":"cannot_fit","floor":..,"budget":..,"message":".."}}; the conversation
-stays as it was and the next line is read.
+An error is {"ok":false,"error":{"kind":"cannot_fit","floor":..,"budget":..,"message":".."}};
+the conversation stays as it was and the next line is read.
 
-`set` holds the changed and new messages by their place in the rendering, `len` the rendering's length after
-the change. Without "creased":true no message that was sent before has changed."#;
+`set` holds the changed and new messages by their place in the rendering, `len` the rendering's
+length after the change. Without "creased":true no message that was sent before has changed."#;
 
 /// What a line asks for. The rest of it is read when that is known: an enum tagged by `op` would take the messages
 /// apart, and their bytes are needed as they came.

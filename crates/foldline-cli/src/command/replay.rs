@@ -1,6 +1,7 @@
 //! `foldline replay`: what folding would have saved, cost and lost on recorded sessions.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -17,6 +18,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{complain, print};
 use crate::environment::Look;
+use crate::input::named;
 
 /// Tell what folding would have saved, cost and lost on recorded sessions.
 ///
@@ -95,7 +97,11 @@ impl Replay {
         let survey = Survey::of(self.recordings(&bar, Telling::AtOnce)?.inspect(|_| bar.inc(1)));
         bar.finish_and_clear();
         if survey.conversations() == 0 {
-            bail!("there is no recorded session in {}", self.named());
+            bail!("there is no recorded session in {}", named(&self.files));
+        }
+        // A replay takes a while: where its report can not go is told before it.
+        for path in [&self.html, &self.json].into_iter().flatten() {
+            File::options().append(true).create(true).open(path).with_context(|| unwritten(path))?;
         }
         let style = ProgressStyle::with_template("{bar:30} {human_pos} of {human_len} sessions, {eta} left")?;
         let drawn = self.sample.map(|count| survey.sample(count, options.calls));
@@ -108,7 +114,7 @@ impl Replay {
         let comparison = compare(recordings, &survey, &contestants, &options, |_| bar.inc(1))?;
         bar.finish_and_clear();
         if comparison.outcomes.is_empty() {
-            bail!("no session in {} has {} calls or more; see --calls", self.named(), options.calls);
+            bail!("no session in {} has {} calls or more; see --calls", named(&self.files), options.calls);
         }
         let unread = faults.into_inner();
         if unread > 0 {
@@ -118,19 +124,15 @@ impl Replay {
         print(&screen(&comparison, &self.prices))?;
         if self.html.is_some() || self.json.is_some() {
             let today = jiff::Zoned::now().date().to_string();
-            let report = Report::new(&comparison, 1, &self.named(), &self.prices, &today, self.budget);
+            let report = Report::new(&comparison, 1, &named(&self.files), &self.prices, &today, self.budget);
             let write = |path: &Option<PathBuf>, text: String| match path {
-                Some(path) => std::fs::write(path, text).with_context(|| format!("{} was not written", path.display())),
+                Some(path) => std::fs::write(path, text).with_context(|| unwritten(path)),
                 None => Ok(()),
             };
             write(&self.html, report.to_html())?;
             write(&self.json, report.to_json())?;
         }
         Ok(ExitCode::SUCCESS)
-    }
-
-    fn named(&self) -> String {
-        self.files.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
     }
 
     /// The recordings, one by one. What can not be read is told once, and not again on the second way.
@@ -180,6 +182,10 @@ impl Replay {
     }
 }
 
+fn unwritten(path: &Path) -> String {
+    format!("{} could not be written", path.display())
+}
+
 /// When a person is told of what could not be read.
 #[derive(Clone, Copy)]
 enum Telling<'a> {
@@ -219,14 +225,20 @@ fn screen(comparison: &Comparison, prices: &str) -> String {
     text.push_str(&table(&summaries).to_string());
     text.push('\n');
     summaries.iter().filter_map(faults).for_each(|line| text.push_str(&line));
-    text.push_str(
-        "\nIn percent of sending everything; in brackets 95 % intervals over sessions. Repaired: with a round\n\
+    let brackets = if has_intervals() { "; in brackets 95 % intervals over sessions" } else { "" };
+    text.push_str(&format!(
+        "\nIn percent of sending everything{brackets}. Repaired: with a round\n\
          trip for each action that missed something. Hard: of what an action needed and recency does not\n\
          give away, the share that stood verbatim. Anchors: old texts of edits in one piece. Words: of users\n\
          and of the system, verbatim. Gap: how far to a bound that knows the future.\n\
          The replay tells whether the information was there, not whether a task would have been solved.\n",
-    );
+    ));
     text
+}
+
+/// Whether the screen has room for intervals.
+fn has_intervals() -> bool {
+    Look::of_stdout().width >= 100
 }
 
 /// What should not happen to a request.
@@ -245,9 +257,9 @@ fn faults(it: &Summary) -> Option<String> {
 fn table(summaries: &[Summary]) -> Table {
     let width = Look::of_stdout().width;
     let number = |share: f64| format!("{:.1}", 100.0 * share);
-    let repaired = |it: Estimate| match width {
-        ..100 => number(it.value),
-        _ => format!("{} ({}-{})", number(it.value), number(it.low), number(it.high)),
+    let repaired = |it: Estimate| match has_intervals() {
+        false => number(it.value),
+        true => format!("{} ({}-{})", number(it.value), number(it.low), number(it.high)),
     };
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);

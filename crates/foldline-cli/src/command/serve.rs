@@ -1,8 +1,9 @@
 //! `foldline serve`: the drop-in proxy.
 
+use std::io::ErrorKind;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Result, anyhow};
 use clap::Args;
 use foldline_server::proxy::{Mode, Proxy, Settings};
 
@@ -37,8 +38,11 @@ impl Serve {
         runtime.block_on(async {
             let listen = settings.listen;
             let greeting = greeting(&settings);
-            let proxy =
-                Proxy::bind(settings, archive).await.with_context(|| format!("could not listen on {listen}"))?;
+            let proxy = Proxy::bind(settings, archive).await.map_err(|error| {
+                let taken = error.kind() == ErrorKind::AddrInUse;
+                let what = if taken { "; is a foldline running already? Choose another with --listen" } else { "" };
+                anyhow!("could not listen on {listen}: {error}{what}")
+            })?;
             print(&format!("foldline listens on http://{}\n{greeting}", proxy.address()))?;
             proxy.run(told_to_stop()).await;
             Ok(ExitCode::SUCCESS)

@@ -93,7 +93,7 @@ impl Show {
         };
         input::recordings(&self.files, each, fault)?;
         if whole.sessions.is_empty() {
-            bail!("there is no conversation in what was given");
+            bail!("there is no conversation in {}", input::named(&self.files));
         }
         print(&match self.json {
             true => serde_json::to_string_pretty(&whole)? + "\n",

@@ -1,13 +1,11 @@
 //! `foldline summarise`: a briefing of a text that may be far longer than any window.
 
-use std::fs;
-use std::io::{Read, stdin};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use foldline::transcript::{self, Reader};
 use foldline::wire::Format;
@@ -19,7 +17,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use super::{complain, print};
-use crate::environment;
+use crate::{environment, input};
 
 /// Let a model write a briefing of a text that is longer than its window
 ///
@@ -145,16 +143,10 @@ impl Summarise {
 
     /// The text, and what it says of the goal.
     fn read(&self) -> Result<Source> {
-        let bytes = match self.file.as_deref() {
-            Some(path) if path.as_os_str() != "-" => {
-                fs::read(path).with_context(|| format!("{} could not be read", path.display()))?
-            }
-            _ => {
-                let mut bytes = Vec::new();
-                stdin().lock().read_to_end(&mut bytes).context("standard input could not be read")?;
-                bytes
-            }
-        };
+        let bytes = input::bytes(self.file.as_deref())?;
+        if bytes.trim_ascii().is_empty() {
+            bail!("there is nothing to summarise: the input is empty");
+        }
         let head = &bytes[..bytes.len().min(transcript::HEAD)];
         if transcript::recognise(head).is_some()
             && let Some(recording) =

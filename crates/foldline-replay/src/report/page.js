@@ -2,7 +2,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const full = data.rows[0], ours = data.rows[data.subject];
 const at = id => document.getElementById(id);
-const percent = (share, digits = 1) => (100 * share).toFixed(digits).replace(/\.0+$/, "") + " %";
+const percent = (share, digits = 1) => (100 * share).toFixed(digits) + " %";
 const big = n => n >= 1e9 ? (n / 1e9).toFixed(1) + " G" : n >= 1e6 ? (n / 1e6).toFixed(1) + " M" : n >= 1e4 ? Math.round(n / 1e3) + " k" : Math.round(n).toLocaleString("en");
 const money = tokens => data.prices.base_usd > 0 ? "$" + (tokens * data.prices.base_usd / 1e6).toLocaleString("en", { maximumFractionDigits: 2, minimumFractionDigits: 2 }) : big(tokens) + " tokens";
 const bill = spent => spent.read * data.prices.read + spent.written * data.prices.write + spent.output * data.prices.output;
@@ -64,8 +64,8 @@ function head() {
   const tiles = [
     [percent(ours.tokens.value), "of the input tokens"],
     [percent(ours.bill.value), `of the input bill: ${money(bill(ours.spent))} instead of ${money(bill(full.spent))}`],
-    [percent(ours.missteps.value, 2), "of the actions would have missed something and asked back"],
-    [percent(ours.anchors.value, 2), "of the edits found their old text in one piece"],
+    [percent(ours.missteps.value), "of the actions would have missed something and asked back"],
+    [percent(ours.anchors.value), "of the edits found their old text in one piece"],
     [ours.worst.toFixed(2), "times the bill of sending everything, in the session where it did worst"],
     ours.gap_closed_paying && [percent(ours.gap_closed_paying.value), "of the way to a clairvoyant that creases when it pays"],
   ].filter(Boolean);
@@ -155,7 +155,7 @@ function numbers() {
     ["hard support", r => r.hard],
     ["support", r => percent(r.support.value)],
     ["missteps", r => percent(r.missteps.value, 2)],
-    ["edit anchors", r => percent(r.anchors.value, 2)],
+    ["edit anchors", r => percent(r.anchors.value)],
     ["trail", r => `${percent(r.trail_recall.value)} / ${percent(r.trail_precision.value)}`],
     ["instructions", r => percent(r.instructions)],
     ["gap closed", r => r.gap_closed_paying],

@@ -99,7 +99,10 @@ impl<R: BufRead> Reader<R> {
         read.map_err(|error| Fault { line: 1, error: Error::io(&error) })?;
         let Some((format, layout)) = recognise::look(&head) else {
             let formats = Format::ALL.map(Format::name).join(", ");
-            let error = Error::not_a_recording(format_args!("its beginning looks like none of {formats}"));
+            let error = match head.trim_ascii().is_empty() {
+                true => Error::not_a_recording("it is empty"),
+                false => Error::not_a_recording(format_args!("its beginning looks like none of {formats}")),
+            };
             return Err(Fault { line: 1, error });
         };
         let mut head = Cursor::new(head);

@@ -1,0 +1,104 @@
+//! What somebody is told who holds it wrongly: what happened, where, and what to do.
+
+#![expect(clippy::unwrap_used, reason = "it is a test")]
+
+#[expect(dead_code, reason = "other tests need the rest of it")]
+mod support;
+
+use std::net::TcpListener;
+use std::path::Path;
+
+use support::{foldline, text};
+
+/// The exit code, and what went to standard error.
+fn told(home: &Path, arguments: &[&str]) -> (i32, String) {
+    let output = foldline(home).args(arguments).current_dir(home).output().unwrap();
+    (output.status.code().unwrap(), text(&output.stderr).to_owned())
+}
+
+#[test]
+fn an_empty_input_is_said_to_be_empty() {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("nothing"), "\n").unwrap();
+    for (arguments, code) in [
+        (&["fit", "--budget", "100", "nothing"][..], 2),
+        (&["show", "nothing"], 1),
+        (&["show", "-"], 1),
+        (&["replay", "nothing"], 1),
+        (&["summarise", "nothing"], 1),
+    ] {
+        let (exit, said) = told(home.path(), arguments);
+        assert_eq!(exit, code, "{arguments:?}: {said}");
+        assert!(said.contains("is empty") && !said.contains("not JSON") && !said.contains("codex"), "{said}");
+    }
+}
+
+#[test]
+fn a_folder_without_sessions_is_named() {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::create_dir(home.path().join("sessions")).unwrap();
+    for command in ["show", "replay"] {
+        let (exit, said) = told(home.path(), &[command, "sessions"]);
+        assert_eq!((exit, said.contains("in sessions")), (1, true), "{said}");
+    }
+}
+
+/// Looking after an archive that is not there does not make one.
+#[test]
+fn housekeeping_makes_no_archive() {
+    let home = tempfile::tempdir().unwrap();
+    for task in ["stats", "prune", "verify", "export"] {
+        let (exit, said) = told(home.path(), &["archive", task, "--archive", "archive.db"]);
+        assert_eq!((exit, said.contains("there is no archive at archive.db")), (1, true), "{task}: {said}");
+    }
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_proxy_that_can_not_start_says_what_to_do() {
+    let home = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    std::fs::write(home.path().join("file"), "").unwrap();
+    for (arguments, advice) in [
+        (["--listen", &taken], "Choose another with --listen"),
+        (["--listen", "example.com:80"], "such as 127.0.0.1:8787"),
+        (["--archive", "file/archive.db"], "name another with --archive"),
+        (["--mode", "slow"], "choose fold, observe or off"),
+    ] {
+        let (exit, said) = told(home.path(), &[&["serve"][..], &arguments].concat());
+        assert_eq!((exit, said.contains(advice)), (1, true), "{said}");
+    }
+}
+
+/// A replay takes minutes; that its report has nowhere to go is told in the first second.
+#[test]
+fn where_a_report_can_not_go_is_told_before_the_replay() {
+    let home = tempfile::tempdir().unwrap();
+    let call = |at: usize| {
+        serde_json::json!([
+            { "role": "assistant", "tool_calls": [{ "id": format!("c{at}"), "type": "function",
+                "function": { "name": "sh", "arguments": "{}" } }] },
+            { "role": "tool", "tool_call_id": format!("c{at}"), "content": "done" },
+        ])
+    };
+    let messages: Vec<serde_json::Value> = (0..20).flat_map(|at| call(at).as_array().unwrap().clone()).collect();
+    let session = serde_json::json!({ "model": "gpt-4o", "messages": messages }).to_string();
+    std::fs::write(home.path().join("session.json"), session).unwrap();
+    let output = foldline(home.path())
+        .args(["replay", "session.json", "--html", "nowhere/report.html"])
+        .current_dir(home.path())
+        .output()
+        .unwrap();
+    assert!(!output.status.success() && output.stdout.is_empty(), "{}", text(&output.stdout));
+    assert!(text(&output.stderr).contains("nowhere/report.html could not be written"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn one_message_is_not_messages() {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("a"), r#"{"model":"gpt-4o","messages":[{"role":"user","content":"hi"}]}"#).unwrap();
+    let shown = foldline(home.path()).args(["show", "a"]).current_dir(home.path()).output().unwrap();
+    let shown = text(&shown.stdout);
+    assert!(shown.contains("1 message in 0 rounds") && shown.contains("1 request sent 7 tokens"), "{shown}");
+}
