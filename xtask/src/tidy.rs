@@ -17,6 +17,7 @@ const RULES: &[(&str, Rule)] = &[
     ("every source file says at its head what it is for", module_docs),
     ("crates depend on each other in one direction, and the engine on nothing that does IO", dependencies),
     ("the engine touches no file, clock, environment or network", purity),
+    ("modules of the engine use those that ARCHITECTURE.md lists above them, and it lists them all", order),
     ("environment variables are declared and read in one place", environment),
     ("no path of a developer's machine is committed", machine_paths),
     ("generated pages are up to date (`cargo xtask reference` writes them)", references),
@@ -152,8 +153,50 @@ fn purity(files: &[File]) -> Result<Vec<String>> {
         "stdin()",
         "RandomState",
     ];
-    let engine = |file: &&File| is_source(file) && file.path.starts_with("crates/foldline/src/");
+    let engine = |file: &&File| is_source(file) && file.path.starts_with(ENGINE);
     Ok(mentions(files.iter().filter(engine), &WORLD))
+}
+
+const ARCHITECTURE: &str = "ARCHITECTURE.md";
+const ENGINE: &str = "crates/foldline/src/";
+/// What only tests use.
+const OF_TESTS: [&str; 3] = ["promises", "testing", "traps"];
+
+/// Modules of one row of the table may use each other.
+fn order(files: &[File]) -> Result<Vec<String>> {
+    let page = files.iter().find(|file| file.path == ARCHITECTURE).map_or("", |file| file.text.as_str());
+    let section = page.split("## Inside `foldline`\n").nth(1).and_then(|rest| rest.split("\n## ").next());
+    let rows = section.unwrap_or_default().lines().filter_map(|line| line.strip_prefix("| `")?.split(" |").next());
+    let names = rows.enumerate().flat_map(|(row, names)| names.split('`').step_by(2).map(move |name| (name, row)));
+    let listed: BTreeMap<&str, usize> = names.filter(|(name, _)| !name.contains("::")).collect();
+
+    let mut faults = BTreeSet::new();
+    for file in files.iter().filter(|file| is_source(file) && !file.path.contains("/tests/")) {
+        let Some(name) = file.path.strip_prefix(ENGINE).and_then(|path| path.split(['/', '.']).next()) else {
+            continue;
+        };
+        if name == "lib" || OF_TESTS.contains(&name) {
+            continue;
+        }
+        let Some(row) = listed.get(name) else {
+            faults.insert(format!("{ARCHITECTURE} does not list {name}"));
+            continue;
+        };
+        let below = used(shipped(file)).filter(|used| listed.get(used).is_some_and(|other| other > row));
+        faults.extend(below.map(|used| format!("{} uses {used}, which is below it", file.path)));
+    }
+    Ok(faults.into_iter().collect())
+}
+
+/// The modules that a text names by their paths.
+fn used(text: &str) -> impl Iterator<Item = &str> {
+    const PATH: &str = "crate::";
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    lines.flat_map(|line| line.match_indices(PATH).map(move |(at, _)| &line[at + PATH.len()..])).flat_map(|rest| {
+        // One path, or several in braces.
+        let paths = rest.strip_prefix('{').unwrap_or(&rest[..rest.find("::").unwrap_or(rest.len())]);
+        paths.split(", ").map(|path| path.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default())
+    })
 }
 
 /// The file that declares them.
@@ -246,6 +289,30 @@ mod tests {
         assert_eq!(purity(&[file(path, tests)]).unwrap(), Vec::<String>::new());
         assert_eq!(purity(&[file(path, "//! A.\nuse std::fs;\n")]).unwrap(), [format!("{path}:2 mentions std::fs")]);
         assert_eq!(purity(&[file("crates/other/src/a.rs", "use std::fs;\n")]).unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_module_that_looks_down_is_found_and_one_that_is_not_listed() {
+        let table = "# A\n\n## Inside `foldline`\n\n| module | idea |\n|---|---|\n| `text`, `wire` | a |\n| `wire::sse` | b |\n| `fold` | c |\n\n## More\n";
+        let page = file(ARCHITECTURE, table);
+        let of = |name: &str, text: &str| file(&format!("{ENGINE}{name}.rs"), text);
+        let fine = [
+            of("fold", "use crate::wire::Request;\n"),
+            of("wire/sse", "use crate::text::Text;\n// crate::fold\n"),
+            of("text", "use crate::wire;\n\n#[cfg(test)]\nmod tests {\n    use crate::fold;\n}\n"),
+            of("traps", "use crate::fold::fold;\n"),
+        ];
+        let [a, b, c, d] = fine;
+        assert_eq!(order(&[a, b, c, d, file(ARCHITECTURE, table)]).unwrap(), Vec::<String>::new());
+        let down = of("wire/sse", "use crate::{text, fold::State};\nfn a() { crate::fold::fold() }\n");
+        let faults = order(&[page, down, of("apply", "")]).unwrap();
+        assert_eq!(
+            faults,
+            [
+                "ARCHITECTURE.md does not list apply".to_owned(),
+                format!("{ENGINE}wire/sse.rs uses fold, which is below it")
+            ]
+        );
     }
 
     #[test]

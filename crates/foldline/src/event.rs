@@ -1,4 +1,4 @@
-//! What happened, for whoever wants to know: a callback, a channel, an archive, a dashboard.
+//! What happened, for whoever wants to know: a callback, a channel, an archive.
 //!
 //! Events carry numbers and places, never contents. They are handed out by a plain function call on
 //! the engine's thread; a listener that could block must put them into a channel of its own that
