@@ -26,7 +26,9 @@ use made_up::Printer;
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
 /// One whose tokens are counted, and one whose tokens are estimated.
-const MODELS: [&str; 2] = ["gpt-4o", "claude-opus-4-6"];
+const COUNTED: &str = "gpt-4o";
+const ESTIMATED: &str = "claude-opus-4-6";
+const MODELS: [&str; 2] = [COUNTED, ESTIMATED];
 
 fn main() {
     // `cargo bench -p foldline --bench fold -- cold` runs one of them. For those who count instructions there is
@@ -37,10 +39,10 @@ fn main() {
     run("cold").then(|| MODELS.map(|model| cold(model, Text::LikeRecorded, 7)));
     run("cold").then(|| MODELS.map(|model| cold(model, Text::Dense, 7)));
     run("recorded").then(|| MODELS.map(recorded));
-    asked("cold-exact").then(|| cold(MODELS[0], Text::LikeRecorded, 1));
-    asked("cold-estimated").then(|| cold(MODELS[1], Text::LikeRecorded, 1));
-    run("turns").then(|| turns("estimated", "claude-opus-4-6"));
-    run("turns").then(|| turns("exact", "gpt-4o"));
+    asked("cold-exact").then(|| cold(COUNTED, Text::LikeRecorded, 1));
+    asked("cold-estimated").then(|| cold(ESTIMATED, Text::LikeRecorded, 1));
+    run("turns").then(|| turns("estimated", ESTIMATED));
+    run("turns").then(|| turns("exact", COUNTED));
     run("many").then(many);
     run("memory").then(memory);
 }
@@ -103,24 +105,38 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
+/// What it costs to know the tokens of a conversation that was never seen before, as those of a model.
+fn counting(model: &str, conversation: &Conversation<'_>) -> Duration {
+    let fresh = setup(model, 128_000);
+    timed(|| black_box(fresh.meter.conversation(conversation))).0
+}
+
+/// A fold against counting tokens by a vocabulary; and against an estimate of them, where that is all that a model allows.
+fn ratios(folded: Duration, count: Duration, model: &str, own: Duration) -> String {
+    let to = |alone: Duration| folded.as_secs_f64() / alone.as_secs_f64();
+    let estimate = match model {
+        COUNTED => String::new(),
+        _ => format!(", {:.2} times an estimate ({own:?})", to(own)),
+    };
+    format!("{:.2} times counting alone ({count:?}){estimate}", to(count))
+}
+
 /// A conversation of a megabyte that was never seen before.
 fn cold(model: &str, kind: Text, times: usize) {
     let conversation = Conversation { messages: session(kind, 256, 4_000), ..Conversation::default() };
-    let (mut counts, mut folds) = (Vec::new(), Vec::new());
+    let (mut counts, mut sizes, mut folds) = (Vec::new(), Vec::new(), Vec::new());
     let mut creases = 0;
     for _ in 0..times {
-        let fresh = setup(model, 128_000);
-        counts.push(timed(|| black_box(fresh.meter.conversation(&conversation))).0);
+        counts.push(counting(COUNTED, &conversation));
+        sizes.push(counting(model, &conversation));
         let fresh = setup(model, 128_000);
         let (time, folded) = timed(|| fold(&conversation, &fresh, &Ledger::default()).expect("it fits"));
         folds.push(time);
         creases = folded.creases.len();
     }
-    let (count, folded) = (median(counts), median(folds));
-    let ratio = folded.as_secs_f64() / count.as_secs_f64();
-    println!(
-        "cold fold of 1 MB, {kind:?}, {model}: {folded:?}, counting alone {count:?}, ratio {ratio:.2}, {creases} creases"
-    );
+    let folded = median(folds);
+    let ratios = ratios(folded, median(counts), model, median(sizes));
+    println!("cold fold of 1 MB, {kind:?}, {model}: {folded:?}, {ratios}, {creases} creases");
 }
 
 /// Recorded conversations of half a megabyte to two, none seen before: all together, and the one with the worst ratio.
@@ -133,27 +149,26 @@ fn recorded(model: &str) {
         return;
     };
     let (mut number, mut bytes, mut worst) = (0, 0, 0.0_f64);
-    let (mut counting, mut folding) = (Duration::ZERO, Duration::ZERO);
+    let (mut counts, mut sizes, mut folds) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
     for conversation in recordings.filter_map(Result::ok).map(|it| it.conversation) {
         let size = serde_json::to_string(&conversation).map_or(0, |json| json.len());
         if !(500_000..2_000_000).contains(&size) {
             continue;
         }
-        let best = |work: &dyn Fn(&Setup)| {
-            (0..3).map(|_| setup(model, 128_000)).map(|fresh| timed(|| work(&fresh)).0).min().expect("it ran")
-        };
-        let count = best(&|setup| {
-            black_box(setup.meter.conversation(&conversation));
+        let best = |work: &dyn Fn() -> Duration| (0..3).map(|_| work()).min().expect("it ran");
+        let (count, own) = (best(&|| counting(COUNTED, &conversation)), best(&|| counting(model, &conversation)));
+        let folded = best(&|| {
+            let fresh = setup(model, 128_000);
+            timed(|| black_box(fold(&conversation, &fresh, &Ledger::default()))).0
         });
-        let folded = best(&|setup| drop(black_box(fold(&conversation, setup, &Ledger::default()))));
         (number, bytes) = (number + 1, bytes + size);
-        (counting, folding) = (counting + count, folding + folded);
+        (counts, sizes, folds) = (counts + count, sizes + own, folds + folded);
         worst = worst.max(folded.as_secs_f64() / count.as_secs_f64());
     }
-    let ratio = folding.as_secs_f64() / counting.as_secs_f64();
+    let ratios = ratios(folds, counts, model, sizes);
     println!(
-        "cold folds of {number} recorded conversations, {:.1} MB, {model}: {folding:?}, counting alone {counting:?}, \
-         ratio {ratio:.2}, the worst {worst:.2}",
+        "cold folds of {number} recorded conversations, {:.1} MB, {model}: {folds:?}, {ratios}, the worst {worst:.2} times \
+         counting",
         bytes as f64 / 1e6
     );
 }
@@ -192,7 +207,7 @@ fn many() {
         let conversation =
             Conversation { messages: session(Text::LikeRecorded, rounds, 400), ..Conversation::default() };
         // Of a tenth of either the window is full.
-        let setup = setup("claude-opus-4-6", 16_000);
+        let setup = setup(ESTIMATED, 16_000);
         let times = (0..5).map(|_| timed(|| fold(&conversation, &setup, &Ledger::default()).expect("it fits")).0);
         median(times.collect()).as_secs_f64() / conversation.messages.len() as f64
     };

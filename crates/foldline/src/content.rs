@@ -244,15 +244,19 @@ pub fn is_numbered(text: &str) -> bool {
 /// Whether a line defines or imports something, in the public syntax of common languages.
 pub fn is_definition(line: &str) -> bool {
     let bare = unnumbered(line);
-    let (mut word, mut rest) = first_word(bare);
-    while comes_before_a_definition(word) {
+    let text = bare.trim_ascii_start();
+    if !OPENING.may_begin(text.as_bytes()) {
+        return false;
+    }
+    let (mut word, mut rest) = first_word(text);
+    while BEFORE.contains(&word) {
         (word, rest) = first_word(rest);
     }
     match word {
         // A local variable is a statement, not a definition that others refer to.
         "let" | "const" => !bare.starts_with(char::is_whitespace),
         "" => false,
-        _ => opens_a_definition(word) && !rest.trim_ascii_start().is_empty() || is_heading(bare),
+        _ => OPENS.contains(&word) && !rest.trim_ascii_start().is_empty() || is_heading(bare),
     }
 }
 
@@ -263,59 +267,91 @@ fn first_word(text: &str) -> (&str, &str) {
     text.split_at(end.unwrap_or(text.len()))
 }
 
-fn comes_before_a_definition(word: &str) -> bool {
-    matches!(
-        word.as_bytes(),
-        b"export"
-            | b"default"
-            | b"pub"
-            | b"pub(crate)"
-            | b"pub(super)"
-            | b"async"
-            | b"static"
-            | b"public"
-            | b"private"
-            | b"protected"
-            | b"abstract"
-            | b"final"
-            | b"override"
-            | b"unsafe"
-            | b"extern"
-            | b"declare"
-            | b"inline"
-            | b"virtual"
-    )
-}
+/// Words that may stand before the one that opens a definition.
+const BEFORE: [&str; 18] = [
+    "export",
+    "default",
+    "pub",
+    "pub(crate)",
+    "pub(super)",
+    "async",
+    "static",
+    "public",
+    "private",
+    "protected",
+    "abstract",
+    "final",
+    "override",
+    "unsafe",
+    "extern",
+    "declare",
+    "inline",
+    "virtual",
+];
 
-fn opens_a_definition(word: &str) -> bool {
-    matches!(
-        word.as_bytes(),
-        b"func"
-            | b"fn"
-            | b"def"
-            | b"class"
-            | b"struct"
-            | b"enum"
-            | b"trait"
-            | b"impl"
-            | b"type"
-            | b"interface"
-            | b"function"
-            | b"module"
-            | b"mod"
-            | b"package"
-            | b"namespace"
-            | b"import"
-            | b"from"
-            | b"use"
-            | b"#include"
-            | b"#define"
-            | b"macro_rules!"
-            | b"sub"
-            | b"record"
-            | b"protocol"
-            | b"object"
-    )
+/// Words that open a definition or an import.
+const OPENS: [&str; 25] = [
+    "func",
+    "fn",
+    "def",
+    "class",
+    "struct",
+    "enum",
+    "trait",
+    "impl",
+    "type",
+    "interface",
+    "function",
+    "module",
+    "mod",
+    "package",
+    "namespace",
+    "import",
+    "from",
+    "use",
+    "#include",
+    "#define",
+    "macro_rules!",
+    "sub",
+    "record",
+    "protocol",
+    "object",
+];
+
+/// How a definition may begin, and a heading.
+const OPENING: Beginnings =
+    Beginnings::of(&BEFORE).and(Beginnings::of(&OPENS)).and(Beginnings::of(&["let", "const", "# ", "##"]));
+
+/// With which two letters some words begin: most pairs of letters begin none of them, and one look at a table tells.
+struct Beginnings([u32; 32]);
+
+impl Beginnings {
+    const fn of(words: &[&str]) -> Self {
+        let mut seconds = [0; 32];
+        let mut at = 0;
+        while at < words.len() {
+            let word = words[at].as_bytes();
+            seconds[word[0] as usize % 32] |= 1 << (word[1] % 32);
+            at += 1;
+        }
+        Self(seconds)
+    }
+
+    const fn and(mut self, Self(others): Self) -> Self {
+        let mut at = 0;
+        while at < 32 {
+            self.0[at] |= others[at];
+            at += 1;
+        }
+        self
+    }
+
+    /// Whether a text may begin with one of the words. Letters of either case, and a few other bytes, are the same in their
+    /// five low bits.
+    fn may_begin(&self, text: &[u8]) -> bool {
+        let Some(&[first, second]) = text.first_chunk() else { return false };
+        self.0[first as usize % 32] >> (second % 32) & 1 != 0
+    }
 }
 
 pub(crate) fn is_heading(line: &str) -> bool {
@@ -330,34 +366,36 @@ pub fn is_failure(line: &str) -> bool {
     if line.len() > 2000 {
         return false;
     }
-    let mut lower = [0; 2000];
-    let lower = &mut lower[..line.len()];
-    lower.copy_from_slice(line.as_bytes());
-    lower.make_ascii_lowercase();
-    let says = (0..lower.len()).any(|at| begins_with_a_sign(&lower[at..]));
-    says && !NONE.iter().any(|none| memchr::memmem::find(lower, none.as_bytes()).is_some())
+    let bytes = line.as_bytes();
+    let may_begin = |at: &usize| SIGNS_BEGIN.may_begin(&bytes[*at..]);
+    let says = (0..bytes.len()).filter(may_begin).any(|at| begins_with_a_sign(&bytes[at..]));
+    says && !NONE.iter().any(|none| line.to_ascii_lowercase().contains(none))
 }
 
-/// Whether lower-case text begins with a word of failures. Two letters tell which one it could be.
+/// The words of failures, in lower case.
+const SIGNS: [&str; 16] = [
+    "aborted",
+    "assert",
+    "cannot ",
+    "can't ",
+    "denied",
+    "error",
+    "exception",
+    "fail",
+    "fatal",
+    "not found",
+    "panic",
+    "refused",
+    "segfault",
+    "timed out",
+    "traceback",
+    "undefined",
+];
+
+const SIGNS_BEGIN: Beginnings = Beginnings::of(&SIGNS);
+
 fn begins_with_a_sign(text: &[u8]) -> bool {
-    let words: &[&str] = match text {
-        [b'a', b'b', ..] => &["aborted"],
-        [b'a', b's', ..] => &["assert"],
-        [b'c', b'a', ..] => &["cannot ", "can't "],
-        [b'd', b'e', ..] => &["denied"],
-        [b'e', b'r', ..] => &["error"],
-        [b'e', b'x', ..] => &["exception"],
-        [b'f', b'a', ..] => &["fail", "fatal"],
-        [b'n', b'o', ..] => &["not found"],
-        [b'p', b'a', ..] => &["panic"],
-        [b'r', b'e', ..] => &["refused"],
-        [b's', b'e', ..] => &["segfault"],
-        [b't', b'i', ..] => &["timed out"],
-        [b't', b'r', ..] => &["traceback"],
-        [b'u', b'n', ..] => &["undefined"],
-        _ => return false,
-    };
-    words.iter().any(|word| text.starts_with(word.as_bytes()))
+    SIGNS.iter().any(|sign| text.get(..sign.len()).is_some_and(|it| it.eq_ignore_ascii_case(sign.as_bytes())))
 }
 
 /// Whether a whole output reports a failure: a non-zero exit, or a line near its end or head that

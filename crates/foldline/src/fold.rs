@@ -279,12 +279,13 @@ impl State {
 
     /// Takes note of what passes ask at every look and what never changes: which results since the last look say again
     /// what an earlier one has said, and in which prose there is noise.
-    fn listen(&mut self, messages: &[Message<'_>]) {
+    fn listen(&mut self, setup: &Setup, messages: &[Message<'_>]) {
+        let for_lines = lines::is_wanted(&setup.policy);
         for index in self.heard..self.pieces.len() {
             let piece = &self.pieces[index];
             let text = piece::text(messages, piece.at);
             match piece.class {
-                Class::Result if piece.tokens >= lines::SHORTEST => {
+                Class::Result if for_lines && piece.tokens >= lines::SHORTEST => {
                     let hashes = Hashes::of(text);
                     self.said.note(index as u32, &hashes, |before| {
                         let before = &mut self.pieces[before as usize];
@@ -337,7 +338,7 @@ impl State {
         let setup = &*at_point(setup, ledger, at);
         self.wait(setup);
         let Some(reason) = self.reason(setup, ledger.cold.contains(&at), messages) else { return Ok(None) };
-        self.listen(messages);
+        self.listen(setup, messages);
         let mut lexicon = std::mem::take(&mut self.lexicon);
         lexicon.read(messages, &self.folds, |at| self.piece(at).and_then(|piece| piece.kind));
         let from = self.begins_at(setup, reason);

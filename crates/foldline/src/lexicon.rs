@@ -74,7 +74,7 @@ pub(crate) struct Line {
     end: u32,
     /// Where its names end; they begin where those of the line before it end.
     names: u32,
-    /// Whether it defines or imports something.
+    /// Whether it defines or imports something that has a name.
     pub(crate) defines: bool,
 }
 
@@ -332,21 +332,24 @@ impl Lexicon {
         let mut lines = Vec::with_capacity(text.len() / 32 + 1);
         let mut names = Vec::with_capacity(text.len() / 16);
         let mut spans = spans.peekable();
-        let line = |Range { start, end }: Range<usize>, names: &Vec<Name>| {
-            let defines = content::is_definition(&text[start..end]);
+        let line = |Range { start, end }: Range<usize>, lines: &[Line], names: &[Name]| {
+            let has_names = names.len() > lines.last().map_or(0, |before| before.names as usize);
+            let defines = has_names && content::is_definition(&text[start..end]);
             Line { start: small(start), end: small(end), names: small(names.len()), defines }
         };
         let runs = self.runs_of(text);
         for run in &runs {
             while let Some(span) = spans.next_if(|span| span.end <= run.start as usize) {
-                lines.push(line(span, &names));
+                lines.push(line(span, &lines, &names));
             }
             if spans.peek().is_some_and(|span| span.start <= run.start as usize) {
                 self.name_run(run, text, &mut names);
             }
         }
         self.in_text = runs;
-        lines.extend(spans.map(|span| line(span, &names)));
+        for span in spans {
+            lines.push(line(span, &lines, &names));
+        }
         Found { kind, lines: lines.into(), names: names.into() }
     }
 

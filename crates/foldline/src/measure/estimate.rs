@@ -23,25 +23,110 @@ pub struct Estimator;
 impl Estimator {
     /// The weights of a text.
     pub(super) fn hundredths(text: &str) -> Tokens {
-        Self::walk(text, 0, 0)
+        Walk::AT_FIRST.over(text)
     }
 
     /// The weights of a text behind a line break. However many breaks there are, they weigh the same on what follows.
     pub(super) fn hundredths_behind_a_break(text: &str) -> Tokens {
-        Self::walk(text, NEWLINE * LONGEST, b'\n')
+        Walk::BEHIND_A_BREAK.over(text)
     }
 
-    fn walk(text: &str, mut row: usize, mut last: u8) -> Tokens {
-        let mut hundredths = 0;
-        for &byte in text.as_bytes() {
-            let again = usize::from(byte == last);
-            let column = COLUMN[again][usize::from(byte)];
-            let step = STEPS[row % STATES][usize::from(column) % COLUMNS];
-            hundredths += Tokens::from(step.weight);
-            row = usize::from(step.next);
-            last = byte;
+    /// The weights of the lines of a text, each with its line break.
+    ///
+    /// A step waits for the one before it and leaves the processor idle meanwhile. Behind a line break everything begins
+    /// anew, so both halves of the text are walked side by side.
+    pub(super) fn hundredths_by_line(text: &str) -> Vec<Tokens> {
+        let bytes = text.as_bytes();
+        let middle = memchr::memrchr(b'\n', &bytes[..bytes.len() / 2]).map_or(0, |at| at + 1);
+        let (head, tail) = bytes.split_at(middle);
+        let breaks = |bytes: &[u8]| memchr::memchr_iter(b'\n', bytes).count();
+        let (in_head, in_tail) = (breaks(head), breaks(tail));
+        let mut weights = vec![0; in_head + in_tail + 1];
+        let (of_head, of_tail) = weights.split_at_mut(in_head);
+        let mut first = ByLine { walk: Walk::AT_FIRST, weights: of_head, ended: 0 };
+        let walk = if head.is_empty() { Walk::AT_FIRST } else { Walk::BEHIND_A_BREAK };
+        let mut second = ByLine { walk, weights: of_tail, ended: 0 };
+        let both = head.len().min(tail.len());
+        for (&one, &other) in head.iter().zip(tail) {
+            first.walk.step(one);
+            second.walk.step(other);
+            first.may_end(one);
+            second.may_end(other);
         }
-        hundredths
+        head[both..].iter().for_each(|&byte| first.step(byte));
+        tail[both..].iter().for_each(|&byte| second.step(byte));
+        second.end();
+        for lines in [first, second] {
+            lines.told_apart();
+        }
+        // What follows the last line break is a line only if it is anything.
+        weights.pop_if(|_| text.ends_with('\n'));
+        weights
+    }
+}
+
+/// Where a walk over a text stands.
+struct Walk {
+    row: usize,
+    last: u8,
+    /// Of what it went over, in hundredths of a token.
+    weight: Tokens,
+}
+
+impl Walk {
+    const AT_FIRST: Self = Self { row: 0, last: 0, weight: 0 };
+    const BEHIND_A_BREAK: Self = Self { row: NEWLINE * LONGEST, last: b'\n', weight: 0 };
+
+    /// The weight of a text.
+    fn over(mut self, text: &str) -> Tokens {
+        text.bytes().for_each(|byte| self.step(byte));
+        self.weight
+    }
+
+    #[inline]
+    fn step(&mut self, byte: u8) {
+        let again = usize::from(byte == self.last);
+        let column = COLUMN[again][usize::from(byte)];
+        let step = STEPS[self.row % STATES][usize::from(column) % COLUMNS];
+        self.weight += Tokens::from(step.weight);
+        self.row = usize::from(step.next);
+        self.last = byte;
+    }
+}
+
+/// A walk over lines.
+struct ByLine<'w> {
+    walk: Walk,
+    /// Of all up to the end of each line; so many have ended.
+    weights: &'w mut [Tokens],
+    ended: usize,
+}
+
+impl ByLine<'_> {
+    #[inline]
+    fn step(&mut self, byte: u8) {
+        self.walk.step(byte);
+        self.may_end(byte);
+    }
+
+    #[inline]
+    fn may_end(&mut self, byte: u8) {
+        if byte == b'\n' {
+            self.end();
+        }
+    }
+
+    #[inline]
+    fn end(&mut self) {
+        self.weights[self.ended] = self.walk.weight;
+        self.ended += 1;
+    }
+
+    /// What a line adds to those before it is its own.
+    fn told_apart(self) {
+        for at in (1..self.weights.len()).rev() {
+            self.weights[at] -= self.weights[at - 1];
+        }
     }
 }
 

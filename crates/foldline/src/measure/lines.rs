@@ -117,6 +117,17 @@ impl Summed {
         if !self.splits(text) {
             return (self.tokens(self.at_first(text)), None);
         }
+        let (sum, counts) = match self {
+            Self::Exact(vocabulary) => {
+                self.counted(text, |lines| known.get_or(lines, seed, || vocabulary.count(lines)))
+            }
+            Self::Estimate => Self::estimated(text),
+        };
+        (self.tokens(sum), Some(LineCounts(counts.into())))
+    }
+
+    /// The count of a text, and what each line adds; lines that are joined with the next are counted together.
+    fn counted(self, text: &str, count_of: impl Fn(&str) -> Tokens) -> (Tokens, Vec<u16>) {
         let mut counts = Vec::with_capacity(text.len() / 32 + 1);
         let (mut sum, mut from, mut start) = (0, 0, 0);
         let mut rest = memchr::memchr_iter(b'\n', text.as_bytes()).map(|newline| newline + 1);
@@ -125,27 +136,31 @@ impl Summed {
             counts.push(UNKNOWN);
             let opens = end == text.len() || self.opens(&text[end..]);
             if opens {
-                let lines = &text[from..end];
-                let count = match self {
-                    Self::Exact(vocabulary) => known.get_or(lines, seed, || vocabulary.count(lines)),
-                    Self::Estimate if from == 0 => self.at_first(lines),
-                    Self::Estimate => self.grains(lines),
-                };
+                let count = count_of(&text[from..end]);
                 sum += count;
                 let alone = from == start && text.as_bytes()[end - 1] == b'\n';
-                let of_line = match self {
-                    // At the start of a text it may count as it does nowhere else.
-                    Self::Estimate if from == 0 => None,
-                    _ => u16::try_from(count).ok().filter(|_| alone),
-                };
-                if let (Some(count), Some(last)) = (of_line, counts.last_mut()) {
-                    *last = count;
+                if let (true, Some(last)) = (alone, counts.last_mut()) {
+                    *last = u16::try_from(count).unwrap_or(UNKNOWN);
                 }
                 from = end;
             }
             start = end;
         }
-        (self.tokens(sum), Some(LineCounts(counts.into())))
+        (sum, counts)
+    }
+
+    /// The same for an estimate, in which every line stands alone.
+    fn estimated(text: &str) -> (Tokens, Vec<u16>) {
+        let weights = Estimator::hundredths_by_line(text);
+        let mut counts: Vec<u16> = weights.iter().map(|&weight| u16::try_from(weight).unwrap_or(UNKNOWN)).collect();
+        // At the start of a text it may count as it does nowhere else; and without a break as it does at the end alone.
+        if let Some(first) = counts.first_mut() {
+            *first = UNKNOWN;
+        }
+        if let (false, Some(last)) = (text.ends_with('\n'), counts.last_mut()) {
+            *last = UNKNOWN;
+        }
+        (weights.iter().sum(), counts)
     }
 }
 

@@ -30,7 +30,9 @@ impl Hashes {
     /// Half of a hash is enough: what is found by it is compared by its bytes.
     pub(crate) fn of(text: &str) -> Self {
         let hash = |line: &str| if is_telling(line) { (xxh3_64(line.as_bytes()) as u32).max(1) } else { UNTOLD };
-        Self(content::each_line(text).map(|line| hash(&text[line])).collect())
+        let mut hashes = Vec::with_capacity(text.len() / 24 + 1);
+        hashes.extend(content::each_line(text).map(|line| hash(&text[line])));
+        Self(hashes.into())
     }
 
     /// The lines that say enough, each with its number.

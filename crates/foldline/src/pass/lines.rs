@@ -3,6 +3,9 @@
 //!
 //! What is left out is marked by a gap and not by a reference, so nothing dangles when the newer text is
 //! folded in its turn.
+//!
+//! For policies that make no excerpts. An excerpt leaves out what stands elsewhere by itself: where both were made, one in seventy
+//! was longer than what this pass had left.
 
 use std::borrow::Cow;
 
@@ -13,12 +16,22 @@ use crate::piece::Piece;
 use super::again::{Hashes, Standing};
 use super::{Proposal, View};
 use crate::folds::Change;
+use crate::plan::Rung;
+use crate::policy::Policy;
 
 /// Shorter texts and shorter runs are not worth it.
 pub(crate) const SHORTEST: u64 = 60;
 const RUN: usize = 160;
 
+/// Whether it proposes anything.
+pub(crate) fn is_wanted(policy: &Policy) -> bool {
+    policy.deepest < Rung::Excerpts
+}
+
 pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
+    if !is_wanted(&view.setup.policy) {
+        return;
+    }
     let may_repeat = |piece: &&Piece| piece.said_again && piece.tokens >= SHORTEST && view.is_old(piece);
     // Nothing is compared with what is older than the oldest of them.
     let Some(oldest) = view.results().find(may_repeat) else { return };

@@ -7,14 +7,21 @@ use crate::marker;
 
 /// The text as a screen would show it, without colours; `None` when that is the text itself.
 pub fn shown(text: &str) -> Option<String> {
-    memchr::memchr3(0x1b, b'\r', 0x08, text.as_bytes())?;
+    let is_plain = |text: &str| memchr::memchr3(0x1b, b'\r', 0x08, text.as_bytes()).is_none();
+    if is_plain(text) {
+        return None;
+    }
     let mut out = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
         let (line, end) = match line.strip_suffix("\r\n") {
             Some(line) => (line, "\r\n"),
             None => line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n")),
         };
-        out.push_str(&without_codes(last_written(line)));
+        if is_plain(line) {
+            out.push_str(line);
+        } else {
+            out.push_str(&without_codes(last_written(line)));
+        }
         out.push_str(end);
     }
     (out.len() < text.len()).then_some(out)
@@ -30,7 +37,7 @@ fn last_written(line: &str) -> &str {
 fn without_codes(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(at) = rest.find(['\u{1b}', '\u{8}']) {
+    while let Some(at) = memchr::memchr2(0x1b, 0x08, rest.as_bytes()) {
         out.push_str(&rest[..at]);
         rest = if rest[at..].starts_with('\u{8}') {
             out.pop();
