@@ -4,9 +4,9 @@ use foldline::{Handle, Prices};
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 
-use crate::case::{Case, Place};
+use crate::case::{Call, Case, Place};
 use crate::engine::{Engine, Maker, Refusal, Setup};
-use crate::rendering::Rendering;
+use crate::rendering::{Rendering, Sent};
 use crate::validity::laws_broken;
 
 /// The windows at which survival is told, in tokens.
@@ -221,86 +221,29 @@ pub fn replay(case: &Case, maker: &dyn Maker, budget: u64, prices: Prices) -> Re
     let mut rendering = Rendering::new(case);
     let mut run = Run::default();
     let mut pushed = 0;
-    let mut instructed = 0;
     let mut trail = Trail::new(case);
     for (index, call) in case.calls.iter().enumerate() {
         engine.push(&case.messages[pushed..call.at])?;
         pushed = call.at;
-        let score = &mut run.score;
-        score.calls += 1;
+        run.score.calls += 1;
         let delta = match engine.request() {
             Ok(delta) => delta,
             Err(Refusal::CannotFit { .. }) => {
-                // The agent is left alone with its request: all is lost, and all is paid.
-                score.refused += 1;
-                score.spent.written += case.tokens_before(call.at);
-                let hard = call.needs.iter().filter(|need| need.hard).count() as u64;
-                score.support.add(Share { have: 0, of: call.needs.len() as u64 });
-                score.hard.add(Share { have: 0, of: hard });
-                score.sure.count(false);
+                run.score.refuse(call, case.tokens_before(call.at));
                 continue;
             }
             Err(broken) => return Err(broken),
         };
         let announced = delta.creased;
         let sent = rendering.apply(delta)?;
-        score.tokens += sent.tokens;
-        score.peak = score.peak.max(sent.tokens);
-        score.creases += u64::from(sent.moved);
-        score.unannounced += u64::from(sent.moved && !announced);
-        score.spent.read += sent.read;
-        score.spent.written += sent.tokens - sent.read;
-        for (fits, window) in score.fits.iter_mut().zip(WINDOWS) {
-            *fits += u64::from(sent.tokens <= window);
-        }
-        for handle in rendering.fresh_handles() {
-            score.unfolded.count(unfolds(&mut *engine, handle)?);
-        }
+        run.score.send(&sent, announced);
         run.points.push(Point { tokens: sent.tokens, read: sent.read, moved: sent.moved });
-
-        let mut gone: Vec<Place> = Vec::new();
-        for need in &call.needs {
-            let stands = rendering.stands(need.atom);
-            score.support.count(stands);
-            if need.hard {
-                score.hard.count(stands);
-            }
-            if need.hard && !stands {
-                gone.push(need.place);
-                run.missteps.push(Misstep {
-                    call: index,
-                    atom: case.atom(need).to_owned(),
-                    place: need.place,
-                    tool: case.tool_at(need.place).to_owned(),
-                    asked: head(&case.asked_at(need.place)),
-                    line: head(&case.line_at(need.place)),
-                    age: case.calls[..index].iter().rev().take_while(|call| call.at > need.place.message).count(),
-                    used_before: need.used_before,
-                    handle: case.originals_at(need.place).find(|handle| rendering.offers(*handle)),
-                });
-            }
+        for handle in rendering.fresh_handles() {
+            run.score.unfolded.count(unfolds(&mut *engine, handle)?);
         }
-        for &atom in &call.foreign {
-            score.foreign.count(rendering.stands(atom));
-        }
-        score.sure.count(gone.is_empty());
-        if !gone.is_empty() {
-            gone.sort_by_key(|place| (place.message, place.part));
-            gone.dedup_by_key(|place| (place.message, place.part));
-            let originals = gone.iter().map(|place| case.meter.part(&case.messages[place.message].parts[place.part]));
-            score.repair.read += sent.tokens;
-            score.repair.written += originals.sum::<u64>();
-            score.repair.output += ASK;
-        }
-        for anchor in &call.anchors {
-            score.anchors.count(rendering.has_anchor(anchor));
-        }
-        while case.instructions.get(instructed).is_some_and(|&(at, _)| at < call.at) {
-            instructed += 1;
-        }
-        for &(_, key) in &case.instructions[..instructed] {
-            score.instructions.count(rendering.has_instruction(key));
-        }
+        let gone = run.look(case, index, &rendering);
+        run.score.mend(case, gone, sent.tokens);
+        let score = &mut run.score;
         // Between creases a rendering only grows by what the recording adds.
         let at_end = index + 1 == case.calls.len();
         if at_end || (sent.moved && score.creases <= LAWFUL_LOOKS) {
@@ -326,6 +269,80 @@ pub fn replay(case: &Case, maker: &dyn Maker, budget: u64, prices: Prices) -> Re
         }
     }
     Ok(run)
+}
+
+impl Score {
+    /// The agent is left alone with its request: all is lost, and all is paid.
+    fn refuse(&mut self, call: &Call, tokens: u64) {
+        self.refused += 1;
+        self.spent.written += tokens;
+        let hard = call.needs.iter().filter(|need| need.hard).count() as u64;
+        self.support.add(Share { have: 0, of: call.needs.len() as u64 });
+        self.hard.add(Share { have: 0, of: hard });
+        self.sure.count(false);
+    }
+
+    /// A request is sent.
+    fn send(&mut self, sent: &Sent, announced: bool) {
+        self.tokens += sent.tokens;
+        self.peak = self.peak.max(sent.tokens);
+        self.creases += u64::from(sent.moved);
+        self.unannounced += u64::from(sent.moved && !announced);
+        self.spent.read += sent.read;
+        self.spent.written += sent.tokens - sent.read;
+        for (fits, window) in self.fits.iter_mut().zip(WINDOWS) {
+            *fits += u64::from(sent.tokens <= window);
+        }
+    }
+
+    /// What was gone from a request of so many tokens is asked for, all of it in one round trip.
+    fn mend(&mut self, case: &Case, mut gone: Vec<Place>, tokens: u64) {
+        self.sure.count(gone.is_empty());
+        if gone.is_empty() {
+            return;
+        }
+        gone.sort_by_key(|place| (place.message, place.part));
+        gone.dedup_by_key(|place| (place.message, place.part));
+        let originals = gone.iter().map(|place| case.meter.part(&case.messages[place.message].parts[place.part]));
+        self.repair.read += tokens;
+        self.repair.written += originals.sum::<u64>();
+        self.repair.output += ASK;
+    }
+}
+
+impl Run {
+    /// Looks for what an action needs, and for what it does not. Gives the places of hard atoms that are gone.
+    fn look(&mut self, case: &Case, index: usize, rendering: &Rendering<'_>) -> Vec<Place> {
+        let (call, score) = (&case.calls[index], &mut self.score);
+        let mut gone: Vec<Place> = Vec::new();
+        for need in &call.needs {
+            let stands = rendering.stands(need.atom);
+            score.support.count(stands);
+            if !need.hard {
+                continue;
+            }
+            score.hard.count(stands);
+            if !stands {
+                gone.push(need.place);
+                self.missteps.push(Misstep {
+                    call: index,
+                    atom: case.atom(need).to_owned(),
+                    place: need.place,
+                    tool: case.tool_at(need.place).to_owned(),
+                    asked: head(&case.asked_at(need.place)),
+                    line: head(&case.line_at(need.place)),
+                    age: case.calls[..index].iter().rev().take_while(|call| call.at > need.place.message).count(),
+                    used_before: need.used_before,
+                    handle: case.originals_at(need.place).find(|handle| rendering.offers(*handle)),
+                });
+            }
+        }
+        call.foreign.iter().for_each(|&atom| score.foreign.count(rendering.stands(atom)));
+        call.anchors.iter().for_each(|anchor| score.anchors.count(rendering.has_anchor(anchor)));
+        let instructions = case.instructions.iter().take_while(|(at, _)| *at < call.at);
+        instructions.for_each(|&(_, key)| score.instructions.count(rendering.has_instruction(key)));
+        gone
+    }
 }
 
 /// Whether a handle gives the bytes back that it is the address of.

@@ -16,6 +16,7 @@ use hyper::{HeaderMap, StatusCode};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::decision::Again;
 use super::headers::{self, Sent};
 use super::inbound::{Inbound, Unread};
 use super::opening::{Opening, Rest};
@@ -24,7 +25,7 @@ use super::rounds::Rounds;
 use super::route::{Kind, Route, Side};
 use super::server::Shared;
 use super::settings::{Mode, Upstream};
-use super::turn::{Again, Folded, LONGEST_NAME, ToldBy, Turn};
+use super::turn::{Folded, LONGEST_NAME, ToldBy, Turn};
 use super::upstream::Outbound;
 use super::{answer, metrics, own, summaries};
 

@@ -15,8 +15,8 @@ use foldline::{Ledger, Message, State, Summarised, Tokens};
 use foldline_archive::Shelf;
 use foldline_rlm::{Prepared, Spent};
 
+use super::keeper::Held;
 use super::lineage::Lineage;
-use super::turn::Held;
 
 /// Locks, so that requests rarely wait for each other; a power of two.
 const SHARDS: usize = 32;

@@ -11,6 +11,7 @@
 //! | `inbound`, `room` | a request's body, whole and decoded; how much there may be of all of them |
 //! | `exchange` | one request and its answer, from end to end |
 //! | `turn` | fold on the way in: a client's request becomes what is sent |
+//! | `decision`, `keeper` | what is folded of it now, and originals on their way to the archive |
 //! | `ahead` | a new conversation is counted on all processors |
 //! | `lineage` | what a conversation is known by |
 //! | `memory` | where its folds stand, and the facts that they depend on |
@@ -35,10 +36,12 @@
 mod access;
 mod ahead;
 mod answer;
+mod decision;
 mod discover;
 mod exchange;
 mod headers;
 mod inbound;
+mod keeper;
 mod lineage;
 mod memory;
 mod metrics;

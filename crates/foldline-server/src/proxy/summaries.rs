@@ -23,13 +23,14 @@ use hyper::{HeaderMap, Uri};
 use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::decision::Again;
 use super::lineage::Lineage;
 use super::memory::Facts;
 use super::metrics;
 use super::models::Model;
 use super::server::Shared;
 use super::settings::{Mode, Summarise};
-use super::turn::{Again, Folded, Turn};
+use super::turn::{Folded, Turn};
 
 /// Conversations that are summarised at the same time.
 const AT_ONCE: usize = 4;

@@ -1,0 +1,212 @@
+//! What is folded of a conversation now, given all that is known of it; and what follows from that: it is told, counted
+//! and remembered.
+//!
+//! What was decided for a request before holds, unless its budget is another now. Nothing here looks at a client, a
+//! connection or a credential.
+
+use std::sync::Arc;
+
+use foldline::laws::Profile;
+use foldline::wire::Request;
+use foldline::{Crease, Error, Event, Keep, Policy, Setup, State, Tokens, apply_from};
+use foldline_archive::Shelf;
+use foldline_rlm::NEAR;
+
+use super::ahead::count_ahead;
+use super::keeper::{Held, Keeper, Settling};
+use super::lineage::Lineage;
+use super::memory::{Facts, Place};
+use super::metrics;
+use super::models::Model;
+use super::server::Shared;
+use super::settings::{Mode, Summarise};
+use super::summaries::{self, Due};
+
+/// A conversation as the model knows it, and what is known of it.
+pub(crate) struct Known<'r> {
+    pub(crate) request: Request<'r>,
+    pub(crate) lineage: Lineage,
+    pub(crate) facts: Arc<Facts>,
+    pub(crate) model: Arc<Model>,
+    pub(crate) laws: Profile,
+    /// The conversation in the archive.
+    pub(crate) journal: Option<Shelf>,
+}
+
+/// What was decided.
+pub(crate) struct Decision {
+    pub(crate) body: Vec<u8>,
+    /// Something is folded in it.
+    pub(crate) folded: bool,
+    /// Tokens as they came and as they are sent.
+    pub(crate) raw: Tokens,
+    pub(crate) sent: Tokens,
+    /// Folds that stand in it.
+    pub(crate) folds: u64,
+    /// Tokens that it may have.
+    pub(crate) budget: Tokens,
+    /// Tokens of answer that room is left for.
+    pub(crate) max_output: Option<Tokens>,
+    pub(crate) settling: Option<Arc<Settling>>,
+    pub(crate) due: Option<Arc<Due>>,
+}
+
+/// Why a turn is folded once more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Again {
+    /// The provider has just taught that the budget is this.
+    Tighter(Tokens),
+    /// A summary was waited for, and is there now.
+    Told,
+}
+
+/// A budget that fell by more than this is news to a conversation; less is noise of the calibration.
+const FELL: f64 = 0.97;
+/// A budget must have grown this much to be believed: what was folded is folded.
+const GREW: f64 = 1.5;
+
+impl Known<'_> {
+    /// Decides, unless the conversation can not be brought to its budget.
+    pub(crate) fn decide(&self, proxy: &Shared, again: Option<Again>) -> Result<Decision, Error> {
+        let Self { request, lineage, facts, model, journal, .. } = self;
+        let mode = proxy.settings.mode;
+        let place = proxy.memory.take(lineage);
+        if place.as_ref().is_some_and(|place| model.prices.life.is_some_and(|life| place.age() > life)) {
+            facts.cold(lineage.whole());
+        }
+        let taught = match again {
+            Some(Again::Tighter(at_most)) => Some(at_most),
+            Some(Again::Told) | None => None,
+        };
+        let max_output = model.answer_beside(request);
+        let (budget, news) = budget(facts, lineage, model.budget(max_output), taught);
+        // What was decided for this very request holds, unless the budget is another now or a summary was waited for.
+        let decided = place.as_ref().is_some_and(|place| place.state.len() == lineage.len());
+        let open = !decided || news || again == Some(Again::Told);
+        if proxy.settings.summarise != Summarise::Off && mode == Mode::Fold {
+            facts.tell(lineage, &request.conversation().messages, open);
+        }
+
+        let mut setup = Setup::new(model.meter.clone(), model.prices, budget).under(&self.laws);
+        setup.policy = proxy.settings.policy.clone();
+        let (state, held) = place.map(|place| (place.state, place.held)).unwrap_or_default();
+        let state = if decided && open { State::default() } else { state };
+        let anew = state.is_empty();
+        if anew {
+            count_ahead(request.conversation(), &model.meter);
+        }
+        let keeper = match (mode, journal) {
+            (Mode::Fold, Some(shelf)) => Some(Keeper::new(Some(shelf), &held)),
+            (Mode::Fold, None) => None,
+            (Mode::Observe | Mode::Off, _) => Some(Keeper::new(None, &held)),
+        };
+        let keep = keeper.as_ref().map(|keeper| keeper as &dyn Keep);
+        let tell = |event: Event| tell(proxy, journal.as_ref(), &event);
+        let mut applied = apply_from(state, request, &setup, &facts.ledger(lineage), keep, &tell)?;
+
+        let creased = self.told_of_crease(proxy, applied.creases(), open, anew);
+        for (pass, count) in facts.new_folds(applied.passes()) {
+            proxy.metrics.folds.get_or_create(&metrics::Pass { pass }).inc_by(count);
+        }
+        let wrote = creased || keeper.as_ref().is_some_and(Keeper::wrote);
+        let decision = Decision {
+            body: std::mem::take(&mut applied.body),
+            folded: applied.folded.is_some(),
+            raw: applied.raw_tokens,
+            sent: applied.tokens,
+            folds: applied.passes().count() as u64,
+            budget,
+            max_output,
+            settling: self.settling(wrote && mode == Mode::Fold, &held),
+            due: self.due(proxy, applied.creases(), applied.tokens, budget),
+        };
+        if let Some(state) = applied.into_state() {
+            proxy.memory.remember(lineage, Place::new(state, held));
+        }
+        Ok(decision)
+    }
+
+    /// What was written, until it is on disk.
+    fn settling(&self, wrote: bool, held: &Held) -> Option<Arc<Settling>> {
+        let shelf = self.journal.as_ref().filter(|_| wrote)?;
+        Some(Arc::new(Settling::new(shelf.on_disk(), held.clone())))
+    }
+
+    /// Tells of a crease that was made for this very request: the log, the metrics and the journal say so together. Says
+    /// whether there was one. Those of the past were told of when they were due, and what was decided before is not
+    /// decided again.
+    fn told_of_crease(&self, proxy: &Shared, creases: &[Crease], open: bool, anew: bool) -> bool {
+        let creased = creases.last().filter(|crease| crease.at == self.lineage.len() && open);
+        if creased.is_some() || anew && !creases.is_empty() {
+            self.facts.settle(&self.lineage);
+        }
+        let Some(&Crease { at, reason, saved, price, .. }) = creased else { return false };
+        tracing::info!(at, saved, price, "creased");
+        proxy.metrics.creases.get_or_create(&metrics::Reason { reason: format!("{reason:?}").to_lowercase() }).inc();
+        proxy.metrics.spent.inc_by(self.model.prices.dollars(price as f64));
+        note(self.journal.as_ref(), &Event::Creased { at, reason, saved, price });
+        true
+    }
+
+    /// What is to be summarised now, if anything.
+    fn due(&self, proxy: &Shared, creases: &[Crease], sent: Tokens, budget: Tokens) -> Option<Arc<Due>> {
+        let Self { request, lineage, facts, model, laws, journal } = self;
+        journal.as_ref().filter(|_| summaries::is_due(proxy, facts, lineage, creases, sent, budget))?;
+        let Policy { high, low, .. } = proxy.settings.policy;
+        Some(Arc::new(Due {
+            conversation: request.conversation().clone().into_owned(),
+            lineage: lineage.clone(),
+            facts: facts.clone(),
+            profile: laws.clone(),
+            meter: model.meter.clone(),
+            budget,
+            // What comes until the crease has to fit below the mark, too.
+            low: (low - high * (1.0 - NEAR)).max(0.2),
+            journal: journal.clone(),
+        }))
+    }
+}
+
+/// The budget in force, and whether it is news to the conversation; then it is noted.
+fn budget(facts: &Facts, lineage: &Lineage, now: Tokens, at_most: Option<Tokens>) -> (Tokens, bool) {
+    let now = now.min(at_most.unwrap_or(Tokens::MAX));
+    let Some((_, known)) = facts.ledger(lineage).budgets.into_iter().next_back() else {
+        facts.budget(lineage.beginning(0), now);
+        return (now, false);
+    };
+    let taught = at_most.is_some_and(|at_most| at_most < known);
+    let changed = (now as f64) < known as f64 * FELL || now as f64 > known as f64 * GREW;
+    if !taught && !changed {
+        return (known, false);
+    }
+    facts.budget(lineage.whole(), now);
+    (now, true)
+}
+
+/// Says what happened: to the log, the metrics and the journal, without any content.
+fn tell(proxy: &Shared, journal: Option<&Shelf>, event: &Event) {
+    match event {
+        Event::Refused { why } => {
+            proxy.metrics.fault("refused");
+            tracing::warn!(%why, "a fold was not made");
+        }
+        // A crease is told of once, by whoever knows that it is new.
+        Event::Failed { .. } | Event::Started { .. } | Event::Creased { .. } => return,
+        _ => {}
+    }
+    note(journal, event);
+}
+
+/// Notes what happened in the journal, which is for reading; nothing depends on it.
+fn note(journal: Option<&Shelf>, event: &Event) {
+    if let (Some(shelf), Ok(payload)) = (journal, serde_json::to_vec(event)) {
+        let kind = match event {
+            Event::Creased { .. } => "creased",
+            Event::Completed { .. } => "completed",
+            Event::Truncated { .. } => "truncated",
+            Event::Refused { .. } => "refused",
+            _ => "other",
+        };
+        let _ = shelf.note_event(kind, &payload);
+    }
+}
