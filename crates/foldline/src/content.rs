@@ -173,12 +173,21 @@ fn is_path(text: &str) -> bool {
 
 /// What a text begins with that could stand in a path.
 fn path_at_head(text: &str) -> &str {
-    let in_paths = |byte: &u8| {
-        matches!(byte, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9')
-            || matches!(byte, b'/' | b'.' | b'_' | b'-' | b'@' | b'+' | b'~' | b'[' | b']' | b'(' | b')' | b'$' | b'\\')
-    };
-    &text[..text.as_bytes().iter().take_while(|byte| in_paths(byte)).count()]
+    &text[..text.bytes().take_while(|&byte| IN_PATHS[usize::from(byte)]).count()]
 }
+
+/// Which bytes stand in paths.
+static IN_PATHS: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let it = byte as u8;
+        table[byte] = it.is_ascii_alphanumeric()
+            || matches!(it, b'/' | b'.' | b'_' | b'-' | b'@' | b'+' | b'~' | b'[' | b']' | b'(' | b')' | b'$' | b'\\');
+        byte += 1;
+    }
+    table
+};
 
 /// Begins with a time or a level, as log lines do.
 fn is_stamped(line: &str) -> bool {
@@ -200,6 +209,9 @@ fn is_stamped(line: &str) -> bool {
 /// A line without the line number that a tool printed in front of it (`  12→`, `12:`, `12|`, `12\t`).
 pub fn unnumbered(line: &str) -> &str {
     let bytes = line.as_bytes();
+    if !matches!(bytes, [b' ' | b'0'..=b'9', ..]) {
+        return line;
+    }
     let Some(start) = bytes.iter().position(|&byte| byte != b' ').filter(|&at| bytes[at].is_ascii_digit()) else {
         return line;
     };
