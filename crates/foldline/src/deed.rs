@@ -4,9 +4,9 @@
 //! Agents name their tools differently and mean the same. A shell command counts as what it does:
 //! `cat src/main.rs` reads a file.
 
-use std::borrow::Cow;
+use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::conversation::{Arguments, ToolCall};
 
@@ -60,16 +60,14 @@ const TARGETS: [&str; 16] = [
 impl Deed {
     /// What this call does.
     pub fn of(call: &ToolCall<'_>) -> Self {
-        let arguments = match &call.arguments {
-            Arguments::Json(text) => serde_json::from_str(text).unwrap_or(Value::Null),
-            Arguments::Text(text) => Value::String(text.chars().take(4000).collect()),
+        let target = match &call.arguments {
+            Arguments::Json(json) => target(json),
+            Arguments::Text(text) => text.chars().take(4000).collect(),
         };
-        let act = Act::of_name(&call.name);
-        let target = target(&arguments);
-        match act {
+        match Act::of_name(&call.name) {
             Act::Run => of_command(&target),
-            _ if act == Act::Edit && target.starts_with("*** ") => Self { act, target: patched(&target) },
-            _ => Self { act, target: target.into_owned() },
+            Act::Edit if target.starts_with("*** ") => Self { act: Act::Edit, target: patched(&target) },
+            act => Self { act, target },
         }
     }
 
@@ -103,27 +101,24 @@ impl Act {
     }
 }
 
-fn target(arguments: &Value) -> Cow<'_, str> {
-    let text = |value: &Value| match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Array(words) => {
-            let words: Option<Vec<&str>> = words.iter().map(Value::as_str).collect();
-            words.map(|words| words.join(" "))
-        }
-        _ => None,
+/// What the arguments of a call are about. Most of them are the text of a file: nothing is decoded but what is asked for.
+fn target(json: &str) -> String {
+    let Ok(fields) = serde_json::from_str::<BTreeMap<String, &RawValue>>(json) else {
+        return serde_json::from_str(json).unwrap_or_default();
     };
-    match arguments {
-        Value::String(text) => Cow::Borrowed(text),
-        Value::Object(fields) => TARGETS
-            .iter()
-            .filter_map(|key| fields.get(*key))
-            .find_map(text)
-            .or_else(|| fields.values().find_map(|value| text(value).filter(|text| text.len() < 400)))
-            .unwrap_or_default()
-            .into(),
-        _ => Cow::Borrowed(""),
-    }
+    let text = |value: &&RawValue| {
+        let words = || serde_json::from_str::<Vec<String>>(value.get()).map(|words| words.join(" "));
+        serde_json::from_str(value.get()).or_else(|_| words()).ok()
+    };
+    let told = TARGETS.iter().filter_map(|key| fields.get(*key)).find_map(text);
+    // A character is at most six bytes of JSON.
+    let short = |value: &&&RawValue| value.get().len() < 6 * SHORT;
+    let any = || fields.values().filter(short).find_map(|value| text(value).filter(|text| text.len() < SHORT));
+    told.or_else(any).unwrap_or_default()
 }
+
+/// A longer argument does not say in few words what a call is about.
+const SHORT: usize = 400;
 
 /// The first file that a patch names.
 fn patched(patch: &str) -> String {
