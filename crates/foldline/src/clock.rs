@@ -4,8 +4,10 @@
 //! old, what it has cost to carry it, and what the last look found. It decides whether to look, never what is folded.
 
 use crate::conversation::Message;
+use crate::deed::Act;
 use crate::fold::State;
 use crate::measure::Tokens;
+use crate::piece::{Class, Piece};
 use crate::plan::{Plan, Reason};
 use crate::policy::Creases;
 use crate::price;
@@ -40,6 +42,9 @@ const WORTH_LOOKING: Tokens = 10_000;
 const SHARE_WORTH_LOOKING: Tokens = 12;
 /// The first calls of a session do not tell that more are to come: many sessions have no others.
 const OPENING: u32 = 4;
+/// Right after an edit a crease waits until carrying what is old has cost so many times its price: the next call is ten times
+/// as likely as after anything else to be an edit that quotes what would have been cut.
+const WHILE_EDITING: f64 = 4.0;
 /// What a crease leaves whole waits about so many calls for the next.
 const BETWEEN_CREASES: f64 = 25.0;
 
@@ -148,7 +153,16 @@ impl State {
         let (suffix, goes) = (self.suffix(self.clock.first.unwrap_or(0)), self.clock.goes() as Tokens);
         let price = setup.prices.rewrite(suffix, goes);
         let pays = || price::worth(suffix, goes, remaining, &setup.prices, 0.0) > 0.0;
-        self.clock.carried >= price && pays() && !self.ripens(setup)
+        let due = if self.is_editing() { WHILE_EDITING * price } else { price };
+        self.clock.carried >= due && pays() && !self.ripens(setup)
+    }
+
+    /// Whether the model's last deed was to edit a file.
+    fn is_editing(&self) -> bool {
+        let edits = |piece: &Piece| {
+            piece.class == Class::Arguments && piece.deed.as_ref().is_some_and(|done| done.deed.act == Act::Edit)
+        };
+        self.pieces_of(self.newest_round()..self.len()).iter().any(edits)
     }
 
     /// Whether a crease is worth waiting for, since so much of what is left whole for its age grows old within a few calls.
@@ -166,5 +180,45 @@ impl State {
             let calls = f64::from((piece.call + keep).saturating_sub(self.calls));
             missed * ripe as f64 > calls * prices.read * self.clock.old as f64
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Conversation, Ledger, Message, Meter, ModelTable, Part, Prices, Role, Setup, fold};
+
+    /// After how many calls a session creases that reads a long file, says much behind it, and edits in some of its calls.
+    fn creases(edits: impl Fn(usize) -> bool) -> Vec<usize> {
+        let mut messages = vec![Message::text(Role::User, "Please make the parser faster.")];
+        for at in 0..200 {
+            let (tool, arguments) = match edits(at) {
+                _ if at == 30 => ("read_file", r#"{"path":"a.rs"}"#.to_owned()),
+                true => ("edit_file", format!(r#"{{"path":"a.rs","old_string":"{at}","new_string":"{}"}}"#, at + 1)),
+                false => ("run", format!(r#"{{"command":"make {at}"}}"#)),
+            };
+            let lines = if at == 30 { 2_000 } else { 1 };
+            let said: String = (0..lines).map(|line| format!("the word {line} is copied, and read again\n")).collect();
+            let prose =
+                if at == 31 { "It is slow where it copies each of the words. ".repeat(400) } else { at.to_string() };
+            let call = Part::call(format!("c{at}"), tool, arguments);
+            messages.push(Message::new(Role::Assistant, vec![Part::text(prose), call]));
+            messages.push(Message::new(Role::Tool, vec![Part::result(format!("c{at}"), said)]));
+        }
+        let table = ModelTable::builtin();
+        let prices = Prices::for_model(table, Some("claude-opus-4-6"));
+        let setup = Setup::new(Meter::for_model(table, Some("gpt-4o")), prices, 200_000);
+        let conversation = Conversation { messages, ..Conversation::default() };
+        let folded = fold(&conversation, &setup, &Ledger::default()).unwrap();
+        folded.creases.iter().map(|crease| (crease.at - 1) / 2).collect()
+    }
+
+    /// A crease waits for the end of a run of edits, and not for ever.
+    #[test]
+    fn a_crease_does_not_come_between_edits() {
+        let [quiet] = creases(|_| false)[..] else { panic!("one crease") };
+        let end = quiet + 3;
+        assert_eq!(creases(|at| (quiet - 3..end).contains(&at)), [end + 1]);
+        let [late] = creases(|at| at > quiet - 3)[..] else { panic!("one crease") };
+        assert!((end + 1..120).contains(&late), "{late}");
     }
 }

@@ -75,7 +75,7 @@ impl Policy {
             keep_share: 0.45,
             remaining: 0.9,
             patience: 1.8,
-            thrift: 6.5,
+            thrift: 6.95,
             deepest: Rung::Truncation,
         }
     }
