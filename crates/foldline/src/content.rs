@@ -381,7 +381,10 @@ pub fn is_failure(line: &str) -> bool {
     let bytes = line.as_bytes();
     let may_begin = |at: &usize| SIGNS_BEGIN.may_begin(&bytes[*at..]);
     let says = (0..bytes.len()).filter(may_begin).any(|at| begins_with_a_sign(&bytes[at..]));
-    says && !NONE.iter().any(|none| line.to_ascii_lowercase().contains(none))
+    says && {
+        let lower = line.to_ascii_lowercase();
+        !NONE.iter().any(|none| lower.contains(none))
+    }
 }
 
 /// The words of failures, in lower case.
@@ -493,6 +496,20 @@ mod tests {
         }
         for line in ["return fn", "    let x = 1;", "x = def", "# comment? no, heading"] {
             assert_eq!(is_definition(line), line.starts_with("# "), "{line}");
+        }
+    }
+
+    /// Two letters of a line are looked at first: they must let every word pass that is looked for.
+    #[test]
+    fn no_word_is_missed_by_its_first_letters() {
+        for word in OPENS {
+            assert!(is_definition(&format!("{word} thing")), "{word}");
+        }
+        for word in BEFORE {
+            assert!(is_definition(&format!("  {word} fn thing")), "{word}");
+        }
+        for sign in SIGNS {
+            assert!(is_failure(&format!("it: {sign}")) && is_failure(&sign.to_ascii_uppercase()), "{sign}");
         }
     }
 

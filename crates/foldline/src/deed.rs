@@ -186,5 +186,16 @@ mod tests {
         check("Grep", r#"{"pattern":"fn main"}"#, Act::Search, "fn main");
         check("mystery", r#"{"n":1}"#, Act::Other, "");
         check("mystery", "not json", Act::Other, "");
+        check("mystery", r#""all of it""#, Act::Other, "all of it");
+    }
+
+    /// Without an argument of a known name it is the first by name that says it in few words, however it is written.
+    #[test]
+    fn a_long_argument_says_nothing_in_few_words() {
+        let long = "x".repeat(SHORT);
+        let escaped = "\\u0061".repeat(SHORT - 1);
+        assert_eq!(target(&format!(r#"{{"a":"{long}","b":["ls","-l"]}}"#)), "ls -l");
+        assert_eq!(target(&format!(r#"{{"a":[1],"b":"{escaped}"}}"#)), "a".repeat(SHORT - 1));
+        assert_eq!(target(&format!(r#"{{"a":"{long}","path":"{long}"}}"#)), long);
     }
 }

@@ -4,8 +4,8 @@
 //! What is left out is marked by a gap and not by a reference, so nothing dangles when the newer text is
 //! folded in its turn.
 //!
-//! For policies that make no excerpts. An excerpt leaves out what stands elsewhere by itself: where both were made, one in seventy
-//! was longer than what this pass had left.
+//! For policies that make no excerpts. An excerpt leaves out what stands elsewhere by itself: where both were made, one in
+//! twenty-five was longer than what this pass had left.
 
 use std::borrow::Cow;
 
