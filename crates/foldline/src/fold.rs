@@ -41,10 +41,12 @@ pub struct State {
     pub(crate) rendered: Tokens,
     pub(crate) tokens: Vec<Tokens>,
     pub(crate) raw: Tokens,
-    /// Tokens of what no fold touches: the operator's words.
-    untouchable: Tokens,
+    /// Tokens of the operator's messages, which are never folded.
+    operator_tokens: Tokens,
     /// The messages of each round.
     rounds: Vec<Range<usize>>,
+    /// The first message of a user: the task.
+    task: Option<usize>,
     /// The last message in which a user says something.
     pub(crate) last_said: usize,
     after_assistant: bool,
@@ -151,6 +153,20 @@ impl State {
         index(messages.start)..index(messages.end)
     }
 
+    /// Returns whether the texts of a message of a user are never shortened: those of the task and of the newest.
+    pub(crate) fn is_verbatim(&self, message: usize) -> bool {
+        self.task.is_some_and(|task| message == task || message == self.last_said)
+    }
+
+    /// Returns the tokens of texts that are never shortened.
+    fn verbatim_tokens(&self) -> Tokens {
+        let newest = Some(self.last_said).filter(|_| self.task.is_some());
+        let messages = self.task.into_iter().chain(newest.filter(|_| newest != self.task));
+        let pieces = messages.flat_map(|message| self.pieces_of(message..message + 1));
+        let said = pieces.filter(|piece| piece.class == Class::Said);
+        self.operator_tokens + said.map(|piece| piece.tokens).sum::<Tokens>()
+    }
+
     /// The first message of the newest round: from it on the model has not answered yet.
     pub(crate) fn newest_round(&self) -> usize {
         self.rounds.last().map_or(0, |round| round.start)
@@ -167,9 +183,11 @@ impl State {
         !conversation::answers_a_note(messages, round.start) && self.tied.range(round.clone()).next().is_none()
     }
 
-    /// Messages before the returned one are old because what is younger fills its share of the budget.
-    pub(crate) fn crowded(&self, setup: &Setup, newest: usize) -> usize {
-        let mut room = (setup.budget as f64 * setup.policy.keep_share) as Tokens;
+    /// Returns the message before which all are old, because younger ones fill their share of the room that protected parts
+    /// leave.
+    pub(crate) fn crowded(&self, setup: &Setup, newest: usize, protected: Tokens) -> usize {
+        let room = setup.room_at(1.0).saturating_sub(protected);
+        let mut room = (room as f64 * setup.policy.keep_share) as Tokens;
         for at in (0..newest).rev() {
             match room.checked_sub(self.tokens[at]) {
                 Some(left) => room = left,
@@ -200,6 +218,7 @@ impl State {
         self.after_assistant = message.is_assistant();
         // What a user says beside results does not end the turn.
         if message.role == Role::User && !message.has_results() {
+            self.task.get_or_insert(at);
             self.last_said = at;
         }
         self.tie(at, message);
@@ -214,7 +233,7 @@ impl State {
         self.raw += tokens;
         if matches!(message.role, Role::System | Role::Developer) && !message.has_results() {
             let said = self.pieces[first..].iter().filter(|piece| piece.class == Class::Said);
-            self.untouchable += said.map(|piece| piece.tokens).sum::<Tokens>();
+            self.operator_tokens += said.map(|piece| piece.tokens).sum::<Tokens>();
         }
         for index in first..self.pieces.len() {
             if let Some(before) = self.latest.note(&self.pieces, index) {
@@ -309,7 +328,7 @@ impl State {
         let setup = at_point(setup, ledger, messages.len());
         // What no fold touches is too much already, as it is at every point that follows: no plan has to be made to see that
         // there is none.
-        if self.untouchable > setup.room_at(1.0) {
+        if self.verbatim_tokens() > setup.room_at(1.0) {
             self.wait(&setup);
             return None;
         }
@@ -407,7 +426,7 @@ impl State {
         let folds = plan.map_or(&self.folds, |plan| &plan.folds);
         let left = self.pieces.iter().filter(|piece| !folds.is_gone(piece.at.message));
         let sizes = left.map(|piece| (piece.at, folds.tokens(piece.at).unwrap_or(piece.tokens)));
-        let largest = sizes.max_by_key(|(_, tokens)| *tokens).filter(|_| plan.is_some());
+        let largest = sizes.max_by_key(|(_, tokens)| *tokens);
         let what = match largest {
             Some((at, tokens)) if tokens > setup.fixed => format!("the largest part left is {at} with {tokens} tokens"),
             _ => format!("system and tools alone are {} tokens", setup.fixed),
