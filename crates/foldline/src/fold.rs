@@ -41,8 +41,8 @@ pub struct State {
     pub(crate) rendered: Tokens,
     pub(crate) tokens: Vec<Tokens>,
     pub(crate) raw: Tokens,
-    /// Tokens of the operator's messages, which are never folded.
-    operator_tokens: Tokens,
+    /// Tokens of texts that are never shortened: those of the operator's messages, of the task and of the newest user message.
+    verbatim: Verbatim,
     /// The messages of each round.
     rounds: Vec<Range<usize>>,
     /// The first message of a user: the task.
@@ -65,6 +65,15 @@ pub struct State {
     /// After how many creases, with how many folded parts, the originals were last handed to an archive: no fold is made
     /// without either growing.
     pub(crate) kept: (usize, usize),
+}
+
+/// Tokens of texts that are never shortened.
+#[derive(Clone, Copy, Debug, Default)]
+struct Verbatim {
+    operator: Tokens,
+    task: Tokens,
+    /// Nothing while the newest user message is the task.
+    newest: Tokens,
 }
 
 /// A crease that happened.
@@ -158,15 +167,6 @@ impl State {
         self.task.is_some_and(|task| message == task || message == self.last_said)
     }
 
-    /// Returns the tokens of texts that are never shortened.
-    fn verbatim_tokens(&self) -> Tokens {
-        let newest = Some(self.last_said).filter(|_| self.task.is_some());
-        let messages = self.task.into_iter().chain(newest.filter(|_| newest != self.task));
-        let pieces = messages.flat_map(|message| self.pieces_of(message..message + 1));
-        let said = pieces.filter(|piece| piece.class == Class::Said);
-        self.operator_tokens + said.map(|piece| piece.tokens).sum::<Tokens>()
-    }
-
     /// The first message of the newest round: from it on the model has not answered yet.
     pub(crate) fn newest_round(&self) -> usize {
         self.rounds.last().map_or(0, |round| round.start)
@@ -231,9 +231,15 @@ impl State {
         self.tokens.push(tokens);
         self.rendered += tokens;
         self.raw += tokens;
-        if matches!(message.role, Role::System | Role::Developer) && !message.has_results() {
-            let said = self.pieces[first..].iter().filter(|piece| piece.class == Class::Said);
-            self.operator_tokens += said.map(|piece| piece.tokens).sum::<Tokens>();
+        if !message.has_results() {
+            let texts = self.pieces[first..].iter().filter(|piece| piece.class == Class::Said);
+            let texts: Tokens = texts.map(|piece| piece.tokens).sum();
+            match message.role {
+                Role::System | Role::Developer => self.verbatim.operator += texts,
+                Role::User if self.task == Some(at) => self.verbatim.task = texts,
+                Role::User => self.verbatim.newest = texts,
+                _ => {}
+            }
         }
         for index in first..self.pieces.len() {
             if let Some(before) = self.latest.note(&self.pieces, index) {
@@ -326,9 +332,9 @@ impl State {
     /// Decides at a request point of the past. A request that could not fit was refused or went out raw; the fold goes on.
     pub(crate) fn decide_past(&mut self, setup: &Setup, ledger: &Ledger, messages: &[Message<'_>]) -> Option<Crease> {
         let setup = at_point(setup, ledger, messages.len());
-        // What no fold touches is too much already, as it is at every point that follows: no plan has to be made to see that
-        // there is none.
-        if self.verbatim_tokens() > setup.room_at(1.0) {
+        // Texts that are never shortened are too much already: no plan has to be made to see that there is none.
+        let Verbatim { operator, task, newest } = self.verbatim;
+        if operator + task + newest > setup.room_at(1.0) {
             self.wait(&setup);
             return None;
         }
