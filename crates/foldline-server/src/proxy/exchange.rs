@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -12,6 +12,7 @@ use bytes::Bytes;
 use foldline::wire::{Format, Overflow};
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use hyper::http::request::Parts;
+use hyper::http::response;
 use hyper::{HeaderMap, StatusCode};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::OwnedSemaphorePermit;
@@ -20,8 +21,8 @@ use super::decision::Again;
 use super::headers::{self, Sent};
 use super::inbound::{Inbound, Unread};
 use super::opening::{Opening, Rest};
-use super::relay::{AnswerOf, Heard, piped, relay};
-use super::rounds::Rounds;
+use super::relay::{AnswerOf, Heard, piped_once_begun, relay};
+use super::rounds::{RoundFailure, Rounds};
 use super::route::{Kind, Route, Side};
 use super::server::Shared;
 use super::settings::{Mode, Upstream};
@@ -217,19 +218,7 @@ impl Shared {
         outbound: Outbound,
         format: Format,
     ) -> Response {
-        let mut head = opening.head.clone();
-        headers::to_client(&mut head.headers);
-        head.version = hyper::Version::default();
-        if let Some(folded) = &folded {
-            let mut told = |name: &'static str, value: String| {
-                head.headers.insert(name, value.parse().expect("numbers and commas are a header's value"));
-            };
-            told("x-foldline-tokens", format!("{},{}", folded.raw, folded.sent));
-            told("x-foldline-folds", folded.folds.to_string());
-            if let Some(spent) = summaries::header(&folded.hidden.facts.spent()) {
-                told("x-foldline-summaries", spent);
-            }
-        }
+        let mut head = to_client(&opening.head, folded.as_ref());
         let stall = self.settings.patience.stall;
         let (Some(turn), Some(folded)) = (turn, folded) else {
             return Response::from_parts(head, relay(opening, format, stall, |_| ()));
@@ -245,19 +234,26 @@ impl Shared {
         let rounds = Rounds::new(self.clone(), turn, folded.clone(), outbound);
         if matches!(opening.rest, Rest::Nothing) && opening.begun.len() == 1 && !opening.streams() {
             let whole = opening.begun.pop().unwrap_or_default();
-            return match rounds.whole(whole).await {
-                Ok((body, heard)) => {
-                    self.account(&folded, heard);
-                    Response::from_parts(head, Body::from(body))
-                }
-                Err(why) => answer::fault(Some(format), StatusCode::BAD_GATEWAY, &why),
+            let (answer, heard) = rounds.whole(whole).await;
+            self.account(&folded, heard);
+            return match answer {
+                Ok(body) => Response::from_parts(head, Body::from(body)),
+                Err(failure) => refused(failure, &folded, format, stall),
             };
         }
-        let body = piped(|client| async move {
-            let heard = rounds.streamed(opening, client).await;
-            self.account(&folded, heard);
+        let (proxy, first) = (self, folded.clone());
+        let body = piped_once_begun(|client| async move {
+            let (failure, heard) = rounds.streamed(opening, client).await;
+            proxy.account(&first, heard);
+            failure
         });
-        Response::from_parts(head, body)
+        match body.await {
+            Ok(body) => Response::from_parts(head, body),
+            Err(failure) => {
+                let unknown = || RoundFailure::fault("the answer could not be continued");
+                refused(failure.unwrap_or_else(unknown), &folded, format, stall)
+            }
+        }
     }
 
     /// Takes note of what an answer cost.
@@ -306,6 +302,37 @@ pub(crate) async fn fold(proxy: &Arc<Shared>, turn: Option<&Arc<Turn>>, again: O
         tracing::error!(%error, "folding broke down; sent as it came");
         None
     })
+}
+
+/// Returns the head of an answer as the client gets it.
+fn to_client(head: &response::Parts, folded: Option<&Folded>) -> response::Parts {
+    let mut head = head.clone();
+    headers::to_client(&mut head.headers);
+    // Versions are those of each connection.
+    head.version = hyper::Version::default();
+    if let Some(folded) = folded {
+        let mut insert = |name: &'static str, value: String| {
+            head.headers.insert(name, value.parse().expect("numbers and commas are a header's value"));
+        };
+        insert("x-foldline-tokens", format!("{},{}", folded.raw, folded.sent));
+        insert("x-foldline-folds", folded.folds.to_string());
+        if let Some(spent) = summaries::header(&folded.hidden.facts.spent()) {
+            insert("x-foldline-summaries", spent);
+        }
+    }
+    head
+}
+
+/// Returns the response to a client that was shown nothing before a hidden round failed: the provider's own, if there
+/// is one.
+fn refused(failure: RoundFailure, folded: &Folded, format: Format, stall: Duration) -> Response {
+    match failure {
+        RoundFailure::Refused(opening) => {
+            let head = to_client(&opening.head, Some(folded));
+            Response::from_parts(head, relay(*opening, format, stall, |_| ()))
+        }
+        RoundFailure::Fault(status, why) => answer::fault(Some(format), status, &why),
+    }
 }
 
 /// An answer as the client gets it.
