@@ -45,8 +45,7 @@ pub(crate) async fn exchange(State(proxy): State<Arc<Shared>>, request: Request)
     let Ok(turn) = proxy.turns.clone().acquire_owned().await else {
         return answer::fault(None, StatusCode::SERVICE_UNAVAILABLE, "shutting down");
     };
-    let open = proxy.metrics.open.clone();
-    open.inc();
+    let open = OpenRequest::new(proxy.metrics.open.clone(), turn);
     let route = Route::of(&parts);
     let going = Going { side: route.side, path: route.path.to_owned(), kind: route.kind };
     let response = match going.kind {
@@ -57,7 +56,7 @@ pub(crate) async fn exchange(State(proxy): State<Arc<Shared>>, request: Request)
         }
         Kind::Other => proxy.pass(&going, parts, body).await,
     };
-    response.map(|body| Body::new(Attended { body, open, _turn: turn }))
+    response.map(|body| Body::new(Attended { body, _open: open }))
 }
 
 /// Where a request goes, with its path and query there.
@@ -344,17 +343,29 @@ fn forwarded(answered: Response<Body>) -> Response {
     Response::from_parts(parts, body)
 }
 
-/// A body that gives its turn back when it ends, or when nobody wants it any more.
-struct Attended {
-    body: Body,
+/// A request that is being answered, counted until it is dropped.
+struct OpenRequest {
     open: Gauge,
     _turn: OwnedSemaphorePermit,
 }
 
-impl Drop for Attended {
+impl OpenRequest {
+    fn new(open: Gauge, turn: OwnedSemaphorePermit) -> Self {
+        open.inc();
+        Self { open, _turn: turn }
+    }
+}
+
+impl Drop for OpenRequest {
     fn drop(&mut self) {
         self.open.dec();
     }
+}
+
+/// A body that gives its turn back when it ends, or when nobody wants it any more.
+struct Attended {
+    body: Body,
+    _open: OpenRequest,
 }
 
 impl http_body::Body for Attended {

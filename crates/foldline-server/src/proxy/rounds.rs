@@ -59,7 +59,7 @@ impl RoundFailure {
         RoundFailure::Fault(StatusCode::BAD_GATEWAY, message.into())
     }
 
-    /// Returns what is to be told inside of a stream: the HTTP status, and the error.
+    /// Returns the error as it is written into a stream that has begun, with its HTTP status.
     fn error(&self) -> (StatusCode, ApiError) {
         match self {
             RoundFailure::Refused(opening) => (opening.head.status, ApiError::parse(&opening.begun.concat())),
@@ -109,16 +109,15 @@ impl Rounds {
                 // Something that no splicer understands is the client's to read.
                 Err(_) => return (Ok(body), None),
             };
-            body = match self.go_on(&asked).await {
-                Ok(opening) if matches!(opening.rest, Rest::Nothing) => opening.begun.concat().into(),
-                Ok(_) => {
-                    return (
-                        Err(RoundFailure::fault("the answer could not be continued")),
-                        self.finished(splicer.usage()),
-                    );
+            let failure = match self.go_on(&asked).await {
+                Ok(opening) if matches!(opening.rest, Rest::Nothing) => {
+                    body = opening.begun.concat().into();
+                    continue;
                 }
-                Err(failure) => return (Err(failure), self.finished(splicer.usage())),
+                Ok(_) => RoundFailure::fault("the answer could not be continued"),
+                Err(failure) => failure,
             };
+            return (Err(failure), self.finished(splicer.usage()));
         }
     }
 
@@ -147,7 +146,7 @@ impl Rounds {
         }
     }
 
-    /// Forwards round after round, until the answer is complete or the client has been told that it is not.
+    /// Forwards round after round, until the answer is complete or the client has the error that ends it.
     async fn stream(
         &mut self,
         mut opening: Opening,

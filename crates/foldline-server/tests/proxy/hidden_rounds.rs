@@ -426,6 +426,30 @@ async fn untyped_error_after_text_is_named_by_its_status() {
     }
 }
 
+/// A client that leaves during the wait ends the retries, and its request is no longer counted as open.
+#[tokio::test]
+async fn client_that_leaves_ends_retries() {
+    for (format, text) in [(Format::Anthropic, ""), (Format::OpenAiChat, "Let me see. ")] {
+        let kept = archive();
+        let failure = overloaded(&[("retry-after-ms", "700")]);
+        let stand = failing(format, Delivery::Stream, &kept.archive, text, (usize::MAX, failure)).await;
+        let request = streaming(format, &agent(format, 40));
+        let leave = async {
+            while stand.received().len() < 2 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        };
+        tokio::select! {
+            got = stand.post(path(format), request) => panic!("{format:?}: answered before the wait ended: {got:?}"),
+            () = leave => {}
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(stand.received().len(), 2, "{format:?}");
+        assert_eq!(stand.metric("foldline_open_requests").await, 0.0, "{format:?}");
+    }
+}
+
 /// Before the first output the response head is held back, but no longer than the client is left without a sign.
 #[tokio::test]
 async fn response_head_is_sent_before_first_output_of_slow_model() {
