@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -12,6 +12,7 @@ use bytes::Bytes;
 use foldline::wire::{Format, Overflow};
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use hyper::http::request::Parts;
+use hyper::http::response;
 use hyper::{HeaderMap, StatusCode};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::OwnedSemaphorePermit;
@@ -20,8 +21,8 @@ use super::decision::Again;
 use super::headers::{self, Sent};
 use super::inbound::{Inbound, Unread};
 use super::opening::{Opening, Rest};
-use super::relay::{AnswerOf, Heard, piped, relay};
-use super::rounds::Rounds;
+use super::relay::{AnswerOf, Heard, piped_once_begun, relay};
+use super::rounds::{RoundFailure, Rounds};
 use super::route::{Kind, Route, Side};
 use super::server::Shared;
 use super::settings::{Mode, Upstream};
@@ -44,8 +45,7 @@ pub(crate) async fn exchange(State(proxy): State<Arc<Shared>>, request: Request)
     let Ok(turn) = proxy.turns.clone().acquire_owned().await else {
         return answer::fault(None, StatusCode::SERVICE_UNAVAILABLE, "shutting down");
     };
-    let open = proxy.metrics.open.clone();
-    open.inc();
+    let open = OpenRequest::new(proxy.metrics.open.clone(), turn);
     let route = Route::of(&parts);
     let going = Going { side: route.side, path: route.path.to_owned(), kind: route.kind };
     let response = match going.kind {
@@ -56,7 +56,7 @@ pub(crate) async fn exchange(State(proxy): State<Arc<Shared>>, request: Request)
         }
         Kind::Other => proxy.pass(&going, parts, body).await,
     };
-    response.map(|body| Body::new(Attended { body, open, _turn: turn }))
+    response.map(|body| Body::new(Attended { body, _open: open }))
 }
 
 /// Where a request goes, with its path and query there.
@@ -217,19 +217,7 @@ impl Shared {
         outbound: Outbound,
         format: Format,
     ) -> Response {
-        let mut head = opening.head.clone();
-        headers::to_client(&mut head.headers);
-        head.version = hyper::Version::default();
-        if let Some(folded) = &folded {
-            let mut told = |name: &'static str, value: String| {
-                head.headers.insert(name, value.parse().expect("numbers and commas are a header's value"));
-            };
-            told("x-foldline-tokens", format!("{},{}", folded.raw, folded.sent));
-            told("x-foldline-folds", folded.folds.to_string());
-            if let Some(spent) = summaries::header(&folded.hidden.facts.spent()) {
-                told("x-foldline-summaries", spent);
-            }
-        }
+        let mut head = to_client(&opening.head, folded.as_ref());
         let stall = self.settings.patience.stall;
         let (Some(turn), Some(folded)) = (turn, folded) else {
             return Response::from_parts(head, relay(opening, format, stall, |_| ()));
@@ -245,19 +233,26 @@ impl Shared {
         let rounds = Rounds::new(self.clone(), turn, folded.clone(), outbound);
         if matches!(opening.rest, Rest::Nothing) && opening.begun.len() == 1 && !opening.streams() {
             let whole = opening.begun.pop().unwrap_or_default();
-            return match rounds.whole(whole).await {
-                Ok((body, heard)) => {
-                    self.account(&folded, heard);
-                    Response::from_parts(head, Body::from(body))
-                }
-                Err(why) => answer::fault(Some(format), StatusCode::BAD_GATEWAY, &why),
+            let (answer, heard) = rounds.whole(whole).await;
+            self.account(&folded, heard);
+            return match answer {
+                Ok(body) => Response::from_parts(head, Body::from(body)),
+                Err(failure) => refused(failure, &folded, format, stall),
             };
         }
-        let body = piped(|client| async move {
-            let heard = rounds.streamed(opening, client).await;
-            self.account(&folded, heard);
+        let (proxy, first) = (self, folded.clone());
+        let body = piped_once_begun(|client| async move {
+            let (failure, heard) = rounds.streamed(opening, client).await;
+            proxy.account(&first, heard);
+            failure
         });
-        Response::from_parts(head, body)
+        match body.await {
+            Ok(body) => Response::from_parts(head, body),
+            Err(failure) => {
+                let unknown = || RoundFailure::fault("the answer could not be continued");
+                refused(failure.unwrap_or_else(unknown), &folded, format, stall)
+            }
+        }
     }
 
     /// Takes note of what an answer cost.
@@ -308,6 +303,37 @@ pub(crate) async fn fold(proxy: &Arc<Shared>, turn: Option<&Arc<Turn>>, again: O
     })
 }
 
+/// Returns the head of an answer as the client gets it.
+fn to_client(head: &response::Parts, folded: Option<&Folded>) -> response::Parts {
+    let mut head = head.clone();
+    headers::to_client(&mut head.headers);
+    // Versions are those of each connection.
+    head.version = hyper::Version::default();
+    if let Some(folded) = folded {
+        let mut insert = |name: &'static str, value: String| {
+            head.headers.insert(name, value.parse().expect("numbers and commas are a header's value"));
+        };
+        insert("x-foldline-tokens", format!("{},{}", folded.raw, folded.sent));
+        insert("x-foldline-folds", folded.folds.to_string());
+        if let Some(spent) = summaries::header(&folded.hidden.facts.spent()) {
+            insert("x-foldline-summaries", spent);
+        }
+    }
+    head
+}
+
+/// Returns the response to a client that was shown nothing before a hidden round failed: the provider's own, if there
+/// is one.
+fn refused(failure: RoundFailure, folded: &Folded, format: Format, stall: Duration) -> Response {
+    match failure {
+        RoundFailure::Refused(opening) => {
+            let head = to_client(&opening.head, Some(folded));
+            Response::from_parts(head, relay(*opening, format, stall, |_| ()))
+        }
+        RoundFailure::Fault(status, why) => answer::fault(Some(format), status, &why),
+    }
+}
+
 /// An answer as the client gets it.
 fn forwarded(answered: Response<Body>) -> Response {
     let (mut parts, body) = answered.into_parts();
@@ -317,17 +343,29 @@ fn forwarded(answered: Response<Body>) -> Response {
     Response::from_parts(parts, body)
 }
 
-/// A body that gives its turn back when it ends, or when nobody wants it any more.
-struct Attended {
-    body: Body,
+/// A request that is being answered, counted until it is dropped.
+struct OpenRequest {
     open: Gauge,
     _turn: OwnedSemaphorePermit,
 }
 
-impl Drop for Attended {
+impl OpenRequest {
+    fn new(open: Gauge, turn: OwnedSemaphorePermit) -> Self {
+        open.inc();
+        Self { open, _turn: turn }
+    }
+}
+
+impl Drop for OpenRequest {
     fn drop(&mut self) {
         self.open.dec();
     }
+}
+
+/// A body that gives its turn back when it ends, or when nobody wants it any more.
+struct Attended {
+    body: Body,
+    _open: OpenRequest,
 }
 
 impl http_body::Body for Attended {

@@ -24,6 +24,7 @@
 //! | `relay` | the rest of it, forwarded as it comes and read on the side |
 //! | `unfold` | the tool by which a model unfolds what it needs |
 //! | `rounds` | an answer in several rounds that the client sees as one |
+//! | `client_stream`, `backoff` | its bytes on their way to the client; the wait before a failed round is retried |
 //! | `answer` | what the proxy says in its own words |
 //! | `own` | what it tells of itself, below `/foldline/` |
 //! | `metrics`, `tally` | what it did, for Prometheus and for whoever started it |
@@ -36,6 +37,8 @@
 mod access;
 mod ahead;
 mod answer;
+mod backoff;
+mod client_stream;
 mod decision;
 mod discover;
 mod exchange;

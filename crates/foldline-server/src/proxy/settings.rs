@@ -98,7 +98,8 @@ pub struct Patience {
     pub answer: Duration,
     /// Between two pieces of an answer, for an upstream to send the next and for a client to take it.
     pub stall: Duration,
-    /// Until a client that waits for the rest of its answer is told that it is still coming.
+    /// Until a client that waits for the rest of its answer is told that it is still coming, and until the head of an
+    /// answer is sent although the model has produced nothing for the client yet.
     pub silence: Duration,
     /// For answers to end when the proxy is told to stop.
     pub shutdown: Duration,

@@ -8,6 +8,7 @@ mod failures;
 mod faults;
 mod fold;
 mod held;
+mod hidden_rounds;
 mod overflow;
 mod pass;
 mod room;
