@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use foldline::wire::{Asked, BodySplicer, Edit, Finished, Format, Gap, Next, NextBody, ReportedId, Request, Splicer};
 
-use super::exchange::{RETRIES, fold};
+use super::exchange::{fold, retries};
 use super::opening::{Opening, Rest, next};
 use super::relay::{AnswerOf, Answered, Client, Heard, cut_off};
 use super::server::Shared;
@@ -225,7 +225,7 @@ impl Rounds {
                 Ok(answered) => Opening::of(answered, self.format, true, stall).await,
                 Err(why) => return Onward::Failed(why.to_string()),
             };
-            if let Some(overflow) = opening.overflow.filter(|_| tries < RETRIES) {
+            if let Some(overflow) = opening.overflow.filter(|overflow| tries < retries(*overflow)) {
                 tries += 1;
                 if let Some(tighter) = self.proxy.tighter(Some(&self.turn), Some(&self.folded), overflow).await {
                     self.ask(tighter);
@@ -233,6 +233,7 @@ impl Rounds {
                 }
             }
             if opening.head.status.is_success() {
+                self.proxy.accepted(&self.folded, &opening).await;
                 self.proxy.settled(&self.folded).await;
                 return Onward::Sent(Box::new(opening));
             }

@@ -8,6 +8,7 @@ mod failures;
 mod faults;
 mod fold;
 mod held;
+mod learned;
 mod overflow;
 mod pass;
 mod room;
