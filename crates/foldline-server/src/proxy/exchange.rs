@@ -9,6 +9,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use bytes::Bytes;
+use foldline::Tokens;
 use foldline::wire::{Format, Overflow};
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use hyper::http::request::Parts;
@@ -20,6 +21,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::decision::Again;
 use super::headers::{self, Sent};
 use super::inbound::{Inbound, Unread};
+use super::learned::CountVerdict;
 use super::opening::{Opening, Rest};
 use super::relay::{AnswerOf, Heard, piped_once_begun, relay};
 use super::rounds::{RoundFailure, Rounds};
@@ -31,7 +33,12 @@ use super::upstream::Outbound;
 use super::{answer, metrics, own, summaries};
 
 /// How often a prompt that does not fit is folded more and sent again.
-pub(crate) const RETRIES: u32 = 2;
+const MAX_RETRIES: u32 = 2;
+
+/// Returns how often a refused prompt is folded more and sent again: what only may be an overflow deserves one attempt.
+pub(crate) fn retries(overflow: Overflow) -> u32 {
+    if overflow.evidence.is_strict() { MAX_RETRIES } else { 1 }
+}
 
 /// Answers a request, whatever it is.
 pub(crate) async fn exchange(State(proxy): State<Arc<Shared>>, request: Request) -> Response {
@@ -131,7 +138,8 @@ impl Shared {
                 Ok(answered) => Opening::of(answered, format, may_retry, patience.stall).await,
                 Err(why) => return answer::unanswered(Some(format), &why),
             };
-            let Some(overflow) = opening.overflow.filter(|_| may_retry && tries < RETRIES) else { break opening };
+            let refused = opening.overflow.filter(|overflow| may_retry && tries < retries(*overflow));
+            let Some(overflow) = refused else { break opening };
             let Some(tighter) = self.tighter(turn.as_ref(), folded.as_ref(), overflow).await else { break opening };
             tries += 1;
             outbound.headers.remove(CONTENT_ENCODING);
@@ -139,9 +147,23 @@ impl Shared {
             folded = Some(tighter);
         };
         if let Some(folded) = &folded {
+            self.accepted(folded, &opening).await;
             self.settled(folded).await;
         }
         self.reply(opening, turn, folded, outbound, format).await
+    }
+
+    /// Takes note of an answer that is not a refusal: the budget of a retry holds for its conversation, and a learned
+    /// limit below the prompt is dropped.
+    pub(crate) async fn accepted(&self, folded: &Folded, opening: &Opening) {
+        if !opening.head.status.is_success() || opening.overflow.is_some() {
+            return;
+        }
+        folded.model.accepted(if self.settings.mode == Mode::Fold { folded.sent } else { folded.raw });
+        if let Some(tight) = folded.tight.clone() {
+            // It goes to the archive.
+            let _ = tokio::task::spawn_blocking(move || tight.hold()).await;
+        }
     }
 
     /// Waits until what was folded is on disk. That goes on while the provider reads the prompt, so that there is seldom
@@ -183,7 +205,8 @@ impl Shared {
         let folded = folded?;
         self.metrics.overflows.inc();
         let at_most = folded.model.overflowed(overflow, folded.sent, folded.max_output);
-        tracing::info!(model = folded.model_name, sent = folded.sent, limit = overflow.limit, at_most, "did not fit");
+        let (limit, evidence) = (overflow.limit, overflow.evidence);
+        tracing::info!(model = folded.model_name, sent = folded.sent, limit, ?evidence, at_most, "did not fit");
         let tighter = fold(self, turn, Some(Again::Tighter(at_most))).await?;
         (tighter.body.is_some() && tighter.sent < folded.sent).then_some(tighter)
     }
@@ -197,7 +220,9 @@ impl Shared {
         let session = headers.get(headers::SESSION).and_then(|it| it.to_str().ok());
         let session = session.map(|name| name[..name.floor_char_boundary(LONGEST_NAME)].to_owned());
         let body = inbound.plain.clone()?;
-        Some(Arc::new(Turn { format, side, body, told_by: ToldBy::Client, shelf: self.shelf(headers), session }))
+        let shelf = self.shelf(headers);
+        let tenant = self.tenant(shelf.as_ref(), headers);
+        Some(Arc::new(Turn { format, side, tenant, body, told_by: ToldBy::Client, shelf, session }))
     }
 
     /// The bytes that are sent for a turn, and their form.
@@ -267,17 +292,8 @@ impl Shared {
             self.metrics.usage.get_or_create(&metrics::Direction { of }).inc_by(tokens);
         }
         let ours = if self.settings.mode == Mode::Fold { folded.sent } else { folded.raw };
-        let compared = (rounds == AnswerOf::One).then(|| folded.model.compare(ours, usage.context()));
-        if let Some(window) = compared.flatten() {
-            self.metrics.fault("truncated_by_server");
-            let (model, reported) = (&folded.model_name, usage.context());
-            tracing::warn!(
-                model,
-                sent = ours,
-                reported,
-                window,
-                "the server cuts prompts off silently; folded to its real window from now on"
-            );
+        if rounds == AnswerOf::One {
+            self.compare_counts(folded, ours, usage.context());
         }
         if let Some(journal) = &folded.journal {
             let payload = serde_json::to_vec(&usage).unwrap_or_default();
@@ -287,6 +303,32 @@ impl Shared {
                 foldline_archive::Request { model, raw_tokens, sent_tokens, folds, payload, ..Default::default() };
             // The journal is for reading; nothing depends on it.
             let _ = journal.note_request(&note);
+        }
+    }
+}
+
+impl Shared {
+    /// Compares the reported count of a prompt with ours, and logs what follows from it.
+    fn compare_counts(&self, folded: &Folded, sent: Tokens, reported: Tokens) {
+        let model = &folded.model_name;
+        match folded.model.compare(sent, reported) {
+            CountVerdict::Accepted | CountVerdict::Implausible { first: false } => {}
+            CountVerdict::Implausible { first: true } => tracing::warn!(
+                model,
+                sent,
+                reported,
+                "the reported prompt tokens cannot be those of the prompt and are ignored; set --window if it is not the table's"
+            ),
+            CountVerdict::Truncated(window) => {
+                self.metrics.fault("truncated_by_server");
+                tracing::warn!(
+                    model,
+                    sent,
+                    reported,
+                    window,
+                    "the server truncates prompts: its count stays the same while they grow; folding to this window"
+                );
+            }
         }
     }
 }

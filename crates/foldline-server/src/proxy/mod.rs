@@ -16,7 +16,8 @@
 //! | `lineage` | what a conversation is known by |
 //! | `memory` | where its folds stand, and the facts that they depend on |
 //! | `summaries` | what old rounds were about, written by a model ahead of time |
-//! | `models` | what is known of each model at each upstream |
+//! | `models` | what is known of each model at each upstream, for each tenant |
+//! | `learned` | windows that a server's answers reveal, and the evidence for them |
 //! | `discover` | asking a server for its real window |
 //! | `headers` | what travels and what does not |
 //! | `upstream` | the connections to providers |
@@ -45,6 +46,7 @@ mod exchange;
 mod headers;
 mod inbound;
 mod keeper;
+mod learned;
 mod lineage;
 mod memory;
 mod metrics;

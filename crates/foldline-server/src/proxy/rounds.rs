@@ -15,7 +15,7 @@ use hyper::{HeaderMap, StatusCode};
 
 use super::backoff::RetryBudget;
 use super::client_stream::{ClientGone, ClientStream};
-use super::exchange::{RETRIES, fold};
+use super::exchange::{fold, retries};
 use super::opening::{Opening, Rest, next};
 use super::relay::{AnswerOf, Answered, Client, Heard};
 use super::server::Shared;
@@ -292,7 +292,7 @@ impl Rounds {
             let failure = match self.proxy.providers.send(&self.outbound).await {
                 Ok(answered) => {
                     let mut opening = Opening::of(answered, self.format, true, stall).await;
-                    if let Some(overflow) = opening.overflow.filter(|_| tries < RETRIES) {
+                    if let Some(overflow) = opening.overflow.filter(|overflow| tries < retries(*overflow)) {
                         tries += 1;
                         if let Some(tighter) = self.proxy.tighter(Some(&self.turn), Some(&self.folded), overflow).await
                         {
@@ -303,6 +303,7 @@ impl Rounds {
                     match &mut opening.rest {
                         Rest::Broken(why) => RoundFailure::fault(std::mem::take(why)),
                         _ if opening.head.status.is_success() => {
+                            self.proxy.accepted(&self.folded, &opening).await;
                             self.proxy.settled(&self.folded).await;
                             return Ok(opening);
                         }

@@ -103,6 +103,8 @@ pub struct Patience {
     pub silence: Duration,
     /// For answers to end when the proxy is told to stop.
     pub shutdown: Duration,
+    /// Until a window that was learned from an error or a count is forgotten. Learning it again costs one refused request.
+    pub learned: Duration,
 }
 
 /// The base URL of a provider.
@@ -164,6 +166,7 @@ impl Default for Patience {
             stall: Duration::from_secs(300),
             silence: Duration::from_secs(10),
             shutdown: Duration::from_secs(30),
+            learned: Duration::from_secs(3_600),
         }
     }
 }

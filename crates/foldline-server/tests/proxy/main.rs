@@ -9,6 +9,7 @@ mod faults;
 mod fold;
 mod held;
 mod hidden_rounds;
+mod learned;
 mod overflow;
 mod pass;
 mod room;
