@@ -5,7 +5,7 @@
 
 #![no_main]
 
-use foldline::wire::{BodySplicer, Format, Next, Splicer};
+use foldline::wire::{ApiError, BodySplicer, Format, Next, Splicer};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
@@ -30,6 +30,6 @@ fn splice(format: Format, first: &[u8], second: &[u8], size: usize) -> Vec<u8> {
         second.chunks(size).for_each(|piece| splicer.push(piece, &mut client));
         splicer.end_round(&mut client);
     }
-    splicer.fail("failed", &mut client);
+    splicer.fail(502, &ApiError::parse(b"failed"), &mut client);
     client
 }

@@ -6,6 +6,7 @@ mod ci;
 mod corpus;
 mod eval;
 mod reference;
+mod renderings;
 mod repository;
 mod tidy;
 
@@ -30,6 +31,11 @@ const TASKS: &[Task] = &[
         run: eval::run,
     },
     Task { name: "reference", about: "writes docs/reference anew", run: reference::run },
+    Task {
+        name: "renderings",
+        about: "prints a digest of every rendering of a corpus: cargo xtask renderings [FOLDER]",
+        run: renderings::run,
+    },
     Task { name: "tidy", about: "the rules of the repository that no compiler checks", run: tidy::run },
 ];
 

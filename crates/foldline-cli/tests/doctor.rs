@@ -5,6 +5,8 @@
 
 mod support;
 
+use std::io::{BufReader, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
@@ -64,6 +66,28 @@ fn a_proxy_that_runs_already_is_known() {
     assert!(state == "ok" && says.contains(&base), "{says}");
     assert_eq!(about(&findings, "clients").0, "ok");
     assert_eq!(about(&twice, "upstream").0, "warn", "everything would be folded twice");
+}
+
+#[test]
+fn learned_windows_of_a_running_proxy_are_shown_with_their_evidence() {
+    let home = tempfile::tempdir().unwrap();
+    let (base, _) = server("GET /v1/models ", MODELS);
+    let serving = Serving::before(home.path(), &base);
+    let listen = serving.base.strip_prefix("http://").unwrap();
+    let body = r#"{"model":"qwen3-coder","messages":[{"role":"user","content":"hi"}]}"#;
+    let mut stream = TcpStream::connect(listen).unwrap();
+    write!(
+        stream,
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: {listen}\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    support::message(&mut BufReader::new(stream)).expect("an answer");
+    let (_, findings) = asked(foldline(home.path()), &["--upstream", &base, "--listen", listen]);
+    let (state, says) = about(&findings, "learned");
+    assert_eq!(state, "ok");
+    let expected = format!("qwen3-coder at {base}: 32,768 tokens, from the server's answer when it was asked");
+    assert!(says.starts_with(&expected), "{says}");
 }
 
 #[test]

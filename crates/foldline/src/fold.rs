@@ -41,10 +41,12 @@ pub struct State {
     pub(crate) rendered: Tokens,
     pub(crate) tokens: Vec<Tokens>,
     pub(crate) raw: Tokens,
-    /// Tokens of what no fold touches: the operator's words.
-    untouchable: Tokens,
+    /// Tokens of texts that are never shortened: those of the operator's messages, of the task and of the newest user message.
+    verbatim: Verbatim,
     /// The messages of each round.
     rounds: Vec<Range<usize>>,
+    /// The first message of a user: the task.
+    task: Option<usize>,
     /// The last message in which a user says something.
     pub(crate) last_said: usize,
     after_assistant: bool,
@@ -63,6 +65,15 @@ pub struct State {
     /// After how many creases, with how many folded parts, the originals were last handed to an archive: no fold is made
     /// without either growing.
     pub(crate) kept: (usize, usize),
+}
+
+/// Tokens of texts that are never shortened.
+#[derive(Clone, Copy, Debug, Default)]
+struct Verbatim {
+    operator: Tokens,
+    task: Tokens,
+    /// Nothing while the newest user message is the task.
+    newest: Tokens,
 }
 
 /// A crease that happened.
@@ -151,6 +162,11 @@ impl State {
         index(messages.start)..index(messages.end)
     }
 
+    /// Returns whether the texts of a message of a user are never shortened: those of the task and of the newest.
+    pub(crate) fn is_verbatim(&self, message: usize) -> bool {
+        self.task.is_some_and(|task| message == task || message == self.last_said)
+    }
+
     /// The first message of the newest round: from it on the model has not answered yet.
     pub(crate) fn newest_round(&self) -> usize {
         self.rounds.last().map_or(0, |round| round.start)
@@ -167,9 +183,11 @@ impl State {
         !conversation::answers_a_note(messages, round.start) && self.tied.range(round.clone()).next().is_none()
     }
 
-    /// Messages before the returned one are old because what is younger fills its share of the budget.
-    pub(crate) fn crowded(&self, setup: &Setup, newest: usize) -> usize {
-        let mut room = (setup.budget as f64 * setup.policy.keep_share) as Tokens;
+    /// Returns the message before which all are old, because younger ones fill their share of the room that protected parts
+    /// leave.
+    pub(crate) fn crowded(&self, setup: &Setup, newest: usize, protected: Tokens) -> usize {
+        let room = setup.room_at(1.0).saturating_sub(protected);
+        let mut room = (room as f64 * setup.policy.keep_share) as Tokens;
         for at in (0..newest).rev() {
             match room.checked_sub(self.tokens[at]) {
                 Some(left) => room = left,
@@ -200,6 +218,7 @@ impl State {
         self.after_assistant = message.is_assistant();
         // What a user says beside results does not end the turn.
         if message.role == Role::User && !message.has_results() {
+            self.task.get_or_insert(at);
             self.last_said = at;
         }
         self.tie(at, message);
@@ -212,9 +231,15 @@ impl State {
         self.tokens.push(tokens);
         self.rendered += tokens;
         self.raw += tokens;
-        if matches!(message.role, Role::System | Role::Developer) && !message.has_results() {
-            let said = self.pieces[first..].iter().filter(|piece| piece.class == Class::Said);
-            self.untouchable += said.map(|piece| piece.tokens).sum::<Tokens>();
+        if !message.has_results() {
+            let texts = self.pieces[first..].iter().filter(|piece| piece.class == Class::Said);
+            let texts: Tokens = texts.map(|piece| piece.tokens).sum();
+            match message.role {
+                Role::System | Role::Developer => self.verbatim.operator += texts,
+                Role::User if self.task == Some(at) => self.verbatim.task = texts,
+                Role::User => self.verbatim.newest = texts,
+                _ => {}
+            }
         }
         for index in first..self.pieces.len() {
             if let Some(before) = self.latest.note(&self.pieces, index) {
@@ -307,9 +332,9 @@ impl State {
     /// Decides at a request point of the past. A request that could not fit was refused or went out raw; the fold goes on.
     pub(crate) fn decide_past(&mut self, setup: &Setup, ledger: &Ledger, messages: &[Message<'_>]) -> Option<Crease> {
         let setup = at_point(setup, ledger, messages.len());
-        // What no fold touches is too much already, as it is at every point that follows: no plan has to be made to see that
-        // there is none.
-        if self.untouchable > setup.room_at(1.0) {
+        // Texts that are never shortened are too much already: no plan has to be made to see that there is none.
+        let Verbatim { operator, task, newest } = self.verbatim;
+        if operator + task + newest > setup.room_at(1.0) {
             self.wait(&setup);
             return None;
         }
@@ -407,7 +432,7 @@ impl State {
         let folds = plan.map_or(&self.folds, |plan| &plan.folds);
         let left = self.pieces.iter().filter(|piece| !folds.is_gone(piece.at.message));
         let sizes = left.map(|piece| (piece.at, folds.tokens(piece.at).unwrap_or(piece.tokens)));
-        let largest = sizes.max_by_key(|(_, tokens)| *tokens).filter(|_| plan.is_some());
+        let largest = sizes.max_by_key(|(_, tokens)| *tokens);
         let what = match largest {
             Some((at, tokens)) if tokens > setup.fixed => format!("the largest part left is {at} with {tokens} tokens"),
             _ => format!("system and tools alone are {} tokens", setup.fixed),

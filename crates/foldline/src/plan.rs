@@ -6,25 +6,24 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::conversation::{Message, PartId, Role};
+use crate::conversation::{Message, PartId};
 use crate::fold::State;
 use crate::folds::{Change, Fold, Folds};
 use crate::lexicon::Lexicon;
-use crate::marker;
 use crate::measure::Tokens;
 use crate::pass::rounds::Detail;
-use crate::pass::{self, Alive, Cover, Proposal, View, clip};
-use crate::piece::{Class, Piece};
+use crate::pass::{self, Alive, Cover, Proposal, View};
+use crate::piece::Class;
 use crate::policy::Creases;
 use crate::price;
 use crate::setup::Setup;
 use crate::summarised::Summarised;
 
 mod notes;
+mod protected;
 
 /// The ladder: what is spent in this order until the target holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -112,26 +111,18 @@ pub(crate) fn choose(
         draft.spend(lexicon, rung, 1.0, None);
     }
     if reason == Reason::Must {
-        let target = setup.room_at(setup.policy.low);
+        let target = draft.target;
         draft.spend(lexicon, Rung::Repack, 1.0, Some(target));
         draft.spend(lexicon, Rung::Excerpts, 4.0, Some(target));
         draft.spend(lexicon, Rung::Excerpts, 16.0, Some(target));
         draft.spend(lexicon, Rung::Markers, 1.0, Some(target));
         draft.spend(lexicon, Rung::Writing, 1.0, Some(target));
         draft.fold_rounds(target);
-        // What is protected is touched only for the budget itself, and then far enough that the next
-        // turn does not touch it again.
-        let limit = setup.room_at(1.0);
-        if draft.context > limit && summary.is_some() {
+        if draft.context > setup.room_at(1.0) && summary.is_some() {
             // No summary is worth the words of a user.
             draft.write_notes(Rung::Rounds, Detail::Bare);
         }
-        if draft.context > limit {
-            draft.clip_protected(target);
-        }
-        if draft.context > limit {
-            draft.truncate(target);
-        }
+        draft.shorten_protected();
     }
     draft.finish(reason)
 }
@@ -147,6 +138,8 @@ struct Draft<'d> {
     alive: Vec<Alive>,
     summary: Option<&'d Summarised>,
     from: usize,
+    /// Tokens to which a forced crease folds.
+    target: Tokens,
     crowded: usize,
     newest: usize,
     last_said: usize,
@@ -165,12 +158,7 @@ impl<'d> Draft<'d> {
         from: usize,
         summary: Option<&'d Summarised>,
     ) -> Self {
-        let newest = state.newest_round();
-        let crowded = match reason {
-            Reason::Must => state.crowded(setup, newest),
-            Reason::Worth | Reason::Free => 0,
-        };
-        Self {
+        let mut draft = Self {
             state,
             setup,
             messages,
@@ -180,13 +168,20 @@ impl<'d> Draft<'d> {
             alive: alive(state, &state.folds),
             summary,
             from,
-            crowded,
-            newest,
+            target: 0,
+            crowded: 0,
+            newest: state.newest_round(),
             last_said: state.last_said,
             remaining: state.remaining(setup),
             touched: BTreeSet::new(),
             risk: 0.0,
+        };
+        if reason == Reason::Must {
+            let protected = draft.protected_tokens();
+            draft.target = draft.target(protected);
+            draft.crowded = state.crowded(setup, draft.newest, protected);
         }
+        draft
     }
 
     /// Takes the proposals of a rung, all of them or until the target is reached.
@@ -283,71 +278,6 @@ impl<'d> Draft<'d> {
         self.touched.insert(message);
     }
 
-    /// What is protected but too big: the largest texts are cut to a common size.
-    fn clip_protected(&mut self, target: Tokens) {
-        if Rung::Protected > self.setup.policy.deepest {
-            return;
-        }
-        self.clip_to(target, Rung::Protected);
-    }
-
-    /// All but instructions, the task, the newest user message and the newest round.
-    fn truncate(&mut self, target: Tokens) {
-        if Rung::Truncation > self.setup.policy.deepest {
-            return;
-        }
-        let foldable = |round: &&Range<usize>| {
-            round.end <= self.newest && !self.folds.is_gone(round.start) && self.state.is_closed(round, self.messages)
-        };
-        let old: Vec<Range<usize>> = self.state.rounds().iter().filter(foldable).cloned().collect();
-        let old = self.before_thoughts(old);
-        if !old.is_empty() {
-            self.drop_rounds(&old, Rung::Truncation, Detail::Bare);
-        }
-        self.write_notes(Rung::Truncation, Detail::Bare);
-        self.clip_to(target, Rung::Truncation);
-        if self.context > self.setup.room_at(1.0) {
-            self.clip_to(0, Rung::Truncation);
-        }
-    }
-
-    /// Cuts the largest of the texts that are left to a common size, so that the request comes down
-    /// to the target as nearly as it can.
-    fn clip_to(&mut self, target: Tokens, rung: Rung) {
-        let clippable = |piece: &&Piece| match piece.class {
-            Class::Said => self.messages[piece.at.message].role == Role::User,
-            Class::Result | Class::Media => true,
-            Class::Prose => piece.at.message < self.newest,
-            Class::Arguments | Class::Reasoning => false,
-        };
-        let standing = |piece: &&Piece| !self.folds.is_gone(piece.at.message) && !self.setup.pins.holds(piece);
-        let state = self.state;
-        let alive = self.alive.iter().map(|it| &state.pieces[it.index]);
-        let pieces: Vec<&Piece> = alive.filter(clippable).filter(standing).collect();
-        let mut sizes: Vec<Tokens> =
-            pieces.iter().map(|piece| self.folds.tokens(piece.at).unwrap_or(piece.tokens)).collect();
-        sizes.sort_unstable();
-        let excess = self.context.saturating_sub(target);
-        let cap = clip::common_size(&sizes, excess);
-        for piece in pieces {
-            let now = self.folds.tokens(piece.at).unwrap_or(piece.tokens);
-            if now <= cap {
-                continue;
-            }
-            let clipped = {
-                let view = self.view(1.0);
-                let text = view.text(piece);
-                let marker = match piece.class {
-                    Class::Media => view.media_marker(piece),
-                    _ => marker::whole(text, view.handle(text)),
-                };
-                clip::clip(text, cap, &self.setup.meter, &marker)
-            };
-            let tokens = self.setup.meter.text(&clipped);
-            self.take(Proposal { at: piece.at, change: Change::Text(clipped), tokens, risk: 0.0 }, rung, "clip");
-        }
-    }
-
     fn finish(mut self, reason: Reason) -> Option<Plan> {
         let first = self.touched.first().copied()?;
         if self.setup.signed {
@@ -393,9 +323,15 @@ fn alive(state: &State, folds: &Folds) -> Vec<Alive> {
         while let Some((at, _)) = folded.next_if(|(at, _)| *at < piece.at) {
             whole = if at.inner.is_none() { Some(at) } else { whole };
         }
-        let own = folded.peek().filter(|(at, _)| *at == piece.at).map(|(_, fold)| fold.rung);
+        let own = folded.peek().filter(|(at, _)| *at == piece.at).map(|(_, fold)| ladder_rung(fold.rung));
         let rung = if whole == Some(PartId { inner: None, ..piece.at }) { Some(Rung::Truncation) } else { own };
         alive.push(Alive { index, class: piece.class, rung });
     }
     alive
+}
+
+/// Returns the rung from which a part goes on: what was shortened because it was protected may still become an excerpt or a
+/// marker when it is old.
+fn ladder_rung(rung: Rung) -> Rung {
+    if rung >= Rung::Protected { Rung::Reasoning } else { rung }
 }

@@ -20,16 +20,15 @@ pub struct Policy {
     pub name: &'static str,
     /// When creases happen.
     pub creases: Creases,
-    /// Above this share of the budget a crease is forced.
+    /// Above this share of the room that system and tools leave in the budget a crease is forced.
     pub high: f64,
-    /// A forced crease folds down to this share of the budget.
+    /// A forced crease folds down to this share of the room that system, tools and protected messages leave.
     pub low: f64,
     /// What shows a file, read or changed, is left whole for so many calls, so that it can be edited; and so is a failure.
     pub keep_reads: u32,
     /// Any other result, and what the model wrote, for so many calls.
     pub keep_rest: u32,
-    /// The newest rounds that are left whole may have this share of the budget; one of them stays
-    /// whole whatever its size.
+    /// The newest rounds that are left whole may have this share of the same room; the newest stays whole while it fits.
     pub keep_share: f64,
     /// So many more calls are expected for each call so far; sessions are heavy-tailed.
     pub remaining: f64,

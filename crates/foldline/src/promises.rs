@@ -214,6 +214,49 @@ proptest! {
         }
     }
 
+    /// The task and the newest user message are sent as they came, at every request, under every policy; or there is an error.
+    #[test]
+    fn task_and_newest_user_message_are_verbatim(sample in samples(), share in budgets(), which in 1_usize..4, local: bool) {
+        let request = sample.request();
+        let conversation = request.conversation();
+        let profile = Profile::of_request(&request);
+        let profile = if local { profile.served_by(laws::Server::Local) } else { profile };
+        let budget = (raw_tokens(&request) as f64 * share) as Tokens;
+        let mut setup = setup(&request, budget).under(&profile).beside(conversation);
+        setup.policy = Policy::ALL[which].clone();
+        for point in conversation.request_points() {
+            let prefix = upto(conversation, point);
+            let Ok(folded) = fold(&prefix, &setup, &Ledger::default()) else { continue };
+            prop_assert!(folded.tokens <= budget);
+            let texts = |message: &Message<'_>| -> Vec<String> {
+                message.parts.iter().filter_map(Part::as_text).map(str::to_owned).collect()
+            };
+            let sent: Vec<Vec<String>> = folded.messages(&prefix).iter().map(texts).collect();
+            let of_users = prefix.messages.iter().filter(|it| it.role == Role::User && !it.has_results());
+            let of_users: Vec<Vec<String>> = of_users.map(texts).collect();
+            for kept in of_users.first().into_iter().chain(of_users.last()) {
+                let is_sent = sent.iter().any(|sent| kept.iter().all(|text| sent.contains(text)));
+                prop_assert!(is_sent, "at {}: {:?} of {:?}", point, kept, sent);
+            }
+        }
+    }
+
+    /// A result that the model has not seen yet is shortened only where it does not fit whole.
+    #[test]
+    fn unseen_results_that_fit_are_whole(sample in samples(), share in budgets(), which in 1_usize..4) {
+        let request = sample.request();
+        let conversation = request.conversation();
+        let budget = (raw_tokens(&request) as f64 * share) as Tokens;
+        let mut setup = setup(&request, budget).beside(conversation);
+        setup.policy = Policy::ALL[which].clone();
+        let Ok(folded) = fold(conversation, &setup, &Ledger::default()) else { return Ok(()) };
+        let newest = folded.newest_round();
+        for explained in folded.explain().into_iter().filter(|it| it.at.message >= newest && it.pass == "clip") {
+            let whole = folded.tokens - explained.after + explained.before;
+            prop_assert!(whole > budget, "{explained:?} in {} of {}", folded.tokens, budget);
+        }
+    }
+
     /// In whatever order the passes of a rung take turns, no law is broken and the budget holds.
     #[test]
     fn the_order_of_passes_breaks_no_promise(sample in samples(), share in budgets()) {
@@ -228,8 +271,8 @@ proptest! {
         prop_assert_eq!(laws::check(&rewritten, &Profile::of_request(&request)), []);
     }
 
-    /// The floor is true: who cuts all texts to markers, and keeps only instructions, a trace of every word of
-    /// the user and the newest round, gets at most a tenth below it.
+    /// The floor is true: who cuts all texts to markers, and keeps only instructions, the task and the newest user message, a
+    /// trace of every other message of a user and the newest round, gets at most a tenth below it.
     #[test]
     fn the_floor_is_true(sample in samples()) {
         let request = sample.request();
@@ -343,6 +386,10 @@ fn least(conversation: &Conversation<'_>, setup: &Setup) -> Tokens {
         }
         part => cut(part),
     };
+    let is_said = |message: &Message<'_>| message.role == Role::User && !message.has_results();
+    let verbatim = [messages.iter().position(is_said), messages.iter().rposition(is_said)];
+    let inside_verbatim =
+        |part: &Part<'_>| if part.as_text().is_some() { part.clone().into_owned() } else { inside(part) };
     let mut tokens = setup.fixed;
     for (at, message) in messages.iter().enumerate() {
         let said = message.role == Role::User && message.parts.iter().any(|part| part.as_text().is_some());
@@ -350,6 +397,9 @@ fn least(conversation: &Conversation<'_>, setup: &Setup) -> Tokens {
             Role::System | Role::Developer | Role::Other => message.clone().into_owned(),
             // What the model wrote last stays as it is.
             Role::Assistant if at >= newest => message.clone().into_owned(),
+            Role::User if verbatim.contains(&Some(at)) => {
+                Message::new(message.role, message.parts.iter().map(inside_verbatim).collect())
+            }
             _ if at >= newest || said => Message::new(message.role, message.parts.iter().map(inside).collect()),
             _ => continue,
         };
@@ -387,11 +437,21 @@ fn one_huge_result_fits() {
     assert_eq!(sent[0], Message::text(Role::User, "look"));
 }
 
-/// One message of a user of two megabytes.
+/// One message of a user of two megabytes: the task is not shortened.
 #[test]
-fn one_huge_user_message_fits() {
-    let (tokens, sent) = folded_tokens(vec![Message::text(Role::User, long(0, 60_000))], 8_000).unwrap();
-    assert!(tokens > 2_000 && sent.len() == 1);
+fn one_huge_user_message_is_an_error() {
+    let error = folded_tokens(vec![Message::text(Role::User, long(0, 60_000))], 8_000).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::CannotFit { budget: 8_000, largest: Some(_), .. }), "{error}");
+}
+
+/// Two messages of two megabytes between the task and the newest: truncation shortens them.
+#[test]
+fn huge_user_messages_between_task_and_newest_fit() {
+    let user = |text: String| Message::text(Role::User, text);
+    let messages = vec![user("look".into()), user(long(0, 60_000)), user(long(1, 60_000)), user("go on".into())];
+    let (tokens, sent) = folded_tokens(messages, 8_000).unwrap();
+    assert!(tokens > 6_000, "the room is used: {tokens}");
+    assert_eq!((&sent[0], &sent[3]), (&user("look".into()), &user("go on".into())));
 }
 
 /// Two hundred parallel calls in the newest round: none of them vanishes.

@@ -167,8 +167,8 @@ impl Setup {
         Self { fixed, ..self }
     }
 
-    /// Tokens that the messages may have at this share of the budget.
+    /// Returns this share of the tokens that system and tools leave to the messages.
     pub(crate) fn room_at(&self, share: f64) -> Tokens {
-        ((self.budget as f64 * share) as Tokens).saturating_sub(self.fixed)
+        (self.budget.saturating_sub(self.fixed) as f64 * share) as Tokens
     }
 }

@@ -11,7 +11,8 @@ use anyhow::Result;
 use clap::Args;
 use foldline::{Exactness, Meter};
 use foldline_archive::Access;
-use foldline_server::proxy::{Settings, Upstream, probe};
+use foldline_server::proxy::probe::{self, Neighbour, NeighbourWindow};
+use foldline_server::proxy::{Settings, Upstream};
 use serde::Serialize;
 
 use super::print;
@@ -101,7 +102,7 @@ impl Doctor {
             }
         };
         let mut findings = vec![said(&places), archive(&self.archive)];
-        findings.push(port(&settings).await);
+        findings.extend(port(&settings).await);
         findings.extend(upstreams(&settings).await);
         findings.extend(model(&self.models, self.model.as_deref(), &settings).await);
         findings.extend(clients(&settings, &environment::caller()));
@@ -178,17 +179,17 @@ fn is_writable_below(path: &Path) -> bool {
     folder.is_some_and(|folder| tempfile::tempfile_in(folder).is_ok())
 }
 
-async fn port(settings: &Settings) -> Finding {
+async fn port(settings: &Settings) -> Vec<Finding> {
     let listen = settings.listen;
     if !listen.ip().is_loopback() && settings.token.is_none() {
-        return Finding::fail(
+        return vec![Finding::fail(
             "listen",
             format!("{listen} can be reached by others, and no token is set"),
             "set one with --token, or listen on 127.0.0.1",
-        );
+        )];
     }
     if TcpListener::bind(listen).is_ok() {
-        return Finding::ok("listen", format!("{listen} is free"));
+        return vec![Finding::ok("listen", format!("{listen} is free"))];
     }
     let here = if listen.ip().is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { listen.ip() };
     let at = format!("http://{}", SocketAddr::new(here, listen.port())).parse::<Upstream>();
@@ -196,13 +197,31 @@ async fn port(settings: &Settings) -> Finding {
         Ok(at) => probe::neighbour(&at).await,
         Err(_) => None,
     };
-    match neighbour {
-        Some(it) => Finding::ok(
-            "listen",
-            format!("foldline {} listens on {listen} already, before {} and {}", it.version, it.openai, it.anthropic),
-        ),
-        None => Finding::fail("listen", format!("{listen} is taken by something else"), "choose another with --listen"),
-    }
+    let Some(proxy) = neighbour else {
+        let says = format!("{listen} is taken by something else");
+        return vec![Finding::fail("listen", says, "choose another with --listen")];
+    };
+    let Neighbour { version, openai, anthropic, .. } = &proxy;
+    let says = format!("foldline {version} listens on {listen} already, before {openai} and {anthropic}");
+    let running = Finding::ok("listen", says);
+    std::iter::once(running).chain(proxy.learned_windows.iter().map(learned)).collect()
+}
+
+/// Describes a window that the running proxy has learned.
+fn learned(window: &NeighbourWindow) -> Finding {
+    let NeighbourWindow { model, upstream, tokens, evidence, age_seconds, expires_in_seconds, .. } = window;
+    let evidence = match evidence.as_str() {
+        "error_code" => "a typed error of the server",
+        "error_message" => "an error message of the server",
+        "constant_count" => "the server's count, which stays the same while prompts grow",
+        "server_report" => "the server's answer when it was asked",
+        other => other,
+    };
+    let minutes = |seconds: u64| format!("{} min", number(seconds / 60));
+    let expires = expires_in_seconds.map_or(String::new(), |left| format!(", forgotten in {}", minutes(left)));
+    let age = minutes(*age_seconds);
+    let says = format!("{model} at {upstream}: {} tokens, from {evidence}; {age} ago{expires}", number(*tokens));
+    Finding::ok("learned", says)
 }
 
 async fn upstreams(settings: &Settings) -> Vec<Finding> {

@@ -57,9 +57,5 @@ pub(crate) fn unread(format: Option<Format>, why: Unread, limit: usize) -> Respo
 
 /// The upstream did not answer.
 pub(crate) fn unanswered(format: Option<Format>, why: &Unanswered) -> Response {
-    let status = match why {
-        Unanswered::Unreachable(_) => StatusCode::BAD_GATEWAY,
-        Unanswered::Late(_) => StatusCode::GATEWAY_TIMEOUT,
-    };
-    fault(format, status, &why.to_string())
+    fault(format, why.status(), &why.to_string())
 }

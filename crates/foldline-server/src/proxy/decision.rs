@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use foldline::laws::Profile;
 use foldline::wire::Request;
-use foldline::{Crease, Error, Event, Keep, Policy, Setup, State, Tokens, apply_from};
+use foldline::{Crease, Error, Event, Keep, Ledger, Policy, Setup, State, Tokens, apply_from};
 use foldline_archive::Shelf;
 use foldline_rlm::NEAR;
 
@@ -49,6 +49,22 @@ pub(crate) struct Decision {
     pub(crate) max_output: Option<Tokens>,
     pub(crate) settling: Option<Arc<Settling>>,
     pub(crate) due: Option<Arc<Due>>,
+    pub(crate) tight: Option<Arc<TightBudget>>,
+}
+
+/// The budget of a retry after a refusal. It becomes a fact of the conversation when the retry is accepted; one that is
+/// refused as well leaves no trace.
+pub(crate) struct TightBudget {
+    facts: Arc<Facts>,
+    lineage: Lineage,
+    tokens: Tokens,
+}
+
+impl TightBudget {
+    /// Records that the retry was accepted.
+    pub(crate) fn hold(&self) {
+        self.facts.hold_budget(&self.lineage, self.tokens);
+    }
 }
 
 /// Why a turn is folded once more.
@@ -58,6 +74,8 @@ pub(crate) enum Again {
     Tighter(Tokens),
     /// A summary was waited for, and is there now.
     Told,
+    /// It cannot be folded to a learned window, and is folded to the one that the user, the server or the table states.
+    Stated,
 }
 
 /// A budget that fell by more than this is news to a conversation; less is noise of the calibration.
@@ -76,13 +94,18 @@ impl Known<'_> {
         }
         let taught = match again {
             Some(Again::Tighter(at_most)) => Some(at_most),
-            Some(Again::Told) | None => None,
+            Some(Again::Told | Again::Stated) | None => None,
         };
         let max_output = model.answer_beside(request);
-        let (budget, news) = budget(facts, lineage, model.budget(max_output), taught);
+        let now = match again {
+            Some(Again::Stated) => model.stated_budget(max_output),
+            _ => model.budget(max_output).min(facts.ceiling(proxy.settings.patience.learned)),
+        };
+        let chosen = choose_budget(&facts.ledger(lineage), lineage.len(), now, taught);
+        let budget = chosen.tokens;
         // What was decided for this very request holds, unless the budget is another now or a summary was waited for.
         let decided = place.as_ref().is_some_and(|place| place.state.len() == lineage.len());
-        let open = !decided || news || again == Some(Again::Told);
+        let open = !decided || chosen.is_news || again == Some(Again::Told);
         if proxy.settings.summarise != Summarise::Off && mode == Mode::Fold {
             facts.tell(lineage, &request.conversation().messages, open);
         }
@@ -102,8 +125,15 @@ impl Known<'_> {
         };
         let keep = keeper.as_ref().map(|keeper| keeper as &dyn Keep);
         let tell = |event: Event| tell(proxy, journal.as_ref(), &event);
-        let mut applied = apply_from(state, request, &setup, &facts.ledger(lineage), keep, &tell)?;
+        let mut ledger = facts.ledger(lineage);
+        ledger.budgets.extend(chosen.from.map(|from| (from, budget)));
+        let mut applied = apply_from(state, request, &setup, &ledger, keep, &tell)?;
 
+        // The budget of a retry is not a fact before the provider has accepted it.
+        if let Some(from) = chosen.from.filter(|_| taught.is_none()) {
+            facts.budget(lineage.beginning(from), budget);
+        }
+        let tight = taught.map(|_| TightBudget { facts: facts.clone(), lineage: lineage.clone(), tokens: budget });
         let creased = self.told_of_crease(proxy, applied.creases(), open, anew);
         for (pass, count) in facts.new_folds(applied.passes()) {
             proxy.metrics.folds.get_or_create(&metrics::Pass { pass }).inc_by(count);
@@ -119,11 +149,19 @@ impl Known<'_> {
             max_output,
             settling: self.settling(wrote && mode == Mode::Fold, &held),
             due: self.due(proxy, applied.creases(), applied.tokens, budget),
+            tight: tight.map(Arc::new),
         };
-        if let Some(state) = applied.into_state() {
+        if let Some(state) = applied.into_state().filter(|_| taught.is_none()) {
             proxy.memory.remember(lineage, Place::new(state, held));
         }
         Ok(decision)
+    }
+
+    /// Returns true if the budget is lower than the stated window allows.
+    pub(crate) fn is_lowered(&self, proxy: &Shared) -> bool {
+        let max_output = self.model.answer_beside(&self.request);
+        let ceiling = self.facts.ceiling(proxy.settings.patience.learned);
+        self.model.budget(max_output).min(ceiling) < self.model.stated_budget(max_output)
     }
 
     /// What was written, until it is on disk.
@@ -167,20 +205,27 @@ impl Known<'_> {
     }
 }
 
-/// The budget in force, and whether it is news to the conversation; then it is noted.
-fn budget(facts: &Facts, lineage: &Lineage, now: Tokens, at_most: Option<Tokens>) -> (Tokens, bool) {
+/// The budget of a request.
+struct BudgetChoice {
+    tokens: Tokens,
+    /// The request point from which it is in force, unless the ledger has it already.
+    from: Option<usize>,
+    /// The conversation had another one before.
+    is_news: bool,
+}
+
+/// Chooses the budget of a request: the one that the conversation has, unless the one of `now` is clearly another.
+fn choose_budget(ledger: &Ledger, len: usize, now: Tokens, at_most: Option<Tokens>) -> BudgetChoice {
     let now = now.min(at_most.unwrap_or(Tokens::MAX));
-    let Some((_, known)) = facts.ledger(lineage).budgets.into_iter().next_back() else {
-        facts.budget(lineage.beginning(0), now);
-        return (now, false);
+    let Some((_, &known)) = ledger.budgets.last_key_value() else {
+        return BudgetChoice { tokens: now, from: Some(0), is_news: false };
     };
     let taught = at_most.is_some_and(|at_most| at_most < known);
     let changed = (now as f64) < known as f64 * FELL || now as f64 > known as f64 * GREW;
-    if !taught && !changed {
-        return (known, false);
+    match taught || changed {
+        true => BudgetChoice { tokens: now, from: Some(len), is_news: true },
+        false => BudgetChoice { tokens: known, from: None, is_news: false },
     }
-    facts.budget(lineage.whole(), now);
-    (now, true)
 }
 
 /// Says what happened: to the log, the metrics and the journal, without any content.

@@ -1,7 +1,7 @@
 //! Asks a server for its real window.
 //!
-//! Servers tell it in many places. Each is asked once for a model, with the client's own credentials and
-//! nobody else's, and what it says beats the table of models. A server on a plain connection is a local
+//! Servers tell it in many places. Each is asked once for a model, once more when a reported count is suspicious, and again
+//! when the answer is old; with the client's own credentials and nobody else's. What it says beats the table of models. A server on a plain connection is a local
 //! one, whose window is whatever it was started with: the first request waits a moment for its answer.
 
 use std::sync::Arc;
@@ -77,7 +77,7 @@ pub(crate) struct Asking {
 impl Asking {
     async fn learn(&self, model: &Arc<Model>) {
         if let Some(window) = self.window().await.filter(|window| PLAUSIBLE.contains(window)) {
-            tracing::info!(model = self.model, window, "the server says what its window is");
+            tracing::info!(model = self.model, window, "learned a window: the server reported it");
             model.reported(window);
         }
     }

@@ -3,15 +3,17 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use bytes::Bytes;
+use foldline::Tokens;
 use foldline::wire::{Format, Overflow};
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use hyper::http::request::Parts;
+use hyper::http::response;
 use hyper::{HeaderMap, StatusCode};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::OwnedSemaphorePermit;
@@ -19,9 +21,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::decision::Again;
 use super::headers::{self, Sent};
 use super::inbound::{Inbound, Unread};
+use super::learned::CountVerdict;
 use super::opening::{Opening, Rest};
-use super::relay::{AnswerOf, Heard, piped, relay};
-use super::rounds::Rounds;
+use super::relay::{AnswerOf, Heard, piped_once_begun, relay};
+use super::rounds::{RoundFailure, Rounds};
 use super::route::{Kind, Route, Side};
 use super::server::Shared;
 use super::settings::{Mode, Upstream};
@@ -30,7 +33,12 @@ use super::upstream::Outbound;
 use super::{answer, metrics, own, summaries};
 
 /// How often a prompt that does not fit is folded more and sent again.
-pub(crate) const RETRIES: u32 = 2;
+const MAX_RETRIES: u32 = 2;
+
+/// Returns how often a refused prompt is folded more and sent again: what only may be an overflow deserves one attempt.
+pub(crate) fn retries(overflow: Overflow) -> u32 {
+    if overflow.evidence.is_strict() { MAX_RETRIES } else { 1 }
+}
 
 /// Answers a request, whatever it is.
 pub(crate) async fn exchange(State(proxy): State<Arc<Shared>>, request: Request) -> Response {
@@ -44,8 +52,7 @@ pub(crate) async fn exchange(State(proxy): State<Arc<Shared>>, request: Request)
     let Ok(turn) = proxy.turns.clone().acquire_owned().await else {
         return answer::fault(None, StatusCode::SERVICE_UNAVAILABLE, "shutting down");
     };
-    let open = proxy.metrics.open.clone();
-    open.inc();
+    let open = OpenRequest::new(proxy.metrics.open.clone(), turn);
     let route = Route::of(&parts);
     let going = Going { side: route.side, path: route.path.to_owned(), kind: route.kind };
     let response = match going.kind {
@@ -56,7 +63,7 @@ pub(crate) async fn exchange(State(proxy): State<Arc<Shared>>, request: Request)
         }
         Kind::Other => proxy.pass(&going, parts, body).await,
     };
-    response.map(|body| Body::new(Attended { body, open, _turn: turn }))
+    response.map(|body| Body::new(Attended { body, _open: open }))
 }
 
 /// Where a request goes, with its path and query there.
@@ -131,7 +138,8 @@ impl Shared {
                 Ok(answered) => Opening::of(answered, format, may_retry, patience.stall).await,
                 Err(why) => return answer::unanswered(Some(format), &why),
             };
-            let Some(overflow) = opening.overflow.filter(|_| may_retry && tries < RETRIES) else { break opening };
+            let refused = opening.overflow.filter(|overflow| may_retry && tries < retries(*overflow));
+            let Some(overflow) = refused else { break opening };
             let Some(tighter) = self.tighter(turn.as_ref(), folded.as_ref(), overflow).await else { break opening };
             tries += 1;
             outbound.headers.remove(CONTENT_ENCODING);
@@ -139,9 +147,23 @@ impl Shared {
             folded = Some(tighter);
         };
         if let Some(folded) = &folded {
+            self.accepted(folded, &opening).await;
             self.settled(folded).await;
         }
         self.reply(opening, turn, folded, outbound, format).await
+    }
+
+    /// Takes note of an answer that is not a refusal: the budget of a retry holds for its conversation, and a learned
+    /// limit below the prompt is dropped.
+    pub(crate) async fn accepted(&self, folded: &Folded, opening: &Opening) {
+        if !opening.head.status.is_success() || opening.overflow.is_some() {
+            return;
+        }
+        folded.model.accepted(if self.settings.mode == Mode::Fold { folded.sent } else { folded.raw });
+        if let Some(tight) = folded.tight.clone() {
+            // It goes to the archive.
+            let _ = tokio::task::spawn_blocking(move || tight.hold()).await;
+        }
     }
 
     /// Waits until what was folded is on disk. That goes on while the provider reads the prompt, so that there is seldom
@@ -183,7 +205,8 @@ impl Shared {
         let folded = folded?;
         self.metrics.overflows.inc();
         let at_most = folded.model.overflowed(overflow, folded.sent, folded.max_output);
-        tracing::info!(model = folded.model_name, sent = folded.sent, limit = overflow.limit, at_most, "did not fit");
+        let (limit, evidence) = (overflow.limit, overflow.evidence);
+        tracing::info!(model = folded.model_name, sent = folded.sent, limit, ?evidence, at_most, "did not fit");
         let tighter = fold(self, turn, Some(Again::Tighter(at_most))).await?;
         (tighter.body.is_some() && tighter.sent < folded.sent).then_some(tighter)
     }
@@ -197,7 +220,9 @@ impl Shared {
         let session = headers.get(headers::SESSION).and_then(|it| it.to_str().ok());
         let session = session.map(|name| name[..name.floor_char_boundary(LONGEST_NAME)].to_owned());
         let body = inbound.plain.clone()?;
-        Some(Arc::new(Turn { format, side, body, told_by: ToldBy::Client, shelf: self.shelf(headers), session }))
+        let shelf = self.shelf(headers);
+        let tenant = self.tenant(shelf.as_ref(), headers);
+        Some(Arc::new(Turn { format, side, tenant, body, told_by: ToldBy::Client, shelf, session }))
     }
 
     /// The bytes that are sent for a turn, and their form.
@@ -217,19 +242,7 @@ impl Shared {
         outbound: Outbound,
         format: Format,
     ) -> Response {
-        let mut head = opening.head.clone();
-        headers::to_client(&mut head.headers);
-        head.version = hyper::Version::default();
-        if let Some(folded) = &folded {
-            let mut told = |name: &'static str, value: String| {
-                head.headers.insert(name, value.parse().expect("numbers and commas are a header's value"));
-            };
-            told("x-foldline-tokens", format!("{},{}", folded.raw, folded.sent));
-            told("x-foldline-folds", folded.folds.to_string());
-            if let Some(spent) = summaries::header(&folded.hidden.facts.spent()) {
-                told("x-foldline-summaries", spent);
-            }
-        }
+        let mut head = to_client(&opening.head, folded.as_ref());
         let stall = self.settings.patience.stall;
         let (Some(turn), Some(folded)) = (turn, folded) else {
             return Response::from_parts(head, relay(opening, format, stall, |_| ()));
@@ -245,19 +258,26 @@ impl Shared {
         let rounds = Rounds::new(self.clone(), turn, folded.clone(), outbound);
         if matches!(opening.rest, Rest::Nothing) && opening.begun.len() == 1 && !opening.streams() {
             let whole = opening.begun.pop().unwrap_or_default();
-            return match rounds.whole(whole).await {
-                Ok((body, heard)) => {
-                    self.account(&folded, heard);
-                    Response::from_parts(head, Body::from(body))
-                }
-                Err(why) => answer::fault(Some(format), StatusCode::BAD_GATEWAY, &why),
+            let (answer, heard) = rounds.whole(whole).await;
+            self.account(&folded, heard);
+            return match answer {
+                Ok(body) => Response::from_parts(head, Body::from(body)),
+                Err(failure) => refused(failure, &folded, format, stall),
             };
         }
-        let body = piped(|client| async move {
-            let heard = rounds.streamed(opening, client).await;
-            self.account(&folded, heard);
+        let (proxy, first) = (self, folded.clone());
+        let body = piped_once_begun(|client| async move {
+            let (failure, heard) = rounds.streamed(opening, client).await;
+            proxy.account(&first, heard);
+            failure
         });
-        Response::from_parts(head, body)
+        match body.await {
+            Ok(body) => Response::from_parts(head, body),
+            Err(failure) => {
+                let unknown = || RoundFailure::fault("the answer could not be continued");
+                refused(failure.unwrap_or_else(unknown), &folded, format, stall)
+            }
+        }
     }
 
     /// Takes note of what an answer cost.
@@ -272,17 +292,8 @@ impl Shared {
             self.metrics.usage.get_or_create(&metrics::Direction { of }).inc_by(tokens);
         }
         let ours = if self.settings.mode == Mode::Fold { folded.sent } else { folded.raw };
-        let compared = (rounds == AnswerOf::One).then(|| folded.model.compare(ours, usage.context()));
-        if let Some(window) = compared.flatten() {
-            self.metrics.fault("truncated_by_server");
-            let (model, reported) = (&folded.model_name, usage.context());
-            tracing::warn!(
-                model,
-                sent = ours,
-                reported,
-                window,
-                "the server cuts prompts off silently; folded to its real window from now on"
-            );
+        if rounds == AnswerOf::One {
+            self.compare_counts(folded, ours, usage.context());
         }
         if let Some(journal) = &folded.journal {
             let payload = serde_json::to_vec(&usage).unwrap_or_default();
@@ -292,6 +303,32 @@ impl Shared {
                 foldline_archive::Request { model, raw_tokens, sent_tokens, folds, payload, ..Default::default() };
             // The journal is for reading; nothing depends on it.
             let _ = journal.note_request(&note);
+        }
+    }
+}
+
+impl Shared {
+    /// Compares the reported count of a prompt with ours, and logs what follows from it.
+    fn compare_counts(&self, folded: &Folded, sent: Tokens, reported: Tokens) {
+        let model = &folded.model_name;
+        match folded.model.compare(sent, reported) {
+            CountVerdict::Accepted | CountVerdict::Implausible { first: false } => {}
+            CountVerdict::Implausible { first: true } => tracing::warn!(
+                model,
+                sent,
+                reported,
+                "the reported prompt tokens cannot be those of the prompt and are ignored; set --window if it is not the table's"
+            ),
+            CountVerdict::Truncated(window) => {
+                self.metrics.fault("truncated_by_server");
+                tracing::warn!(
+                    model,
+                    sent,
+                    reported,
+                    window,
+                    "the server truncates prompts: its count stays the same while they grow; folding to this window"
+                );
+            }
         }
     }
 }
@@ -308,6 +345,37 @@ pub(crate) async fn fold(proxy: &Arc<Shared>, turn: Option<&Arc<Turn>>, again: O
     })
 }
 
+/// Returns the head of an answer as the client gets it.
+fn to_client(head: &response::Parts, folded: Option<&Folded>) -> response::Parts {
+    let mut head = head.clone();
+    headers::to_client(&mut head.headers);
+    // Versions are those of each connection.
+    head.version = hyper::Version::default();
+    if let Some(folded) = folded {
+        let mut insert = |name: &'static str, value: String| {
+            head.headers.insert(name, value.parse().expect("numbers and commas are a header's value"));
+        };
+        insert("x-foldline-tokens", format!("{},{}", folded.raw, folded.sent));
+        insert("x-foldline-folds", folded.folds.to_string());
+        if let Some(spent) = summaries::header(&folded.hidden.facts.spent()) {
+            insert("x-foldline-summaries", spent);
+        }
+    }
+    head
+}
+
+/// Returns the response to a client that was shown nothing before a hidden round failed: the provider's own, if there
+/// is one.
+fn refused(failure: RoundFailure, folded: &Folded, format: Format, stall: Duration) -> Response {
+    match failure {
+        RoundFailure::Refused(opening) => {
+            let head = to_client(&opening.head, Some(folded));
+            Response::from_parts(head, relay(*opening, format, stall, |_| ()))
+        }
+        RoundFailure::Fault(status, why) => answer::fault(Some(format), status, &why),
+    }
+}
+
 /// An answer as the client gets it.
 fn forwarded(answered: Response<Body>) -> Response {
     let (mut parts, body) = answered.into_parts();
@@ -317,17 +385,29 @@ fn forwarded(answered: Response<Body>) -> Response {
     Response::from_parts(parts, body)
 }
 
-/// A body that gives its turn back when it ends, or when nobody wants it any more.
-struct Attended {
-    body: Body,
+/// A request that is being answered, counted until it is dropped.
+struct OpenRequest {
     open: Gauge,
     _turn: OwnedSemaphorePermit,
 }
 
-impl Drop for Attended {
+impl OpenRequest {
+    fn new(open: Gauge, turn: OwnedSemaphorePermit) -> Self {
+        open.inc();
+        Self { open, _turn: turn }
+    }
+}
+
+impl Drop for OpenRequest {
     fn drop(&mut self) {
         self.open.dec();
     }
+}
+
+/// A body that gives its turn back when it ends, or when nobody wants it any more.
+struct Attended {
+    body: Body,
+    _open: OpenRequest,
 }
 
 impl http_body::Body for Attended {

@@ -108,6 +108,8 @@ pub(crate) struct Facts {
     ledger: Option<Shelf>,
     book: Mutex<Book>,
     told: Mutex<Told>,
+    /// The budget of a retry that succeeded after the provider had refused more, and when that was.
+    ceiling: Mutex<Option<(Tokens, Instant)>>,
 }
 
 /// What is known of the summaries of a conversation beside themselves.
@@ -163,7 +165,7 @@ impl Facts {
         let spent = known.values().filter_map(|fact| fact.summary.as_ref());
         let spent = spent.fold(Spent::default(), |sum, summary| sum.and(summary.spent));
         let book = Mutex::new(Book { spent, ..Book::default() });
-        Self { known: Mutex::new(known), ledger, book, told: Mutex::default() }
+        Self { known: Mutex::new(known), ledger, book, told: Mutex::default(), ceiling: Mutex::default() }
     }
 
     /// How many folds of each pass are new to a conversation that has so many now. Where folds are computed again, because
@@ -308,6 +310,19 @@ impl Facts {
         self.note(beginning, |fact| fact.budget = Some(budget));
     }
 
+    /// Records that this conversation was accepted only when it was folded to this budget. Later requests keep to it.
+    pub(crate) fn hold_budget(&self, lineage: &Lineage, budget: Tokens) {
+        self.budget(lineage.whole(), budget);
+        self.settle(lineage);
+        *self.ceiling.lock().unwrap_or_else(PoisonError::into_inner) = Some((budget, Instant::now()));
+    }
+
+    /// Returns the budget that the conversation keeps to after a refusal, for as long as it is believed.
+    pub(crate) fn ceiling(&self, lifetime: Duration) -> Tokens {
+        let ceiling = *self.ceiling.lock().unwrap_or_else(PoisonError::into_inner);
+        ceiling.filter(|(_, since)| since.elapsed() < lifetime).map_or(Tokens::MAX, |(budget, _)| budget)
+    }
+
     /// Records what was noted of budgets durably: from now on a rendering depends on it.
     pub(crate) fn settle(&self, lineage: &Lineage) {
         let budgets = self.ledger(lineage).budgets;
@@ -338,8 +353,13 @@ impl Drop for Writing {
     }
 }
 
+/// Returns a key of a [`Bounded`] map for a text that clients choose.
+pub(crate) fn map_key(text: &[u8]) -> u128 {
+    blake3::hash(text).as_bytes().split_first_chunk().map_or(0, |(first, _)| u128::from_le_bytes(*first))
+}
+
 /// A map that forgets what was not asked for the longest.
-struct Bounded<T> {
+pub(crate) struct Bounded<T> {
     entries: HashMap<u128, (u64, T), BuildHasherDefault<Hashed>>,
     clock: u64,
 }
@@ -359,6 +379,27 @@ impl<T> Bounded<T> {
         let (used, value) = self.entries.get_mut(&key)?;
         *used = self.clock;
         Some(value.clone())
+    }
+
+    /// Returns the value of a key for changes, and marks it as used.
+    pub(crate) fn get_mut(&mut self, key: u128) -> Option<&mut T> {
+        self.clock += 1;
+        let (used, value) = self.entries.get_mut(&key)?;
+        *used = self.clock;
+        Some(value)
+    }
+
+    /// Returns the value of a key, made if there is none, and marks it as used.
+    pub(crate) fn get_or_insert_with(&mut self, key: u128, room: usize, make: impl FnOnce() -> T) -> &mut T {
+        if !self.entries.contains_key(&key) {
+            self.put(key, make(), room);
+        }
+        self.get_mut(key).expect("the newest entry is never the one that is evicted")
+    }
+
+    /// Returns all values, in no order.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.entries.values().map(|(_, value)| value)
     }
 
     fn remove(&mut self, key: u128) -> Option<T> {

@@ -16,7 +16,8 @@
 //! | `lineage` | what a conversation is known by |
 //! | `memory` | where its folds stand, and the facts that they depend on |
 //! | `summaries` | what old rounds were about, written by a model ahead of time |
-//! | `models` | what is known of each model at each upstream |
+//! | `models` | what is known of each model at each upstream, for each tenant |
+//! | `learned` | windows that a server's answers reveal, and the evidence for them |
 //! | `discover` | asking a server for its real window |
 //! | `headers` | what travels and what does not |
 //! | `upstream` | the connections to providers |
@@ -24,6 +25,7 @@
 //! | `relay` | the rest of it, forwarded as it comes and read on the side |
 //! | `unfold` | the tool by which a model unfolds what it needs |
 //! | `rounds` | an answer in several rounds that the client sees as one |
+//! | `client_stream`, `backoff` | its bytes on their way to the client; the wait before a failed round is retried |
 //! | `answer` | what the proxy says in its own words |
 //! | `own` | what it tells of itself, below `/foldline/` |
 //! | `metrics`, `tally` | what it did, for Prometheus and for whoever started it |
@@ -36,12 +38,15 @@
 mod access;
 mod ahead;
 mod answer;
+mod backoff;
+mod client_stream;
 mod decision;
 mod discover;
 mod exchange;
 mod headers;
 mod inbound;
 mod keeper;
+mod learned;
 mod lineage;
 mod memory;
 mod metrics;

@@ -1,83 +1,99 @@
-//! What is known of each model at each upstream: how to count for it, what it costs, and how much of
+//! What is known of each model at each upstream, for each tenant: how to count for it, what it costs, and how much of
 //! its window a request may take.
 //!
-//! The table of models is only the beginning. What the user says beats what an error taught, that beats
-//! what the server reports, and that beats the table. Counts are compared with what the provider
+//! The table of models is only the beginning. What the user says beats what an error or the shape of counts revealed
+//! (`learned`), that beats what the server reports, and that beats the table. Counts are compared with what the provider
 //! reports, and the budget follows; the meter itself never changes, so that a conversation is always
 //! counted in the same way.
+//!
+//! Every tenant has facts of its own, so that no answer to one tenant changes what is sent for another.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use foldline::wire::{Bounds, Count, Lesson, Overflow, Request};
-use foldline::{Budget, Calibration, CountCache, Exactness, Fit, Meter, ModelTable, Prices, Tokens};
+use foldline::{Budget, CountCache, Exactness, Meter, ModelTable, Prices, Tokens};
 
+use super::learned::{CountVerdict, LearnedFacts, LearnedWindow, WindowEvidence};
+use super::memory::{Bounded, map_key};
+use super::owner::TenantKey;
 use super::route::Side;
 
-/// Names of models that are remembered; a client can make up as many as it likes.
-const KNOWN: usize = 1024;
+/// Tenants whose models are remembered; the least recently used one is forgotten first.
+const MAX_TENANTS: usize = 512;
+/// Models that are remembered for a tenant, which can make up any names.
+const MAX_MODELS_PER_TENANT: usize = 64;
 
 /// What is known of all models.
 pub(crate) struct Models {
     table: Cow<'static, ModelTable>,
     counts: CountCache,
     window: Option<Tokens>,
-    known: RwLock<HashMap<(Side, String), Arc<Model>>>,
+    /// How long a learned window is believed.
+    lifetime: Duration,
+    known: Mutex<Bounded<Bounded<Arc<Model>>>>,
 }
 
-/// What is known of a model at an upstream.
+/// What is known of a model at an upstream, for a tenant.
 pub(crate) struct Model {
     pub(crate) meter: Meter,
     pub(crate) prices: Prices,
+    name: String,
+    side: Side,
     /// What the user says its window is.
     window: Option<Tokens>,
-    asked: AtomicBool,
-    learned: Mutex<Learned>,
+    lifetime: Duration,
+    learned: Mutex<LearnedFacts>,
 }
 
-#[derive(Default)]
-struct Learned {
-    /// The server named its limit when it refused a prompt.
-    limit: Option<(Tokens, Bounds)>,
-    /// The server says that its window is this.
-    reported: Option<Tokens>,
-    calibration: Calibration,
-    fit: Option<Fit>,
-    /// Answers in a row to prompts of which the server saw only a part.
-    truncated: u32,
+/// A learned window with the model that it is about.
+pub(crate) struct ModelWindow {
+    pub(crate) model: String,
+    pub(crate) side: Side,
+    pub(crate) window: LearnedWindow,
 }
 
 /// What is left of a prompt that was refused without a number.
 const LESS: f64 = 0.75;
-/// A prompt this small says nothing about truncation.
-const WORTH_COMPARING: Tokens = 2_000;
-/// A server that counts less than this share of the least that it was sent has cut the rest off.
-const SEEN: f64 = 0.7;
+/// The lowest ratio of reported tokens to estimated ones by which a budget is raised.
+const MIN_BUDGET_RATIO: f64 = 0.5;
 
 impl Models {
-    pub(crate) fn new(table: Cow<'static, ModelTable>, window: Option<Tokens>) -> Self {
-        Self { table, counts: CountCache::default(), window, known: RwLock::default() }
+    pub(crate) fn new(table: Cow<'static, ModelTable>, window: Option<Tokens>, lifetime: Duration) -> Self {
+        Self { table, counts: CountCache::default(), window, lifetime, known: Mutex::default() }
     }
 
-    pub(crate) fn get(&self, side: Side, name: &str) -> Arc<Model> {
-        let key = (side, name.to_owned());
-        if let Some(model) = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
-            return model.clone();
-        }
-        let model = Arc::new(Model {
-            meter: Meter::for_model(&self.table, Some(name)).with_cache(self.counts.clone()),
-            prices: Prices::for_model(&self.table, Some(name)),
-            window: self.window,
-            asked: AtomicBool::new(self.window.is_some()),
-            learned: Mutex::default(),
-        });
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= KNOWN {
-            known.clear();
-        }
-        known.entry(key).or_insert(model).clone()
+    pub(crate) fn get(&self, tenant: TenantKey, side: Side, name: &str) -> Arc<Model> {
+        let key = map_key(format!("{side:?} {name}").as_bytes());
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let models = known.get_or_insert_with(tenant.0, MAX_TENANTS, Bounded::default);
+        let made = || {
+            Arc::new(Model {
+                meter: Meter::for_model(&self.table, Some(name)).with_cache(self.counts.clone()),
+                prices: Prices::for_model(&self.table, Some(name)),
+                name: name.to_owned(),
+                side,
+                window: self.window,
+                lifetime: self.lifetime,
+                learned: Mutex::default(),
+            })
+        };
+        models.get_or_insert_with(key, MAX_MODELS_PER_TENANT, made).clone()
+    }
+
+    /// Returns the windows that were learned for a tenant, sorted by model.
+    pub(crate) fn learned_windows(&self, tenant: TenantKey) -> Vec<ModelWindow> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let models: Vec<_> = known.get_mut(tenant.0).into_iter().flat_map(|models| models.values().cloned()).collect();
+        drop(known);
+        let window = |model: Arc<Model>| {
+            let window = model.learned_window()?;
+            Some(ModelWindow { model: model.name.clone(), side: model.side, window })
+        };
+        let mut windows: Vec<_> = models.into_iter().filter_map(window).collect();
+        windows.sort_by(|a, b| a.model.cmp(&b.model));
+        windows
     }
 }
 
@@ -94,53 +110,71 @@ impl Model {
 
     /// Tokens that a prompt may have, as our meter counts them.
     pub(crate) fn budget(&self, max_output: Option<Tokens>) -> Tokens {
-        let learned = self.learned();
+        let window = self.learned_window();
+        self.budget_within(window.map(|window| (window.tokens, window.bounds)), max_output)
+    }
+
+    /// Returns the tokens that a prompt may have if windows from errors and counts are left aside.
+    pub(crate) fn stated_budget(&self, max_output: Option<Tokens>) -> Tokens {
+        let reported = self.learned().reported().filter(|_| self.window.is_none());
+        self.budget_within(reported.map(|window| (window.tokens, window.bounds)), max_output)
+    }
+
+    fn budget_within(&self, learned: Option<(Tokens, Bounds)>, max_output: Option<Tokens>) -> Tokens {
         let mut row = self.meter.row().clone();
-        match (self.window, learned.limit, learned.reported) {
-            (Some(window), ..) | (None, Some((window, Bounds::Window)), _) => {
-                (row.window, row.max_input) = (window, None);
-            }
-            (None, Some((input, Bounds::Input)), _) => row.max_input = Some(input),
-            (None, None, Some(window)) => (row.window, row.max_input) = (window, None),
-            (None, None, None) => {}
+        match self.window.map(|window| (window, Bounds::Window)).or(learned) {
+            Some((window, Bounds::Window)) => (row.window, row.max_input) = (window, None),
+            Some((input, Bounds::Input)) => row.max_input = Some(input),
+            None => {}
         }
-        let meter = self.meter.clone().with_fit(learned.fit);
+        let fit = self.learned().fit();
+        let meter = self.meter.clone().with_fit(fit);
         let budget = Budget::for_model(&row, max_output, &meter).tokens;
-        match learned.fit {
-            Some(fit) => (budget.saturating_sub(fit.overhead) as f64 / fit.ratio) as Tokens,
-            None => budget,
+        let Some(fit) = fit else { return budget };
+        // An exact count that is reported lower leaves something out, and a window that was set is meant as we count.
+        let is_firm = self.window.is_some() || self.meter.exactness() == Exactness::Exact;
+        let least = if is_firm { 1.0 } else { MIN_BUDGET_RATIO };
+        (budget.saturating_sub(fit.overhead) as f64 / fit.ratio.max(least)) as Tokens
+    }
+
+    /// Returns the window in force that the server revealed or reported. Nothing is learned where the user set it.
+    fn learned_window(&self) -> Option<LearnedWindow> {
+        let learned = self.learned();
+        let window = learned.revealed(Instant::now(), self.lifetime).or(learned.reported());
+        window.filter(|_| self.window.is_none())
+    }
+
+    /// Compares the count that a provider reported for a prompt with ours.
+    pub(crate) fn compare(&self, ours: Tokens, reported: Tokens) -> CountVerdict {
+        let (exactness, is_set) = (self.meter.exactness(), self.window.is_some());
+        self.learned().compare((ours, reported), exactness, is_set, Instant::now(), self.lifetime)
+    }
+
+    /// Records that a prompt of so many tokens, as we count, was accepted.
+    pub(crate) fn accepted(&self, ours: Tokens) {
+        if let Some(LearnedWindow { tokens, evidence, .. }) = self.learned().accept(ours, self.meter.exactness()) {
+            let model = &self.name;
+            tracing::info!(
+                model,
+                sent = ours,
+                limit = tokens,
+                ?evidence,
+                "dropped a learned limit: a larger prompt succeeded"
+            );
         }
     }
 
-    /// Lays what a provider reported against what we counted. A server that saw only a part of what it
-    /// was sent, twice in a row or in a way that gives it away, is caught: its window is returned, and
-    /// believed from then on.
-    pub(crate) fn compare(&self, ours: Tokens, reported: Tokens) -> Option<Tokens> {
-        let least = self.at_least(ours);
-        let mut learned = self.learned();
-        if ours < WORTH_COMPARING || reported as f64 >= least as f64 * SEEN {
-            learned.truncated = 0;
-            learned.calibration.observe(ours, reported);
-            learned.fit = learned.calibration.fit();
-            return None;
-        }
-        learned.truncated += 1;
-        let halved = halved_window(reported);
-        if learned.truncated < 2 && halved.is_none() {
-            return None;
-        }
-        let window = halved.unwrap_or_else(|| reported.next_multiple_of(256));
-        learned.reported = Some(learned.reported.map_or(window, |known| known.min(window)));
-        Some(window)
-    }
-
-    /// Learns from a prompt of so many tokens, as we count, that was refused. Says how many the next one
-    /// may have.
+    /// Returns how many tokens the next attempt may have after a prompt of so many tokens, as we count, was refused.
+    /// Any number in the error is used for that; the limit is learned only from strict evidence.
     pub(crate) fn overflowed(&self, overflow: Overflow, ours: Tokens, max_output: Option<Tokens>) -> Tokens {
-        let lesson = overflow.lesson(ours);
-        let below = (ours as f64 * LESS) as Tokens;
-        let Lesson::Limit { tokens, bounds } = lesson else { return below };
-        self.learned().limit = Some((tokens, bounds));
+        let Lesson::Limit { tokens, bounds } = overflow.lesson(ours) else {
+            return (ours as f64 * LESS) as Tokens;
+        };
+        let evidence = WindowEvidence::from_overflow(overflow.evidence);
+        if let Some(evidence) = evidence.filter(|_| self.window.is_none()) {
+            tracing::info!(model = self.name, window = tokens, ?bounds, ?evidence, "learned a window from an error");
+            self.learned().learn(LearnedWindow { tokens, bounds, evidence, learned_at: Instant::now() });
+        }
         // The server's own numbers beat any estimate: its count of the prompt, and what it reserves.
         let room = match bounds {
             Bounds::Window => tokens.saturating_sub(overflow.output.unwrap_or(0)),
@@ -150,37 +184,24 @@ impl Model {
             Some(Count::Exactly(sent)) if sent > 0 => room as f64 * ours as f64 / sent as f64 * 0.98,
             _ => room as f64,
         };
-        self.budget(max_output).min(counted as Tokens).min((ours as f64 * 0.95) as Tokens)
+        let budget = self.budget_within(Some((tokens, bounds)), max_output);
+        budget.min(counted as Tokens).min((ours as f64 * 0.95) as Tokens)
     }
 
     /// The server says that its window is this.
-    pub(crate) fn reported(&self, window: Tokens) {
-        self.learned().reported = Some(window);
+    pub(crate) fn reported(&self, tokens: Tokens) {
+        let evidence = WindowEvidence::ServerReport;
+        self.learned().learn(LearnedWindow { tokens, bounds: Bounds::Window, evidence, learned_at: Instant::now() });
     }
 
-    /// Whether nobody has asked the server for its window yet. Whoever is told so is to ask.
+    /// Returns true if the server is to be asked for its window now. The caller has to ask.
     pub(crate) fn is_to_be_asked(&self) -> bool {
-        !self.asked.swap(true, Ordering::Relaxed)
+        self.window.is_none() && self.learned().is_to_be_asked(Instant::now(), self.lifetime)
     }
 
-    /// The fewest tokens that a provider would count for what we count as so many.
-    fn at_least(&self, ours: Tokens) -> Tokens {
-        match (self.learned().fit, self.meter.exactness()) {
-            (Some(fit), _) => (fit.scale(ours) as f64 * (1.0 - fit.margin.min(0.5))) as Tokens,
-            (None, Exactness::Exact) => ours,
-            (None, _) => ours * 3 / 4,
-        }
-    }
-
-    fn learned(&self) -> MutexGuard<'_, Learned> {
+    fn learned(&self) -> MutexGuard<'_, LearnedFacts> {
         self.learned.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The window of a server that, when a prompt is too long, keeps half of its window and a little more:
-/// so does Ollama, by default and without a word.
-fn halved_window(reported: Tokens) -> Option<Tokens> {
-    (11..=18).map(|bits| 1 << bits).find(|window: &Tokens| reported.abs_diff(window / 2 + 2) <= 16)
 }
 
 #[cfg(test)]
@@ -188,13 +209,15 @@ mod tests {
     use super::*;
     use foldline::wire::{Format, Refusal};
 
+    const TENANT: TenantKey = TenantKey(1);
+
     fn models(window: Option<Tokens>) -> Models {
-        Models::new(Cow::Borrowed(ModelTable::builtin()), window)
+        Models::new(Cow::Borrowed(ModelTable::builtin()), window, Duration::from_secs(3_600))
     }
 
     #[test]
     fn what_is_known_better_wins() {
-        let model = models(None).get(Side::OpenAi, "some-local-model");
+        let model = models(None).get(TENANT, Side::OpenAi, "some-local-model");
         let guessed = model.budget(Some(1_000));
         assert!(guessed > 100_000, "{guessed}");
         model.reported(32_768);
@@ -211,7 +234,10 @@ mod tests {
         let silent = r#"{"error":{"code":"context_length_exceeded","message":"too long"}}"#;
         assert_eq!(model.overflowed(refused(silent), 4_000, Some(1_000)), 3_000);
         assert_eq!(model.budget(Some(1_000)), learned, "a guess is not learned");
-        let told = models(Some(4_096)).get(Side::OpenAi, "some-local-model");
+        let echoed = r#"{"error":{"message":"Invalid value: 'prompt is too long: 9000 tokens > 2048 maximum'"}}"#;
+        assert!(model.overflowed(refused(echoed), 10_000, Some(1_000)) < 2_048, "for the retry");
+        assert_eq!(model.budget(Some(1_000)), learned, "an echoed value is not learned");
+        let told = models(Some(4_096)).get(TENANT, Side::OpenAi, "some-local-model");
         told.overflowed(refused(limit), 10_000, None);
         assert!(told.budget(Some(1_000)) < 3_100);
     }
@@ -219,7 +245,7 @@ mod tests {
     /// Claude Code asks for 64,000 tokens of answer, and has 30,000 of instructions and tools.
     #[test]
     fn a_wish_for_a_long_answer_leaves_room_for_what_must_be_said() {
-        let model = models(Some(60_000)).get(Side::Anthropic, "claude-opus-4-6");
+        let model = models(Some(60_000)).get(TENANT, Side::Anthropic, "claude-opus-4-6");
         let answer = |system: usize| {
             let system = "one two three four ".repeat(system / 4);
             let body =
@@ -233,10 +259,10 @@ mod tests {
 
     #[test]
     fn the_budget_follows_what_is_reported() {
-        let model = models(Some(10_000)).get(Side::Anthropic, "claude-opus-4-6");
+        let model = models(Some(10_000)).get(TENANT, Side::Anthropic, "claude-opus-4-6");
         let before = model.budget(Some(1_000));
         for ours in [2_000, 3_000, 4_000, 6_000] {
-            assert_eq!(model.compare(ours, ours * 3 / 2 + 100), None);
+            assert_eq!(model.compare(ours, ours * 3 / 2 + 100), CountVerdict::Accepted);
         }
         let after = model.budget(Some(1_000));
         assert!(after < before * 3 / 4, "{before} {after}");
@@ -244,17 +270,30 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_truncates_silently_is_caught() {
-        let model = || models(None).get(Side::OpenAi, "some-local-model");
-        let ollama = model();
-        assert_eq!(ollama.compare(20_000, 2_050), Some(4_096), "half of its window and two more");
-        assert!(ollama.budget(Some(500)) < 3_600);
-        let other = model();
-        assert_eq!(other.compare(20_000, 7_900), None, "once may be anything");
-        assert_eq!(other.compare(21_000, 7_930), Some(7_936));
-        let honest = model();
-        for ours in [3_000, 5_000, 9_000, 20_000] {
-            assert_eq!(honest.compare(ours, ours * 7 / 10), None, "an estimate may be too high");
+    fn undercount_raises_the_budget_of_an_estimate_only() {
+        for (name, raised) in [("some-local-model", true), ("gpt-4o", false)] {
+            let model = models(None).get(TENANT, Side::OpenAi, name);
+            let before = model.budget(None);
+            for ours in (2..40).map(|turn| turn * 1_000) {
+                assert_eq!(model.compare(ours, ours * 57 / 100), CountVerdict::Accepted);
+            }
+            let after = model.budget(None);
+            assert_eq!(after > before * 3 / 2, raised, "{name}: {before} {after}");
+            assert!(after <= before * 2 + before / 5, "{name}: {before} {after}");
         }
+    }
+
+    #[test]
+    fn tenants_do_not_share_what_is_learned_and_do_not_evict_each_other() {
+        let models = models(None);
+        models.get(TENANT, Side::OpenAi, "a").reported(8_192);
+        assert!(models.get(TenantKey(2), Side::OpenAi, "a").budget(None) > 100_000);
+        assert!(models.get(TENANT, Side::Anthropic, "a").budget(None) > 100_000, "another upstream");
+        for made_up in 0..2_000 {
+            models.get(TenantKey(2), Side::OpenAi, &made_up.to_string());
+        }
+        assert!(models.get(TENANT, Side::OpenAi, "a").budget(None) < 8_192);
+        assert_eq!(models.learned_windows(TENANT).len(), 1);
+        assert_eq!(models.learned_windows(TenantKey(2)).len(), 0);
     }
 }

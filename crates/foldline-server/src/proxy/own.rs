@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
-use axum::http::{Request, StatusCode, header};
+use axum::http::{HeaderMap, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use foldline_archive::{ErrorKind, View, view};
@@ -18,6 +18,8 @@ use serde_json::json;
 use tower::ServiceExt;
 
 use super::answer;
+use super::learned::WindowEvidence;
+use super::models::ModelWindow;
 use super::server::Shared;
 use super::settings::Settings;
 
@@ -40,13 +42,29 @@ pub(crate) async fn answer(proxy: Arc<Shared>, parts: Parts) -> Response {
     }
 }
 
-async fn healthz(State(proxy): State<Arc<Shared>>) -> Response {
-    let Settings { openai, anthropic, .. } = &proxy.settings;
+async fn healthz(State(proxy): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+    let Settings { openai, anthropic, patience, .. } = &proxy.settings;
+    let shelf = proxy.shelf(&headers);
+    let learned = proxy.models.learned_windows(proxy.tenant(shelf.as_ref(), &headers));
+    let learned = learned.into_iter().map(|ModelWindow { model, side, window }| {
+        let age = window.learned_at.elapsed();
+        let expires = (window.evidence != WindowEvidence::ServerReport).then(|| patience.learned.saturating_sub(age));
+        json!({
+            "model": model,
+            "upstream": proxy.upstream(side).to_string(),
+            "tokens": window.tokens,
+            "bounds": window.bounds,
+            "evidence": window.evidence,
+            "age_seconds": age.as_secs(),
+            "expires_in_seconds": expires.map(|left| left.as_secs()),
+        })
+    });
     let health = json!({
         "status": "ok",
         "version": env!("CARGO_PKG_VERSION"),
         "openai": openai.to_string(),
         "anthropic": anthropic.to_string(),
+        "learned_windows": learned.collect::<Vec<_>>(),
     });
     json_response(StatusCode::OK, &health)
 }
@@ -68,7 +86,7 @@ async fn unfold(
     State(proxy): State<Arc<Shared>>,
     Path(handle): Path<String>,
     Query(wanted): Query<Wanted>,
-    headers: axum::http::HeaderMap,
+    headers: HeaderMap,
 ) -> Response {
     let Some(shelf) = proxy.shelf(&headers) else {
         return answer::fault(None, StatusCode::NOT_FOUND, "there is no archive");

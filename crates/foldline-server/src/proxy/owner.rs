@@ -7,12 +7,27 @@
 use foldline_archive::{Namespace, Shelf};
 use hyper::HeaderMap;
 
+use super::memory::map_key;
 use super::server::Shared;
 
 /// Headers in which credentials of providers travel.
 const CREDENTIALS: [&str; 4] = ["authorization", "x-api-key", "api-key", "x-goog-api-key"];
 
+/// The key of a tenant in tables that live in memory. It is never shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct TenantKey(pub(crate) u128);
+
 impl Shared {
+    /// Returns the tenant that sent these headers: the owner of their part of the archive, or without an archive the
+    /// holder of their credentials.
+    pub(crate) fn tenant(&self, shelf: Option<&Shelf>, headers: &HeaderMap) -> TenantKey {
+        TenantKey(match shelf {
+            Some(shelf) => map_key(shelf.namespace().as_str().as_bytes()),
+            None if self.settings.listen.ip().is_loopback() => map_key(Namespace::local().as_str().as_bytes()),
+            None => map_key(&credentials(headers)),
+        })
+    }
+
     /// The part of the archive that belongs to whoever sent these headers.
     pub(crate) fn shelf(&self, headers: &HeaderMap) -> Option<Shelf> {
         let archive = self.archive.as_ref()?;

@@ -19,7 +19,7 @@ use super::upstream::Providers;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The health of a proxy is told in fewer bytes than this.
-const LONGEST: usize = 64 << 10;
+const LONGEST: usize = 1 << 20;
 
 /// A proxy that runs already.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -31,6 +31,27 @@ pub struct Neighbour {
     pub openai: String,
     /// Who answers Anthropic Messages behind it.
     pub anthropic: String,
+    /// The windows that it has learned for whoever asks.
+    #[serde(default)]
+    pub learned_windows: Vec<NeighbourWindow>,
+}
+
+/// A window that a running proxy has learned.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[non_exhaustive]
+pub struct NeighbourWindow {
+    /// The model.
+    pub model: String,
+    /// The upstream at which the model has this window.
+    pub upstream: String,
+    /// Tokens of the window, or of the input alone.
+    pub tokens: Tokens,
+    /// The kind of evidence: `error_code`, `error_message`, `constant_count` or `server_report`.
+    pub evidence: String,
+    /// Seconds since it was learned.
+    pub age_seconds: u64,
+    /// Seconds until it is forgotten; none if it is kept until the server reports another.
+    pub expires_in_seconds: Option<u64>,
 }
 
 /// The proxy that answers at a base URL, if one does. Only this machine is asked: elsewhere a proxy lets

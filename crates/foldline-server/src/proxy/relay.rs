@@ -67,7 +67,22 @@ pub(crate) fn relay(
 pub(crate) fn piped<F: Future<Output = ()> + Send + 'static>(fill: impl FnOnce(Client) -> F) -> Body {
     let (client, pieces) = mpsc::channel(WAITING);
     tokio::spawn(fill(client));
-    Body::new(Piped(pieces))
+    Body::new(Piped { first: None, pieces })
+}
+
+/// Starts a task that fills a body, and returns the body once its first piece is there. Where the task ends without a
+/// piece, its result is returned: the response is still open.
+pub(crate) async fn piped_once_begun<T, F>(fill: impl FnOnce(Client) -> F) -> Result<Body, Option<T>>
+where
+    T: Send + 'static,
+    F: Future<Output = Option<T>> + Send + 'static,
+{
+    let (client, mut pieces) = mpsc::channel(WAITING);
+    let task = tokio::spawn(fill(client));
+    match pieces.recv().await {
+        Some(first) => Ok(Body::new(Piped { first: Some(first), pieces })),
+        None => Err(task.await.ok().flatten()),
+    }
 }
 
 async fn forward(begun: Vec<Bytes>, rest: Rest, format: Format, stall: Duration, client: Client) -> Heard {
@@ -130,13 +145,20 @@ impl std::fmt::Display for BrokeOff {
 
 impl std::error::Error for BrokeOff {}
 
-struct Piped(mpsc::Receiver<Result<Bytes, BrokeOff>>);
+struct Piped {
+    first: Option<Result<Bytes, BrokeOff>>,
+    pieces: mpsc::Receiver<Result<Bytes, BrokeOff>>,
+}
 
 impl http_body::Body for Piped {
     type Data = Bytes;
     type Error = BrokeOff;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokeOff>>> {
-        self.0.poll_recv(context).map(|piece| piece.map(|piece| piece.map(Frame::data)))
+        let piece = match self.first.take() {
+            Some(first) => Poll::Ready(Some(first)),
+            None => self.pieces.poll_recv(context),
+        };
+        piece.map(|piece| piece.map(|piece| piece.map(Frame::data)))
     }
 }

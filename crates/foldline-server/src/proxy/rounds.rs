@@ -5,13 +5,19 @@
 //! next request can be healed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use foldline::wire::{Asked, BodySplicer, Edit, Finished, Format, Gap, Next, NextBody, ReportedId, Request, Splicer};
+use foldline::wire::{
+    ApiError, Asked, BodySplicer, Edit, Format, Gap, Next, NextBody, ReportedId, Request, Splicer, Usage,
+};
+use hyper::{HeaderMap, StatusCode};
 
-use super::exchange::{RETRIES, fold};
+use super::backoff::RetryBudget;
+use super::client_stream::{ClientGone, ClientStream};
+use super::exchange::{fold, retries};
 use super::opening::{Opening, Rest, next};
-use super::relay::{AnswerOf, Answered, Client, Heard, cut_off};
+use super::relay::{AnswerOf, Answered, Client, Heard};
 use super::server::Shared;
 use super::turn::{Folded, Hidden, ToldBy, Turn};
 use super::unfold::{self, OFFER};
@@ -34,149 +40,203 @@ pub(crate) struct Rounds {
     /// Where what the client will lack is remembered, and what it is.
     hidden: Hidden,
     gaps: Vec<Gap>,
+    /// It is recorded.
+    recorded: bool,
+    /// The attempts of the round that is running.
+    retries: RetryBudget,
 }
 
-/// What is sent next, or why nothing is.
-enum Onward {
-    Sent(Box<Opening>),
-    Failed(String),
+/// A round that gave no answer.
+pub(crate) enum RoundFailure {
+    /// The provider's own error response.
+    Refused(Box<Opening>),
+    /// There is no response of the provider's: the status and message of ours.
+    Fault(StatusCode, String),
+}
+
+impl RoundFailure {
+    pub(crate) fn fault(message: impl Into<String>) -> Self {
+        RoundFailure::Fault(StatusCode::BAD_GATEWAY, message.into())
+    }
+
+    /// Returns the error as it is written into a stream that has begun, with its HTTP status.
+    fn error(&self) -> (StatusCode, ApiError) {
+        match self {
+            RoundFailure::Refused(opening) => (opening.head.status, ApiError::parse(&opening.begun.concat())),
+            RoundFailure::Fault(status, message) => {
+                (*status, ApiError::parse(format!("foldline: {message}").as_bytes()))
+            }
+        }
+    }
+}
+
+/// The reason why a stream came to no end.
+enum Interruption {
+    ClientGone,
+    Failed(RoundFailure),
+}
+
+impl From<ClientGone> for Interruption {
+    fn from(ClientGone: ClientGone) -> Self {
+        Interruption::ClientGone
+    }
+}
+
+impl From<RoundFailure> for Interruption {
+    fn from(failure: RoundFailure) -> Self {
+        Interruption::Failed(failure)
+    }
 }
 
 impl Rounds {
     pub(crate) fn new(proxy: Arc<Shared>, turn: Arc<Turn>, folded: Folded, outbound: Outbound) -> Self {
         let hidden = folded.hidden.clone();
-        Self { proxy, format: turn.format, turn, folded, outbound, hidden, gaps: Vec::new() }
+        let retries = RetryBudget::new();
+        let (gaps, recorded) = Default::default();
+        Self { proxy, format: turn.format, turn, folded, outbound, retries, hidden, gaps, recorded }
     }
 
-    /// Answers that come as bodies. Gives the body for the client, or why there is none.
-    pub(crate) async fn whole(mut self, mut body: Bytes) -> Result<(Bytes, Heard), String> {
+    /// Answers that come as bodies. Returns the body for the client, or why there is none; and what was paid.
+    pub(crate) async fn whole(mut self, mut body: Bytes) -> (Result<Bytes, RoundFailure>, Heard) {
         let mut splicer = BodySplicer::new(self.format, OFFER.name).reporting(self.folded.reported);
         loop {
-            match splicer.round(&body) {
-                Ok(NextBody::Finished { body, finished }) => return Ok((body.into(), self.finish(*finished).await)),
-                Ok(NextBody::Continue(asked)) => match self.go_on(&asked).await {
-                    Onward::Sent(opening) if matches!(opening.rest, Rest::Nothing) => {
-                        body = opening.begun.concat().into()
-                    }
-                    Onward::Sent(_) => return Err("the answer could not be continued".into()),
-                    Onward::Failed(why) => return Err(why),
-                },
+            let asked = match splicer.round(&body) {
+                Ok(NextBody::Finished { body, finished }) => {
+                    self.record(finished.mixed.as_ref()).await;
+                    return (Ok(body.into()), self.finished(finished.usage));
+                }
+                Ok(NextBody::Continue(asked)) => asked,
                 // Something that no splicer understands is the client's to read.
-                Err(_) => return Ok((body, None)),
-            }
+                Err(_) => return (Ok(body), None),
+            };
+            let failure = match self.go_on(&asked).await {
+                Ok(opening) if matches!(opening.rest, Rest::Nothing) => {
+                    body = opening.begun.concat().into();
+                    continue;
+                }
+                Ok(_) => RoundFailure::fault("the answer could not be continued"),
+                Err(failure) => failure,
+            };
+            return (Err(failure), self.finished(splicer.usage()));
         }
     }
 
-    /// Answers that come as streams.
-    pub(crate) async fn streamed(mut self, mut opening: Opening, client: Client) -> Heard {
-        let patience = self.proxy.settings.patience;
+    /// Answers that come as streams. Returns why the client was shown nothing, if so; and what was paid.
+    pub(crate) async fn streamed(mut self, opening: Opening, client: Client) -> (Option<RoundFailure>, Heard) {
         let mut splicer = Splicer::new(self.format, OFFER.name).reporting(self.folded.reported);
-        let mut again = false;
-        loop {
-            let mut out = Vec::new();
-            for piece in std::mem::take(&mut opening.begun) {
-                splicer.push(&piece, &mut out);
+        let mut client = ClientStream::new(client, self.proxy.settings.patience.silence);
+        let interruption = match self.stream(opening, &mut splicer, &mut client).await {
+            Ok(heard) => return (None, heard),
+            Err(interruption) => interruption,
+        };
+        // One round that was interrupted has no usage that can be relied on.
+        let heard = if self.gaps.is_empty() { None } else { self.finished(splicer.usage()) };
+        match interruption {
+            Interruption::Failed(failure) if client.has_begun() => {
+                let (status, error) = failure.error();
+                splicer.fail(status.as_u16(), &error, &mut client.held);
+                // Chat Completions has no event that ends a failed answer: without a break it would look complete.
+                if client.flush().await.is_ok() && self.format == Format::OpenAiChat {
+                    client.cut_off(error.message).await;
+                }
+                (None, heard)
             }
-            let broke = loop {
-                // The end of a round with hidden calls waits until they are recorded.
-                if !out.is_empty() && !splicer.hides() {
-                    client.send(Ok(std::mem::take(&mut out).into())).await.ok()?;
-                }
-                let (Rest::Events(body) | Rest::Unread(body)) = &mut opening.rest else {
-                    break match std::mem::replace(&mut opening.rest, Rest::Nothing) {
-                        Rest::Broken(why) => Some(why),
-                        _ => None,
-                    };
-                };
-                let piece = next(body, patience.stall);
-                tokio::pin!(piece);
-                let piece = loop {
-                    tokio::select! {
-                        piece = &mut piece => break piece,
-                        () = client.closed() => return None,
-                        // A later round may have begun long before the model has read its prompt.
-                        () = tokio::time::sleep(patience.silence), if !self.gaps.is_empty() => {
-                            client.send(Ok(Bytes::from_static(splicer.keep_alive()))).await.ok()?;
-                        }
-                    }
-                };
-                match piece {
-                    Ok(Some(piece)) => splicer.push(&piece, &mut out),
-                    Ok(None) => break None,
-                    Err(why) => break Some(why),
-                }
-            };
+            Interruption::Failed(failure) => (Some(failure), heard),
+            Interruption::ClientGone => (None, heard),
+        }
+    }
+
+    /// Forwards round after round, until the answer is complete or the client has the error that ends it.
+    async fn stream(
+        &mut self,
+        mut opening: Opening,
+        splicer: &mut Splicer,
+        client: &mut ClientStream,
+    ) -> Result<Heard, Interruption> {
+        loop {
+            let broke = self.forward(opening, splicer, client).await?;
             let hid = splicer.hides();
-            let onward = match splicer.end_round(&mut out) {
+            opening = match splicer.end_round(&mut client.held) {
                 Next::Finished(finished) => {
-                    let heard = self.finish(*finished).await;
-                    client.send(Ok(out.into())).await.ok()?;
+                    self.record(finished.mixed.as_ref()).await;
+                    client.flush().await?;
                     if let Some(why) = broke {
-                        cut_off(&client, why).await;
+                        client.cut_off(why).await;
                     }
-                    return heard;
+                    return Ok(self.finished(finished.usage));
                 }
                 Next::Continue(asked) => {
-                    if !out.is_empty() {
-                        client.send(Ok(out.into())).await.ok()?;
-                    }
-                    again = false;
-                    self.waiting(&asked, &splicer, &client).await?
+                    client.forward(splicer.shows_output()).await?;
+                    client.wait_for(self.go_on(&asked), Some(splicer.keep_alive())).await??
                 }
                 // In the first round the client has seen what came. It is cut off as the proxy was; a
                 // provider that ends without an end is the client's to judge, unless it lacks something.
                 Next::Broken(_) if self.gaps.is_empty() => {
-                    client.send(Ok(out.into())).await.ok()?;
-                    let broke = broke.or_else(|| hid.then(|| "the stream ended early".into()));
-                    if let Some(why) = broke {
-                        cut_off(&client, why).await;
+                    client.flush().await?;
+                    if let Some(why) = broke.or_else(|| hid.then(|| "the stream ended early".into())) {
+                        client.cut_off(why).await;
                     }
-                    return None;
+                    return Ok(None);
                 }
-                Next::Broken(broken) if !broken.shown && !again => {
-                    again = true;
-                    self.send().await
-                }
-                Next::Broken(broken) => match broken.told.is_empty() {
-                    true => Onward::Failed(broke.unwrap_or_else(|| "the answer could not be continued".into())),
-                    false => {
-                        client.send(Ok(broken.told.into())).await.ok()?;
-                        return None;
+                Next::Broken(broken) => {
+                    let may_retry = !broken.shown && broken.error.as_ref().is_none_or(|it| it.is_temporary(None));
+                    let wait = may_retry.then(|| self.retries.next_wait(&HeaderMap::new())).flatten();
+                    match wait {
+                        Some(wait) => client.wait_for(self.send_after(wait), Some(splicer.keep_alive())).await??,
+                        None if broken.told.is_empty() => {
+                            let why = broke.unwrap_or_else(|| "the answer could not be continued".into());
+                            return Err(RoundFailure::fault(why).into());
+                        }
+                        None => {
+                            client.held.extend_from_slice(&broken.told);
+                            client.flush().await?;
+                            return Ok(self.finished(splicer.usage()));
+                        }
                     }
-                },
-            };
-            opening = match onward {
-                Onward::Sent(opening) => *opening,
-                Onward::Failed(why) => {
-                    let mut told = Vec::new();
-                    splicer.fail(&why, &mut told);
-                    client.send(Ok(told.into())).await.ok()?;
-                    return None;
                 }
             };
         }
     }
 
-    /// Goes on, telling the client meanwhile that it has not been forgotten.
-    async fn waiting(&mut self, asked: &Asked, splicer: &Splicer, client: &Client) -> Option<Onward> {
-        let silence = self.proxy.settings.patience.silence;
-        let onward = self.go_on(asked);
-        tokio::pin!(onward);
+    /// Forwards one round as it comes. Returns why it broke off, if it did.
+    async fn forward(
+        &mut self,
+        opening: Opening,
+        splicer: &mut Splicer,
+        client: &mut ClientStream,
+    ) -> Result<Option<String>, Interruption> {
+        let stall = self.proxy.settings.patience.stall;
+        for piece in opening.begun {
+            splicer.push(&piece, &mut client.held);
+        }
+        let mut rest = opening.rest;
         loop {
-            tokio::select! {
-                onward = &mut onward => return Some(onward),
-                () = tokio::time::sleep(silence) => {
-                    client.send(Ok(Bytes::from_static(splicer.keep_alive()))).await.ok()?;
-                }
-                () = client.closed() => return None,
+            client.forward(splicer.shows_output()).await?;
+            if let Some(end) = splicer.take_end() {
+                // The client may send its next request as soon as it has these bytes.
+                self.record(end.mixed.as_ref()).await;
+                client.held.extend_from_slice(&end.bytes);
+                client.flush().await?;
+            }
+            let body = match &mut rest {
+                Rest::Events(body) | Rest::Unread(body) => body,
+                Rest::Nothing => return Ok(None),
+                Rest::Broken(why) => return Ok(Some(std::mem::take(why))),
+            };
+            // A later round may have begun long before the model has read its prompt.
+            let keep_alive = (!self.gaps.is_empty()).then(|| splicer.keep_alive());
+            match client.wait_for(next(body, stall), keep_alive).await? {
+                Ok(Some(piece)) => splicer.push(&piece, &mut client.held),
+                Ok(None) => return Ok(None),
+                Err(why) => return Ok(Some(why)),
             }
         }
     }
 
     /// Answers the hidden calls of a round and sends the next one.
-    async fn go_on(&mut self, asked: &Asked) -> Onward {
+    async fn go_on(&mut self, asked: &Asked) -> Result<Opening, RoundFailure> {
         if self.gaps.len() >= MOST {
-            return Onward::Failed("the model does not stop unfolding".into());
+            return Err(RoundFailure::fault("the model does not stop unfolding"));
         }
         let answers = self.answers(asked).await;
         let answers = self.fitted(answers);
@@ -188,7 +248,7 @@ impl Rounds {
         });
         let longer = match longer {
             Ok(body) => Bytes::from(body.into_owned()),
-            Err(error) => return Onward::Failed(error.to_string()),
+            Err(error) => return Err(RoundFailure::fault(error.to_string())),
         };
         self.gaps.push(asked.gap(&answers));
         // A later round is folded as the client's next request will be, so that both begin alike.
@@ -197,6 +257,7 @@ impl Rounds {
             Some(folded) => self.ask(folded),
             None => (self.outbound.body, self.folded.known) = (offered(self.format, &longer), longer),
         }
+        self.retries = RetryBudget::new();
         self.send().await
     }
 
@@ -217,28 +278,54 @@ impl Rounds {
         fitted.collect()
     }
 
-    async fn send(&mut self) -> Onward {
+    async fn send_after(&mut self, wait: Duration) -> Result<Opening, RoundFailure> {
+        tokio::time::sleep(wait).await;
+        self.send().await
+    }
+
+    /// Sends the round; again, folded more, when the prompt does not fit, and again after a while when the provider
+    /// fails for a reason that passes.
+    async fn send(&mut self) -> Result<Opening, RoundFailure> {
         let stall = self.proxy.settings.patience.stall;
         let mut tries = 0;
         loop {
-            let opening = match self.proxy.providers.send(&self.outbound).await {
-                Ok(answered) => Opening::of(answered, self.format, true, stall).await,
-                Err(why) => return Onward::Failed(why.to_string()),
-            };
-            if let Some(overflow) = opening.overflow.filter(|_| tries < RETRIES) {
-                tries += 1;
-                if let Some(tighter) = self.proxy.tighter(Some(&self.turn), Some(&self.folded), overflow).await {
-                    self.ask(tighter);
-                    continue;
+            let failure = match self.proxy.providers.send(&self.outbound).await {
+                Ok(answered) => {
+                    let mut opening = Opening::of(answered, self.format, true, stall).await;
+                    if let Some(overflow) = opening.overflow.filter(|overflow| tries < retries(*overflow)) {
+                        tries += 1;
+                        if let Some(tighter) = self.proxy.tighter(Some(&self.turn), Some(&self.folded), overflow).await
+                        {
+                            self.ask(tighter);
+                            continue;
+                        }
+                    }
+                    match &mut opening.rest {
+                        Rest::Broken(why) => RoundFailure::fault(std::mem::take(why)),
+                        _ if opening.head.status.is_success() => {
+                            self.proxy.accepted(&self.folded, &opening).await;
+                            self.proxy.settled(&self.folded).await;
+                            return Ok(opening);
+                        }
+                        _ => RoundFailure::Refused(Box::new(opening)),
+                    }
                 }
-            }
-            if opening.head.status.is_success() {
-                self.proxy.settled(&self.folded).await;
-                return Onward::Sent(Box::new(opening));
-            }
-            let body = opening.begun.concat();
-            let said = foldline::wire::ApiError::parse(&body).message;
-            return Onward::Failed(format!("the upstream answered {}: {said}", opening.head.status));
+                Err(why) => RoundFailure::Fault(why.status(), why.to_string()),
+            };
+            let (status, error) = failure.error();
+            let wait = match &failure {
+                RoundFailure::Refused(opening) if error.is_temporary(Some(status.as_u16())) => {
+                    self.retries.next_wait(&opening.head.headers)
+                }
+                RoundFailure::Fault(StatusCode::BAD_GATEWAY, _) => self.retries.next_wait(&HeaderMap::new()),
+                _ => None,
+            };
+            let Some(wait) = wait else {
+                tracing::warn!(%status, %error, "a hidden round failed; the client gets the error");
+                return Err(failure);
+            };
+            tracing::info!(%status, %error, ?wait, "a hidden round failed; it is sent again");
+            tokio::time::sleep(wait).await;
         }
     }
 
@@ -254,27 +341,32 @@ impl Rounds {
         looked_up.await.unwrap_or_else(|_| vec!["The archive could not be read.".to_owned(); count])
     }
 
-    /// Records what the client lacks, and gives what was heard.
-    async fn finish(mut self, finished: Finished) -> Heard {
+    /// Records, once, what the client's copy of the answer lacks. It is on disk when this returns.
+    async fn record(&mut self, mixed: Option<&Asked>) {
+        if std::mem::replace(&mut self.recorded, true) {
+            return;
+        }
         let mut held_as = None;
-        if let Some(mixed) = &finished.mixed {
+        if let Some(mixed) = mixed {
             let answers = self.answers(mixed).await;
             self.gaps.push(mixed.mixed_gap(&answers.iter().map(String::as_str).collect::<Vec<_>>()));
-            let id = finished.response.id.map(|id| id.into_owned());
-            held_as = id.filter(|_| self.folded.reported == ReportedId::Last);
+            held_as = mixed.response_id.clone().filter(|_| self.folded.reported == ReportedId::Last);
         }
-        let several = !self.gaps.is_empty();
-        if several {
-            let (proxy, turn, gaps) = (self.proxy.clone(), self.turn.clone(), self.gaps);
-            // What is hidden is about the client's own request, whatever was sent in later rounds.
-            let folded = Folded { hidden: self.hidden, ..self.folded };
-            let recorded =
-                tokio::task::spawn_blocking(move || turn.hide(&proxy, &folded, gaps, held_as.as_deref())).await;
-            if recorded.is_err() {
-                self.proxy.metrics.fault("panic");
-            }
+        if self.gaps.is_empty() {
+            return;
         }
-        Some(Answered { usage: finished.usage, rounds: if several { AnswerOf::Several } else { AnswerOf::One } })
+        let (proxy, turn, gaps) = (self.proxy.clone(), self.turn.clone(), self.gaps.clone());
+        // What is hidden is about the client's own request, whatever was sent in later rounds.
+        let folded = Folded { hidden: self.hidden.clone(), ..self.folded.clone() };
+        let recorded = tokio::task::spawn_blocking(move || turn.hide(&proxy, &folded, gaps, held_as.as_deref())).await;
+        if recorded.is_err() {
+            self.proxy.metrics.fault("panic");
+        }
+    }
+
+    fn finished(&self, usage: Option<Usage>) -> Heard {
+        let rounds = if self.gaps.is_empty() { AnswerOf::One } else { AnswerOf::Several };
+        Some(Answered { usage, rounds })
     }
 }
 

@@ -84,7 +84,7 @@ impl Proxy {
             archive,
             metrics: Metrics::new(),
             memory: Memory::new(settings.limits.sessions),
-            models: Models::new(settings.models.clone(), settings.window),
+            models: Models::new(settings.models.clone(), settings.window, settings.patience.learned),
             settings,
         };
         Ok(Self { listener, address, shared: Arc::new(shared), _writers })

@@ -98,10 +98,13 @@ pub struct Patience {
     pub answer: Duration,
     /// Between two pieces of an answer, for an upstream to send the next and for a client to take it.
     pub stall: Duration,
-    /// Until a client that waits for the rest of its answer is told that it is still coming.
+    /// Until a client that waits for the rest of its answer is told that it is still coming, and until the head of an
+    /// answer is sent although the model has produced nothing for the client yet.
     pub silence: Duration,
     /// For answers to end when the proxy is told to stop.
     pub shutdown: Duration,
+    /// Until a window that was learned from an error or a count is forgotten. Learning it again costs one refused request.
+    pub learned: Duration,
 }
 
 /// The base URL of a provider.
@@ -163,6 +166,7 @@ impl Default for Patience {
             stall: Duration::from_secs(300),
             silence: Duration::from_secs(10),
             shutdown: Duration::from_secs(30),
+            learned: Duration::from_secs(3_600),
         }
     }
 }

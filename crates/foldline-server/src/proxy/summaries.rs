@@ -129,7 +129,7 @@ impl Shared {
             key: None,
             headers: credentials(headers),
         };
-        let traits = traits(&self.models.get(turn.side, &asked), asked);
+        let traits = traits(&self.models.get(turn.tenant, turn.side, &asked), asked);
         let Ok(model) = HttpModel::with_traits(endpoint, traits) else { return };
         let (time, waits) = match self.settings.summarise {
             Summarise::Inline(time) => (time, true),

@@ -7,17 +7,18 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use foldline::Tokens;
 use foldline::laws::{Profile, Server};
 use foldline::wire::{Edit, Format, Gap, ReportedId, Request};
+use foldline::{ErrorKind, Tokens};
 use foldline_archive::Shelf;
 use hyper::http::uri::Scheme;
 
-use super::decision::{Again, Known};
+use super::decision::{Again, Known, TightBudget};
 use super::keeper::Settling;
 use super::lineage::Lineage;
 use super::memory::{self, Facts};
 use super::models::Model;
+use super::owner::TenantKey;
 use super::route::Side;
 use super::server::Shared;
 use super::settings::{Mode, Upstream};
@@ -29,6 +30,7 @@ use super::unfold::OFFER;
 pub(crate) struct Turn {
     pub(crate) format: Format,
     pub(crate) side: Side,
+    pub(crate) tenant: TenantKey,
     /// The body, decoded.
     pub(crate) body: Bytes,
     pub(crate) told_by: ToldBy,
@@ -77,6 +79,8 @@ pub(crate) struct Folded {
     pub(crate) model_name: String,
     /// A summary of its older rounds is to be written.
     pub(crate) due: Option<Arc<Due>>,
+    /// The budget of a retry, which the conversation keeps to if it is accepted.
+    pub(crate) tight: Option<Arc<TightBudget>>,
 }
 
 /// Bytes of a model's name, and of a session's, that are looked at.
@@ -87,16 +91,17 @@ impl Turn {
         proxy.settings.unfold && proxy.settings.mode == Mode::Fold && self.shelf.is_some()
     }
 
-    /// Whose conversation it is, and with which model.
-    fn between<'t>(&'t self, model: &'t str) -> [&'t str; 2] {
-        [self.shelf.as_ref().map_or("", |shelf| shelf.namespace().as_str()), model]
+    /// Returns the name under which the tenant's conversations are remembered: that of its part of the archive.
+    fn owner(&self) -> String {
+        let unarchived = || memory::name(self.tenant.0);
+        self.shelf.as_ref().map_or_else(unarchived, |shelf| shelf.namespace().as_str().to_owned())
     }
 
     /// Remembers what an answer hid from the client. Where the provider holds the answer under an id, the client may go on
     /// from that, and nothing else of the conversation comes back.
     pub(crate) fn hide(&self, proxy: &Shared, folded: &Folded, gaps: Vec<Gap>, held_as: Option<&str>) {
         if let Some(id) = held_as {
-            let lineage = Lineage::of_answer(&self.between(&folded.model_name), id);
+            let lineage = Lineage::of_answer(&[&self.owner(), &folded.model_name], id);
             proxy.memory.facts(&lineage, self.shelf.as_ref()).hide(lineage.whole(), gaps.clone());
         }
         folded.hidden.facts.hide(folded.hidden.beginning, gaps);
@@ -108,7 +113,8 @@ impl Turn {
         let name = client.conversation().model.as_deref().unwrap_or_default();
         // Names are remembered and logged, and a client can make up any.
         let name = name[..name.floor_char_boundary(LONGEST_NAME)].to_owned();
-        let between = self.between(&name);
+        let owner = self.owner();
+        let between = [owner.as_str(), &name];
         let told = match client.previous_response() {
             Some(id) => Lineage::of_answer(&between, &id),
             None => Lineage::of(&between, client.conversation()),
@@ -134,13 +140,21 @@ impl Turn {
         };
         let request = if self.offers(proxy) { request.offering(&OFFER) } else { request };
         let offered = request.offers();
-        let model = proxy.models.get(self.side, &name);
+        let model = proxy.models.get(self.tenant, self.side, &name);
         let known = Known { laws: laws(&request, proxy.upstream(self.side)), request, lineage, facts, model, journal };
         let unfit = |error: &foldline::Error| {
             proxy.metrics.fault("cannot_fit");
             tracing::warn!(%error, model = name, "sent as it came");
         };
-        let decision = known.decide(proxy, again).inspect_err(unfit).ok()?;
+        let decided = match known.decide(proxy, again) {
+            // A learned window may be wrong: the request is sent as the stated one allows.
+            Err(error) if again.is_none() && is_too_large(&error) && known.is_lowered(proxy) => {
+                tracing::warn!(%error, model = name, "cannot be folded to a learned window; folded to the stated one");
+                known.decide(proxy, Some(Again::Stated))
+            }
+            decided => decided,
+        };
+        let decision = decided.inspect_err(unfit).ok()?;
         let changed = decision.folded || healed.is_some() || offered;
         Some(Folded {
             body: changed.then(|| decision.body.into()),
@@ -158,8 +172,14 @@ impl Turn {
             journal: known.journal,
             model: known.model,
             due: decision.due,
+            tight: decision.tight,
         })
     }
+}
+
+/// Returns true if the reason is that the conversation cannot be folded to its budget.
+fn is_too_large(error: &foldline::Error) -> bool {
+    matches!(error.kind(), ErrorKind::CannotFit { .. })
 }
 
 /// The client's request with the hidden calls of earlier answers back in their places. `None` when there are none.

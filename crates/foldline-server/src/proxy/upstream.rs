@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::{HeaderMap, Method, Request, Response, Uri};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -84,6 +84,16 @@ impl Providers {
         let answered = tokio::time::timeout(self.patience.answer, self.client.request(request)).await;
         let answered = answered.map_err(|_| Unanswered::Late(self.patience.answer))?;
         answered.map_err(|error| Unanswered::Unreachable(innermost(&error)))
+    }
+}
+
+impl Unanswered {
+    /// Returns the status that a client gets in place of an answer.
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Unanswered::Unreachable(_) => StatusCode::BAD_GATEWAY,
+            Unanswered::Late(_) => StatusCode::GATEWAY_TIMEOUT,
+        }
     }
 }
 

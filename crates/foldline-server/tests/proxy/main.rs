@@ -8,6 +8,8 @@ mod failures;
 mod faults;
 mod fold;
 mod held;
+mod hidden_rounds;
+mod learned;
 mod overflow;
 mod pass;
 mod room;

@@ -46,6 +46,8 @@ impl Received {
 pub(crate) enum Reply {
     /// Answers with a body.
     Body(u16, &'static str, String),
+    /// Answers with a JSON body and these headers.
+    Headed(u16, Vec<(&'static str, &'static str)>, String),
     /// Answers with an event stream.
     Stream(Vec<Piece>),
     /// Announces a body of this length, and breaks off behind the beginning of it.
@@ -84,6 +86,17 @@ impl Reply {
     pub(crate) fn after(self, wait: Duration) -> Self {
         match self {
             Reply::Stream(pieces) => Reply::Stream(std::iter::once(Piece::Wait(wait)).chain(pieces).collect()),
+            other => other,
+        }
+    }
+
+    /// Returns the same stream with `piece` inserted before its last `count` events.
+    pub(crate) fn with_before_last(self, count: usize, piece: Piece) -> Self {
+        match self {
+            Reply::Stream(mut pieces) => {
+                pieces.insert(pieces.len() - count, piece);
+                Reply::Stream(pieces)
+            }
             other => other,
         }
     }
@@ -275,6 +288,13 @@ async fn answer(reply: Reply) -> Result<Response<BoxBody<Bytes, Failure>>, Failu
         Reply::Body(status, content_type, body) => {
             let body = Full::new(Bytes::from(body)).map_err(|never| match never {}).boxed();
             Ok(Response::builder().status(status).header(CONTENT_TYPE, content_type).body(body).unwrap())
+        }
+        Reply::Headed(status, headers, body) => {
+            let mut response = Box::pin(answer(Reply::error(status, body))).await?;
+            for (name, value) in headers {
+                response.headers_mut().insert(name, value.parse()?);
+            }
+            Ok(response)
         }
         Reply::Stream(pieces) => {
             let frames: Pin<Box<dyn stream::Stream<Item = Result<Frame<Bytes>, Failure>> + Send + Sync>> =

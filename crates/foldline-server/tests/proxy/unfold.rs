@@ -34,7 +34,7 @@ impl Call {
     }
 }
 
-/// One round of an answer as a stream.
+/// One round of an answer as a stream; an empty text is left out.
 pub(crate) fn streamed(format: Format, text: &str, calls: &[Call]) -> Reply {
     let mut events: Vec<Value> = Vec::new();
     match format {
@@ -52,7 +52,7 @@ pub(crate) fn streamed(format: Format, text: &str, calls: &[Call]) -> Reply {
                 json!({ "type": "response.created", "response": { "id": "r", "status": "in_progress", "output": [] } }),
             );
             let message = json!({ "type": "message", "id": format!("msg_{}", text.len()), "role": "assistant", "status": "completed", "content": [{ "type": "output_text", "text": text, "annotations": [] }] });
-            items.push(message);
+            items.extend((!text.is_empty()).then_some(message));
             for call in calls {
                 items.push(json!({ "type": "function_call", "id": format!("fc_{}", call.id), "call_id": call.id, "name": call.name, "arguments": call.arguments, "status": "completed" }));
             }
@@ -67,15 +67,17 @@ pub(crate) fn streamed(format: Format, text: &str, calls: &[Call]) -> Reply {
         }
         Format::Anthropic => {
             events.push(json!({ "type": "message_start", "message": { "id": "m", "role": "assistant", "content": [], "usage": { "input_tokens": 9, "output_tokens": 1 } } }));
-            events.push(
-                json!({ "type": "content_block_start", "index": 0, "content_block": { "type": "text", "text": "" } }),
-            );
-            events.push(
-                json!({ "type": "content_block_delta", "index": 0, "delta": { "type": "text_delta", "text": text } }),
-            );
-            events.push(json!({ "type": "content_block_stop", "index": 0 }));
+            if !text.is_empty() {
+                let (block, delta) =
+                    (json!({ "type": "text", "text": "" }), json!({ "type": "text_delta", "text": text }));
+                events.extend([
+                    json!({ "type": "content_block_start", "index": 0, "content_block": block }),
+                    json!({ "type": "content_block_delta", "index": 0, "delta": delta }),
+                    json!({ "type": "content_block_stop", "index": 0 }),
+                ]);
+            }
             for (index, call) in calls.iter().enumerate() {
-                let index = index + 1;
+                let index = index + usize::from(!text.is_empty());
                 events.push(json!({ "type": "content_block_start", "index": index, "content_block": { "type": "tool_use", "id": call.id, "name": call.name, "input": {} } }));
                 events.push(json!({ "type": "content_block_delta", "index": index, "delta": { "type": "input_json_delta", "partial_json": call.arguments } }));
                 events.push(json!({ "type": "content_block_stop", "index": index }));
@@ -131,7 +133,7 @@ pub(crate) fn read(format: Format, stream: &[u8]) -> Response<'static> {
     reader.finish()
 }
 
-fn raw_messages(format: Format, received: &Received) -> Vec<String> {
+pub(crate) fn raw_messages(format: Format, received: &Received) -> Vec<String> {
     let request = Request::parse(format, &received.body).unwrap();
     (0..).map_while(|at| request.raw_message(at)).map(str::to_owned).collect()
 }
@@ -142,7 +144,7 @@ pub(crate) fn said(format: Format, received: &Received) -> Vec<Message<'static>>
 }
 
 /// The answer as the client puts it into its next request.
-fn copy(format: Format, response: &Response<'_>) -> Vec<Value> {
+pub(crate) fn copy(format: Format, response: &Response<'_>) -> Vec<Value> {
     let text = |text: &str| json!({ "type": "text", "text": text });
     match format {
         Format::OpenAiChat => {

@@ -7,19 +7,47 @@ use crate::content;
 use crate::marker;
 use crate::measure::{Meter, Tokens};
 
-/// The text with a marker in front, at most so many tokens; the marker alone when nothing else fits.
+/// A text cut to fewer bytes than this is its marker alone.
+const MIN_CUT_BYTES: usize = 80;
+/// So often a cut that fits is tried to be made larger.
+const MAX_ATTEMPTS: usize = 6;
+
+/// Returns the text with a marker in front, cut to at most `limit` tokens and nearly as many; the marker alone when nothing
+/// else fits.
 pub(crate) fn clip(text: &str, limit: Tokens, meter: &Meter, marker: &str) -> String {
-    let room = limit.saturating_sub(meter.text(marker) + 8);
-    // Bytes for the tokens that are left; halved until it really fits.
-    let mut bytes = usize::try_from(room).unwrap_or(usize::MAX).saturating_mul(4).min(text.len());
-    while bytes > 80 {
-        let clipped = cut(text, Shares::of(bytes), marker);
-        if meter.text(&clipped) <= limit {
-            return clipped;
+    let overhead = meter.text(marker) + 8;
+    let room = limit.saturating_sub(overhead);
+    let size = |tokens: Tokens| usize::try_from(tokens).unwrap_or(usize::MAX);
+    // The bytes with which a cut fits, and those with which it does not.
+    let (mut fits, mut exceeds) = (0, text.len().saturating_mul(2));
+    let mut best = (0, marker.to_owned());
+    let mut bytes = size(room).saturating_mul(4).min(text.len());
+    for attempt in 1.. {
+        if bytes <= MIN_CUT_BYTES || exceeds - fits <= MIN_CUT_BYTES || attempt > MAX_ATTEMPTS && fits > 0 {
+            break;
         }
-        bytes = bytes / 4 * 3;
+        let clipped = cut(text, Shares::of(bytes), marker);
+        let tokens = meter.text(&clipped);
+        // The next guess is by the tokens of a byte.
+        let guess = (bytes as f64 * room as f64 / tokens.saturating_sub(overhead).max(1) as f64) as usize;
+        bytes = if tokens > limit {
+            exceeds = bytes;
+            if attempt < MAX_ATTEMPTS { guess.min(bytes / 32 * 31) } else { bytes / 2 }
+        } else {
+            fits = bytes;
+            if tokens > best.0 {
+                best = (tokens, clipped);
+            }
+            if tokens + limit / 32 >= limit {
+                break;
+            }
+            guess
+        };
+        if bytes <= fits || bytes >= exceeds {
+            bytes = fits.midpoint(exceeds);
+        }
     }
-    marker.to_owned()
+    best.1
 }
 
 /// How many bytes of a text stay: of its head, of its tail, and of the lines between them that report a
@@ -143,6 +171,20 @@ mod tests {
         assert!(meter().text(&clipped) <= 300);
         for line in ["line 0 of", "line 399 of", "error: it broke here"] {
             assert!(clipped.contains(line), "{clipped}");
+        }
+    }
+
+    /// Whatever a byte of the text costs, and although no line reports a failure.
+    #[test]
+    fn room_is_used() {
+        let lines = |line: &str| (0..20_000).map(|at| format!("{line} {at}\n")).collect::<String>();
+        for text in
+            [lines("the quick brown fox jumps over it"), lines("0123456789 9876543210 -- ::"), lines("数字を読む")]
+        {
+            for limit in [400, 5_000, 40_000] {
+                let tokens = meter().text(&clip(&text, limit, &meter(), "[folded: x]"));
+                assert!((limit * 9 / 10..=limit).contains(&tokens), "{tokens} of {limit}");
+            }
         }
     }
 

@@ -35,7 +35,9 @@ use layout::{Layout, ListName, Share, Slot, Tools};
 use scan::Scanner;
 
 pub use draft::{Draft, OwnTool};
-pub use hidden::{Asked, BodySplicer, Broken, Finished, Gap, HiddenCall, Next, NextBody, Offer, ReportedId, Splicer};
+pub use hidden::{
+    AnswerEnd, Asked, BodySplicer, Broken, Finished, Gap, HiddenCall, Next, NextBody, Offer, ReportedId, Splicer,
+};
 pub use overflow::{Bounds, Count, Evidence, Lesson, Overflow, Refusal};
 pub use response::{
     ApiError, Event, Extent, Limits, Place, PromptAndWindow, Response, Step, Stop, StopReason, StreamReader,

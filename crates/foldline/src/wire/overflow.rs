@@ -4,6 +4,9 @@
 //! overflow (rate limits, output caps, bodies too large in bytes); sentences with numbers; sentences
 //! without; an empty 400 or 413. A number is believed only where a sentence says what it is, because
 //! a wrong window that was learned from an error code poisons every later request.
+//!
+//! Servers repeat values of a request in their errors, so that a sentence inside a longer text may be the client's own
+//! words. It is enough for a retry. [`Evidence::is_strict`] tells which evidence is enough to learn a window from.
 
 use std::sync::LazyLock;
 
@@ -59,7 +62,9 @@ pub struct Overflow {
 pub enum Evidence {
     /// A code or type that means nothing else.
     Code,
-    /// A sentence with numbers.
+    /// The whole message has the form of a known provider, with numbers.
+    Message,
+    /// A sentence with numbers inside a longer text, which may repeat a value of the request.
     Numbers,
     /// A sentence without.
     Phrase,
@@ -67,6 +72,21 @@ pub enum Evidence {
     EmptyBody,
     /// The answer was cut by the window.
     StopReason,
+}
+
+impl Evidence {
+    /// Returns true if a client cannot cause this evidence by a value that the server repeats in its error.
+    ///
+    /// ```
+    /// use foldline::wire::{Evidence, Refusal};
+    ///
+    /// let body = br#"{"error":{"message":"Invalid value: 'prompt is too long: 9000 tokens > 8192 maximum'"}}"#;
+    /// let Refusal::Overflow(overflow) = Refusal::of_body(400, body) else { panic!("worth a retry") };
+    /// assert_eq!((overflow.evidence, overflow.evidence.is_strict()), (Evidence::Numbers, false));
+    /// ```
+    pub fn is_strict(self) -> bool {
+        matches!(self, Evidence::Code | Evidence::Message)
+    }
 }
 
 /// What a limit bounds.
@@ -95,7 +115,8 @@ pub enum Count {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lesson {
-    /// The server named its limit, believably; worth storing.
+    /// A limit that agrees with the other numbers of the error. Fit for a retry; to be stored only if the
+    /// evidence [is strict](Evidence::is_strict).
     Limit {
         /// The most tokens that it takes.
         tokens: u64,
@@ -211,7 +232,12 @@ fn numbers(error: &ApiError) -> Option<Overflow> {
         });
     }
     let text = scanned(&error.message);
-    PATTERNS.iter().find_map(|(pattern, sentence)| Some(sentence.overflow(&pattern.captures(text)?)))
+    let (captures, sentence) =
+        PATTERNS.iter().find_map(|(pattern, sentence)| Some((pattern.captures(text)?, sentence)))?;
+    let found = captures.get(0)?;
+    let is_whole = LEAD.is_match(&text[..found.start()]) && TAIL.is_match(&text[found.end()..]);
+    let evidence = if is_whole { Evidence::Message } else { Evidence::Numbers };
+    Some(Overflow { evidence, ..sentence.overflow(&captures) })
 }
 
 /// A sentence that says what its numbers are.
@@ -298,6 +324,41 @@ static BARE: LazyLock<Regex> = LazyLock::new(|| {
     ])
 });
 
+/// The text of known providers in front of a sentence with numbers.
+static LEAD: LazyLock<Regex> = LazyLock::new(|| {
+    let leads = [
+        r"this (model|endpoint)'s ",
+        r"the ((decoder|encoder) )?",
+        r"input tokens exceed the ",
+        r"input length and `max_tokens` ",
+        r"please reduce the length of the messages or completion\. ",
+        r"the prompt is too long: NUM, ",
+        r"the number of tokens to keep from the initial prompt is greater than the context length \(",
+        r"trying to ",
+        r"(invalid request: )?your request ",
+        r"requested (token count )?",
+        r"(<\d+> )?internalerror\.algo\.invalidparameter: ",
+    ];
+    compile(&format!(r"^(the model returned the following errors: )?({})?$", leads.join("|")))
+});
+
+/// The text of known providers after a sentence with numbers: the rest of the sentence, then at most one piece of advice.
+static TAIL: LazyLock<Regex> = LazyLock::new(|| {
+    let rests = [
+        r" \(NUM in the messages, NUM in the functions\)",
+        r",? for a total of (at least )?NUM tokens",
+        r" \(more than NUM characters, which is the upper bound for NUM input tokens\)",
+        r" messages and NUM tokens for the completion",
+        r" `?max_new_tokens`?",
+        r",? decrease input length or `max_tokens` and try again",
+        r",? try increasing it",
+        r"\. skipping",
+        r",? which is not enough",
+    ];
+    let advice = r#"( (please|try|use|make sure) [^'{}<>]{0,400})?( \(parameter=\w+, value=\w+\))?"#;
+    compile(&format!(r"^({})?[).]*{advice}\s*$", rests.join("|")))
+});
+
 fn any_of(patterns: &[&str]) -> Regex {
     compile(&patterns.join("|"))
 }
@@ -380,163 +441,163 @@ mod tests {
             // OpenAI and Azure
             (
                 "This model's maximum context length is 128000 tokens. However, your messages resulted in 130,204 tokens. Please reduce the length of the messages.",
-                "Numbers limit 128000 Window sent Exactly(130204)",
+                "Message limit 128000 Window sent Exactly(130204)",
             ),
             (
                 "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens (8000 in the messages, 1000 in the completion). Please reduce the length of the messages or completion.",
-                "Numbers limit 8192 Window sent Exactly(8000) output 1000",
+                "Message limit 8192 Window sent Exactly(8000) output 1000",
             ),
             (
                 "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens (7000 in the messages, 500 in the functions, and 1500 in the completion).",
-                "Numbers limit 8192 Window sent Exactly(7500) output 1500",
+                "Message limit 8192 Window sent Exactly(7500) output 1500",
             ),
             (
                 "This model's maximum context length is 4097 tokens, however you requested 5000 tokens (4500 in your prompt; 500 for the completion). Please reduce your prompt; or completion length.",
-                "Numbers limit 4097 Window sent Exactly(4500) output 500",
+                "Message limit 4097 Window sent Exactly(4500) output 500",
             ),
             (
                 "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 300001 tokens. Please reduce the length of the messages.",
-                "Numbers limit 272000 Input sent Exactly(300001)",
+                "Message limit 272000 Input sent Exactly(300001)",
             ),
             ("Your input exceeds the context window of this model. Please adjust your input and try again.", "Phrase"),
             // Anthropic
-            ("prompt is too long: 215000 tokens > 200000 maximum", "Numbers limit 200000 Window sent Exactly(215000)"),
+            ("prompt is too long: 215000 tokens > 200000 maximum", "Message limit 200000 Window sent Exactly(215000)"),
             (
                 "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease input length or `max_tokens` and try again",
-                "Numbers limit 200000 Window sent Exactly(190000) output 20000",
+                "Message limit 200000 Window sent Exactly(190000) output 20000",
             ),
             // Bedrock
             ("Input is too long for requested model.", "Phrase"),
             (
                 "The model returned the following errors: prompt is too long: 201000 tokens > 200000 maximum",
-                "Numbers limit 200000 Window sent Exactly(201000)",
+                "Message limit 200000 Window sent Exactly(201000)",
             ),
             ("Too many input tokens. Max input tokens: 300000, request input token count: 310000", "Phrase"),
             ("The number of input tokens exceeds maximum length", "Phrase"),
             // Gemini
             (
                 "The input token count (1200000) exceeds the maximum number of tokens allowed (1048575).",
-                "Numbers limit 1048575 Input sent Exactly(1200000)",
+                "Message limit 1048575 Input sent Exactly(1200000)",
             ),
             // Mistral
             (
                 "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length",
-                "Numbers limit 32768 Window sent Exactly(40000)",
+                "Message limit 32768 Window sent Exactly(40000)",
             ),
             // xAI
             (
                 "This model's maximum prompt length is 131072 but the request contains 140000 tokens.",
-                "Numbers limit 131072 Input sent Exactly(140000)",
+                "Message limit 131072 Input sent Exactly(140000)",
             ),
             // Groq
             ("Please reduce the length of the messages or completion.", "Phrase"),
             // Cerebras
             (
                 "Please reduce the length of the messages or completion. Current length is 9000 while limit is 8192",
-                "Numbers limit 8192 Window sent Exactly(9000)",
+                "Message limit 8192 Window sent Exactly(9000)",
             ),
             // OpenRouter
             (
                 "This endpoint's maximum context length is 163840 tokens. However, you requested about 170000 tokens (150000 of text input, 10000 of tool input, 10000 in the output). Please reduce the length of either one.",
-                "Numbers limit 163840 Window sent About(160000) output 10000",
+                "Message limit 163840 Window sent About(160000) output 10000",
             ),
             // TGI and Together
             (
                 "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4000 `inputs` tokens and 512 `max_new_tokens`",
-                "Numbers limit 4096 Window sent Exactly(4000) output 512",
+                "Message limit 4096 Window sent Exactly(4000) output 512",
             ),
-            ("`inputs` must have less than 4095 tokens. Given: 5000", "Numbers limit 4095 Input sent Exactly(5000)"),
+            ("`inputs` must have less than 4095 tokens. Given: 5000", "Message limit 4095 Input sent Exactly(5000)"),
             // Fireworks
-            ("The prompt is too long: 140000, model maximum context length: 131071", "Numbers limit 131071 Window"),
+            ("The prompt is too long: 140000, model maximum context length: 131071", "Message limit 131071 Window"),
             // Copilot
             (
                 "prompt token count of 130000 exceeds the limit of 128000",
-                "Numbers limit 128000 Input sent Exactly(130000)",
+                "Message limit 128000 Input sent Exactly(130000)",
             ),
             // vLLM
             (
                 "This model's maximum context length is 4096 tokens. However, you requested 100 output tokens and your prompt contains 4050 input tokens, for a total of 4150 tokens.",
-                "Numbers limit 4096 Window sent Exactly(4050) output 100",
+                "Message limit 4096 Window sent Exactly(4050) output 100",
             ),
             (
                 "This model's maximum context length is 4096 tokens. However, you requested 0 output tokens and your prompt contains at least 4097 input tokens, for a total of at least 4097 tokens.",
-                "Numbers limit 4096 Window sent AtLeast(4097) output 0",
+                "Message limit 4096 Window sent AtLeast(4097) output 0",
             ),
             (
                 "This model's maximum context length is 4096 tokens. However, you requested 16 output tokens and your prompt contains 90000 characters (more than 65536 characters, which is the upper bound for 4096 input tokens).",
-                "Numbers limit 4096 Window output 16",
+                "Message limit 4096 Window output 16",
             ),
             (
                 "The decoder prompt (length 5000) is longer than the maximum model length of 4096. Make sure that `max_model_len` is no smaller than the number of text tokens.",
-                "Numbers limit 4096 Window sent Exactly(5000)",
+                "Message limit 4096 Window sent Exactly(5000)",
             ),
             (
                 "Input length (5000) exceeds model's maximum context length (4096).",
-                "Numbers limit 4096 Window sent Exactly(5000)",
+                "Message limit 4096 Window sent Exactly(5000)",
             ),
             // llama.cpp, in words only
             (
                 "request (9000 tokens) exceeds the available context size (8192 tokens), try increasing it",
-                "Numbers limit 8192 Window sent Exactly(9000)",
+                "Message limit 8192 Window sent Exactly(9000)",
             ),
             (
                 "input (9000 tokens) is larger than the max context size (8192 tokens). skipping",
-                "Numbers limit 8192 Window sent Exactly(9000)",
+                "Message limit 8192 Window sent Exactly(9000)",
             ),
             // Ollama
             ("the prompt is longer than the context length currently available to the model", "Phrase"),
             // LM Studio
             (
                 "The number of tokens to keep from the initial prompt is greater than the context length (n_keep: 9000>= n_ctx: 4096).",
-                "Numbers limit 4096 Window sent Exactly(9000)",
+                "Message limit 4096 Window sent Exactly(9000)",
             ),
             (
                 "Trying to keep the first 9000 tokens when context the overflows. However, the model is loaded with context length of only 4096 tokens, which is not enough.",
-                "Numbers limit 4096 Window sent Exactly(9000)",
+                "Message limit 4096 Window sent Exactly(9000)",
             ),
             ("Context size has been exceeded.", "Phrase"),
             // SGLang
             (
                 "The input (9000 tokens) is longer than the model's context length (8192 tokens).",
-                "Numbers limit 8192 Window sent Exactly(9000)",
+                "Message limit 8192 Window sent Exactly(9000)",
             ),
             (
                 "Requested token count exceeds the model's maximum context length of 8192 tokens. You requested a total of 9000 tokens: 8500 tokens from the input messages and 500 tokens for the completion.",
-                "Numbers limit 8192 Window sent Exactly(8500) output 500",
+                "Message limit 8192 Window sent Exactly(8500) output 500",
             ),
             (
                 "Input length (9000 tokens) exceeds the maximum allowed length (7000 tokens). Use a shorter input or enable --allow-auto-truncate.",
-                "Numbers limit 7000 Window sent Exactly(9000)",
+                "Message limit 7000 Window sent Exactly(9000)",
             ),
             // Kimi
             (
                 "Invalid request: Your request exceeded model token limit: 262144 (requested: 270000)",
-                "Numbers limit 262144 Window sent Exactly(270000)",
+                "Message limit 262144 Window sent Exactly(270000)",
             ),
-            ("Your request exceeded model token limit: 8192", "Numbers limit 8192 Window"),
-            ("model max length exceeded, max length:131072", "Numbers limit 131072 Window"),
+            ("Your request exceeded model token limit: 8192", "Message limit 8192 Window"),
+            ("model max length exceeded, max length:131072", "Message limit 131072 Window"),
             // GLM
             ("Prompt exceeds max length", "Phrase"),
             ("tokens in request more than max tokens allowed", "Phrase"),
             // MiniMax: the number is an error code
             ("invalid params, context window exceeds limit (2013)", "Phrase"),
             // DashScope
-            ("Range of input length should be [1, 129024]", "Numbers limit 129024 Input"),
+            ("Range of input length should be [1, 129024]", "Message limit 129024 Input"),
             // Novita, DeepInfra, Cloudflare
             ("input is longer than the model's context length", "Phrase"),
             (
                 "requested input length 9000 exceeds maximum input length 8192",
-                "Numbers limit 8192 Input sent Exactly(9000)",
+                "Message limit 8192 Input sent Exactly(9000)",
             ),
             ("This request exceeded this model context window limit", "Phrase"),
             // mlx and others
             (
                 "prompt has 9000 tokens, but the configured context size is 8192 tokens",
-                "Numbers limit 8192 Window sent Exactly(9000)",
+                "Message limit 8192 Window sent Exactly(9000)",
             ),
             (
                 "This endpoint's maximum context length is 8192 tokens. However, you requested about 9000 tokens.",
-                "Numbers limit 8192 Window",
+                "Message limit 8192 Window",
             ),
             ("context length exceeded", "Phrase"),
             ("Token limit exceeded", "Phrase"),
@@ -619,8 +680,31 @@ mod tests {
             "prompt is too long: 215000 tokens > 200000 maximum",
         ] {
             let told = told(Refusal::of_body(400, body.as_bytes()));
-            assert_eq!(told, "Numbers limit 200000 Window sent Exactly(215000)", "{body}");
+            assert_eq!(told, "Message limit 200000 Window sent Exactly(215000)", "{body}");
         }
+    }
+
+    /// A client can put any text into a value that the server repeats.
+    #[test]
+    fn sentence_inside_a_longer_text_is_not_strict() {
+        const ECHO: &str =
+            "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.";
+        for text in [
+            format!("Invalid value: '{ECHO}'. Supported values are: 'none', 'auto', and 'required'."),
+            format!("Invalid value: {ECHO}"),
+            format!("{ECHO} is not one of ['none', 'auto']"),
+            format!("'{ECHO}' is not of type 'object'"),
+            format!("tool {ECHO} not found"),
+            format!("{ECHO}\n{ECHO}"),
+            format!("[{{'loc': ('body', 'tool_choice'), 'input': '{ECHO}'}}]"),
+            "the prompt is too long: 9000 tokens > 8192 maximum' is not a tool".to_owned(),
+        ] {
+            let told = told(judge(400, &text));
+            assert!(told.starts_with("Numbers limit 8192"), "{text}: {told}");
+        }
+        let listed =
+            serde_json::json!({ "detail": [{ "type": "literal_error", "msg": "no", "input": ECHO }] }).to_string();
+        assert!(told(Refusal::of_body(422, listed.as_bytes())).starts_with("Numbers"), "{listed}");
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The same for answers that come as one JSON body each: the rounds become one body.
 
-use super::{Asked, Finished, HiddenCall, ReportedId, Round, Verdict, anthropic, openai_chat, openai_responses};
+use super::{
+    Asked, Finished, ReportedId, Round, Usage, Verdict, anthropic, hidden_calls, openai_chat, openai_responses,
+};
 use crate::error::Error;
 use crate::wire::Format;
 use crate::wire::response::Response;
@@ -63,14 +65,15 @@ impl BodySplicer {
         self
     }
 
+    /// Returns what the rounds before the next one cost.
+    pub fn usage(&self) -> Option<Usage> {
+        self.round.before
+    }
+
     /// Takes the body of the next round.
     pub fn round(&mut self, body: &[u8]) -> Result<NextBody, Error> {
         let response = Response::parse(self.format, body)?;
-        let calls: Vec<HiddenCall> = response
-            .calls()
-            .filter(|call| call.name == self.tool)
-            .map(|call| HiddenCall { id: call.id.to_string(), arguments: call.arguments.as_str().to_owned() })
-            .collect();
+        let calls = hidden_calls(&response, &self.tool);
         self.round.hidden = calls.len();
         self.round.visible = response.calls().count() - calls.len();
         self.round.verdict = response.error.as_ref().map(|_| Verdict::Ended);
@@ -86,6 +89,7 @@ impl BodySplicer {
             calls,
             turn: self.turn(&object),
             usage,
+            response_id: response.id.as_deref().map(str::to_owned),
             at: self.position(&object),
         });
         if let (true, Some(asked)) = (self.round.goes_on(), asked.clone()) {

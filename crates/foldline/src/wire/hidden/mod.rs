@@ -68,6 +68,18 @@ pub struct Splicer {
     reader: StreamReader,
     editor: Editor,
     round: Round,
+    /// The bytes from the event on that ends an answer with hidden calls, until they are taken.
+    end: Option<Vec<u8>>,
+}
+
+/// The end of an answer from which calls were hidden. A client may continue as soon as it has these bytes, so the
+/// hidden calls are recorded before the bytes are sent.
+#[derive(Clone, Debug)]
+pub struct AnswerEnd {
+    /// The bytes for the client, from the event that tells why the model stopped.
+    pub bytes: Vec<u8>,
+    /// The same as [`Finished::mixed`].
+    pub mixed: Option<Asked>,
 }
 
 /// What to do when a round has ended.
@@ -105,6 +117,8 @@ pub struct Asked {
     pub turn: Vec<String>,
     /// What this round cost.
     pub usage: Option<Usage>,
+    /// The id of the response that made the calls.
+    pub response_id: Option<String>,
     /// Where in the client's copy of the answer the calls are missing: before the block (Anthropic)
     /// or the item (Responses) of this number, or behind so many bytes of text (Chat Completions).
     pub at: u64,
@@ -156,7 +170,7 @@ impl Splicer {
             Format::Anthropic => Editor::Anthropic(Default::default()),
         };
         let reader = StreamReader::with_limits(format, limits);
-        Self { format, tool: tool.into(), limits, reader, editor, round: Round::default() }
+        Self { format, tool: tool.into(), limits, reader, editor, round: Round::default(), end: None }
     }
 
     /// Chooses the id that a Responses stream ends with.
@@ -167,26 +181,51 @@ impl Splicer {
         self
     }
 
-    /// Takes bytes of the current round, and writes what the client is to get.
+    /// Takes bytes of the current round, and writes what the client is to get. The end of an answer with hidden calls
+    /// is kept for [`Self::take_end`].
     pub fn push(&mut self, mut bytes: &[u8], client: &mut Vec<u8>) {
         while let Some(step) = self.reader.next(&mut bytes) {
-            self.round.note(&step.events, &self.tool);
-            self.editor.pass(&step, &mut self.round, &self.tool, client);
+            self.round.pass(&step, &mut self.editor, &self.tool, &mut self.end, client);
         }
+    }
+
+    /// Returns the end of an answer with hidden calls, once it has come. What follows it is written by [`Self::push`]
+    /// again.
+    pub fn take_end(&mut self) -> Option<AnswerEnd> {
+        let bytes = self.end.take()?;
+        let mixed = self.hides().then(|| {
+            let (turn, usage) = (self.reader.turn(), self.reader.usage());
+            self.asked(&self.reader.clone().finish(), turn, usage)
+        });
+        Some(AnswerEnd { bytes, mixed: mixed.flatten() })
+    }
+
+    /// Returns the hidden calls of the current round, unless it ended for a reason by which they do not count.
+    fn asked(&self, response: &Response<'_>, turn: Vec<String>, usage: Option<Usage>) -> Option<Asked> {
+        let calls = hidden_calls(response, &self.tool);
+        let counts = matches!(self.round.verdict, Some(Verdict::Asked | Verdict::Answered)) && !calls.is_empty();
+        counts.then(|| Asked {
+            format: self.format,
+            calls,
+            turn,
+            usage,
+            response_id: response.id.as_deref().map(str::to_owned),
+            at: self.editor.position(),
+        })
     }
 
     /// Ends the current round, and writes what was left of it.
     pub fn end_round(&mut self, client: &mut Vec<u8>) -> Next {
         if let Some(step) = self.reader.end() {
-            self.round.note(&step.events, &self.tool);
-            self.editor.pass(&step, &mut self.round, &self.tool, client);
+            self.round.pass(&step, &mut self.editor, &self.tool, &mut self.end, client);
         }
+        client.append(&mut self.end.take().unwrap_or_default());
         let reader = std::mem::replace(&mut self.reader, StreamReader::with_limits(self.format, self.limits));
         let verdict = match self.round.verdict {
             Some(verdict) if self.round.error.is_none() => verdict,
             _ => {
-                let Round { number, before, spoke, shown, error, told, .. } = std::mem::take(&mut self.round);
-                self.round = Round { number, before, spoke, ..Round::default() };
+                let Round { number, before, output, shown, error, told, .. } = std::mem::take(&mut self.round);
+                self.round = Round { number, before, output, ..Round::default() };
                 self.editor.restart_round();
                 return Next::Broken(Broken { shown, error, told });
             }
@@ -194,19 +233,15 @@ impl Splicer {
         let (usage, turn) = (reader.usage(), reader.turn());
         let response = reader.finish();
         let total = self.round.total(usage);
-        let calls: Vec<HiddenCall> = response
-            .calls()
-            .filter(|call| call.name == self.tool)
-            .map(|call| HiddenCall { id: call.id.to_string(), arguments: call.arguments.as_str().to_owned() })
-            .collect();
-        let asked = (verdict != Verdict::Ended && !calls.is_empty()).then(|| {
-            let at = self.editor.position();
-            Asked { format: self.format, calls, turn, usage, at }
-        });
+        let asked = self.asked(&response, turn, usage);
         match (verdict, asked) {
             (Verdict::Asked, Some(asked)) => {
-                self.round =
-                    Round { number: self.round.number + 1, before: total, spoke: self.round.spoke, ..Round::default() };
+                self.round = Round {
+                    number: self.round.number + 1,
+                    before: total,
+                    output: self.round.output,
+                    ..Round::default()
+                };
                 self.editor.next_round();
                 Next::Continue(asked)
             }
@@ -214,10 +249,15 @@ impl Splicer {
         }
     }
 
-    /// Whether the model has said anything yet. As long as it has not, the bytes for the client may
-    /// be held back and the request be sent again, folded more.
-    pub fn spoke(&self) -> bool {
-        self.round.spoke
+    /// Returns true once the bytes for the client contain something of the model's, or the end of the answer. Until
+    /// then they only announce a response, and may be held back in case that a later round fails.
+    pub fn shows_output(&self) -> bool {
+        self.round.output
+    }
+
+    /// Returns what the answer has cost so far.
+    pub fn usage(&self) -> Option<Usage> {
+        self.round.total(self.reader.usage())
     }
 
     /// Whether the round that is running has called the hidden tool.
@@ -225,17 +265,26 @@ impl Splicer {
         self.round.hidden > 0
     }
 
-    /// What tells the client, inside a stream that has begun, that the answer can not go on.
-    pub fn fail(&mut self, message: &str, client: &mut Vec<u8>) {
-        let message = quoted(message);
+    /// Writes the error that ends a stream which has begun, in the provider's own words, so that clients retry as they
+    /// would without us. Where the provider gives an error no name, it gets the usual one for its HTTP status.
+    pub fn fail(&mut self, status: u16, error: &ApiError, client: &mut Vec<u8>) {
+        let message = quoted(&error.message);
+        let name = error_name(self.format, status);
+        let kind = quoted(error.kind.as_deref().unwrap_or(name));
         let event = match &mut self.editor {
             Editor::Anthropic(_) => format!(
-                "event: error\ndata: {{\"type\":\"error\",\"error\":{{\"type\":\"api_error\",\"message\":{message}}}}}\n\n"
+                "event: error\ndata: {{\"type\":\"error\",\"error\":{{\"type\":{kind},\"message\":{message}}}}}\n\n"
             ),
             Editor::OpenAiChat(_) => {
-                format!("data: {{\"error\":{{\"message\":{message},\"type\":\"server_error\",\"code\":null}}}}\n\n")
+                let code = error.code.as_deref().map_or("null".to_owned(), quoted);
+                format!(
+                    "data: {{\"error\":{{\"message\":{message},\"type\":{kind},\"param\":null,\"code\":{code}}}}}\n\n"
+                )
             }
-            Editor::OpenAiResponses(editor) => editor.failed(&message),
+            Editor::OpenAiResponses(editor) => {
+                let code = error.code.as_deref().or(error.kind.as_deref()).unwrap_or(name);
+                editor.failed(&quoted(code), &message)
+            }
         };
         client.extend_from_slice(event.as_bytes());
     }
@@ -289,8 +338,8 @@ struct Round {
     hidden: usize,
     visible: usize,
     verdict: Option<Verdict>,
-    /// The model has said something, in this round or before.
-    spoke: bool,
+    /// The client has seen something of the model's, in this round or before.
+    output: bool,
     /// The client has seen something of this round.
     shown: bool,
     /// The provider gave up in a later round, with these bytes.
@@ -310,8 +359,36 @@ enum Verdict {
 }
 
 impl Round {
+    /// Takes a step of the stream, and writes what the client gets of it: into `end` from the event on that ends an
+    /// answer with hidden calls, as long as nothing was taken out of it.
+    fn pass(
+        &mut self,
+        step: &Step<'_>,
+        editor: &mut Editor,
+        tool: &str,
+        end: &mut Option<Vec<u8>>,
+        client: &mut Vec<u8>,
+    ) {
+        let was_over = self.verdict.is_some();
+        self.note(&step.events, tool);
+        let hides = self.hidden > 0 || !self.is_first();
+        if self.verdict.is_some() && !was_over && hides && !self.goes_on() && self.error.is_none() {
+            *end = Some(Vec::new());
+        }
+        editor.pass(step, self, tool, end.as_mut().unwrap_or(client));
+    }
+
+    /// Returns true if the client sees more by this event than that a response begins.
+    fn shows(&self, event: &Event, tool: &str) -> bool {
+        match event {
+            Event::ToolCallOpened { name, .. } => name != tool,
+            Event::Other { at, .. } => at.is_some(),
+            Event::Stopped { .. } | Event::Done | Event::Error { .. } | Event::Unreadable(_) => !self.goes_on(),
+            _ => event.is_output(),
+        }
+    }
+
     fn note(&mut self, events: &[Event], tool: &str) {
-        self.spoke |= events.iter().any(Event::is_output);
         for event in events {
             match event {
                 Event::ToolCallOpened { name, .. } if name == tool => self.hidden += 1,
@@ -389,7 +466,10 @@ impl Editor {
             Pass::Whole => out.extend_from_slice(step.frame.raw),
             Pass::Changed(data) => step.frame.write_with(&data, out),
         }
-        round.shown |= round.error.is_none() && step.events != [Event::Ping];
+        if round.error.is_none() {
+            round.shown |= step.events != [Event::Ping];
+            round.output |= step.events.iter().any(|event| round.shows(event, tool));
+        }
     }
 
     fn judge(&mut self, frame: &Frame<'_>, round: &Round, tool: &str) -> Pass {
@@ -471,6 +551,29 @@ impl Positions {
     fn restart_round(&mut self) {
         self.next = self.first;
         self.hidden.clear();
+    }
+}
+
+/// Returns the calls of the hidden tool in a response.
+fn hidden_calls(response: &Response<'_>, tool: &str) -> Vec<HiddenCall> {
+    let calls = response.calls().filter(|call| call.name == tool);
+    calls.map(|call| HiddenCall { id: call.id.to_string(), arguments: call.arguments.as_str().to_owned() }).collect()
+}
+
+/// Returns the usual name of an error with this HTTP status.
+fn error_name(format: Format, status: u16) -> &'static str {
+    match (format, status) {
+        (Format::Anthropic, 401) => "authentication_error",
+        (Format::Anthropic, 403) => "permission_error",
+        (Format::Anthropic, 404) => "not_found_error",
+        (Format::Anthropic, 408 | 504) => "timeout_error",
+        (Format::Anthropic, 413) => "request_too_large",
+        (Format::Anthropic, 429) => "rate_limit_error",
+        (Format::Anthropic, 503 | 529) => "overloaded_error",
+        (Format::OpenAiChat | Format::OpenAiResponses, 429) => "rate_limit_exceeded",
+        (_, 400..=499) => "invalid_request_error",
+        (Format::Anthropic, _) => "api_error",
+        (Format::OpenAiChat | Format::OpenAiResponses, _) => "server_error",
     }
 }
 

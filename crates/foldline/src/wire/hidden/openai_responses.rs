@@ -119,13 +119,13 @@ impl Editor {
         changes
     }
 
-    /// The event that tells a client that the answer can not go on.
-    pub(super) fn failed(&mut self, message: &str) -> String {
+    /// Returns the event that ends the stream with an error; code and message are JSON.
+    pub(super) fn failed(&mut self, code: &str, message: &str) -> String {
         let opening = self.opening.clone().unwrap_or_else(|| r#"{"object":"response"}"#.to_owned());
         let output = list(self.earlier.iter().chain(&self.done).map(String::as_str));
         let changes = [
             ("status", Change::Set(r#""failed""#.to_owned())),
-            ("error", Change::Set(format!(r#"{{"code":"server_error","message":{message}}}"#))),
+            ("error", Change::Set(format!(r#"{{"code":{code},"message":{message}}}"#))),
             ("output", Change::Set(output)),
         ];
         let response =

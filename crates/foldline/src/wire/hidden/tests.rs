@@ -4,7 +4,7 @@ mod any_answer;
 mod bodies;
 
 use super::testing::{End, Got, Say, Script, TOOL, client, stream};
-use super::{Asked, Broken, Finished, Next, ReportedId, Splicer};
+use super::{ApiError, Asked, Broken, Finished, Next, ReportedId, Splicer};
 use crate::wire::Format::{self, Anthropic, OpenAiChat, OpenAiResponses};
 
 const FORMATS: [Format; 3] = [Anthropic, OpenAiChat, OpenAiResponses];
@@ -295,7 +295,8 @@ fn a_round_that_breaks_off_is_broken_and_a_failure_is_told_in_the_stream() {
         let Next::Broken(broken) = splicer.end_round(&mut bytes) else { panic!("{format:?}") };
         assert_eq!(broken, Broken { shown: true, error: None, told: Vec::new() });
         let before = bytes.len();
-        splicer.fail("the \"upstream\" went away", &mut bytes);
+        let error = ApiError { message: "the \"upstream\" went away".into(), ..ApiError::default() };
+        splicer.fail(502, &error, &mut bytes);
         let told = String::from_utf8(bytes[before..].to_vec()).unwrap();
         let data: serde_json::Value = serde_json::from_str(told.split("data: ").nth(1).unwrap().trim()).unwrap();
         let error = if format == OpenAiResponses { &data["response"]["error"] } else { &data["error"] };
@@ -384,17 +385,75 @@ impl Next {
 }
 
 #[test]
-fn nothing_is_spoken_until_the_model_speaks() {
+fn output_is_shown_once_the_model_speaks() {
     for format in FORMATS {
         let mut splicer = Splicer::new(format, TOOL);
         let mut bytes = Vec::new();
         let round = String::from_utf8(stream(format, &script("r1", &[Say::Text("abcd")], End::Answer, 9, 9))).unwrap();
-        let (opening, rest) =
-            round.split_at(round.find("\"ab\"").map(|at| round[..at].rfind("\n\n").unwrap() + 2).unwrap());
+        let (opening, rest) = round.split_at(round.find("\n\n").unwrap() + 2);
         splicer.push(opening.as_bytes(), &mut bytes);
-        assert!(!splicer.spoke(), "{format:?}");
+        assert!(!splicer.shows_output(), "{format:?}");
         splicer.push(rest.as_bytes(), &mut bytes);
-        assert!(splicer.spoke());
+        assert!(splicer.shows_output());
+    }
+}
+
+#[test]
+fn hidden_call_shows_no_output() {
+    for format in FORMATS {
+        let mut splicer = Splicer::new(format, TOOL);
+        let mut bytes = Vec::new();
+        splicer.push(&stream(format, &script("r1", &[Say::Call("h", TOOL, "{}")], End::Calls, 100, 20)), &mut bytes);
+        assert!(matches!(splicer.end_round(&mut bytes), Next::Continue(_)));
+        assert!(!splicer.shows_output() && !bytes.is_empty(), "{format:?}");
+        assert_eq!(splicer.usage().unwrap().output, 20, "{format:?}");
+        splicer.push(&stream(format, &script("r2", &[Say::Text("x")], End::Answer, 100, 20)), &mut bytes);
+        assert!(splicer.shows_output(), "{format:?}");
+    }
+}
+
+/// Whatever a client takes for the end of an answer is not written before the hidden calls can be recorded.
+#[test]
+fn end_of_answer_with_hidden_calls_is_held_until_taken() {
+    let says = [Say::Text("b"), Say::Call("h", TOOL, "{}"), Say::Call("c", "read", "{}")];
+    for format in FORMATS {
+        for hidden_in_last in [false, true] {
+            let last = &says[..if hidden_in_last { 3 } else { 1 }];
+            let end = if hidden_in_last { End::Calls } else { End::Answer };
+            let end_marker = match format {
+                Anthropic => "\"stop_reason\":\"",
+                OpenAiChat => "\"finish_reason\":\"",
+                OpenAiResponses => "response.completed",
+            };
+            let first =
+                stream(format, &script("r1", &[Say::Text("a "), Say::Call("h", TOOL, "{}")], End::Calls, 100, 20));
+            let last = stream(format, &script("r2", last, end, 160, 9));
+            let mut whole = Splicer::new(format, TOOL);
+            let mut expected = Vec::new();
+            for round in [&first, &last] {
+                whole.push(round, &mut expected);
+                whole.end_round(&mut expected);
+            }
+            let mut splicer = Splicer::new(format, TOOL);
+            let mut bytes = Vec::new();
+            splicer.push(&first, &mut bytes);
+            assert!(splicer.take_end().is_none(), "{format:?}: the answer goes on");
+            splicer.end_round(&mut bytes);
+            let mut taken = 0;
+            for piece in last.chunks(1) {
+                splicer.push(piece, &mut bytes);
+                if let Some(end) = splicer.take_end() {
+                    taken += 1;
+                    let before = String::from_utf8_lossy(&bytes);
+                    assert!(!before.contains(end_marker), "{format:?}: {before}");
+                    assert_eq!(end.mixed.is_some(), hidden_in_last, "{format:?}");
+                    assert_eq!(end.mixed.map(|it| it.response_id), hidden_in_last.then(|| Some("r2".to_owned())));
+                    bytes.extend(end.bytes);
+                }
+            }
+            splicer.end_round(&mut bytes);
+            assert_eq!((taken, &bytes), (1, &expected), "{format:?}");
+        }
     }
 }
 

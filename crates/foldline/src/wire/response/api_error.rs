@@ -9,6 +9,19 @@ use crate::wire::scan::{self, Object, Value};
 /// The longest text that is kept of an error.
 const MAX_TEXT: usize = 8 << 10;
 
+/// Types and codes of errors after which the same request may succeed.
+const TEMPORARY: [&str; 9] = [
+    "api_error",
+    "overloaded_error",
+    "rate_limit_error",
+    "rate_limit_exceeded",
+    "server_error",
+    "server_is_overloaded",
+    "service_unavailable",
+    "slow_down",
+    "timeout_error",
+];
+
 /// What a provider says went wrong.
 ///
 /// ```
@@ -54,6 +67,20 @@ impl ApiError {
         let text = String::from_utf8_lossy(body);
         let found = scan::document(&text).ok().and_then(|it| Self::find(it).or_else(|| Self::bare(&it.object())));
         found.unwrap_or_else(|| ApiError { message: shortened(text.trim()), ..ApiError::default() })
+    }
+
+    /// Returns true if the same request may succeed a moment later: the server is overloaded, limits the rate or failed.
+    /// Inside of a stream there is no HTTP status, and the error's name decides; one without a name may be temporary.
+    pub fn is_temporary(&self, status: Option<u16>) -> bool {
+        if let Some(status) = status {
+            return matches!(status, 408 | 409 | 429 | 500 | 502 | 503 | 504 | 529);
+        }
+        let mut names = [&self.kind, &self.code].into_iter().flatten().peekable();
+        names.peek().is_none()
+            || names.any(|name| match name.parse() {
+                Ok(status) => self.is_temporary(Some(status)),
+                Err(_) => TEMPORARY.contains(&name.as_str()),
+            })
     }
 
     /// The error in a JSON value that may as well be a response.
@@ -172,6 +199,20 @@ mod tests {
         assert_eq!(error.message, "Provider returned error");
         let behind = error.behind.unwrap();
         assert_eq!((behind.message.as_str(), behind.code.as_deref()), ("too long", Some("x")));
+    }
+
+    #[test]
+    fn overload_rate_limit_and_server_failure_are_temporary() {
+        let temporary = |body: &str| ApiError::parse(body.as_bytes()).is_temporary(None);
+        assert!(temporary(r#"{"type":"error","error":{"type":"overloaded_error","message":"m"}}"#));
+        assert!(temporary(r#"{"error":{"type":"tokens","code":"rate_limit_exceeded","message":"m"}}"#));
+        assert!(temporary(r#"{"error":{"code":503,"message":"m"}}"#));
+        assert!(temporary(r#"{"error":"m"}"#));
+        assert!(!temporary(r#"{"error":{"code":400,"message":"m"}}"#));
+        assert!(!temporary(r#"{"error":{"type":"invalid_request_error","message":"m"}}"#));
+        assert!(!temporary(r#"{"error":{"type":"insufficient_quota","code":"insufficient_quota","message":"m"}}"#));
+        let error = ApiError::parse(br#"{"error":{"type":"api_error","message":"m"}}"#);
+        assert!(error.is_temporary(Some(529)) && !error.is_temporary(Some(400)), "the status counts more");
     }
 
     #[test]

@@ -80,7 +80,7 @@ proptest! {
                 let Next::Continue(asked) = splicer.end_round(&mut bytes) else { break };
                 asked.continuation(&["answer"]);
             }
-            splicer.fail("over", &mut bytes);
+            splicer.fail(502, &ApiError::parse(b"over"), &mut bytes);
             bytes
         };
         prop_assert_eq!(play(usize::MAX), play(size));

@@ -1,0 +1,410 @@
+//! Facts about a model that a server's answers reveal: its window, with the evidence for it, and how the server counts.
+//!
+//! | evidence | reading |
+//! |---|---|
+//! | a typed overflow error, or a whole error message of a known form, with a limit | the window |
+//! | a count that stays the same while the prompt grows | the server truncates prompts: the window |
+//! | a count that is lower than ours in proportion | the server counts differently: calibration |
+//! | a count below a tenth of ours | not a count of the prompt: ignored |
+//!
+//! What is learned never outranks a window that the user set, and a count never outranks a window that the server
+//! stated. A learned window expires, and is dropped as soon as a larger prompt succeeds.
+//!
+//! All functions are given the time, and none decides what is sent.
+
+use std::time::{Duration, Instant};
+
+use foldline::wire::{Bounds, Evidence};
+use foldline::{Calibration, Exactness, Fit, Tokens};
+use serde::Serialize;
+
+/// Prompts below this size are not compared with low counts.
+const MIN_COMPARED_TOKENS: Tokens = 2_000;
+/// A count below this share of the fewest tokens that were sent is suspicious.
+const SUSPICIOUS_SHARE: f64 = 0.7;
+/// A count is not one of the prompt if the prompt has more than this many times as many tokens.
+const MAX_UNDERCOUNT: Tokens = 10;
+/// Counts that differ by no more than this are the same.
+const SAME_COUNT_TOKENS: Tokens = 4;
+/// A count is constant only if it should have grown by this much.
+const MIN_GROWTH_TOKENS: Tokens = 128;
+/// The smallest window that is inferred from counts: the smallest default of local servers.
+const MIN_TRUNCATED_WINDOW_TOKENS: Tokens = 2_048;
+
+/// A window that a server revealed, with the evidence for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LearnedWindow {
+    pub(crate) tokens: Tokens,
+    pub(crate) bounds: Bounds,
+    pub(crate) evidence: WindowEvidence,
+    pub(crate) learned_at: Instant,
+}
+
+/// The evidence for a learned window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum WindowEvidence {
+    /// An overflow error with a typed code.
+    ErrorCode,
+    /// An overflow error whose whole message has a known form.
+    ErrorMessage,
+    /// Reported counts that stay the same while the prompt grows.
+    ConstantCount,
+    /// The answer of the server when it was asked for its window.
+    ServerReport,
+}
+
+impl WindowEvidence {
+    /// Returns what the evidence of an overflow proves about a window; none if it proves nothing.
+    pub(crate) fn from_overflow(evidence: Evidence) -> Option<Self> {
+        match evidence {
+            Evidence::Code => Some(Self::ErrorCode),
+            Evidence::Message => Some(Self::ErrorMessage),
+            _ => None,
+        }
+    }
+}
+
+/// The meaning of a count that a server reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CountVerdict {
+    /// It is a count of the prompt that was sent, or says nothing yet.
+    Accepted,
+    /// It cannot be a count of the prompt, and is ignored; `first` for the first one of this model.
+    Implausible { first: bool },
+    /// The server truncates prompts; this is its window.
+    Truncated(Tokens),
+}
+
+/// Our count of a prompt, and the count that the server reported for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct CountPair {
+    ours: Tokens,
+    reported: Tokens,
+}
+
+/// The relation of two counts of prompts of different sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CountShape {
+    /// The prompts are too similar in size to tell.
+    TooClose,
+    Constant,
+    Proportional,
+    Irregular,
+}
+
+/// The questions to the server about its window.
+#[derive(Clone, Copy, Debug)]
+struct AskedServer {
+    at: Instant,
+    /// A count was suspicious since then.
+    suspected: bool,
+    /// The server is to be asked once more because of that.
+    again: bool,
+}
+
+/// All that is learned about one model of one upstream for one tenant.
+#[derive(Default)]
+pub(crate) struct LearnedFacts {
+    /// The window that an error or the shape of counts revealed.
+    revealed: Option<LearnedWindow>,
+    /// The window that the server reported when it was asked.
+    reported: Option<LearnedWindow>,
+    calibration: Calibration,
+    fit: Option<Fit>,
+    /// The newest plausible pair, and the newest suspicious one.
+    last: Option<CountPair>,
+    suspect: Option<CountPair>,
+    /// The largest plausible count, and when it was reported.
+    largest: Option<(Tokens, Instant)>,
+    asked: Option<AskedServer>,
+    warned: bool,
+}
+
+impl LearnedFacts {
+    /// Returns the window that an error or the shape of counts revealed, unless it has expired.
+    pub(crate) fn revealed(&self, now: Instant, lifetime: Duration) -> Option<LearnedWindow> {
+        self.revealed.filter(|window| now.duration_since(window.learned_at) < lifetime)
+    }
+
+    /// Returns the window that the server reported when it was asked.
+    pub(crate) fn reported(&self) -> Option<LearnedWindow> {
+        self.reported
+    }
+
+    pub(crate) fn fit(&self) -> Option<Fit> {
+        self.fit
+    }
+
+    /// Records a window. One that the server reports about itself replaces what counts suggested.
+    pub(crate) fn learn(&mut self, window: LearnedWindow) {
+        match window.evidence {
+            WindowEvidence::ServerReport => {
+                self.reported = Some(window);
+                self.revealed.take_if(|revealed| revealed.evidence == WindowEvidence::ConstantCount);
+            }
+            _ => self.revealed = Some(window),
+        }
+    }
+
+    /// Records that a prompt of so many tokens, as we count, was accepted. Returns a limit from an error that this
+    /// refutes, and that is dropped therefore.
+    pub(crate) fn accept(&mut self, ours: Tokens, exactness: Exactness) -> Option<LearnedWindow> {
+        let least = self.at_least(ours, exactness);
+        // A server that truncates accepts everything.
+        self.revealed.take_if(|window| window.evidence != WindowEvidence::ConstantCount && window.tokens < least)
+    }
+
+    /// Compares a reported count with ours. `window_is_set` if the user set the window: then none is inferred.
+    pub(crate) fn compare(
+        &mut self,
+        (ours, reported): (Tokens, Tokens),
+        exactness: Exactness,
+        window_is_set: bool,
+        now: Instant,
+        lifetime: Duration,
+    ) -> CountVerdict {
+        let pair = CountPair { ours, reported };
+        let least = self.at_least(ours, exactness);
+        if reported as f64 >= least as f64 * SUSPICIOUS_SHARE {
+            // A constant count is the beginning of a truncation, and would spoil the calibration.
+            if self.last.replace(pair).is_none_or(|last| last.shape(pair) != CountShape::Constant) {
+                self.calibrate(pair);
+            }
+            self.largest = self.largest.filter(|(largest, at)| *largest >= reported && now - *at < lifetime);
+            self.largest = self.largest.or(Some((reported, now)));
+            self.revealed.take_if(|window| window.tokens < reported);
+            return CountVerdict::Accepted;
+        }
+        if ours < MIN_COMPARED_TOKENS {
+            return CountVerdict::Accepted;
+        }
+        self.ask_again();
+        if reported.saturating_mul(MAX_UNDERCOUNT) < ours {
+            return CountVerdict::Implausible { first: !std::mem::replace(&mut self.warned, true) };
+        }
+        let earlier = *self.suspect.get_or_insert(pair);
+        match earlier.shape(pair) {
+            CountShape::TooClose => {}
+            CountShape::Constant => {
+                let stated = window_is_set || self.reported.is_some() || self.revealed(now, lifetime).is_some();
+                let seen = self.largest.filter(|(_, at)| now - *at < lifetime).map_or(0, |(largest, _)| largest);
+                if let Some(tokens) = truncated_window(reported, seen, least).filter(|_| !stated) {
+                    self.suspect = None;
+                    let evidence = WindowEvidence::ConstantCount;
+                    self.learn(LearnedWindow { tokens, bounds: Bounds::Window, evidence, learned_at: now });
+                    return CountVerdict::Truncated(tokens);
+                }
+            }
+            CountShape::Proportional => {
+                self.suspect = Some(pair);
+                self.calibrate(earlier);
+                self.calibrate(pair);
+            }
+            CountShape::Irregular => self.suspect = Some(pair),
+        }
+        CountVerdict::Accepted
+    }
+
+    /// Returns true if the server is to be asked for its window now: at first, once more after a suspicious count, and
+    /// when the last answer is old. The caller has to ask.
+    pub(crate) fn is_to_be_asked(&mut self, now: Instant, lifetime: Duration) -> bool {
+        match &mut self.asked {
+            Some(asked) if now.duration_since(asked.at) < lifetime => std::mem::take(&mut asked.again),
+            _ => {
+                self.asked = Some(AskedServer { at: now, suspected: false, again: false });
+                true
+            }
+        }
+    }
+
+    fn ask_again(&mut self) {
+        if let Some(asked) = self.asked.as_mut().filter(|asked| !asked.suspected) {
+            (asked.suspected, asked.again) = (true, true);
+        }
+    }
+
+    fn calibrate(&mut self, pair: CountPair) {
+        self.calibration.observe(pair.ours, pair.reported);
+        self.fit = self.calibration.fit();
+    }
+
+    /// Returns the fewest tokens that a server would count for what we count as so many.
+    fn at_least(&self, ours: Tokens, exactness: Exactness) -> Tokens {
+        match (self.fit, exactness) {
+            (Some(fit), _) => (fit.scale(ours) as f64 * (1.0 - fit.margin.min(0.5))) as Tokens,
+            (None, Exactness::Exact) => ours,
+            (None, _) => ours / 4 * 3,
+        }
+    }
+}
+
+impl CountPair {
+    fn shape(self, later: Self) -> CountShape {
+        let expected = self.reported as f64 * (later.ours as f64 / self.ours.max(1) as f64 - 1.0);
+        let grown = later.reported as f64 - self.reported as f64;
+        if expected.abs() < MIN_GROWTH_TOKENS as f64 {
+            CountShape::TooClose
+        } else if grown.abs() <= SAME_COUNT_TOKENS as f64 {
+            CountShape::Constant
+        } else if (grown - expected).abs() <= expected.abs() / 2.0 {
+            CountShape::Proportional
+        } else {
+            CountShape::Irregular
+        }
+    }
+}
+
+/// Returns the window of a server that reports this count for prompts of at least `least` tokens, after it has seen
+/// prompts of up to `seen` tokens whole.
+///
+/// Most servers keep as much as fits. Ollama keeps `num_keep` tokens (4, or 5 with a start token) and half of the rest of
+/// its window.
+fn truncated_window(reported: Tokens, seen: Tokens, least: Tokens) -> Option<Tokens> {
+    let doubled = |kept: Tokens| 2 * reported.saturating_sub(kept);
+    let halved = [2, 3].map(doubled).into_iter().find(|window| window.is_power_of_two());
+    let candidates = [halved, Some(reported), Some(doubled(3))];
+    let is_possible = |window: &Tokens| (seen.max(MIN_TRUNCATED_WINDOW_TOKENS)..least).contains(window);
+    candidates.into_iter().flatten().find(is_possible)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIFETIME: Duration = Duration::from_secs(3_600);
+
+    /// Compares counts of a growing prompt and returns the verdicts.
+    fn verdicts(facts: &mut LearnedFacts, exactness: Exactness, pairs: &[(Tokens, Tokens)]) -> Vec<CountVerdict> {
+        let now = Instant::now();
+        pairs.iter().map(|&pair| facts.compare(pair, exactness, false, now, LIFETIME)).collect()
+    }
+
+    fn window(facts: &LearnedFacts) -> Option<Tokens> {
+        facts.revealed(Instant::now(), LIFETIME).map(|window| window.tokens)
+    }
+
+    #[test]
+    fn implausible_counts_are_ignored_and_reported_once() {
+        for reported in [0, 10, 900] {
+            let mut facts = LearnedFacts::default();
+            let pairs: Vec<_> = (10..20).map(|ours| (ours * 1_000, reported)).collect();
+            let verdicts = verdicts(&mut facts, Exactness::Exact, &pairs);
+            assert_eq!(verdicts[0], CountVerdict::Implausible { first: true });
+            assert!(verdicts[1..].iter().all(|it| *it == CountVerdict::Implausible { first: false }), "{verdicts:?}");
+            assert_eq!((window(&facts), facts.fit()), (None, None));
+        }
+    }
+
+    #[test]
+    fn proportional_undercount_calibrates() {
+        for exactness in [Exactness::Exact, Exactness::Estimated] {
+            for percent in [15, 35, 57] {
+                let mut facts = LearnedFacts::default();
+                let noise = [100, 102, 99, 101, 98];
+                let counts = (0..30).map(|step| (4_000 + step * 700, noise[step as usize % 5]));
+                let pairs: Vec<_> = counts.map(|(ours, noise)| (ours, ours * percent / 100 * noise / 100)).collect();
+                assert!(verdicts(&mut facts, exactness, &pairs).iter().all(|it| *it == CountVerdict::Accepted));
+                assert_eq!(window(&facts), None, "{percent}");
+                let ratio = facts.fit().expect("calibrated").ratio;
+                assert!((ratio - percent as f64 / 100.0).abs() < 0.05, "{exactness:?} {percent}: {ratio}");
+            }
+        }
+    }
+
+    #[test]
+    fn count_of_half_a_window_is_told_from_a_count_of_all_of_it() {
+        for (reported, expected) in [(2_048, 2_048), (2_050, 4_096), (2_051, 4_096), (4_096, 4_096), (16_386, 32_768)] {
+            let mut facts = LearnedFacts::default();
+            let pairs: Vec<_> = [3, 4].map(|times| (reported * times, reported)).into();
+            let verdicts = verdicts(&mut facts, Exactness::Exact, &pairs);
+            assert_eq!(verdicts, [CountVerdict::Accepted, CountVerdict::Truncated(expected)]);
+            assert_eq!(window(&facts), Some(expected));
+        }
+    }
+
+    /// A session grows slowly beyond the window of a server with any `num_ctx`.
+    #[test]
+    fn truncation_of_a_growing_session_is_found() {
+        for exactness in [Exactness::Exact, Exactness::Estimated] {
+            for (reported, expected) in [(10_000, 10_000), (5_002, 9_998), (5_003, 10_000)] {
+                let mut facts = LearnedFacts::default();
+                let sent = (1..60).map(|turn| turn * 600);
+                let pairs: Vec<_> = sent.map(|ours| (ours, if ours <= 10_000 { ours } else { reported })).collect();
+                let verdicts = verdicts(&mut facts, exactness, &pairs);
+                let found = verdicts.iter().position(|it| *it == CountVerdict::Truncated(expected));
+                assert!(found.is_some_and(|at| at < 32), "{exactness:?} {reported}: {verdicts:?}");
+                let ratio = facts.fit().unwrap().ratio;
+                assert!((ratio - 1.0).abs() < 0.02, "{ratio}");
+            }
+        }
+    }
+
+    #[test]
+    fn constant_count_below_a_prompt_that_was_seen_whole_is_not_a_window() {
+        let mut facts = LearnedFacts::default();
+        verdicts(&mut facts, Exactness::Exact, &[(20_000, 20_000), (24_000, 3_000), (27_000, 3_000), (30_000, 3_000)]);
+        assert_eq!(window(&facts), None);
+    }
+
+    /// Pictures that only we count let our count grow, and the server's hardly.
+    #[test]
+    fn slowly_growing_count_is_not_truncation() {
+        let mut facts = LearnedFacts::default();
+        let pairs: Vec<_> = (0..20).map(|turn| (10_000 + turn * 1_600, 5_000 + turn * 60)).collect();
+        verdicts(&mut facts, Exactness::Exact, &pairs);
+        assert_eq!(window(&facts), None);
+    }
+
+    #[test]
+    fn server_is_asked_first_after_a_suspicious_count_and_when_the_answer_is_old() {
+        let (mut facts, start) = (LearnedFacts::default(), Instant::now());
+        let asked = |facts: &mut LearnedFacts, after| facts.is_to_be_asked(start + after, LIFETIME);
+        assert!(asked(&mut facts, Duration::ZERO));
+        assert!(!asked(&mut facts, Duration::ZERO));
+        for expected in [true, false] {
+            verdicts(&mut facts, Exactness::Exact, &[(20_000, 0)]);
+            assert_eq!(asked(&mut facts, Duration::ZERO), expected);
+        }
+        assert!(asked(&mut facts, LIFETIME));
+    }
+
+    #[test]
+    fn stated_window_outranks_a_constant_count() {
+        let mut facts = LearnedFacts::default();
+        let now = Instant::now();
+        let learned = |tokens, evidence| LearnedWindow { tokens, bounds: Bounds::Window, evidence, learned_at: now };
+        facts.learn(learned(32_768, WindowEvidence::ServerReport));
+        verdicts(&mut facts, Exactness::Exact, &[(20_000, 4_098), (25_000, 4_098), (30_000, 4_098)]);
+        assert_eq!(window(&facts), None);
+        facts = LearnedFacts::default();
+        facts.learn(learned(4_096, WindowEvidence::ConstantCount));
+        facts.learn(learned(32_768, WindowEvidence::ServerReport));
+        assert_eq!(window(&facts), None, "the server was asked, and knows better");
+    }
+
+    #[test]
+    fn learned_window_expires() {
+        let mut facts = LearnedFacts::default();
+        let now = Instant::now();
+        let evidence = WindowEvidence::ErrorCode;
+        facts.learn(LearnedWindow { tokens: 8_192, bounds: Bounds::Window, evidence, learned_at: now });
+        assert!(facts.revealed(now + LIFETIME - Duration::from_secs(1), LIFETIME).is_some());
+        assert!(facts.revealed(now + LIFETIME, LIFETIME).is_none());
+    }
+
+    #[test]
+    fn learned_limit_is_dropped_when_a_larger_prompt_succeeds() {
+        let evidence = WindowEvidence::ErrorMessage;
+        let learned = LearnedWindow { tokens: 8_192, bounds: Bounds::Window, evidence, learned_at: Instant::now() };
+        let mut facts = LearnedFacts::default();
+        facts.learn(learned);
+        assert_eq!(facts.accept(8_000, Exactness::Exact), None);
+        assert_eq!(facts.accept(9_000, Exactness::Estimated), None, "it may have been 6,750");
+        assert_eq!(facts.accept(9_000, Exactness::Exact), Some(learned));
+        assert_eq!(window(&facts), None);
+        facts.learn(learned);
+        verdicts(&mut facts, Exactness::Exact, &[(9_000, 9_000)]);
+        assert_eq!(window(&facts), None);
+    }
+}

@@ -1,0 +1,474 @@
+//! Hidden rounds that end late or fail: what the client sees of them, and what its next request contains.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use foldline::wire::{Format, Response};
+use foldline_archive::Archive;
+use foldline_server::proxy::{Patience, Settings};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use crate::fold::{agent, body, path};
+use crate::support::{Got, Piece, Received, Reply, Stand};
+use crate::unfold::{Call, FORMATS, archive, copy, narrow, read, said, streamed, streaming, was_answered};
+
+const WAIT_LIMIT: Duration = Duration::from_secs(20);
+
+/// The strings at which clients take an answer for complete, and the number of events from there on.
+fn terminals(format: Format) -> &'static [(&'static str, usize)] {
+    match format {
+        Format::OpenAiChat => &[(r#""finish_reason":""#, 2), ("[DONE]", 1)],
+        Format::OpenAiResponses => &[("event: response.completed", 1)],
+        Format::Anthropic => &[(r#""stop_reason":""#, 2), ("event: message_stop", 1)],
+    }
+}
+
+/// Reads a stream until `text` has arrived, and returns what came.
+async fn read_until(response: &mut Incoming, text: &str) -> String {
+    let mut got = String::new();
+    let reading = async {
+        while !got.contains(text) {
+            let frame = response.frame().await.unwrap_or_else(|| panic!("ended before {text}: {got}")).unwrap();
+            got.push_str(std::str::from_utf8(&frame.into_data().unwrap()).unwrap());
+        }
+    };
+    let read = tokio::time::timeout(WAIT_LIMIT, reading).await;
+    assert!(read.is_ok(), "no {text} while the body is open: {got}");
+    got
+}
+
+async fn begin(stand: &Stand, format: Format, messages: &[Value]) -> Incoming {
+    let request = stand.request("POST", path(format)).body(streaming(format, messages).into()).unwrap();
+    stand.begin(request).await.into_body()
+}
+
+fn result(format: Format, id: &str) -> Value {
+    match format {
+        Format::OpenAiChat => json!({ "role": "tool", "tool_call_id": id, "content": "ok" }),
+        Format::OpenAiResponses => json!({ "type": "function_call_output", "call_id": id, "output": "ok" }),
+        Format::Anthropic => {
+            json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": id, "content": "ok" }] })
+        }
+    }
+}
+
+/// How the body of the last round ends after its last event.
+#[derive(Clone, Copy, Debug)]
+enum BodyEnd {
+    After(Duration),
+    Never,
+}
+
+impl BodyEnd {
+    const ALL: [BodyEnd; 5] = [
+        BodyEnd::After(Duration::ZERO),
+        BodyEnd::After(Duration::from_millis(2)),
+        BodyEnd::After(Duration::from_millis(20)),
+        BodyEnd::After(Duration::from_millis(200)),
+        BodyEnd::Never,
+    ];
+
+    fn piece(self) -> Piece {
+        match self {
+            BodyEnd::After(wait) => Piece::Wait(wait),
+            BodyEnd::Never => Piece::Closed(Arc::new(Semaphore::new(0))),
+        }
+    }
+}
+
+/// A client continues at the terminal event, while the provider's body is still open: its next request has the pair.
+#[tokio::test]
+async fn request_sent_at_terminal_event_has_hidden_pair() {
+    for format in FORMATS {
+        for end in BodyEnd::ALL {
+            for (terminal, _) in terminals(format) {
+                let kept = archive();
+                let stand = Stand::start(narrow(), Some(kept.archive.clone()), move |received| {
+                    match was_answered(format, received) {
+                        false if String::from_utf8_lossy(&received.body).contains("twice") => {
+                            streamed(format, "84.", &[])
+                        }
+                        false => streamed(format, "Let me see. ", &[Call::unfold(received)]),
+                        true => streamed(format, "It is 42.", &[]).with_before_last(0, end.piece()),
+                    }
+                })
+                .await;
+                let mut messages = agent(format, 40);
+                let mut first = begin(&stand, format, &messages).await;
+                let got = read_until(&mut first, terminal).await;
+                messages.extend(copy(format, &read(format, got.as_bytes())));
+                messages.push(json!({ "role": "user", "content": "And twice that?" }));
+                stand.post(path(format), streaming(format, &messages)).await;
+                let received = stand.received();
+                assert_eq!(received.len(), 3);
+                let (second, third) = (said(format, &received[1]), said(format, &received[2]));
+                assert!(third.starts_with(&second), "{format:?} {end:?} {terminal}: {:#?}", &third[third.len() - 3..]);
+            }
+        }
+    }
+}
+
+/// The same when the hidden call is in the last round, next to one of the client's own.
+#[tokio::test]
+async fn request_sent_at_terminal_event_has_hidden_result_of_mixed_turn() {
+    for format in FORMATS {
+        for end in [BodyEnd::After(Duration::from_millis(20)), BodyEnd::Never] {
+            for (terminal, _) in terminals(format) {
+                let kept = archive();
+                let stand =
+                    Stand::start(narrow(), Some(kept.archive.clone()), move |received| match String::from_utf8_lossy(
+                        &received.body,
+                    )
+                    .contains("call_shell")
+                    {
+                        false => streamed(format, "Both. ", &[Call::unfold(received), Call::shell()])
+                            .with_before_last(0, end.piece()),
+                        true => streamed(format, "Done.", &[]),
+                    })
+                    .await;
+                let mut messages = agent(format, 40);
+                let mut first = begin(&stand, format, &messages).await;
+                let got = read_until(&mut first, terminal).await;
+                messages.extend(copy(format, &read(format, got.as_bytes())));
+                messages.push(result(format, "call_shell"));
+                stand.post(path(format), streaming(format, &messages)).await;
+                let next = said(format, stand.received().last().unwrap());
+                let results: Vec<&str> = next.iter().flat_map(|it| it.results()).map(|it| &*it.call_id).collect();
+                assert!(
+                    results.ends_with(&["call_hidden", "call_shell"]),
+                    "{format:?} {end:?} {terminal}: {results:?}"
+                );
+            }
+        }
+    }
+}
+
+/// Only the end of the answer waits for the record: what comes after a hidden call is forwarded at once.
+#[tokio::test]
+async fn output_after_hidden_call_is_not_delayed() {
+    for format in FORMATS {
+        let kept = archive();
+        let (_, last_events) = terminals(format)[0];
+        let stand = Stand::start(narrow(), Some(kept.archive.clone()), move |received| {
+            streamed(format, "Both. ", &[Call::unfold(received), Call::shell()])
+                .with_before_last(last_events, BodyEnd::Never.piece())
+        })
+        .await;
+        let mut first = begin(&stand, format, &agent(format, 40)).await;
+        let got = read_until(&mut first, "call_shell").await;
+        assert!(!got.contains("call_hidden"), "{format:?}: {got}");
+    }
+}
+
+/// An error of the provider in a hidden round.
+const OVERLOADED: &str = r#"{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded", "code": "busy"}, "request_id": "req_7"}"#;
+
+fn overloaded(headers: &[(&'static str, &'static str)]) -> Reply {
+    Reply::Headed(529, [&[("request-id", "req_7")], headers].concat(), OVERLOADED.into())
+}
+
+/// Whether a response is requested as a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Delivery {
+    Stream,
+    Body,
+}
+
+impl Delivery {
+    fn request(self, format: Format) -> String {
+        match self {
+            Delivery::Stream => streaming(format, &agent(format, 40)),
+            Delivery::Body => body(format, &agent(format, 40)),
+        }
+    }
+
+    /// Returns one round of an answer.
+    fn reply(self, format: Format, text: &str, calls: &[Call]) -> Reply {
+        match self {
+            Delivery::Stream => streamed(format, text, calls),
+            Delivery::Body => whole(format, text, calls),
+        }
+    }
+
+    fn read(self, format: Format, got: &Got) -> Response<'static> {
+        match self {
+            Delivery::Stream => read(format, &got.body),
+            Delivery::Body => Response::parse(format, &got.body).unwrap().into_owned(),
+        }
+    }
+}
+
+/// One round of an answer as a body.
+fn whole(format: Format, text: &str, calls: &[Call]) -> Reply {
+    let body = match format {
+        Format::OpenAiChat => {
+            let calls: Vec<Value> = calls.iter().map(|it| json!({ "id": it.id, "type": "function", "function": { "name": it.name, "arguments": it.arguments } })).collect();
+            let finish = if calls.is_empty() { "stop" } else { "tool_calls" };
+            json!({ "id": "c", "choices": [{ "index": 0, "message": { "role": "assistant", "content": text, "tool_calls": calls }, "finish_reason": finish }],
+                "usage": { "prompt_tokens": 9, "completion_tokens": 5, "total_tokens": 14 } })
+        }
+        Format::OpenAiResponses => {
+            let mut items = vec![
+                json!({ "type": "message", "id": "msg", "role": "assistant", "content": [{ "type": "output_text", "text": text }] }),
+            ];
+            items.extend(calls.iter().map(|it| json!({ "type": "function_call", "id": "fc", "call_id": it.id, "name": it.name, "arguments": it.arguments })));
+            json!({ "id": "r", "object": "response", "status": "completed", "output": items,
+                "usage": { "input_tokens": 9, "output_tokens": 5, "total_tokens": 14 } })
+        }
+        Format::Anthropic => {
+            let mut blocks = vec![json!({ "type": "text", "text": text })];
+            let input = |it: &Call| serde_json::from_str::<Value>(&it.arguments).unwrap();
+            blocks.extend(
+                calls.iter().map(|it| json!({ "type": "tool_use", "id": it.id, "name": it.name, "input": input(it) })),
+            );
+            let stop = if calls.is_empty() { "end_turn" } else { "tool_use" };
+            json!({ "id": "m", "role": "assistant", "content": blocks, "stop_reason": stop, "usage": { "input_tokens": 9, "output_tokens": 5 } })
+        }
+    };
+    Reply::json(body.to_string())
+}
+
+/// Starts an upstream whose first round is `text` and a hidden call, and whose second round fails with `failure` the
+/// given number of times before it answers.
+async fn failing(
+    format: Format,
+    delivery: Delivery,
+    archive: &Archive,
+    text: &'static str,
+    (failures, failure): (usize, Reply),
+) -> Stand {
+    let failed = AtomicUsize::new(0);
+    Stand::start(narrow(), Some(archive.clone()), move |received: &Received| {
+        match (was_answered(format, received), &failure) {
+            (false, _) => delivery.reply(format, text, &[Call::unfold(received)]),
+            (true, failure) if failed.fetch_add(1, Ordering::SeqCst) < failures => failure.clone(),
+            (true, _) => delivery.reply(format, "It is 42.", &[]),
+        }
+    })
+    .await
+}
+
+/// Asserts that a failure in the second round is retried with the same bytes, and that the client does not see it.
+async fn assert_retried(format: Format, delivery: Delivery, failures: usize, failure: Reply) {
+    let kept = archive();
+    let case = format!("{format:?} {delivery:?} {failure:?}");
+    let stand = failing(format, delivery, &kept.archive, "Let me see. ", (failures, failure)).await;
+    let got = stand.post(path(format), delivery.request(format)).await;
+    assert_eq!((got.status.as_u16(), got.whole), (200, true), "{case}: {}", got.text());
+    assert_eq!(delivery.read(format, &got).text(), "Let me see. It is 42.", "{case}: {}", got.text());
+    let received = stand.received();
+    assert_eq!(received.len(), 2 + failures, "{case}");
+    assert!(received[2..].iter().all(|it| it.body == received[1].body), "{case}");
+}
+
+#[tokio::test]
+async fn rate_limit_in_hidden_round_is_retried_after_retry_after() {
+    let limited =
+        r#"{"type":"error","error":{"type":"rate_limit_error","message":"Slow down","code":"rate_limit_exceeded"}}"#;
+    for format in FORMATS {
+        let reply = Reply::Headed(429, vec![("retry-after-ms", "300")], limited.into());
+        for delivery in [Delivery::Stream, Delivery::Body] {
+            let began = Instant::now();
+            assert_retried(format, delivery, 2, reply.clone()).await;
+            assert!(began.elapsed() >= Duration::from_millis(600), "{format:?}");
+        }
+    }
+    let began = Instant::now();
+    let reply = Reply::Headed(429, vec![("retry-after", "1")], limited.into());
+    assert_retried(Format::Anthropic, Delivery::Stream, 1, reply).await;
+    assert!(began.elapsed() >= Duration::from_secs(1));
+}
+
+#[tokio::test]
+async fn overload_in_hidden_round_is_retried() {
+    for (status, body) in
+        [(529, OVERLOADED), (500, "{}"), (502, "<html>"), (503, ""), (504, "{}"), (408, "{}"), (409, "{}")]
+    {
+        let reply = Reply::Headed(status, vec![("retry-after-ms", "10")], body.into());
+        assert_retried(Format::Anthropic, Delivery::Stream, 1, reply).await;
+    }
+}
+
+#[tokio::test]
+async fn reset_connection_in_hidden_round_is_retried() {
+    for format in FORMATS {
+        for delivery in [Delivery::Stream, Delivery::Body] {
+            // The connection pool itself sends a request again at once when a connection breaks early.
+            assert_retried(format, delivery, 3, Reply::HangUp).await;
+        }
+        assert_retried(format, Delivery::Stream, 1, Reply::Stream(vec![Piece::Break])).await;
+        assert_retried(format, Delivery::Body, 1, Reply::Cut { length: 99, body: r#"{"id":"#.into() }).await;
+    }
+}
+
+/// The provider gives up inside of a stream that it opened with 200, before the model's first output.
+#[tokio::test]
+async fn overload_inside_hidden_stream_is_retried() {
+    for format in FORMATS {
+        assert_retried(format, Delivery::Stream, 2, overloaded_stream(format)).await;
+    }
+}
+
+fn overloaded_stream(format: Format) -> Reply {
+    Reply::stream([match format {
+        Format::Anthropic => format!("event: error\ndata: {OVERLOADED}\n\n"),
+        Format::OpenAiChat => "data: {\"error\":{\"message\":\"Overloaded\",\"code\":503}}\n\n".into(),
+        Format::OpenAiResponses => "event: response.failed\ndata: {\"type\":\"response.failed\",\"sequence_number\":0,\"response\":{\"id\":\"r\",\"status\":\"failed\",\"output\":[],\"error\":{\"code\":\"server_error\",\"message\":\"Overloaded\"}}}\n\n".into(),
+    }])
+}
+
+/// Nothing was shown to the client: the provider's status, headers and bytes arrive, and what was paid is accounted.
+#[tokio::test]
+async fn persistent_overload_with_nothing_shown_arrives_as_it_is() {
+    for format in FORMATS {
+        for (delivery, text) in [(Delivery::Stream, ""), (Delivery::Body, "Let me see. ")] {
+            let kept = archive();
+            let failure = overloaded(&[("retry-after-ms", "10"), ("retry-after", "0")]);
+            let stand = failing(format, delivery, &kept.archive, text, (usize::MAX, failure)).await;
+            let got = stand.post(path(format), delivery.request(format)).await;
+            assert_eq!((got.status.as_u16(), got.text()), (529, OVERLOADED), "{format:?} {delivery:?}");
+            assert_eq!((got.header("retry-after"), got.header("request-id")), (Some("0"), Some("req_7")));
+            assert_eq!(got.header("content-type"), Some("application/json"));
+            assert_eq!(stand.received().len(), 4, "{format:?} {delivery:?}: three attempts");
+            if delivery == Delivery::Body || format == Format::Anthropic {
+                assert_eq!(stand.metric("foldline_reported_tokens_total").await, 14.0, "{format:?} {delivery:?}");
+            }
+        }
+    }
+}
+
+/// A wait that is longer than the proxy may wait is the client's.
+#[tokio::test]
+async fn long_retry_after_is_passed_on_at_once() {
+    for format in FORMATS {
+        let kept = archive();
+        let failure = overloaded(&[("retry-after", "3600")]);
+        let stand = failing(format, Delivery::Stream, &kept.archive, "", (usize::MAX, failure)).await;
+        let got = stand.post(path(format), streaming(format, &agent(format, 40))).await;
+        assert_eq!((got.status.as_u16(), got.text()), (529, OVERLOADED), "{format:?}");
+        assert_eq!(got.header("retry-after"), Some("3600"));
+        assert_eq!(stand.received().len(), 2, "{format:?}");
+    }
+}
+
+#[tokio::test]
+async fn refusal_in_hidden_round_is_not_retried_and_arrives_as_it_is() {
+    let refusal = r#"{"error": {"type": "invalid_request_error", "message": "no such beta"}}"#;
+    for format in FORMATS {
+        for status in [400, 401, 403] {
+            let kept = archive();
+            let failure = (usize::MAX, Reply::error(status, refusal));
+            let stand = failing(format, Delivery::Stream, &kept.archive, "", failure).await;
+            let got = stand.post(path(format), streaming(format, &agent(format, 40))).await;
+            assert_eq!((got.status.as_u16(), got.text()), (status, refusal), "{format:?}");
+            assert_eq!(stand.received().len(), 2, "{format:?}");
+        }
+    }
+}
+
+/// The client has text already: its stream ends with the provider's error, in the shape that clients retry on.
+#[tokio::test]
+async fn persistent_overload_after_text_ends_stream_with_providers_error() {
+    for format in FORMATS {
+        let kept = archive();
+        let failure = overloaded(&[("retry-after-ms", "10")]);
+        let stand = failing(format, Delivery::Stream, &kept.archive, "Let me see. ", (usize::MAX, failure)).await;
+        let got = stand.post(path(format), streaming(format, &agent(format, 40))).await;
+        assert_eq!(got.status, 200);
+        let last = got.text().trim_end().rsplit("\n\n").next().unwrap();
+        let (name, data) = last.rsplit_once("data: ").unwrap();
+        let data: Value = serde_json::from_str(data).unwrap();
+        match format {
+            Format::Anthropic => {
+                assert_eq!(name, "event: error\n");
+                assert_eq!(
+                    data,
+                    json!({ "type": "error", "error": { "type": "overloaded_error", "message": "Overloaded" } })
+                );
+            }
+            Format::OpenAiChat => {
+                let error =
+                    json!({ "message": "Overloaded", "type": "overloaded_error", "param": null, "code": "busy" });
+                assert_eq!(data, json!({ "error": error }));
+                assert!(!got.whole, "a stream without its end must not look complete");
+            }
+            Format::OpenAiResponses => {
+                assert_eq!(name, "event: response.failed\n");
+                assert_eq!(data["response"]["error"], json!({ "code": "busy", "message": "Overloaded" }));
+            }
+        }
+        assert!(got.text().contains("Let me see. ") && !got.text().contains("[DONE]"), "{}", got.text());
+        assert_eq!(stand.received().len(), 4);
+    }
+}
+
+/// A body that names no type of error: its type follows from the status.
+#[tokio::test]
+async fn untyped_error_after_text_is_named_by_its_status() {
+    for (format, status, name) in [
+        (Format::Anthropic, 529, "overloaded_error"),
+        (Format::Anthropic, 429, "rate_limit_error"),
+        (Format::Anthropic, 500, "api_error"),
+        (Format::OpenAiChat, 429, "rate_limit_exceeded"),
+        (Format::OpenAiResponses, 429, "rate_limit_exceeded"),
+        (Format::OpenAiResponses, 502, "server_error"),
+    ] {
+        let kept = archive();
+        let failure = Reply::Headed(status, vec![("retry-after-ms", "10")], "<html>busy</html>".into());
+        let stand = failing(format, Delivery::Stream, &kept.archive, "Let me see. ", (usize::MAX, failure)).await;
+        let got = stand.post(path(format), streaming(format, &agent(format, 40))).await;
+        assert!(got.text().contains(&format!("{name:?}")), "{format:?} {status}: {}", got.text());
+        assert!(got.text().contains("<html>busy</html>"), "{format:?} {status}: {}", got.text());
+    }
+}
+
+/// A client that leaves during the wait ends the retries, and its request is no longer counted as open.
+#[tokio::test]
+async fn client_that_leaves_ends_retries() {
+    for (format, text) in [(Format::Anthropic, ""), (Format::OpenAiChat, "Let me see. ")] {
+        let kept = archive();
+        let failure = overloaded(&[("retry-after-ms", "700")]);
+        let stand = failing(format, Delivery::Stream, &kept.archive, text, (usize::MAX, failure)).await;
+        let request = streaming(format, &agent(format, 40));
+        let leave = async {
+            while stand.received().len() < 2 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        };
+        tokio::select! {
+            got = stand.post(path(format), request) => panic!("{format:?}: answered before the wait ended: {got:?}"),
+            () = leave => {}
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(stand.received().len(), 2, "{format:?}");
+        assert_eq!(stand.metric("foldline_open_requests").await, 0.0, "{format:?}");
+    }
+}
+
+/// Before the first output the response head is held back, but no longer than the client is left without a sign.
+#[tokio::test]
+async fn response_head_is_sent_before_first_output_of_slow_model() {
+    for format in FORMATS {
+        let kept = archive();
+        let patience = Patience { silence: Duration::from_millis(100), ..Patience::default() };
+        let stand = Stand::start(Settings { patience, ..narrow() }, Some(kept.archive.clone()), move |received| {
+            match was_answered(format, received) {
+                false => streamed(format, "", &[Call::unfold(received)]),
+                true => Reply::Stream(vec![BodyEnd::Never.piece()]),
+            }
+        })
+        .await;
+        let began = tokio::time::timeout(WAIT_LIMIT, begin(&stand, format, &agent(format, 40))).await;
+        let opening = match format {
+            Format::OpenAiChat => r#""role":"assistant""#,
+            Format::OpenAiResponses => "response.created",
+            Format::Anthropic => "message_start",
+        };
+        read_until(&mut began.unwrap(), opening).await;
+    }
+}

@@ -1,0 +1,92 @@
+//! `cargo xtask renderings`: prints a digest of every rendering of a corpus' development set.
+//!
+//! A change that must not change a byte of any rendering is checked by running this before and after it. The
+//! corpus is looked for as by `cargo xtask corpus`.
+
+use std::slice::from_ref;
+
+use anyhow::{Context, Result};
+use foldline::transcript::Recording;
+use foldline::{Folder, Meter, ModelTable, PriceTable, Setup, Thoughts};
+use foldline_replay::Recordings;
+
+use crate::{corpus, say};
+
+/// Budgets in tokens and names of price tables that are rendered with.
+const SETUPS: [(u64, &str); 4] =
+    [(128_000, "anthropic-5m"), (128_000, "local"), (32_000, "anthropic-5m"), (32_000, "local")];
+
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let set = corpus::folder(arguments).join("dev.jsonl.zst");
+    if !set.exists() {
+        say(&format!("{} is not there: name the folder of a corpus, or set FOLDLINE_CORPUS", set.display()));
+        return Ok(());
+    }
+    let recordings: Vec<Recording> = Recordings::under(from_ref(&set))?.filter_map(Result::ok).collect();
+    for (budget, prices) in SETUPS {
+        let mut digest = blake3::Hasher::new();
+        let mut counts = Counts::default();
+        for recording in &recordings {
+            render_session(recording, budget, prices, &mut digest, &mut counts)?;
+        }
+        let Counts { requests, creases, refused } = counts;
+        let sessions = recordings.len();
+        say(&format!(
+            "{budget:>7} {prices:<13} {sessions} sessions, {requests} requests, {creases} creases, {refused} that cannot \
+             fit: {}",
+            &digest.finalize().to_hex()[..32]
+        ));
+    }
+    Ok(())
+}
+
+/// Counts of one setup, over all sessions.
+#[derive(Default)]
+struct Counts {
+    requests: u64,
+    creases: u64,
+    refused: u64,
+}
+
+/// Renders every request of a session and adds what changed since the request before it to the digest.
+fn render_session(
+    recording: &Recording,
+    budget: u64,
+    prices: &str,
+    digest: &mut blake3::Hasher,
+    counts: &mut Counts,
+) -> Result<()> {
+    let prices = PriceTable::builtin().get(prices).context("the price table is built in")?;
+    let meter = Meter::for_model(ModelTable::builtin(), Some("gpt-4o"));
+    let conversation = &recording.conversation;
+    let mut setup = Setup::new(meter, prices, budget).beside(conversation);
+    setup.handles = true;
+    setup.thoughts = Thoughts::AnyOld;
+    let mut session = Folder::new(setup);
+    let mut pushed = 0;
+    for point in conversation.request_points() {
+        for message in &conversation.messages[pushed..point] {
+            session.push(message.clone());
+        }
+        pushed = point;
+        counts.requests += 1;
+        match session.request() {
+            Ok(Some(crease)) => {
+                counts.creases += 1;
+                digest.update(format!("{} {} {} {}", crease.at, crease.saved, crease.price, crease.first).as_bytes());
+            }
+            Ok(None) => {}
+            Err(_) => {
+                counts.refused += 1;
+                digest.update(b"cannot fit");
+                continue;
+            }
+        }
+        let from = session.take_changed();
+        for message in session.rendered(from) {
+            digest.update(&serde_json::to_vec(&message)?);
+        }
+        digest.update(&session.tokens().to_le_bytes());
+    }
+    Ok(())
+}
