@@ -58,7 +58,7 @@ pub use handle::{Handle, NotAHandle};
 pub use keep::{Keep, KeepError, Original};
 pub use measure::{
     Budget, Calibrated, Calibration, CountCache, Counter, Estimator, Exactness, Fit, ImageRule, ImageSize, Meter,
-    ModelRow, ModelTable, TableError, Tokens, Vocabulary,
+    ModelRow, ModelTable, TableError, Tokens, Vocabulary, model_name,
 };
 #[cfg(feature = "tokenizer-json")]
 pub use measure::{NotATokenizer, TokenizerJson};

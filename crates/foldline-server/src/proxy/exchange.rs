@@ -25,7 +25,7 @@ use super::rounds::Rounds;
 use super::route::{Kind, Route, Side};
 use super::server::Shared;
 use super::settings::{Mode, Upstream};
-use super::turn::{Folded, LONGEST_NAME, ToldBy, Turn};
+use super::turn::{Folded, MAX_SESSION_NAME_BYTES, ToldBy, Turn};
 use super::upstream::Outbound;
 use super::{answer, metrics, own, summaries};
 
@@ -195,7 +195,7 @@ impl Shared {
             return None;
         }
         let session = headers.get(headers::SESSION).and_then(|it| it.to_str().ok());
-        let session = session.map(|name| name[..name.floor_char_boundary(LONGEST_NAME)].to_owned());
+        let session = session.map(|name| name[..name.floor_char_boundary(MAX_SESSION_NAME_BYTES)].to_owned());
         let body = inbound.plain.clone()?;
         Some(Arc::new(Turn { format, side, body, told_by: ToldBy::Client, shelf: self.shelf(headers), session }))
     }

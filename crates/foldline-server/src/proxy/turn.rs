@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use foldline::Tokens;
 use foldline::laws::{Profile, Server};
 use foldline::wire::{Edit, Format, Gap, ReportedId, Request};
+use foldline::{Tokens, model_name};
 use foldline_archive::Shelf;
 use hyper::http::uri::Scheme;
 
@@ -79,8 +79,9 @@ pub(crate) struct Folded {
     pub(crate) due: Option<Arc<Due>>,
 }
 
-/// Bytes of a model's name, and of a session's, that are looked at.
-pub(crate) const LONGEST_NAME: usize = 256;
+/// Bytes of a session's name that are looked at.
+pub(crate) const MAX_SESSION_NAME_BYTES: usize = 256;
+
 impl Turn {
     /// Whether a tool of ours may be offered: what it gives back must be in an archive.
     fn offers(&self, proxy: &Shared) -> bool {
@@ -105,9 +106,7 @@ impl Turn {
     /// Folds the request.
     pub(crate) fn fold(&self, proxy: &Shared, again: Option<Again>) -> Option<Folded> {
         let client = Request::parse(self.format, &self.body).ok()?;
-        let name = client.conversation().model.as_deref().unwrap_or_default();
-        // Names are remembered and logged, and a client can make up any.
-        let name = name[..name.floor_char_boundary(LONGEST_NAME)].to_owned();
+        let name = model_name(client.conversation().model.as_deref().unwrap_or_default()).to_owned();
         let between = self.between(&name);
         let told = match client.previous_response() {
             Some(id) => Lineage::of_answer(&between, &id),
