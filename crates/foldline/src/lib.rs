@@ -6,6 +6,7 @@
 
 mod apply;
 mod atom;
+mod cancel;
 pub mod chunk;
 pub mod classic;
 mod clock;
@@ -44,6 +45,7 @@ mod traps;
 pub mod wire;
 
 pub use apply::{Applied, apply, apply_from};
+pub use cancel::CancelFlag;
 pub use conversation::{
     Arguments, Conversation, File, Image, Message, Opaque, Part, PartId, Reasoning, Role, Source, Tool, ToolCall,
     ToolResult,

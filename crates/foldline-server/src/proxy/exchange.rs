@@ -9,6 +9,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use bytes::Bytes;
+use foldline::CancelFlag;
 use foldline::wire::{Format, Overflow};
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use hyper::http::request::Parts;
@@ -44,8 +45,7 @@ pub(crate) async fn exchange(State(proxy): State<Arc<Shared>>, request: Request)
     let Ok(turn) = proxy.turns.clone().acquire_owned().await else {
         return answer::fault(None, StatusCode::SERVICE_UNAVAILABLE, "shutting down");
     };
-    let open = proxy.metrics.open.clone();
-    open.inc();
+    let open = OpenRequest::new(&proxy.metrics.open);
     let route = Route::of(&parts);
     let going = Going { side: route.side, path: route.path.to_owned(), kind: route.kind };
     let response = match going.kind {
@@ -56,7 +56,7 @@ pub(crate) async fn exchange(State(proxy): State<Arc<Shared>>, request: Request)
         }
         Kind::Other => proxy.pass(&going, parts, body).await,
     };
-    response.map(|body| Body::new(Attended { body, open, _turn: turn }))
+    response.map(|body| Body::new(Attended { body, _open: open, _turn: turn }))
 }
 
 /// Where a request goes, with its path and query there.
@@ -296,16 +296,28 @@ impl Shared {
     }
 }
 
-/// Folds a turn off the threads that serve connections. A panic there is a fault of ours like any other.
+/// Folds a turn off the threads that serve connections. The fold is cancelled when this future is dropped, because the
+/// client has left. A panic in it is a fault of ours like any other.
 pub(crate) async fn fold(proxy: &Arc<Shared>, turn: Option<&Arc<Turn>>, again: Option<Again>) -> Option<Folded> {
     let (proxy, turn) = (proxy.clone(), turn?.clone());
     let metrics = proxy.clone();
-    let folding = tokio::task::spawn_blocking(move || turn.fold(&proxy, again)).await;
+    let dropped = CancelOnDrop(CancelFlag::default());
+    let cancel = dropped.0.clone();
+    let folding = tokio::task::spawn_blocking(move || turn.fold(&proxy, again, &cancel)).await;
     folding.unwrap_or_else(|error| {
         metrics.metrics.fault("panic");
         tracing::error!(%error, "folding broke down; sent as it came");
         None
     })
+}
+
+/// Sets a flag when it is dropped.
+struct CancelOnDrop(CancelFlag);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
 }
 
 /// An answer as the client gets it.
@@ -320,13 +332,23 @@ fn forwarded(answered: Response<Body>) -> Response {
 /// A body that gives its turn back when it ends, or when nobody wants it any more.
 struct Attended {
     body: Body,
-    open: Gauge,
+    _open: OpenRequest,
     _turn: OwnedSemaphorePermit,
 }
 
-impl Drop for Attended {
+/// A request that counts as open until this is dropped, with its answer or before there is one.
+struct OpenRequest(Gauge);
+
+impl OpenRequest {
+    fn new(open: &Gauge) -> Self {
+        open.inc();
+        Self(open.clone())
+    }
+}
+
+impl Drop for OpenRequest {
     fn drop(&mut self) {
-        self.open.dec();
+        self.0.dec();
     }
 }
 

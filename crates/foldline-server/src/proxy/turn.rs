@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use foldline::laws::{Profile, Server};
 use foldline::wire::{Edit, Format, Gap, ReportedId, Request};
-use foldline::{Tokens, model_name};
+use foldline::{CancelFlag, ErrorKind, Tokens, model_name};
 use foldline_archive::Shelf;
 use hyper::http::uri::Scheme;
 
@@ -103,8 +103,8 @@ impl Turn {
         folded.hidden.facts.hide(folded.hidden.beginning, gaps);
     }
 
-    /// Folds the request.
-    pub(crate) fn fold(&self, proxy: &Shared, again: Option<Again>) -> Option<Folded> {
+    /// Folds the request. Returns none if it must go out as it came, or if the fold is cancelled.
+    pub(crate) fn fold(&self, proxy: &Shared, again: Option<Again>, cancel: &CancelFlag) -> Option<Folded> {
         let client = Request::parse(self.format, &self.body).ok()?;
         let name = model_name(client.conversation().model.as_deref().unwrap_or_default()).to_owned();
         let between = self.between(&name);
@@ -135,11 +135,17 @@ impl Turn {
         let offered = request.offers();
         let model = proxy.models.get(self.side, &name);
         let known = Known { laws: laws(&request, proxy.upstream(self.side)), request, lineage, facts, model, journal };
-        let unfit = |error: &foldline::Error| {
-            proxy.metrics.fault("cannot_fit");
-            tracing::warn!(%error, model = name, "sent as it came");
+        let failed = |error: &foldline::Error| match error.kind() {
+            ErrorKind::Cancelled => {
+                proxy.metrics.cancelled.inc();
+                tracing::info!(model = name, "fold cancelled: the connection is closed");
+            }
+            _ => {
+                proxy.metrics.fault("cannot_fit");
+                tracing::warn!(%error, model = name, "sent as it came");
+            }
         };
-        let decision = known.decide(proxy, again).inspect_err(unfit).ok()?;
+        let decision = known.decide(proxy, again, cancel).inspect_err(failed).ok()?;
         let changed = decision.folded || healed.is_some() || offered;
         Some(Folded {
             body: changed.then(|| decision.body.into()),
