@@ -100,7 +100,7 @@ pub struct Patience {
     pub stall: Duration,
     /// Until a client that waits for the rest of its answer is told that it is still coming.
     pub silence: Duration,
-    /// For answers to end when the proxy is told to stop.
+    /// For answers to end when the proxy is told to stop; then they are cut.
     pub shutdown: Duration,
 }
 
@@ -162,7 +162,8 @@ impl Default for Patience {
             answer: Duration::from_secs(600),
             stall: Duration::from_secs(300),
             silence: Duration::from_secs(10),
-            shutdown: Duration::from_secs(30),
+            // Service managers kill a process after 30 seconds, and it has to close its archive.
+            shutdown: Duration::from_secs(28),
         }
     }
 }
