@@ -11,6 +11,7 @@ mod log;
 mod picture;
 mod proxy_settings;
 mod quantity;
+mod runtime;
 mod settings;
 mod survey;
 

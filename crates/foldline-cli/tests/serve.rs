@@ -8,6 +8,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -16,7 +18,7 @@ fn upstream() -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, count) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
     let counted = count.clone();
-    std::thread::spawn(move || {
+    thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = BufReader::new(stream.unwrap());
             let (head, _) = message(&mut stream);
@@ -112,4 +114,42 @@ fn a_full_disk_costs_no_request() {
     let metrics = String::from_utf8(metrics).unwrap();
     assert!(metrics.contains("foldline_faults_total{kind=\"refused\"}"), "the disk never was full: {metrics}");
     assert!(sent.iter().any(|tokens| tokens.is_some_and(|tokens| tokens < 8_000)), "{sent:?}");
+}
+
+/// A proxy that is told to stop while it folds for a client that has left does not finish that fold first.
+#[test]
+fn sigterm_ends_a_busy_proxy_in_time() {
+    let (upstream, received) = upstream();
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_foldline"));
+    command.args(["serve", "--listen", "127.0.0.1:0", "--upstream", &format!("http://{upstream}"), "--archive"]);
+    command.arg(folder.path().join("archive.db"));
+    let mut serving = Serving::start(command);
+
+    let mut messages = vec![json!({ "role": "user", "content": "Find the bug." })];
+    for round in 0..2400 {
+        let id = format!("call_{round}");
+        let lines =
+            (0..400).map(|line| format!("let value_{line} = compute_{round}({}, other[{line}]);\n", line * round));
+        messages.extend([
+            json!({ "role": "assistant", "content": "Reading.", "tool_calls": [
+                { "id": id, "type": "function", "function": { "name": "read_file", "arguments": "{\"path\":\"x\"}" } }] }),
+            json!({ "role": "tool", "tool_call_id": id, "content": lines.collect::<String>() }),
+        ]);
+    }
+    let body = json!({ "model": "gpt-4o", "messages": messages }).to_string();
+    let mut client = TcpStream::connect(&serving.1).unwrap();
+    let length = body.len();
+    write!(client, "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
+    thread::sleep(Duration::from_millis(500));
+    drop(client);
+
+    let told = Instant::now();
+    let pid = rustix::process::Pid::from_child(&serving.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    while serving.0.try_wait().unwrap().is_none() {
+        assert!(told.elapsed() < Duration::from_secs(10), "still running {:?} after SIGTERM", told.elapsed());
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(received.load(Ordering::SeqCst), 0, "the fold was not finished");
 }

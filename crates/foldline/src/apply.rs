@@ -99,6 +99,7 @@ pub fn apply_from(
     if folded.is_untouched() {
         return untouched(raw_tokens, Some(folded.into_state()));
     }
+    setup.cancel.check()?;
     listener(Event::Started { before: raw_tokens, budget: setup.budget });
     let fits = raw_tokens <= setup.budget;
 
@@ -111,6 +112,7 @@ pub fn apply_from(
         folded = fold(conversation, &Setup { handles: false, ..setup.clone() }, ledger)?;
     }
     let body = request.splice(&folded.edits(conversation))?.into_owned();
+    setup.cancel.check()?;
     if let Some(violation) = first_violation(request, &body, &folded) {
         listener(Event::Refused { why: format!("the fold would break a law: {violation}") });
         if fits {

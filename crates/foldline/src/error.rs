@@ -41,6 +41,8 @@ pub enum ErrorKind {
     /// An edit that does not fit the request: no such place, two edits of the same bytes, or one
     /// that the format can not express.
     BadEdit,
+    /// The caller set the [`CancelFlag`](crate::CancelFlag) of the setup.
+    Cancelled,
     /// The conversation can not be brought under the budget without breaking a promise.
     CannotFit {
         /// The fewest tokens that it can be folded to.

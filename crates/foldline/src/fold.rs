@@ -304,9 +304,11 @@ impl State {
 
     /// Takes note of what passes ask at every look and what never changes: which results since the last look say again
     /// what an earlier one has said, and in which prose there is noise.
-    fn listen(&mut self, setup: &Setup, messages: &[Message<'_>]) {
+    fn listen(&mut self, setup: &Setup, messages: &[Message<'_>]) -> Result<(), Error> {
         let for_lines = lines::is_wanted(&setup.policy);
         for index in self.heard..self.pieces.len() {
+            self.heard = index;
+            setup.cancel.check()?;
             let piece = &self.pieces[index];
             let text = piece::text(messages, piece.at);
             match piece.class {
@@ -327,6 +329,7 @@ impl State {
             }
         }
         self.heard = self.pieces.len();
+        Ok(())
     }
 
     /// Decides at a request point of the past. A request that could not fit was refused or went out raw; the fold goes on.
@@ -359,16 +362,20 @@ impl State {
         ledger: &Ledger,
         messages: &[Message<'_>],
     ) -> Result<Option<(Plan, Reason)>, Error> {
+        setup.cancel.check()?;
         let at = messages.len();
         let setup = &*at_point(setup, ledger, at);
         self.wait(setup);
         let Some(reason) = self.reason(setup, ledger.cold.contains(&at), messages) else { return Ok(None) };
-        self.listen(setup, messages);
+        self.listen(setup, messages)?;
         let mut lexicon = std::mem::take(&mut self.lexicon);
-        lexicon.read(messages, &self.folds, |at| self.piece(at).and_then(|piece| piece.kind));
+        let kind_of = |at| self.piece(at).and_then(|piece| piece.kind);
         let from = self.begins_at(setup, reason);
-        let plan = plan::choose(self, &mut lexicon, setup, messages, reason, from, ledger.summary(at));
+        let plan = lexicon
+            .read(messages, &self.folds, &setup.cancel, kind_of)
+            .and_then(|()| plan::choose(self, &mut lexicon, setup, messages, reason, from, ledger.summary(at)));
         self.lexicon = lexicon;
+        let plan = plan?;
         if reason == Reason::Must {
             let left = plan.as_ref().map_or(self.rendered, |plan| self.rendered - plan.saved);
             if left > setup.room_at(1.0) {
@@ -474,6 +481,7 @@ pub fn resume(
         (state, decided) = (State::default(), 0);
     }
     for (at, message) in messages.iter().enumerate().skip(decided) {
+        setup.cancel.check()?;
         if at > decided && message.opens_round(Some(&messages[at - 1])) {
             let crease = state.decide_past(setup, ledger, &messages[..at]);
             state.creases.extend(crease);

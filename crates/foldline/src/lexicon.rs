@@ -10,8 +10,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::atom::{AtomKind, Words, each_run};
+use crate::cancel::CancelFlag;
 use crate::content::{self, Kind};
 use crate::conversation::{Arguments, Message, Part, PartId};
+use crate::error::Error;
 use crate::folds::Folds;
 use crate::pass::arguments;
 use crate::wire;
@@ -231,9 +233,18 @@ impl Line {
 }
 
 impl Lexicon {
-    /// Reads the messages that it has not read yet, as they are rendered. What a result is may be known.
-    pub(crate) fn read(&mut self, messages: &[Message<'_>], folds: &Folds, kind_of: impl Fn(PartId) -> Option<Kind>) {
+    /// Reads the messages that it has not read yet, as they are rendered, until it is cancelled. What a result is may be
+    /// known.
+    pub(crate) fn read(
+        &mut self,
+        messages: &[Message<'_>],
+        folds: &Folds,
+        cancel: &CancelFlag,
+        kind_of: impl Fn(PartId) -> Option<Kind>,
+    ) -> Result<(), Error> {
         for (at, message) in messages.iter().enumerate().skip(self.seen) {
+            self.seen = at;
+            cancel.check()?;
             let as_came = !folds.touches(at);
             let stamp = small(at + 1) << BITS.count_ones();
             // Whether the model has used it.
@@ -269,6 +280,7 @@ impl Lexicon {
             }
         }
         self.seen = messages.len();
+        Ok(())
     }
 
     /// Lets go of all that can be found again, so that what waits for the next turn of a session is small.
@@ -535,9 +547,9 @@ mod tests {
             let setup = Setup::new(meter, Prices::for_model(table, model), budget).beside(conversation);
             let Ok(folded) = fold(conversation, &setup, &Ledger::default()) else { return Ok(()) };
             let mut state = folded.into_state();
-            state.lexicon.read(&conversation.messages, &state.folds, |_| None);
+            state.lexicon.read(&conversation.messages, &state.folds, &CancelFlag::default(), |_| None).unwrap();
             let mut anew = Lexicon::default();
-            anew.read(&conversation.messages, &state.folds, |_| None);
+            anew.read(&conversation.messages, &state.folds, &CancelFlag::default(), |_| None).unwrap();
             prop_assert_eq!(state.lexicon.standing(), anew.standing());
         }
     }

@@ -6,6 +6,7 @@
 
 mod apply;
 mod atom;
+mod cancel;
 pub mod chunk;
 pub mod classic;
 mod clock;
@@ -44,6 +45,7 @@ mod traps;
 pub mod wire;
 
 pub use apply::{Applied, apply, apply_from};
+pub use cancel::CancelFlag;
 pub use conversation::{
     Arguments, Conversation, File, Image, Message, Opaque, Part, PartId, Reasoning, Role, Source, Tool, ToolCall,
     ToolResult,
@@ -58,7 +60,7 @@ pub use handle::{Handle, NotAHandle};
 pub use keep::{Keep, KeepError, Original};
 pub use measure::{
     Budget, Calibrated, Calibration, CountCache, Counter, Estimator, Exactness, Fit, ImageRule, ImageSize, Meter,
-    ModelRow, ModelTable, TableError, Tokens, Vocabulary,
+    ModelRow, ModelTable, TableError, Tokens, Vocabulary, model_name,
 };
 #[cfg(feature = "tokenizer-json")]
 pub use measure::{NotATokenizer, TokenizerJson};

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::conversation::{Message, PartId};
+use crate::error::Error;
 use crate::fold::State;
 use crate::folds::{Change, Fold, Folds};
 use crate::lexicon::Lexicon;
@@ -98,9 +99,9 @@ pub(crate) fn choose(
     reason: Reason,
     from: usize,
     summary: Option<&Summarised>,
-) -> Option<Plan> {
+) -> Result<Option<Plan>, Error> {
     if setup.policy.creases == Creases::Never {
-        return None;
+        return Ok(None);
     }
     let mut draft = Draft::new(state, setup, messages, reason, from, summary);
     if reason == Reason::Must {
@@ -108,15 +109,16 @@ pub(crate) fn choose(
     }
     // What has a price of its own is taken by it.
     for rung in [Rung::Repeats, Rung::Reasoning, Rung::Excerpts] {
-        draft.spend(lexicon, rung, 1.0, None);
+        draft.spend(lexicon, rung, 1.0, None)?;
     }
     if reason == Reason::Must {
         let target = draft.target;
-        draft.spend(lexicon, Rung::Repack, 1.0, Some(target));
-        draft.spend(lexicon, Rung::Excerpts, 4.0, Some(target));
-        draft.spend(lexicon, Rung::Excerpts, 16.0, Some(target));
-        draft.spend(lexicon, Rung::Markers, 1.0, Some(target));
-        draft.spend(lexicon, Rung::Writing, 1.0, Some(target));
+        draft.spend(lexicon, Rung::Repack, 1.0, Some(target))?;
+        draft.spend(lexicon, Rung::Excerpts, 4.0, Some(target))?;
+        draft.spend(lexicon, Rung::Excerpts, 16.0, Some(target))?;
+        draft.spend(lexicon, Rung::Markers, 1.0, Some(target))?;
+        draft.spend(lexicon, Rung::Writing, 1.0, Some(target))?;
+        setup.cancel.check()?;
         draft.fold_rounds(target);
         if draft.context > setup.room_at(1.0) && summary.is_some() {
             // No summary is worth the words of a user.
@@ -124,7 +126,7 @@ pub(crate) fn choose(
         }
         draft.shorten_protected();
     }
-    draft.finish(reason)
+    Ok(draft.finish(reason))
 }
 
 struct Draft<'d> {
@@ -185,11 +187,12 @@ impl<'d> Draft<'d> {
     }
 
     /// Takes the proposals of a rung, all of them or until the target is reached.
-    fn spend(&mut self, lexicon: &mut Lexicon, rung: Rung, thrift: f64, target: Option<Tokens>) {
+    fn spend(&mut self, lexicon: &mut Lexicon, rung: Rung, thrift: f64, target: Option<Tokens>) -> Result<(), Error> {
         let reached = |draft: &Self| target.is_some_and(|target| draft.context <= target);
         if rung > self.setup.policy.deepest || reached(self) {
-            return;
+            return Ok(());
         }
+        self.setup.cancel.check()?;
         let view = self.view(thrift);
         if rung == Rung::Excerpts {
             *view.cover.borrow_mut() = Some(self.cover(&view, lexicon));
@@ -197,6 +200,7 @@ impl<'d> Draft<'d> {
         // All passes of a rung see the request as it was before it.
         let mut proposals = Vec::new();
         for pass in pass::of(rung) {
+            self.setup.cancel.check()?;
             let mut of_pass = Vec::new();
             (pass.propose)(&view, &mut of_pass);
             proposals.extend(of_pass.into_iter().map(|proposal| (proposal, pass.name)));
@@ -205,9 +209,10 @@ impl<'d> Draft<'d> {
         for (proposal, pass) in proposals {
             self.take(proposal, rung, pass);
             if reached(self) {
-                return;
+                break;
             }
         }
+        Ok(())
     }
 
     /// What stands beside the pieces that may be cut now.

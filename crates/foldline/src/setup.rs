@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::cancel::CancelFlag;
 use crate::conversation::{Conversation, PartId, Role};
 use crate::laws::{Law, Profile};
 use crate::measure::{Meter, Tokens};
@@ -41,6 +42,8 @@ pub struct Setup {
     pub alternate: bool,
     /// The provider wants a turn that is in the middle of its calls to begin with reasoning.
     pub opens_with_thought: bool,
+    /// Stops the fold when the caller sets it.
+    pub cancel: CancelFlag,
 }
 
 /// Which old reasoning may go.
@@ -146,6 +149,7 @@ impl Setup {
             signed: false,
             alternate: false,
             opens_with_thought: false,
+            cancel: CancelFlag::default(),
         }
     }
 

@@ -54,13 +54,14 @@ impl Run {
             crate::log::to_file(file)?;
         }
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        runtime.block_on(async {
-            let caller = beyond_ourselves(environment::caller()).await;
-            let settings = self.proxy.resolve_for_child(&caller)?;
-            let settings = Settings { models: self.models.resolve()?, ..settings };
-            let patience = Patience { shutdown: SHUTDOWN, ..settings.patience };
-            let settings = Settings { patience, ..settings };
-            let archive = self.archive.open_for(settings.mode)?;
+        let caller = runtime.block_on(beyond_ourselves(environment::caller()));
+        let settings = self.proxy.resolve_for_child(&caller)?;
+        let settings = Settings { models: self.models.resolve()?, ..settings };
+        let patience = Patience { shutdown: SHUTDOWN, ..settings.patience };
+        let settings = Settings { patience, ..settings };
+        let archive = self.archive.open_for(settings.mode)?;
+        let kept = archive.clone();
+        let ended = runtime.block_on(async {
             let (mode, version) = (settings.mode, settings.openai.version().to_owned());
             let door = settings.token.as_ref().map(|token| format!("/token/{token}")).unwrap_or_default();
             let listen = settings.listen;
@@ -82,7 +83,9 @@ impl Run {
                 complain(&line);
             }
             Ok(code)
-        })
+        });
+        crate::runtime::end(runtime, kept);
+        ended
     }
 }
 

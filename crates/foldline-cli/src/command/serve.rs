@@ -35,7 +35,8 @@ impl Serve {
         #[cfg(unix)]
         open_as_many_files_as_allowed();
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        runtime.block_on(async {
+        let kept = archive.clone();
+        let served = runtime.block_on(async {
             let listen = settings.listen;
             let greeting = greeting(&settings);
             let proxy = Proxy::bind(settings, archive).await.map_err(|error| {
@@ -46,7 +47,9 @@ impl Serve {
             print(&format!("foldline listens on http://{}\n{greeting}", proxy.address()))?;
             proxy.run(told_to_stop()).await;
             Ok(ExitCode::SUCCESS)
-        })
+        });
+        crate::runtime::end(runtime, kept);
+        served
     }
 }
 

@@ -4,7 +4,7 @@
 //! cost, while the fold itself goes from message to message. So its texts are counted beforehand, line by line, into the
 //! cache that the fold asks. Nothing depends on it: a text that was not counted here is counted there.
 
-use foldline::{Conversation, Meter, Part};
+use foldline::{CancelFlag, Conversation, Meter, Part};
 use rayon::prelude::*;
 
 /// A text that is shorter is counted where it is needed.
@@ -12,8 +12,8 @@ const LONG: usize = 1 << 10;
 /// Bytes of long texts for which it pays to count them together.
 const WORTH_IT: usize = 64 << 10;
 
-/// Counts the long texts of a conversation.
-pub(crate) fn count_ahead(conversation: &Conversation<'_>, meter: &Meter) {
+/// Counts the long texts of a conversation, until it is cancelled.
+pub(crate) fn count_ahead(conversation: &Conversation<'_>, meter: &Meter, cancel: &CancelFlag) {
     let mut texts: Vec<&str> = Vec::new();
     for part in conversation.messages.iter().flat_map(|message| &message.parts) {
         match part {
@@ -29,7 +29,9 @@ pub(crate) fn count_ahead(conversation: &Conversation<'_>, meter: &Meter) {
     }
     // The threads stay: what a counter has found of words, it remembers by thread.
     texts.par_iter().with_max_len(1).for_each(|text| {
-        meter.text_of_lines(text);
+        if !cancel.is_cancelled() {
+            meter.text_of_lines(text);
+        }
     });
 }
 
@@ -64,7 +66,11 @@ mod tests {
         let conversation = Conversation { messages, ..Conversation::default() };
         let busy = Arc::new(Busy(AtomicUsize::new(0)));
         let meter = Meter::for_model(ModelTable::builtin(), Some("gpt-4o")).with_counter(busy.clone());
-        count_ahead(&conversation, &meter);
+        let cancelled = CancelFlag::default();
+        cancelled.cancel();
+        count_ahead(&conversation, &meter, &cancelled);
+        assert_eq!(busy.0.load(Ordering::Relaxed), 0);
+        count_ahead(&conversation, &meter, &CancelFlag::default());
         let before = busy.0.load(Ordering::Relaxed);
         conversation.messages.iter().for_each(|message| {
             meter.message(message);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use foldline::laws::Profile;
 use foldline::wire::Request;
-use foldline::{Crease, Error, Event, Keep, Ledger, Policy, Setup, State, Tokens, apply_from};
+use foldline::{CancelFlag, Crease, Error, Event, Keep, Ledger, Policy, Setup, State, Tokens, apply_from};
 use foldline_archive::Shelf;
 use foldline_rlm::NEAR;
 
@@ -84,8 +84,9 @@ const FELL: f64 = 0.97;
 const GREW: f64 = 1.5;
 
 impl Known<'_> {
-    /// Decides, unless the conversation can not be brought to its budget.
-    pub(crate) fn decide(&self, proxy: &Shared, again: Option<Again>) -> Result<Decision, Error> {
+    /// Decides, unless the conversation can not be brought to its budget or the decision is cancelled.
+    pub(crate) fn decide(&self, proxy: &Shared, again: Option<Again>, cancel: &CancelFlag) -> Result<Decision, Error> {
+        cancel.check()?;
         let Self { request, lineage, facts, model, journal, .. } = self;
         let mode = proxy.settings.mode;
         let place = proxy.memory.take(lineage);
@@ -112,11 +113,12 @@ impl Known<'_> {
 
         let mut setup = Setup::new(model.meter.clone(), model.prices, budget).under(&self.laws);
         setup.policy = proxy.settings.policy.clone();
+        setup.cancel = cancel.clone();
         let (state, held) = place.map(|place| (place.state, place.held)).unwrap_or_default();
         let state = if decided && open { State::default() } else { state };
         let anew = state.is_empty();
         if anew {
-            count_ahead(request.conversation(), &model.meter);
+            count_ahead(request.conversation(), &model.meter, cancel);
         }
         let keeper = match (mode, journal) {
             (Mode::Fold, Some(shelf)) => Some(Keeper::new(Some(shelf), &held)),

@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use bytes::Bytes;
-use foldline::Tokens;
+use foldline::{CancelFlag, Tokens};
 use foldline::wire::{Format, Overflow};
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use hyper::http::request::Parts;
@@ -28,7 +28,7 @@ use super::rounds::{RoundFailure, Rounds};
 use super::route::{Kind, Route, Side};
 use super::server::Shared;
 use super::settings::{Mode, Upstream};
-use super::turn::{Folded, LONGEST_NAME, ToldBy, Turn};
+use super::turn::{Folded, MAX_SESSION_NAME_BYTES, ToldBy, Turn};
 use super::upstream::Outbound;
 use super::{answer, metrics, own, summaries};
 
@@ -218,7 +218,7 @@ impl Shared {
             return None;
         }
         let session = headers.get(headers::SESSION).and_then(|it| it.to_str().ok());
-        let session = session.map(|name| name[..name.floor_char_boundary(LONGEST_NAME)].to_owned());
+        let session = session.map(|name| name[..name.floor_char_boundary(MAX_SESSION_NAME_BYTES)].to_owned());
         let body = inbound.plain.clone()?;
         let shelf = self.shelf(headers);
         let tenant = self.tenant(shelf.as_ref(), headers);
@@ -333,11 +333,14 @@ impl Shared {
     }
 }
 
-/// Folds a turn off the threads that serve connections. A panic there is a fault of ours like any other.
+/// Folds a turn off the threads that serve connections. The fold is cancelled when this future is dropped, because the
+/// client has left. A panic in it is a fault of ours like any other.
 pub(crate) async fn fold(proxy: &Arc<Shared>, turn: Option<&Arc<Turn>>, again: Option<Again>) -> Option<Folded> {
     let (proxy, turn) = (proxy.clone(), turn?.clone());
     let metrics = proxy.clone();
-    let folding = tokio::task::spawn_blocking(move || turn.fold(&proxy, again)).await;
+    let dropped = CancelOnDrop(CancelFlag::default());
+    let cancel = dropped.0.clone();
+    let folding = tokio::task::spawn_blocking(move || turn.fold(&proxy, again, &cancel)).await;
     folding.unwrap_or_else(|error| {
         metrics.metrics.fault("panic");
         tracing::error!(%error, "folding broke down; sent as it came");
@@ -373,6 +376,15 @@ fn refused(failure: RoundFailure, folded: &Folded, format: Format, stall: Durati
             Response::from_parts(head, relay(*opening, format, stall, |_| ()))
         }
         RoundFailure::Fault(status, why) => answer::fault(Some(format), status, &why),
+    }
+}
+
+/// Sets a flag when it is dropped.
+struct CancelOnDrop(CancelFlag);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
     }
 }
 

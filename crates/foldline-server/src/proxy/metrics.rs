@@ -41,6 +41,8 @@ pub(crate) struct Metrics {
     pub(crate) unfolds: Family<Kind, Counter>,
     /// Faults by kind: each left a request as it was.
     pub(crate) faults: Family<Kind, Counter>,
+    /// Folds that were cancelled because the client had left.
+    pub(crate) cancelled: Counter,
     /// Prompts that did not fit and were folded again.
     pub(crate) overflows: Counter,
     /// Summaries by how their writing ended, and what it cost.
@@ -101,6 +103,7 @@ impl Metrics {
             creases: Family::default(),
             unfolds: Family::default(),
             faults: Family::default(),
+            cancelled: Counter::default(),
             overflows: Counter::default(),
             summaries: Family::default(),
             summary_tokens: Family::default(),
@@ -124,6 +127,7 @@ impl Metrics {
         registry.register("creases", "Creases by reason", metrics.creases.clone());
         registry.register("unfolds", "Originals asked for by models", metrics.unfolds.clone());
         registry.register("faults", "Faults by kind", metrics.faults.clone());
+        registry.register("cancelled_folds", "Folds cancelled because the client left", metrics.cancelled.clone());
         registry.register("overflows", "Prompts that did not fit and were folded again", metrics.overflows.clone());
         registry.register("summaries", "Summaries by how their writing ended", metrics.summaries.clone());
         registry.register("summary_tokens", "Tokens spent on summaries", metrics.summary_tokens.clone());

@@ -13,7 +13,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Semaphore;
-use tokio_util::sync::DropGuard;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::access::Door;
 use super::exchange::exchange;
@@ -101,7 +101,7 @@ impl Proxy {
     }
 
     /// Serves until `stop` comes to its end, and then until answers that have begun are complete, as
-    /// far as patience goes.
+    /// far as patience goes. Then the connections that are left are closed, and folds for them are cancelled.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let patience = self.shared.settings.patience;
         let mut connections = auto::Builder::new(TokioExecutor::new());
@@ -109,6 +109,8 @@ impl Proxy {
         connections.http2().timer(TokioTimer::new()).keep_alive_interval(Duration::from_secs(20));
         let service = TowerToHyperService::new(Router::new().fallback(exchange).with_state(self.shared.clone()));
         let open = GracefulShutdown::new();
+        let cut = CancellationToken::new();
+        let _cut_on_return = cut.clone().drop_guard();
         tokio::pin!(stop);
         loop {
             let stream = tokio::select! {
@@ -125,8 +127,9 @@ impl Proxy {
             let stream = Patient::new(stream, patience.client, patience.stall);
             let connection = connections.serve_connection(TokioIo::new(stream), service.clone());
             let connection = open.watch(connection.into_owned());
+            let cut = cut.clone();
             tokio::spawn(async move {
-                if let Err(error) = connection.await {
+                if let Some(Err(error)) = cut.run_until_cancelled(connection).await {
                     tracing::debug!(%error, "a connection broke");
                 }
             });

@@ -101,7 +101,7 @@ pub struct Patience {
     /// Until a client that waits for the rest of its answer is told that it is still coming, and until the head of an
     /// answer is sent although the model has produced nothing for the client yet.
     pub silence: Duration,
-    /// For answers to end when the proxy is told to stop.
+    /// For answers to end when the proxy is told to stop; then they are cut.
     pub shutdown: Duration,
     /// Until a window that was learned from an error or a count is forgotten. Learning it again costs one refused request.
     pub learned: Duration,
@@ -165,7 +165,8 @@ impl Default for Patience {
             answer: Duration::from_secs(600),
             stall: Duration::from_secs(300),
             silence: Duration::from_secs(10),
-            shutdown: Duration::from_secs(30),
+            // Service managers kill a process after 30 seconds, and it has to close its archive.
+            shutdown: Duration::from_secs(28),
             learned: Duration::from_secs(3_600),
         }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use foldline::laws::{Profile, Server};
 use foldline::wire::{Edit, Format, Gap, ReportedId, Request};
-use foldline::{ErrorKind, Tokens};
+use foldline::{CancelFlag, ErrorKind, Tokens, model_name};
 use foldline_archive::Shelf;
 use hyper::http::uri::Scheme;
 
@@ -83,8 +83,9 @@ pub(crate) struct Folded {
     pub(crate) tight: Option<Arc<TightBudget>>,
 }
 
-/// Bytes of a model's name, and of a session's, that are looked at.
-pub(crate) const LONGEST_NAME: usize = 256;
+/// Bytes of a session's name that are looked at.
+pub(crate) const MAX_SESSION_NAME_BYTES: usize = 256;
+
 impl Turn {
     /// Whether a tool of ours may be offered: what it gives back must be in an archive.
     fn offers(&self, proxy: &Shared) -> bool {
@@ -107,12 +108,10 @@ impl Turn {
         folded.hidden.facts.hide(folded.hidden.beginning, gaps);
     }
 
-    /// Folds the request.
-    pub(crate) fn fold(&self, proxy: &Shared, again: Option<Again>) -> Option<Folded> {
+    /// Folds the request. Returns none if it must go out as it came, or if the fold is cancelled.
+    pub(crate) fn fold(&self, proxy: &Shared, again: Option<Again>, cancel: &CancelFlag) -> Option<Folded> {
         let client = Request::parse(self.format, &self.body).ok()?;
-        let name = client.conversation().model.as_deref().unwrap_or_default();
-        // Names are remembered and logged, and a client can make up any.
-        let name = name[..name.floor_char_boundary(LONGEST_NAME)].to_owned();
+        let name = model_name(client.conversation().model.as_deref().unwrap_or_default()).to_owned();
         let owner = self.owner();
         let between = [owner.as_str(), &name];
         let told = match client.previous_response() {
@@ -142,19 +141,25 @@ impl Turn {
         let offered = request.offers();
         let model = proxy.models.get(self.tenant, self.side, &name);
         let known = Known { laws: laws(&request, proxy.upstream(self.side)), request, lineage, facts, model, journal };
-        let unfit = |error: &foldline::Error| {
-            proxy.metrics.fault("cannot_fit");
-            tracing::warn!(%error, model = name, "sent as it came");
+        let failed = |error: &foldline::Error| match error.kind() {
+            ErrorKind::Cancelled => {
+                proxy.metrics.cancelled.inc();
+                tracing::info!(model = name, "fold cancelled: the connection is closed");
+            }
+            _ => {
+                proxy.metrics.fault("cannot_fit");
+                tracing::warn!(%error, model = name, "sent as it came");
+            }
         };
-        let decided = match known.decide(proxy, again) {
+        let decided = match known.decide(proxy, again, cancel) {
             // A learned window may be wrong: the request is sent as the stated one allows.
             Err(error) if again.is_none() && is_too_large(&error) && known.is_lowered(proxy) => {
                 tracing::warn!(%error, model = name, "cannot be folded to a learned window; folded to the stated one");
-                known.decide(proxy, Some(Again::Stated))
+                known.decide(proxy, Some(Again::Stated), cancel)
             }
             decided => decided,
         };
-        let decision = decided.inspect_err(unfit).ok()?;
+        let decision = decided.inspect_err(failed).ok()?;
         let changed = decision.folded || healed.is_some() || offered;
         Some(Folded {
             body: changed.then(|| decision.body.into()),

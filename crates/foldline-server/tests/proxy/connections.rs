@@ -10,6 +10,7 @@ use hyper::Request;
 use hyper::body::Frame;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -111,4 +112,90 @@ async fn a_client_that_does_not_take_its_answer_is_let_go() {
     let next = tokio::time::timeout(Duration::from_secs(10), next).await.expect("the only place is free again");
     assert_eq!(next.status, 200);
     drop(deaf);
+}
+
+/// Returns a request whose fold takes a while: many rounds with long results, far beyond the window.
+fn long_conversation(rounds: usize) -> String {
+    let mut messages = vec![json!({ "role": "user", "content": "Find the bug." })];
+    for round in 0..rounds {
+        let id = format!("call_{round}");
+        let lines =
+            (0..400).map(|line| format!("let value_{line} = compute_{round}({}, other[{line}]);\n", line * round));
+        messages.extend([
+            json!({ "role": "assistant", "content": "Reading.", "tool_calls": [
+                { "id": id, "type": "function", "function": { "name": "read_file", "arguments": "{\"path\":\"x\"}" } }] }),
+            json!({ "role": "tool", "tool_call_id": id, "content": lines.collect::<String>() }),
+        ]);
+    }
+    json!({ "model": "gpt-4o", "messages": messages }).to_string()
+}
+
+async fn post_and_leave(address: std::net::SocketAddr, body: &str, after: Duration) {
+    let mut client = TcpStream::connect(address).await.unwrap();
+    let head = format!("POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+    client.write_all(head.as_bytes()).await.unwrap();
+    client.write_all(body.as_bytes()).await.unwrap();
+    tokio::time::sleep(after).await;
+}
+
+/// Waits until a metric has a value.
+async fn wait_for_metric(stand: &Stand, name: &str, value: f64) {
+    let reached = async {
+        while stand.metric(name).await != value {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let reached = tokio::time::timeout(Duration::from_secs(10), reached).await;
+    assert!(reached.is_ok(), "{name} is not {value}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_leaves_cancels_its_fold() {
+    let stand = Stand::start(settings(), None, |_| Reply::json("{}")).await;
+    post_and_leave(stand.proxy, &long_conversation(400), Duration::from_millis(200)).await;
+    wait_for_metric(&stand, "foldline_cancelled_folds_total", 1.0).await;
+    wait_for_metric(&stand, "foldline_open_requests", 0.0).await;
+    wait_for_metric(&stand, "foldline_held_body_bytes", 0.0).await;
+    assert_eq!(stand.metric("foldline_faults_total").await, 0.0);
+    assert_eq!(stand.received().len(), 0, "nothing is sent for a client that has left");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_http_2_client_that_leaves_cancels_its_fold() {
+    let stand = Stand::start(settings(), None, |_| Reply::json("{}")).await;
+    let client = Client::builder(TokioExecutor::new()).http2_only(true).build_http::<Full<Bytes>>();
+    let body = Full::new(long_conversation(400).into());
+    let asked = client.request(stand.request("POST", "/v1/chat/completions").body(body).unwrap());
+    // A large body takes several round trips over HTTP/2.
+    assert!(tokio::time::timeout(Duration::from_millis(600), asked).await.is_err(), "the fold takes longer");
+    wait_for_metric(&stand, "foldline_cancelled_folds_total", 1.0).await;
+    assert_eq!(stand.received().len(), 0);
+}
+
+#[tokio::test]
+async fn answers_that_outlast_the_shutdown_are_cut() {
+    let patience = Patience { shutdown: Duration::from_millis(200), ..Patience::default() };
+    let settings = Settings { patience, ..settings() };
+    let mut stand = Stand::start(settings, None, |_| {
+        Reply::Stream(vec![Piece::Bytes(SAID.into()), Piece::Wait(Duration::from_secs(60))])
+    })
+    .await;
+    let request = stand.request("POST", "/v1/chat/completions").body(Full::new(HI.into())).unwrap();
+    let body = stand.begin(request).await.into_body();
+    let stopped = stand.stop();
+    tokio::time::timeout(Duration::from_secs(5), stopped).await.unwrap().unwrap();
+    let rest = tokio::time::timeout(Duration::from_secs(5), body.collect()).await.expect("the connection is closed");
+    assert!(rest.is_err(), "a cut answer does not look complete");
+}
+
+#[tokio::test]
+async fn a_long_model_name_delays_nothing_and_is_passed_on_whole() {
+    let stand = Stand::start(settings(), None, |_| Reply::json("{}")).await;
+    for model in ["/".repeat(12_000), "a".repeat(200_000), "gpt-4o:".repeat(2_000)] {
+        let body = json!({ "model": model, "messages": [{ "role": "user", "content": "hi" }] }).to_string();
+        let answered = stand.post("/v1/chat/completions", body.clone());
+        let answered = tokio::time::timeout(Duration::from_secs(5), answered).await.expect("answered in time");
+        assert_eq!(answered.status, 200);
+        assert_eq!(stand.received().last().unwrap().body, body);
+    }
 }

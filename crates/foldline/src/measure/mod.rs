@@ -28,7 +28,7 @@ pub use estimate::Estimator;
 pub use image::{ImageRule, ImageSize};
 pub(crate) use lines::{LineCounts, Tally};
 pub use meter::Meter;
-pub use models::{ModelRow, ModelTable, TableError};
+pub use models::{ModelRow, ModelTable, TableError, model_name};
 #[cfg(feature = "tokenizer-json")]
 pub use tokenizer_json::{NotATokenizer, TokenizerJson};
 pub use vocabulary::Vocabulary;

@@ -14,13 +14,15 @@ use super::Tokens;
 use super::image::ImageRule;
 
 static BUILTIN: LazyLock<ModelTable> = LazyLock::new(|| {
-    ModelTable { cells: HashMap::new(), rows: HashMap::new() }
+    ModelTable { cells: HashMap::new(), rows: Vec::new() }
         .overlay(include_str!("../../data/models.csv"))
         .expect("the built-in table is checked by a test")
 });
 
 /// The prefix of the row to which every unknown model belongs.
 const ANY: &str = "*";
+/// Bytes of a model's name that are looked at: names come from clients, and no real one is nearly as long.
+const MAX_NAME_BYTES: usize = 256;
 
 /// Facts about models, found by name.
 ///
@@ -40,8 +42,8 @@ const ANY: &str = "*";
 pub struct ModelTable {
     /// What was written, by folded prefix: column and cell, the later one wins.
     cells: HashMap<String, Vec<(String, String)>>,
-    /// The rows with every empty cell taken from their families.
-    rows: HashMap<String, ModelRow>,
+    /// The rows with every empty cell taken from their families, sorted by folded prefix.
+    rows: Vec<(String, ModelRow)>,
 }
 
 /// What is known of one model or family of models.
@@ -140,6 +142,10 @@ impl ModelTable {
             if prefix.is_empty() {
                 return Err(TableError::at(line, "prefix", "a row needs a prefix"));
             }
+            if prefix.len() > MAX_NAME_BYTES {
+                let problem = format!("longer than the {MAX_NAME_BYTES} bytes of a name that are looked at");
+                return Err(TableError::at(line, "prefix", &problem));
+            }
             let written = cells.entry(fold_name(prefix)).or_default();
             written.push(("prefix".to_owned(), prefix.to_owned()));
             for (column, cell) in
@@ -153,45 +159,74 @@ impl ModelTable {
         Ok(ModelTable { rows: resolve(&cells), cells })
     }
 
-    /// The row of a model, by the longest prefix that stands at the start of its name or behind a
-    /// vendor, region or host in it. Dates, versions and tags behind the prefix do not matter, nor
-    /// do case and dots for dashes; `[1m]` asks for the window of a million. A model that no row
-    /// knows gets the row `*`.
+    /// Returns the row of a model, by the longest prefix at the start of its name or behind a vendor, region or host in
+    /// it. Dates, versions and tags behind the prefix do not matter, nor do case and dots for dashes; `[1m]` asks for
+    /// the window of a million. A model that no row knows gets the row `*`. Only the part of the name that
+    /// [`model_name`] returns is looked at.
     pub fn find(&self, model: Option<&str>) -> ModelRow {
-        let name = model.unwrap_or_default().trim();
-        let mut row = self.longest(name).or_else(|| self.rows.get(ANY)).cloned().unwrap_or_else(ModelRow::nothing);
+        let name = model_name(model.unwrap_or_default());
+        let mut row = self.longest(name).or_else(|| self.row(ANY)).cloned().unwrap_or_else(ModelRow::nothing);
         if name.to_ascii_lowercase().ends_with("[1m]") {
             row.window = row.window.max(1_000_000);
         }
         row
     }
 
-    /// The row with the longest prefix at any place of `name` where a model's own name may begin.
+    /// Returns the row with the longest prefix at any place of `name` where a model's own name may begin.
     fn longest(&self, name: &str) -> Option<&ModelRow> {
         let folded = fold_name(name);
         let starts = std::iter::once(0).chain(name.match_indices(['/', ':', '.']).map(|(at, _)| at + 1));
         let mut best: Option<(usize, &ModelRow)> = None;
         for start in starts {
-            let rest = &folded[start..];
-            let found = prefixes(rest)
-                .take_while(|prefix| best.is_none_or(|(length, _)| prefix.len() > length))
-                .find_map(|prefix| self.rows.get(prefix).map(|row| (prefix.len(), row)));
-            best = found.or(best);
+            let found = self.longest_prefix(&folded[start..]);
+            best = found.filter(|(length, _)| best.is_none_or(|(longest, _)| *length > longest)).or(best);
         }
         best.map(|(_, row)| row)
     }
 
-    /// The row that was written for exactly this prefix.
+    /// Returns the row with the longest prefix of a folded name that leaves its numbers whole, and the prefix's length.
+    /// The rows that agree with the name so far are adjacent; each byte narrows them down until none is left.
+    fn longest_prefix(&self, name: &str) -> Option<(usize, &ModelRow)> {
+        let mut agreeing = &self.rows[..];
+        let mut best = None;
+        for (at, byte) in name.bytes().enumerate() {
+            let byte_of = |row: &(String, ModelRow)| row.0.as_bytes().get(at).copied();
+            let from = agreeing.partition_point(|row| byte_of(row) < Some(byte));
+            let to = agreeing.partition_point(|row| byte_of(row) <= Some(byte));
+            agreeing = &agreeing[from..to];
+            let Some((prefix, row)) = agreeing.first() else { break };
+            if prefix.len() == at + 1 && !splits_number(name, at + 1) {
+                best = Some((prefix.len(), row));
+            }
+        }
+        best
+    }
+
+    /// Returns the row that was written for exactly this prefix.
     pub fn row(&self, prefix: &str) -> Option<&ModelRow> {
-        self.rows.get(&fold_name(prefix))
+        let prefix = fold_name(prefix);
+        let at = self.rows.binary_search_by(|(other, _)| other.cmp(&prefix)).ok()?;
+        Some(&self.rows[at].1)
     }
 
     /// All rows, in the order of their prefixes.
     pub fn rows(&self) -> Vec<&ModelRow> {
-        let mut rows: Vec<&ModelRow> = self.rows.values().collect();
+        let mut rows: Vec<&ModelRow> = self.rows.iter().map(|(_, row)| row).collect();
         rows.sort_by(|a, b| a.prefix.cmp(&b.prefix));
         rows
     }
+}
+
+/// Returns the part of a model's name that is looked at: without space around it, and at most 256 bytes. Names come from
+/// clients, which can make up any; keep and log no more of one than this.
+///
+/// ```
+/// assert_eq!(foldline::model_name(" gpt-4o "), "gpt-4o");
+/// assert_eq!(foldline::model_name(&"/".repeat(200_000)).len(), 256);
+/// ```
+pub fn model_name(name: &str) -> &str {
+    let name = name.trim();
+    &name[..name.floor_char_boundary(MAX_NAME_BYTES)]
 }
 
 /// Names are compared without case, and dots and underscores as dashes, because hosts spell
@@ -200,17 +235,22 @@ fn fold_name(name: &str) -> String {
     name.trim().chars().map(|c| if matches!(c, '.' | '_') { '-' } else { c.to_ascii_lowercase() }).collect()
 }
 
-/// The prefixes of a name, longest first, that leave its numbers whole: `gpt-4-1` is none of
-/// `gpt-4-1106-preview`.
+/// Returns the prefixes of a folded name that leave its numbers whole, longest first.
 fn prefixes(name: &str) -> impl Iterator<Item = &str> {
-    let digit_at = |at: usize| name.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
     let ends = name.char_indices().map(|(at, c)| at + c.len_utf8()).rev();
-    ends.filter(move |&end| !(digit_at(end - 1) && digit_at(end))).map(|end| &name[..end])
+    ends.filter(|&end| !splits_number(name, end)).map(|end| &name[..end])
+}
+
+/// Returns true if a prefix with this end would split a number of the name: `gpt-4-1` is not a prefix of
+/// `gpt-4-1106-preview`.
+fn splits_number(name: &str, end: usize) -> bool {
+    let digit_at = |at: usize| name.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
+    digit_at(end - 1) && digit_at(end)
 }
 
 /// Fills every empty cell from the family: the row with the longest shorter prefix; for a host's row
 /// the row of the model behind the slash; in the end the row `*`.
-fn resolve(cells: &HashMap<String, Vec<(String, String)>>) -> HashMap<String, ModelRow> {
+fn resolve(cells: &HashMap<String, Vec<(String, String)>>) -> Vec<(String, ModelRow)> {
     let mut shortest_first: Vec<&String> = cells.keys().collect();
     shortest_first.sort_by_key(|prefix| (prefix.as_str() != ANY, prefix.len()));
     let mut rows: HashMap<String, ModelRow> = HashMap::new();
@@ -223,7 +263,9 @@ fn resolve(cells: &HashMap<String, Vec<(String, String)>>) -> HashMap<String, Mo
         }
         rows.insert(prefix.clone(), row);
     }
-    rows
+    let mut sorted: Vec<(String, ModelRow)> = rows.into_iter().collect();
+    sorted.sort_by(|(a, _), (b, _)| a.cmp(b));
+    sorted
 }
 
 /// Why a cell could not be set.
@@ -407,6 +449,60 @@ mod tests {
         }
     }
 
+    /// The shortest of several measured times of a look-up.
+    fn lookup_time(name: &str) -> Duration {
+        let table = ModelTable::builtin();
+        let times = (0..9).map(|_| {
+            let start = std::time::Instant::now();
+            (0..4).for_each(|_| drop(std::hint::black_box(table.find(Some(name)))));
+            start.elapsed()
+        });
+        times.min().unwrap()
+    }
+
+    #[test]
+    fn lookup_time_is_bounded_for_hostile_names() {
+        for part in ["/", "a", "gpt-4o.", "claude/"] {
+            let name = |bytes: usize| part.repeat(bytes / part.len());
+            let times = [128, 256, 2_048].map(|bytes| lookup_time(&name(bytes)));
+            assert!(times[1] < times[0] * 5, "more than quadratic: {part:?} {times:?}");
+            assert!(times[2] < times[1] * 3, "grows with the name: {part:?} {times:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_first_256_bytes_of_a_name_count() {
+        assert_eq!(prefix(&format!("{}/gpt-4o", "x".repeat(200))), "gpt-4o");
+        assert_eq!(prefix(&format!("{}/gpt-4o", "x".repeat(300))), "*");
+        assert_eq!(prefix(&format!("{}gpt-4o", " ".repeat(300))), "gpt-4o", "space around a name is not part of it");
+        assert_eq!(prefix(&format!("gpt-4o{}", "日".repeat(300))), "gpt-4o", "cut between two characters");
+    }
+
+    /// Every row is found by its name, bare and in the spellings of hosts, and the row is that of an exhaustive search.
+    #[test]
+    fn lookup_equals_an_exhaustive_search() {
+        fn exhaustive(table: &ModelTable, name: &str) -> String {
+            let (name, folded) = (name.trim(), fold_name(name));
+            let starts = std::iter::once(0).chain(name.match_indices(['/', ':', '.']).map(|(at, _)| at + 1));
+            let found = starts.flat_map(|start| prefixes(&folded[start..]).filter_map(|prefix| table.row(prefix)));
+            // Of prefixes with the same length the first one in the name wins.
+            let found = found.reduce(|best, row| if row.prefix.len() > best.prefix.len() { row } else { best });
+            found.map_or(ANY, |row| &row.prefix).to_owned()
+        }
+        let table = ModelTable::builtin().overlay("prefix,window\na/b.c,8192\n日本,8192\nx1,8192\n").unwrap();
+        let before = ["", "openai/", "bedrock/us.anthropic.", "ft:", "gpt-4o/", " 日"];
+        let after = ["", ":free", "-20250929-v1:0", "@20250929", "1", "-1106-preview", "[1m]", "日"];
+        for row in table.rows() {
+            for (index, before) in before.iter().enumerate() {
+                for after in &after[index % 2..] {
+                    let name = format!("{before}{}{after}", row.prefix);
+                    let name = if index % 3 == 0 { name.to_uppercase().replace('-', "_") } else { name };
+                    assert_eq!(table.find(Some(&name)).prefix, exhaustive(&table, &name), "{name}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn an_unknown_model_gets_a_careful_row() {
         let row = ModelTable::builtin().find(None);
@@ -497,6 +593,10 @@ mod tests {
         );
         assert_eq!(error("prefix,windows\n"), "model table, line 1, column `windows`: there is no such column");
         assert_eq!(error("window\n8192"), "model table, line 1, column `prefix`: the first line must name this column");
+        assert_eq!(
+            error(&format!("prefix,window\n{},8192", "m".repeat(257))),
+            "model table, line 2, column `prefix`: longer than the 256 bytes of a name that are looked at"
+        );
         assert_eq!(error("prefix,window\nmine"), "model table, line 2: 1 cells under 2 columns");
         assert!(
             error("prefix,images\nmine,round:5").contains("line 2, column `images`: `round:5` is not fixed:TOKENS")

@@ -1,0 +1,41 @@
+//! The end of a process that served requests: in time, whatever still runs.
+
+use std::time::Duration;
+
+use foldline_archive::Archive;
+use tokio::runtime::Runtime;
+
+/// Time for cancelled folds to end and for the archive to close, once nothing is served any more. With the time that
+/// answers get to end it is the 30 seconds after which service managers kill a process.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Ends a runtime and closes the archive. What takes longer than the timeout is left to the end of the process; an
+/// archive that was not closed is complete nevertheless.
+pub(crate) fn end(runtime: Runtime, archive: Option<Archive>) {
+    // Closing waits for the disk, so it is done on a thread that can be left behind.
+    runtime.spawn_blocking(move || drop(archive));
+    runtime.shutdown_timeout(CLOSE_TIMEOUT);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn a_busy_thread_does_not_delay_the_end() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let (started, starting) = mpsc::channel();
+        runtime.spawn_blocking(move || {
+            started.send(()).unwrap();
+            thread::sleep(Duration::from_secs(60));
+        });
+        starting.recv().unwrap();
+        let began = Instant::now();
+        end(runtime, None);
+        assert!(began.elapsed() < CLOSE_TIMEOUT + Duration::from_secs(10), "{:?}", began.elapsed());
+    }
+}
