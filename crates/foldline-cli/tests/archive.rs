@@ -56,7 +56,7 @@ fn unfold_prints_all_or_a_part() {
     let handle = Handle::of(LOG.as_bytes());
     let handle = handle.as_str();
     assert_eq!(said(folder, &["unfold", handle]), LOG);
-    assert_eq!(said(folder, &["unfold", &handle[..5]]), LOG);
+    assert_eq!(said(folder, &["unfold", &handle[..8]]), LOG);
     assert_eq!(said(folder, &["unfold", handle, "--lines", "2..2"]), "error[E0308]: mismatched types\n");
     assert_eq!(
         said(folder, &["unfold", handle, "--grep", "^err", "-C", "1"]),

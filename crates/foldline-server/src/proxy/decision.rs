@@ -49,6 +49,8 @@ pub(crate) struct Decision {
     pub(crate) max_output: Option<Tokens>,
     pub(crate) settling: Option<Arc<Settling>>,
     pub(crate) due: Option<Arc<Due>>,
+    /// The originals that were folded in the conversation so far.
+    pub(crate) held: Held,
 }
 
 /// Why a turn is folded once more.
@@ -119,6 +121,7 @@ impl Known<'_> {
             max_output,
             settling: self.settling(wrote && mode == Mode::Fold, &held),
             due: self.due(proxy, applied.creases(), applied.tokens, budget),
+            held: held.clone(),
         };
         if let Some(state) = applied.into_state() {
             proxy.memory.remember(lineage, Place::new(state, held));

@@ -247,29 +247,37 @@ impl Rounds {
             return asked.calls.iter().map(|_| unfold::NO_MORE.to_owned()).collect();
         }
         let (calls, proxy, shelf) = (asked.calls.clone(), self.proxy.clone(), self.folded.journal.clone());
+        let held = self.folded.held.clone();
         let count = calls.len();
         let looked_up = tokio::task::spawn_blocking(move || {
-            calls.iter().map(|call| unfold::answer(call, shelf.as_ref(), &proxy.metrics)).collect()
+            calls.iter().map(|call| unfold::answer(call, shelf.as_ref(), &held, &proxy.metrics)).collect()
         });
         looked_up.await.unwrap_or_else(|_| vec!["The archive could not be read.".to_owned(); count])
     }
 
     /// Records what the client lacks, and gives what was heard.
     async fn finish(mut self, finished: Finished) -> Heard {
-        let mut held_as = None;
+        let id = finished.response.id.map(|id| id.into_owned());
+        let stored_as = id.filter(|_| self.folded.reported == ReportedId::Last);
+        let mixed = finished.mixed.is_some();
         if let Some(mixed) = &finished.mixed {
             let answers = self.answers(mixed).await;
             self.gaps.push(mixed.mixed_gap(&answers.iter().map(String::as_str).collect::<Vec<_>>()));
-            let id = finished.response.id.map(|id| id.into_owned());
-            held_as = id.filter(|_| self.folded.reported == ReportedId::Last);
         }
         let several = !self.gaps.is_empty();
-        if several {
+        if several || stored_as.is_some() {
             let (proxy, turn, gaps) = (self.proxy.clone(), self.turn.clone(), self.gaps);
             // What is hidden is about the client's own request, whatever was sent in later rounds.
             let folded = Folded { hidden: self.hidden, ..self.folded };
-            let recorded =
-                tokio::task::spawn_blocking(move || turn.hide(&proxy, &folded, gaps, held_as.as_deref())).await;
+            let recorded = tokio::task::spawn_blocking(move || {
+                if let Some(id) = &stored_as {
+                    turn.record_handles(&proxy, &folded, id);
+                }
+                if several {
+                    turn.hide(&proxy, &folded, gaps, stored_as.as_deref().filter(|_| mixed));
+                }
+            })
+            .await;
             if recorded.is_err() {
                 self.proxy.metrics.fault("panic");
             }

@@ -14,7 +14,7 @@ use foldline_archive::Shelf;
 use hyper::http::uri::Scheme;
 
 use super::decision::{Again, Known};
-use super::keeper::Settling;
+use super::keeper::{Held, Settling};
 use super::lineage::Lineage;
 use super::memory::{self, Facts};
 use super::models::Model;
@@ -77,6 +77,8 @@ pub(crate) struct Folded {
     pub(crate) model_name: String,
     /// A summary of its older rounds is to be written.
     pub(crate) due: Option<Arc<Due>>,
+    /// The originals that the model may unfold.
+    pub(crate) held: Held,
 }
 
 /// Bytes of a model's name, and of a session's, that are looked at.
@@ -102,6 +104,13 @@ impl Turn {
         folded.hidden.facts.hide(folded.hidden.beginning, gaps);
     }
 
+    /// Records which originals a model may unfold after an answer that the provider stores under this id: a request that
+    /// continues from there does not carry the markers again.
+    pub(crate) fn record_handles(&self, proxy: &Shared, folded: &Folded, id: &str) {
+        let lineage = Lineage::of_answer(&self.between(&folded.model_name), id);
+        proxy.memory.facts(&lineage, self.shelf.as_ref()).record_handles(lineage.whole(), &folded.held);
+    }
+
     /// Folds the request.
     pub(crate) fn fold(&self, proxy: &Shared, again: Option<Again>) -> Option<Folded> {
         let client = Request::parse(self.format, &self.body).ok()?;
@@ -124,6 +133,7 @@ impl Turn {
             ToldBy::Us => None,
         };
         let stored = client.is_stored();
+        let continued = client.previous_response().is_some().then(|| facts.handles(told.whole()));
         let (request, lineage) = match &healed {
             Some(body) => {
                 let request = Request::parse(self.format, body).ok()?;
@@ -158,6 +168,7 @@ impl Turn {
             journal: known.journal,
             model: known.model,
             due: decision.due,
+            held: continued.unwrap_or(decision.held),
         })
     }
 }

@@ -7,6 +7,7 @@ mod connections;
 mod failures;
 mod faults;
 mod fold;
+mod handles;
 mod held;
 mod overflow;
 mod pass;
