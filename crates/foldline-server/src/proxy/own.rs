@@ -18,6 +18,7 @@ use serde_json::json;
 use tower::ServiceExt;
 
 use super::answer;
+use super::owner::NoTenant;
 use super::server::Shared;
 use super::settings::Settings;
 
@@ -68,10 +69,16 @@ async fn unfold(
     State(proxy): State<Arc<Shared>>,
     Path(handle): Path<String>,
     Query(wanted): Query<Wanted>,
-    headers: axum::http::HeaderMap,
+    parts: Parts,
 ) -> Response {
-    let Some(shelf) = proxy.shelf(&headers) else {
-        return answer::fault(None, StatusCode::NOT_FOUND, "there is no archive");
+    let shelf = match proxy.shelf(&parts) {
+        Ok(Some(shelf)) => shelf,
+        Ok(None) => return answer::fault(None, StatusCode::NOT_FOUND, "there is no archive"),
+        Err(NoTenant) => {
+            let why =
+                "the request belongs to no tenant; use a named token, or add the API key whose originals you want";
+            return answer::fault(None, StatusCode::FORBIDDEN, why);
+        }
     };
     let looked = tokio::task::spawn_blocking(move || {
         let lines = wanted.lines.as_deref().map(str::parse).transpose()?;

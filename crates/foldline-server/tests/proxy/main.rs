@@ -16,4 +16,5 @@ mod room;
 mod small_disk;
 mod summaries;
 mod support;
+mod tenants;
 mod unfold;
