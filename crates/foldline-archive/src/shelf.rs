@@ -74,7 +74,7 @@ impl Shelf {
         self.session.as_deref()
     }
 
-    /// Gives an original back, exactly, by its handle or the beginning of it.
+    /// Returns an original, exactly, by its handle or at least the first 8 characters of it.
     pub fn unfold(&self, handle: &str) -> Result<Unfolded, Error> {
         let prefix = Prefix::parse(handle)?;
         self.store().readers.read(|connection| {

@@ -18,8 +18,8 @@ use crate::{Error, ErrorKind, Namespace};
 /// How many candidates an ambiguous beginning of a handle is answered with.
 const CANDIDATES: usize = 10;
 
-/// The fewest characters that are taken as the beginning of a handle.
-const SHORTEST: usize = 4;
+/// Fewest characters that are looked up as the beginning of a handle: 40 bits, too many to be guessed.
+const MIN_PREFIX_CHARS: usize = 8;
 
 #[derive(Debug)]
 pub(crate) struct Store {
@@ -68,12 +68,9 @@ impl Store {
         let there = found.iter().filter(|it| it.state != State::Expired).count();
         if there > 1 {
             let candidates: Vec<Handle> = found.iter().take(there.min(CANDIDATES)).map(|it| it.handle).collect();
-            let list = candidates.iter().map(Handle::as_str).collect::<Vec<_>>().join(", ");
-            let more = if there > CANDIDATES { ", .." } else { "" };
-            return Err(Error::new(
-                ErrorKind::Ambiguous { candidates },
-                format!("several originals begin with {prefix}: {list}{more}; give more of the handle"),
-            ));
+            // The message may be read by a model, so it lists none of them.
+            let message = format!("several originals have handles that begin with {prefix}; give the whole handle");
+            return Err(Error::new(ErrorKind::Ambiguous { candidates }, message));
         }
         if found.is_empty() { Err(unknown()) } else { Ok(found.swap_remove(0)) }
     }
@@ -154,13 +151,13 @@ impl Prefix {
                 ErrorKind::NotAHandle,
                 format!(
                     "not a handle ({} characters): a handle is the {} digits and lower-case letters behind the \
-                     word unfold in a marker, or at least the first {SHORTEST} of them",
+                     word unfold in a marker, or at least the first {MIN_PREFIX_CHARS} of them",
                     text.chars().count(),
                     Handle::LENGTH
                 ),
             )
         };
-        if !(SHORTEST..=Handle::LENGTH).contains(&text.len()) {
+        if !(MIN_PREFIX_CHARS..=Handle::LENGTH).contains(&text.len()) {
             return Err(odd());
         }
         let text = text.to_ascii_lowercase();

@@ -29,6 +29,11 @@ const SETTINGS: &str = "FOLDLINE_SETTINGS";
 /// The proxy's settings, each as the flag of its name.
 const LISTEN: &str = "FOLDLINE_LISTEN";
 const TOKEN: &str = "FOLDLINE_TOKEN";
+const TOKENS: &str = "FOLDLINE_TOKENS";
+const TOKEN_FILE: &str = "FOLDLINE_TOKEN_FILE";
+const TENANCY: &str = "FOLDLINE_TENANCY";
+const TLS_CERT: &str = "FOLDLINE_TLS_CERT";
+const TLS_KEY: &str = "FOLDLINE_TLS_KEY";
 const UPSTREAM: &str = "FOLDLINE_UPSTREAM";
 const OPENAI: &str = "FOLDLINE_OPENAI";
 const ANTHROPIC: &str = "FOLDLINE_ANTHROPIC";
@@ -131,6 +136,11 @@ impl ProxyVariables {
         let said = Said {
             listen: parsed(LISTEN)?,
             token: parsed(TOKEN)?,
+            tokens: parsed(TOKENS)?,
+            token_file: parsed(TOKEN_FILE)?,
+            tenancy: parsed(TENANCY)?,
+            tls_cert: parsed(TLS_CERT)?,
+            tls_key: parsed(TLS_KEY)?,
             upstream: parsed(UPSTREAM)?,
             openai: parsed(OPENAI)?,
             anthropic: parsed(ANTHROPIC)?,

@@ -7,9 +7,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
-use foldline_server::proxy::{Limits, Patience, Settings};
+use foldline_server::proxy::{AccessToken, Limits, Patience, Settings, TlsFiles};
 use serde::{Deserialize, Serialize};
 
 use crate::client::Caller;
@@ -35,9 +35,26 @@ pub(crate) struct Said {
     /// Where to listen; port 0 takes a free one [default: 127.0.0.1:8787]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<String>,
-    /// What clients must show in x-foldline-token; needed unless only this machine can connect
-    #[arg(long, value_name = "TEXT")]
+    /// A token; not a flag, because every user of the machine can see the arguments of a process.
+    #[arg(skip)]
     pub(crate) token: Option<String>,
+    /// Several tokens, separated by commas or line breaks.
+    #[arg(skip)]
+    pub(crate) tokens: Option<String>,
+    /// A file with the tokens that let clients in, one a line: NAME = TOKEN, or TOKEN alone; needed unless only this machine
+    /// can connect. A single token may also come in $FOLDLINE_TOKEN
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Which requests share originals: single (all), token (those with tokens of one name) or credential (those with one API
+    /// key) [default: single without tokens, token where all have names, else credential]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) tenancy: Option<String>,
+    /// A certificate with its issuers, in PEM, to serve TLS without a terminator in front
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The key of the certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
     /// The provider, for all formats
     #[arg(long, value_name = "URL")]
     pub(crate) upstream: Option<String>,
@@ -122,7 +139,21 @@ impl ProxyFlags {
     pub(crate) fn resolve_for_child(self, caller: &Caller) -> Result<Settings> {
         let Told { flags, variables, file } = self.said()?;
         let beside = variables.or(file.map(|(_, said)| said).unwrap_or_default());
-        let beside = Said { listen: None, token: None, ..beside };
+        let beside = Said {
+            listen: None,
+            token: None,
+            tokens: None,
+            token_file: None,
+            tenancy: None,
+            tls_cert: None,
+            tls_key: None,
+            ..beside
+        };
+        if flags.token_file.is_some() || flags.tls_cert.is_some() {
+            bail!(
+                "`foldline run` serves one command on a port of its own, without tokens and TLS; use `foldline serve`"
+            );
+        }
         let callers = Said {
             listen: Some("127.0.0.1:0".to_owned()),
             openai: caller.openai.clone(),
@@ -184,6 +215,11 @@ impl Said {
             anthropic: self.anthropic.or(weaker(there.anthropic)),
             listen: self.listen.or(there.listen),
             token: self.token.or(there.token),
+            tokens: self.tokens.or(there.tokens),
+            token_file: self.token_file.or(there.token_file),
+            tenancy: self.tenancy.or(there.tenancy),
+            tls_cert: self.tls_cert.or(there.tls_cert),
+            tls_key: self.tls_key.or(there.tls_key),
             upstream: self.upstream.or(there.upstream),
             mode: self.mode.or(there.mode),
             policy: self.policy.or(there.policy),
@@ -211,7 +247,14 @@ impl Said {
         let seconds = |said: Option<u64>, usual| said.map_or(usual, Duration::from_secs);
         Ok(Settings {
             listen: self.listen.map_or(Ok(usual.listen), |it| address(&it))?,
-            token: self.token.filter(|it| !it.is_empty()),
+            tokens: tokens(self.token.as_deref(), self.tokens.as_deref(), self.token_file.as_deref())?,
+            tenancy: self.tenancy.map(|it| it.parse()).transpose().map_err(anyhow::Error::msg)?,
+            namespace: usual.namespace,
+            tls: match (self.tls_cert, self.tls_key) {
+                (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
+                (None, None) => None,
+                _ => bail!("TLS needs both a certificate and its key; set tls-cert and tls-key"),
+            },
             openai: upstream(self.openai, usual.openai)?,
             anthropic: upstream(self.anthropic, usual.anthropic)?,
             mode: self.mode.map_or(Ok(usual.mode), |it| it.parse()).map_err(anyhow::Error::msg)?,
@@ -234,6 +277,22 @@ impl Said {
             },
         })
     }
+}
+
+/// Returns the tokens of all places where some are set.
+fn tokens(one: Option<&str>, several: Option<&str>, file: Option<&Path>) -> Result<Vec<AccessToken>> {
+    let from_file = file.map(|path| {
+        std::fs::read_to_string(path).with_context(|| format!("could not read the tokens of {}", path.display()))
+    });
+    let from_file = from_file.transpose()?;
+    let mut tokens = Vec::new();
+    for text in [one, several, from_file.as_deref()].into_iter().flatten() {
+        tokens.extend(AccessToken::parse_list(text)?);
+    }
+    if tokens.is_empty() && file.is_some() {
+        bail!("the token file has no token: write NAME = TOKEN, one a line");
+    }
+    Ok(tokens)
 }
 
 /// An address to listen on. Names are not looked up, but one is known to everybody.
@@ -287,6 +346,22 @@ mod tests {
         for odd in ["8787", "127.0.0.1", "127.0.0.1:99999", "example.com:80", "localhost:"] {
             assert!(listen(odd).unwrap_err().to_string().contains("127.0.0.1:8787"), "{odd}");
         }
+    }
+
+    #[test]
+    fn tokens_of_all_places_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("tokens");
+        std::fs::write(&file, "# of the team\nalice = t1\nbob:t2\n").unwrap();
+        let settings = said(&format!("token = \"t3\"\ntoken-file = {file:?}\ntenancy = \"token\"")).meant().unwrap();
+        let names: Vec<_> = settings.tokens.iter().map(AccessToken::name).collect();
+        assert_eq!(names, [None, Some("alice"), Some("bob")]);
+        assert_eq!(settings.tenancy, Some(foldline_server::proxy::Tenancy::Token));
+        assert!(said("tenancy = \"team\"").meant().unwrap_err().to_string().contains("credential"));
+        assert!(said("token-file = \"/nowhere/tokens\"").meant().unwrap_err().to_string().contains("/nowhere/tokens"));
+        assert!(said("tls-cert = \"a.pem\"").meant().unwrap_err().to_string().contains("tls-key"));
+        std::fs::write(&file, "\n").unwrap();
+        assert!(said(&format!("token-file = {file:?}")).meant().is_err(), "an empty file must not open the door");
     }
 
     #[test]

@@ -76,6 +76,11 @@ impl ArchiveFlags {
         }
     }
 
+    /// Returns the namespace of the local user's originals.
+    pub(crate) fn namespace(&self) -> Result<Namespace> {
+        Ok(Namespace::new(self.namespace.clone())?)
+    }
+
     pub(crate) fn resolve(&self) -> Result<ArchiveSettings> {
         let variables = ArchiveVariables::read();
         let path = match self.archive.clone().or(variables.path) {
@@ -94,7 +99,7 @@ impl ArchiveFlags {
         };
         // A key that was written by an editor or by `echo` ends in a line break that is not meant.
         let key = secret.map(|secret| Key::new(secret.trim_ascii())).transpose()?;
-        Ok(ArchiveSettings { path, namespace: Namespace::new(self.namespace.clone())?, key })
+        Ok(ArchiveSettings { path, namespace: self.namespace()?, key })
     }
 }
 

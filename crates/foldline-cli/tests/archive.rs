@@ -56,7 +56,7 @@ fn unfold_prints_all_or_a_part() {
     let handle = Handle::of(LOG.as_bytes());
     let handle = handle.as_str();
     assert_eq!(said(folder, &["unfold", handle]), LOG);
-    assert_eq!(said(folder, &["unfold", &handle[..5]]), LOG);
+    assert_eq!(said(folder, &["unfold", &handle[..8]]), LOG);
     assert_eq!(said(folder, &["unfold", handle, "--lines", "2..2"]), "error[E0308]: mismatched types\n");
     assert_eq!(
         said(folder, &["unfold", handle, "--grep", "^err", "-C", "1"]),
@@ -71,10 +71,11 @@ fn faults_have_their_exit_codes() {
     let folder = folder.path();
     let handle = Handle::of(LOG.as_bytes());
     let handle = handle.as_str();
-    let (code, why) = refused(folder, &["unfold", "00000"]);
+    let (code, why) = refused(folder, &["unfold", "00000000"]);
     assert!(code == 1 && why.contains("no original"), "{why}");
     for bad in [
         &["unfold", "not a handle"][..],
+        &["unfold", &handle[..7]],
         &["unfold", handle, "--grep", "("],
         &["unfold", handle, "--lines", "9.."],
         &["unfold", handle, "--page", "7"],

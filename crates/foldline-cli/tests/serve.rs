@@ -153,3 +153,27 @@ fn sigterm_ends_a_busy_proxy_in_time() {
     }
     assert_eq!(received.load(Ordering::SeqCst), 0, "the fold was not finished");
 }
+
+/// Arguments of a process are visible to every user of the machine, so that a token is not one of them.
+#[test]
+fn token_comes_from_a_file_and_not_from_arguments() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tokens");
+    std::fs::write(&file, "alice = t-1\n").unwrap();
+    let serve = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_foldline"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--archive"]).arg(folder.path().join("archive.db"));
+        command.args(arguments);
+        command
+    };
+    let refused = |arguments: &[&str]| String::from_utf8(serve(arguments).output().unwrap().stderr).unwrap();
+    assert!(refused(&["--token", "t-1"]).contains("--token-file"));
+    let file = file.to_str().unwrap();
+    assert!(refused(&["--token-file", file, "--tenancy", "single"]).contains("choose token or credential"));
+    assert!(refused(&["--token-file", file, "--namespace", "team-7"]).contains("tenancy single"));
+
+    let serving = Serving::start(serve(&["--token-file", file]));
+    let status = |path: &str| ask(&serving.1, "GET", path, "").0.lines().next().unwrap().to_owned();
+    assert!(status("/foldline/healthz").contains("401"));
+    assert!(status("/token/t-1/foldline/healthz").contains("200"));
+}

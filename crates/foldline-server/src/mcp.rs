@@ -54,7 +54,7 @@ struct Server {
 /// What `unfold` takes.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct Unfold {
-    /// The handle at the end of the marker, for example 7k3q9p2m4x1z. Its first characters are enough when
+    /// The handle at the end of the marker, for example 7k3q9p2m4x1z. Its first 8 characters are enough when
     /// no other handle begins with them.
     handle: String,
     /// Only these lines, counted from 1, both ends included: "10..20", "10..", "..20" or "10".

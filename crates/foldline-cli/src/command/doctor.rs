@@ -181,11 +181,11 @@ fn is_writable_below(path: &Path) -> bool {
 
 async fn port(settings: &Settings) -> Vec<Finding> {
     let listen = settings.listen;
-    if !listen.ip().is_loopback() && settings.token.is_none() {
+    if !listen.ip().is_loopback() && settings.tokens.is_empty() {
         return vec![Finding::fail(
             "listen",
             format!("{listen} can be reached by others, and no token is set"),
-            "set one with --token, or listen on 127.0.0.1",
+            "set one with --token-file or $FOLDLINE_TOKEN, or listen on 127.0.0.1",
         )];
     }
     if TcpListener::bind(listen).is_ok() {

@@ -56,18 +56,17 @@ impl Run {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let caller = runtime.block_on(beyond_ourselves(environment::caller()));
         let settings = self.proxy.resolve_for_child(&caller)?;
-        let settings = Settings { models: self.models.resolve()?, ..settings };
+        let settings = Settings { models: self.models.resolve()?, namespace: self.archive.namespace()?, ..settings };
         let patience = Patience { shutdown: SHUTDOWN, ..settings.patience };
         let settings = Settings { patience, ..settings };
         let archive = self.archive.open_for(settings.mode)?;
         let kept = archive.clone();
         let ended = runtime.block_on(async {
             let (mode, version) = (settings.mode, settings.openai.version().to_owned());
-            let door = settings.token.as_ref().map(|token| format!("/token/{token}")).unwrap_or_default();
             let listen = settings.listen;
             let proxy =
                 Proxy::bind(settings, archive).await.with_context(|| format!("could not listen on {listen}"))?;
-            let anthropic = format!("http://{}{door}", proxy.address());
+            let anthropic = format!("http://{}", proxy.address());
             let bases = Bases { openai: format!("{anthropic}{version}"), anthropic };
             let watch = proxy.watch();
             let (stop, stopped) = oneshot::channel::<()>();

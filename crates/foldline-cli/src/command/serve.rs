@@ -29,7 +29,8 @@ pub(crate) struct Serve {
 
 impl Serve {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let settings = Settings { models: self.models.resolve()?, ..self.proxy.resolve()? };
+        let settings = self.proxy.resolve()?;
+        let settings = Settings { models: self.models.resolve()?, namespace: self.archive.namespace()?, ..settings };
         let archive = self.archive.open_for(settings.mode)?;
         crate::log::to_stderr();
         #[cfg(unix)]
@@ -37,14 +38,15 @@ impl Serve {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let kept = archive.clone();
         let served = runtime.block_on(async {
-            let listen = settings.listen;
+            let (listen, scheme) = (settings.listen, if settings.tls.is_some() { "https" } else { "http" });
             let greeting = greeting(&settings);
             let proxy = Proxy::bind(settings, archive).await.map_err(|error| {
                 let taken = error.kind() == ErrorKind::AddrInUse;
                 let what = if taken { "; is a foldline running already? Choose another with --listen" } else { "" };
                 anyhow!("could not listen on {listen}: {error}{what}")
             })?;
-            print(&format!("foldline listens on http://{}\n{greeting}", proxy.address()))?;
+            let (address, tenancy) = (proxy.address(), proxy.tenancy());
+            print(&format!("foldline listens on {scheme}://{address}\n{greeting}  tenancy    {tenancy}\n"))?;
             proxy.run(told_to_stop()).await;
             Ok(ExitCode::SUCCESS)
         });

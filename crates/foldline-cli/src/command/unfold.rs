@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use clap::Args;
-use foldline_archive::{View, view};
+use foldline_archive::{Error, ErrorKind, View, view};
 
 use super::{complain, write};
 use crate::settings::ArchiveFlags;
@@ -16,7 +16,7 @@ use crate::settings::ArchiveFlags;
 #[derive(Args)]
 #[command(after_long_help = HELP)]
 pub(crate) struct Unfold {
-    /// The handle in the marker, or the beginning of it.
+    /// The handle in the marker, or at least its first 8 characters.
     handle: String,
 
     /// Only these lines, counted from 1, both ends included: 10..20, 10.., ..20 or 10.
@@ -42,14 +42,14 @@ pub(crate) struct Unfold {
 const HELP: &str = "\
 Examples:
   foldline unfold 7k3q9p2m4x1z                        all of it
-  foldline unfold 7k3q --lines 120..160               a few lines; the beginning of the handle is enough
+  foldline unfold 7k3q9p2m --lines 120..160           a few lines; 8 characters of the handle are enough
   foldline unfold 7k3q9p2m4x1z --grep 'error|warn' -C 2   what went wrong, with two lines around";
 
 impl Unfold {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let lines = self.lines.as_deref().map(str::parse).transpose()?;
         let wanted = View { lines, grep: self.grep, context: self.context, page: self.page };
-        let unfolded = self.archive.resolve()?.shelf()?.unfold(&self.handle)?;
+        let unfolded = self.archive.resolve()?.shelf()?.unfold(&self.handle).map_err(listing_candidates)?;
         let excerpt = view(&unfolded.bytes, &wanted)?;
         write(None, &excerpt.bytes)?;
         if !excerpt.complete {
@@ -59,5 +59,16 @@ impl Unfold {
             complain(&format!("foldline: page {} of {}", excerpt.page, excerpt.pages));
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Adds the handles that were meant, where several begin alike: a person may choose between them.
+fn listing_candidates(error: Error) -> anyhow::Error {
+    match error.kind() {
+        ErrorKind::Ambiguous { candidates } => {
+            let list: Vec<String> = candidates.iter().map(ToString::to_string).collect();
+            anyhow!("{error}: {}", list.join(", "))
+        }
+        _ => error.into(),
     }
 }

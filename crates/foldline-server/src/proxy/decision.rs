@@ -50,6 +50,8 @@ pub(crate) struct Decision {
     pub(crate) settling: Option<Arc<Settling>>,
     pub(crate) due: Option<Arc<Due>>,
     pub(crate) tight: Option<Arc<TightBudget>>,
+    /// The originals that were folded in the conversation so far.
+    pub(crate) held: Held,
 }
 
 /// The budget of a retry after a refusal. It becomes a fact of the conversation when the retry is accepted; one that is
@@ -152,6 +154,7 @@ impl Known<'_> {
             settling: self.settling(wrote && mode == Mode::Fold, &held),
             due: self.due(proxy, applied.creases(), applied.tokens, budget),
             tight: tight.map(Arc::new),
+            held: held.clone(),
         };
         if let Some(state) = applied.into_state().filter(|_| taught.is_none()) {
             proxy.memory.remember(lineage, Place::new(state, held));

@@ -9,12 +9,12 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use bytes::Bytes;
-use foldline::{CancelFlag, Tokens};
 use foldline::wire::{Format, Overflow};
+use foldline::{CancelFlag, Tokens};
+use hyper::StatusCode;
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use hyper::http::request::Parts;
 use hyper::http::response;
-use hyper::{HeaderMap, StatusCode};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -43,9 +43,10 @@ pub(crate) fn retries(overflow: Overflow) -> u32 {
 /// Answers a request, whatever it is.
 pub(crate) async fn exchange(State(proxy): State<Arc<Shared>>, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
-    if !proxy.door.lets_in(&mut parts) {
+    let Some(admission) = proxy.door.admit(&mut parts, own::BELOW) else {
         return answer::fault(None, StatusCode::UNAUTHORIZED, "show the token in the header x-foldline-token");
-    }
+    };
+    parts.extensions.insert(admission);
     if parts.uri.path().starts_with(own::BELOW) {
         return own::answer(proxy, parts).await;
     }
@@ -114,7 +115,7 @@ impl Shared {
         let Ok(uri) = self.upstream(route.side).uri(&route.path) else {
             return answer::fault(Some(format), StatusCode::BAD_REQUEST, "the path is not one of a URL");
         };
-        let turn = self.read_turn(format, route.side, &parts.headers, &inbound);
+        let turn = self.read_turn(format, route.side, &parts, &inbound);
         let mut folded = fold(&self, turn.as_ref(), None).await;
         if self.discover(route.side, folded.as_ref(), &parts.headers).await {
             folded = fold(&self, turn.as_ref(), None).await;
@@ -211,8 +212,9 @@ impl Shared {
         (tighter.body.is_some() && tighter.sent < folded.sent).then_some(tighter)
     }
 
-    /// The turn that a request is, unless it is to go out as it came, or can not be read.
-    fn read_turn(&self, format: Format, side: Side, headers: &HeaderMap, inbound: &Inbound) -> Option<Arc<Turn>> {
+    /// The turn that a request is, unless it is to go out as it came, can not be read, or belongs to no tenant.
+    fn read_turn(&self, format: Format, side: Side, parts: &Parts, inbound: &Inbound) -> Option<Arc<Turn>> {
+        let headers = &parts.headers;
         let bypassed = headers.get(headers::BYPASS).is_some_and(|it| it == "1" || it == "true");
         if self.settings.mode == Mode::Off || bypassed {
             return None;
@@ -220,8 +222,8 @@ impl Shared {
         let session = headers.get(headers::SESSION).and_then(|it| it.to_str().ok());
         let session = session.map(|name| name[..name.floor_char_boundary(MAX_SESSION_NAME_BYTES)].to_owned());
         let body = inbound.plain.clone()?;
-        let shelf = self.shelf(headers);
-        let tenant = self.tenant(shelf.as_ref(), headers);
+        let shelf = self.shelf(parts).ok()?;
+        let tenant = self.tenant(parts).ok()?;
         Some(Arc::new(Turn { format, side, tenant, body, told_by: ToldBy::Client, shelf, session }))
     }
 

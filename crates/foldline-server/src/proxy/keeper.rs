@@ -2,14 +2,48 @@
 //! before it is on disk.
 
 use std::cell::Cell;
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foldline::{Handle, Keep, KeepError, Original};
 use foldline_archive::{OnDisk, Shelf};
 
-/// Handles of originals that the archive is known to hold.
-pub(crate) type Held = Arc<Mutex<HashSet<Handle>>>;
+/// The originals that a conversation handed to the archive. Each handle was computed from text that the engine folded,
+/// never read from a text, so that nobody can add a handle of another conversation by writing a marker.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Held(Arc<Mutex<HashMap<Handle, Written>>>);
+
+/// Whether the archive is known to have an original.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Written {
+    Yes,
+    /// It was written, but the disk reported an error; it is handed over again.
+    Doubtful,
+}
+
+impl Held {
+    /// Returns whether this original was folded in the conversation.
+    pub(crate) fn contains(&self, handle: Handle) -> bool {
+        self.lock().contains_key(&handle)
+    }
+
+    /// Returns the handles of all originals that were folded in the conversation, sorted.
+    pub(crate) fn handles(&self) -> Vec<Handle> {
+        let mut handles: Vec<Handle> = self.lock().keys().copied().collect();
+        handles.sort_unstable();
+        handles
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Handle, Written>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl FromIterator<Handle> for Held {
+    fn from_iter<I: IntoIterator<Item = Handle>>(handles: I) -> Self {
+        Self(Arc::new(Mutex::new(handles.into_iter().map(|handle| (handle, Written::Yes)).collect())))
+    }
+}
 
 /// Originals on their way to the disk. They are written before a request leaves; nobody is answered before they are on
 /// disk, so that whoever has seen a marker can have its original again, after a loss of power, too.
@@ -28,7 +62,7 @@ impl Settling {
         let on_disk = self.on_disk.lock().unwrap_or_else(PoisonError::into_inner).take();
         let settled = on_disk.map_or(Ok(()), OnDisk::wait);
         if settled.is_err() {
-            self.held.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            self.held.lock().values_mut().for_each(|written| *written = Written::Doubtful);
         }
         settled
     }
@@ -57,16 +91,16 @@ impl<'k> Keeper<'k> {
 
 impl Keep for Keeper<'_> {
     fn keep(&self, originals: &[Original<'_>]) -> Result<(), KeepError> {
-        let held = || self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh: Vec<Original<'_>> = {
-            let held = held();
-            originals.iter().filter(|original| !held.contains(&original.handle)).copied().collect()
+            let held = self.held.lock();
+            let is_held = |original: &&Original<'_>| held.get(&original.handle) == Some(&Written::Yes);
+            originals.iter().filter(|original| !is_held(original)).copied().collect()
         };
         if let (Some(shelf), false) = (self.shelf, fresh.is_empty()) {
             shelf.write(&fresh).map_err(|error| KeepError(error.to_string()))?;
             self.wrote.set(true);
         }
-        held().extend(fresh.iter().map(|original| original.handle));
+        self.held.lock().extend(fresh.iter().map(|original| (original.handle, Written::Yes)));
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use foldline::wire::Gap;
-use foldline::{Ledger, Message, State, Summarised, Tokens};
+use foldline::{Handle, Ledger, Message, State, Summarised, Tokens};
 use foldline_archive::Shelf;
 use foldline_rlm::{Prepared, Spent};
 
@@ -135,6 +135,8 @@ struct Fact {
     summary: Option<Arc<Prepared>>,
     /// Behind it, the summary of this other beginning counts.
     told: Option<u128>,
+    /// The originals that were folded in the history of an answer that the provider stores.
+    handles: Vec<Handle>,
 }
 
 /// Kinds of facts in the archive's ledger.
@@ -143,6 +145,7 @@ const BUDGET: &str = "budget";
 const HIDDEN: &str = "hidden";
 const SUMMARY: &str = "summary";
 const TOLD: &str = "told";
+const HANDLES: &str = "handles";
 /// Bytes of a beginning's hash, at the front of each fingerprint.
 const BEGINNING: usize = size_of::<u128>();
 
@@ -159,6 +162,7 @@ impl Facts {
                 HIDDEN => entry.hidden.extend(serde_json::from_slice(&fact.payload).ok().map(Vec::into)),
                 SUMMARY => entry.summary = serde_json::from_slice(&fact.payload).ok().map(Arc::new),
                 TOLD => entry.told = fact.payload.try_into().ok().map(u128::from_le_bytes),
+                HANDLES => entry.handles = serde_json::from_slice(&fact.payload).unwrap_or_default(),
                 _ => {}
             }
         }
@@ -297,6 +301,22 @@ impl Facts {
         if let Some(Err(error)) = self.ledger.as_ref().map(|shelf| shelf.on_disk().wait()) {
             tracing::warn!(%error, "a hidden call is written, but may not survive a loss of power");
         }
+    }
+
+    /// Returns the originals that were folded in the history of a stored answer.
+    pub(crate) fn handles(&self, answer: u128) -> Held {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(&answer).into_iter().flat_map(|fact| fact.handles.iter().copied()).collect()
+    }
+
+    /// Records the originals that were folded in the history of a stored answer.
+    pub(crate) fn record_handles(&self, answer: u128, held: &Held) {
+        let handles = held.handles();
+        if handles.is_empty() {
+            return;
+        }
+        self.record(HANDLES, &answer.to_le_bytes(), &serde_json::to_vec(&handles).unwrap_or_default());
+        self.note(answer, |fact| fact.handles = handles);
     }
 
     /// The provider's cache was cold when the conversation had this beginning.

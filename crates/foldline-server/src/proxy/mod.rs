@@ -6,7 +6,9 @@
 //! |---|---|
 //! | `server` | connections: listening, limits, a shutdown that lets streams end |
 //! | `patient` | a connection waits for its client only so long |
-//! | `access` | who may come in |
+//! | `tls` | the certificate, where the proxy serves TLS itself |
+//! | `access` | which requests are let in, and by which token |
+//! | `owner`, `tenancy` | whose part of the archive a request reads and writes |
 //! | `route` | which upstream a path belongs to, and which dialect it speaks |
 //! | `inbound`, `room` | a request's body, whole and decoded; how much there may be of all of them |
 //! | `exchange` | one request and its answer, from end to end |
@@ -64,10 +66,15 @@ mod server;
 mod settings;
 mod summaries;
 mod tally;
+mod tenancy;
+mod tls;
 mod turn;
 mod unfold;
 mod upstream;
 
+pub use access::{AccessToken, BadToken};
 pub use server::Proxy;
 pub use settings::{BadUpstream, Limits, Mode, Patience, Settings, Summarise, Upstream};
 pub use tally::{Tally, Watch};
+pub use tenancy::Tenancy;
+pub use tls::TlsFiles;

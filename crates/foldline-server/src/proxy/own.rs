@@ -20,6 +20,7 @@ use tower::ServiceExt;
 use super::answer;
 use super::learned::WindowEvidence;
 use super::models::ModelWindow;
+use super::owner::NoTenant;
 use super::server::Shared;
 use super::settings::Settings;
 
@@ -42,10 +43,10 @@ pub(crate) async fn answer(proxy: Arc<Shared>, parts: Parts) -> Response {
     }
 }
 
-async fn healthz(State(proxy): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+async fn healthz(State(proxy): State<Arc<Shared>>, parts: Parts) -> Response {
     let Settings { openai, anthropic, patience, .. } = &proxy.settings;
-    let shelf = proxy.shelf(&headers);
-    let learned = proxy.models.learned_windows(proxy.tenant(shelf.as_ref(), &headers));
+    // A monitor shows no credential, and is shown no tenant's windows.
+    let learned = proxy.tenant(&parts).map(|tenant| proxy.models.learned_windows(tenant)).unwrap_or_default();
     let learned = learned.into_iter().map(|ModelWindow { model, side, window }| {
         let age = window.learned_at.elapsed();
         let expires = (window.evidence != WindowEvidence::ServerReport).then(|| patience.learned.saturating_sub(age));
@@ -86,10 +87,16 @@ async fn unfold(
     State(proxy): State<Arc<Shared>>,
     Path(handle): Path<String>,
     Query(wanted): Query<Wanted>,
-    headers: HeaderMap,
+    parts: Parts,
 ) -> Response {
-    let Some(shelf) = proxy.shelf(&headers) else {
-        return answer::fault(None, StatusCode::NOT_FOUND, "there is no archive");
+    let shelf = match proxy.shelf(&parts) {
+        Ok(Some(shelf)) => shelf,
+        Ok(None) => return answer::fault(None, StatusCode::NOT_FOUND, "there is no archive"),
+        Err(NoTenant) => {
+            let why =
+                "the request belongs to no tenant; use a named token, or add the API key whose originals you want";
+            return answer::fault(None, StatusCode::FORBIDDEN, why);
+        }
     };
     let looked = tokio::task::spawn_blocking(move || {
         let lines = wanted.lines.as_deref().map(str::parse).transpose()?;

@@ -102,7 +102,7 @@ impl Rounds {
         loop {
             let asked = match splicer.round(&body) {
                 Ok(NextBody::Finished { body, finished }) => {
-                    self.record(finished.mixed.as_ref()).await;
+                    self.record(finished.mixed.as_ref(), finished.response.id.as_deref()).await;
                     return (Ok(body.into()), self.finished(finished.usage));
                 }
                 Ok(NextBody::Continue(asked)) => asked,
@@ -158,7 +158,7 @@ impl Rounds {
             let hid = splicer.hides();
             opening = match splicer.end_round(&mut client.held) {
                 Next::Finished(finished) => {
-                    self.record(finished.mixed.as_ref()).await;
+                    self.record(finished.mixed.as_ref(), finished.response.id.as_deref()).await;
                     client.flush().await?;
                     if let Some(why) = broke {
                         client.cut_off(why).await;
@@ -214,7 +214,7 @@ impl Rounds {
             client.forward(splicer.shows_output()).await?;
             if let Some(end) = splicer.take_end() {
                 // The client may send its next request as soon as it has these bytes.
-                self.record(end.mixed.as_ref()).await;
+                self.record(end.mixed.as_ref(), end.response_id.as_deref()).await;
                 client.held.extend_from_slice(&end.bytes);
                 client.flush().await?;
             }
@@ -334,31 +334,41 @@ impl Rounds {
             return asked.calls.iter().map(|_| unfold::NO_MORE.to_owned()).collect();
         }
         let (calls, proxy, shelf) = (asked.calls.clone(), self.proxy.clone(), self.folded.journal.clone());
+        let held = self.folded.held.clone();
         let count = calls.len();
         let looked_up = tokio::task::spawn_blocking(move || {
-            calls.iter().map(|call| unfold::answer(call, shelf.as_ref(), &proxy.metrics)).collect()
+            calls.iter().map(|call| unfold::answer(call, shelf.as_ref(), &held, &proxy.metrics)).collect()
         });
         looked_up.await.unwrap_or_else(|_| vec!["The archive could not be read.".to_owned(); count])
     }
 
-    /// Records, once, what the client's copy of the answer lacks. It is on disk when this returns.
-    async fn record(&mut self, mixed: Option<&Asked>) {
+    /// Records, once, what the client's copy of the answer lacks, and what may be unfolded after an answer that the
+    /// provider stores. It is on disk when this returns.
+    async fn record(&mut self, mixed: Option<&Asked>, response_id: Option<&str>) {
         if std::mem::replace(&mut self.recorded, true) {
             return;
         }
-        let mut held_as = None;
+        let stored_as = response_id.filter(|_| self.folded.reported == ReportedId::Last).map(str::to_owned);
+        let is_mixed = mixed.is_some();
         if let Some(mixed) = mixed {
             let answers = self.answers(mixed).await;
             self.gaps.push(mixed.mixed_gap(&answers.iter().map(String::as_str).collect::<Vec<_>>()));
-            held_as = mixed.response_id.clone().filter(|_| self.folded.reported == ReportedId::Last);
         }
-        if self.gaps.is_empty() {
+        if self.gaps.is_empty() && stored_as.is_none() {
             return;
         }
         let (proxy, turn, gaps) = (self.proxy.clone(), self.turn.clone(), self.gaps.clone());
         // What is hidden is about the client's own request, whatever was sent in later rounds.
         let folded = Folded { hidden: self.hidden.clone(), ..self.folded.clone() };
-        let recorded = tokio::task::spawn_blocking(move || turn.hide(&proxy, &folded, gaps, held_as.as_deref())).await;
+        let recorded = tokio::task::spawn_blocking(move || {
+            if let Some(id) = &stored_as {
+                turn.record_handles(&proxy, &folded, id);
+            }
+            if !gaps.is_empty() {
+                turn.hide(&proxy, &folded, gaps, stored_as.as_deref().filter(|_| is_mixed));
+            }
+        })
+        .await;
         if recorded.is_err() {
             self.proxy.metrics.fault("panic");
         }

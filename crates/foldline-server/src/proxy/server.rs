@@ -2,17 +2,19 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use axum::Router;
 use foldline_archive::Archive;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::access::Door;
@@ -20,11 +22,14 @@ use super::exchange::exchange;
 use super::memory::Memory;
 use super::metrics::Metrics;
 use super::models::Models;
+use super::owner::resolve_tenancy;
 use super::patient::Patient;
 use super::room::Room;
-use super::settings::Settings;
+use super::settings::{Patience, Settings};
 use super::summaries::Writers;
 use super::tally::Watch;
+use super::tenancy::Tenancy;
+use super::tls;
 use super::upstream::Providers;
 
 /// The proxy, listening.
@@ -44,6 +49,7 @@ use super::upstream::Providers;
 pub struct Proxy {
     listener: TcpListener,
     address: SocketAddr,
+    tls: Option<TlsAcceptor>,
     shared: Arc<Shared>,
     _writers: DropGuard,
 }
@@ -52,6 +58,9 @@ pub struct Proxy {
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) door: Door,
+    pub(crate) tenancy: Tenancy,
+    /// That a request belongs to no tenant is logged once.
+    pub(crate) no_tenant: Once,
     pub(crate) providers: Providers,
     /// One for each request that may run at once.
     pub(crate) turns: Arc<Semaphore>,
@@ -66,18 +75,22 @@ pub(crate) struct Shared {
 impl Proxy {
     /// Listens. Originals go to the archive; without one nothing that is folded can be unfolded.
     pub async fn bind(settings: Settings, archive: Option<Archive>) -> io::Result<Self> {
-        if !settings.listen.ip().is_loopback() && settings.token.is_none() {
+        if !settings.listen.ip().is_loopback() && settings.tokens.is_empty() {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 format!("{} can be reached by others: set a token, or listen on 127.0.0.1", settings.listen),
             ));
         }
+        let tenancy = resolve_tenancy(&settings)?;
+        let tls = settings.tls.as_ref().map(tls::acceptor).transpose()?;
         let listener = listen(settings.listen)?;
         let address = listener.local_addr()?;
         let (writers, _writers) = Writers::new();
         let shared = Shared {
             writers,
-            door: Door::new(settings.token.as_deref(), address),
+            door: Door::new(&settings.tokens, address),
+            tenancy,
+            no_tenant: Once::new(),
             providers: Providers::new(settings.patience),
             turns: Arc::new(Semaphore::new(settings.limits.requests)),
             room: Room::new(settings.limits.bodies, settings.patience.room),
@@ -87,12 +100,17 @@ impl Proxy {
             models: Models::new(settings.models.clone(), settings.window, settings.patience.learned),
             settings,
         };
-        Ok(Self { listener, address, shared: Arc::new(shared), _writers })
+        Ok(Self { listener, address, tls, shared: Arc::new(shared), _writers })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns which requests share originals.
+    pub fn tenancy(&self) -> Tenancy {
+        self.shared.tenancy
     }
 
     /// A look at what it does, for as long as one likes.
@@ -124,19 +142,49 @@ impl Proxy {
                 () = &mut stop => break,
             };
             let _ = stream.set_nodelay(true);
-            let stream = Patient::new(stream, patience.client, patience.stall);
-            let connection = connections.serve_connection(TokioIo::new(stream), service.clone());
-            let connection = open.watch(connection.into_owned());
-            let cut = cut.clone();
-            tokio::spawn(async move {
-                if let Some(Err(error)) = cut.run_until_cancelled(connection).await {
-                    tracing::debug!(%error, "a connection broke");
-                }
-            });
+            let connection = Connection {
+                builder: connections.clone(),
+                service: service.clone(),
+                watcher: open.watcher(),
+                cut: cut.clone(),
+                patience,
+            };
+            match self.tls.clone() {
+                None => drop(tokio::spawn(connection.serve(stream))),
+                Some(tls) => drop(tokio::spawn(async move {
+                    match tokio::time::timeout(patience.client, tls.accept(stream)).await {
+                        Ok(Ok(stream)) => connection.serve(stream).await,
+                        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+                        Err(_) => tracing::debug!("a TLS handshake took too long"),
+                    }
+                })),
+            }
         }
         drop((self.listener, self._writers));
         if tokio::time::timeout(patience.shutdown, open.shutdown()).await.is_err() {
             tracing::warn!("answers were still going on after {} s and are cut", patience.shutdown.as_secs());
+        }
+    }
+}
+
+/// Everything that one connection needs.
+struct Connection {
+    builder: auto::Builder<TokioExecutor>,
+    service: TowerToHyperService<Router>,
+    watcher: Watcher,
+    /// Cancelled when connections are to be cut.
+    cut: CancellationToken,
+    patience: Patience,
+}
+
+impl Connection {
+    /// Serves the requests of one client until it disconnects, or until the proxy shuts down.
+    async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        let stream = Patient::new(stream, self.patience.client, self.patience.stall);
+        let connection = self.builder.serve_connection(TokioIo::new(stream), self.service);
+        let connection = self.watcher.watch(connection.into_owned());
+        if let Some(Err(error)) = self.cut.run_until_cancelled(connection).await {
+            tracing::debug!(%error, "a connection broke");
         }
     }
 }

@@ -7,8 +7,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use foldline::{ModelTable, Policy, Tokens};
+use foldline_archive::Namespace;
 use hyper::Uri;
 use hyper::http::uri::{Authority, Scheme};
+
+use super::access::AccessToken;
+use super::tenancy::Tenancy;
+use super::tls::TlsFiles;
 
 /// Everything that the proxy is told.
 ///
@@ -22,8 +27,15 @@ use hyper::http::uri::{Authority, Scheme};
 pub struct Settings {
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// What a client must show to be let in. Needed when others than this machine can connect.
-    pub token: Option<String>,
+    /// Tokens that let clients in. Needed when others than this machine can connect.
+    pub tokens: Vec<AccessToken>,
+    /// Which requests share originals. By default all of them without tokens, each name where all tokens have names,
+    /// and else each credential.
+    pub tenancy: Option<Tenancy>,
+    /// The namespace of the archive under tenancy single.
+    pub namespace: Namespace,
+    /// The certificate and the key, where the proxy serves TLS itself.
+    pub tls: Option<TlsFiles>,
     /// Who answers Chat Completions and Responses.
     pub openai: Upstream,
     /// Who answers Anthropic Messages.
@@ -134,7 +146,10 @@ impl Default for Settings {
         let official = |url: &str| url.parse().expect("the URL of a provider is a URL");
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8787)),
-            token: None,
+            tokens: Vec::new(),
+            tenancy: None,
+            namespace: Namespace::local(),
+            tls: None,
             openai: official("https://api.openai.com"),
             anthropic: official("https://api.anthropic.com"),
             mode: Mode::Fold,

@@ -14,7 +14,7 @@ use foldline_archive::Shelf;
 use hyper::http::uri::Scheme;
 
 use super::decision::{Again, Known, TightBudget};
-use super::keeper::Settling;
+use super::keeper::{Held, Settling};
 use super::lineage::Lineage;
 use super::memory::{self, Facts};
 use super::models::Model;
@@ -81,6 +81,8 @@ pub(crate) struct Folded {
     pub(crate) due: Option<Arc<Due>>,
     /// The budget of a retry, which the conversation keeps to if it is accepted.
     pub(crate) tight: Option<Arc<TightBudget>>,
+    /// The originals that the model may unfold.
+    pub(crate) held: Held,
 }
 
 /// Bytes of a session's name that are looked at.
@@ -108,6 +110,13 @@ impl Turn {
         folded.hidden.facts.hide(folded.hidden.beginning, gaps);
     }
 
+    /// Records which originals a model may unfold after an answer that the provider stores under this id: a request that
+    /// continues from there does not carry the markers again.
+    pub(crate) fn record_handles(&self, proxy: &Shared, folded: &Folded, id: &str) {
+        let lineage = Lineage::of_answer(&[&self.owner(), &folded.model_name], id);
+        proxy.memory.facts(&lineage, self.shelf.as_ref()).record_handles(lineage.whole(), &folded.held);
+    }
+
     /// Folds the request. Returns none if it must go out as it came, or if the fold is cancelled.
     pub(crate) fn fold(&self, proxy: &Shared, again: Option<Again>, cancel: &CancelFlag) -> Option<Folded> {
         let client = Request::parse(self.format, &self.body).ok()?;
@@ -129,6 +138,7 @@ impl Turn {
             ToldBy::Us => None,
         };
         let stored = client.is_stored();
+        let continued = client.previous_response().is_some().then(|| facts.handles(told.whole()));
         let (request, lineage) = match &healed {
             Some(body) => {
                 let request = Request::parse(self.format, body).ok()?;
@@ -178,6 +188,7 @@ impl Turn {
             model: known.model,
             due: decision.due,
             tight: decision.tight,
+            held: continued.unwrap_or(decision.held),
         })
     }
 }

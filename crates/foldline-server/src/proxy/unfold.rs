@@ -1,13 +1,15 @@
 //! The tool by which a model unfolds what it needs, answered inside the proxy.
 //!
 //! It is one more tool for the model and none for the client, who never sees it. An answer is bounded,
-//! and a fault is told to the model in words that it can act on.
+//! and a fault is told to the model in words that it can act on. A model gets originals that were folded in
+//! its own conversation, by their full handles, and nothing else of the archive.
 
 use foldline::wire::{HiddenCall, Offer};
-use foldline::{Meter, Tokens};
+use foldline::{Handle, Meter, Tokens};
 use foldline_archive::{Error, ErrorKind, Shelf, View, view};
 use serde::Deserialize;
 
+use super::keeper::Held;
 use super::metrics::{Kind, Metrics};
 
 /// The tool as the model sees it.
@@ -32,9 +34,9 @@ struct Wanted {
     page: Option<usize>,
 }
 
-/// The answer to a call.
-pub(crate) fn answer(call: &HiddenCall, shelf: Option<&Shelf>, metrics: &Metrics) -> String {
-    let answered = look_up(call, shelf);
+/// Answers a call. Only originals in `held` are given out.
+pub(crate) fn answer(call: &HiddenCall, shelf: Option<&Shelf>, held: &Held, metrics: &Metrics) -> String {
+    let answered = look_up(call, shelf, held);
     let kind = if answered.is_ok() { "served" } else { "refused" };
     metrics.unfolds.get_or_create(&Kind { kind }).inc();
     answered.unwrap_or_else(|why| why)
@@ -65,14 +67,21 @@ pub(crate) fn fitted(mut text: String, room: Tokens, meter: &Meter) -> String {
     text + CUT
 }
 
-fn look_up(call: &HiddenCall, shelf: Option<&Shelf>) -> Result<String, String> {
+fn look_up(call: &HiddenCall, shelf: Option<&Shelf>, held: &Held) -> Result<String, String> {
     let wanted: Wanted = serde_json::from_str(&call.arguments)
         .map_err(|error| format!("The arguments could not be read ({error}). Call it with {{\"handle\": \"..\"}}."))?;
     let shelf = shelf.ok_or("There is no archive; run the tool again instead.")?;
     // A handle is copied out of a marker, sometimes with what stands around it.
     let handle = wanted.handle.trim().trim_start_matches("unfold ").trim_matches([']', '[', ' ', '"']);
+    let not_a_handle = || format!("Not a handle: copy all {} characters from the end of the marker.", Handle::LENGTH);
+    let handle: Handle = handle.to_ascii_lowercase().parse().map_err(|_| not_a_handle())?;
+    let unknown = || format!("No original has the handle {handle}. Copy it from the end of the marker.");
+    // An original of another conversation is answered as one that does not exist.
+    if !held.contains(handle) {
+        return Err(unknown());
+    }
     let told = |error: Error| match error.kind() {
-        ErrorKind::Unknown => format!("No original has the handle {handle}. Copy it from the end of the marker."),
+        ErrorKind::Unknown => unknown(),
         _ => format!("{error}."),
     };
     let lines = wanted.lines.as_deref().map(str::trim).filter(|it| !it.is_empty());
@@ -82,7 +91,7 @@ fn look_up(call: &HiddenCall, shelf: Option<&Shelf>) -> Result<String, String> {
         page: Some(wanted.page.unwrap_or(1)),
         ..View::default()
     };
-    let unfolded = shelf.unfold(handle).map_err(told)?;
+    let unfolded = shelf.unfold(handle.as_str()).map_err(told)?;
     let excerpt = view(&unfolded.bytes, &part).map_err(told)?;
     let mut text = String::from_utf8_lossy(&excerpt.bytes).into_owned();
     if text.trim().is_empty() {

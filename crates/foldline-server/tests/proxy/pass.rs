@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use foldline_server::proxy::{Limits, Mode, Patience, Proxy, Settings};
+use foldline_server::proxy::{AccessToken, Limits, Mode, Patience, Proxy, Settings};
 use http_body_util::{BodyExt, Full};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -131,7 +131,7 @@ async fn others_need_a_token() {
     let refused = Proxy::bind(open.clone(), None).await.err().unwrap();
     assert!(refused.to_string().contains("set a token"), "{refused}");
 
-    let guarded = Settings { token: Some("sesame".into()), ..open };
+    let guarded = Settings { tokens: AccessToken::parse_list("sesame").unwrap(), ..open };
     let stand = Stand::start(guarded, None, |_| Reply::json("{}")).await;
     assert_eq!(stand.post("/v1/chat/completions", ODD).await.status, 401);
     assert_eq!(stand.get("/foldline/metrics").await.status, 401);

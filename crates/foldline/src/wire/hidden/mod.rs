@@ -72,14 +72,16 @@ pub struct Splicer {
     end: Option<Vec<u8>>,
 }
 
-/// The end of an answer from which calls were hidden. A client may continue as soon as it has these bytes, so the
-/// hidden calls are recorded before the bytes are sent.
+/// The end of an answer from which calls were hidden, or that the provider stores. A client may continue as soon as it
+/// has these bytes, so what the next request depends on is recorded before they are sent.
 #[derive(Clone, Debug)]
 pub struct AnswerEnd {
     /// The bytes for the client, from the event that tells why the model stopped.
     pub bytes: Vec<u8>,
     /// The same as [`Finished::mixed`].
     pub mixed: Option<Asked>,
+    /// The id of the response.
+    pub response_id: Option<String>,
 }
 
 /// What to do when a round has ended.
@@ -193,11 +195,10 @@ impl Splicer {
     /// again.
     pub fn take_end(&mut self) -> Option<AnswerEnd> {
         let bytes = self.end.take()?;
-        let mixed = self.hides().then(|| {
-            let (turn, usage) = (self.reader.turn(), self.reader.usage());
-            self.asked(&self.reader.clone().finish(), turn, usage)
-        });
-        Some(AnswerEnd { bytes, mixed: mixed.flatten() })
+        let response = self.reader.clone().finish();
+        let calls = || self.asked(&response, self.reader.turn(), self.reader.usage());
+        let mixed = self.hides().then(calls).flatten();
+        Some(AnswerEnd { bytes, mixed, response_id: response.id.as_deref().map(str::to_owned) })
     }
 
     /// Returns the hidden calls of the current round, unless it ended for a reason by which they do not count.
@@ -371,7 +372,7 @@ impl Round {
     ) {
         let was_over = self.verdict.is_some();
         self.note(&step.events, tool);
-        let hides = self.hidden > 0 || !self.is_first();
+        let hides = self.hidden > 0 || !self.is_first() || editor.is_stored();
         if self.verdict.is_some() && !was_over && hides && !self.goes_on() && self.error.is_none() {
             *end = Some(Vec::new());
         }
@@ -470,6 +471,11 @@ impl Editor {
             round.shown |= step.events != [Event::Ping];
             round.output |= step.events.iter().any(|event| round.shows(event, tool));
         }
+    }
+
+    /// Returns true if the client may continue from the id of this answer, without sending the conversation again.
+    fn is_stored(&self) -> bool {
+        matches!(self, Editor::OpenAiResponses(editor) if editor.reported == ReportedId::Last)
     }
 
     fn judge(&mut self, frame: &Frame<'_>, round: &Round, tool: &str) -> Pass {

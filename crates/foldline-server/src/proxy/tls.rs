@@ -1,0 +1,40 @@
+//! TLS of the proxy's own port, where nothing else terminates it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// The files of a certificate and its key, in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate, followed by those of its issuers.
+    pub certificate: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
+}
+
+/// Reads the files and returns what answers the handshakes of clients.
+pub(crate) fn acceptor(files: &TlsFiles) -> io::Result<TlsAcceptor> {
+    let chain = CertificateDer::pem_file_iter(&files.certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let chain = chain.map_err(|error| unusable("certificate", &files.certificate, &error))?;
+    if chain.is_empty() {
+        return Err(unusable("certificate", &files.certificate, &"it has no certificate in PEM"));
+    }
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| unusable("key", &files.key, &error))?;
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .and_then(|config| config.with_no_client_auth().with_single_cert(chain, key));
+    let mut config = config.map_err(|error| unusable("certificate", &files.certificate, &error))?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+fn unusable(what: &str, path: &Path, error: &dyn std::fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("the TLS {what} {} cannot be used: {error}", path.display()))
+}
