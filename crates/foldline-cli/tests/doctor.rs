@@ -69,7 +69,7 @@ fn a_proxy_that_runs_already_is_known() {
 }
 
 #[test]
-fn learned_windows_of_a_running_proxy_are_shown_with_their_evidence() {
+fn doctor_shows_learned_windows_with_their_evidence() {
     let home = tempfile::tempdir().unwrap();
     let (base, _) = server("GET /v1/models ", MODELS);
     let serving = Serving::before(home.path(), &base);

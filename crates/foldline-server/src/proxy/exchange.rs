@@ -148,7 +148,10 @@ impl Shared {
             folded = Some(tighter);
         };
         if let Some(folded) = &folded {
-            self.accepted(folded, &opening).await;
+            // A prompt whose tokens are only counted may be larger than the window.
+            if matches!(route.kind, Kind::Turn(_)) {
+                self.accepted(folded, &opening).await;
+            }
             self.settled(folded).await;
         }
         self.reply(opening, turn, folded, outbound, format).await

@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn count_of_half_a_window_is_told_from_a_count_of_all_of_it() {
+    fn half_window_count_differs_from_full_window_count() {
         for (reported, expected) in [(2_048, 2_048), (2_050, 4_096), (2_051, 4_096), (4_096, 4_096), (16_386, 32_768)] {
             let mut facts = LearnedFacts::default();
             let pairs: Vec<_> = [3, 4].map(|times| (reported * times, reported)).into();
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn constant_count_below_a_prompt_that_was_seen_whole_is_not_a_window() {
+    fn constant_count_below_a_whole_prompt_is_not_a_window() {
         let mut facts = LearnedFacts::default();
         verdicts(&mut facts, Exactness::Exact, &[(20_000, 20_000), (24_000, 3_000), (27_000, 3_000), (30_000, 3_000)]);
         assert_eq!(window(&facts), None);
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn server_is_asked_first_after_a_suspicious_count_and_when_the_answer_is_old() {
+    fn server_is_asked_again_after_a_suspicious_count() {
         let (mut facts, start) = (LearnedFacts::default(), Instant::now());
         let asked = |facts: &mut LearnedFacts, after| facts.is_to_be_asked(start + after, LIFETIME);
         assert!(asked(&mut facts, Duration::ZERO));

@@ -1,5 +1,5 @@
-//! What is known of each model at each upstream, for each tenant: how to count for it, what it costs, and how much of
-//! its window a request may take.
+//! Facts about each model at each upstream, for each tenant: how to count for it, what it costs, and how much of its
+//! window a request may take.
 //!
 //! The table of models is only the beginning. What the user says beats what an error or the shape of counts revealed
 //! (`learned`), that beats what the server reports, and that beats the table. Counts are compared with what the provider
@@ -66,27 +66,32 @@ impl Models {
 
     pub(crate) fn get(&self, tenant: TenantKey, side: Side, name: &str) -> Arc<Model> {
         let key = map_key(format!("{side:?} {name}").as_bytes());
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(model) = self.known().get_mut(tenant.0).and_then(|models| models.get_mut(key)) {
+            return model.clone();
+        }
+        // A vocabulary may have to be loaded, which must not happen under the lock.
+        let model = Arc::new(Model {
+            meter: Meter::for_model(&self.table, Some(name)).with_cache(self.counts.clone()),
+            prices: Prices::for_model(&self.table, Some(name)),
+            name: name.to_owned(),
+            side,
+            window: self.window,
+            lifetime: self.lifetime,
+            learned: Mutex::default(),
+        });
+        let mut known = self.known();
         let models = known.get_or_insert_with(tenant.0, MAX_TENANTS, Bounded::default);
-        let made = || {
-            Arc::new(Model {
-                meter: Meter::for_model(&self.table, Some(name)).with_cache(self.counts.clone()),
-                prices: Prices::for_model(&self.table, Some(name)),
-                name: name.to_owned(),
-                side,
-                window: self.window,
-                lifetime: self.lifetime,
-                learned: Mutex::default(),
-            })
-        };
-        models.get_or_insert_with(key, MAX_MODELS_PER_TENANT, made).clone()
+        models.get_or_insert_with(key, MAX_MODELS_PER_TENANT, || model).clone()
+    }
+
+    fn known(&self) -> MutexGuard<'_, Bounded<Bounded<Arc<Model>>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the windows that were learned for a tenant, sorted by model.
     pub(crate) fn learned_windows(&self, tenant: TenantKey) -> Vec<ModelWindow> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let models: Vec<_> = known.get_mut(tenant.0).into_iter().flat_map(|models| models.values().cloned()).collect();
-        drop(known);
+        let models: Vec<_> =
+            self.known().get_mut(tenant.0).into_iter().flat_map(|models| models.values().cloned()).collect();
         let window = |model: Arc<Model>| {
             let window = model.learned_window()?;
             Some(ModelWindow { model: model.name.clone(), side: model.side, window })
@@ -284,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn tenants_do_not_share_what_is_learned_and_do_not_evict_each_other() {
+    fn tenants_neither_share_nor_evict_learned_windows() {
         let models = models(None);
         models.get(TENANT, Side::OpenAi, "a").reported(8_192);
         assert!(models.get(TenantKey(2), Side::OpenAi, "a").budget(None) > 100_000);

@@ -31,7 +31,7 @@ pub struct Neighbour {
     pub openai: String,
     /// Who answers Anthropic Messages behind it.
     pub anthropic: String,
-    /// The windows that it has learned for whoever asks.
+    /// The windows that it has learned for the caller's tenant.
     #[serde(default)]
     pub learned_windows: Vec<NeighbourWindow>,
 }

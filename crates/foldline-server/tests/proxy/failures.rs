@@ -2,6 +2,7 @@
 //! scenario that users met, looked at from the upstream's side.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use foldline::wire::{Format, Request};
@@ -53,13 +54,22 @@ async fn failure_8_what_is_said_during_a_crease_is_not_lost() {
     }
 }
 
-/// 10: a local server cuts off the head of a prompt that is too long, without a word. Its first answer
-/// gives it away, and from then on nothing is too long for it.
+/// 10: a local server cuts off the head of a prompt that is too long, without a word. The count in its first answer is
+/// suspicious; asked again, now that the model is loaded, it reports its window, and from then on nothing is too long for it.
 #[tokio::test]
 async fn failure_10_a_server_that_cuts_off_the_head_is_not_given_the_chance_again() {
     let format = Format::OpenAiChat;
     let quiet = Settings { unfold: false, ..settings() };
-    let stand = Stand::start(quiet, None, move |received| {
+    let loaded = AtomicBool::new(false);
+    let stand = Stand::start_open(quiet, None, move |received| {
+        match received.path.as_str() {
+            "/v1/chat/completions" => loaded.store(true, Ordering::SeqCst),
+            "/api/ps" if loaded.load(Ordering::SeqCst) => {
+                let model = json!({ "name": "some-local-model:latest", "context_length": 4_096 });
+                return Reply::json(json!({ "models": [model] }).to_string());
+            }
+            _ => return Reply::error(404, "{}"),
+        }
         let sent = tokens(format, received);
         let seen = if sent <= 4_096 { sent } else { 2_050 };
         Reply::json(json!({ "choices": [{ "index": 0, "message": { "role": "assistant", "content": "yes" }, "finish_reason": "stop" }],

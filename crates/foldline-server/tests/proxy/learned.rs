@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use foldline::wire::Format;
-use foldline_server::proxy::{Patience, Settings};
+use foldline_server::proxy::{AccessToken, Patience, Settings};
 use http_body_util::Full;
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ const TOKEN: &str = "sesame";
 
 /// Settings of a proxy that several tenants use.
 fn shared() -> Settings {
-    Settings { listen: ([0, 0, 0, 0], 0).into(), token: Some(TOKEN.into()), ..quiet() }
+    Settings { listen: ([0, 0, 0, 0], 0).into(), tokens: AccessToken::parse_list(TOKEN).unwrap(), ..quiet() }
 }
 
 fn counted(received: &Received) -> u64 {
@@ -32,6 +32,7 @@ fn prompt(turns: usize) -> String {
 
 async fn ask(stand: &Stand, key: &str, path: &str, body: String) -> Got {
     let method = if body.is_empty() { "GET" } else { "POST" };
+    let key = format!("Bearer sk-proj-{key}-0123456789abcdef");
     let request = stand.request(method, path).header("x-foldline-token", TOKEN).header("authorization", key);
     stand.send(request.body(Full::new(body.into())).unwrap()).await
 }
@@ -139,7 +140,7 @@ async fn made_up_models_do_not_evict_another_tenants_window() {
 
 /// An overflow in a text of unknown form is retried, and does not have to be refused at every turn.
 #[tokio::test]
-async fn overflow_in_a_wrapped_message_is_retried_and_held_for_its_conversation() {
+async fn wrapped_overflow_is_retried_and_held_for_its_conversation() {
     let stand = Stand::start(quiet(), None, |received| match counted(received) {
         sent @ 10_001.. => {
             let why =
