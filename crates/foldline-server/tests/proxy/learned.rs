@@ -90,10 +90,10 @@ async fn echoed_overflow_text_teaches_nothing() {
         .await;
     let choice = json!({ "tool_choice": echo }).to_string();
     let echoing = prompt(40).replacen('{', &choice.replace('}', ","), 1);
-    let got = ask(&stand, "Bearer first", CHAT, echoing).await;
+    let got = ask(&stand, "first", CHAT, echoing).await;
     assert_eq!(got.status, 400);
     assert_eq!(stand.received().len(), 2, "one tighter retry");
-    for key in ["Bearer other", "Bearer first"] {
+    for key in ["other", "first"] {
         ask(&stand, key, CHAT, prompt(40)).await;
         assert!(stand.received().pop().unwrap().body == prompt(40), "{key}");
     }
@@ -102,17 +102,17 @@ async fn echoed_overflow_text_teaches_nothing() {
 #[tokio::test]
 async fn typed_overflow_teaches_its_tenant_only() {
     let stand = Stand::start(shared(), None, refusing_above_10000).await;
-    assert_eq!(ask(&stand, "Bearer first", CHAT, prompt(40)).await.status, 200);
+    assert_eq!(ask(&stand, "first", CHAT, prompt(40)).await.status, 200);
     assert_eq!(stand.received().len(), 2);
     let again = prompt(40).replace("Please make", "Kindly make");
-    assert_eq!(ask(&stand, "Bearer first", CHAT, again).await.status, 200);
+    assert_eq!(ask(&stand, "first", CHAT, again).await.status, 200);
     assert_eq!(stand.received().len(), 3, "the limit is known to this tenant");
     assert!(counted(&stand.received()[2]) <= 10_000);
 
-    assert_eq!(ask(&stand, "Bearer other", CHAT, prompt(40)).await.status, 200);
+    assert_eq!(ask(&stand, "other", CHAT, prompt(40)).await.status, 200);
     assert!(stand.received()[3].body == prompt(40), "another tenant's first request is not folded");
 
-    for (key, models) in [("Bearer first", 1), ("Bearer other", 1), ("Bearer third", 0)] {
+    for (key, models) in [("first", 1), ("other", 1), ("Bearer third", 0)] {
         let health = ask(&stand, key, "/foldline/healthz", String::new()).await;
         let health: Value = serde_json::from_slice(&health.body).unwrap();
         let learned = health["learned_windows"].as_array().unwrap();
@@ -128,13 +128,13 @@ async fn typed_overflow_teaches_its_tenant_only() {
 #[tokio::test]
 async fn made_up_models_do_not_evict_another_tenants_window() {
     let stand = Stand::start(shared(), None, refusing_above_10000).await;
-    ask(&stand, "Bearer first", CHAT, prompt(40)).await;
+    ask(&stand, "first", CHAT, prompt(40)).await;
     for made_up in 0..1_100 {
         let body = json!({ "model": format!("made-up-{made_up}"), "messages": [{ "role": "user", "content": "hi" }] });
-        ask(&stand, "Bearer other", CHAT, body.to_string()).await;
+        ask(&stand, "other", CHAT, body.to_string()).await;
     }
     let sent = stand.received().len();
-    ask(&stand, "Bearer first", CHAT, prompt(40).replace("Please make", "Kindly make")).await;
+    ask(&stand, "first", CHAT, prompt(40).replace("Please make", "Kindly make")).await;
     assert_eq!(stand.received().len(), sent + 1, "the window is still known");
 }
 
