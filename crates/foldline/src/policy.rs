@@ -68,7 +68,7 @@ impl Policy {
             name: "balanced",
             creases: Creases::Paid,
             high: 0.95,
-            low: 0.6,
+            low: 0.55,
             keep_reads: 7,
             keep_rest: 1,
             keep_share: 0.45,
@@ -84,7 +84,7 @@ impl Policy {
         Self {
             name: "tight",
             high: 0.85,
-            low: 0.4,
+            low: 0.35,
             keep_reads: 6,
             keep_rest: 1,
             keep_share: 0.3,

@@ -42,40 +42,41 @@ impl<'d> Draft<'d> {
     /// Returns the tokens to which a forced crease folds: the policy's share of the room that `protected` tokens leave, and so
     /// far below the mark of the next crease that a loop does not crease at every step.
     pub(super) fn target(&self, protected: Tokens) -> Tokens {
-        let (setup, policy) = (self.setup, &self.setup.policy);
-        let room = setup.room_at(1.0);
+        let room = self.setup.room_at(1.0);
         let protected = protected.min(room);
-        let target = protected + ((room - protected) as f64 * policy.low) as Tokens;
-        target.min(setup.room_at(policy.high - MIN_FREED_SHARE))
+        let target = protected + ((room - protected) as f64 * self.setup.policy.low) as Tokens;
+        target.min(self.max_target())
+    }
+
+    fn max_target(&self) -> Tokens {
+        self.setup.room_at(self.setup.policy.high - MIN_FREED_SHARE)
     }
 
     /// Shortens what is protected, if the request is above the budget: results first, messages of users only in truncation.
     pub(super) fn shorten_protected(&mut self) {
-        let limit = self.setup.room_at(1.0);
-        if self.context > limit && self.setup.signed {
+        let deepest = self.setup.policy.deepest;
+        if self.context <= self.setup.room_at(1.0) || deepest < Rung::Protected {
+            return;
+        }
+        if self.setup.signed {
             // A crease drops it in any case, and its room is there for the results.
             self.drop_all_reasoning();
         }
-        let deepest = self.setup.policy.deepest;
-        if self.context > limit
-            && deepest >= Rung::Protected
-            && !self.shorten_results(Rung::Protected, MIN_EXCERPT_TOKENS)
-        {
-            if deepest >= Rung::Truncation {
-                self.truncate();
-            }
+        if !self.shorten_results(Rung::Protected, MIN_EXCERPT_TOKENS) && deepest >= Rung::Truncation {
+            self.truncate();
         }
     }
 
     /// Truncates to instructions, the task, the newest user message and the newest round.
     fn truncate(&mut self) {
         self.drop_old_rounds();
-        let limit = self.setup.room_at(1.0);
-        // Messages of users are shortened so far that the next round does not shorten them again.
-        let spared = self.setup.room_at(self.setup.policy.high - MIN_FREED_SHARE);
+        if self.shorten_results(Rung::Truncation, MIN_EXCERPT_TOKENS) {
+            return;
+        }
         for least in [MIN_EXCERPT_TOKENS, 0] {
             let all = self.candidates(Rung::Truncation);
-            let shortened = self.share(&all, spared, least);
+            // Messages of users are shortened so far that the next round does not shorten them again.
+            let shortened = self.share(&all, self.max_target(), least);
             self.take_all(shortened.into_iter().filter(|it| self.is_of_user(it.piece)).collect(), Rung::Truncation);
             if self.shorten_results(Rung::Truncation, least) {
                 return;
@@ -83,7 +84,7 @@ impl<'d> Draft<'d> {
         }
         let all = self.candidates(Rung::Truncation);
         let markers = self.share(&all, 0, 0);
-        self.take_all(self.without_needless(markers, limit), Rung::Truncation);
+        self.take_all(self.without_needless(markers, self.setup.room_at(1.0)), Rung::Truncation);
     }
 
     fn drop_old_rounds(&mut self) {
