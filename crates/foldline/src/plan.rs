@@ -124,16 +124,7 @@ pub(crate) fn choose(
             // No summary is worth the words of a user.
             draft.write_notes(Rung::Rounds, Detail::Bare);
         }
-<<<<<<< ours
-        draft.shorten_protected();
-=======
-        if draft.context > limit {
-            draft.clip_protected(target)?;
-        }
-        if draft.context > limit {
-            draft.truncate(target)?;
-        }
->>>>>>> theirs
+        draft.shorten_protected()?;
     }
     Ok(draft.finish(reason))
 }
@@ -292,77 +283,6 @@ impl<'d> Draft<'d> {
         self.touched.insert(message);
     }
 
-<<<<<<< ours
-=======
-    /// What is protected but too big: the largest texts are cut to a common size.
-    fn clip_protected(&mut self, target: Tokens) -> Result<(), Error> {
-        if Rung::Protected > self.setup.policy.deepest {
-            return Ok(());
-        }
-        self.clip_to(target, Rung::Protected)
-    }
-
-    /// All but instructions, the task, the newest user message and the newest round.
-    fn truncate(&mut self, target: Tokens) -> Result<(), Error> {
-        if Rung::Truncation > self.setup.policy.deepest {
-            return Ok(());
-        }
-        let foldable = |round: &&Range<usize>| {
-            round.end <= self.newest && !self.folds.is_gone(round.start) && self.state.is_closed(round, self.messages)
-        };
-        let old: Vec<Range<usize>> = self.state.rounds().iter().filter(foldable).cloned().collect();
-        let old = self.before_thoughts(old);
-        if !old.is_empty() {
-            self.drop_rounds(&old, Rung::Truncation, Detail::Bare);
-        }
-        self.write_notes(Rung::Truncation, Detail::Bare);
-        self.clip_to(target, Rung::Truncation)?;
-        if self.context > self.setup.room_at(1.0) {
-            self.clip_to(0, Rung::Truncation)?;
-        }
-        Ok(())
-    }
-
-    /// Cuts the largest of the texts that are left to a common size, so that the request comes down
-    /// to the target as nearly as it can.
-    fn clip_to(&mut self, target: Tokens, rung: Rung) -> Result<(), Error> {
-        let clippable = |piece: &&Piece| match piece.class {
-            Class::Said => self.messages[piece.at.message].role == Role::User,
-            Class::Result | Class::Media => true,
-            Class::Prose => piece.at.message < self.newest,
-            Class::Arguments | Class::Reasoning => false,
-        };
-        let standing = |piece: &&Piece| !self.folds.is_gone(piece.at.message) && !self.setup.pins.holds(piece);
-        let state = self.state;
-        let alive = self.alive.iter().map(|it| &state.pieces[it.index]);
-        let pieces: Vec<&Piece> = alive.filter(clippable).filter(standing).collect();
-        let mut sizes: Vec<Tokens> =
-            pieces.iter().map(|piece| self.folds.tokens(piece.at).unwrap_or(piece.tokens)).collect();
-        sizes.sort_unstable();
-        let excess = self.context.saturating_sub(target);
-        let cap = clip::common_size(&sizes, excess);
-        for piece in pieces {
-            self.setup.cancel.check()?;
-            let now = self.folds.tokens(piece.at).unwrap_or(piece.tokens);
-            if now <= cap {
-                continue;
-            }
-            let clipped = {
-                let view = self.view(1.0);
-                let text = view.text(piece);
-                let marker = match piece.class {
-                    Class::Media => view.media_marker(piece),
-                    _ => marker::whole(text, view.handle(text)),
-                };
-                clip::clip(text, cap, &self.setup.meter, &marker)
-            };
-            let tokens = self.setup.meter.text(&clipped);
-            self.take(Proposal { at: piece.at, change: Change::Text(clipped), tokens, risk: 0.0 }, rung, "clip");
-        }
-        Ok(())
-    }
-
->>>>>>> theirs
     fn finish(mut self, reason: Reason) -> Option<Plan> {
         let first = self.touched.first().copied()?;
         if self.setup.signed {

@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use super::{Draft, Rung};
 use crate::conversation::Role;
+use crate::error::Error;
 use crate::folds::Change;
 use crate::marker;
 use crate::measure::Tokens;
@@ -53,38 +54,40 @@ impl<'d> Draft<'d> {
     }
 
     /// Shortens what is protected, if the request is above the budget: results first, messages of users only in truncation.
-    pub(super) fn shorten_protected(&mut self) {
+    pub(super) fn shorten_protected(&mut self) -> Result<(), Error> {
         let deepest = self.setup.policy.deepest;
         if self.context <= self.setup.room_at(1.0) || deepest < Rung::Protected {
-            return;
+            return Ok(());
         }
         if self.setup.signed {
             // A crease drops it in any case, and its room is there for the results.
             self.drop_all_reasoning();
         }
-        if !self.shorten_results(Rung::Protected, MIN_EXCERPT_TOKENS) && deepest >= Rung::Truncation {
-            self.truncate();
+        if !self.shorten_results(Rung::Protected, MIN_EXCERPT_TOKENS)? && deepest >= Rung::Truncation {
+            self.truncate()?;
         }
+        Ok(())
     }
 
     /// Truncates to instructions, the task, the newest user message and the newest round.
-    fn truncate(&mut self) {
+    fn truncate(&mut self) -> Result<(), Error> {
         self.drop_old_rounds();
-        if self.shorten_results(Rung::Truncation, MIN_EXCERPT_TOKENS) {
-            return;
+        if self.shorten_results(Rung::Truncation, MIN_EXCERPT_TOKENS)? {
+            return Ok(());
         }
         for least in [MIN_EXCERPT_TOKENS, 0] {
             let all = self.candidates(Rung::Truncation);
             // Messages of users are shortened so far that the next round does not shorten them again.
-            let shortened = self.share(&all, self.max_target(), least);
+            let shortened = self.share(&all, self.max_target(), least)?;
             self.take_all(shortened.into_iter().filter(|it| self.is_of_user(it.piece)).collect(), Rung::Truncation);
-            if self.shorten_results(Rung::Truncation, least) {
-                return;
+            if self.shorten_results(Rung::Truncation, least)? {
+                return Ok(());
             }
         }
         let all = self.candidates(Rung::Truncation);
-        let markers = self.share(&all, 0, 0);
+        let markers = self.share(&all, 0, 0)?;
         self.take_all(self.without_needless(markers, self.setup.room_at(1.0)), Rung::Truncation);
+        Ok(())
     }
 
     fn drop_old_rounds(&mut self) {
@@ -101,15 +104,15 @@ impl<'d> Draft<'d> {
 
     /// Lets the results share the room that all else leaves in the budget. Returns whether the request fits then; if not,
     /// nothing is changed.
-    fn shorten_results(&mut self, rung: Rung, least: Tokens) -> bool {
+    fn shorten_results(&mut self, rung: Rung, least: Tokens) -> Result<bool, Error> {
         let limit = self.setup.room_at(1.0);
         let results = self.candidates(Rung::Protected);
-        let shortened = self.share(&results, limit, least);
+        let shortened = self.share(&results, limit, least)?;
         if self.context - saved(&shortened) > limit {
-            return false;
+            return Ok(false);
         }
         self.take_all(self.without_needless(shortened, limit), rung);
-        true
+        Ok(true)
     }
 
     /// Returns the pieces that may be shortened at a stage, the smallest first, with their tokens.
@@ -135,17 +138,18 @@ impl<'d> Draft<'d> {
 
     /// Shares the room that all else leaves below `limit` among pieces, given the smallest first: small ones stay whole, and
     /// the others get equal shares of the rest, but at least `least` tokens.
-    fn share(&self, pieces: &[(&'d Piece, Tokens)], limit: Tokens, least: Tokens) -> Vec<Shortened<'d>> {
+    fn share(&self, pieces: &[(&'d Piece, Tokens)], limit: Tokens, least: Tokens) -> Result<Vec<Shortened<'d>>, Error> {
         let others = self.context - pieces.iter().map(|(_, tokens)| tokens).sum::<Tokens>();
         let mut room = limit.saturating_sub(others);
         let mut shortened = Vec::new();
         for (count, &(piece, before)) in (1..=pieces.len() as Tokens).rev().zip(pieces) {
+            self.setup.cancel.check()?;
             let share = (room / count).max(least);
             let short = (before > share).then(|| self.shortened(piece, share)).filter(|(_, tokens)| *tokens < before);
             room = room.saturating_sub(short.as_ref().map_or(before, |(_, tokens)| *tokens));
             shortened.extend(short.map(|(text, tokens)| Shortened { piece, before, text, tokens }));
         }
-        shortened
+        Ok(shortened)
     }
 
     fn shortened(&self, piece: &Piece, share: Tokens) -> (String, Tokens) {
