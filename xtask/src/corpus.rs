@@ -13,8 +13,8 @@ use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use foldline::laws::{self, Profile};
-use foldline::transcript::{Format, Reader};
+use foldline::laws::{self, LawProfile};
+use foldline::transcript::{LogFormat, TranscriptReader};
 use foldline::wire;
 use foldline_replay::open;
 use serde_json::Value;
@@ -25,7 +25,7 @@ use crate::{repository, say};
 #[derive(Default)]
 struct Row {
     name: String,
-    formats: Vec<Format>,
+    formats: Vec<LogFormat>,
     files: usize,
     recordings: usize,
     messages: usize,
@@ -130,7 +130,7 @@ impl Row {
     /// Reads a file, and checks each recording's counts of messages and calls.
     fn read(&mut self, path: &Path, check: impl Fn(&str, (u64, u64)) -> Option<String>) -> Result<()> {
         let name = path.display().to_string();
-        let reader = match Reader::new(&name, open(path)?) {
+        let reader = match TranscriptReader::new(&name, open(path)?) {
             Ok(reader) => reader,
             Err(fault) => {
                 self.faults.push(format!("{name}: {fault}"));
@@ -151,7 +151,7 @@ impl Row {
                 self.faults.push(format!("{name}: {} has no messages", recording.id));
             }
             self.faults.extend(check(&recording.id, (messages.len() as u64, calls as u64)));
-            let profile = Profile::of(recording.format.wire(), recording.model());
+            let profile = LawProfile::for_model(recording.format.wire_format(), recording.model());
             for violation in laws::check_conversation(&recording.conversation, &profile) {
                 let first = || (0, format!("{}, {}: {}", recording.id, violation.at, violation.detail));
                 self.broken.entry(violation.law.name()).or_insert_with(first).0 += 1;
@@ -160,7 +160,7 @@ impl Row {
             self.messages += messages.len();
             self.calls += calls;
             self.results += messages.iter().map(|message| message.results().count()).sum::<usize>();
-            self.left_out += recording.left_out;
+            self.left_out += recording.omitted_messages;
             self.compactions += recording.compactions;
             if !self.formats.contains(&recording.format) {
                 self.formats.push(recording.format);

@@ -11,7 +11,7 @@ use std::slice::from_ref;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use foldline::transcript::Recording;
+use foldline::transcript::RecordedSession;
 use foldline::{Meter, ModelTable, Policy, PriceTable, Prices};
 use foldline_replay::policy::{self, Grain};
 use foldline_replay::{
@@ -72,7 +72,7 @@ fn quoted(readme: &str, quote: &str) -> Option<String> {
     Some(format!("{before}{}\n{quote}\n{}{after}", QUOTE[0], QUOTE[1]))
 }
 
-fn recordings(set: &Path) -> Result<impl Iterator<Item = Recording> + Send + use<>> {
+fn recordings(set: &Path) -> Result<impl Iterator<Item = RecordedSession> + Send + use<>> {
     Ok(Recordings::under(from_ref(&set.to_owned()))?.filter_map(Result::ok))
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct Page {
 
 pub(crate) const PAGES: &[Page] = &[
     Page { path: "docs/reference/cli.md", render: command_line },
-    Page { path: "docs/reference/laws.md", render: || Ok(foldline::laws::reference()) },
+    Page { path: "docs/reference/laws.md", render: || Ok(foldline::laws::reference_page()) },
 ];
 
 pub(crate) fn run(_: &[String]) -> Result<()> {

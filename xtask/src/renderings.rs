@@ -6,8 +6,8 @@
 use std::slice::from_ref;
 
 use anyhow::{Context, Result};
-use foldline::transcript::Recording;
-use foldline::{Folder, Meter, ModelTable, PriceTable, Setup, Thoughts};
+use foldline::transcript::RecordedSession;
+use foldline::{FoldOptions, FoldSession, Meter, ModelTable, PriceTable, ReasoningRetention};
 use foldline_replay::Recordings;
 
 use crate::{corpus, say};
@@ -22,7 +22,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         say(&format!("{} is not there: name the folder of a corpus, or set FOLDLINE_CORPUS", set.display()));
         return Ok(());
     }
-    let recordings: Vec<Recording> = Recordings::under(from_ref(&set))?.filter_map(Result::ok).collect();
+    let recordings: Vec<RecordedSession> = Recordings::under(from_ref(&set))?.filter_map(Result::ok).collect();
     for (budget, prices) in SETUPS {
         let mut digest = blake3::Hasher::new();
         let mut counts = Counts::default();
@@ -50,7 +50,7 @@ struct Counts {
 
 /// Renders every request of a session and adds what changed since the request before it to the digest.
 fn render_session(
-    recording: &Recording,
+    recording: &RecordedSession,
     budget: u64,
     prices: &str,
     digest: &mut blake3::Hasher,
@@ -59,10 +59,10 @@ fn render_session(
     let prices = PriceTable::builtin().get(prices).context("the price table is built in")?;
     let meter = Meter::for_model(ModelTable::builtin(), Some("gpt-4o"));
     let conversation = &recording.conversation;
-    let mut setup = Setup::new(meter, prices, budget).beside(conversation);
+    let mut setup = FoldOptions::new(meter, prices, budget).with_overhead_of(conversation);
     setup.handles = true;
-    setup.thoughts = Thoughts::AnyOld;
-    let mut session = Folder::new(setup);
+    setup.reasoning_retention = ReasoningRetention::DropOld;
+    let mut session = FoldSession::new(setup);
     let mut pushed = 0;
     for point in conversation.request_points() {
         for message in &conversation.messages[pushed..point] {
@@ -70,10 +70,16 @@ fn render_session(
         }
         pushed = point;
         counts.requests += 1;
-        match session.request() {
+        match session.plan_request() {
             Ok(Some(crease)) => {
                 counts.creases += 1;
-                digest.update(format!("{} {} {} {}", crease.at, crease.saved, crease.price, crease.first).as_bytes());
+                digest.update(
+                    format!(
+                        "{} {} {} {}",
+                        crease.request_point, crease.saved_tokens, crease.rewrite_cost, crease.first_message
+                    )
+                    .as_bytes(),
+                );
             }
             Ok(None) => {}
             Err(_) => {
@@ -82,8 +88,8 @@ fn render_session(
                 continue;
             }
         }
-        let from = session.take_changed();
-        for message in session.rendered(from) {
+        let from = session.take_first_changed();
+        for message in session.rendered_messages(from) {
             digest.update(&serde_json::to_vec(&message)?);
         }
         digest.update(&session.tokens().to_le_bytes());

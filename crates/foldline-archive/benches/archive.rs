@@ -39,7 +39,14 @@ fn shelf(folder: &tempfile::TempDir) -> Shelf {
 }
 
 fn original(text: &[u8]) -> Original<'_> {
-    Original { handle: Handle::of(text), bytes: text, tool: Some("bash"), arguments: None, message: 0, tokens: 0 }
+    Original {
+        handle: Handle::for_content(text),
+        bytes: text,
+        tool: Some("bash"),
+        arguments: None,
+        message: 0,
+        tokens: 0,
+    }
 }
 
 /// Numbers that are the same in every run.

@@ -14,10 +14,11 @@ use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use foldline::laws::Profile;
+use foldline::laws::LawProfile;
 use foldline::wire::{Format, Request};
 use foldline::{
-    Folder, Handle, Keep, KeepError, Ledger, Message, Meter, ModelTable, Original, Part, Prices, Setup, apply, marker,
+    FoldOptions, FoldSession, Handle, Ledger, Message, Meter, ModelTable, Original, OriginalStore, Part, Prices,
+    StoreError, apply, marker,
 };
 use foldline_archive::{Archive, Namespace, Shelf};
 use serde_json::{Value, json};
@@ -97,13 +98,13 @@ struct Watched<'s> {
     kept: RefCell<HashMap<Handle, [u8; 32]>>,
 }
 
-impl Keep for Watched<'_> {
-    fn keep(&self, originals: &[Original<'_>]) -> Result<(), KeepError> {
+impl OriginalStore for Watched<'_> {
+    fn store(&self, originals: &[Original<'_>]) -> Result<(), StoreError> {
         let mut kept = self.kept.borrow_mut();
         for original in originals {
             kept.entry(original.handle).or_insert_with(|| *blake3::hash(original.bytes).as_bytes());
         }
-        self.shelf.keep(originals)
+        self.shelf.store(originals)
     }
 }
 
@@ -113,22 +114,22 @@ fn fold_all(record: &Value, budget: u64, shelf: &Shelf, row: &mut Count, promise
     let request = Request::parse(Format::OpenAiChat, body.as_bytes()).unwrap();
     let messages = &request.conversation().messages;
     let (table, model) = (ModelTable::builtin(), record["model"].as_str());
-    let setup = Setup::new(Meter::for_model(table, model), Prices::for_model(table, model), budget)
-        .under(&Profile::of(Format::OpenAiChat, model));
+    let setup = FoldOptions::new(Meter::for_model(table, model), Prices::for_model(table, model), budget)
+        .with_rules(&LawProfile::for_model(Format::OpenAiChat, model));
 
     let keep = Watched { shelf, kept: RefCell::default() };
     let mut with_handles = setup.clone();
     with_handles.handles = true;
-    let mut folder = Folder::new(with_handles);
-    let mut point = |folder: &mut Folder| {
-        if folder.request().is_err() {
+    let mut folder = FoldSession::new(with_handles);
+    let mut point = |folder: &mut FoldSession| {
+        if folder.plan_request().is_err() {
             row.refused += 1;
             return;
         }
         row.renderings += 1;
-        folder.keep(&keep).unwrap();
-        let from = folder.take_changed();
-        for message in folder.rendered(from) {
+        folder.store_originals(&keep).unwrap();
+        let from = folder.take_first_changed();
+        for message in folder.rendered_messages(from) {
             each_text(&message, &mut |text| {
                 for handle in marker::handles(text) {
                     // A conversation may quote markers; ours are those that were kept.

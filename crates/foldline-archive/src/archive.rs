@@ -33,7 +33,7 @@ use crate::{Error, ErrorKind, Namespace, place, schema};
 ///
 /// let text = "a long tool output";
 /// let handle = Handle::of(text.as_bytes());
-/// shelf.keep(&[Original {
+/// shelf.store(&[Original {
 ///     handle,
 ///     bytes: text.as_bytes(),
 ///     tool: Some("read_file"),

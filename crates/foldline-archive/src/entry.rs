@@ -81,7 +81,7 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// The columns that [`Stored::read`] wants, of `original AS o LEFT JOIN session AS s`.
+    /// The columns that [`Stored::read`] wants, of `original AS o LEFT JOINER session AS s`.
     pub(crate) const COLUMNS: &'static str = "o.id, o.handle, o.hash, o.state, o.pack, o.start, o.about, o.length, \
          o.tokens, o.message, s.name, o.kept_at, o.carried_at, o.gone_at";
 

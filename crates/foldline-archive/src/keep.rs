@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use foldline::{Handle, Keep, KeepError, Original};
+use foldline::{Handle, Original, OriginalStore, StoreError};
 use rusqlite::{Connection, OptionalExtension};
 
 use crate::pack::{About, Filling, Place};
@@ -35,14 +35,14 @@ pub struct Kept {
     pub held: u64,
 }
 
-impl Keep for Shelf {
-    fn keep(&self, originals: &[Original<'_>]) -> Result<(), KeepError> {
-        self.hold(originals).map(|_| ()).map_err(|error| KeepError(error.to_string()))
+impl OriginalStore for Shelf {
+    fn store(&self, originals: &[Original<'_>]) -> Result<(), StoreError> {
+        self.hold(originals).map(|_| ()).map_err(|error| StoreError(error.to_string()))
     }
 }
 
 impl Shelf {
-    /// [`Keep::keep`] with the archive's own error and a count.
+    /// [`OriginalStore::keep`] with the archive's own error and a count.
     pub fn hold(&self, originals: &[Original<'_>]) -> Result<Kept, Error> {
         let kept = self.write(originals)?;
         self.on_disk().wait()?;
@@ -178,7 +178,7 @@ impl<'a> Incoming<'a> {
     /// A handle that is not that of the bytes would resolve to nothing, or to something else.
     fn check(&self) -> Result<(), Error> {
         let handle = self.handle;
-        if Handle::of_hash(&self.hash) != handle {
+        if Handle::from_hash(&self.hash) != handle {
             return Err(Error::new(ErrorKind::BadRequest, format!("{handle} is not the handle of these bytes")));
         }
         if self.bytes.len() > LARGEST {

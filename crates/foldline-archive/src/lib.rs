@@ -1,8 +1,8 @@
 //! The archive of foldline: everything that was folded, held durably, exactly and privately.
 //!
 //! An [`Archive`] is one SQLite file. What belongs to one user lies on one [`Shelf`] and can be reached
-//! through that shelf alone. A shelf implements [`foldline::Keep`]: when `keep` returns, the originals
-//! are on disk, and [`Shelf::unfold`] gives back the identical bytes, or says why not, for as long as
+//! through that shelf alone. A shelf implements [`foldline::OriginalStore`]: when `keep` returns, the originals
+//! are on disk, and [`Shelf::unfold_cost`] gives back the identical bytes, or says why not, for as long as
 //! retention holds them.
 //!
 //! This crate touches the disk and the clock. It reads no environment and no settings, and speaks to

@@ -1,7 +1,7 @@
 //! The tables of the archive, their versions, and how an older file becomes a newer one.
 //!
 //! A file of a newer schema is refused, never guessed at. A step once released is never edited: a
-//! change of the tables is a new step at the end of [`STEPS`].
+//! change of the tables is a new step at the end of [`TRANSITIONS`].
 
 use std::path::Path;
 

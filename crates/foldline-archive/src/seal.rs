@@ -79,7 +79,7 @@ impl Seal {
         }
     }
 
-    /// Opens what [`Seal::close`] closed.
+    /// Opens what [`Seal::finish`] closed.
     pub(crate) fn open(&self, namespace: &Namespace, what: &str, closed: Vec<u8>) -> Result<Vec<u8>, Error> {
         match self {
             Seal::Open => Ok(closed),

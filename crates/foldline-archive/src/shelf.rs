@@ -11,7 +11,7 @@ use crate::{Error, ErrorKind, Namespace, OnDisk};
 
 /// The part of an archive that belongs to one namespace.
 ///
-/// It implements [`foldline::Keep`], so the engine can be given one. Cloning is cheap.
+/// It implements [`foldline::OriginalStore`], so the engine can be given one. Cloning is cheap.
 ///
 /// Beside originals it holds what a server has to remember of a session. What must come out the same again
 /// is a fact and is on disk when [`record`](Shelf::record) returns; what is only told to people (requests,

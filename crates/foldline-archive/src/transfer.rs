@@ -252,7 +252,7 @@ impl Shelf {
         let incoming: Vec<Incoming<'_>> = lines
             .iter()
             .map(|(bytes, line)| Incoming {
-                handle: Handle::of(bytes),
+                handle: Handle::for_content(bytes),
                 hash: *blake3::hash(bytes).as_bytes(),
                 bytes,
                 about: About { tool: line.tool.clone(), arguments: line.arguments.clone() },
@@ -329,7 +329,7 @@ impl OriginalLine {
             (None, Some(text)) => BASE64.decode(text).map_err(|error| format!("not base64: {error}"))?,
             _ => return Err("an original has either text or base64".into()),
         };
-        if let Some(handle) = self.handle.filter(|handle| *handle != Handle::of(&bytes)) {
+        if let Some(handle) = self.handle.filter(|handle| *handle != Handle::for_content(&bytes)) {
             return Err(format!("the bytes do not have the handle {handle}"));
         }
         if bytes.len() > LARGEST {

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, Cursor, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use foldline::transcript::{self, HEAD, Reader, Recording};
+use foldline::transcript::{self, DETECTION_HEAD_BYTES, RecordedSession, TranscriptReader};
 use foldline::wire::{self, Request};
 use foldline_replay::Recordings;
 
@@ -35,7 +35,7 @@ pub(crate) fn bytes(path: Option<&Path>) -> Result<Vec<u8>> {
 /// could not be read. One recording is held at a time.
 pub(crate) fn recordings(
     paths: &[PathBuf],
-    mut each: impl FnMut(Recording, Option<&Request<'_>>),
+    mut each: impl FnMut(RecordedSession, Option<&Request<'_>>),
     mut fault: impl FnMut(String),
 ) -> Result<()> {
     for path in paths {
@@ -58,15 +58,19 @@ pub(crate) fn recordings(
 fn read(
     name: &str,
     mut input: impl BufRead,
-    each: &mut impl FnMut(Recording, Option<&Request<'_>>),
+    each: &mut impl FnMut(RecordedSession, Option<&Request<'_>>),
     fault: &mut impl FnMut(String),
 ) -> Result<()> {
     let mut beginning = Vec::new();
-    input.by_ref().take(HEAD as u64).read_to_end(&mut beginning).with_context(|| format!("{name} was not read"))?;
-    let format = match transcript::recognise(&beginning) {
-        Some(transcript::Format::OpenAiChat) => Some(wire::Format::OpenAiChat),
-        Some(transcript::Format::OpenAiResponses) => Some(wire::Format::OpenAiResponses),
-        Some(transcript::Format::Anthropic) => Some(wire::Format::Anthropic),
+    input
+        .by_ref()
+        .take(DETECTION_HEAD_BYTES as u64)
+        .read_to_end(&mut beginning)
+        .with_context(|| format!("{name} was not read"))?;
+    let format = match transcript::detect(&beginning) {
+        Some(transcript::LogFormat::OpenAiChat) => Some(wire::Format::OpenAiChat),
+        Some(transcript::LogFormat::OpenAiResponses) => Some(wire::Format::OpenAiResponses),
+        Some(transcript::LogFormat::Anthropic) => Some(wire::Format::Anthropic),
         _ => None,
     };
     if format.is_some() {
@@ -74,11 +78,11 @@ fn read(
     }
     // The format may show only far behind the beginning; the body as a whole tells.
     let request = format.and_then(|format| {
-        let format = wire::Format::recognise(&beginning).unwrap_or(format);
+        let format = wire::Format::detect(&beginning).unwrap_or(format);
         Request::parse(format, &beginning).ok()
     });
     let whole = Cursor::new(&beginning).chain(input);
-    let reader = Reader::new(name, whole).with_context(|| format!("{name} was not understood"))?;
+    let reader = TranscriptReader::new(name, whole).with_context(|| format!("{name} was not understood"))?;
     reader.for_each(|event| match event {
         Ok(recording) => each(recording, request.as_ref()),
         Err(error) => fault(format!("{name}: {error}")),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use foldline::{Keep, KeepError, ModelTable, Original};
+use foldline::{ModelTable, Original, OriginalStore, StoreError};
 use foldline_archive::{Access, Archive, Key, Namespace, Options, Shelf};
 use foldline_server::proxy::Mode;
 
@@ -122,18 +122,18 @@ impl ArchiveSettings {
 
 /// The archive is opened when there is something to keep, and not before: a request that needs no fold
 /// leaves no file behind.
-impl Keep for ArchiveSettings {
-    fn keep(&self, originals: &[Original<'_>]) -> Result<(), KeepError> {
-        let archive = self.open(Access::Write).map_err(|error| KeepError(error.to_string()))?;
-        archive.shelf(&self.namespace).keep(originals)
+impl OriginalStore for ArchiveSettings {
+    fn store(&self, originals: &[Original<'_>]) -> Result<(), StoreError> {
+        let archive = self.open(Access::Write).map_err(|error| StoreError(error.to_string()))?;
+        archive.shelf(&self.namespace).store(originals)
     }
 }
 
 /// Where there can be no archive, nothing can be kept; why not is said when somebody tries.
 pub(crate) struct NoArchive(pub(crate) String);
 
-impl Keep for NoArchive {
-    fn keep(&self, _: &[Original<'_>]) -> Result<(), KeepError> {
-        Err(KeepError(self.0.clone()))
+impl OriginalStore for NoArchive {
+    fn store(&self, _: &[Original<'_>]) -> Result<(), StoreError> {
+        Err(StoreError(self.0.clone()))
     }
 }

@@ -7,8 +7,8 @@ use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use foldline::laws::Violation;
-use foldline::{Arguments, Conversation, Exactness, Message, Meter, Part, PartId, Role, Tokens, ToolCall};
+use foldline::laws::LawViolation;
+use foldline::{CallArguments, Conversation, CountExactness, Message, Meter, Part, PartId, Role, Tokens, ToolCall};
 use serde::Serialize;
 use serde_json::Value;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
@@ -197,18 +197,18 @@ impl Survey {
     }
 }
 
-impl From<Violation> for Broken {
-    fn from(violation: Violation) -> Self {
+impl From<LawViolation> for Broken {
+    fn from(violation: LawViolation) -> Self {
         let (place, law) = (violation.at.to_string(), violation.law.to_string());
         Self { session: 0, place, law, detail: short(&violation.detail) }
     }
 }
 
-impl From<Exactness> for Counted {
-    fn from(exactness: Exactness) -> Self {
+impl From<CountExactness> for Counted {
+    fn from(exactness: CountExactness) -> Self {
         match exactness {
-            Exactness::Exact => Counted::Exactly,
-            Exactness::Calibrated => Counted::ByCalibration,
+            CountExactness::Exact => Counted::Exactly,
+            CountExactness::Calibrated => Counted::ByCalibration,
             _ => Counted::ByEstimate,
         }
     }
@@ -249,7 +249,7 @@ impl<'c> Look<'c> {
         let points = conversation.request_points();
         let standing = meter.system(&conversation.system);
         let declared = meter.tools(&conversation.tools);
-        let every_time = standing + declared + meter.request();
+        let every_time = standing + declared + meter.request_overhead();
         Look {
             meter,
             conversation,
@@ -258,7 +258,7 @@ impl<'c> Look<'c> {
             roles: BTreeMap::from([
                 ("system", standing),
                 ("tool declarations", declared),
-                ("framing", meter.request()),
+                ("framing", meter.request_overhead()),
             ]),
             ages: [0; AGES.len()],
             every_time,
@@ -460,9 +460,9 @@ fn text_of<'p>(part: &'p Part<'_>) -> &'p str {
 }
 
 /// What a call aims at: the argument that tells it from the other calls of its tool.
-fn aim(arguments: &Arguments<'_>) -> String {
+fn aim(arguments: &CallArguments<'_>) -> String {
     const TELLING: [&str; 8] = ["file_path", "path", "command", "cmd", "query", "pattern", "url", "name"];
-    let Arguments::Json(json) = arguments else { return short(arguments.as_str()) };
+    let CallArguments::Json(json) = arguments else { return short(arguments.as_str()) };
     let Ok(Value::Object(fields)) = serde_json::from_str(json) else { return short(json) };
     let named = TELLING.iter().find_map(|key| fields.get(*key));
     match named.or_else(|| fields.values().find(|value| value.is_string())) {

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use foldline::{Handle, Keep, Original};
+use foldline::{Handle, Original, OriginalStore};
 use foldline_archive::{Archive, Namespace};
 
 const LOG: &str = "compiling\nerror[E0308]: mismatched types\n  --> src/readConfigFile.rs:12\nfailed\n";
@@ -14,12 +14,12 @@ const LOG: &str = "compiling\nerror[E0308]: mismatched types\n  --> src/readConf
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let archive = Archive::open(folder.path().join("archive.db")).unwrap();
-    archive.shelf(&Namespace::local()).keep(&[original(LOG)]).unwrap();
+    archive.shelf(&Namespace::local()).store(&[original(LOG)]).unwrap();
     folder
 }
 
 fn original(text: &str) -> Original<'_> {
-    let handle = Handle::of(text.as_bytes());
+    let handle = Handle::for_content(text.as_bytes());
     let arguments = Some(r#"{"command":"cargo build"}"#);
     Original { handle, bytes: text.as_bytes(), tool: Some("bash"), arguments, message: 4, tokens: 30 }
 }
@@ -53,7 +53,7 @@ fn refused(folder: &Path, arguments: &[&str]) -> (i32, String) {
 fn unfold_prints_all_or_a_part() {
     let folder = folder();
     let folder = folder.path();
-    let handle = Handle::of(LOG.as_bytes());
+    let handle = Handle::for_content(LOG.as_bytes());
     let handle = handle.as_str();
     assert_eq!(said(folder, &["unfold", handle]), LOG);
     assert_eq!(said(folder, &["unfold", &handle[..8]]), LOG);
@@ -69,7 +69,7 @@ fn unfold_prints_all_or_a_part() {
 fn faults_have_their_exit_codes() {
     let folder = folder();
     let folder = folder.path();
-    let handle = Handle::of(LOG.as_bytes());
+    let handle = Handle::for_content(LOG.as_bytes());
     let handle = handle.as_str();
     let (code, why) = refused(folder, &["unfold", "00000000"]);
     assert!(code == 1 && why.contains("no original"), "{why}");
@@ -95,7 +95,10 @@ fn search_finds_by_pieces_and_answers_in_json() {
     let folder = folder();
     let folder = folder.path();
     let picture = said(folder, &["search", "config"]);
-    assert!(picture.contains(Handle::of(LOG.as_bytes()).as_str()) && picture.contains("readConfigFile"), "{picture}");
+    assert!(
+        picture.contains(Handle::for_content(LOG.as_bytes()).as_str()) && picture.contains("readConfigFile"),
+        "{picture}"
+    );
     let json: serde_json::Value =
         serde_json::from_str(&said(folder, &["search", "mismatched", "types", "--json"])).unwrap();
     assert_eq!((json["tool"].as_str(), json["line"].as_u64()), (Some("bash"), Some(2)));
@@ -119,7 +122,7 @@ fn the_archive_is_looked_after() {
     let elsewhere = elsewhere.to_str().unwrap();
     let imported = said(folder, &["archive", "import", export.to_str().unwrap(), "--archive", elsewhere]);
     assert!(imported.starts_with("took in 1 originals"), "{imported}");
-    let handle = Handle::of(LOG.as_bytes());
+    let handle = Handle::for_content(LOG.as_bytes());
     assert_eq!(said(folder, &["unfold", handle.as_str(), "--archive", elsewhere]), LOG);
 }
 
@@ -129,11 +132,11 @@ fn verify_reports_damage() {
     let folder = folder();
     let path = folder.path().join("archive.db");
     rusqlite::Connection::open(&path).unwrap().execute("UPDATE pack SET content = x'00'", ()).unwrap();
-    Archive::open(&path).unwrap().shelf(&Namespace::local()).keep(&[original("sound")]).unwrap();
+    Archive::open(&path).unwrap().shelf(&Namespace::local()).store(&[original("sound")]).unwrap();
     let output = foldline(folder.path(), &["archive", "verify"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stderr).contains(Handle::of(LOG.as_bytes()).as_str()));
-    assert_eq!(said(folder.path(), &["unfold", Handle::of(b"sound").as_str()]), "sound");
+    assert!(String::from_utf8_lossy(&output.stderr).contains(Handle::for_content(LOG.as_bytes()).as_str()));
+    assert_eq!(said(folder.path(), &["unfold", Handle::for_content(b"sound").as_str()]), "sound");
 }
 
 #[test]
@@ -146,7 +149,7 @@ fn a_sealed_archive_wants_its_key() {
     let export = folder.join("export.jsonl");
     std::fs::write(&export, "{\"foldline_export\":1}\n{\"original\":{\"text\":\"sealed words\"}}\n").unwrap();
     said(folder, &["archive", "import", export.to_str().unwrap(), "--archive-key-file", key]);
-    let handle = Handle::of(b"sealed words");
+    let handle = Handle::for_content(b"sealed words");
     assert_eq!(said(folder, &["unfold", handle.as_str(), "--archive-key-file", key]), "sealed words");
     assert!(said(folder, &["search", "sealed", "--archive-key-file", key]).contains(handle.as_str()));
     let (code, why) = refused(folder, &["unfold", handle.as_str()]);

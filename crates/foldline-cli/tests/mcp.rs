@@ -5,7 +5,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use foldline::{Handle, Keep, Original};
+use foldline::{Handle, Original, OriginalStore};
 use foldline_archive::{Archive, Namespace};
 use serde_json::{Value, json};
 
@@ -72,16 +72,16 @@ impl Client {
 fn a_model_unfolds_and_searches() {
     let folder = tempfile::tempdir().unwrap();
     let text: String = (1..=2000).map(|at| format!("line {at} of the output\n")).collect();
-    let handle = Handle::of(text.as_bytes());
+    let handle = Handle::for_content(text.as_bytes());
     let archive = Archive::open(folder.path().join("archive.db")).unwrap();
     let shelf = archive.shelf(&Namespace::local());
     let kept =
         Original { handle, bytes: text.as_bytes(), tool: Some("bash"), arguments: Some("{}"), message: 1, tokens: 9 };
-    shelf.keep(&[kept]).unwrap();
+    shelf.store(&[kept]).unwrap();
     // A namespace is a wall for this door, too.
     archive
         .shelf(&Namespace::new("other").unwrap())
-        .keep(&[Original { bytes: b"zebra", handle: Handle::of(b"zebra"), ..kept }])
+        .store(&[Original { bytes: b"zebra", handle: Handle::for_content(b"zebra"), ..kept }])
         .unwrap();
 
     let mut client = Client::start(folder.path());
@@ -108,7 +108,7 @@ fn a_model_unfolds_and_searches() {
     assert!(client.call("stats", json!({})).0[0].starts_with("1 originals"));
 
     for (tool, arguments) in [
-        ("unfold", json!({"handle": Handle::of(b"zebra")})),
+        ("unfold", json!({"handle": Handle::for_content(b"zebra")})),
         ("unfold", json!({"handle": "%%%%"})),
         ("unfold", json!({"handle": handle, "grep": "("})),
         ("unfold", json!({"handle": handle, "page": 1000})),
@@ -129,14 +129,14 @@ fn there_need_not_be_an_archive_yet() {
     assert!(is_error && texts[0].contains("nothing was folded yet"), "{texts:?}");
     let archive = Archive::open(folder.path().join("archive.db")).unwrap();
     let kept = Original {
-        handle: Handle::of(b"needle"),
+        handle: Handle::for_content(b"needle"),
         bytes: b"needle",
         tool: None,
         arguments: None,
         message: 0,
         tokens: 1,
     };
-    archive.shelf(&Namespace::local()).keep(&[kept]).unwrap();
+    archive.shelf(&Namespace::local()).store(&[kept]).unwrap();
     let (texts, is_error) = client.call("search", json!({"words": "needle"}));
     assert!(!is_error && texts[0].contains("needle"), "{texts:?}");
     client.hang_up();

@@ -61,14 +61,14 @@ fn set(policy: &mut foldline::Policy, choice: &str) -> anyhow::Result<()> {
     let (name, value) = choice.split_once('=').context("a choice is name=number")?;
     let number: f64 = value.parse().with_context(|| format!("{value} is not a number"))?;
     match name {
-        "high" => policy.high = number,
-        "low" => policy.low = number,
-        "keep_reads" => policy.keep_reads = number as u32,
-        "keep_rest" => policy.keep_rest = number as u32,
+        "high" => policy.trigger_ratio = number,
+        "low" => policy.target_ratio = number,
+        "keep_reads" => policy.keep_file_calls = number as u32,
+        "keep_rest" => policy.keep_other_calls = number as u32,
         "keep_share" => policy.keep_share = number,
-        "remaining" => policy.remaining = number,
-        "patience" => policy.patience = number,
-        "thrift" => policy.thrift = number,
+        "remaining" => policy.remaining_ratio = number,
+        "patience" => policy.min_gain_ratio = number,
+        "thrift" => policy.space_value = number,
         other => anyhow::bail!("a policy has no choice named {other}"),
     }
     Ok(())

@@ -9,9 +9,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use foldline::marker::{handles, is_marker};
-use foldline::transcript::Recording;
+use foldline::transcript::RecordedSession;
 use foldline::wire::Format;
-use foldline::{Handle, Message, Meter, Part, Tool};
+use foldline::{Handle, Message, Meter, Part, ToolDefinition};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
@@ -40,7 +40,7 @@ pub struct Case {
     /// The shape that its requests have.
     pub format: Format,
     /// The tools that every request declares.
-    pub tools: Vec<Tool<'static>>,
+    pub tools: Vec<ToolDefinition<'static>>,
     /// Instructions that stand outside the messages.
     pub system: Vec<Part<'static>>,
     /// The messages.
@@ -168,9 +168,9 @@ impl Needed {
 
 impl Case {
     /// Prepares a recording.
-    pub fn new(recording: Recording, survey: &Survey, meter: &Meter) -> Self {
-        let Recording { id, conversation, format, .. } = recording;
-        let base = meter.tools(&conversation.tools) + meter.system(&conversation.system) + meter.request();
+    pub fn new(recording: RecordedSession, survey: &Survey, meter: &Meter) -> Self {
+        let RecordedSession { id, conversation, format, .. } = recording;
+        let base = meter.tools(&conversation.tools) + meter.system(&conversation.system) + meter.request_overhead();
         let messages: Vec<Shared> = conversation.messages.into_iter().map(Arc::new).collect();
         let mut needed = Needed::default();
         let foreign = survey.foreign(&id);
@@ -189,7 +189,7 @@ impl Case {
         let mut case = Self {
             id,
             model: conversation.model.map(|model| model.into_owned()),
-            format: format.wire(),
+            format: format.wire_format(),
             tools: conversation.tools,
             system: conversation.system,
             messages,
@@ -405,7 +405,7 @@ impl Case {
             Part::ToolResult(result) => (None, &result.content[..]),
             part => (part.as_text(), &[][..]),
         };
-        own.into_iter().chain(inner.iter().filter_map(Part::as_text)).map(|text| Handle::of(text.as_bytes()))
+        own.into_iter().chain(inner.iter().filter_map(Part::as_text)).map(|text| Handle::for_content(text.as_bytes()))
     }
 
     fn call_at(&self, place: Place) -> Option<&foldline::ToolCall<'static>> {

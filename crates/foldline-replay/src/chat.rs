@@ -1,6 +1,6 @@
 //! Neutral messages as Chat Completions messages, for engines in other processes.
 
-use foldline::{Message, Part, Role, Source};
+use foldline::{MediaSource, Message, Part, Role};
 use serde_json::{Map, Value, json};
 
 /// A message as one or more chat messages: results stand in messages of their own, in front of what
@@ -56,7 +56,7 @@ fn text<'a>(part: &'a Part<'_>) -> Option<&'a str> {
     match part {
         Part::Text { text } => Some(text),
         Part::File(file) => match &file.source {
-            Source::Text(text) => Some(text),
+            MediaSource::Text(text) => Some(text),
             _ => Some("[file]"),
         },
         Part::Image(_) => Some("[image]"),

@@ -3,7 +3,7 @@
 //! Conversations are replayed in parallel and forgotten at once; what stays are the runs. All
 //! numbers are relative to sending everything, with intervals over conversations.
 
-use foldline::transcript::Recording;
+use foldline::transcript::RecordedSession;
 use foldline::{Meter, Prices};
 use rayon::prelude::*;
 use serde::Serialize;
@@ -76,7 +76,7 @@ pub struct Comparison {
 
 /// Replays recordings through every contestant. `done` is called after each conversation.
 pub fn compare(
-    recordings: impl Iterator<Item = Recording> + Send,
+    recordings: impl Iterator<Item = RecordedSession> + Send,
     survey: &Survey,
     contestants: &[Contestant],
     options: &Options,
@@ -101,7 +101,7 @@ pub fn compare(
 }
 
 fn outcome(
-    recording: Recording,
+    recording: RecordedSession,
     survey: &Survey,
     contestants: &[Contestant],
     options: &Options,

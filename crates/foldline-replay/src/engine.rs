@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use foldline::{Handle, Message, Meter, Part, Prices, Tool};
+use foldline::{Handle, Message, Meter, Part, Prices, ToolDefinition};
 
 /// A message of the replayed conversation. Shared, because most of a rendering is the original.
 pub type Shared = Arc<Message<'static>>;
@@ -21,7 +21,7 @@ pub struct Setup {
     /// What reading and writing the provider's cache costs.
     pub prices: Prices,
     /// The tools that every request declares.
-    pub tools: Vec<Tool<'static>>,
+    pub tools: Vec<ToolDefinition<'static>>,
     /// Instructions that stand outside the messages.
     pub system: Vec<Part<'static>>,
     /// How tokens are counted.

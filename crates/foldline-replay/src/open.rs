@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use foldline::transcript::{Reader, Recording};
+use foldline::transcript::{RecordedSession, TranscriptReader};
 use walkdir::WalkDir;
 
 /// A reader of a file's text, decompressed (gzip, zstd).
@@ -54,7 +54,7 @@ impl std::error::Error for Unread {}
 pub struct Recordings {
     /// What is left to read, the next one last.
     files: Vec<Named>,
-    now: Option<(Named, Reader<Box<dyn BufRead + Send>>)>,
+    now: Option<(Named, TranscriptReader<Box<dyn BufRead + Send>>)>,
 }
 
 struct Named {
@@ -96,7 +96,7 @@ impl Recordings {
             Ok(input) => input,
             Err(error) => return Some(unread(error.to_string())),
         };
-        match Reader::new(name, input) {
+        match TranscriptReader::new(name, input) {
             Ok(reader) => {
                 self.now = Some((file, reader));
                 None
@@ -107,7 +107,7 @@ impl Recordings {
 }
 
 impl Iterator for Recordings {
-    type Item = Result<Recording, Unread>;
+    type Item = Result<RecordedSession, Unread>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use foldline::{ErrorKind, Folder, Handle, Policy, Thoughts};
+use foldline::{ErrorKind, FoldSession, Handle, Policy, ReasoningRetention};
 
 use crate::engine::{Delta, Engine, Maker, Refusal, Setup, Shared};
 
@@ -26,18 +26,19 @@ impl Maker for Ours {
     }
 
     fn open(&self, setup: &Setup) -> Result<Box<dyn Engine>, Refusal> {
-        let mut own = foldline::Setup::new(setup.meter.clone(), setup.prices, setup.budget);
+        let mut own = foldline::FoldOptions::new(setup.meter.clone(), setup.prices, setup.budget);
         own.policy = self.policy.clone();
         own.handles = true;
-        own.fixed = setup.meter.tools(&setup.tools) + setup.meter.system(&setup.system) + setup.meter.request();
-        own.thoughts = Thoughts::AnyOld;
-        let folder = Folder::new(own);
+        own.overhead_tokens =
+            setup.meter.tools(&setup.tools) + setup.meter.system(&setup.system) + setup.meter.request_overhead();
+        own.reasoning_retention = ReasoningRetention::DropOld;
+        let folder = FoldSession::new(own);
         Ok(Box::new(Running { folder, sent: 0, length: 0 }))
     }
 }
 
 struct Running {
-    folder: Folder,
+    folder: FoldSession,
     /// Messages that were rendered before.
     sent: usize,
     /// Messages of the rendering.
@@ -53,11 +54,11 @@ impl Engine for Running {
     }
 
     fn request(&mut self) -> Result<Delta, Refusal> {
-        self.folder.request().map_err(refusal)?;
-        let from = self.folder.take_changed();
+        self.folder.plan_request().map_err(refusal)?;
+        let from = self.folder.take_first_changed();
         let creased = from < self.sent;
-        let first = if creased { self.folder.position(from) } else { self.length };
-        let rendered = self.folder.rendered(from).enumerate();
+        let first = if creased { self.folder.rendered_position(from) } else { self.length };
+        let rendered = self.folder.rendered_messages(from).enumerate();
         let set: Vec<_> = rendered.map(|(at, message)| (first + at, Arc::new(message))).collect();
         self.length = first + set.len();
         self.sent = self.folder.messages().len();

@@ -347,7 +347,7 @@ impl Run {
 
 /// Whether a handle gives the bytes back that it is the address of.
 fn unfolds(engine: &mut dyn Engine, handle: Handle) -> Result<bool, Refusal> {
-    Ok(engine.unfold(handle)?.is_some_and(|bytes| Handle::of(&bytes) == handle))
+    Ok(engine.unfold(handle)?.is_some_and(|bytes| Handle::for_content(&bytes) == handle))
 }
 
 /// The artifact trail of the full request, as it grows.

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use foldline::transcript::Recording;
+use foldline::transcript::RecordedSession;
 use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 use xxhash_rust::xxh3::xxh3_64;
@@ -33,7 +33,7 @@ const FEW: usize = 10;
 
 impl Survey {
     /// Looks at the first recordings of a set.
-    pub fn of(recordings: impl Iterator<Item = Recording> + Send) -> Self {
+    pub fn of(recordings: impl Iterator<Item = RecordedSession> + Send) -> Self {
         let looks: Vec<(usize, String, FxHashSet<u64>, Future)> = recordings
             .take(LOOKED_AT)
             .enumerate()
@@ -107,7 +107,7 @@ fn hashes(messages: &[foldline::Message<'_>]) -> Vec<u64> {
     found
 }
 
-fn distinct(recording: &Recording) -> FxHashSet<u64> {
+fn distinct(recording: &RecordedSession) -> FxHashSet<u64> {
     let mut seen = FxHashSet::default();
     for message in &recording.conversation.messages {
         texts(message, |_, _, text| {

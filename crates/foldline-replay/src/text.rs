@@ -6,8 +6,8 @@
 
 use std::borrow::Cow;
 
-use foldline::content::shown;
-use foldline::{Arguments, Message, Part, Role, Source};
+use foldline::content::strip_terminal_codes;
+use foldline::{CallArguments, MediaSource, Message, Part, Role};
 use serde::Serialize;
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -44,7 +44,7 @@ impl Kind {
 
     /// The key of a line of such a text, as a screen shows it: nobody quotes the codes of a colour.
     pub(crate) fn line_key(self, line: &str) -> u64 {
-        let shown = shown(line).map_or(Cow::Borrowed(line), Cow::Owned);
+        let shown = strip_terminal_codes(line).map_or(Cow::Borrowed(line), Cow::Owned);
         xxh3_64_with_seed(shown.trim_end().as_bytes(), self.class())
     }
 }
@@ -71,7 +71,7 @@ pub(crate) fn texts(message: &Message<'_>, mut visit: impl FnMut(Kind, usize, &s
                     match part {
                         Part::Text { text } => visit(Kind::Result, at, text),
                         Part::File(file) => {
-                            if let Source::Text(text) = &file.source {
+                            if let MediaSource::Text(text) = &file.source {
                                 visit(Kind::Result, at, text);
                             }
                         }
@@ -80,7 +80,7 @@ pub(crate) fn texts(message: &Message<'_>, mut visit: impl FnMut(Kind, usize, &s
                 }
             }
             Part::File(file) => {
-                if let Source::Text(text) = &file.source {
+                if let MediaSource::Text(text) = &file.source {
                     visit(said, at, text);
                 }
             }
@@ -90,10 +90,10 @@ pub(crate) fn texts(message: &Message<'_>, mut visit: impl FnMut(Kind, usize, &s
 }
 
 /// Calls `visit` with every value inside the arguments of a call, decoded.
-pub(crate) fn arguments(arguments: &Arguments<'_>, mut visit: impl FnMut(&str)) {
+pub(crate) fn arguments(arguments: &CallArguments<'_>, mut visit: impl FnMut(&str)) {
     match arguments {
-        Arguments::Text(text) => visit(text),
-        Arguments::Json(json) => match serde_json::from_str::<Value>(json) {
+        CallArguments::Text(text) => visit(text),
+        CallArguments::Json(json) => match serde_json::from_str::<Value>(json) {
             Ok(value) => leaves(&value, &mut visit),
             Err(_) => visit(json),
         },
@@ -111,13 +111,13 @@ fn leaves(value: &Value, visit: &mut impl FnMut(&str)) {
 }
 
 /// The arguments of a call as a JSON object, when they are one.
-pub(crate) fn argument_object(arguments: &Arguments<'_>) -> Option<serde_json::Map<String, Value>> {
+pub(crate) fn argument_object(arguments: &CallArguments<'_>) -> Option<serde_json::Map<String, Value>> {
     match arguments {
-        Arguments::Json(json) => match serde_json::from_str(json) {
+        CallArguments::Json(json) => match serde_json::from_str(json) {
             Ok(Value::Object(fields)) => Some(fields),
             _ => None,
         },
-        Arguments::Text(_) => None,
+        CallArguments::Text(_) => None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Validity: the provider's laws that a rendering breaks and the full request does not.
 
-use foldline::laws::{Law, Profile, check_conversation};
+use foldline::laws::{Law, LawProfile, check_conversation};
 use foldline::{Conversation, Message};
 use rustc_hash::FxHashMap;
 
@@ -9,7 +9,7 @@ use crate::engine::Shared;
 
 /// How many laws a rendering breaks beyond those that the recording itself breaks before `at`.
 pub(crate) fn laws_broken<'m>(case: &Case, at: usize, rendering: impl Iterator<Item = &'m Shared>) -> u64 {
-    let profile = Profile::of(case.format, case.model.as_deref());
+    let profile = LawProfile::for_model(case.format, case.model.as_deref());
     let rendered = broken(case, rendering.map(|message| (**message).clone()), &profile);
     if rendered.is_empty() {
         return 0;
@@ -19,7 +19,7 @@ pub(crate) fn laws_broken<'m>(case: &Case, at: usize, rendering: impl Iterator<I
     rendered.iter().map(beyond).sum()
 }
 
-fn broken(case: &Case, messages: impl Iterator<Item = Message<'static>>, profile: &Profile) -> FxHashMap<Law, u64> {
+fn broken(case: &Case, messages: impl Iterator<Item = Message<'static>>, profile: &LawProfile) -> FxHashMap<Law, u64> {
     let conversation = Conversation {
         model: case.model.clone().map(Into::into),
         system: case.system.clone(),

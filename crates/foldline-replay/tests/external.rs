@@ -1,6 +1,6 @@
 //! Engines in other processes, spoken to in the lines of `foldline pipe`.
 
-use foldline::transcript::Reader;
+use foldline::transcript::TranscriptReader;
 use foldline::{Meter, ModelTable, PriceTable, Prices};
 use foldline_replay::{Case, External, Refusal, Run, Survey, policy, replay};
 use serde_json::json;
@@ -46,7 +46,7 @@ fn case() -> Case {
         );
     }
     let line = json!({ "id": "one", "source": "test", "messages": messages }).to_string();
-    let mut reader = Reader::new("test", line.as_bytes()).expect("it is a recording");
+    let mut reader = TranscriptReader::new("test", line.as_bytes()).expect("it is a recording");
     let recording = reader.next().expect("there is one").expect("it can be read");
     Case::new(recording, &Survey::default(), &Meter::for_model(ModelTable::builtin(), Some("gpt-4o")))
 }

@@ -104,7 +104,7 @@ impl Spent {
         Spent {
             iterations: self.iterations + other.iterations,
             sub_calls: self.sub_calls + other.sub_calls,
-            usage: self.usage.then(other.usage),
+            usage: self.usage.combined_with(other.usage),
             dollars: self.dollars + other.dollars,
         }
     }
@@ -222,7 +222,7 @@ impl Ticket<'_, '_> {
     /// Writes down what an answer cost.
     pub(crate) fn settle(&self, usage: Usage) {
         let mut book = self.account.book();
-        book.spent.usage = book.spent.usage.then(usage);
+        book.spent.usage = book.spent.usage.combined_with(usage);
         book.spent.dollars += cost(self.prices, &usage);
     }
 }

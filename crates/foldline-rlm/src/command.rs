@@ -4,7 +4,7 @@
 //! what is not exactly one is told to the model and never guessed at, and `FINALLY` is not `FINAL`.
 
 use foldline::ToolCall;
-use foldline::wire::OwnTool;
+use foldline::wire::ToolSpec;
 use serde_json::Value;
 
 /// Something that the root model wants.
@@ -23,44 +23,44 @@ pub(crate) enum Command {
 /// Rows that are shown when the model does not say how many.
 const USUAL_ROWS: usize = 40;
 
-pub(crate) const FINAL: OwnTool<'static> = OwnTool {
+pub(crate) const FINAL: ToolSpec<'static> = ToolSpec {
     name: "final",
     description: "Hand in the finished briefing. Call it alone, once you have seen what you need.",
     parameters: r#"{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}"#,
 };
 
-pub(crate) const TOOLS: [OwnTool<'static>; 8] = [
-    OwnTool {
+pub(crate) const TOOLS: [ToolSpec<'static>; 8] = [
+    ToolSpec {
         name: "head",
         description: "Show the first rows of the text.",
         parameters: r#"{"type":"object","properties":{"rows":{"type":"integer"}}}"#,
     },
-    OwnTool {
+    ToolSpec {
         name: "tail",
         description: "Show the last rows of the text.",
         parameters: r#"{"type":"object","properties":{"rows":{"type":"integer"}}}"#,
     },
-    OwnTool {
+    ToolSpec {
         name: "grep",
         description: "Show the rows that match a regular expression, from a row on.",
         parameters: r#"{"type":"object","properties":{"pattern":{"type":"string"},"from":{"type":"integer"}},"required":["pattern"]}"#,
     },
-    OwnTool {
+    ToolSpec {
         name: "count",
         description: "Count the lines that match a regular expression.",
         parameters: r#"{"type":"object","properties":{"pattern":{"type":"string"}},"required":["pattern"]}"#,
     },
-    OwnTool {
+    ToolSpec {
         name: "slice",
         description: "Show rows, from the first to the last.",
         parameters: r#"{"type":"object","properties":{"first":{"type":"integer"},"last":{"type":"integer"}},"required":["first","last"]}"#,
     },
-    OwnTool {
+    ToolSpec {
         name: "chunks",
         description: "Show where errors, headings, turns and definitions begin in the whole text.",
         parameters: r#"{"type":"object","properties":{}}"#,
     },
-    OwnTool {
+    ToolSpec {
         name: "ask",
         description: "Let another model read many rows and answer a question about them. Several calls at once run at the same time.",
         parameters: r#"{"type":"object","properties":{"first":{"type":"integer"},"last":{"type":"integer"},"question":{"type":"string"}},"required":["first","last","question"]}"#,
@@ -183,12 +183,16 @@ impl Command {
 
 #[cfg(test)]
 mod tests {
-    use foldline::Arguments;
+    use foldline::CallArguments;
 
     use super::*;
 
     fn call(name: &'static str, arguments: &'static str) -> Result<Command, String> {
-        Command::of_call(&ToolCall { id: "c".into(), name: name.into(), arguments: Arguments::Json(arguments.into()) })
+        Command::of_call(&ToolCall {
+            id: "c".into(),
+            name: name.into(),
+            arguments: CallArguments::Json(arguments.into()),
+        })
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 use std::ops::Range;
 
-use foldline::chunk::{Content, chunks};
+use foldline::chunk::{ContentKind, chunks};
 use foldline::{Meter, Tokens};
 use regex::{Regex, RegexBuilder};
 
@@ -41,7 +41,7 @@ impl Default for Clamp {
 pub struct Environment<'t> {
     text: &'t str,
     rows: Vec<Range<usize>>,
-    content: Content,
+    content: ContentKind,
 }
 
 /// Rows that match a pattern.
@@ -69,7 +69,7 @@ impl<'t> Environment<'t> {
             rows.push(at..end);
             start += line.len();
         }
-        Self { text, rows, content: Content::of(text) }
+        Self { text, rows, content: ContentKind::detect(text) }
     }
 
     /// The text.
@@ -83,7 +83,7 @@ impl<'t> Environment<'t> {
     }
 
     /// What the text is.
-    pub fn content(&self) -> Content {
+    pub fn content(&self) -> ContentKind {
         self.content
     }
 
@@ -233,16 +233,16 @@ enum End {
     Tail,
 }
 
-fn word(boundary: foldline::chunk::Boundary) -> &'static str {
-    use foldline::chunk::Boundary;
+fn word(boundary: foldline::chunk::BoundaryKind) -> &'static str {
+    use foldline::chunk::BoundaryKind;
     match boundary {
-        Boundary::Error => "error",
-        Boundary::FailedTool => "failed tool",
-        Boundary::Heading => "heading",
-        Boundary::Turn => "turn",
-        Boundary::Definition => "definition",
-        Boundary::Code => "code",
-        Boundary::Tool => "tool",
+        BoundaryKind::Error => "error",
+        BoundaryKind::FailedTool => "failed tool",
+        BoundaryKind::Heading => "heading",
+        BoundaryKind::Turn => "turn",
+        BoundaryKind::Definition => "definition",
+        BoundaryKind::Code => "code",
+        BoundaryKind::Tool => "tool",
         _ => "text",
     }
 }
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn looks_are_clamped_and_say_what_they_leave_out() {
-        let (text, meter) = (numbered(50), Meter::by_bytes());
+        let (text, meter) = (numbered(50), Meter::for_byte_estimate());
         let it = Environment::new(&text);
         assert_eq!(it.head(2, clamp(9), &meter), "1: line 1 says 7\n2: line 2 says 14\n");
         assert_eq!(it.tail(1, clamp(9), &meter), "50: line 50 says 350\n");
@@ -318,7 +318,7 @@ mod tests {
         let text = format!("{}needle{}", "é".repeat(3_000), "x".repeat(5_000));
         let it = Environment::new(&text);
         assert_eq!(it.rows(), 12);
-        let found = it.grep(&Pattern::new("NEEDLE"), 0, Clamp::default(), &Meter::by_bytes());
+        let found = it.grep(&Pattern::new("NEEDLE"), 0, Clamp::default(), &Meter::for_byte_estimate());
         assert!(found.lines == 1 && found.shown.starts_with("7: needle"), "{found:?}");
         let whole: String = (1..=it.rows()).map(|row| it.between(row, row)).collect();
         assert_eq!(whole, text);
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn tokens_bound_a_look() {
-        let (text, meter) = (numbered(5_000), Meter::by_bytes());
+        let (text, meter) = (numbered(5_000), Meter::for_byte_estimate());
         let it = Environment::new(&text);
         for tokens in [30, 100, 1_000] {
             let clamp = Clamp { tokens, ..Clamp::default() };
@@ -353,7 +353,7 @@ mod tests {
         let mut text = numbered(5_000);
         text.insert_str(text.find("line 2500 ").unwrap(), "error: the disk is full\n");
         let it = Environment::new(&text);
-        let outline = it.outline(clamp(4), &Meter::by_bytes());
+        let outline = it.outline(clamp(4), &Meter::for_byte_estimate());
         assert!(outline.contains("error: error: the disk is full\n"), "{outline}");
         assert!(outline.ends_with("more of lower rank)"), "{outline}");
     }

@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use foldline::chunk::{Compress, Content, compress};
-use foldline::content::{AtomKind, atoms, is_failure};
+use foldline::chunk::{CompressOptions, ContentKind, compress};
+use foldline::content::{IdentifierKind, for_each_identifier, is_failure};
 use foldline::{Meter, Tokens};
 
 use crate::gate::whole_path;
@@ -33,8 +33,8 @@ const WIDTH: usize = 200;
 /// ```
 pub fn facts(text: &str, at_most: Tokens, meter: &Meter) -> String {
     let mut files: HashMap<&str, (usize, usize)> = HashMap::new();
-    atoms(text, |atom, place| {
-        if atom.kind == AtomKind::Path {
+    for_each_identifier(text, |atom, place| {
+        if atom.kind == IdentifierKind::Path {
             let (times, last) = files.entry(whole_path(text, &place)).or_default();
             (*times, *last) = (*times + 1, place.start);
         }
@@ -51,10 +51,10 @@ pub fn facts(text: &str, at_most: Tokens, meter: &Meter) -> String {
         }
     }
 
-    let kind = match Content::of(text) {
-        Content::Conversation => "a conversation",
-        Content::Log => "a log",
-        Content::Code => "source text",
+    let kind = match ContentKind::detect(text) {
+        ContentKind::Conversation => "a conversation",
+        ContentKind::Log => "a log",
+        ContentKind::Code => "source text",
         _ => "a document",
     };
     let mut out = format!(
@@ -92,14 +92,14 @@ pub fn facts(text: &str, at_most: Tokens, meter: &Meter) -> String {
         // Behind the facts, the highest ranking passages of the text itself.
         let heading = "Passages:\n";
         let room = (at_most - used).saturating_sub(meter.text(heading) + 8);
-        let options = Compress { meter: meter.clone(), ..Compress::default() };
+        let options = CompressOptions { meter: meter.clone(), ..CompressOptions::default() };
         let passages = compress(text, room, &options);
         if room > 32 && passages.after <= room {
             out.push_str(heading);
             out.push_str(&passages.text);
         }
     }
-    let options = Compress { meter: meter.clone(), chunk: 256 };
+    let options = CompressOptions { meter: meter.clone(), max_chunk_bytes: 256 };
     if meter.text(&out) > at_most { compress(&out, at_most, &options).text } else { out }
 }
 
@@ -118,7 +118,7 @@ mod tests {
     fn facts_fit_and_tell_of_failures() {
         let mut text: String = (0..3_000).map(|at| format!("step {at} read src/file_{}.rs\n", at % 90)).collect();
         text.insert_str(text.len() / 2, "\nerror: the disk is full\n");
-        let meter = Meter::by_bytes();
+        let meter = Meter::for_byte_estimate();
         for at_most in [60, 200, 1_000, 5_000] {
             let facts = facts(&text, at_most, &meter);
             assert!(meter.text(&facts) <= at_most, "{at_most}: {facts}");
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn odd_texts_have_facts_too() {
         for text in ["", "\n", "é", "[call "] {
-            assert!(facts(text, 200, &Meter::by_bytes()).contains("lines"));
+            assert!(facts(text, 200, &Meter::for_byte_estimate()).contains("lines"));
         }
     }
 }

@@ -9,7 +9,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use foldline::content::{AtomKind, atoms};
+use foldline::content::{IdentifierKind, for_each_identifier};
 use foldline::{Meter, Tokens};
 use regex::Regex;
 
@@ -94,8 +94,8 @@ impl<'s> Gate<'s> {
         sources.push(goal);
         let mut names = HashSet::new();
         sources.iter().for_each(|source| {
-            atoms(source, |atom, _| {
-                names.insert(atom.key);
+            for_each_identifier(source, |atom, _| {
+                names.insert(atom.hash);
             })
         });
         Self { sources, names, goal, at_most, meter }
@@ -161,14 +161,14 @@ impl<'s> Gate<'s> {
         }
         // Of a path that is doubted the pieces say nothing more.
         let mut doubted = 0;
-        atoms(summary, |atom, place| {
+        for_each_identifier(summary, |atom, place| {
             let value = whole_path(summary, &place);
             let in_group = grouped.iter().any(|number| {
                 let from = summary.floor_char_boundary(place.start.saturating_sub(number.len()));
                 let to = summary.ceil_char_boundary((place.end + number.len()).min(summary.len()));
                 summary[from..to].contains(number) && number.split(',').any(|piece| piece == value)
             });
-            let known = self.names.contains(&atom.key) || in_group || self.is_talk(value, atom.kind);
+            let known = self.names.contains(&atom.hash) || in_group || self.is_talk(value, atom.kind);
             if !known && place.end > doubted {
                 doubted = place.end;
                 doubt(value);
@@ -183,11 +183,11 @@ impl<'s> Gate<'s> {
     }
 
     /// Words that look like names and are language: `e.g`, `and/or`, a sentence that runs into the next.
-    fn is_talk(&self, value: &str, kind: AtomKind) -> bool {
+    fn is_talk(&self, value: &str, kind: IdentifierKind) -> bool {
         let word = |piece: &str| piece.bytes().all(|byte| byte.is_ascii_alphabetic());
         match kind {
-            AtomKind::Dotted if ["e.g", "i.e", "a.k.a"].contains(&value.to_ascii_lowercase().as_str()) => true,
-            AtomKind::Path if !value.starts_with('/') && !value.contains('.') => {
+            IdentifierKind::Dotted if ["e.g", "i.e", "a.k.a"].contains(&value.to_ascii_lowercase().as_str()) => true,
+            IdentifierKind::Path if !value.starts_with('/') && !value.contains('.') => {
                 let mut pieces = value.split('/');
                 pieces.clone().count() == 2
                     && pieces.all(|piece| word(piece) && !piece.is_empty() && self.occurs(piece))
@@ -278,7 +278,7 @@ mod tests {
     const GOAL: &str = "make the parser accept empty lists";
 
     fn check(summary: &str) -> Result<(), Vec<Flaw>> {
-        Gate::new(vec![SOURCE], GOAL, 120, &Meter::by_bytes()).check(summary)
+        Gate::new(vec![SOURCE], GOAL, 120, &Meter::for_byte_estimate()).check(summary)
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use foldline::wire::{ApiError, Draft, Format, Refusal, Response};
+use foldline::wire::{ApiError, Format, OutgoingRequest, RequestRejection, Response};
 use foldline::{Message, ToolCall};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT};
@@ -91,14 +91,14 @@ impl HttpModel {
 
     fn request(&self, question: &Question<'_>) -> Result<Request<Full<Bytes>>, ModelError> {
         let refused = |message: String| ModelError::new(ModelErrorKind::Refused, message);
-        let draft = Draft {
+        let draft = OutgoingRequest {
             model: &self.endpoint.model,
             system: question.system,
             messages: question.messages,
             tools: question.tools,
-            max_output: question.max_output,
+            max_output_tokens: question.max_output,
         };
-        let body = draft.write(self.endpoint.format).map_err(|error| refused(error.to_string()))?;
+        let body = draft.to_body(self.endpoint.format).map_err(|error| refused(error.to_string()))?;
         let mut request = Request::new(Full::new(Bytes::from(body)));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.address.clone();
@@ -175,14 +175,14 @@ fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
 /// What a response says.
 fn read(format: Format, status: u16, later: Option<Duration>, body: &[u8]) -> Result<Answer, ModelError> {
     if status >= 400 {
-        return Err(failure(status, later, &ApiError::parse(body), Refusal::of_body(status, body)));
+        return Err(failure(status, later, &ApiError::parse(body), RequestRejection::from_body(status, body)));
     }
     let unreadable = |error: foldline::Error| {
         ModelError::new(ModelErrorKind::Unreadable, format!("the server answered with something else: {error}"))
     };
     let response = Response::parse(format, body).map_err(unreadable)?;
     if let Some(error) = &response.error {
-        return Err(failure(status, later, error, Refusal::of(None, error)));
+        return Err(failure(status, later, error, RequestRejection::from_error(None, error)));
     }
     let Message { parts, .. } = &response.message;
     let empty = parts.iter().all(|part| part.as_text().is_none_or(|text| text.trim().is_empty()));
@@ -192,7 +192,7 @@ fn read(format: Format, status: u16, later: Option<Duration>, body: &[u8]) -> Re
     let owned = |call: &ToolCall<'_>| ToolCall {
         id: call.id.to_string().into(),
         name: call.name.to_string().into(),
-        arguments: foldline::Arguments::Json(call.arguments.as_str().to_owned().into()),
+        arguments: foldline::CallArguments::Json(call.arguments.as_str().to_owned().into()),
     };
     Ok(Answer {
         text: response.text(),
@@ -202,10 +202,10 @@ fn read(format: Format, status: u16, later: Option<Duration>, body: &[u8]) -> Re
     })
 }
 
-fn failure(status: u16, later: Option<Duration>, error: &ApiError, refusal: Refusal) -> ModelError {
+fn failure(status: u16, later: Option<Duration>, error: &ApiError, refusal: RequestRejection) -> ModelError {
     let message = format!("the server answered {status}: {}", error.message);
     let kind = match (refusal, status) {
-        (Refusal::Overflow(overflow), _) => ModelErrorKind::Overflow(overflow),
+        (RequestRejection::Overflow(overflow), _) => ModelErrorKind::Overflow(overflow),
         (_, 408 | 409 | 425 | 429 | 500..) => ModelErrorKind::Busy(later),
         // An error inside a good response: overloaded, cut off, out of time.
         (_, ..400) => ModelErrorKind::Busy(later),

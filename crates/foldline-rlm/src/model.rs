@@ -8,7 +8,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use foldline::wire::{Overflow, OwnTool, StopReason, Usage};
+use foldline::wire::{ContextOverflow, StopReason, ToolSpec, Usage};
 use foldline::{Message, Meter, ModelTable, Prices, Tokens, ToolCall};
 
 /// The answer that a model is about to give.
@@ -80,7 +80,7 @@ pub struct Question<'a> {
     /// The conversation so far: texts, calls and results.
     pub messages: &'a [Message<'static>],
     /// The tools that it may call; none for a model that knows none.
-    pub tools: &'a [OwnTool<'a>],
+    pub tools: &'a [ToolSpec<'a>],
     /// Tokens that it may answer with.
     pub max_output: Tokens,
 }
@@ -112,7 +112,7 @@ pub struct ModelError {
 #[non_exhaustive]
 pub enum ModelErrorKind {
     /// The question was too large: ask less.
-    Overflow(Overflow),
+    Overflow(ContextOverflow),
     /// The server is busy or stumbled: ask again later, after this long when it says so.
     Busy(Option<Duration>),
     /// The server does not take such a question or such a key: asking again changes nothing.

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use foldline::{Act, Deed, Tokens, ToolCall};
+use foldline::{ActionKind, Tokens, ToolAction, ToolCall};
 
 use crate::progress::ProgressListener;
 use crate::summarise::{Summariser, Summary, Task};
@@ -139,7 +139,7 @@ impl Summariser {
 
 /// Whether the exact words of a call's output matter: it reads, searches, edits or runs something.
 pub fn is_exact(call: &ToolCall<'_>) -> bool {
-    !matches!(Deed::of(call).act, Act::Other)
+    !matches!(ToolAction::from_call(call).kind, ActionKind::Other)
 }
 
 impl FromStr for Mode {
@@ -167,12 +167,12 @@ impl fmt::Display for Mode {
 
 #[cfg(test)]
 mod tests {
-    use foldline::Arguments;
+    use foldline::CallArguments;
 
     use super::*;
 
     fn decide(mode: Mode, name: &'static str, output: Tokens, rest: Tokens) -> Route {
-        let call = ToolCall { id: "c".into(), name: name.into(), arguments: Arguments::Json("{}".into()) };
+        let call = ToolCall { id: "c".into(), name: name.into(), arguments: CallArguments::Json("{}".into()) };
         Route::of(mode, &call, Sizes { output, rest, window: 1_000 }, Thresholds::default())
     }
 
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(decide(Mode::Auto, "browse", 345, 500), Route::Small);
         assert_eq!(decide(Mode::Auto, "browse", 340, 465), Route::Small);
         let wide = Thresholds { output: 0.9, total: 0.8 };
-        let call = ToolCall { id: "c".into(), name: "browse".into(), arguments: Arguments::Json("{}".into()) };
+        let call = ToolCall { id: "c".into(), name: "browse".into(), arguments: CallArguments::Json("{}".into()) };
         let decide = |output, rest| Route::of(Mode::Auto, &call, Sizes { output, rest, window: 1_000 }, wide);
         assert_eq!(
             (decide(500, 400), decide(400, 500), decide(400, 400)),

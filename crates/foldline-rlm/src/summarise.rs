@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use foldline::chunk::{Compress, compress};
+use foldline::chunk::{CompressOptions, compress};
 use foldline::classic::{CompactToBudget, TerminalTruncate, compact_to_budget, terminal_truncate};
-use foldline::wire::{Lesson, StopReason};
+use foldline::wire::{LearnedLimit, StopReason};
 use foldline::{Handle, Message, Part, Role, Tokens};
 use futures_util::future::join_all;
 use tokio::sync::Semaphore;
@@ -190,7 +190,7 @@ impl<'r, 't: 'r> Run<'r, 't> {
             listener,
             text: Environment::new(task.text),
             gate: Gate::new(sources, task.goal, at_most, &traits.meter),
-            fence: Handle::of(task.text.as_bytes()),
+            fence: Handle::for_content(task.text.as_bytes()),
             at_most,
             root_window: traits.window,
             sub_window: AtomicU64::new(with.sub.traits().window),
@@ -231,7 +231,7 @@ impl<'r, 't: 'r> Run<'r, 't> {
                     if overflows < OVERFLOWS =>
                 {
                     overflows += 1;
-                    self.root_window = tighter(self.root_window, overflow.lesson(context));
+                    self.root_window = tighter(self.root_window, overflow.learned_limit(context));
                     (self.listener)(Progress::Retried { why: message });
                     continue;
                 }
@@ -376,11 +376,11 @@ impl<'r, 't: 'r> Run<'r, 't> {
             }
             Speech::Text => 0,
         };
-        let fixed = meter.message(&Message::text(Role::System, system)) + declared + meter.request();
+        let fixed = meter.message(&Message::text(Role::System, system)) + declared + meter.request_overhead();
         let room = self.root_window.saturating_sub(output).saturating_sub(fixed);
         let room = room.saturating_sub(meter.margin(room));
         let count = |messages: &[Message<'_>]| messages.iter().map(|message| meter.message(message)).sum::<Tokens>();
-        let options = CompactToBudget { keep_last: 1, at_least: 160, low: 0.75, meter: meter.clone() };
+        let options = CompactToBudget { keep_last: 1, min_chars: 160, target_ratio: 0.75, meter: meter.clone() };
         let (projected, _) = compact_to_budget(&self.messages, room, &options);
         let mut messages = spoken(projected, traits.speech);
         let mut tokens = count(&messages);
@@ -429,7 +429,7 @@ impl<'r, 't: 'r> Run<'r, 't> {
                     if found.lines == 0 { "(no line matches)".to_owned() } else { found.shown }
                 }
                 Ok(Command::Ask { .. }) => {
-                    let options = Compress { meter: meter.clone(), chunk: 512 };
+                    let options = CompressOptions { meter: meter.clone(), max_chunk_bytes: 512 };
                     compress(&answers, clamp.tokens, &options).text
                 }
                 Ok(Command::Final { .. }) => {
@@ -518,10 +518,10 @@ impl Summariser {
 }
 
 /// A window in which a question would have fit.
-fn tighter(window: Tokens, lesson: Lesson) -> Tokens {
+fn tighter(window: Tokens, lesson: LearnedLimit) -> Tokens {
     match lesson {
-        Lesson::Limit { tokens, .. } if tokens < window => tokens,
-        Lesson::Below(tokens) if tokens < window => tokens * 3 / 4,
+        LearnedLimit::Stated { tokens, .. } if tokens < window => tokens,
+        LearnedLimit::BelowCount(tokens) if tokens < window => tokens * 3 / 4,
         _ => window * 3 / 4,
     }
 }

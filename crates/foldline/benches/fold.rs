@@ -14,21 +14,23 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cpu_time::ThreadTime;
-use foldline::transcript::Reader;
-use foldline::{Conversation, Folder, Ledger, Message, Meter, ModelTable, Part, Policy, Prices, Role, Setup, fold};
+use foldline::transcript::TranscriptReader;
+use foldline::{
+    Conversation, FoldOptions, FoldSession, Ledger, Message, Meter, ModelTable, Part, Policy, Prices, Role, fold,
+};
 use peak_alloc::PeakAlloc;
 
 mod made_up;
 
-use made_up::Printer;
+use made_up::TextGenerator;
 
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
 /// One whose tokens are counted, and one whose tokens are estimated.
-const COUNTED: &str = "gpt-4o";
-const ESTIMATED: &str = "claude-opus-4-6";
-const MODELS: [&str; 2] = [COUNTED, ESTIMATED];
+const COUNTED_MODEL: &str = "gpt-4o";
+const ESTIMATED_MODEL: &str = "claude-opus-4-6";
+const MODELS: [&str; 2] = [COUNTED_MODEL, ESTIMATED_MODEL];
 
 fn main() {
     // `cargo bench -p foldline --bench fold -- cold` runs one of them. For those who count instructions there is
@@ -36,31 +38,31 @@ fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|it| !it.starts_with('-')).collect();
     let asked = |name: &str| wanted.iter().any(|it| it == name);
     let run = |name: &str| wanted.is_empty() || asked(name);
-    run("cold").then(|| MODELS.map(|model| cold(model, Text::LikeRecorded, 7)));
-    run("cold").then(|| MODELS.map(|model| cold(model, Text::Dense, 7)));
-    run("recorded").then(|| MODELS.map(recorded));
-    asked("cold-exact").then(|| cold(COUNTED, Text::LikeRecorded, 1));
-    asked("cold-estimated").then(|| cold(ESTIMATED, Text::LikeRecorded, 1));
-    run("turns").then(|| turns("estimated", ESTIMATED));
-    run("turns").then(|| turns("exact", COUNTED));
-    run("many").then(many);
-    run("memory").then(memory);
+    run("cold").then(|| MODELS.map(|model| cold_fold(model, BenchText::Realistic, 7)));
+    run("cold").then(|| MODELS.map(|model| cold_fold(model, BenchText::DenseNames, 7)));
+    run("recorded").then(|| MODELS.map(recorded_folds));
+    asked("cold-exact").then(|| cold_fold(COUNTED_MODEL, BenchText::Realistic, 1));
+    asked("cold-estimated").then(|| cold_fold(ESTIMATED_MODEL, BenchText::Realistic, 1));
+    run("turns").then(|| late_turns("estimated", ESTIMATED_MODEL));
+    run("turns").then(|| late_turns("exact", COUNTED_MODEL));
+    run("many").then(many_messages);
+    run("memory").then(memory_use);
 }
 
-fn setup(model: &str, budget: u64) -> Setup {
+fn fold_options(model: &str, budget: u64) -> FoldOptions {
     let table = ModelTable::builtin();
-    Setup::new(Meter::for_model(table, Some(model)), Prices::for_model(table, Some(model)), budget)
+    FoldOptions::new(Meter::for_model(table, Some(model)), Prices::for_model(table, Some(model)), budget)
 }
 
 /// What a made-up conversation consists of.
 #[derive(Clone, Copy, Debug)]
-enum Text {
-    LikeRecorded,
-    Dense,
+enum BenchText {
+    Realistic,
+    DenseNames,
 }
 
 /// Names and hardly anything else, in lines none of which comes twice.
-fn dense(seed: usize, bytes: usize) -> String {
+fn dense_text(seed: usize, bytes: usize) -> String {
     let mut text = String::with_capacity(bytes + 80);
     let mut at = seed * 7_919;
     while text.len() < bytes {
@@ -81,14 +83,14 @@ fn round(at: usize, path: &str, result: String) -> [Message<'static>; 2] {
     ]
 }
 
-fn session(kind: Text, rounds: usize, bytes: usize) -> Vec<Message<'static>> {
-    printed(&mut Printer::new(7), kind, rounds, bytes)
+fn session(kind: BenchText, rounds: usize, bytes: usize) -> Vec<Message<'static>> {
+    printed_session(&mut TextGenerator::new(7), kind, rounds, bytes)
 }
 
-fn printed(printer: &mut Printer, kind: Text, rounds: usize, bytes: usize) -> Vec<Message<'static>> {
+fn printed_session(printer: &mut TextGenerator, kind: BenchText, rounds: usize, bytes: usize) -> Vec<Message<'static>> {
     let next = |at| match kind {
-        Text::LikeRecorded => round(at, &printer.path(), printer.text(bytes)),
-        Text::Dense => round(at, &format!("src/file_{at}.rs"), dense(at, bytes)),
+        BenchText::Realistic => round(at, &printer.path(), printer.text(bytes)),
+        BenchText::DenseNames => round(at, &format!("src/file_{at}.rs"), dense_text(at, bytes)),
     };
     let task = Message::text(Role::User, "Make it faster.");
     std::iter::once(task).chain((0..rounds).flat_map(next)).collect()
@@ -106,45 +108,45 @@ fn median(mut times: Vec<Duration>) -> Duration {
 }
 
 /// What it costs to know the tokens of a conversation that was never seen before, as those of a model.
-fn counting(model: &str, conversation: &Conversation<'_>) -> Duration {
-    let fresh = setup(model, 128_000);
+fn counting_time(model: &str, conversation: &Conversation<'_>) -> Duration {
+    let fresh = fold_options(model, 128_000);
     timed(|| black_box(fresh.meter.conversation(conversation))).0
 }
 
 /// A fold against counting tokens by a vocabulary; and against an estimate of them, where that is all that a model allows.
-fn ratios(folded: Duration, count: Duration, model: &str, own: Duration) -> String {
+fn ratio_text(folded: Duration, count: Duration, model: &str, own: Duration) -> String {
     let to = |alone: Duration| folded.as_secs_f64() / alone.as_secs_f64();
     let estimate = match model {
-        COUNTED => String::new(),
+        COUNTED_MODEL => String::new(),
         _ => format!(", {:.2} times an estimate ({own:?})", to(own)),
     };
     format!("{:.2} times counting alone ({count:?}){estimate}", to(count))
 }
 
 /// A conversation of a megabyte that was never seen before.
-fn cold(model: &str, kind: Text, times: usize) {
+fn cold_fold(model: &str, kind: BenchText, times: usize) {
     let conversation = Conversation { messages: session(kind, 256, 4_000), ..Conversation::default() };
     let (mut counts, mut sizes, mut folds) = (Vec::new(), Vec::new(), Vec::new());
     let mut creases = 0;
     for _ in 0..times {
-        counts.push(counting(COUNTED, &conversation));
-        sizes.push(counting(model, &conversation));
-        let fresh = setup(model, 128_000);
+        counts.push(counting_time(COUNTED_MODEL, &conversation));
+        sizes.push(counting_time(model, &conversation));
+        let fresh = fold_options(model, 128_000);
         let (time, folded) = timed(|| fold(&conversation, &fresh, &Ledger::default()).expect("it fits"));
         folds.push(time);
         creases = folded.creases.len();
     }
     let folded = median(folds);
-    let ratios = ratios(folded, median(counts), model, median(sizes));
+    let ratios = ratio_text(folded, median(counts), model, median(sizes));
     println!("cold fold of 1 MB, {kind:?}, {model}: {folded:?}, {ratios}, {creases} creases");
 }
 
 /// Recorded conversations of half a megabyte to two, none seen before: all together, and the one with the worst ratio.
-fn recorded(model: &str) {
+fn recorded_folds(model: &str) {
     let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/corpus");
     let folder = std::env::var_os("FOLDLINE_CORPUS").map_or_else(|| PathBuf::from(beside), PathBuf::from);
     let file = File::open(folder.join("dev.jsonl.zst")).and_then(zstd::Decoder::new).map(BufReader::new);
-    let Some(recordings) = file.ok().and_then(|file| Reader::new("dev", file).ok()) else {
+    let Some(recordings) = file.ok().and_then(|file| TranscriptReader::new("dev", file).ok()) else {
         println!("no recorded conversations (set FOLDLINE_CORPUS)");
         return;
     };
@@ -156,16 +158,17 @@ fn recorded(model: &str) {
             continue;
         }
         let best = |work: &dyn Fn() -> Duration| (0..3).map(|_| work()).min().expect("it ran");
-        let (count, own) = (best(&|| counting(COUNTED, &conversation)), best(&|| counting(model, &conversation)));
+        let (count, own) =
+            (best(&|| counting_time(COUNTED_MODEL, &conversation)), best(&|| counting_time(model, &conversation)));
         let folded = best(&|| {
-            let fresh = setup(model, 128_000);
+            let fresh = fold_options(model, 128_000);
             timed(|| black_box(fold(&conversation, &fresh, &Ledger::default()))).0
         });
         (number, bytes) = (number + 1, bytes + size);
         (counts, sizes, folds) = (counts + count, sizes + own, folds + folded);
         worst = worst.max(folded.as_secs_f64() / count.as_secs_f64());
     }
-    let ratios = ratios(folds, counts, model, sizes);
+    let ratios = ratio_text(folds, counts, model, sizes);
     println!(
         "cold folds of {number} recorded conversations, {:.1} MB, {model}: {folds:?}, {ratios}, the worst {worst:.2} times \
          counting",
@@ -174,21 +177,23 @@ fn recorded(model: &str) {
 }
 
 /// A turn with four kilobytes of new text, when no crease falls.
-fn turns(name: &str, model: &str) {
-    let mut setup = setup(model, 100_000_000);
+fn late_turns(name: &str, model: &str) {
+    let mut setup = fold_options(model, 100_000_000);
     setup.policy = Policy::lossless();
-    let mut folder = Folder::new(setup);
+    let mut folder = FoldSession::new(setup);
     // A printer says more different things the longer it prints, up to here.
-    let mut printer = Printer::new(7);
-    printed(&mut printer, Text::LikeRecorded, 256, 4_000).into_iter().for_each(|message| folder.push(message));
-    let rounds = printed(&mut printer, Text::LikeRecorded, 2_000, 4_000);
+    let mut printer = TextGenerator::new(7);
+    printed_session(&mut printer, BenchText::Realistic, 256, 4_000)
+        .into_iter()
+        .for_each(|message| folder.push(message));
+    let rounds = printed_session(&mut printer, BenchText::Realistic, 2_000, 4_000);
     let mut rounds = rounds.into_iter().skip(1);
     let (mut early, mut late) = (Vec::new(), Vec::new());
     for at in 0..2_000 {
         let messages: Vec<Message<'_>> = rounds.by_ref().take(2).collect();
         let (time, ()) = timed(|| {
             messages.into_iter().for_each(|message| folder.push(message));
-            black_box(folder.request().expect("there is room"));
+            black_box(folder.plan_request().expect("there is room"));
         });
         match at {
             10..110 => early.push(time),
@@ -202,12 +207,12 @@ fn turns(name: &str, model: &str) {
 }
 
 /// Ten times the messages cost ten times the time.
-fn many() {
+fn many_messages() {
     let per_message = |rounds: usize| {
         let conversation =
-            Conversation { messages: session(Text::LikeRecorded, rounds, 400), ..Conversation::default() };
+            Conversation { messages: session(BenchText::Realistic, rounds, 400), ..Conversation::default() };
         // Of a tenth of either the window is full.
-        let setup = setup(ESTIMATED, 16_000);
+        let setup = fold_options(ESTIMATED_MODEL, 16_000);
         let times = (0..5).map(|_| timed(|| fold(&conversation, &setup, &Ledger::default()).expect("it fits")).0);
         median(times.collect()).as_secs_f64() / conversation.messages.len() as f64
     };
@@ -217,15 +222,15 @@ fn many() {
 }
 
 /// What a folder holds beside the text that it was given.
-fn memory() {
+fn memory_use() {
     let before = ALLOCATOR.current_usage();
-    let messages = session(Text::LikeRecorded, 1_000, 4_000);
+    let messages = session(BenchText::Realistic, 1_000, 4_000);
     let text = ALLOCATOR.current_usage() - before;
     ALLOCATOR.reset_peak_usage();
-    let mut folder = Folder::new(setup("claude-opus-4-6", 128_000));
+    let mut folder = FoldSession::new(fold_options("claude-opus-4-6", 128_000));
     for message in messages {
         if message.is_assistant() {
-            black_box(folder.request().expect("it fits"));
+            black_box(folder.plan_request().expect("it fits"));
         }
         folder.push(message);
     }

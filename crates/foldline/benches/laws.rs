@@ -9,17 +9,20 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use foldline::PartId;
-use foldline::laws::{Profile, Rewriting, check, compare, cuts, repair_edits};
-use foldline::wire::{Edit, Format, Request};
+use foldline::laws::{LawProfile, RewriteContext, check, compare, free_cuts, repair_edits};
+use foldline::wire::{Format, Request, RequestEdit};
 
 fn main() {
-    say(&format!("{:<44}{:>9}{:>10}{:>8}{:>9}{:>7}{:>8}", "body", "KB", "parse", "check", "compare", "cuts", "repair"));
+    print_line(&format!(
+        "{:<44}{:>9}{:>10}{:>8}{:>9}{:>7}{:>8}",
+        "body", "KB", "parse", "check", "compare", "cuts", "repair"
+    ));
     for format in [Format::Anthropic, Format::OpenAiChat, Format::OpenAiResponses] {
         measure(&format!("{}, 200 rounds of 5 KB", format.name()), format, &body(format, 200, 5_000));
         measure(&format!("{}, 1,000 rounds of 40 bytes", format.name()), format, &body(format, 1_000, 40));
     }
     let Some(corpus) = corpus() else {
-        say("there is no corpus: recorded bodies are left out");
+        print_line("there is no corpus: recorded bodies are left out");
         return;
     };
     let folders = [
@@ -28,7 +31,7 @@ fn main() {
         ("openai-responses", Format::OpenAiResponses),
     ];
     for (folder, format) in folders {
-        if let Some((name, body)) = largest(&corpus.join("raw").join(folder)) {
+        if let Some((name, body)) = largest_file(&corpus.join("raw").join(folder)) {
             measure(&name, format, &body);
         }
     }
@@ -36,32 +39,32 @@ fn main() {
 
 fn measure(name: &str, format: Format, body: &[u8]) {
     let request = Request::parse(format, body).expect("a body of the bench is a request");
-    let profile = Profile::of_request(&request);
+    let profile = LawProfile::for_request(&request);
     let folded = request.splice(&first_fold(&request)).expect("a result can be folded");
     let rewritten = Request::parse(format, &folded).expect("a folded request is one");
-    let rewriting = Rewriting::new(&profile);
+    let rewriting = RewriteContext::new(&profile);
 
-    let parse = best(|| drop(black_box(Request::parse(format, black_box(body)))));
+    let parse = best_time(|| drop(black_box(Request::parse(format, black_box(body)))));
     let share = |time: Duration| format!("{:.2}", time.as_secs_f64() / parse.as_secs_f64());
-    say(&format!(
+    print_line(&format!(
         "{name:<44}{:>9}{:>10}{:>8}{:>9}{:>7}{:>8}",
         body.len() / 1024,
         format!("{} us", parse.as_micros()),
-        share(best(|| drop(black_box(check(&request, &profile))))),
-        share(best(|| drop(black_box(compare(&request, &rewritten, &rewriting))))),
-        share(best(|| drop(black_box(cuts(request.conversation(), &profile))))),
-        share(best(|| drop(black_box(repair_edits(&request))))),
+        share(best_time(|| drop(black_box(check(&request, &profile))))),
+        share(best_time(|| drop(black_box(compare(&request, &rewritten, &rewriting))))),
+        share(best_time(|| drop(black_box(free_cuts(request.conversation(), &profile))))),
+        share(best_time(|| drop(black_box(repair_edits(&request))))),
     ));
 }
 
 /// The first result becomes a marker.
-fn first_fold(request: &Request<'_>) -> Vec<Edit> {
+fn first_fold(request: &Request<'_>) -> Vec<RequestEdit> {
     let messages = &request.conversation().messages;
     let at = messages.iter().position(|message| message.has_results());
-    at.map(|at| Edit::Text { at: PartId::new(at, 0), text: "[folded]".into() }).into_iter().collect()
+    at.map(|at| RequestEdit::Text { at: PartId::new(at, 0), text: "[folded]".into() }).into_iter().collect()
 }
 
-fn best(mut run: impl FnMut()) -> Duration {
+fn best_time(mut run: impl FnMut()) -> Duration {
     let mut best = Duration::MAX;
     let begin = Instant::now();
     for turn in 0.. {
@@ -107,7 +110,7 @@ fn corpus() -> Option<PathBuf> {
     folder.is_dir().then_some(folder)
 }
 
-fn largest(folder: &Path) -> Option<(String, Vec<u8>)> {
+fn largest_file(folder: &Path) -> Option<(String, Vec<u8>)> {
     let files = std::fs::read_dir(folder).ok()?.filter_map(Result::ok);
     let file = files.max_by_key(|file| file.metadata().map_or(0, |about| about.len()))?;
     let name = format!("recorded {}", file.file_name().to_string_lossy());
@@ -115,6 +118,6 @@ fn largest(folder: &Path) -> Option<(String, Vec<u8>)> {
 }
 
 #[expect(clippy::print_stdout, reason = "a bench talks to a person")]
-fn say(line: &str) {
+fn print_line(line: &str) {
     println!("{line}");
 }

@@ -11,18 +11,18 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use foldline::{Counter, Estimator, Message, Meter, ModelTable, Role, Vocabulary};
+use foldline::{Message, Meter, ModelTable, Role, TokenCounter, TokenEstimator, Vocabulary};
 
 fn main() {
     let texts = corpus().unwrap_or_else(|| {
         println!("no corpus (set FOLDLINE_CORPUS): generated text instead");
-        generated()
+        generated_texts()
     });
     let bytes: usize = texts.iter().map(String::len).sum();
     println!("{} texts, {:.1} MB", texts.len(), bytes as f64 / 1e6);
     exact_counts(&texts, bytes);
     estimates(&texts, bytes);
-    counted_again(&texts);
+    recounts(&texts);
     long_runs();
 }
 
@@ -35,22 +35,22 @@ fn corpus() -> Option<Vec<String>> {
     let mut texts = Vec::new();
     for line in lines {
         let record: serde_json::Value = serde_json::from_str(&line.ok()?).ok()?;
-        collect(&record["messages"], &mut texts);
+        collect_texts(&record["messages"], &mut texts);
     }
     Some(texts)
 }
 
 /// The strings of a value that stand for text.
-fn collect(value: &serde_json::Value, texts: &mut Vec<String>) {
+fn collect_texts(value: &serde_json::Value, texts: &mut Vec<String>) {
     match value {
         serde_json::Value::String(text) => texts.push(text.clone()),
-        serde_json::Value::Array(list) => list.iter().for_each(|value| collect(value, texts)),
-        serde_json::Value::Object(map) => map.values().for_each(|value| collect(value, texts)),
+        serde_json::Value::Array(list) => list.iter().for_each(|value| collect_texts(value, texts)),
+        serde_json::Value::Object(map) => map.values().for_each(|value| collect_texts(value, texts)),
         _ => {}
     }
 }
 
-fn generated() -> Vec<String> {
+fn generated_texts() -> Vec<String> {
     let line = |at: usize| {
         format!("    let value_{at} = read(\"src/part_{}.rs\")?; // line {at}: 0x{:08x}\n", at % 97, at * 7_919)
     };
@@ -64,16 +64,16 @@ fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
 }
 
 /// The shortest of some runs, which is the one that the machine disturbed least.
-fn best<T>(runs: usize, mut work: impl FnMut() -> T) -> Duration {
+fn best_time<T>(runs: usize, mut work: impl FnMut() -> T) -> Duration {
     (0..runs).map(|_| timed(&mut work).0).min().unwrap_or_default()
 }
 
 /// The time of each work for all texts. Works take turns batch by batch, so that a busy machine slows all of them; of
 /// every batch the shortest of some passes counts, and other batches come in between, so that caches meet it anew.
-fn passes(texts: &[String], passes: usize, works: &[&dyn Fn(&str) -> u64]) -> Vec<Duration> {
-    let mut times = vec![vec![Duration::MAX; texts.len().div_ceil(BATCH)]; works.len()];
+fn interleaved_times(texts: &[String], passes: usize, works: &[&dyn Fn(&str) -> u64]) -> Vec<Duration> {
+    let mut times = vec![vec![Duration::MAX; texts.len().div_ceil(BATCH_TEXTS)]; works.len()];
     for _ in 0..passes {
-        for (at, batch) in texts.chunks(BATCH).enumerate() {
+        for (at, batch) in texts.chunks(BATCH_TEXTS).enumerate() {
             for (work, times) in works.iter().zip(&mut times) {
                 let (time, _) = timed(|| batch.iter().map(|text| work(text)).fold(0, u64::wrapping_add));
                 times[at] = time.min(times[at]);
@@ -83,7 +83,7 @@ fn passes(texts: &[String], passes: usize, works: &[&dyn Fn(&str) -> u64]) -> Ve
     times.iter().map(|times| times.iter().sum()).collect()
 }
 
-const BATCH: usize = 256;
+const BATCH_TEXTS: usize = 256;
 
 fn speed(bytes: usize, time: Duration) -> f64 {
     bytes as f64 / time.as_secs_f64() / 1e6
@@ -95,7 +95,7 @@ fn exact_counts(texts: &[String], bytes: usize) {
     let expected = |text: &str| oracle.encode_ordinary(text).len() as u64;
     let different = texts.iter().filter(|text| ours.count(text) != expected(text)).count();
     let tokens: u64 = texts.iter().map(|text| ours.count(text)).sum();
-    let times = passes(texts, 3, &[&|text| ours.count(text), &expected]);
+    let times = interleaved_times(texts, 3, &[&|text| ours.count(text), &expected]);
     println!(
         "exact o200k: {:.1} MB/s, tiktoken-rs {:.1} MB/s, ratio {:.1}; {tokens} tokens, {different} texts counted differently",
         speed(bytes, times[0]),
@@ -105,19 +105,19 @@ fn exact_counts(texts: &[String], bytes: usize) {
 }
 
 fn estimates(texts: &[String], bytes: usize) {
-    let sum = |counter: &dyn Counter| texts.iter().map(|text| counter.count(text)).sum::<u64>() as f64;
-    let times = passes(texts, 5, &[&|text| Estimator.count(text)]);
-    let share = sum(&Estimator) / sum(&Vocabulary::o200k());
+    let sum = |counter: &dyn TokenCounter| texts.iter().map(|text| counter.count(text)).sum::<u64>() as f64;
+    let times = interleaved_times(texts, 5, &[&|text| TokenEstimator.count(text)]);
+    let share = sum(&TokenEstimator) / sum(&Vocabulary::o200k());
     println!("estimate: {:.0} MB/s, {share:.3} of the exact count", speed(bytes, times[0]));
 }
 
-fn counted_again(texts: &[String]) {
+fn recounts(texts: &[String]) {
     let texts: Vec<String> = texts.iter().filter(|text| text.len() >= 100).take(30_000).cloned().collect();
     let meter = Meter::for_model(ModelTable::builtin(), Some("gpt-5.5"));
     let count = |text: &str| meter.message(&Message::text(Role::User, text));
-    let first = passes(&texts, 1, &[&count])[0];
+    let first = interleaved_times(&texts, 1, &[&count])[0];
     let hash = |text: &str| xxhash_rust::xxh3::xxh3_128(text.as_bytes()) as u64;
-    let times = passes(&texts, 5, &[&count, &hash]);
+    let times = interleaved_times(&texts, 5, &[&count, &hash]);
     let (again, hash) = (times[0], times[1]);
     let each = |time: Duration| time.as_nanos() as f64 / texts.len() as f64;
     println!(
@@ -134,16 +134,16 @@ fn long_runs() {
     let noise =
         |length: u64| (0..length).map(|at| (b'a' + (at * at * 7_919 / 13 % 26) as u8) as char).collect::<String>();
     for (name, unit) in [("one letter", "a"), ("blanks", " "), ("newlines", "\n"), ("dashes", "-")] {
-        report(name, &unit.repeat(1 << 18), &unit.repeat(1 << 20));
+        report_run(name, &unit.repeat(1 << 18), &unit.repeat(1 << 20));
     }
-    report("letters at random", &noise(1 << 18), &noise(1 << 20));
+    report_run("letters at random", &noise(1 << 18), &noise(1 << 20));
 }
 
 /// Four times the run should take about four times the time.
-fn report(name: &str, quarter: &str, whole: &str) {
+fn report_run(name: &str, quarter: &str, whole: &str) {
     let vocabulary = Vocabulary::o200k();
-    let short = best(9, || vocabulary.count(quarter));
-    let long = best(9, || vocabulary.count(whole));
+    let short = best_time(9, || vocabulary.count(quarter));
+    let long = best_time(9, || vocabulary.count(whole));
     println!(
         "1 MB of {name}: {:.1} ms, {:.1} times a quarter of it",
         long.as_secs_f64() * 1e3,

@@ -17,13 +17,13 @@ use foldline::wire::{Format, Request};
 use peak_alloc::PeakAlloc;
 
 #[global_allocator]
-static MEMORY: PeakAlloc = PeakAlloc;
+static ALLOCATOR: PeakAlloc = PeakAlloc;
 
 /// How often each way is timed.
-const RUNS: usize = 60;
+const RUNS_PER_CASE: usize = 60;
 
 /// Ways take turns, so that what disturbs the machine for a while disturbs all of them.
-const TURNS: usize = 5;
+const INTERLEAVED_BATCHES: usize = 5;
 
 #[expect(clippy::print_stdout, reason = "it is a program")]
 fn main() {
@@ -43,31 +43,38 @@ fn main() {
                 continue;
             }
         };
-        let Some(format) = Format::recognise(&bytes) else {
+        let Some(format) = Format::detect(&bytes) else {
             println!("{name} is no request");
             continue;
         };
-        let ways: [Way<'_>; 3] =
-            [Box::new(|| round_trip(format, &bytes)), Box::new(|| looking(format, &bytes)), Box::new(|| tree(&bytes))];
-        let [ours, looked, tree] = fast(ways.each_ref().map(|way| (RUNS, way))).map(|time| time.as_secs_f64() * 1e3);
+        let ways: [BenchCase<'_>; 3] = [
+            Box::new(|| round_trip(format, &bytes)),
+            Box::new(|| round_trip_decoded(format, &bytes)),
+            Box::new(|| serde_tree(&bytes)),
+        ];
+        let [ours, looked, tree] =
+            fast_times(ways.each_ref().map(|way| (RUNS_PER_CASE, way))).map(|time| time.as_secs_f64() * 1e3);
         println!(
             "{name:<26}{:>7.0}{ours:>9.3}{tree:>9.3}{:>7.2}{:>7.2}x{looked:>17.3}{:>7.2}{:>7.2}x",
             bytes.len() as f64 / 1e3,
             ours / tree,
-            memory(&bytes, &ways[0]),
+            peak_memory_ratio(&bytes, &ways[0]),
             looked / tree,
-            memory(&bytes, &ways[1]),
+            peak_memory_ratio(&bytes, &ways[1]),
         );
     }
 
     println!("\n{:<26}{:>7}{:>12}{:>8}{:>16}{:>8}", "growth", "KB", "ns per KB", "", "all looked at", "");
     for format in [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic] {
         let bodies = [100_000, 1_000_000, 8_000_000, 64_000_000].map(|size| body(format, size));
-        let ours: [Way<'_>; 4] = bodies.each_ref().map(|bytes| Box::new(|| round_trip(format, bytes)) as Way<'_>);
-        let looked: [Way<'_>; 4] = bodies.each_ref().map(|bytes| Box::new(|| looking(format, bytes)) as Way<'_>);
+        let ours: [BenchCase<'_>; 4] =
+            bodies.each_ref().map(|bytes| Box::new(|| round_trip(format, bytes)) as BenchCase<'_>);
+        let looked: [BenchCase<'_>; 4] =
+            bodies.each_ref().map(|bytes| Box::new(|| round_trip_decoded(format, bytes)) as BenchCase<'_>);
         let [ours, looked] = [ours, looked].map(|ways| {
             // Each size for about the same time.
-            let times: [Duration; 4] = fast(std::array::from_fn(|at| (1_500_000_000 / bodies[at].len(), &ways[at])));
+            let times: [Duration; 4] =
+                fast_times(std::array::from_fn(|at| (1_500_000_000 / bodies[at].len(), &ways[at])));
             std::array::from_fn::<_, 4, _>(|at| times[at].as_secs_f64() * 1e12 / bodies[at].len() as f64)
         });
         for (at, bytes) in bodies.iter().enumerate() {
@@ -84,7 +91,7 @@ fn main() {
     }
 }
 
-type Way<'a> = Box<dyn Fn() -> usize + 'a>;
+type BenchCase<'a> = Box<dyn Fn() -> usize + 'a>;
 
 /// The way of a request that is not folded.
 fn round_trip(format: Format, body: &[u8]) -> usize {
@@ -93,36 +100,36 @@ fn round_trip(format: Format, body: &[u8]) -> usize {
 }
 
 /// The same, with somebody who looks at every text.
-fn looking(format: Format, body: &[u8]) -> usize {
-    fn seen(part: &Part<'_>) -> usize {
+fn round_trip_decoded(format: Format, body: &[u8]) -> usize {
+    fn decoded_bytes(part: &Part<'_>) -> usize {
         match part {
             Part::Text { text } => text.len(),
             Part::Reasoning(it) => it.text.len(),
             Part::ToolCall(it) => it.arguments.as_str().len(),
-            Part::ToolResult(it) => it.content.iter().map(seen).sum(),
+            Part::ToolResult(it) => it.content.iter().map(decoded_bytes).sum(),
             _ => 0,
         }
     }
     let request = Request::parse(format, body).expect("the body is a request");
     let messages = &request.conversation().messages;
-    let seen: usize = messages.iter().flat_map(|message| &message.parts).map(seen).sum();
+    let seen: usize = messages.iter().flat_map(|message| &message.parts).map(decoded_bytes).sum();
     request.splice(&[]).expect("no edit is no bad edit").len() + seen
 }
 
-fn tree(body: &[u8]) -> usize {
+fn serde_tree(body: &[u8]) -> usize {
     let value: serde_json::Value = serde_json::from_slice(body).expect("the body is JSON");
     serde_json::to_vec(&value).expect("a tree can be written").len()
 }
 
 /// The time of each way, which is run so often. What is timed is the processor's time, so that a busy machine does not
 /// count as slow code, and the fast runs are those least disturbed.
-fn fast<const N: usize>(ways: [(usize, &Way<'_>); N]) -> [Duration; N] {
+fn fast_times<const N: usize>(ways: [(usize, &BenchCase<'_>); N]) -> [Duration; N] {
     let mut times = [const { Vec::new() }; N];
-    for _ in 0..TURNS {
+    for _ in 0..INTERLEAVED_BATCHES {
         for ((runs, way), times) in ways.iter().zip(&mut times) {
             // Several in a row: the pages that one way took are given back to the system, and paid for, when the next one
             // frees what lies behind them.
-            for _ in 0..runs.div_ceil(TURNS) {
+            for _ in 0..runs.div_ceil(INTERLEAVED_BATCHES) {
                 let begin = ThreadTime::now();
                 black_box(way());
                 times.push(begin.elapsed());
@@ -137,11 +144,11 @@ fn fast<const N: usize>(ways: [(usize, &Way<'_>); N]) -> [Duration; N] {
 }
 
 /// The most memory that a way holds at once beyond the body, in bodies.
-fn memory(body: &[u8], way: &Way<'_>) -> f64 {
-    let before = MEMORY.current_usage();
-    MEMORY.reset_peak_usage();
+fn peak_memory_ratio(body: &[u8], way: &BenchCase<'_>) -> f64 {
+    let before = ALLOCATOR.current_usage();
+    ALLOCATOR.reset_peak_usage();
     way();
-    (MEMORY.peak_usage() - before) as f64 / body.len() as f64
+    (ALLOCATOR.peak_usage() - before) as f64 / body.len() as f64
 }
 
 /// A session of a coding agent: short turns, long results full of line ends and quotes.
@@ -150,10 +157,10 @@ fn body(format: Format, size: usize) -> Vec<u8> {
     let mut round = 0;
     while messages.len() < size {
         let separator = if round == 0 { "" } else { "," };
-        let said = encoded(&format!("Let me look at src/module_{round}.rs next; the failing test names it."));
-        let result = encoded(&result(round));
+        let said = json_string(&format!("Let me look at src/module_{round}.rs next; the failing test names it."));
+        let result = json_string(&file_listing(round));
         let arguments = format!(r#"{{"path":"src/module_{round}.rs","offset":{round},"limit":200}}"#);
-        let quoted = encoded(&arguments);
+        let quoted = json_string(&arguments);
         let written = match format {
             Format::OpenAiChat => write!(
                 messages,
@@ -181,7 +188,7 @@ fn body(format: Format, size: usize) -> Vec<u8> {
 }
 
 /// A file as a tool shows it.
-fn result(round: usize) -> String {
+fn file_listing(round: usize) -> String {
     (0..60 + round * 37 % 90)
         .map(|line| match line % 5 {
             0 => format!("{line:>6}\tfn rule_{line}(tokens: &[Token]) -> Result<Node, Error> {{\n"),
@@ -193,6 +200,6 @@ fn result(round: usize) -> String {
         .collect()
 }
 
-fn encoded(text: &str) -> String {
+fn json_string(text: &str) -> String {
     serde_json::to_string(text).expect("a string has a JSON form")
 }

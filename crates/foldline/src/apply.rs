@@ -5,20 +5,20 @@
 //! law which the client's own request did not break is not sent while the client's own would do.
 
 use crate::error::Error;
-use crate::event::{Event, Listener};
-use crate::fold::{AT_FIRST_SIGHT, Crease, State, fold, resume};
-use crate::folded::Folded;
-use crate::keep::Keep;
-use crate::laws::{Law, Profile, Rewriting, Thinking, Violation, compare};
+use crate::event::{EventListener, FoldEvent};
+use crate::fold::{AT_INGEST, Crease, FoldState, fold, resume};
+use crate::folded::FoldedConversation;
+use crate::keep::OriginalStore;
+use crate::laws::{Law, LawProfile, LawViolation, RewriteContext, ThinkingTreatment, compare};
 use crate::measure::Tokens;
-use crate::plan::Rung;
-use crate::setup::{Ledger, Setup};
+use crate::plan::Stage;
+use crate::setup::{FoldOptions, Ledger};
 use crate::wire::Request;
 
 /// What is sent in the place of a request.
 #[derive(Clone)]
 #[non_exhaustive]
-pub struct Applied {
+pub struct FoldedRequest {
     /// The body.
     pub body: Vec<u8>,
     /// Its tokens.
@@ -26,26 +26,26 @@ pub struct Applied {
     /// The tokens of the request as it came.
     pub raw_tokens: Tokens,
     /// The fold, unless the body is the client's own.
-    pub folded: Option<Folded>,
+    pub folded: Option<FoldedConversation>,
     /// Where to go on from when nothing is folded yet.
-    unfolded: Option<State>,
+    unchanged_state: Option<FoldState>,
 }
 
-impl Applied {
+impl FoldedRequest {
     /// The creases of the conversation, oldest first.
     pub fn creases(&self) -> &[Crease] {
         self.folded.as_ref().map_or(&[], |folded| &folded.creases)
     }
 
     /// The pass that proposed each fold that stands.
-    pub fn passes(&self) -> impl Iterator<Item = &'static str> {
-        self.folded.iter().flat_map(Folded::passes)
+    pub fn pass_names(&self) -> impl Iterator<Item = &'static str> {
+        self.folded.iter().flat_map(FoldedConversation::pass_names)
     }
 
     /// What [`apply_from`] needs to go on when the conversation has grown; none when the fold was not
     /// sent.
-    pub fn into_state(self) -> Option<State> {
-        self.folded.map(Folded::into_state).or(self.unfolded)
+    pub fn into_state(self) -> Option<FoldState> {
+        self.folded.map(FoldedConversation::into_state).or(self.unchanged_state)
     }
 }
 
@@ -66,81 +66,93 @@ impl Applied {
 /// ```
 pub fn apply(
     request: &Request<'_>,
-    setup: &Setup,
+    setup: &FoldOptions,
     ledger: &Ledger,
-    keep: Option<&dyn Keep>,
-    listener: Listener<'_>,
-) -> Result<Applied, Error> {
-    apply_from(State::default(), request, setup, ledger, keep, listener)
+    keep: Option<&dyn OriginalStore>,
+    listener: EventListener<'_>,
+) -> Result<FoldedRequest, Error> {
+    apply_from(FoldState::default(), request, setup, ledger, keep, listener)
 }
 
 /// The same, going on from the state of a request with the first messages of this one, so that it
 /// costs what the new messages cost.
 pub fn apply_from(
-    state: State,
+    state: FoldState,
     request: &Request<'_>,
-    setup: &Setup,
+    setup: &FoldOptions,
     ledger: &Ledger,
-    keep: Option<&dyn Keep>,
-    listener: Listener<'_>,
-) -> Result<Applied, Error> {
+    keep: Option<&dyn OriginalStore>,
+    listener: EventListener<'_>,
+) -> Result<FoldedRequest, Error> {
     let conversation = request.conversation();
-    let setup = Setup { handles: keep.is_some(), ..setup.clone() }.beside(conversation);
-    let untouched = |raw_tokens: Tokens, unfolded: Option<State>| {
-        Ok(Applied { body: request.splice(&[])?.into_owned(), tokens: raw_tokens, raw_tokens, folded: None, unfolded })
+    let setup = FoldOptions { handles: keep.is_some(), ..setup.clone() }.with_overhead_of(conversation);
+    let untouched = |raw_tokens: Tokens, unfolded: Option<FoldState>| {
+        Ok(FoldedRequest {
+            body: request.splice(&[])?.into_owned(),
+            tokens: raw_tokens,
+            raw_tokens,
+            folded: None,
+            unchanged_state: unfolded,
+        })
     };
     // A continuation carries only the newest messages; the provider holds the rest.
     if request.is_continuation() {
         return untouched(setup.meter.conversation(conversation), None);
     }
     let mut folded = resume(state, conversation, &setup, ledger)
-        .inspect_err(|error| listener(Event::Failed { why: error.to_string() }))?;
+        .inspect_err(|error| listener(FoldEvent::Failed { reason: error.to_string() }))?;
     let raw_tokens = folded.raw_tokens;
-    if folded.is_untouched() {
+    if folded.is_unchanged() {
         return untouched(raw_tokens, Some(folded.into_state()));
     }
     setup.cancel.check()?;
-    listener(Event::Started { before: raw_tokens, budget: setup.budget });
+    listener(FoldEvent::Started { received_tokens: raw_tokens, budget: setup.budget });
     let fits = raw_tokens <= setup.budget;
 
-    let kept = keep.map_or(Ok(()), |keep| folded.keep(conversation, keep));
+    let kept = keep.map_or(Ok(()), |keep| folded.store_originals(conversation, keep));
     if let Err(error) = kept {
-        listener(Event::Refused { why: error.to_string() });
+        listener(FoldEvent::Refused { reason: error.to_string() });
         if fits {
             return untouched(raw_tokens, None);
         }
-        folded = fold(conversation, &Setup { handles: false, ..setup.clone() }, ledger)?;
+        folded = fold(conversation, &FoldOptions { handles: false, ..setup.clone() }, ledger)?;
     }
     let body = request.splice(&folded.edits(conversation))?.into_owned();
     setup.cancel.check()?;
     if let Some(violation) = first_violation(request, &body, &folded) {
-        listener(Event::Refused { why: format!("the fold would break a law: {violation}") });
+        listener(FoldEvent::Refused { reason: format!("the fold would break a law: {violation}") });
         if fits {
             return untouched(raw_tokens, None);
         }
     }
-    for crease in folded.creases.iter().filter(|crease| crease.at == conversation.messages.len()) {
-        let Crease { at, reason, saved, price, .. } = *crease;
-        listener(Event::Creased { at, reason, saved, price });
+    for crease in folded.creases.iter().filter(|crease| crease.request_point == conversation.messages.len()) {
+        let Crease { request_point: at, trigger: reason, saved_tokens: saved, rewrite_cost: price, .. } = *crease;
+        listener(FoldEvent::Creased { request_point: at, trigger: reason, saved_tokens: saved, rewrite_cost: price });
     }
-    if let Some((dropped, archived)) = folded.truncated() {
-        listener(Event::Truncated { dropped, archived });
+    if let Some((dropped, archived)) = folded.truncated_rounds() {
+        listener(FoldEvent::Truncated { dropped_tokens: dropped, handle: archived });
     }
-    if let Some(strategy) = folded.deepest() {
-        listener(Event::Completed { strategy, before: raw_tokens, after: folded.tokens, budget: setup.budget });
+    if let Some(strategy) = folded.deepest_stage() {
+        listener(FoldEvent::Completed {
+            stage: strategy,
+            received_tokens: raw_tokens,
+            sent_tokens: folded.tokens,
+            budget: setup.budget,
+        });
     }
-    Ok(Applied { body, tokens: folded.tokens, raw_tokens, folded: Some(folded), unfolded: None })
+    Ok(FoldedRequest { body, tokens: folded.tokens, raw_tokens, folded: Some(folded), unchanged_state: None })
 }
 
 /// A law that the rewritten request breaks and the client's does not.
-fn first_violation(request: &Request<'_>, body: &[u8], folded: &Folded) -> Option<Violation> {
+fn first_violation(request: &Request<'_>, body: &[u8], folded: &FoldedConversation) -> Option<LawViolation> {
     let rewritten = Request::parse(request.format(), body).ok()?;
-    let profile = Profile::of_request(request);
-    let settled = folded.creases.last().map(|crease| crease.at);
+    let profile = LawProfile::for_request(request);
+    let settled = folded.creases.last().map(|crease| crease.request_point);
     let creased_now = settled == Some(request.conversation().messages.len());
-    let thinking = if profile.signs_history() && creased_now { Thinking::Stripped } else { Thinking::Kept };
-    let rewriting = Rewriting { settled, thinking, ..Rewriting::new(&profile) };
-    let knowingly = || changes_the_newest_knowingly(folded);
+    let thinking =
+        if profile.signs_history() && creased_now { ThinkingTreatment::Stripped } else { ThinkingTreatment::Kept };
+    let rewriting = RewriteContext { thinking_valid_from: settled, thinking, ..RewriteContext::new(&profile) };
+    let knowingly = || newest_round_folds_are_allowed(folded);
     compare(request, &rewritten, &rewriting)
         .into_iter()
         .find(|found| !(matches!(found.law, Law::LastMessageKept | Law::NewestTurnKept) && knowingly()))
@@ -148,10 +160,10 @@ fn first_violation(request: &Request<'_>, body: &[u8], folded: &Folded) -> Optio
 
 /// Whether folds in the newest round are among those that may be there: made at first sight, before any
 /// byte of it was sent, or because nothing else was left to fold.
-fn changes_the_newest_knowingly(folded: &Folded) -> bool {
-    let newest = folded.newest_round();
-    let mut there = folded.explain().into_iter().filter(|fold| fold.at.message >= newest).peekable();
-    there.peek().is_some() && there.all(|fold| fold.rung >= Rung::Protected || AT_FIRST_SIGHT.contains(&fold.pass))
+fn newest_round_folds_are_allowed(folded: &FoldedConversation) -> bool {
+    let newest = folded.newest_round_start();
+    let mut there = folded.fold_stats().into_iter().filter(|fold| fold.part.message >= newest).peekable();
+    there.peek().is_some() && there.all(|fold| fold.stage >= Stage::Protected || AT_INGEST.contains(&fold.pass))
 }
 
 #[cfg(test)]
@@ -165,7 +177,7 @@ mod tests {
 
     /// A file is read again: the second copy is folded before it was ever sent, and stays so.
     #[test]
-    fn a_repeated_result_is_folded_at_first_sight_although_it_is_the_newest() {
+    fn newest_repeated_result_is_folded_at_ingest() {
         let source: String = (0..80).map(|at| format!("let value_{at} = compute_{at}(input);\\n")).collect();
         let round = |id: &str| {
             format!(
@@ -179,10 +191,10 @@ mod tests {
         let sent = |body: &str| {
             let request = Request::parse(Format::OpenAiChat, body.as_bytes()).unwrap();
             let (table, model) = (ModelTable::builtin(), Some("gpt-4o"));
-            let setup = Setup::new(Meter::for_model(table, model), Prices::for_model(table, model), 100_000);
+            let setup = FoldOptions::new(Meter::for_model(table, model), Prices::for_model(table, model), 100_000);
             let refused = RefCell::new(Vec::new());
-            let listen = |event: Event| {
-                if let Event::Refused { why } = event {
+            let listen = |event: FoldEvent| {
+                if let FoldEvent::Refused { reason: why } = event {
                     refused.borrow_mut().push(why);
                 }
             };

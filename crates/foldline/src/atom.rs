@@ -7,22 +7,22 @@ use std::ops::Range;
 
 /// A name that stands in a text: what later actions refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Atom {
+pub struct IdentifierKey {
     /// Hash of its bytes.
-    pub key: u64,
+    pub hash: u64,
     /// What kind of name it is.
-    pub kind: AtomKind,
+    pub kind: IdentifierKind,
 }
 
 /// The kinds of names, from the most to the least telling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum AtomKind {
+pub enum IdentifierKind {
     /// `src/main.rs`
     Path,
     /// `config.window`
     Dotted,
     /// `read_file`, `readFile`, `utf8`
-    Identifier,
+    Symbol,
     /// `4096`
     Number,
 }
@@ -36,47 +36,47 @@ pub enum AtomKind {
 /// foldline::content::atoms(text, |_, place| names.push(&text[place]));
 /// assert_eq!(names, ["src/read_file.rs", "read_file.rs", "read_file", "4096"]);
 /// ```
-pub fn atoms(text: &str, visit: impl FnMut(Atom, Range<usize>)) {
-    Words::default().atoms(text, visit);
+pub fn for_each_identifier(text: &str, visit: impl FnMut(IdentifierKey, Range<usize>)) {
+    IdentifierScanner::default().for_each_identifier(text, visit);
 }
 
 /// The words of a name, in memory that can be used for the names of many texts.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Words(Vec<Word>);
+pub(crate) struct IdentifierScanner(Vec<WordSpan>);
 
-impl Words {
+impl IdentifierScanner {
     /// Does what [`atoms`] does.
-    pub(crate) fn atoms(&mut self, text: &str, mut visit: impl FnMut(Atom, Range<usize>)) {
+    pub(crate) fn for_each_identifier(&mut self, text: &str, mut visit: impl FnMut(IdentifierKey, Range<usize>)) {
         let Self(words) = self;
         let bytes = text.as_bytes();
         let mut at = 0;
         while at < bytes.len() {
-            if class(bytes, at) & WORD == 0 {
+            if byte_class(bytes, at) & WORD == 0 {
                 at += 1;
                 continue;
             }
-            let first = Word::at(bytes, at);
+            let first = WordSpan::starting_at(bytes, at);
             at = first.end;
             words.clear();
             // A token is words and what joins them; what follows the last of them is none of it.
-            let (mut made_of, mut joined_by) = (first.made_of, 0);
-            while class(bytes, at) & JOIN != 0 {
-                joined_by |= class(bytes, at);
+            let (mut made_of, mut joined_by) = (first.byte_classes, 0);
+            while byte_class(bytes, at) & JOINER != 0 {
+                joined_by |= byte_class(bytes, at);
                 at += 1;
-                if class(bytes, at) & WORD != 0 {
+                if byte_class(bytes, at) & WORD != 0 {
                     if words.is_empty() {
                         words.push(first);
                     }
-                    let word = Word::at(bytes, at);
+                    let word = WordSpan::starting_at(bytes, at);
                     at = word.end;
-                    made_of |= word.made_of | joined_by;
+                    made_of |= word.byte_classes | joined_by;
                     words.push(word);
                 }
             }
             if words.is_empty() {
-                first.say(bytes, &mut visit);
+                first.emit(bytes, &mut visit);
             } else {
-                in_token(bytes, words, made_of, &mut visit);
+                emit_joined(bytes, words, made_of, &mut visit);
             }
         }
     }
@@ -85,7 +85,7 @@ impl Words {
 /// Calls `visit` with every run of words and joins in which there may be a name; in all other text there is none.
 ///
 /// Sixty-four bytes are looked at together, so that plain words, which most text consists of, cost nothing by themselves.
-pub(crate) fn each_run(bytes: &[u8], mut visit: impl FnMut(Range<usize>)) {
+pub(crate) fn for_each_run(bytes: &[u8], mut visit: impl FnMut(Range<usize>)) {
     let mut at = 0;
     while at < bytes.len() {
         let rest = &bytes[at..];
@@ -94,11 +94,11 @@ pub(crate) fn each_run(bytes: &[u8], mut visit: impl FnMut(Range<usize>)) {
             last[..rest.len()].copy_from_slice(rest);
             &last
         });
-        let Signs { runs, mut telling } = Signs::of(block);
+        let BlockMasks { run_mask: runs, identifier_mask: mut telling } = BlockMasks::from_block(block);
         // A run that goes on behind the block is looked at again, from its start; one without an end byte by byte.
         let open = runs.leading_ones();
         if open == 64 {
-            let length = rest.iter().position(|&byte| CLASS[byte as usize] == 0).unwrap_or(rest.len());
+            let length = rest.iter().position(|&byte| BYTE_CLASSES[byte as usize] == 0).unwrap_or(rest.len());
             visit(trimmed(bytes, at..at + length));
             at += length;
             continue;
@@ -119,26 +119,26 @@ pub(crate) fn each_run(bytes: &[u8], mut visit: impl FnMut(Range<usize>)) {
 /// A run without joins at its ends.
 fn trimmed(bytes: &[u8], run: Range<usize>) -> Range<usize> {
     let Range { mut start, mut end } = run;
-    while start < end && class(bytes, start) & JOIN != 0 {
+    while start < end && byte_class(bytes, start) & JOINER != 0 {
         start += 1;
     }
-    while start < end && class(bytes, end - 1) & JOIN != 0 {
+    while start < end && byte_class(bytes, end - 1) & JOINER != 0 {
         end -= 1;
     }
     start..end
 }
 
 /// What is known of sixty-four bytes, a bit each.
-struct Signs {
+struct BlockMasks {
     /// Bytes of words, and what joins them.
-    runs: u64,
+    run_mask: u64,
     /// Bytes without which a run has no name: digits, bars, humps, and what follows a join.
-    telling: u64,
+    identifier_mask: u64,
 }
 
-impl Signs {
+impl BlockMasks {
     /// Written so that a compiler makes it look at many bytes in one step.
-    fn of(block: &[u8; 64]) -> Self {
+    fn from_block(block: &[u8; 64]) -> Self {
         let all = |is: bool| if is { u8::MAX } else { 0 };
         let (mut words, mut joins) = ([0; 65], [0; 65]);
         let (mut runs, mut telling) = ([0; 64], [0; 64]);
@@ -154,12 +154,12 @@ impl Signs {
             let hump = all(byte.wrapping_sub(b'A') < 26) & words[at];
             telling[at] |= hump | words[at + 1] & joins[at];
         }
-        Self { runs: bits(&runs), telling: bits(&telling) }
+        Self { run_mask: to_bitmask(&runs), identifier_mask: to_bitmask(&telling) }
     }
 }
 
 /// A bit for each byte, of which all or no bits are set.
-fn bits(bytes: &[u8; 64]) -> u64 {
+fn to_bitmask(bytes: &[u8; 64]) -> u64 {
     let eights = bytes.as_chunks::<8>().0.iter().map(|eight| {
         let spread = u64::from_le_bytes(*eight) & 0x8040_2010_0804_0201;
         spread.wrapping_mul(0x0101_0101_0101_0101) >> 56
@@ -167,23 +167,23 @@ fn bits(bytes: &[u8; 64]) -> u64 {
     eights.rev().fold(0, |bits, eight| bits << 8 | eight)
 }
 
-fn say(bytes: &[u8], place: Range<usize>, kind: AtomKind, visit: &mut impl FnMut(Atom, Range<usize>)) {
-    visit(Atom { key: xxhash_rust::xxh3::xxh3_64(&bytes[place.clone()]), kind }, place);
+fn emit(bytes: &[u8], place: Range<usize>, kind: IdentifierKind, visit: &mut impl FnMut(IdentifierKey, Range<usize>)) {
+    visit(IdentifierKey { hash: xxhash_rust::xxh3::xxh3_64(&bytes[place.clone()]), kind }, place);
 }
 
 /// The names in several words that are joined: all of them, the segments of a path, and each word.
-fn in_token(bytes: &[u8], words: &[Word], made_of: u8, visit: &mut impl FnMut(Atom, Range<usize>)) {
+fn emit_joined(bytes: &[u8], words: &[WordSpan], made_of: u8, visit: &mut impl FnMut(IdentifierKey, Range<usize>)) {
     let whole = words[0].start..words[words.len() - 1].end;
     let has = |bits: u8| made_of & bits != 0;
     if has(SLASH) {
-        say(bytes, whole.clone(), AtomKind::Path, visit);
+        emit(bytes, whole.clone(), IdentifierKind::Path, visit);
     } else if has(DOT) {
-        say(bytes, whole.clone(), AtomKind::Dotted, visit);
+        emit(bytes, whole.clone(), IdentifierKind::Dotted, visit);
     } else if has(DIGIT) {
-        say(bytes, whole.clone(), AtomKind::Identifier, visit);
+        emit(bytes, whole.clone(), IdentifierKind::Symbol, visit);
     }
     if !has(SLASH) {
-        return words.iter().for_each(|word| word.say(bytes, visit));
+        return words.iter().for_each(|word| word.emit(bytes, visit));
     }
     let mut start = whole.start;
     let mut words = words.iter().peekable();
@@ -192,37 +192,37 @@ fn in_token(bytes: &[u8], words: &[Word], made_of: u8, visit: &mut impl FnMut(At
         let segment = start..length.map_or(whole.end, |length| start + length);
         start = segment.end + 1;
         if segment.len() > 3 && bytes[segment.clone()].contains(&b'.') {
-            say(bytes, segment.clone(), AtomKind::Dotted, visit);
+            emit(bytes, segment.clone(), IdentifierKind::Dotted, visit);
         }
         while let Some(word) = words.next_if(|word| word.start < segment.end) {
-            word.say(bytes, visit);
+            word.emit(bytes, visit);
         }
     }
 }
 
 /// ASCII letters, digits and `_` in a row.
 #[derive(Clone, Copy, Debug)]
-struct Word {
+struct WordSpan {
     start: usize,
     end: usize,
-    made_of: u8,
+    byte_classes: u8,
 }
 
 /// What a byte may be in a name, as bits.
 const LOWER: u8 = 1;
 const UPPER: u8 = 2;
 const DIGIT: u8 = 4;
-const BAR: u8 = 8;
-const WORD: u8 = LOWER | UPPER | DIGIT | BAR;
+const UNDERSCORE: u8 = 8;
+const WORD: u8 = LOWER | UPPER | DIGIT | UNDERSCORE;
 /// What joins words to one name.
 const SLASH: u8 = 16;
 const DOT: u8 = 32;
-const OTHER_JOIN: u8 = 64;
-const JOIN: u8 = SLASH | DOT | OTHER_JOIN;
+const OTHER_JOINER: u8 = 64;
+const JOINER: u8 = SLASH | DOT | OTHER_JOINER;
 /// An upper-case letter that is not the first of its word.
-const HUMP: u8 = 128;
+const INNER_UPPER: u8 = 128;
 
-const CLASS: [u8; 256] = {
+const BYTE_CLASSES: [u8; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
     while byte < 256 {
@@ -230,10 +230,10 @@ const CLASS: [u8; 256] = {
             b'a'..=b'z' => LOWER,
             b'A'..=b'Z' => UPPER,
             b'0'..=b'9' => DIGIT,
-            b'_' => BAR,
+            b'_' => UNDERSCORE,
             b'/' => SLASH,
             b'.' => DOT,
-            b'-' | b'@' => OTHER_JOIN,
+            b'-' | b'@' => OTHER_JOINER,
             _ => 0,
         };
         byte += 1;
@@ -242,40 +242,41 @@ const CLASS: [u8; 256] = {
 };
 
 /// Nothing, behind the end.
-fn class(bytes: &[u8], at: usize) -> u8 {
-    bytes.get(at).map_or(0, |&byte| CLASS[byte as usize])
+fn byte_class(bytes: &[u8], at: usize) -> u8 {
+    bytes.get(at).map_or(0, |&byte| BYTE_CLASSES[byte as usize])
 }
 
-impl Word {
+impl WordSpan {
     /// The word that begins at a place.
-    fn at(bytes: &[u8], start: usize) -> Self {
+    fn starting_at(bytes: &[u8], start: usize) -> Self {
         let mut end = start + 1;
         let mut rest = 0;
         loop {
-            let class = class(bytes, end);
+            let class = byte_class(bytes, end);
             if class & WORD == 0 {
                 break;
             }
             rest |= class;
             end += 1;
         }
-        let hump = if rest & UPPER != 0 { HUMP } else { 0 };
-        Self { start, end, made_of: class(bytes, start) | rest | hump }
+        let hump = if rest & UPPER != 0 { INNER_UPPER } else { 0 };
+        Self { start, end, byte_classes: byte_class(bytes, start) | rest | hump }
     }
 
-    fn say(&self, bytes: &[u8], visit: &mut impl FnMut(Atom, Range<usize>)) {
+    fn emit(&self, bytes: &[u8], visit: &mut impl FnMut(IdentifierKey, Range<usize>)) {
         if let Some(kind) = self.kind() {
-            say(bytes, self.start..self.end, kind, visit);
+            emit(bytes, self.start..self.end, kind, visit);
         }
     }
 
     /// A number of three digits and more, or a word that is written as no plain word is.
-    fn kind(&self) -> Option<AtomKind> {
-        let has = |bits: u8| self.made_of & bits != 0;
+    fn kind(&self) -> Option<IdentifierKind> {
+        let has = |bits: u8| self.byte_classes & bits != 0;
         let length = self.end - self.start;
         match has(LOWER | UPPER) {
-            false => (length > 2 && !has(BAR)).then_some(AtomKind::Number),
-            true => (length > 3 && (has(BAR | DIGIT) || has(HUMP) && has(LOWER))).then_some(AtomKind::Identifier),
+            false => (length > 2 && !has(UNDERSCORE)).then_some(IdentifierKind::Number),
+            true => (length > 3 && (has(UNDERSCORE | DIGIT) || has(INNER_UPPER) && has(LOWER)))
+                .then_some(IdentifierKind::Symbol),
         }
     }
 }
@@ -284,38 +285,40 @@ impl Word {
 mod tests {
     use super::*;
 
-    fn names(text: &str) -> Vec<&str> {
+    fn identifiers(text: &str) -> Vec<&str> {
         let mut names = Vec::new();
-        atoms(text, |_, place| names.push(&text[place]));
+        for_each_identifier(text, |_, place| names.push(&text[place]));
         names
     }
 
     /// The names that are found in runs alone.
-    fn names_in_runs(text: &str) -> Vec<&str> {
+    fn identifiers_in_runs(text: &str) -> Vec<&str> {
         let mut names = Vec::new();
-        each_run(text.as_bytes(), |run| atoms(&text[run.clone()], |_, place| names.push(&text[run.clone()][place])));
+        for_each_run(text.as_bytes(), |run| {
+            for_each_identifier(&text[run.clone()], |_, place| names.push(&text[run.clone()][place]))
+        });
         names
     }
 
     proptest::proptest! {
         /// No name stands outside of the runs, wherever blocks begin and end.
         #[test]
-        fn runs_hold_all_names(text in "([a-z]{1,9}|[A-Z]{1,3}|[0-9_]{1,4}|[-./@]{1,2}|[ (,\"é]{1,3}){0,60}") {
-            proptest::prop_assert_eq!(names_in_runs(&text), names(&text));
+        fn runs_contain_all_identifiers(text in "([a-z]{1,9}|[A-Z]{1,3}|[0-9_]{1,4}|[-./@]{1,2}|[ (,\"é]{1,3}){0,60}") {
+            proptest::prop_assert_eq!(identifiers_in_runs(&text), identifiers(&text));
         }
 
         #[test]
-        fn runs_hold_all_names_of_long_tokens(text in "([a-z0-9_./]{50,150}| ){0,6}") {
-            proptest::prop_assert_eq!(names_in_runs(&text), names(&text));
+        fn runs_contain_all_identifiers_of_long_tokens(text in "([a-z0-9_./]{50,150}| ){0,6}") {
+            proptest::prop_assert_eq!(identifiers_in_runs(&text), identifiers(&text));
         }
     }
 
     #[test]
-    fn names_are_atoms_and_words_are_not() {
+    fn plain_words_are_not_identifiers() {
         assert_eq!(
-            names("see src/wire/mod.rs: fn read_file(config.window) is 4096, utf8, readAll. The end, a-b."),
+            identifiers("see src/wire/mod.rs: fn read_file(config.window) is 4096, utf8, readAll. The end, a-b."),
             ["src/wire/mod.rs", "mod.rs", "read_file", "config.window", "4096", "utf8", "readAll"]
         );
-        assert_eq!(names("self.read_all(db-7)"), ["self.read_all", "read_all", "db-7"]);
+        assert_eq!(identifiers("self.read_all(db-7)"), ["self.read_all", "read_all", "db-7"]);
     }
 }

@@ -56,7 +56,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        Conversation, Counter, Exactness, Ledger, Message, Meter, ModelTable, Prices, Role, Setup, Tokens, fold,
+        Conversation, CountExactness, FoldOptions, Ledger, Message, Meter, ModelTable, Prices, Role, TokenCounter,
+        Tokens, fold,
     };
 
     /// Counts calls, and cancels the fold at one of them.
@@ -66,7 +67,7 @@ mod tests {
         calls: AtomicUsize,
     }
 
-    impl Counter for Cancelling {
+    impl TokenCounter for Cancelling {
         fn count(&self, text: &str) -> Tokens {
             if self.calls.fetch_add(1, Ordering::Relaxed) + 1 == self.at_call {
                 self.cancel.cancel();
@@ -74,8 +75,8 @@ mod tests {
             text.len() as Tokens
         }
 
-        fn exactness(&self) -> Exactness {
-            Exactness::Exact
+        fn exactness(&self) -> CountExactness {
+            CountExactness::Exact
         }
     }
 
@@ -88,7 +89,7 @@ mod tests {
         let counter = Arc::new(Cancelling { cancel: cancel.clone(), at_call, calls: AtomicUsize::new(0) });
         let table = ModelTable::builtin();
         let meter = Meter::for_model(table, None).with_counter(counter.clone());
-        let setup = Setup { cancel, ..Setup::new(meter, Prices::for_model(table, None), 60_000) };
+        let setup = FoldOptions { cancel, ..FoldOptions::new(meter, Prices::for_model(table, None), 60_000) };
         let kind = fold(&conversation, &setup, &Ledger::default()).err().map(|error| error.kind().clone());
         (kind, counter.calls.load(Ordering::Relaxed))
     }

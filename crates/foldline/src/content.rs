@@ -7,19 +7,19 @@ use std::ops::Range;
 
 use memchr::{memchr, memchr_iter, memchr2_iter, memrchr};
 
-pub use crate::atom::{Atom, AtomKind, atoms};
-pub use crate::pass::screen::shown;
+pub use crate::atom::{IdentifierKey, IdentifierKind, for_each_identifier};
+pub use crate::pass::screen::strip_terminal_codes;
 
 /// What a text is. Decides how it may be shortened, never whether.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum TextKind {
     /// A JSON value.
     Json,
     /// A unified diff, or a patch.
     Diff,
     /// Hits of a search: `path:line:text`.
-    Hits,
+    SearchHits,
     /// Paths, one a line.
     Listing,
     /// Source text, possibly with line numbers in front.
@@ -33,14 +33,14 @@ pub enum Kind {
 }
 
 /// Recognises a text by a sample of its lines.
-pub fn kind(text: &str) -> Kind {
+pub fn detect_kind(text: &str) -> TextKind {
     let trimmed = text.trim_start();
     if trimmed.starts_with(['{', '[']) && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() {
-        return Kind::Json;
+        return TextKind::Json;
     }
-    let mut lines: Vec<(&str, &str)> = Vec::with_capacity(SAMPLE);
-    sample(text).for_each(|line| {
-        let bare = trim(unnumbered(line));
+    let mut lines: Vec<(&str, &str)> = Vec::with_capacity(SAMPLE_LINES);
+    sample_lines(text).for_each(|line| {
+        let bare = trim_line(without_line_number(line));
         if !bare.is_empty() {
             lines.push((line, bare));
         }
@@ -59,32 +59,32 @@ pub fn kind(text: &str) -> Kind {
     };
     let most = |is: &dyn Fn(&str, &str) -> bool| more_than(2, is);
     // The questions come in the order in which an answer settles it, so that few are asked of most texts.
-    let changes: usize = lines.iter().map(|(line, _)| signs_of_a_change(line)).sum();
+    let changes: usize = lines.iter().map(|(line, _)| diff_score(line)).sum();
     if changes * 3 > lines.len() && changes > 4 {
-        return Kind::Diff;
+        return TextKind::Diff;
     }
-    if most(&|line, _| is_hit(line)) {
-        return Kind::Hits;
+    if most(&|line, _| is_search_hit(line)) {
+        return TextKind::SearchHits;
     }
-    if most(&|line, bare| is_path(bare) && !is_hit(line)) {
-        return Kind::Listing;
+    if most(&|line, bare| is_path(bare) && !is_search_hit(line)) {
+        return TextKind::Listing;
     }
     let coloured = memchr(0x1b, text.as_bytes()).is_some();
-    if most(&|_, bare| is_stamped(bare) || coloured && memchr(0x1b, bare.as_bytes()).is_some()) {
-        return Kind::Log;
+    if most(&|_, bare| is_log_line(bare) || coloured && memchr(0x1b, bare.as_bytes()).is_some()) {
+        return TextKind::Log;
     }
     let is_source = |line: &str, bare: &str| bare.ends_with(['{', '}', ';', '(', ')', ',', ':']) || is_definition(line);
     match () {
-        () if most(&is_source) => Kind::Source,
-        () if most(&is_row) => Kind::Table,
-        () if most(&|_, bare| Shape::of(bare).words > 6) => Kind::Prose,
-        () if more_than(3, &is_source) => Kind::Source,
-        () => Kind::Log,
+        () if most(&is_source) => TextKind::Source,
+        () if most(&is_table_row) => TextKind::Table,
+        () if most(&|_, bare| LineShape::scan(bare).words > 6) => TextKind::Prose,
+        () if more_than(3, &is_source) => TextKind::Source,
+        () => TextKind::Log,
     }
 }
 
 /// How much a line looks as if it stood in a diff.
-fn signs_of_a_change(line: &str) -> usize {
+fn diff_score(line: &str) -> usize {
     match line.as_bytes() {
         [b'@', b'@', b' ', ..] | [b'*', b'*', b'*', b' ', ..] => 4,
         _ if line.starts_with("diff --git") => 4,
@@ -94,23 +94,23 @@ fn signs_of_a_change(line: &str) -> usize {
 }
 
 /// Whether a line is one of a table.
-fn is_row(line: &str, bare: &str) -> bool {
-    let shape = Shape::of(bare);
-    shape.bars > 1 || bare.starts_with('|') || shape.gaps > 2 && line == bare
+fn is_table_row(line: &str, bare: &str) -> bool {
+    let shape = LineShape::scan(bare);
+    shape.pipes > 1 || bare.starts_with('|') || shape.gaps > 2 && line == bare
 }
 
 /// What a line is made of, found in one walk over it.
 #[derive(Default)]
-struct Shape {
+struct LineShape {
     /// Columns parted by ` | `, and by two blanks.
-    bars: usize,
+    pipes: usize,
     gaps: usize,
     /// Words of letters alone, between blanks.
     words: usize,
 }
 
-impl Shape {
-    fn of(line: &str) -> Self {
+impl LineShape {
+    fn scan(line: &str) -> Self {
         let bytes = line.as_bytes();
         let mut shape = Self::default();
         let (mut start, mut plain, mut blank, mut behind_bar) = (0, true, false, 0);
@@ -126,7 +126,7 @@ impl Shape {
             shape.gaps += usize::from(blank);
             blank = !blank;
             if at >= behind_bar && bytes[at + 1..].starts_with(b"| ") {
-                shape.bars += 1;
+                shape.pipes += 1;
                 behind_bar = at + 3;
             }
         }
@@ -136,10 +136,10 @@ impl Shape {
 }
 
 /// So many lines tell what a text is.
-const SAMPLE: usize = 60;
+const SAMPLE_LINES: usize = 60;
 
 /// Up to so many lines of a text: the first, and of a long one those in the middle and near the end too.
-fn sample(text: &str) -> impl Iterator<Item = &str> {
+fn sample_lines(text: &str) -> impl Iterator<Item = &str> {
     let places = [0, text.len() / 2, text.len() - text.len() / 8];
     let taken = if text.len() < 4096 { 1 } else { places.len() };
     places.into_iter().take(taken).flat_map(move |at| {
@@ -154,13 +154,13 @@ fn sample(text: &str) -> impl Iterator<Item = &str> {
             rest = &rest[end + 1..];
             Some(line.strip_suffix('\r').unwrap_or(line))
         });
-        lines.take(SAMPLE / taken)
+        lines.take(SAMPLE_LINES / taken)
     })
 }
 
 /// `path:12:` or `path:12-`, as search tools print.
-fn is_hit(line: &str) -> bool {
-    let path = path_at_head(line);
+fn is_search_hit(line: &str) -> bool {
+    let path = path_prefix(line);
     let Some(rest) = line[path.len()..].strip_prefix(':') else { return false };
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
     digits > 0 && matches!(rest.as_bytes().get(digits), Some(b':' | b'-')) && is_path(path)
@@ -168,16 +168,16 @@ fn is_hit(line: &str) -> bool {
 
 fn is_path(text: &str) -> bool {
     // No colon, so no address of the web either.
-    text.len() < 256 && path_at_head(text).len() == text.len() && text.bytes().any(|byte| matches!(byte, b'/' | b'.'))
+    text.len() < 256 && path_prefix(text).len() == text.len() && text.bytes().any(|byte| matches!(byte, b'/' | b'.'))
 }
 
 /// What a text begins with that could stand in a path.
-fn path_at_head(text: &str) -> &str {
-    &text[..text.bytes().take_while(|&byte| IN_PATHS[usize::from(byte)]).count()]
+fn path_prefix(text: &str) -> &str {
+    &text[..text.bytes().take_while(|&byte| PATH_BYTES[usize::from(byte)]).count()]
 }
 
 /// Which bytes stand in paths.
-static IN_PATHS: [bool; 256] = {
+static PATH_BYTES: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
     while byte < 256 {
@@ -190,7 +190,7 @@ static IN_PATHS: [bool; 256] = {
 };
 
 /// Begins with a time or a level, as log lines do.
-fn is_stamped(line: &str) -> bool {
+fn is_log_line(line: &str) -> bool {
     let head = &line.as_bytes()[..24.min(line.len())];
     let count = |is: fn(&u8) -> bool| head.iter().filter(|byte| is(byte)).count();
     let levels: &[&str] = match head {
@@ -207,7 +207,7 @@ fn is_stamped(line: &str) -> bool {
 }
 
 /// A line without the line number that a tool printed in front of it (`  12→`, `12:`, `12|`, `12\t`).
-pub fn unnumbered(line: &str) -> &str {
+pub fn without_line_number(line: &str) -> &str {
     let bytes = line.as_bytes();
     if !matches!(bytes, [b' ' | b'0'..=b'9', ..]) {
         return line;
@@ -227,8 +227,8 @@ pub fn unnumbered(line: &str) -> &str {
     }
 }
 
-/// A line without blanks at its ends, as `str::trim` gives it; faster where it is ASCII.
-pub(crate) fn trim(line: &str) -> &str {
+/// A line without blanks at its ends, as `str::trim_line` gives it; faster where it is ASCII.
+pub(crate) fn trim_line(line: &str) -> &str {
     let bare = line.trim_ascii();
     match bare.as_bytes() {
         [b'!'..=b'~', .., b'!'..=b'~'] => bare,
@@ -237,15 +237,15 @@ pub(crate) fn trim(line: &str) -> &str {
 }
 
 /// Whether nearly every line of a text carries its line number, so that a gap shows by itself.
-pub fn is_numbered(text: &str) -> bool {
+pub fn has_line_numbers(text: &str) -> bool {
     let (mut numbered, mut bare) = (0, 0);
-    for line in sample(text) {
-        if unnumbered(line).len() < line.len() {
+    for line in sample_lines(text) {
+        if without_line_number(line).len() < line.len() {
             numbered += 1;
         } else if !line.trim().is_empty() {
             bare += 1;
             // Already too many, however many are still to come.
-            if bare > SAMPLE / 5 {
+            if bare > SAMPLE_LINES / 5 {
                 return false;
             }
         }
@@ -255,20 +255,20 @@ pub fn is_numbered(text: &str) -> bool {
 
 /// Whether a line defines or imports something, in the public syntax of common languages.
 pub fn is_definition(line: &str) -> bool {
-    let bare = unnumbered(line);
+    let bare = without_line_number(line);
     let text = bare.trim_ascii_start();
-    if !OPENING.may_begin(text.as_bytes()) {
+    if !DEFINITION_PREFIXES.may_match(text.as_bytes()) {
         return false;
     }
     let (mut word, mut rest) = first_word(text);
-    while BEFORE.contains(&word) {
+    while DEFINITION_MODIFIERS.contains(&word) {
         (word, rest) = first_word(rest);
     }
     match word {
         // A local variable is a statement, not a definition that others refer to.
         "let" | "const" => !bare.starts_with(char::is_whitespace),
         "" => false,
-        _ => OPENS.contains(&word) && !rest.trim_ascii_start().is_empty() || is_heading(bare),
+        _ => DEFINITION_KEYWORDS.contains(&word) && !rest.trim_ascii_start().is_empty() || is_heading(bare),
     }
 }
 
@@ -280,7 +280,7 @@ fn first_word(text: &str) -> (&str, &str) {
 }
 
 /// Words that may stand before the one that opens a definition.
-const BEFORE: [&str; 18] = [
+const DEFINITION_MODIFIERS: [&str; 18] = [
     "export",
     "default",
     "pub",
@@ -302,7 +302,7 @@ const BEFORE: [&str; 18] = [
 ];
 
 /// Words that open a definition or an import.
-const OPENS: [&str; 25] = [
+const DEFINITION_KEYWORDS: [&str; 25] = [
     "func",
     "fn",
     "def",
@@ -331,14 +331,15 @@ const OPENS: [&str; 25] = [
 ];
 
 /// How a definition may begin, and a heading.
-const OPENING: Beginnings =
-    Beginnings::of(&BEFORE).and(Beginnings::of(&OPENS)).and(Beginnings::of(&["let", "const", "# ", "##"]));
+const DEFINITION_PREFIXES: PrefixFilter = PrefixFilter::new(&DEFINITION_MODIFIERS)
+    .union(PrefixFilter::new(&DEFINITION_KEYWORDS))
+    .union(PrefixFilter::new(&["let", "const", "# ", "##"]));
 
 /// With which two letters some words begin: most pairs of letters begin none of them, and one look at a table tells.
-struct Beginnings([u32; 32]);
+struct PrefixFilter([u32; 32]);
 
-impl Beginnings {
-    const fn of(words: &[&str]) -> Self {
+impl PrefixFilter {
+    const fn new(words: &[&str]) -> Self {
         let mut seconds = [0; 32];
         let mut at = 0;
         while at < words.len() {
@@ -349,7 +350,7 @@ impl Beginnings {
         Self(seconds)
     }
 
-    const fn and(mut self, Self(others): Self) -> Self {
+    const fn union(mut self, Self(others): Self) -> Self {
         let mut at = 0;
         while at < 32 {
             self.0[at] |= others[at];
@@ -360,7 +361,7 @@ impl Beginnings {
 
     /// Whether a text may begin with one of the words. Letters of either case, and a few other bytes, are the same in their
     /// five low bits.
-    fn may_begin(&self, text: &[u8]) -> bool {
+    fn may_match(&self, text: &[u8]) -> bool {
         let Some(&[first, second]) = text.first_chunk() else { return false };
         self.0[first as usize % 32] >> (second % 32) & 1 != 0
     }
@@ -374,21 +375,21 @@ pub(crate) fn is_heading(line: &str) -> bool {
 /// Whether a line says that something went wrong.
 pub fn is_failure(line: &str) -> bool {
     // "0 errors", "no failures", "error handling" in passing: the counts of zero are what matters.
-    const NONE: [&str; 6] = ["0 error", "0 fail", "no error", "no fail", "without error", "errors: 0"];
+    const ZERO_COUNT_PHRASES: [&str; 6] = ["0 error", "0 fail", "no error", "no fail", "without error", "errors: 0"];
     if line.len() > 2000 {
         return false;
     }
     let bytes = line.as_bytes();
-    let may_begin = |at: &usize| SIGNS_BEGIN.may_begin(&bytes[*at..]);
-    let says = (0..bytes.len()).filter(may_begin).any(|at| begins_with_a_sign(&bytes[at..]));
+    let may_begin = |at: &usize| FAILURE_PREFIXES.may_match(&bytes[*at..]);
+    let says = (0..bytes.len()).filter(may_begin).any(|at| starts_with_failure_word(&bytes[at..]));
     says && {
         let lower = line.to_ascii_lowercase();
-        !NONE.iter().any(|none| lower.contains(none))
+        !ZERO_COUNT_PHRASES.iter().any(|none| lower.contains(none))
     }
 }
 
 /// The words of failures, in lower case.
-const SIGNS: [&str; 16] = [
+const FAILURE_WORDS: [&str; 16] = [
     "aborted",
     "assert",
     "cannot ",
@@ -407,20 +408,20 @@ const SIGNS: [&str; 16] = [
     "undefined",
 ];
 
-const SIGNS_BEGIN: Beginnings = Beginnings::of(&SIGNS);
+const FAILURE_PREFIXES: PrefixFilter = PrefixFilter::new(&FAILURE_WORDS);
 
-fn begins_with_a_sign(text: &[u8]) -> bool {
-    SIGNS.iter().any(|sign| text.get(..sign.len()).is_some_and(|it| it.eq_ignore_ascii_case(sign.as_bytes())))
+fn starts_with_failure_word(text: &[u8]) -> bool {
+    FAILURE_WORDS.iter().any(|sign| text.get(..sign.len()).is_some_and(|it| it.eq_ignore_ascii_case(sign.as_bytes())))
 }
 
 /// Whether a whole output reports a failure: a non-zero exit, or a line near its end or head that
 /// says so. Source text that merely mentions errors does not.
 pub fn reports_failure(text: &str) -> bool {
-    failure(text).0
+    detect_failure(text).0
 }
 
 /// Whether a whole output reports a failure, and what it is if that had to be asked.
-pub(crate) fn failure(text: &str) -> (bool, Option<Kind>) {
+pub(crate) fn detect_failure(text: &str) -> (bool, Option<TextKind>) {
     let exit = |line: &str| {
         let bytes = line.as_bytes();
         let is_exit = |at: &usize| bytes[*at..].get(..9).is_some_and(|it| it.eq_ignore_ascii_case(b"exit code"));
@@ -435,8 +436,11 @@ pub(crate) fn failure(text: &str) -> (bool, Option<Kind>) {
     }
     let tail_start = text.floor_char_boundary(text.len().saturating_sub(1500));
     let tail = &text[tail_start..];
-    let kind = kind(text);
-    let mentions = matches!(kind, Kind::Source | Kind::Json | Kind::Hits | Kind::Listing | Kind::Diff | Kind::Prose);
+    let kind = detect_kind(text);
+    let mentions = matches!(
+        kind,
+        TextKind::Source | TextKind::Json | TextKind::SearchHits | TextKind::Listing | TextKind::Diff | TextKind::Prose
+    );
     let says = || {
         tail.lines().any(|line| is_failure(line) || exit(line))
             || text.lines().take(3).any(|line| is_failure(line) && line.len() < 300)
@@ -445,14 +449,14 @@ pub(crate) fn failure(text: &str) -> (bool, Option<Kind>) {
 }
 
 /// The lines of a text as byte ranges without their line breaks.
-pub(crate) fn lines(text: &str) -> Vec<Range<usize>> {
+pub(crate) fn line_ranges(text: &str) -> Vec<Range<usize>> {
     let mut lines = Vec::with_capacity(text.len() / 32 + 1);
-    lines.extend(each_line(text));
+    lines.extend(iter_line_ranges(text));
     lines
 }
 
 /// The lines of a text, one after the other.
-pub(crate) fn each_line(text: &str) -> impl Iterator<Item = Range<usize>> {
+pub(crate) fn iter_line_ranges(text: &str) -> impl Iterator<Item = Range<usize>> {
     let mut start = 0;
     // What follows the last line break is a line if it is anything, or if there is nothing else.
     let last = (!text.ends_with('\n')).then_some(text.len());
@@ -464,20 +468,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_recognised_by_what_the_text_is() {
-        let check = |text: &str, expected| assert_eq!(kind(text), expected, "{text}");
-        check(r#"{"a": [1, 2]}"#, Kind::Json);
-        check("diff --git a/x b/x\n@@ -1 +1 @@\n-a b\n+a c\n", Kind::Diff);
-        check("src/a.rs:12:fn a() {}\nsrc/b.rs:4:fn b() {}\n", Kind::Hits);
-        check("src/a.rs\nsrc/b.rs\nREADME.md\n", Kind::Listing);
-        check("fn main() {\n    call();\n}\n", Kind::Source);
-        check("     1→fn main() {\n     2→    call();\n     3→}\n", Kind::Source);
-        check("2026-01-02T03:04:05Z starting\n2026-01-02T03:04:06Z ready\n", Kind::Log);
-        check("This is a sentence that has quite a few plain words in it.\n", Kind::Prose);
+    fn text_kinds_are_detected() {
+        let check = |text: &str, expected| assert_eq!(detect_kind(text), expected, "{text}");
+        check(r#"{"a": [1, 2]}"#, TextKind::Json);
+        check("diff --git a/x b/x\n@@ -1 +1 @@\n-a b\n+a c\n", TextKind::Diff);
+        check("src/a.rs:12:fn a() {}\nsrc/b.rs:4:fn b() {}\n", TextKind::SearchHits);
+        check("src/a.rs\nsrc/b.rs\nREADME.md\n", TextKind::Listing);
+        check("fn main() {\n    call();\n}\n", TextKind::Source);
+        check("     1→fn main() {\n     2→    call();\n     3→}\n", TextKind::Source);
+        check("2026-01-02T03:04:05Z starting\n2026-01-02T03:04:06Z ready\n", TextKind::Log);
+        check("This is a sentence that has quite a few plain words in it.\n", TextKind::Prose);
     }
 
     #[test]
-    fn a_count_of_no_errors_is_no_failure() {
+    fn zero_error_count_is_not_a_failure() {
         assert!(is_failure("error[E0308]: mismatched types"));
         assert!(is_failure("--- FAIL: TestX (0.00s)"));
         assert!(!is_failure("finished with 0 errors"));
@@ -501,26 +505,26 @@ mod tests {
 
     /// Two letters of a line are looked at first: they must let every word pass that is looked for.
     #[test]
-    fn no_word_is_missed_by_its_first_letters() {
-        for word in OPENS {
+    fn prefix_filter_misses_no_keyword() {
+        for word in DEFINITION_KEYWORDS {
             assert!(is_definition(&format!("{word} thing")), "{word}");
         }
-        for word in BEFORE {
+        for word in DEFINITION_MODIFIERS {
             assert!(is_definition(&format!("  {word} fn thing")), "{word}");
         }
-        for sign in SIGNS {
+        for sign in FAILURE_WORDS {
             assert!(is_failure(&format!("it: {sign}")) && is_failure(&sign.to_ascii_uppercase()), "{sign}");
         }
     }
 
     proptest::proptest! {
         #[test]
-        fn a_line_is_walked_as_it_would_be_split(line in "([a-z|]|  | \\| |1|\u{1b}|é| ){0,30}") {
-            let shape = Shape::of(&line);
+        fn line_scan_equals_splitting(line in "([a-z|]|  | \\| |1|\u{1b}|é| ){0,30}") {
+            let shape = LineShape::scan(&line);
             let is_word = |word: &&str| word.len() > 1 && word.bytes().all(|byte| byte.is_ascii_alphabetic());
             proptest::prop_assert_eq!(shape.words, line.split(' ').filter(is_word).count());
             proptest::prop_assert_eq!(shape.gaps, line.matches("  ").count());
-            proptest::prop_assert_eq!(shape.bars, line.matches(" | ").count());
+            proptest::prop_assert_eq!(shape.pipes, line.matches(" | ").count());
         }
     }
 }

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::text::Text;
+use crate::text::LazyText;
 
 /// A request, as far as folding is concerned.
 ///
@@ -42,7 +42,7 @@ pub struct Conversation<'a> {
     pub system: Vec<Part<'a>>,
     /// The tools that the request declares, in order.
     #[serde(borrow, skip_serializing_if = "Vec::is_empty")]
-    pub tools: Vec<Tool<'a>>,
+    pub tools: Vec<ToolDefinition<'a>>,
     /// The messages (Responses: the items) in the order in which they were sent.
     #[serde(borrow)]
     pub messages: Vec<Message<'a>>,
@@ -50,7 +50,7 @@ pub struct Conversation<'a> {
 
 /// A tool that the request declares.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tool<'a> {
+pub struct ToolDefinition<'a> {
     /// The name by which the model calls it; empty for hosted tools without one.
     #[serde(borrow)]
     pub name: Cow<'a, str>,
@@ -97,29 +97,29 @@ pub enum Part<'a> {
     Text {
         /// The text.
         #[serde(borrow)]
-        text: Text<'a>,
+        text: LazyText<'a>,
     },
     /// What the model thought. Providers refuse an edited one: it is kept whole or dropped whole.
-    Reasoning(#[serde(borrow)] Reasoning<'a>),
+    Reasoning(#[serde(borrow)] ReasoningPart<'a>),
     /// The model asks for a tool.
     ToolCall(#[serde(borrow)] ToolCall<'a>),
     /// The tool's answer.
     ToolResult(#[serde(borrow)] ToolResult<'a>),
     /// A picture.
-    Image(#[serde(borrow)] Image<'a>),
+    Image(#[serde(borrow)] ImagePart<'a>),
     /// A document, in a box: it is larger than all else and rare.
-    File(#[serde(borrow)] Box<File<'a>>),
+    File(#[serde(borrow)] Box<FilePart<'a>>),
     /// Anything else: server tools, encrypted items, blocks newer than this version. It stays in
     /// place byte for byte.
-    Opaque(#[serde(borrow)] Opaque<'a>),
+    Opaque(#[serde(borrow)] OpaqueBlock<'a>),
 }
 
 /// What the model thought.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reasoning<'a> {
+pub struct ReasoningPart<'a> {
     /// The readable text; empty when the provider shows none.
     #[serde(borrow)]
-    pub text: Text<'a>,
+    pub text: LazyText<'a>,
     /// A signature or encrypted content by which the provider recognises its own words.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<Cow<'a, str>>,
@@ -136,17 +136,17 @@ pub struct ToolCall<'a> {
     pub name: Cow<'a, str>,
     /// With what.
     #[serde(borrow)]
-    pub arguments: Arguments<'a>,
+    pub arguments: CallArguments<'a>,
 }
 
 /// The arguments of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Arguments<'a> {
+pub enum CallArguments<'a> {
     /// JSON text; an object unless the model erred.
-    Json(#[serde(borrow)] Text<'a>),
+    Json(#[serde(borrow)] LazyText<'a>),
     /// Free text, as custom tools take it (an `apply_patch` body).
-    Text(#[serde(borrow)] Text<'a>),
+    Text(#[serde(borrow)] LazyText<'a>),
 }
 
 /// The answer of a tool.
@@ -165,10 +165,10 @@ pub struct ToolResult<'a> {
 
 /// A picture.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Image<'a> {
+pub struct ImagePart<'a> {
     /// Where its bytes are.
     #[serde(borrow)]
-    pub source: Source<'a>,
+    pub source: MediaSource<'a>,
     /// OpenAI's wish for its resolution: `low`, `high`, `auto`, `original`.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<Cow<'a, str>>,
@@ -176,7 +176,7 @@ pub struct Image<'a> {
 
 /// A document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct File<'a> {
+pub struct FilePart<'a> {
     /// Its name or title, when given.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Cow<'a, str>>,
@@ -185,18 +185,18 @@ pub struct File<'a> {
     pub media_type: Option<Cow<'a, str>>,
     /// Where its bytes are.
     #[serde(borrow)]
-    pub source: Source<'a>,
+    pub source: MediaSource<'a>,
 }
 
 /// Where the bytes of an image or a file are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Source<'a> {
+pub enum MediaSource<'a> {
     /// In the request, as base64.
     Base64(#[serde(borrow)] Cow<'a, str>),
     /// In the request, as plain text (a text document).
-    Text(#[serde(borrow)] Text<'a>),
+    Text(#[serde(borrow)] LazyText<'a>),
     /// Behind an address.
     Url(#[serde(borrow)] Cow<'a, str>),
     /// At the provider, under an id.
@@ -208,7 +208,7 @@ pub enum Source<'a> {
 
 /// A block that is kept as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Opaque<'a> {
+pub struct OpaqueBlock<'a> {
     /// Its `type`, as the provider names it.
     #[serde(borrow)]
     pub kind: Cow<'a, str>,
@@ -299,16 +299,16 @@ impl<'a> Conversation<'a> {
         Conversation {
             model: self.model.map(owned),
             system: self.system.into_iter().map(Part::into_owned).collect(),
-            tools: self.tools.into_iter().map(Tool::into_owned).collect(),
+            tools: self.tools.into_iter().map(ToolDefinition::into_owned).collect(),
             messages: self.messages.into_iter().map(Message::into_owned).collect(),
         }
     }
 }
 
-impl Tool<'_> {
+impl ToolDefinition<'_> {
     /// The same declaration with all its text owned.
-    pub fn into_owned(self) -> Tool<'static> {
-        Tool { name: owned(self.name), definition: owned(self.definition) }
+    pub fn into_owned(self) -> ToolDefinition<'static> {
+        ToolDefinition { name: owned(self.name), definition: owned(self.definition) }
     }
 }
 
@@ -319,7 +319,7 @@ impl<'a> Message<'a> {
     }
 
     /// A message of one text.
-    pub fn text(role: Role, text: impl Into<Text<'a>>) -> Self {
+    pub fn text(role: Role, text: impl Into<LazyText<'a>>) -> Self {
         Self::new(role, vec![Part::text(text)])
     }
 
@@ -363,23 +363,27 @@ impl<'a> Message<'a> {
 
 impl<'a> Part<'a> {
     /// A text part.
-    pub fn text(text: impl Into<Text<'a>>) -> Self {
+    pub fn text(text: impl Into<LazyText<'a>>) -> Self {
         Part::Text { text: text.into() }
     }
 
     /// A call with JSON arguments.
-    pub fn call(id: impl Into<Cow<'a, str>>, name: impl Into<Cow<'a, str>>, arguments: impl Into<Text<'a>>) -> Self {
-        Part::ToolCall(ToolCall { id: id.into(), name: name.into(), arguments: Arguments::Json(arguments.into()) })
+    pub fn call(
+        id: impl Into<Cow<'a, str>>,
+        name: impl Into<Cow<'a, str>>,
+        arguments: impl Into<LazyText<'a>>,
+    ) -> Self {
+        Part::ToolCall(ToolCall { id: id.into(), name: name.into(), arguments: CallArguments::Json(arguments.into()) })
     }
 
     /// A result of one text.
-    pub fn result(call_id: impl Into<Cow<'a, str>>, text: impl Into<Text<'a>>) -> Self {
+    pub fn result(call_id: impl Into<Cow<'a, str>>, text: impl Into<LazyText<'a>>) -> Self {
         Part::ToolResult(ToolResult { call_id: call_id.into(), content: vec![Part::text(text)], is_error: false })
     }
 
     /// Reasoning without a seal.
-    pub fn reasoning(text: impl Into<Text<'a>>) -> Self {
-        Part::Reasoning(Reasoning { text: text.into(), seal: None })
+    pub fn reasoning(text: impl Into<LazyText<'a>>) -> Self {
+        Part::Reasoning(ReasoningPart { text: text.into(), seal: None })
     }
 
     /// The text, when this is a text part.
@@ -394,13 +398,15 @@ impl<'a> Part<'a> {
     pub fn into_owned(self) -> Part<'static> {
         match self {
             Part::Text { text } => Part::Text { text: text.into_owned() },
-            Part::Reasoning(it) => Part::Reasoning(Reasoning { text: it.text.into_owned(), seal: it.seal.map(owned) }),
+            Part::Reasoning(it) => {
+                Part::Reasoning(ReasoningPart { text: it.text.into_owned(), seal: it.seal.map(owned) })
+            }
             Part::ToolCall(it) => Part::ToolCall(ToolCall {
                 id: owned(it.id),
                 name: owned(it.name),
                 arguments: match it.arguments {
-                    Arguments::Json(json) => Arguments::Json(json.into_owned()),
-                    Arguments::Text(text) => Arguments::Text(text.into_owned()),
+                    CallArguments::Json(json) => CallArguments::Json(json.into_owned()),
+                    CallArguments::Text(text) => CallArguments::Text(text.into_owned()),
                 },
             }),
             Part::ToolResult(it) => Part::ToolResult(ToolResult {
@@ -408,14 +414,14 @@ impl<'a> Part<'a> {
                 content: it.content.into_iter().map(Part::into_owned).collect(),
                 is_error: it.is_error,
             }),
-            Part::Image(it) => Part::Image(Image { source: it.source.into_owned(), detail: it.detail.map(owned) }),
-            Part::File(it) => Part::File(Box::new(File {
+            Part::Image(it) => Part::Image(ImagePart { source: it.source.into_owned(), detail: it.detail.map(owned) }),
+            Part::File(it) => Part::File(Box::new(FilePart {
                 name: it.name.map(owned),
                 media_type: it.media_type.map(owned),
                 source: it.source.into_owned(),
             })),
             Part::Opaque(it) => {
-                Part::Opaque(Opaque { kind: owned(it.kind), pair: it.pair.map(owned), raw: owned(it.raw) })
+                Part::Opaque(OpaqueBlock { kind: owned(it.kind), pair: it.pair.map(owned), raw: owned(it.raw) })
             }
         }
     }
@@ -436,30 +442,30 @@ impl<'a> ToolResult<'a> {
     }
 }
 
-impl<'a> Arguments<'a> {
+impl<'a> CallArguments<'a> {
     /// Puts other arguments of the same kind in their place.
-    pub(crate) fn set(&mut self, to: impl Into<Text<'a>>) {
+    pub(crate) fn set(&mut self, to: impl Into<LazyText<'a>>) {
         match self {
-            Arguments::Json(text) | Arguments::Text(text) => *text = to.into(),
+            CallArguments::Json(text) | CallArguments::Text(text) => *text = to.into(),
         }
     }
 
     /// The arguments as they were written.
     pub fn as_str(&self) -> &str {
         match self {
-            Arguments::Json(text) | Arguments::Text(text) => text,
+            CallArguments::Json(text) | CallArguments::Text(text) => text,
         }
     }
 }
 
-impl Source<'_> {
-    fn into_owned(self) -> Source<'static> {
+impl MediaSource<'_> {
+    fn into_owned(self) -> MediaSource<'static> {
         match self {
-            Source::Base64(it) => Source::Base64(owned(it)),
-            Source::Text(it) => Source::Text(it.into_owned()),
-            Source::Url(it) => Source::Url(owned(it)),
-            Source::Id(it) => Source::Id(owned(it)),
-            Source::Unknown => Source::Unknown,
+            MediaSource::Base64(it) => MediaSource::Base64(owned(it)),
+            MediaSource::Text(it) => MediaSource::Text(it.into_owned()),
+            MediaSource::Url(it) => MediaSource::Url(owned(it)),
+            MediaSource::Id(it) => MediaSource::Id(owned(it)),
+            MediaSource::Unknown => MediaSource::Unknown,
         }
     }
 }
@@ -475,7 +481,7 @@ fn is_false(value: &bool) -> bool {
 
 /// Whether the round that begins here answers a note of the operator inside the conversation: the two
 /// belong together, and the note is not ours to drop.
-pub(crate) fn answers_a_note(messages: &[Message<'_>], start: usize) -> bool {
+pub(crate) fn answers_system_note(messages: &[Message<'_>], start: usize) -> bool {
     start > 1 && messages[start - 1].role == Role::System && !messages[start - 1].has_results()
 }
 
@@ -497,7 +503,7 @@ mod tests {
 
     /// Parallel results stand in messages of their own and still belong to one round.
     #[test]
-    fn a_round_is_a_turn_with_all_its_results() {
+    fn round_includes_all_parallel_results() {
         let it = conversation(vec![
             Message::text(Role::System, "s"),
             Message::text(Role::User, "u"),
@@ -515,7 +521,7 @@ mod tests {
 
     /// In the Responses API a turn is several items: reasoning, text, calls.
     #[test]
-    fn items_in_a_row_are_one_turn() {
+    fn consecutive_assistant_items_are_one_round() {
         let it = conversation(vec![
             Message::text(Role::User, "u"),
             Message::new(Role::Assistant, vec![Part::reasoning("hm")]),

@@ -18,7 +18,7 @@ pub enum ErrorKind {
     /// The bytes are not JSON; `at` is the offset of the first byte that does not fit.
     NotJson {
         /// Byte offset.
-        at: usize,
+        offset: usize,
     },
     /// JSON, but not a request of this format.
     NotARequest,
@@ -33,10 +33,10 @@ pub enum ErrorKind {
     },
     /// The input of a recording could not be read.
     Io,
-    /// Nested deeper than [`crate::wire::MAX_DEPTH`].
+    /// Nested deeper than [`crate::wire_format::MAX_JSON_DEPTH`].
     TooDeep {
         /// Byte offset of the bracket that is too deep.
-        at: usize,
+        offset: usize,
     },
     /// An edit that does not fit the request: no such place, two edits of the same bytes, or one
     /// that the format can not express.
@@ -60,7 +60,7 @@ impl Error {
     }
 
     pub(crate) fn not_json(at: usize, message: &str) -> Self {
-        Self::new(ErrorKind::NotJson { at }, format!("not JSON: {message} at byte {at}"))
+        Self::new(ErrorKind::NotJson { offset: at }, format!("not JSON: {message} at byte {at}"))
     }
 
     pub(crate) fn not_a_request(message: impl fmt::Display) -> Self {

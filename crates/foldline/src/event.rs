@@ -7,60 +7,60 @@
 use serde::Serialize;
 
 use crate::measure::Tokens;
-use crate::plan::{Reason, Rung};
+use crate::plan::{Stage, Trigger};
 
 /// Something happened to a request.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Event {
+pub enum FoldEvent {
     /// A request has more tokens than the budget, or a crease is due.
     Started {
         /// Tokens of the request as it came.
-        before: Tokens,
+        received_tokens: Tokens,
         /// Tokens that it may have.
         budget: Tokens,
     },
     /// At a request point folds were decided.
     Creased {
         /// Which request point.
-        at: usize,
+        request_point: usize,
         /// Why.
-        reason: Reason,
+        trigger: Trigger,
         /// Tokens that went away.
-        saved: Tokens,
+        saved_tokens: Tokens,
         /// What writing the rest again costs, in tokens at base price.
-        price: Tokens,
+        rewrite_cost: Tokens,
     },
     /// The request goes out folded.
     Completed {
         /// The deepest rung that was spent.
-        strategy: Rung,
+        stage: Stage,
         /// Tokens of the request as it came.
-        before: Tokens,
+        received_tokens: Tokens,
         /// Tokens that are sent.
-        after: Tokens,
+        sent_tokens: Tokens,
         /// Tokens that it may have.
         budget: Tokens,
     },
     /// Whole rounds were dropped.
     Truncated {
         /// Tokens that went away with them.
-        dropped: Tokens,
+        dropped_tokens: Tokens,
         /// The handle under which they can be asked for, when an archive has them.
-        archived: Option<crate::Handle>,
+        handle: Option<crate::Handle>,
     },
     /// A fold was not made, or not sent.
     Refused {
         /// Why.
-        why: String,
+        reason: String,
     },
     /// The request can not fit, or a fault of ours left it as it came.
     Failed {
         /// Why.
-        why: String,
+        reason: String,
     },
 }
 
 /// Hears of events. It must not block.
-pub type Listener<'l> = &'l dyn Fn(Event);
+pub type EventListener<'l> = &'l dyn Fn(FoldEvent);

@@ -27,19 +27,19 @@ pub struct Handle([u8; Handle::LENGTH]);
 
 /// The text is not a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotAHandle;
+pub struct HandleParseError;
 
 impl Handle {
     /// Characters in a handle.
     pub const LENGTH: usize = 12;
 
     /// The handle of these bytes.
-    pub fn of(original: &[u8]) -> Self {
-        Self::of_hash(blake3::hash(original).as_bytes())
+    pub fn for_content(original: &[u8]) -> Self {
+        Self::from_hash(blake3::hash(original).as_bytes())
     }
 
     /// The handle of the original with this BLAKE3 hash.
-    pub fn of_hash(hash: &[u8; 32]) -> Self {
+    pub fn from_hash(hash: &[u8; 32]) -> Self {
         let mut head = [0; 8];
         head.copy_from_slice(&hash[..8]);
         let bits = u64::from_be_bytes(head);
@@ -57,11 +57,11 @@ impl Handle {
 }
 
 impl FromStr for Handle {
-    type Err = NotAHandle;
+    type Err = HandleParseError;
 
-    fn from_str(text: &str) -> Result<Self, NotAHandle> {
-        let bytes: [u8; Self::LENGTH] = text.as_bytes().try_into().map_err(|_| NotAHandle)?;
-        if bytes.iter().all(|byte| ALPHABET.contains(byte)) { Ok(Self(bytes)) } else { Err(NotAHandle) }
+    fn from_str(text: &str) -> Result<Self, HandleParseError> {
+        let bytes: [u8; Self::LENGTH] = text.as_bytes().try_into().map_err(|_| HandleParseError)?;
+        if bytes.iter().all(|byte| ALPHABET.contains(byte)) { Ok(Self(bytes)) } else { Err(HandleParseError) }
     }
 }
 
@@ -77,13 +77,13 @@ impl fmt::Debug for Handle {
     }
 }
 
-impl fmt::Display for NotAHandle {
+impl fmt::Display for HandleParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "not a handle: a handle is {} digits and lower-case letters", Handle::LENGTH)
     }
 }
 
-impl std::error::Error for NotAHandle {}
+impl std::error::Error for HandleParseError {}
 
 impl Serialize for Handle {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -103,15 +103,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handle_depends_on_the_bytes_alone() {
-        assert_eq!(Handle::of(b"a"), Handle::of(b"a"));
-        assert_ne!(Handle::of(b"a"), Handle::of(b"b"));
+    fn handle_depends_only_on_content() {
+        assert_eq!(Handle::for_content(b"a"), Handle::for_content(b"a"));
+        assert_ne!(Handle::for_content(b"a"), Handle::for_content(b"b"));
     }
 
     #[test]
-    fn odd_text_is_no_handle() {
+    fn malformed_handle_is_rejected() {
         for text in ["", "short", "0123456789abc", "0123456789aB", "0123456789é", "01234567 9ab"] {
-            assert_eq!(text.parse::<Handle>(), Err(NotAHandle), "{text:?}");
+            assert_eq!(text.parse::<Handle>(), Err(HandleParseError), "{text:?}");
         }
     }
 }

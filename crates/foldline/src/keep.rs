@@ -1,6 +1,6 @@
 //! What an archive promises to the engine.
 //!
-//! The engine does no IO. Before an original leaves a request it is handed to a [`Keep`]; only when
+//! The engine does no IO. Before an original leaves a request it is handed to a [`OriginalStore`]; only when
 //! that returns `Ok` does the fold take place.
 
 use std::fmt;
@@ -8,10 +8,10 @@ use std::fmt;
 use crate::Handle;
 
 /// Something that durably holds originals.
-pub trait Keep {
+pub trait OriginalStore {
     /// Holds these originals. When it returns `Ok`, every one of them survives a crash and resolves
     /// by its handle; when it returns an error, none of them may be assumed to.
-    fn keep(&self, originals: &[Original<'_>]) -> Result<(), KeepError>;
+    fn store(&self, originals: &[Original<'_>]) -> Result<(), StoreError>;
 }
 
 /// A text that is about to leave a request, with what it was.
@@ -33,12 +33,12 @@ pub struct Original<'a> {
 
 /// The originals are not held; the request must go out without these folds, or without handles.
 #[derive(Clone, Debug)]
-pub struct KeepError(pub String);
+pub struct StoreError(pub String);
 
-impl fmt::Display for KeepError {
+impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "originals could not be kept: {}", self.0)
     }
 }
 
-impl std::error::Error for KeepError {}
+impl std::error::Error for StoreError {}

@@ -44,29 +44,29 @@ pub mod transcript;
 mod traps;
 pub mod wire;
 
-pub use apply::{Applied, apply, apply_from};
+pub use apply::{FoldedRequest, apply, apply_from};
 pub use cancel::CancelFlag;
 pub use conversation::{
-    Arguments, Conversation, File, Image, Message, Opaque, Part, PartId, Reasoning, Role, Source, Tool, ToolCall,
-    ToolResult,
+    CallArguments, Conversation, FilePart, ImagePart, MediaSource, Message, OpaqueBlock, Part, PartId, ReasoningPart,
+    Role, ToolCall, ToolDefinition, ToolResult,
 };
-pub use deed::{Act, Deed};
+pub use deed::{ActionKind, ToolAction};
 pub use error::{Error, ErrorKind};
-pub use event::{Event, Listener};
-pub use fold::{Crease, State, fold, resume};
-pub use folded::{Explained, Folded};
-pub use folder::{Folder, Sent};
-pub use handle::{Handle, NotAHandle};
-pub use keep::{Keep, KeepError, Original};
+pub use event::{EventListener, FoldEvent};
+pub use fold::{Crease, FoldState, fold, resume};
+pub use folded::{FoldStats, FoldedConversation};
+pub use folder::{FoldSession, RenderedMessage};
+pub use handle::{Handle, HandleParseError};
+pub use keep::{Original, OriginalStore, StoreError};
 pub use measure::{
-    Budget, Calibrated, Calibration, CountCache, Counter, Estimator, Exactness, Fit, ImageRule, ImageSize, Meter,
-    ModelRow, ModelTable, TableError, Tokens, Vocabulary, model_name,
+    Budget, CalibratedCounter, Calibration, CalibrationFit, CountCache, CountExactness, ImageRule, ImageSize, Meter,
+    ModelRow, ModelTable, ModelTableError, TokenCounter, TokenEstimator, Tokens, Vocabulary, model_name,
 };
 #[cfg(feature = "tokenizer-json")]
 pub use measure::{NotATokenizer, TokenizerJson};
-pub use plan::{Reason, Rung};
-pub use policy::{Creases, Policy};
-pub use price::{PriceTable, Prices, break_even, worth};
-pub use setup::{Ledger, Pins, Setup, Thoughts};
-pub use summarised::Summarised;
-pub use text::Text;
+pub use plan::{Stage, Trigger};
+pub use policy::{CreaseMode, Policy};
+pub use price::{PriceTable, Prices, break_even_calls, crease_gain};
+pub use setup::{FoldOptions, Ledger, PinRules, ReasoningRetention};
+pub use summarised::PrefixSummary;
+pub use text::LazyText;

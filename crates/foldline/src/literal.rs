@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 /// What the letter behind a backslash stands for; 0 for none, and for the `u` of a longer escape.
-pub(crate) const ESCAPED: [u8; 256] = {
+pub(crate) const ESCAPE_TABLE: [u8; 256] = {
     let mut table = [0; 256];
     table[b'"' as usize] = b'"';
     table[b'\\' as usize] = b'\\';
@@ -19,28 +19,28 @@ pub(crate) const ESCAPED: [u8; 256] = {
     table
 };
 
-const ONES: u128 = u128::from_ne_bytes([1; 16]);
-const HIGH: u128 = ONES << 7;
+const ONE_PER_BYTE: u128 = u128::from_ne_bytes([1; 16]);
+const HIGH_BIT_PER_BYTE: u128 = ONE_PER_BYTE << 7;
 
 /// The sixteen bytes at `at`, the first one lowest.
-fn word(bytes: &[u8], at: usize) -> Option<u128> {
+fn load_16_bytes(bytes: &[u8], at: usize) -> Option<u128> {
     let sixteen = bytes.get(at..)?.first_chunk()?;
     Some(u128::from_le_bytes(*sixteen))
 }
 
 /// Sets the high bit of the first byte that equals `byte` (and maybe of bytes behind it).
-fn equal(word: u128, byte: u8) -> u128 {
-    let zero = word ^ (ONES * byte as u128);
-    zero.wrapping_sub(ONES) & !zero & HIGH
+fn match_byte(word: u128, byte: u8) -> u128 {
+    let zero = word ^ (ONE_PER_BYTE * byte as u128);
+    zero.wrapping_sub(ONE_PER_BYTE) & !zero & HIGH_BIT_PER_BYTE
 }
 
 /// The next quote, backslash or control character at or behind `at`; sixteen bytes at a time, since
 /// most of a body is the inside of strings. It is called for every escape, so a call of its own would be felt.
 #[inline]
-pub(crate) fn plain_until(bytes: &[u8], mut at: usize) -> usize {
-    while let Some(word) = word(bytes, at) {
-        let control = word.wrapping_sub(ONES * 0x20) & !word & HIGH;
-        let found = equal(word, b'"') | equal(word, b'\\') | control;
+pub(crate) fn find_special_byte(bytes: &[u8], mut at: usize) -> usize {
+    while let Some(word) = load_16_bytes(bytes, at) {
+        let control = word.wrapping_sub(ONE_PER_BYTE * 0x20) & !word & HIGH_BIT_PER_BYTE;
+        let found = match_byte(word, b'"') | match_byte(word, b'\\') | control;
         if found != 0 {
             return at + found.trailing_zeros() as usize / 8;
         }
@@ -70,8 +70,8 @@ pub(crate) fn decode_into(text: &mut String, literal: &str) {
     text.reserve(literal.len());
     let mut at = copy_until_escape(text, literal, 0);
     while let Some(&escape) = literal.as_bytes().get(at + 1) {
-        match ESCAPED[usize::from(escape)] {
-            0 => at += unicode(text, &literal[at..]),
+        match ESCAPE_TABLE[usize::from(escape)] {
+            0 => at += decode_unicode_escape(text, &literal[at..]),
             byte => {
                 text.push(char::from(byte));
                 at += 2;
@@ -82,7 +82,7 @@ pub(crate) fn decode_into(text: &mut String, literal: &str) {
 }
 
 /// Decodes the `\u` escape that `rest` begins with, and the second one of a pair; tells how long it is.
-fn unicode(text: &mut String, rest: &str) -> usize {
+fn decode_unicode_escape(text: &mut String, rest: &str) -> usize {
     let unit = |at: usize| rest.get(at + 2..at + 6).and_then(|hex| u32::from_str_radix(hex, 16).ok());
     let high = unit(0).unwrap_or(0xd800);
     let pair = || {
@@ -104,9 +104,9 @@ fn unicode(text: &mut String, rest: &str) -> usize {
 /// Copies what stands before the next escape, and tells where that is. Escapes are line ends, a few words
 /// apart: sixteen ASCII bytes at a time beat a search followed by a copy.
 fn copy_until_escape(text: &mut String, literal: &str, mut at: usize) -> usize {
-    while let Some(word) = word(literal.as_bytes(), at).filter(|word| word & HIGH == 0) {
+    while let Some(word) = load_16_bytes(literal.as_bytes(), at).filter(|word| word & HIGH_BIT_PER_BYTE == 0) {
         text.push_str(&literal[at..at + 16]);
-        let escape = equal(word, b'\\');
+        let escape = match_byte(word, b'\\');
         if escape != 0 {
             let before = escape.trailing_zeros() as usize / 8;
             text.truncate(text.len() - 16 + before);
@@ -122,12 +122,12 @@ fn copy_until_escape(text: &mut String, literal: &str, mut at: usize) -> usize {
 
 /// Whether a text is its own literal.
 pub(crate) fn needs_no_escape(text: &str) -> bool {
-    plain_until(text.as_bytes(), 0) == text.len()
+    find_special_byte(text.as_bytes(), 0) == text.len()
 }
 
 /// Whether a scanned literal (without its quotes) has no escape that another one, or none, could stand for: then it is
 /// how [`encode`] writes its text. An escaped backslash before a letter `u` passes for such an escape, too.
-pub(crate) fn is_least_escaped(literal: &str) -> bool {
+pub(crate) fn is_minimally_escaped(literal: &str) -> bool {
     [br"\u", br"\/"].iter().all(|escape| memchr::memmem::find(literal.as_bytes(), *escape).is_none())
 }
 

@@ -23,14 +23,14 @@ use std::fmt::Write as _;
 
 use crate::Handle;
 
-const OPEN: &str = "[folded: ";
-const UNFOLD: &str = "; unfold ";
-const SAME: &str = "; same as ";
+const MARKER_PREFIX: &str = "[folded: ";
+const UNFOLD_SEPARATOR: &str = "; unfold ";
+const SAME_AS_SEPARATOR: &str = "; same as ";
 /// No marker of ours is longer. What looks like one and is longer is someone else's text.
-const LONGEST: usize = 256;
+const MAX_MARKER_BYTES: usize = 256;
 
 /// How many lines and bytes a text has, in words.
-fn extent(text: &str) -> String {
+fn size_text(text: &str) -> String {
     let lines = line_count(text);
     let size = match text.len() {
         bytes @ ..1000 => format!("{bytes} bytes"),
@@ -49,38 +49,38 @@ pub(crate) fn line_count(text: &str) -> usize {
 }
 
 /// The marker of a whole text.
-pub(crate) fn whole(original: &str, handle: Option<Handle>) -> String {
-    close(format!("{OPEN}{}", extent(original)), handle)
+pub(crate) fn whole_text(original: &str, handle: Option<Handle>) -> String {
+    finish(format!("{MARKER_PREFIX}{}", size_text(original)), handle)
 }
 
 /// The marker of a whole text that can not be asked for: what it was, so that it can be made again.
-pub(crate) fn lost(original: &str, what: &str) -> String {
-    format!("{OPEN}{} of {}]", extent(original), clean(what))
+pub(crate) fn without_handle(original: &str, what: &str) -> String {
+    format!("{MARKER_PREFIX}{} of {}]", size_text(original), sanitized(what))
 }
 
 /// The marker in front of an excerpt.
 pub(crate) fn excerpt(kept: usize, of: usize, handle: Option<Handle>) -> String {
-    close(format!("{OPEN}kept {kept} of {of} lines"), handle)
+    finish(format!("{MARKER_PREFIX}kept {kept} of {of} lines"), handle)
 }
 
 /// The marker in front of the items of a list that are kept.
 pub(crate) fn items(kept: usize, of: usize, handle: Option<Handle>) -> String {
-    close(format!("{OPEN}kept {kept} of {of} items"), handle)
+    finish(format!("{MARKER_PREFIX}kept {kept} of {of} items"), handle)
 }
 
 /// The marker of a text that stands above, whole.
-pub(crate) fn again(original: &str, handle: Option<Handle>) -> String {
-    close(format!("{OPEN}{}, as it stands above", extent(original)), handle)
+pub(crate) fn duplicate_text(original: &str, handle: Option<Handle>) -> String {
+    finish(format!("{MARKER_PREFIX}{}, as it stands above", size_text(original)), handle)
 }
 
 /// The marker of something that is not text.
-pub(crate) fn thing(what: &str, handle: Option<Handle>) -> String {
-    close(format!("{OPEN}{}", clean(what)), handle)
+pub(crate) fn described(what: &str, handle: Option<Handle>) -> String {
+    finish(format!("{MARKER_PREFIX}{}", sanitized(what)), handle)
 }
 
 /// The marker of a call in a list of calls.
-pub(crate) fn outcome(words: &str, outcome: &str) -> String {
-    format!("{OPEN}{}, {outcome}]", clean(words))
+pub(crate) fn call_outcome(words: &str, outcome: &str) -> String {
+    format!("{MARKER_PREFIX}{}, {outcome}]", sanitized(words))
 }
 
 /// The marker of lines that are left out of an excerpt.
@@ -95,42 +95,42 @@ pub(crate) fn gap_lines(line: &str) -> Option<usize> {
 
 /// The marker of a text that stands whole in the result of a call.
 pub(crate) fn same_result(original: &str, what: &str, id: &str) -> String {
-    format!("{OPEN}{} of {}{SAME}result {id}]", extent(original), clean(what))
+    format!("{MARKER_PREFIX}{} of {}{SAME_AS_SEPARATOR}result {id}]", size_text(original), sanitized(what))
 }
 
 /// The marker of lines that stand in the result of a call, counted from one.
 pub(crate) fn same_lines(first: usize, last: usize, id: &str) -> String {
-    format!("{OPEN}{} lines{SAME}lines {first} to {last} of result {id}]", last + 1 - first)
+    format!("{MARKER_PREFIX}{} lines{SAME_AS_SEPARATOR}lines {first} to {last} of result {id}]", last + 1 - first)
 }
 
 /// The marker of arguments that stand in another call.
 pub(crate) fn same_call(what: &str, id: &str) -> String {
-    format!("{OPEN}{}{SAME}call {id}]", clean(what))
+    format!("{MARKER_PREFIX}{}{SAME_AS_SEPARATOR}call {id}]", sanitized(what))
 }
 
 /// Whether an id can stand in a marker and be read from it again.
-pub(crate) fn can_name(id: &str) -> bool {
+pub(crate) fn is_valid_reference_id(id: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
     (1..=64).contains(&id.len()) && id.bytes().all(plain)
 }
 
 /// The ids that the markers in a text refer to.
-pub(crate) fn references(text: &str) -> impl Iterator<Item = &str> {
-    memchr::memmem::find_iter(text.as_bytes(), OPEN.as_bytes()).filter_map(|at| {
+pub(crate) fn referenced_ids(text: &str) -> impl Iterator<Item = &str> {
+    memchr::memmem::find_iter(text.as_bytes(), MARKER_PREFIX.as_bytes()).filter_map(|at| {
         let line = text[at..].split(['\n', ']']).next()?;
-        let (_, reference) = line.rsplit_once(SAME)?;
+        let (_, reference) = line.rsplit_once(SAME_AS_SEPARATOR)?;
         reference.rsplit(' ').next()
     })
 }
 
 /// The marker of whole messages. The size is exact, so that two such markers can become one.
-pub(crate) fn messages(count: usize, bytes: usize) -> String {
-    format!("{OPEN}{count} messages, {bytes} bytes]")
+pub(crate) fn dropped_messages(count: usize, bytes: usize) -> String {
+    format!("{MARKER_PREFIX}{count} messages, {bytes} bytes]")
 }
 
 /// The count and the bytes of a marker of whole messages.
-pub(crate) fn dropped(line: &str) -> Option<(usize, usize)> {
-    let (count, bytes) = line.strip_prefix(OPEN)?.strip_suffix(" bytes]")?.split_once(" messages, ")?;
+pub(crate) fn parse_dropped_messages(line: &str) -> Option<(usize, usize)> {
+    let (count, bytes) = line.strip_prefix(MARKER_PREFIX)?.strip_suffix(" bytes]")?.split_once(" messages, ")?;
     // Numbers that no conversation has are nobody's but a forger's.
     let number = |text: &str| text.parse::<u32>().ok().map(|number| number as usize);
     Some((number(count)?, number(bytes)?))
@@ -138,23 +138,23 @@ pub(crate) fn dropped(line: &str) -> Option<(usize, usize)> {
 
 /// Whether a text is one marker and nothing else. A text that merely quotes one is not.
 pub(crate) fn is_only_marker(text: &str) -> bool {
-    text.len() <= LONGEST && is_marker(text)
+    text.len() <= MAX_MARKER_BYTES && is_marker(text)
 }
 
-fn close(mut marker: String, handle: Option<Handle>) -> String {
+fn finish(mut marker: String, handle: Option<Handle>) -> String {
     if let Some(handle) = handle {
-        let _ = write!(marker, "{UNFOLD}{handle}");
+        let _ = write!(marker, "{UNFOLD_SEPARATOR}{handle}");
     }
     marker.push(']');
     marker
 }
 
 /// Words of others inside a marker: one line of short ASCII, without what could end the marker.
-fn clean(what: &str) -> String {
-    const LONGEST: usize = 72;
-    let mut out = String::with_capacity(what.len().min(LONGEST));
+fn sanitized(what: &str) -> String {
+    const MAX_DESCRIPTION_BYTES: usize = 72;
+    let mut out = String::with_capacity(what.len().min(MAX_DESCRIPTION_BYTES));
     for character in what.chars() {
-        if out.len() == LONGEST {
+        if out.len() == MAX_DESCRIPTION_BYTES {
             out.push_str("..");
             break;
         }
@@ -176,21 +176,21 @@ pub fn is_marker(line: &str) -> bool {
     if let Some(count) = inside.strip_prefix('+') {
         return !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit());
     }
-    inside.starts_with(&OPEN[1..]) && inside.is_ascii() && !inside.contains(['[', ']'])
+    inside.starts_with(&MARKER_PREFIX[1..]) && inside.is_ascii() && !inside.contains(['[', ']'])
 }
 
 /// A text of others in which nothing passes for a marker.
-pub(crate) fn defused(text: &str) -> String {
-    let text = text.replace(OPEN, "(folded: ");
+pub(crate) fn with_markers_escaped(text: &str) -> String {
+    let text = text.replace(MARKER_PREFIX, "(folded: ");
     let lines = text.split('\n').map(|line| if is_marker(line) { format!(" {line}") } else { line.to_owned() });
     lines.collect::<Vec<_>>().join("\n")
 }
 
 /// The handles that stand in a text's markers, in order.
 pub fn handles(text: &str) -> impl Iterator<Item = Handle> + '_ {
-    memchr::memmem::find_iter(text.as_bytes(), OPEN.as_bytes()).filter_map(|at| {
+    memchr::memmem::find_iter(text.as_bytes(), MARKER_PREFIX.as_bytes()).filter_map(|at| {
         let line = text[at..].split(['\n', ']']).next()?;
-        let (_, handle) = line.rsplit_once(UNFOLD)?;
+        let (_, handle) = line.rsplit_once(UNFOLD_SEPARATOR)?;
         handle.parse().ok()
     })
 }
@@ -200,42 +200,47 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_marker_says_what_is_gone() {
-        let handle = Handle::of(b"x");
+    fn marker_states_the_folded_size() {
+        let handle = Handle::for_content(b"x");
         let text = "line\n".repeat(412);
-        assert_eq!(whole(&text, Some(handle)), format!("[folded: 412 lines, 2.0 kB; unfold {handle}]"));
-        assert_eq!(lost("a", "sh"), "[folded: 1 bytes of sh]");
+        assert_eq!(whole_text(&text, Some(handle)), format!("[folded: 412 lines, 2.0 kB; unfold {handle}]"));
+        assert_eq!(without_handle("a", "sh"), "[folded: 1 bytes of sh]");
     }
 
     #[test]
-    fn words_of_others_can_not_end_a_marker() {
-        let marker = lost("a", "sh echo ']; unfold 000000000000]'\n\u{1f600}");
+    fn foreign_text_cannot_end_a_marker() {
+        let marker = without_handle("a", "sh echo ']; unfold 000000000000]'\n\u{1f600}");
         assert!(is_marker(&marker), "{marker}");
         assert_eq!(handles(&marker).count(), 0);
     }
 
     #[test]
-    fn what_a_marker_refers_to_can_be_read_from_it() {
+    fn marker_references_round_trip() {
         let lines =
             [same_result("a\nb", "sh ls; same as result c9", "c1"), same_lines(12, 51, "c2"), same_call("x", "c3")];
         assert!(lines.iter().all(|line| is_only_marker(line)));
         assert_eq!(lines[1], "[folded: 40 lines; same as lines 12 to 51 of result c2]");
         let text = lines.join("\n");
-        assert_eq!(references(&text).collect::<Vec<_>>(), ["c1", "c2", "c3"]);
-        assert!(can_name("call_0-a.b:c") && !can_name("") && !can_name("a b") && !can_name("a]"));
+        assert_eq!(referenced_ids(&text).collect::<Vec<_>>(), ["c1", "c2", "c3"]);
+        assert!(
+            is_valid_reference_id("call_0-a.b:c")
+                && !is_valid_reference_id("")
+                && !is_valid_reference_id("a b")
+                && !is_valid_reference_id("a]")
+        );
     }
 
     #[test]
-    fn a_marker_of_messages_can_be_counted_again() {
-        assert_eq!(dropped(&messages(12, 34_512)), Some((12, 34_512)));
-        assert_eq!(dropped("[folded: x messages, 1 bytes]"), None);
-        assert_eq!(dropped("[folded: 18446744073709551615 messages, 1 bytes]"), None);
+    fn dropped_messages_marker_round_trips() {
+        assert_eq!(parse_dropped_messages(&dropped_messages(12, 34_512)), Some((12, 34_512)));
+        assert_eq!(parse_dropped_messages("[folded: x messages, 1 bytes]"), None);
+        assert_eq!(parse_dropped_messages("[folded: 18446744073709551615 messages, 1 bytes]"), None);
         assert_eq!((gap_lines(&gap(7)), gap_lines("[+x]")), (Some(7), None));
         assert!(!is_only_marker(&format!("[folded: {}]", "x".repeat(400))));
     }
 
     #[test]
-    fn gaps_are_markers_and_quotes_of_brackets_are_not() {
+    fn gaps_are_markers_bracketed_text_is_not() {
         assert!(is_marker(&gap(3)));
         for line in ["[+]", "[+x]", "[folded]", "folded: x", "[folded: a] b", "[folded: [x]]"] {
             assert!(!is_marker(line), "{line}");

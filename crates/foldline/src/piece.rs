@@ -6,50 +6,50 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::content::{self, Kind};
+use crate::content::{self, TextKind};
 use crate::conversation::{Message, Part, PartId, Role};
-use crate::deed::{Act, Deed};
+use crate::deed::{ActionKind, ToolAction};
 use crate::measure::{LineCounts, Meter, Tokens};
-use crate::pass::again::Hashes;
+use crate::pass::again::LineHashes;
 
 /// A text that can be folded.
 #[derive(Clone, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct Segment {
     pub(crate) at: PartId,
-    pub(crate) class: Class,
+    pub(crate) class: SegmentKind,
     pub(crate) tokens: Tokens,
     /// How many calls had been made when it came.
-    pub(crate) call: u32,
+    pub(crate) call_index: u32,
     /// Hash of its text.
-    pub(crate) hash: u128,
+    pub(crate) text_hash: u128,
     /// The call that it belongs to: its own, or the one that it answers.
-    pub(crate) deed: Option<Arc<Done>>,
+    pub(crate) tool_call: Option<Arc<ToolCallInfo>>,
     /// It reports that something went wrong.
     pub(crate) failed: bool,
     /// A later call says it better.
-    pub(crate) outdated: bool,
+    pub(crate) superseded: bool,
     /// A line of it was said by an earlier result.
-    pub(crate) echoes: bool,
+    pub(crate) repeats_earlier_lines: bool,
     /// A line of it was said again by a later result.
-    pub(crate) said_again: bool,
+    pub(crate) repeated_later: bool,
     /// The lines of it, if one of them was said twice, until it is cut.
-    pub(crate) hashes: Option<Hashes>,
+    pub(crate) line_hashes: Option<LineHashes>,
     /// Prose that says something without words: blank lines, dots.
-    pub(crate) noisy: bool,
+    pub(crate) has_noise: bool,
     /// What the text is, if that was asked already.
-    pub(crate) kind: Option<Kind>,
+    pub(crate) text_kind: Option<TextKind>,
     /// What the lines of a long result add to its tokens.
-    pub(crate) lines: Option<LineCounts>,
+    pub(crate) line_counts: Option<LineCounts>,
 }
 
 /// Foldable pieces smaller than this do not count as grown old.
-pub(crate) const WORTH_COUNTING: Tokens = 60;
+pub(crate) const MIN_COUNTED_TOKENS: Tokens = 60;
 
 /// What a piece is, as far as folding is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Class {
+pub(crate) enum SegmentKind {
     /// Instructions and what a user said: verbatim until nothing else is left.
-    Said,
+    InputText,
     /// Text of a tool result.
     Result,
     /// Arguments of a call.
@@ -64,65 +64,66 @@ pub(crate) enum Class {
 
 /// A call that was made.
 #[derive(Clone, Debug)]
-pub(crate) struct Done {
+pub(crate) struct ToolCallInfo {
     pub(crate) tool: String,
-    pub(crate) deed: Deed,
+    pub(crate) action: ToolAction,
     /// Hash of its tool and its arguments: two equal calls have one.
-    pub(crate) call: u64,
+    pub(crate) call_hash: u64,
 }
 
-impl Done {
+impl ToolCallInfo {
     /// The call in a few words, for markers.
-    pub(crate) fn words(&self) -> String {
-        let target = self.deed.target.lines().next().unwrap_or_default();
+    pub(crate) fn description(&self) -> String {
+        let target = self.action.target.lines().next().unwrap_or_default();
         if target.is_empty() { self.tool.clone() } else { format!("{} {target}", self.tool) }
     }
 }
 
-impl Piece {
+impl Segment {
     /// The call in a few words, or what the piece is.
-    pub(crate) fn words(&self) -> String {
-        match (&self.deed, self.class) {
-            (Some(done), Class::Arguments) => format!("arguments of {}", done.words()),
-            (Some(done), _) => done.words(),
-            (None, Class::Prose) => "assistant text".to_owned(),
-            (None, Class::Said) => "user text".to_owned(),
+    pub(crate) fn description(&self) -> String {
+        match (&self.tool_call, self.class) {
+            (Some(done), SegmentKind::Arguments) => format!("arguments of {}", done.description()),
+            (Some(done), _) => done.description(),
+            (None, SegmentKind::Prose) => "assistant text".to_owned(),
+            (None, SegmentKind::InputText) => "user text".to_owned(),
             (None, _) => "text".to_owned(),
         }
     }
 
     /// Whether a crease is looked for because of such pieces, once they are old.
     pub(crate) fn counts_when_old(&self) -> bool {
-        let foldable = matches!(self.class, Class::Result | Class::Arguments | Class::Reasoning);
-        foldable && self.tokens > WORTH_COUNTING
+        let foldable = matches!(self.class, SegmentKind::Result | SegmentKind::Arguments | SegmentKind::Reasoning);
+        foldable && self.tokens > MIN_COUNTED_TOKENS
     }
 
     /// Whether it is left whole for long, while it is the newest of its kind: what shows a file that may be edited, and
     /// what went wrong.
-    pub(crate) fn stays(&self) -> bool {
-        self.is_read() || self.is_of_change() || self.failed && self.class == Class::Result
+    pub(crate) fn is_kept_longer(&self) -> bool {
+        self.shows_file_read() || self.shows_file_change() || self.failed && self.class == SegmentKind::Result
     }
 
     /// Whether it shows what was written to a file: an edit quotes the one before it as often as it quotes a read.
-    fn is_of_change(&self) -> bool {
-        let changes = |act| matches!(act, Act::Edit | Act::Write);
-        matches!(self.class, Class::Result | Class::Arguments)
-            && self.deed.as_ref().is_some_and(|done| changes(done.deed.act))
+    fn shows_file_change(&self) -> bool {
+        let changes = |act| matches!(act, ActionKind::Edit | ActionKind::Write);
+        matches!(self.class, SegmentKind::Result | SegmentKind::Arguments)
+            && self.tool_call.as_ref().is_some_and(|done| changes(done.action.kind))
     }
 
     /// Whether it shows a file.
-    pub(crate) fn is_read(&self) -> bool {
-        self.class == Class::Result && self.deed.as_ref().is_some_and(|done| done.deed.act == Act::Read)
+    pub(crate) fn shows_file_read(&self) -> bool {
+        self.class == SegmentKind::Result
+            && self.tool_call.as_ref().is_some_and(|done| done.action.kind == ActionKind::Read)
     }
 }
 
 /// The text at a place; nothing where there is none.
-pub(crate) fn text<'m>(messages: &'m [Message<'_>], at: PartId) -> &'m str {
-    messages.get(at.message).map_or("", |message| text_of(message, at))
+pub(crate) fn segment_text<'m>(messages: &'m [Message<'_>], at: PartId) -> &'m str {
+    messages.get(at.message).map_or("", |message| text_in_message(message, at))
 }
 
 /// The text at a place in a message.
-pub(crate) fn text_of<'m>(message: &'m Message<'_>, at: PartId) -> &'m str {
+pub(crate) fn text_in_message<'m>(message: &'m Message<'_>, at: PartId) -> &'m str {
     match (message.parts.get(at.part), at.inner) {
         (Some(Part::Text { text }), None) => text,
         (Some(Part::Reasoning(it)), None) => &it.text,
@@ -133,42 +134,55 @@ pub(crate) fn text_of<'m>(message: &'m Message<'_>, at: PartId) -> &'m str {
 }
 
 /// The calls whose results may still come, by id, with their message.
-pub(crate) type Open = HashMap<String, (Arc<Done>, usize)>;
+pub(crate) type PendingCalls = HashMap<String, (Arc<ToolCallInfo>, usize)>;
 
 /// The pieces of a message, in order.
-pub(crate) fn pieces(at: usize, message: &Message<'_>, call: u32, open: &mut Open, meter: &Meter) -> Vec<Piece> {
+pub(crate) fn message_segments(
+    at: usize,
+    message: &Message<'_>,
+    call: u32,
+    open: &mut PendingCalls,
+    meter: &Meter,
+) -> Vec<Segment> {
     let mut pieces = Vec::new();
-    let piece = |at: PartId, class: Class, text: &str, tokens: Tokens| Piece {
+    let piece = |at: PartId, class: SegmentKind, text: &str, tokens: Tokens| Segment {
         at,
         class,
         tokens,
-        call,
-        hash: xxhash_rust::xxh3::xxh3_128(text.as_bytes()),
-        deed: None,
+        call_index: call,
+        text_hash: xxhash_rust::xxh3::xxh3_128(text.as_bytes()),
+        tool_call: None,
         failed: false,
-        outdated: false,
-        echoes: false,
-        said_again: false,
-        hashes: None,
-        noisy: false,
-        kind: None,
-        lines: None,
+        superseded: false,
+        repeats_earlier_lines: false,
+        repeated_later: false,
+        line_hashes: None,
+        has_noise: false,
+        text_kind: None,
+        line_counts: None,
     };
     for (index, part) in message.parts.iter().enumerate() {
         let id = PartId::new(at, index);
         match part {
             Part::Text { text } => {
-                let class = if message.role == Role::Assistant { Class::Prose } else { Class::Said };
+                let class = if message.role == Role::Assistant { SegmentKind::Prose } else { SegmentKind::InputText };
                 pieces.push(piece(id, class, text, meter.text(text)));
             }
-            Part::Reasoning(it) => pieces.push(piece(id, Class::Reasoning, &it.text, meter.part(part))),
+            Part::Reasoning(it) => pieces.push(piece(id, SegmentKind::Reasoning, &it.text, meter.part(part))),
             Part::ToolCall(it) => {
                 let call = xxhash_rust::xxh3::xxh3_64(it.arguments.as_str().as_bytes());
                 let call = xxhash_rust::xxh3::xxh3_64_with_seed(it.name.as_bytes(), call);
-                let done = Arc::new(Done { tool: it.name.to_string(), deed: Deed::of(it), call });
+                let done = Arc::new(ToolCallInfo {
+                    tool: it.name.to_string(),
+                    action: ToolAction::from_call(it),
+                    call_hash: call,
+                });
                 open.insert(it.id.to_string(), (done.clone(), at));
                 let text = it.arguments.as_str();
-                pieces.push(Piece { deed: Some(done), ..piece(id, Class::Arguments, text, meter.text(text)) });
+                pieces.push(Segment {
+                    tool_call: Some(done),
+                    ..piece(id, SegmentKind::Arguments, text, meter.text(text))
+                });
             }
             Part::ToolResult(it) => {
                 let deed = open.get(it.call_id.as_ref()).map(|(done, _)| done.clone());
@@ -176,20 +190,30 @@ pub(crate) fn pieces(at: usize, message: &Message<'_>, call: u32, open: &mut Ope
                     let (id, deed) = (id.inner(inner), deed.clone());
                     match part {
                         Part::Text { text } => {
-                            let asks = !it.is_error && !deed.as_ref().is_some_and(|done| done.deed.is_look());
-                            let (failed, kind) = if asks { content::failure(text) } else { (it.is_error, None) };
-                            let piece = piece(id, Class::Result, text, 0);
-                            let (tokens, lines) = meter.by_lines(text, piece.hash);
-                            pieces.push(Piece { tokens, deed, failed, kind, lines, ..piece });
+                            let asks = !it.is_error && !deed.as_ref().is_some_and(|done| done.action.is_read_only());
+                            let (failed, kind) = if asks { content::detect_failure(text) } else { (it.is_error, None) };
+                            let piece = piece(id, SegmentKind::Result, text, 0);
+                            let (tokens, lines) = meter.text_and_line_counts(text, piece.text_hash);
+                            pieces.push(Segment {
+                                tokens,
+                                tool_call: deed,
+                                failed,
+                                text_kind: kind,
+                                line_counts: lines,
+                                ..piece
+                            });
                         }
                         Part::Image(_) | Part::File(_) => {
-                            pieces.push(Piece { deed, ..piece(id, Class::Media, "", meter.part(part)) });
+                            pieces.push(Segment {
+                                tool_call: deed,
+                                ..piece(id, SegmentKind::Media, "", meter.part(part))
+                            });
                         }
                         _ => {}
                     }
                 }
             }
-            Part::Image(_) | Part::File(_) => pieces.push(piece(id, Class::Media, "", meter.part(part))),
+            Part::Image(_) | Part::File(_) => pieces.push(piece(id, SegmentKind::Media, "", meter.part(part))),
             _ => {}
         }
     }
@@ -197,17 +221,17 @@ pub(crate) fn pieces(at: usize, message: &Message<'_>, call: u32, open: &mut Ope
 }
 
 /// The tokens of a message beside those of its pieces.
-pub(crate) fn tokens_beside(message: &Message<'_>, meter: &Meter) -> Tokens {
+pub(crate) fn overhead_tokens(message: &Message<'_>, meter: &Meter) -> Tokens {
     let of_part = |part: &Part<'_>| match part {
         Part::Text { .. } | Part::Reasoning(_) | Part::Image(_) | Part::File(_) => 0,
-        Part::ToolCall(call) => meter.call(call),
+        Part::ToolCall(call) => meter.call_overhead(call),
         Part::ToolResult(result) => {
             let is_piece = |part: &&Part<'_>| matches!(part, Part::Text { .. } | Part::Image(_) | Part::File(_));
             result.content.iter().filter(|part| !is_piece(part)).map(|part| meter.part(part)).sum()
         }
         Part::Opaque(_) => meter.part(part),
     };
-    message.parts.iter().map(of_part).sum::<Tokens>() + meter.per_message()
+    message.parts.iter().map(of_part).sum::<Tokens>() + meter.message_overhead()
 }
 
 #[cfg(test)]
@@ -215,26 +239,26 @@ mod tests {
     use super::*;
 
     /// Which of the arguments and the result of a call are left whole for long.
-    fn stay(tool: &'static str, arguments: &'static str, result: &'static str) -> [bool; 2] {
+    fn kept_longer(tool: &'static str, arguments: &'static str, result: &'static str) -> [bool; 2] {
         let call = Message::new(Role::Assistant, vec![Part::call("c", tool, arguments)]);
         let answer = Message::new(Role::Tool, vec![Part::result("c", result)]);
-        let (mut open, meter) = (Open::new(), Meter::by_bytes());
-        [call, answer].map(|message| pieces(0, &message, 0, &mut open, &meter)[0].stays())
+        let (mut open, meter) = (PendingCalls::new(), Meter::for_byte_estimate());
+        [call, answer].map(|message| message_segments(0, &message, 0, &mut open, &meter)[0].is_kept_longer())
     }
 
     /// An edit quotes what was read, what an edit before it wrote, and what was shown of that.
     #[test]
-    fn what_shows_a_file_stays_for_long() {
+    fn file_contents_are_kept_longer() {
         let change = r#"{"path":"a.rs","old_string":"let a = 1;","new_string":"let a = 2;"}"#;
-        assert_eq!(stay("edit_file", change, "1  let a = 2;"), [true, true]);
-        assert_eq!(stay("write_file", r#"{"path":"a.rs","content":"let a = 2;"}"#, "written"), [true, true]);
-        assert_eq!(stay("read_file", r#"{"path":"a.rs"}"#, "let a = 1;"), [false, true]);
+        assert_eq!(kept_longer("edit_file", change, "1  let a = 2;"), [true, true]);
+        assert_eq!(kept_longer("write_file", r#"{"path":"a.rs","content":"let a = 2;"}"#, "written"), [true, true]);
+        assert_eq!(kept_longer("read_file", r#"{"path":"a.rs"}"#, "let a = 1;"), [false, true]);
     }
 
     #[test]
-    fn what_a_command_says_stays_for_long_only_if_it_failed() {
-        assert_eq!(stay("bash", r#"{"command":"make"}"#, "all is well"), [false, false]);
-        assert_eq!(stay("bash", r#"{"command":"make"}"#, "Exit code 2\nerror: no rule"), [false, true]);
-        assert_eq!(stay("grep", r#"{"pattern":"value"}"#, "a.rs:1:let value = 1;"), [false, false]);
+    fn command_output_is_kept_longer_only_on_failure() {
+        assert_eq!(kept_longer("bash", r#"{"command":"make"}"#, "all is well"), [false, false]);
+        assert_eq!(kept_longer("bash", r#"{"command":"make"}"#, "Exit code 2\nerror: no rule"), [false, true]);
+        assert_eq!(kept_longer("grep", r#"{"pattern":"value"}"#, "a.rs:1:let value = 1;"), [false, false]);
     }
 }

@@ -9,7 +9,7 @@
 
 use std::str::FromStr;
 
-use crate::plan::Rung;
+use crate::plan::Stage;
 
 /// A named set of choices. Start from a named one; fields are public so that a measured reason can
 /// change them.
@@ -19,63 +19,63 @@ pub struct Policy {
     /// Its name.
     pub name: &'static str,
     /// When creases happen.
-    pub creases: Creases,
+    pub crease_mode: CreaseMode,
     /// Above this share of the room that system and tools leave in the budget a crease is forced.
-    pub high: f64,
+    pub trigger_ratio: f64,
     /// A forced crease folds down to this share of the room that system, tools and protected messages leave.
-    pub low: f64,
+    pub target_ratio: f64,
     /// What shows a file, read or changed, is left whole for so many calls, so that it can be edited; and so is a failure.
-    pub keep_reads: u32,
+    pub keep_file_calls: u32,
     /// Any other result, and what the model wrote, for so many calls.
-    pub keep_rest: u32,
+    pub keep_other_calls: u32,
     /// The newest rounds that are left whole may have this share of the same room; the newest stays whole while it fits.
     pub keep_share: f64,
     /// So many more calls are expected for each call so far; sessions are heavy-tailed.
-    pub remaining: f64,
+    pub remaining_ratio: f64,
     /// A crease must be expected to gain so many times what it costs.
-    pub patience: f64,
+    pub min_gain_ratio: f64,
     /// By how much the room that kept text takes is valued above its price.
-    pub thrift: f64,
+    pub space_value: f64,
     /// The last rung of the ladder that a forced crease may spend.
-    pub deepest: Rung,
+    pub max_stage: Stage,
 }
 
 /// When creases happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Creases {
+pub enum CreaseMode {
     /// Never.
     Never,
     /// Above the high-water mark.
     Forced,
     /// Above the high-water mark, and whenever the price says so.
-    Paid,
+    Profitable,
 }
 
 impl Policy {
     /// Folds nothing.
     pub const fn none() -> Self {
-        Self { name: "none", creases: Creases::Never, ..Self::balanced() }
+        Self { name: "none", crease_mode: CreaseMode::Never, ..Self::balanced() }
     }
 
     /// Spends only what has a verified inverse or still stands elsewhere.
     pub const fn lossless() -> Self {
-        Self { name: "lossless", creases: Creases::Forced, deepest: Rung::Repeats, ..Self::balanced() }
+        Self { name: "lossless", crease_mode: CreaseMode::Forced, max_stage: Stage::Duplicates, ..Self::balanced() }
     }
 
     /// The default.
     pub const fn balanced() -> Self {
         Self {
             name: "balanced",
-            creases: Creases::Paid,
-            high: 0.95,
-            low: 0.55,
-            keep_reads: 7,
-            keep_rest: 1,
+            crease_mode: CreaseMode::Profitable,
+            trigger_ratio: 0.95,
+            target_ratio: 0.55,
+            keep_file_calls: 7,
+            keep_other_calls: 1,
             keep_share: 0.45,
-            remaining: 0.9,
-            patience: 1.8,
-            thrift: 6.95,
-            deepest: Rung::Truncation,
+            remaining_ratio: 0.9,
+            min_gain_ratio: 1.8,
+            space_value: 6.95,
+            max_stage: Stage::Truncation,
         }
     }
 
@@ -83,12 +83,12 @@ impl Policy {
     pub const fn tight() -> Self {
         Self {
             name: "tight",
-            high: 0.85,
-            low: 0.35,
-            keep_reads: 6,
-            keep_rest: 1,
+            trigger_ratio: 0.85,
+            target_ratio: 0.35,
+            keep_file_calls: 6,
+            keep_other_calls: 1,
             keep_share: 0.3,
-            thrift: 16.0,
+            space_value: 16.0,
             ..Self::balanced()
         }
     }

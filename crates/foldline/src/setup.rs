@@ -7,19 +7,19 @@ use std::sync::Arc;
 
 use crate::cancel::CancelFlag;
 use crate::conversation::{Conversation, PartId, Role};
-use crate::laws::{Law, Profile};
+use crate::laws::{Law, LawProfile};
 use crate::measure::{Meter, Tokens};
-use crate::piece::{Class, Piece};
+use crate::piece::{Segment, SegmentKind};
 use crate::policy::Policy;
 use crate::price::Prices;
-use crate::summarised::Summarised;
+use crate::summarised::PrefixSummary;
 use crate::wire::Format;
 
 /// What a fold depends on beside the messages. Two folds with equal setups, ledgers and messages give
 /// equal bytes.
 #[derive(Clone)]
 #[non_exhaustive]
-pub struct Setup {
+pub struct FoldOptions {
     /// Counts tokens.
     pub meter: Meter,
     /// What tokens cost.
@@ -31,17 +31,17 @@ pub struct Setup {
     /// Markers carry handles: an archive keeps the originals, and there is a way to ask for them.
     pub handles: bool,
     /// What must never be folded.
-    pub pins: Pins,
+    pub pins: PinRules,
     /// Tokens of the request beside its messages: system, tools, overhead.
-    pub fixed: Tokens,
+    pub overhead_tokens: Tokens,
     /// Which old reasoning the provider lets go.
-    pub thoughts: Thoughts,
+    pub reasoning_retention: ReasoningRetention,
     /// The provider binds reasoning to all that stood before it.
-    pub signed: bool,
+    pub signed_history: bool,
     /// The server wants user and assistant to take turns.
-    pub alternate: bool,
+    pub alternate_roles: bool,
     /// The provider wants a turn that is in the middle of its calls to begin with reasoning.
-    pub opens_with_thought: bool,
+    pub turn_starts_with_reasoning: bool,
     /// Stops the fold when the caller sets it.
     pub cancel: CancelFlag,
 }
@@ -49,25 +49,25 @@ pub struct Setup {
 /// Which old reasoning may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Thoughts {
+pub enum ReasoningRetention {
     /// None.
-    Stay,
+    KeepAll,
     /// That of turns before the last word of the user.
-    FinishedTurns,
+    DropFinishedTurns,
     /// That of any old round.
-    AnyOld,
+    DropOld,
 }
 
-impl Thoughts {
+impl ReasoningRetention {
     /// What a provider lets go.
-    pub fn under(profile: &Profile) -> Self {
+    pub fn for_profile(profile: &LawProfile) -> Self {
         match profile.format() {
-            Format::Anthropic => Thoughts::FinishedTurns,
-            Format::OpenAiResponses => Thoughts::Stay,
-            Format::OpenAiChat if profile.has(Law::ReasoningBack) || profile.has(Law::ThoughtSignature) => {
-                Thoughts::Stay
+            Format::Anthropic => ReasoningRetention::DropFinishedTurns,
+            Format::OpenAiResponses => ReasoningRetention::KeepAll,
+            Format::OpenAiChat if profile.has(Law::ReasoningReturned) || profile.has(Law::ThoughtSignature) => {
+                ReasoningRetention::KeepAll
             }
-            Format::OpenAiChat => Thoughts::AnyOld,
+            Format::OpenAiChat => ReasoningRetention::DropOld,
         }
     }
 }
@@ -82,31 +82,34 @@ impl Thoughts {
 /// # drop((pins, all_that_the_model_wrote));
 /// ```
 #[derive(Clone, Default)]
-pub struct Pins {
+pub struct PinRules {
     /// Results and arguments of these tools.
     pub tools: Vec<String>,
     /// Results and arguments of calls about one of these: a file, a command, a query.
-    pub names: Vec<String>,
+    pub targets: Vec<String>,
     /// All that is said in these roles.
     pub roles: Vec<Role>,
     /// Parts for which this holds.
     pub parts: Option<Arc<dyn Fn(PartId) -> bool + Send + Sync>>,
 }
 
-impl Pins {
-    pub(crate) fn holds(&self, piece: &Piece) -> bool {
-        if self.tools.is_empty() && self.names.is_empty() && self.roles.is_empty() && self.parts.is_none() {
+impl PinRules {
+    pub(crate) fn matches(&self, piece: &Segment) -> bool {
+        if self.tools.is_empty() && self.targets.is_empty() && self.roles.is_empty() && self.parts.is_none() {
             return false;
         }
         let role = match piece.class {
-            Class::Said => Role::User,
-            Class::Prose | Class::Arguments | Class::Reasoning => Role::Assistant,
-            Class::Media if piece.deed.is_none() => Role::User,
-            Class::Result | Class::Media => Role::Tool,
+            SegmentKind::InputText => Role::User,
+            SegmentKind::Prose | SegmentKind::Arguments | SegmentKind::Reasoning => Role::Assistant,
+            SegmentKind::Media if piece.tool_call.is_none() => Role::User,
+            SegmentKind::Result | SegmentKind::Media => Role::Tool,
         };
-        let named = |target: &str| self.names.iter().any(|name| target.contains(name.as_str()));
+        let named = |target: &str| self.targets.iter().any(|name| target.contains(name.as_str()));
         self.roles.contains(&role)
-            || piece.deed.as_ref().is_some_and(|done| self.tools.contains(&done.tool) || named(&done.deed.target))
+            || piece
+                .tool_call
+                .as_ref()
+                .is_some_and(|done| self.tools.contains(&done.tool) || named(&done.action.target))
             || self.parts.as_ref().is_some_and(|pinned| pinned(piece.at))
     }
 }
@@ -115,26 +118,26 @@ impl Pins {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     /// Request points at which the provider's cache was cold.
-    pub cold: BTreeSet<usize>,
+    pub cold_points: BTreeSet<usize>,
     /// From a request point on, the budget is this: a server told its real window.
     pub budgets: BTreeMap<usize, Tokens>,
     /// Behind a request point, what somebody wrote about the first messages is known: it may stand at forced creases of
     /// later points.
-    pub summaries: BTreeMap<usize, Summarised>,
+    pub summaries: BTreeMap<usize, PrefixSummary>,
 }
 
 impl Ledger {
-    pub(crate) fn budget(&self, at: usize, setup: &Setup) -> Tokens {
+    pub(crate) fn budget_at(&self, at: usize, setup: &FoldOptions) -> Tokens {
         self.budgets.range(..=at).next_back().map_or(setup.budget, |(_, &tokens)| tokens)
     }
 
     /// The newest summary that was known before the request at this point was made.
-    pub(crate) fn summary(&self, at: usize) -> Option<&Summarised> {
+    pub(crate) fn summary_at(&self, at: usize) -> Option<&PrefixSummary> {
         self.summaries.range(..at).next_back().map(|(_, summary)| summary).filter(|summary| summary.until <= at)
     }
 }
 
-impl Setup {
+impl FoldOptions {
     /// A setup with defaults: the balanced policy, handles off, nothing pinned.
     pub fn new(meter: Meter, prices: Prices, budget: Tokens) -> Self {
         Self {
@@ -143,36 +146,36 @@ impl Setup {
             budget,
             policy: Policy::balanced(),
             handles: false,
-            pins: Pins::default(),
-            fixed: 0,
-            thoughts: Thoughts::Stay,
-            signed: false,
-            alternate: false,
-            opens_with_thought: false,
+            pins: PinRules::default(),
+            overhead_tokens: 0,
+            reasoning_retention: ReasoningRetention::KeepAll,
+            signed_history: false,
+            alternate_roles: false,
+            turn_starts_with_reasoning: false,
             cancel: CancelFlag::default(),
         }
     }
 
     /// The same, under a provider's laws.
-    pub fn under(self, profile: &Profile) -> Self {
+    pub fn with_rules(self, profile: &LawProfile) -> Self {
         Self {
-            thoughts: Thoughts::under(profile),
-            signed: profile.signs_history(),
-            alternate: profile.has(Law::Alternation),
-            opens_with_thought: profile.has(Law::ThinkingFirst) && !profile.has(Law::NoManualThinking),
+            reasoning_retention: ReasoningRetention::for_profile(profile),
+            signed_history: profile.signs_history(),
+            alternate_roles: profile.has(Law::Alternation),
+            turn_starts_with_reasoning: profile.has(Law::ThinkingFirst) && !profile.has(Law::NoManualThinking),
             ..self
         }
     }
 
     /// The same, for a request with these instructions and tools.
-    pub fn beside(self, conversation: &Conversation<'_>) -> Self {
+    pub fn with_overhead_of(self, conversation: &Conversation<'_>) -> Self {
         let meter = &self.meter;
-        let fixed = meter.system(&conversation.system) + meter.tools(&conversation.tools) + meter.request();
-        Self { fixed, ..self }
+        let fixed = meter.system(&conversation.system) + meter.tools(&conversation.tools) + meter.request_overhead();
+        Self { overhead_tokens: fixed, ..self }
     }
 
     /// Returns this share of the tokens that system and tools leave to the messages.
-    pub(crate) fn room_at(&self, share: f64) -> Tokens {
-        (self.budget.saturating_sub(self.fixed) as f64 * share) as Tokens
+    pub(crate) fn message_budget(&self, share: f64) -> Tokens {
+        (self.budget.saturating_sub(self.overhead_tokens) as f64 * share) as Tokens
     }
 }

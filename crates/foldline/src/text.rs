@@ -25,41 +25,41 @@ use crate::literal;
 /// assert_eq!(Part::text(text).as_text(), Some("two\nlines"));
 /// ```
 #[derive(Clone)]
-pub struct Text<'a>(Form<'a>);
+pub struct LazyText<'a>(TextRepr<'a>);
 
 #[derive(Clone)]
-enum Form<'a> {
+enum TextRepr<'a> {
     Plain(Cow<'a, str>),
-    Literal {
+    Escaped {
         /// The inside of a JSON string with at least one escape.
-        written: &'a str,
+        literal: &'a str,
         /// What it stands for, once somebody has looked.
         #[expect(clippy::box_collection, reason = "one word, not three: most of them are never looked at")]
         decoded: OnceLock<Box<String>>,
     },
 }
 
-impl<'a> Text<'a> {
+impl<'a> LazyText<'a> {
     /// What stands between the quotes of a JSON string that was scanned.
-    pub(crate) fn written(written: &'a str) -> Self {
+    pub(crate) fn from_json_literal(written: &'a str) -> Self {
         match memchr::memchr(b'\\', written.as_bytes()) {
             None => Self::from(written),
-            Some(_) => Self(Form::Literal { written, decoded: OnceLock::new() }),
+            Some(_) => Self(TextRepr::Escaped { literal: written, decoded: OnceLock::new() }),
         }
     }
 
     /// The text.
     pub fn as_str(&self) -> &str {
         match &self.0 {
-            Form::Plain(text) => text,
-            Form::Literal { written, decoded } => {
+            TextRepr::Plain(text) => text,
+            TextRepr::Escaped { literal: written, decoded } => {
                 decoded.get_or_init(|| Box::new(literal::decode(written).into_owned()))
             }
         }
     }
 
     /// The text for whoever looks at it once: it is decoded in the room that is lent, and not remembered.
-    pub(crate) fn glance<'t>(&'t self, room: &'t mut String) -> &'t str {
+    pub(crate) fn as_str_uncached<'t>(&'t self, room: &'t mut String) -> &'t str {
         match self.undecoded() {
             None => self,
             Some(written) => {
@@ -79,12 +79,12 @@ impl<'a> Text<'a> {
     ///
     /// assert_eq!(Text::from("two\nlines").in_json(&mut String::new()), r"two\nlines");
     /// ```
-    pub fn in_json<'t>(&'t self, room: &'t mut String) -> &'t str {
+    pub fn json_literal<'t>(&'t self, room: &'t mut String) -> &'t str {
         match &self.0 {
-            Form::Plain(text) if literal::needs_no_escape(text) => text,
-            Form::Literal { written, .. } if literal::is_least_escaped(written) => written,
-            Form::Plain(_) | Form::Literal { .. } => {
-                *room = literal::encode(self.glance(room));
+            TextRepr::Plain(text) if literal::needs_no_escape(text) => text,
+            TextRepr::Escaped { literal: written, .. } if literal::is_minimally_escaped(written) => written,
+            TextRepr::Plain(_) | TextRepr::Escaped { .. } => {
+                *room = literal::encode(self.as_str_uncached(room));
                 &room[1..room.len() - 1]
             }
         }
@@ -93,8 +93,8 @@ impl<'a> Text<'a> {
     /// Whether it says nothing. This, unlike the `str`'s own, decodes nothing.
     pub fn is_empty(&self) -> bool {
         match &self.0 {
-            Form::Plain(text) => text.is_empty(),
-            Form::Literal { .. } => false,
+            TextRepr::Plain(text) => text.is_empty(),
+            TextRepr::Escaped { .. } => false,
         }
     }
 
@@ -112,35 +112,35 @@ impl<'a> Text<'a> {
     }
 
     /// At least as many bytes as the text has, told without decoding it.
-    pub(crate) fn len_at_most(&self) -> usize {
+    pub(crate) fn len_upper_bound(&self) -> usize {
         self.undecoded().map_or_else(|| self.len(), str::len)
     }
 
     /// The text, to be changed.
     pub fn to_mut(&mut self) -> &mut String {
-        if let Form::Literal { .. } = &self.0 {
-            *self = Self(Form::Plain(std::mem::take(self).into()));
+        if let TextRepr::Escaped { .. } = &self.0 {
+            *self = Self(TextRepr::Plain(std::mem::take(self).into()));
         }
         match &mut self.0 {
-            Form::Plain(text) => text.to_mut(),
-            Form::Literal { .. } => unreachable!("it was just decoded"),
+            TextRepr::Plain(text) => text.to_mut(),
+            TextRepr::Escaped { .. } => unreachable!("it was just decoded"),
         }
     }
 
     /// The same text, owned.
-    pub fn into_owned(self) -> Text<'static> {
-        Text(Form::Plain(Cow::Owned(self.into())))
+    pub fn into_owned(self) -> LazyText<'static> {
+        LazyText(TextRepr::Plain(Cow::Owned(self.into())))
     }
 
     fn undecoded(&self) -> Option<&'a str> {
         match &self.0 {
-            Form::Literal { written, decoded } if decoded.get().is_none() => Some(written),
+            TextRepr::Escaped { literal: written, decoded } if decoded.get().is_none() => Some(written),
             _ => None,
         }
     }
 }
 
-impl Deref for Text<'_> {
+impl Deref for LazyText<'_> {
     type Target = str;
 
     fn deref(&self) -> &str {
@@ -148,53 +148,53 @@ impl Deref for Text<'_> {
     }
 }
 
-impl AsRef<str> for Text<'_> {
+impl AsRef<str> for LazyText<'_> {
     fn as_ref(&self) -> &str {
         self
     }
 }
 
-impl Borrow<str> for Text<'_> {
+impl Borrow<str> for LazyText<'_> {
     fn borrow(&self) -> &str {
         self
     }
 }
 
-impl Default for Text<'_> {
+impl Default for LazyText<'_> {
     fn default() -> Self {
         Self::from("")
     }
 }
 
-impl<'a> From<&'a str> for Text<'a> {
+impl<'a> From<&'a str> for LazyText<'a> {
     fn from(text: &'a str) -> Self {
-        Self(Form::Plain(Cow::Borrowed(text)))
+        Self(TextRepr::Plain(Cow::Borrowed(text)))
     }
 }
 
-impl From<String> for Text<'_> {
+impl From<String> for LazyText<'_> {
     fn from(text: String) -> Self {
-        Self(Form::Plain(Cow::Owned(text)))
+        Self(TextRepr::Plain(Cow::Owned(text)))
     }
 }
 
-impl<'a> From<&'a String> for Text<'a> {
+impl<'a> From<&'a String> for LazyText<'a> {
     fn from(text: &'a String) -> Self {
         Self::from(text.as_str())
     }
 }
 
-impl<'a> From<Cow<'a, str>> for Text<'a> {
+impl<'a> From<Cow<'a, str>> for LazyText<'a> {
     fn from(text: Cow<'a, str>) -> Self {
-        Self(Form::Plain(text))
+        Self(TextRepr::Plain(text))
     }
 }
 
-impl<'a> From<Text<'a>> for Cow<'a, str> {
-    fn from(text: Text<'a>) -> Self {
+impl<'a> From<LazyText<'a>> for Cow<'a, str> {
+    fn from(text: LazyText<'a>) -> Self {
         match text.0 {
-            Form::Plain(text) => text,
-            Form::Literal { written, decoded } => match decoded.into_inner() {
+            TextRepr::Plain(text) => text,
+            TextRepr::Escaped { literal: written, decoded } => match decoded.into_inner() {
                 Some(decoded) => Cow::Owned(*decoded),
                 None => literal::decode(written),
             },
@@ -202,71 +202,75 @@ impl<'a> From<Text<'a>> for Cow<'a, str> {
     }
 }
 
-impl From<Text<'_>> for String {
-    fn from(text: Text<'_>) -> Self {
+impl From<LazyText<'_>> for String {
+    fn from(text: LazyText<'_>) -> Self {
         Cow::from(text).into_owned()
     }
 }
 
 /// What is written alike is alike; only what is not has to be decoded.
-impl PartialEq for Text<'_> {
+impl PartialEq for LazyText<'_> {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
-            (Form::Literal { written, .. }, Form::Literal { written: other, .. }) if written == other => true,
+            (TextRepr::Escaped { literal: written, .. }, TextRepr::Escaped { literal: other, .. })
+                if written == other =>
+            {
+                true
+            }
             _ => self.as_str() == other.as_str(),
         }
     }
 }
 
-impl Eq for Text<'_> {}
+impl Eq for LazyText<'_> {}
 
-impl PartialEq<str> for Text<'_> {
+impl PartialEq<str> for LazyText<'_> {
     fn eq(&self, other: &str) -> bool {
         self.as_str() == other
     }
 }
 
-impl PartialEq<&str> for Text<'_> {
+impl PartialEq<&str> for LazyText<'_> {
     fn eq(&self, other: &&str) -> bool {
         self.as_str() == *other
     }
 }
 
-impl PartialEq<String> for Text<'_> {
+impl PartialEq<String> for LazyText<'_> {
     fn eq(&self, other: &String) -> bool {
         self.as_str() == other
     }
 }
 
-impl Hash for Text<'_> {
+impl Hash for LazyText<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.as_str().hash(state);
     }
 }
 
-impl fmt::Debug for Text<'_> {
+impl fmt::Debug for LazyText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self.as_str(), f)
     }
 }
 
-impl fmt::Display for Text<'_> {
+impl fmt::Display for LazyText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self.as_str(), f)
     }
 }
 
-impl Serialize for Text<'_> {
+impl Serialize for LazyText<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self)
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for LazyText<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        struct Borrowing<'a>(#[serde(borrow)] Cow<'a, str>);
-        Borrowing::deserialize(deserializer).map(|Borrowing(text)| Self::from(text))
+        struct BorrowedText<'a>(#[serde(borrow)] Cow<'a, str>);
+        BorrowedText::deserialize(deserializer).map(|BorrowedText(text)| Self::from(text))
     }
 }
 
@@ -278,7 +282,7 @@ mod tests {
     use crate::literal::{decode, encode};
 
     /// The inside of any JSON string, with more white space, surrogates and odd escapes than clients send.
-    fn inside() -> impl Strategy<Value = String> {
+    fn json_string_body() -> impl Strategy<Value = String> {
         let piece = prop_oneof![
             r#"[^"\\\u{0}-\u{1f}]{0,20}"#,
             r"[ \u{a0}\u{2003}]{1,2}",
@@ -300,21 +304,21 @@ mod tests {
     proptest! {
         /// Whoever looks, however often and in whichever way, sees what would have been decoded at once.
         #[test]
-        fn lazy_is_eager(inside in inside(), other in inside()) {
-            let text = || Text::written(&inside);
+        fn lazy_decoding_equals_eager_decoding(inside in json_string_body(), other in json_string_body()) {
+            let text = || LazyText::from_json_literal(&inside);
             let expected = decode(&inside);
             prop_assert_eq!(&*text(), &*expected);
             let mut room = String::from("what stood there before");
             let glanced = text();
-            prop_assert_eq!(glanced.glance(&mut room), &*expected);
+            prop_assert_eq!(glanced.as_str_uncached(&mut room), &*expected);
             prop_assert_eq!(glanced.undecoded().is_some(), inside.contains('\\'), "nothing is remembered");
             let json = encode(&expected);
-            let other_way = Text::from(expected.clone());
-            prop_assert_eq!(format!("\"{}\"", glanced.in_json(&mut room)), json.clone());
-            prop_assert_eq!(format!("\"{}\"", other_way.in_json(&mut room)), json);
+            let other_way = LazyText::from(expected.clone());
+            prop_assert_eq!(format!("\"{}\"", glanced.json_literal(&mut room)), json.clone());
+            prop_assert_eq!(format!("\"{}\"", other_way.json_literal(&mut room)), json);
             prop_assert_eq!(text().is_empty(), expected.is_empty());
             prop_assert_eq!(text().is_blank(), expected.trim().is_empty());
-            prop_assert!(text().len_at_most() >= expected.len());
+            prop_assert!(text().len_upper_bound() >= expected.len());
             prop_assert_eq!(&*text().into_owned(), &*expected);
             prop_assert_eq!(Cow::from(text()), expected.clone());
             prop_assert_eq!(hash(text()), hash(&*expected));
@@ -323,23 +327,23 @@ mod tests {
             let looked = text();
             let first = looked.as_ptr();
             prop_assert_eq!(looked.as_ptr(), first, "it is decoded once");
-            prop_assert_eq!(looked.glance(&mut room).as_ptr(), first);
+            prop_assert_eq!(looked.as_str_uncached(&mut room).as_ptr(), first);
             prop_assert_eq!(&*looked.clone(), &*expected);
             prop_assert_eq!(looked.is_blank(), expected.trim().is_empty());
-            prop_assert_eq!(looked.len_at_most(), expected.len());
+            prop_assert_eq!(looked.len_upper_bound(), expected.len());
             prop_assert_eq!(&looked, &text());
             let mut longer = text();
             longer.to_mut().push('!');
             prop_assert_eq!(&*longer, format!("{expected}!"));
             prop_assert_eq!(&*looked.into_owned(), &*expected);
 
-            let other = Text::written(&other);
+            let other = LazyText::from_json_literal(&other);
             prop_assert_eq!(text() == other, *expected == *other);
         }
 
         #[test]
-        fn threads_that_look_at_once_see_the_same(inside in inside()) {
-            let text = Text::written(&inside);
+        fn concurrent_readers_see_the_same_text(inside in json_string_body()) {
+            let text = LazyText::from_json_literal(&inside);
             let seen: Vec<(usize, String)> = std::thread::scope(|scope| {
                 let look = || (text.as_ptr() as usize, text.to_string());
                 let threads: Vec<_> = (0..4).map(|_| scope.spawn(look)).collect();
@@ -351,30 +355,30 @@ mod tests {
 
         /// In JSON it is a string like any other, and what needs no decoding is borrowed from it.
         #[test]
-        fn serde_sees_a_string(inside in inside()) {
-            let text = Text::written(&inside);
+        fn serde_treats_it_as_a_string(inside in json_string_body()) {
+            let text = LazyText::from_json_literal(&inside);
             let json = serde_json::to_string(&text).unwrap();
             prop_assert_eq!(&json, &serde_json::to_string(&*text).unwrap());
-            let back: Text<'_> = serde_json::from_str(&json).unwrap();
-            prop_assert_eq!(matches!(back.0, Form::Plain(Cow::Borrowed(_))), !json.contains('\\'));
+            let back: LazyText<'_> = serde_json::from_str(&json).unwrap();
+            prop_assert_eq!(matches!(back.0, TextRepr::Plain(Cow::Borrowed(_))), !json.contains('\\'));
             prop_assert_eq!(back, text);
         }
     }
 
     /// A conversation holds thousands: one word more than an owned text.
     #[test]
-    fn it_is_small() {
-        assert_eq!(size_of::<Text<'_>>(), 32);
+    fn lazy_text_is_32_bytes() {
+        assert_eq!(size_of::<LazyText<'_>>(), 32);
         fn shared<T: Send + Sync>() {}
-        shared::<Text<'_>>();
+        shared::<LazyText<'_>>();
     }
 
     /// Two escapes of one letter are the same text, written in two ways.
     #[test]
-    fn what_is_written_in_other_ways_is_alike() {
-        assert_eq!(Text::written(r"h\u0069"), Text::from("hi"));
-        assert_eq!(Text::written(r"h\u0069\n"), Text::written(r"\u0068i\u000a"));
-        assert_ne!(Text::written(r"a\n"), Text::written(r"a\t"));
-        assert_eq!(Text::written(r"cut \ud83d here"), r"cut \ud83d here");
+    fn differently_escaped_texts_are_equal() {
+        assert_eq!(LazyText::from_json_literal(r"h\u0069"), LazyText::from("hi"));
+        assert_eq!(LazyText::from_json_literal(r"h\u0069\n"), LazyText::from_json_literal(r"\u0068i\u000a"));
+        assert_ne!(LazyText::from_json_literal(r"a\n"), LazyText::from_json_literal(r"a\t"));
+        assert_eq!(LazyText::from_json_literal(r"cut \ud83d here"), r"cut \ud83d here");
     }
 }

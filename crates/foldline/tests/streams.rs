@@ -1,6 +1,8 @@
 //! What a stream means does not depend on where the network cuts it, and no bytes upset a reader.
 
-use foldline::wire::{ApiError, Event, Format, Framer, Limits, Refusal, Response, Step, StreamReader};
+use foldline::wire::{
+    ApiError, Format, RequestRejection, Response, SseFramer, StreamEvent, StreamLimits, StreamReader, StreamStep,
+};
 use proptest::prelude::*;
 
 const ANTHROPIC: &str = r#"event: message_start
@@ -93,16 +95,16 @@ fn sample(format: Format) -> &'static str {
     }
 }
 
-fn format() -> impl Strategy<Value = Format> {
+fn any_format() -> impl Strategy<Value = Format> {
     prop::sample::select(FORMATS.to_vec())
 }
 
 /// A sample with any line ends, cut off anywhere, with some bytes changed.
-fn mutated() -> impl Strategy<Value = (Format, Vec<u8>)> {
+fn mutated_streams() -> impl Strategy<Value = (Format, Vec<u8>)> {
     let change = (any::<prop::sample::Index>(), any::<u8>(), 0..3u8);
     let ends = prop::sample::select(vec!["\n", "\r\n", "\r"]);
     let cut = prop::option::of(any::<prop::sample::Index>());
-    (format(), ends, prop::collection::vec(change, 0..6), cut).prop_map(|(format, ends, changes, cut)| {
+    (any_format(), ends, prop::collection::vec(change, 0..6), cut).prop_map(|(format, ends, changes, cut)| {
         let mut bytes = sample(format).replace('\n', ends).into_bytes();
         for (at, byte, how) in changes {
             let at = at.index(bytes.len());
@@ -119,16 +121,16 @@ fn mutated() -> impl Strategy<Value = (Format, Vec<u8>)> {
     })
 }
 
-struct Passed {
+struct ForwardedStream {
     forwarded: Vec<u8>,
-    events: Vec<(std::ops::Range<u64>, Event)>,
+    events: Vec<(std::ops::Range<u64>, StreamEvent)>,
     response: Response<'static>,
 }
 
-fn pass(format: Format, limits: Limits, pieces: &[&[u8]]) -> Passed {
+fn read_stream(format: Format, limits: StreamLimits, pieces: &[&[u8]]) -> ForwardedStream {
     let mut reader = StreamReader::with_limits(format, limits);
     let (mut forwarded, mut events) = (Vec::new(), Vec::new());
-    let mut take = |step: Step<'_>| {
+    let mut take = |step: StreamStep<'_>| {
         forwarded.extend_from_slice(step.frame.raw);
         let range = step.frame.range();
         assert!(!step.events.is_empty(), "a frame without an event");
@@ -139,13 +141,13 @@ fn pass(format: Format, limits: Limits, pieces: &[&[u8]]) -> Passed {
             take(step);
         }
     }
-    if let Some(step) = reader.end() {
+    if let Some(step) = reader.flush() {
         take(step);
     }
-    Passed { forwarded, events, response: reader.finish() }
+    ForwardedStream { forwarded, events, response: reader.finish() }
 }
 
-fn pieces<'a>(bytes: &'a [u8], sizes: &[usize]) -> Vec<&'a [u8]> {
+fn chunks<'a>(bytes: &'a [u8], sizes: &[usize]) -> Vec<&'a [u8]> {
     let mut rest = bytes;
     let mut pieces = Vec::new();
     for &size in sizes.iter().cycle() {
@@ -161,15 +163,15 @@ fn pieces<'a>(bytes: &'a [u8], sizes: &[usize]) -> Vec<&'a [u8]> {
 
 proptest! {
     #[test]
-    fn any_cutting_gives_the_same_events_and_forwards_every_byte(
-        (format, bytes) in mutated(),
+    fn events_and_bytes_do_not_depend_on_chunking(
+        (format, bytes) in mutated_streams(),
         sizes in prop::collection::vec(1..40usize, 1..20),
         event in prop::sample::select(vec![usize::MAX, 1 << 20, 200, 64, 3, 1]),
         kept in prop::sample::select(vec![usize::MAX, 2000, 100, 0]),
     ) {
-        let limits = Limits { event, kept };
-        let whole = pass(format, limits, &[&bytes]);
-        let cut = pass(format, limits, &pieces(&bytes, &sizes));
+        let limits = StreamLimits { max_event_bytes: event, max_kept_bytes: kept };
+        let whole = read_stream(format, limits, &[&bytes]);
+        let cut = read_stream(format, limits, &chunks(&bytes, &sizes));
         prop_assert_eq!(&whole.forwarded, &bytes);
         prop_assert_eq!(&cut.forwarded, &bytes);
         prop_assert_eq!(whole.events, cut.events);
@@ -177,52 +179,52 @@ proptest! {
     }
 
     #[test]
-    fn frames_lie_end_to_end(
+    fn frames_cover_the_input_without_gaps(
         bytes in prop::collection::vec(prop::sample::select(b"ad:t \r\n\xc3".to_vec()), 0..200),
         limit in 1..30usize,
     ) {
-        let mut framer = Framer::with_limit(limit);
+        let mut framer = SseFramer::with_max_event_bytes(limit);
         let mut input = &bytes[..];
         let mut at = 0;
         while let Some(frame) = framer.next(&mut input) {
-            prop_assert_eq!(frame.start, at);
+            prop_assert_eq!(frame.offset, at);
             prop_assert!(!frame.raw.is_empty() && frame.raw.len() <= limit);
             at += frame.raw.len() as u64;
         }
         if let Some(frame) = framer.finish() {
-            prop_assert_eq!(frame.start, at);
+            prop_assert_eq!(frame.offset, at);
             at += frame.raw.len() as u64;
         }
         prop_assert_eq!(at, bytes.len() as u64);
     }
 
     #[test]
-    fn no_bytes_upset_a_reader(format in format(), bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn any_bytes_never_panic(format in any_format(), bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = Response::parse(format, &bytes);
-        let _ = Refusal::of_body(400, &bytes);
+        let _ = RequestRejection::from_body(400, &bytes);
         let _ = ApiError::parse(&bytes);
-        pass(format, Limits::default(), &[&bytes]);
+        read_stream(format, StreamLimits::default(), &[&bytes]);
     }
 
     #[test]
-    fn what_is_kept_is_bounded(format in format(), kept in 0..3000usize) {
-        let limits = Limits { kept, ..Limits::default() };
+    fn kept_bytes_are_bounded(format in any_format(), kept in 0..3000usize) {
+        let limits = StreamLimits { max_kept_bytes: kept, ..StreamLimits::default() };
         let many = sample(format).repeat(5);
-        let passed = pass(format, limits, &[many.as_bytes()]);
+        let passed = read_stream(format, limits, &[many.as_bytes()]);
         let size: usize = passed.response.message.parts.iter().map(|part| format!("{part:?}").len()).sum();
         prop_assert!(size <= 4 * kept + 400, "{size} of {kept}");
     }
 }
 
 #[test]
-fn the_samples_are_whole_calls_with_reasoning() {
+fn samples_have_one_call_and_usage() {
     for format in FORMATS {
-        let passed = pass(format, Limits::default(), &[sample(format).as_bytes()]);
+        let passed = read_stream(format, StreamLimits::default(), &[sample(format).as_bytes()]);
         let response = &passed.response;
         assert_eq!(response.calls().count(), 1, "{format:?}");
         assert!(response.calls().next().unwrap().arguments.as_str().contains("日本"));
         assert!(response.usage.is_some());
-        assert!(matches!(passed.events.last(), Some((_, Event::Done))), "{format:?}");
-        assert!(!passed.events.iter().any(|(_, event)| matches!(event, Event::Unreadable(_))));
+        assert!(matches!(passed.events.last(), Some((_, StreamEvent::Done))), "{format:?}");
+        assert!(!passed.events.iter().any(|(_, event)| matches!(event, StreamEvent::Unreadable(_))));
     }
 }

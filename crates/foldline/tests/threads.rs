@@ -1,8 +1,8 @@
 //! The same conversation gives the same bytes on every thread: nothing hashes by an address or by chance.
 
-use foldline::{Conversation, Ledger, Message, Meter, ModelTable, Part, Prices, Role, Setup, fold};
+use foldline::{Conversation, FoldOptions, Ledger, Message, Meter, ModelTable, Part, Prices, Role, fold};
 
-fn rendering() -> Vec<Message<'static>> {
+fn render() -> Vec<Message<'static>> {
     let mut messages = vec![Message::text(Role::User, "Make it faster.")];
     for at in 0..80 {
         let call = Part::call(format!("c{at}"), "bash", format!(r#"{{"command":"cat src/file_{}.rs"}}"#, at % 9));
@@ -12,14 +12,15 @@ fn rendering() -> Vec<Message<'static>> {
     }
     let conversation = Conversation { messages, ..Conversation::default() };
     let table = ModelTable::builtin();
-    let setup = Setup::new(Meter::for_model(table, Some("gpt-4o")), Prices::for_model(table, Some("gpt-4o")), 12_000);
+    let setup =
+        FoldOptions::new(Meter::for_model(table, Some("gpt-4o")), Prices::for_model(table, Some("gpt-4o")), 12_000);
     fold(&conversation, &setup, &Ledger::default()).expect("it fits").messages(&conversation)
 }
 
 #[test]
-fn every_thread_renders_the_same() {
-    let here = rendering();
-    let threads: Vec<_> = (0..4).map(|_| std::thread::spawn(rendering)).collect();
+fn every_thread_renders_the_same_messages() {
+    let here = render();
+    let threads: Vec<_> = (0..4).map(|_| std::thread::spawn(render)).collect();
     for thread in threads {
         assert_eq!(thread.join().expect("no panic"), here);
     }

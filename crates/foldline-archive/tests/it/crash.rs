@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use foldline::{Handle, Keep, Original};
+use foldline::{Handle, Original, OriginalStore};
 use foldline_archive::{Archive, Namespace};
 
 use crate::support::{Place, noise, original};
@@ -36,7 +36,7 @@ fn child() {
             scope.spawn(move || {
                 for number in (seed + thread..).step_by(4) {
                     let texts = crease(number);
-                    shelf.keep(&texts.iter().map(|text| original(text)).collect::<Vec<Original<'_>>>()).unwrap();
+                    shelf.store(&texts.iter().map(|text| original(text)).collect::<Vec<Original<'_>>>()).unwrap();
                     // One write, so that a line is whole or not there.
                     std::io::stdout().lock().write_all(format!("kept {number}\n").as_bytes()).unwrap();
                 }
@@ -64,7 +64,7 @@ fn said(child: &mut Child) -> Vec<u64> {
 
 fn look(shelf: &foldline_archive::Shelf, number: u64) {
     for text in crease(number) {
-        assert!(shelf.unfold(Handle::of(&text).as_str()).unwrap().bytes == text, "keep {number}");
+        assert!(shelf.unfold(Handle::for_content(&text).as_str()).unwrap().bytes == text, "keep {number}");
     }
 }
 
@@ -89,7 +89,7 @@ fn killed_at_random_it_has_all_that_was_kept() {
         // It opens at once, nothing is locked, and the last words of the child are true.
         let begun = Instant::now();
         let shelf = place.shelf();
-        shelf.keep(&[original(&noise(kill, 500))]).unwrap();
+        shelf.store(&[original(&noise(kill, 500))]).unwrap();
         assert!(begun.elapsed() < Duration::from_secs(4), "a lock was left behind");
         said.iter().for_each(|&number| look(&shelf, number));
         kept.extend(said);
@@ -111,7 +111,7 @@ fn two_processes_share_an_archive() {
     let shelf = place.shelf();
     for number in 0..40 {
         let texts = crease(number);
-        shelf.keep(&texts.iter().map(|text| original(text)).collect::<Vec<_>>()).unwrap();
+        shelf.store(&texts.iter().map(|text| original(text)).collect::<Vec<_>>()).unwrap();
     }
     std::thread::sleep(Duration::from_millis(100));
     child.kill().unwrap();

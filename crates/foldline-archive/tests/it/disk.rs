@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use foldline::{Handle, Keep};
+use foldline::{Handle, OriginalStore};
 use foldline_archive::{Access, Archive, ErrorKind, Namespace, Options, Shelf};
 
 use crate::small_disk::SmallDisk;
@@ -33,12 +33,12 @@ fn a_full_disk_loses_nothing() {
     assert!(held.len() > 10, "{} were held", held.len());
     assert_eq!(error.kind(), &ErrorKind::Full, "{error}");
     let all_there = |shelf: &Shelf| {
-        held.iter().all(|bytes| shelf.unfold(Handle::of(bytes).as_str()).is_ok_and(|it| it.bytes == *bytes))
+        held.iter().all(|bytes| shelf.unfold(Handle::for_content(bytes).as_str()).is_ok_and(|it| it.bytes == *bytes))
     };
     assert!(all_there(&shelf));
     assert!(shelf.hold(&[original(&noise(5000, 50_000))]).is_err());
     std::fs::remove_file(&ballast).unwrap();
-    shelf.keep(&[original(&noise(5001, 50_000))]).unwrap();
+    shelf.store(&[original(&noise(5001, 50_000))]).unwrap();
     assert!(all_there(&shelf));
     drop(shelf);
     assert!(all_there(&read(&path)));
@@ -48,12 +48,12 @@ fn a_full_disk_loses_nothing() {
 fn a_read_only_disk_is_read() {
     let Some(disk) = SmallDisk::mount("8m") else { return };
     let path = disk.path().join("archive.db");
-    Archive::open(&path).unwrap().shelf(&Namespace::local()).keep(&[original(b"a needle in hay")]).unwrap();
+    Archive::open(&path).unwrap().shelf(&Namespace::local()).store(&[original(b"a needle in hay")]).unwrap();
     disk.make_read_only();
     let error = Archive::open(&path).unwrap_err();
     assert_eq!(error.kind(), &ErrorKind::ReadOnly, "{error}");
     let shelf = read(&path);
-    assert_eq!(shelf.unfold(Handle::of(b"a needle in hay").as_str()).unwrap().bytes, b"a needle in hay");
+    assert_eq!(shelf.unfold(Handle::for_content(b"a needle in hay").as_str()).unwrap().bytes, b"a needle in hay");
     assert_eq!(shelf.search("needle", 0, 10).unwrap().total, 1);
     assert_eq!(shelf.hold(&[original(b"x")]).unwrap_err().kind(), &ErrorKind::ReadOnly);
 }
@@ -66,7 +66,7 @@ fn a_truncated_file_gives_no_wrong_bytes() {
     {
         let shelf = place.shelf();
         for text in &texts {
-            shelf.keep(&[original(text)]).unwrap();
+            shelf.store(&[original(text)]).unwrap();
         }
     }
     let whole = std::fs::read(place.path()).unwrap();
@@ -78,8 +78,8 @@ fn a_truncated_file_gives_no_wrong_bytes() {
         if let Ok(archive) = Archive::open(place.path()) {
             let shelf = archive.shelf(&Namespace::local());
             let bytes = noise(1000, 3000);
-            if shelf.keep(&[original(&bytes)]).is_ok() {
-                assert!(shelf.unfold(Handle::of(&bytes).as_str()).unwrap().bytes == bytes);
+            if shelf.store(&[original(&bytes)]).is_ok() {
+                assert!(shelf.unfold(Handle::for_content(&bytes).as_str()).unwrap().bytes == bytes);
             }
         }
         std::fs::write(place.path(), &whole[..cut]).unwrap();
@@ -87,7 +87,7 @@ fn a_truncated_file_gives_no_wrong_bytes() {
         let Ok(archive) = place.open_to_read() else { continue };
         let shelf = archive.shelf(&Namespace::local());
         for text in &texts {
-            match shelf.unfold(Handle::of(text).as_str()) {
+            match shelf.unfold(Handle::for_content(text).as_str()) {
                 Ok(unfolded) => {
                     assert!(unfolded.bytes == *text);
                     exact += 1;
@@ -106,15 +106,15 @@ fn a_truncated_file_gives_no_wrong_bytes() {
 #[test]
 fn a_copy_is_an_archive_of_its_own() {
     let (place, copy) = (Place::new(), Place::new());
-    place.shelf().keep(&[original(b"before the copy")]).unwrap();
+    place.shelf().store(&[original(b"before the copy")]).unwrap();
     assert_eq!(place.shelf().search("copy", 0, 9).unwrap().total, 1);
     for ending in ["", ".index"] {
         let name = format!("archive.db{ending}");
         std::fs::copy(place.folder.path().join(&name), copy.folder.path().join(&name)).unwrap();
     }
-    place.shelf().keep(&[original(b"later, in the first")]).unwrap();
+    place.shelf().store(&[original(b"later, in the first")]).unwrap();
     assert_eq!(place.shelf().search("later", 0, 9).unwrap().total, 1);
-    copy.shelf().keep(&[original(b"later, in the copy")]).unwrap();
+    copy.shelf().store(&[original(b"later, in the copy")]).unwrap();
     assert_eq!(copy.shelf().search("later", 0, 9).unwrap().total, 1);
 
     // The copy goes back over the original, whose index has seen something else under the same number.

@@ -1,6 +1,6 @@
 //! What goes in comes out, byte for byte, at once and after a restart.
 
-use foldline::{Handle, Keep};
+use foldline::{Handle, OriginalStore};
 use foldline_archive::Kept;
 use proptest::prelude::*;
 
@@ -16,7 +16,7 @@ proptest! {
         let originals: Vec<_> = originals.iter().map(|bytes| original(bytes)).collect();
         {
             let shelf = place.shelf();
-            shelf.keep(&originals).unwrap();
+            shelf.store(&originals).unwrap();
             for original in &originals {
                 prop_assert_eq!(&shelf.unfold(original.handle.as_str()).unwrap().bytes, original.bytes);
             }
@@ -32,8 +32,8 @@ proptest! {
 fn what_it_was_comes_back_too() {
     let place = Place::new();
     let shelf = place.shelf().in_session("s-1");
-    shelf.keep(&[original(b"text")]).unwrap();
-    let entry = shelf.unfold(Handle::of(b"text").as_str()).unwrap().entry;
+    shelf.store(&[original(b"text")]).unwrap();
+    let entry = shelf.unfold(Handle::for_content(b"text").as_str()).unwrap().entry;
     assert_eq!(entry.tool.as_deref(), Some("read_file"));
     assert_eq!(entry.arguments.as_deref(), Some(r#"{"path":"src/main.rs"}"#));
     assert_eq!(entry.session.as_deref(), Some("s-1"));
@@ -59,9 +59,9 @@ fn fifty_megabytes_and_nothing_at_all_are_kept() {
     let shelf = place.shelf();
     let large = noise(1, 50_000_000);
     let text = "line of text\n".repeat(4_000_000);
-    shelf.keep(&[original(b"small"), original(&large), original(b""), original(text.as_bytes())]).unwrap();
+    shelf.store(&[original(b"small"), original(&large), original(b""), original(text.as_bytes())]).unwrap();
     for bytes in [large.as_slice(), b"", b"small", text.as_bytes()] {
-        assert!(shelf.unfold(Handle::of(bytes).as_str()).unwrap().bytes == bytes);
+        assert!(shelf.unfold(Handle::for_content(bytes).as_str()).unwrap().bytes == bytes);
     }
 }
 
@@ -76,8 +76,8 @@ fn threads_share_the_writer() {
             scope.spawn(move || {
                 for at in 0..20 {
                     let bytes = noise(thread * 1000 + at, 3000);
-                    shelf.keep(&[original(&bytes), original(b"the same for all")]).unwrap();
-                    assert_eq!(shelf.unfold(Handle::of(&bytes).as_str()).unwrap().bytes, bytes);
+                    shelf.store(&[original(&bytes), original(b"the same for all")]).unwrap();
+                    assert_eq!(shelf.unfold(Handle::for_content(&bytes).as_str()).unwrap().bytes, bytes);
                 }
             });
         }
@@ -90,7 +90,7 @@ fn a_false_handle_is_refused() {
     let place = Place::new();
     let shelf = place.shelf();
     let mut forged = original(b"these bytes");
-    forged.handle = Handle::of(b"other bytes");
-    assert!(shelf.keep(&[original(b"fine"), forged]).is_err());
-    assert!(shelf.unfold(Handle::of(b"fine").as_str()).is_err());
+    forged.handle = Handle::for_content(b"other bytes");
+    assert!(shelf.store(&[original(b"fine"), forged]).is_err());
+    assert!(shelf.unfold(Handle::for_content(b"fine").as_str()).is_err());
 }

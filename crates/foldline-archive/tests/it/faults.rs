@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use foldline::{Handle, Keep};
+use foldline::{Handle, OriginalStore};
 use foldline_archive::{Archive, ErrorKind};
 use rusqlite::Connection;
 
@@ -16,7 +16,7 @@ fn kind(shelf: &foldline_archive::Shelf, handle: &str) -> ErrorKind {
 fn odd_handles_are_told_apart_from_unknown_ones() {
     let place = Place::new();
     let shelf = place.shelf();
-    shelf.keep(&[original(b"x")]).unwrap();
+    shelf.store(&[original(b"x")]).unwrap();
     let long = "a".repeat(1_000_000);
     for odd in [
         "",
@@ -34,7 +34,7 @@ fn odd_handles_are_told_apart_from_unknown_ones() {
         assert_eq!(kind(&shelf, odd), ErrorKind::NotAHandle, "{odd:.20}");
     }
     assert_eq!(kind(&shelf, "00000000"), ErrorKind::Unknown);
-    let handle = Handle::of(b"x");
+    let handle = Handle::for_content(b"x");
     assert_eq!(shelf.unfold(&format!(" {} \n", handle.as_str().to_uppercase())).unwrap().bytes, b"x");
 }
 
@@ -45,7 +45,7 @@ fn prefix_of_eight_characters_resolves_when_it_is_the_only_one() {
     // Found by trial: among a million texts two have handles that begin with the same eight characters.
     let texts = ["text 189306", "text 279150", "text 1"];
     let originals = texts.map(|text| original(text.as_bytes()));
-    shelf.keep(&originals).unwrap();
+    shelf.store(&originals).unwrap();
     let [one, two, other] = originals.map(|it| it.handle);
     assert_eq!(shelf.unfold(&other.as_str()[..8]).unwrap().entry.handle, other);
     assert_eq!(shelf.unfold(&one.as_str()[..11]).unwrap().entry.handle, one);
@@ -63,8 +63,8 @@ fn prefix_of_eight_characters_resolves_when_it_is_the_only_one() {
 fn short_prefix_is_refused() {
     let place = Place::new();
     let shelf = place.shelf();
-    shelf.keep(&[original(b"x")]).unwrap();
-    let handle = Handle::of(b"x");
+    shelf.store(&[original(b"x")]).unwrap();
+    let handle = Handle::for_content(b"x");
     for length in 1..8 {
         assert_eq!(kind(&shelf, &handle.as_str()[..length]), ErrorKind::NotAHandle, "{length}");
     }
@@ -76,15 +76,15 @@ fn short_prefix_is_refused() {
 fn a_damaged_entry_is_set_aside_and_healed() {
     let place = Place::new();
     let (bad, good) = (noise(1, 100_000), noise(2, 100_000));
-    place.shelf().keep(&[original(&bad), original(&good)]).unwrap();
+    place.shelf().store(&[original(&bad), original(&good)]).unwrap();
     Connection::open(place.path())
         .unwrap()
         .execute("UPDATE pack SET content = zeroblob(length(content)) WHERE id = 1", ())
         .unwrap();
-    let handle = Handle::of(&bad);
+    let handle = Handle::for_content(&bad);
     let shelf = place.shelf();
     assert_eq!(kind(&shelf, handle.as_str()), ErrorKind::Damaged);
-    assert_eq!(shelf.unfold(Handle::of(&good).as_str()).unwrap().bytes, good);
+    assert_eq!(shelf.unfold(Handle::for_content(&good).as_str()).unwrap().bytes, good);
     // The note that it is damaged goes through the writer, as the keep does, in order.
     assert_eq!(shelf.hold(&[original(b"other")]).unwrap().added, 1);
     assert_eq!(kind(&shelf, handle.as_str()), ErrorKind::Damaged);
@@ -112,7 +112,7 @@ fn a_new_folder_is_for_its_owner_alone() {
     let place = Place::new();
     let path = place.folder.path().join("a/b/archive.db");
     let archive = Archive::open(&path).unwrap();
-    archive.shelf(&foldline_archive::Namespace::local()).keep(&[original(b"x")]).unwrap();
+    archive.shelf(&foldline_archive::Namespace::local()).store(&[original(b"x")]).unwrap();
     let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(path.parent().unwrap()), 0o700);
     assert_eq!(mode(path.parent().unwrap().parent().unwrap()), 0o700);
@@ -122,7 +122,7 @@ fn a_new_folder_is_for_its_owner_alone() {
 #[test]
 fn a_newer_schema_is_refused_and_left_alone() {
     let place = Place::new();
-    place.shelf().keep(&[original(b"x")]).unwrap();
+    place.shelf().store(&[original(b"x")]).unwrap();
     Connection::open(place.path()).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let before = std::fs::read(place.path()).unwrap();
     for refused in [Archive::open(place.path()), place.open_to_read()] {

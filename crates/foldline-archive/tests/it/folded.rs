@@ -4,12 +4,12 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use foldline::laws::Profile;
+use foldline::laws::LawProfile;
 use foldline::testing::samples;
 use foldline::wire::{Format, Request};
 use foldline::{
-    Applied, Event, Folder, Handle, Keep, KeepError, Ledger, Meter, ModelTable, Original, Prices, Setup, Tokens, apply,
-    marker,
+    FoldEvent, FoldOptions, FoldSession, FoldedRequest, Handle, Ledger, Meter, ModelTable, Original, OriginalStore,
+    Prices, StoreError, Tokens, apply, marker,
 };
 use foldline_archive::{Archive, Namespace, Shelf};
 use proptest::prelude::*;
@@ -20,17 +20,17 @@ use crate::support::{Place, noise, original};
 
 const MODEL: Option<&str> = Some("gpt-4o");
 
-fn setup(request: &Request<'_>, budget: Tokens) -> Setup {
+fn setup(request: &Request<'_>, budget: Tokens) -> FoldOptions {
     let table = ModelTable::builtin();
-    Setup::new(Meter::for_model(table, MODEL), Prices::for_model(table, MODEL), budget)
-        .under(&Profile::of_request(request))
+    FoldOptions::new(Meter::for_model(table, MODEL), Prices::for_model(table, MODEL), budget)
+        .with_rules(&LawProfile::for_request(request))
 }
 
 /// Applies, and gives what is said of originals that were not kept.
-fn applied(request: &Request<'_>, budget: Tokens, keep: &dyn Keep) -> (Option<Applied>, Vec<String>) {
+fn applied(request: &Request<'_>, budget: Tokens, keep: &dyn OriginalStore) -> (Option<FoldedRequest>, Vec<String>) {
     let refused = RefCell::new(Vec::new());
     let listener = |event| {
-        if let Event::Refused { why } = event
+        if let FoldEvent::Refused { reason: why } = event
             && why.contains("could not be kept")
         {
             refused.borrow_mut().push(why);
@@ -52,11 +52,11 @@ impl Watched {
     }
 }
 
-impl Keep for Watched {
-    fn keep(&self, originals: &[Original<'_>]) -> Result<(), KeepError> {
+impl OriginalStore for Watched {
+    fn store(&self, originals: &[Original<'_>]) -> Result<(), StoreError> {
         let mut kept = self.kept.borrow_mut();
         kept.extend(originals.iter().map(|original| (original.handle, original.bytes.to_vec())));
-        self.shelf.keep(originals)
+        self.shelf.store(originals)
     }
 }
 
@@ -107,9 +107,9 @@ fn handles_of_earlier_renderings_still_unfold() {
     let place = Place::new();
     let shelf = place.shelf();
     let table = ModelTable::builtin();
-    let mut setup = Setup::new(Meter::for_model(table, MODEL), Prices::for_model(table, MODEL), 9_000);
+    let mut setup = FoldOptions::new(Meter::for_model(table, MODEL), Prices::for_model(table, MODEL), 9_000);
     setup.handles = true;
-    let mut folder = Folder::new(setup);
+    let mut folder = FoldSession::new(setup);
     let mut promised: HashMap<Handle, Vec<u8>> = HashMap::new();
     let body = body(60);
     let request = Request::parse(Format::OpenAiChat, body.as_bytes()).unwrap();
@@ -118,10 +118,14 @@ fn handles_of_earlier_renderings_still_unfold() {
         if message.is_assistant() {
             continue;
         }
-        folder.request().unwrap();
-        folder.keep(&shelf).unwrap();
-        let rendered: String =
-            folder.rendered(0).flat_map(|it| it.parts).map(|part| format!("{part:?}")).collect::<Vec<_>>().join("\n");
+        folder.plan_request().unwrap();
+        folder.store_originals(&shelf).unwrap();
+        let rendered: String = folder
+            .rendered_messages(0)
+            .flat_map(|it| it.parts)
+            .map(|part| format!("{part:?}"))
+            .collect::<Vec<_>>()
+            .join("\n");
         for handle in marker::handles(&rendered) {
             promised.entry(handle).or_insert_with(|| folder.unfold(handle).unwrap());
         }
@@ -162,7 +166,7 @@ fn a_full_disk_costs_no_request() {
     assert_eq!(refused, Vec::<String>::new());
     assert!(marker::handles(&text).count() > 0);
     for handle in marker::handles(&text) {
-        assert_eq!(Handle::of(&shelf.unfold(handle.as_str()).unwrap().bytes), handle);
+        assert_eq!(Handle::for_content(&shelf.unfold(handle.as_str()).unwrap().bytes), handle);
     }
 }
 
@@ -183,7 +187,7 @@ fn a_failing_archive_costs_no_request() {
     };
 
     let place = Place::new();
-    place.shelf().keep(&[original(b"something")]).unwrap();
+    place.shelf().store(&[original(b"something")]).unwrap();
     check("opened for reading", &place.open_to_read().unwrap().shelf(&Namespace::local()));
 
     let shelf = place.shelf();
@@ -199,13 +203,13 @@ fn a_failing_archive_costs_no_request() {
     // Cut off while it is open: whatever is handed out can be had.
     let torn = Place::new();
     let shelf = torn.shelf();
-    shelf.keep(&[original(b"something")]).unwrap();
+    shelf.store(&[original(b"something")]).unwrap();
     for ending in ["", "-wal"] {
         let file = std::fs::File::options().write(true).open(torn.folder.path().join(format!("archive.db{ending}")));
         file.unwrap().set_len(0).unwrap();
     }
     let (sent, _) = applied(&request, 12_000, &shelf);
     for handle in marker::handles(std::str::from_utf8(&sent.unwrap().body).unwrap()) {
-        assert_eq!(Handle::of(&shelf.unfold(handle.as_str()).unwrap().bytes), handle);
+        assert_eq!(Handle::for_content(&shelf.unfold(handle.as_str()).unwrap().bytes), handle);
     }
 }

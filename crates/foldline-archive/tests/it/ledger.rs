@@ -1,6 +1,6 @@
 //! The ledger and the journal.
 
-use foldline::Keep;
+use foldline::OriginalStore;
 use foldline_archive::{Namespace, Request};
 
 use crate::support::{Place, original};
@@ -32,7 +32,7 @@ fn requests_events_and_sessions_are_noted() {
     shelf.note_event("creased", br#"{"price":3}"#).unwrap();
     shelf.note_event("unfolded", b"{}").unwrap();
     // What is kept goes through the same writer, in order.
-    shelf.keep(&[original(b"x")]).unwrap();
+    shelf.store(&[original(b"x")]).unwrap();
     let sessions = shelf.sessions(10).unwrap();
     assert_eq!(sessions.len(), 1);
     assert_eq!((sessions[0].requests, sessions[0].raw_tokens, sessions[0].sent_tokens), (2, 300, 20));

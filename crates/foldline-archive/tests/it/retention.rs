@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use foldline::{Handle, Keep};
+use foldline::{Handle, OriginalStore};
 use foldline_archive::{ErrorKind, Retention, Shelf};
 use rusqlite::Connection;
 
@@ -16,7 +16,7 @@ fn age(place: &Place, bytes: &[u8], days: i64) {
         .unwrap()
         .execute(
             "UPDATE original SET carried_at = carried_at - ?2, kept_at = kept_at - ?2 WHERE handle = ?1",
-            (Handle::of(bytes).as_str(), days * 24 * 3600 * 1000),
+            (Handle::for_content(bytes).as_str(), days * 24 * 3600 * 1000),
         )
         .unwrap();
     assert_eq!(changed, 1);
@@ -29,7 +29,7 @@ fn packs(place: &Place) -> i64 {
 }
 
 fn is_held(shelf: &Shelf, bytes: &[u8]) -> bool {
-    shelf.unfold(Handle::of(bytes).as_str()).is_ok_and(|unfolded| unfolded.bytes == bytes)
+    shelf.unfold(Handle::for_content(bytes).as_str()).is_ok_and(|unfolded| unfolded.bytes == bytes)
 }
 
 #[test]
@@ -37,15 +37,15 @@ fn what_is_unused_expires_and_what_is_carried_stays() {
     let place = Place::new();
     let archive = place.open();
     let shelf = archive.shelf(&foldline_archive::Namespace::local());
-    shelf.keep(&[original(b"old"), original(b"old but carried"), original(b"new")]).unwrap();
+    shelf.store(&[original(b"old"), original(b"old but carried"), original(b"new")]).unwrap();
     age(&place, b"old", 40);
     age(&place, b"old but carried", 40);
-    shelf.touch(&[Handle::of(b"old but carried")]).unwrap();
+    shelf.touch(&[Handle::for_content(b"old but carried")]).unwrap();
     let pruned = archive.prune(&Retention { age: Some(30 * DAY), ..Retention::default() }).unwrap();
     assert_eq!((pruned.originals, pruned.bytes), (1, 3));
     assert!(is_held(&shelf, b"new") && is_held(&shelf, b"old but carried"));
     assert!(
-        matches!(shelf.unfold(Handle::of(b"old").as_str()).unwrap_err().kind(), ErrorKind::Expired { at } if *at > 0)
+        matches!(shelf.unfold(Handle::for_content(b"old").as_str()).unwrap_err().kind(), ErrorKind::Expired { at } if *at > 0)
     );
     assert_eq!(shelf.search("old", 0, 9).unwrap().total, 1);
 
@@ -61,7 +61,7 @@ fn keeping_again_renews() {
     let place = Place::new();
     let archive = place.open();
     let shelf = archive.shelf(&foldline_archive::Namespace::local());
-    shelf.keep(&[original(b"text")]).unwrap();
+    shelf.store(&[original(b"text")]).unwrap();
     age(&place, b"text", 40);
     assert_eq!(shelf.hold(&[original(b"text")]).unwrap().held, 1);
     let pruned = archive.prune(&Retention { age: Some(30 * DAY), ..Retention::default() }).unwrap();
@@ -76,7 +76,7 @@ fn a_live_marker_is_never_taken() {
     let archive = place.open();
     let shelf = archive.shelf(&foldline_archive::Namespace::local());
     let texts: Vec<_> = (0..10).map(|at| noise(at, 20_000)).collect();
-    shelf.keep(&texts.iter().map(|text| original(text)).collect::<Vec<_>>()).unwrap();
+    shelf.store(&texts.iter().map(|text| original(text)).collect::<Vec<_>>()).unwrap();
     for (text, days) in texts.iter().zip([0, 0, 1, 3, 6, 8, 10, 20, 30, 400]) {
         age(&place, text, days);
     }
@@ -100,7 +100,7 @@ fn a_limit_takes_the_longest_unused_and_gives_room_back() {
     let shelf = archive.shelf(&foldline_archive::Namespace::local());
     let texts: Vec<_> = (0..1200).map(|at| noise(at, 2000)).collect();
     for some in texts.chunks(50) {
-        shelf.keep(&some.iter().map(|text| original(text)).collect::<Vec<_>>()).unwrap();
+        shelf.store(&some.iter().map(|text| original(text)).collect::<Vec<_>>()).unwrap();
     }
     let file = Connection::open(place.path()).unwrap();
     // The later they were kept, the later they were carried: 9 to 50 days ago.
@@ -122,7 +122,7 @@ fn packing_anew_changes_nothing() {
     let shelf = archive.shelf(&foldline_archive::Namespace::local());
     let texts: Vec<String> = (0..400).map(|at| format!("line {at} of some output\n").repeat(1 + at % 60)).collect();
     for (at, text) in texts.iter().enumerate() {
-        shelf.keep(&[original(text.as_bytes())]).unwrap();
+        shelf.store(&[original(text.as_bytes())]).unwrap();
         if at % 3 == 0 {
             age(&place, text.as_bytes(), 100);
         }
@@ -149,9 +149,9 @@ fn small_packs_move_together_while_others_read() {
     let place = Place::new();
     let shelf = place.shelf();
     let texts: Vec<Vec<u8>> = (0..300).map(|at| noise(at, 1_500)).collect();
-    let read = |text: &Vec<u8>| shelf.unfold(Handle::of(text).as_str()).unwrap().bytes == *text;
+    let read = |text: &Vec<u8>| shelf.unfold(Handle::for_content(text).as_str()).unwrap().bytes == *text;
     for text in &texts {
-        shelf.keep(&[original(text)]).unwrap();
+        shelf.store(&[original(text)]).unwrap();
     }
     let begun = Instant::now();
     while packs(&place) > 200 {

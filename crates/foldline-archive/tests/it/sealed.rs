@@ -1,7 +1,7 @@
 //! A sealed archive: only the key opens it, and no word of it lies open on disk.
 #![cfg(feature = "seal")]
 
-use foldline::{Handle, Keep};
+use foldline::{Handle, OriginalStore};
 use foldline_archive::{Access, Archive, ErrorKind, Key, Namespace, Options};
 
 use crate::support::{Place, original};
@@ -20,8 +20,8 @@ fn no_word_of_it_lies_on_the_disk() {
         let mut it = original(text.as_bytes());
         it.tool = Some("zeppelin_tool");
         it.arguments = Some(r#"{"path":"quokka.rs"}"#);
-        shelf.keep(&[it]).unwrap();
-        assert_eq!(shelf.unfold(Handle::of(text.as_bytes()).as_str()).unwrap().bytes, text.as_bytes());
+        shelf.store(&[it]).unwrap();
+        assert_eq!(shelf.unfold(Handle::for_content(text.as_bytes()).as_str()).unwrap().bytes, text.as_bytes());
         // Searching works, from memory.
         let found = shelf.search("xylophone", 0, 10).unwrap();
         assert_eq!(found.hits[0].entry.tool.as_deref(), Some("zeppelin_tool"));

@@ -1,6 +1,6 @@
 //! Searching: by words, by pieces of identifiers and paths, best and newest first.
 
-use foldline::{Keep, Original};
+use foldline::{Original, OriginalStore};
 use foldline_archive::{ErrorKind, Shelf};
 
 use crate::support::{Place, noise, original};
@@ -8,7 +8,7 @@ use crate::support::{Place, noise, original};
 fn filled(place: &Place, texts: &[&str]) -> Shelf {
     let shelf = place.shelf();
     for text in texts {
-        shelf.keep(&[Original { tool: None, arguments: None, ..original(text.as_bytes()) }]).unwrap();
+        shelf.store(&[Original { tool: None, arguments: None, ..original(text.as_bytes()) }]).unwrap();
     }
     shelf
 }
@@ -34,7 +34,7 @@ fn identifiers_and_paths_are_found_by_their_pieces() {
 fn what_the_tool_was_asked_for_is_found() {
     let place = Place::new();
     let shelf = place.shelf();
-    shelf.keep(&[original(b"contents")]).unwrap();
+    shelf.store(&[original(b"contents")]).unwrap();
     assert_eq!(shelf.search("main.rs read_file", 0, 10).unwrap().total, 1);
 }
 
@@ -106,7 +106,7 @@ fn binary_and_large_originals_do_not_stop_the_index() {
     let shelf = place.shelf();
     let large = "lorem ipsum dolor ".repeat(200_000);
     let binary = noise(1, 300_000);
-    shelf.keep(&[original(&binary), original(large.as_bytes()), original(b"needle")]).unwrap();
+    shelf.store(&[original(&binary), original(large.as_bytes()), original(b"needle")]).unwrap();
     assert_eq!(texts(&shelf, "needle"), ["needle"]);
     assert_eq!(shelf.search("ipsum", 0, 1).unwrap().total, 1);
 }

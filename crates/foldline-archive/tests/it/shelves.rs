@@ -1,6 +1,6 @@
 //! Namespaces do not see each other.
 
-use foldline::{Handle, Keep};
+use foldline::{Handle, OriginalStore};
 use foldline_archive::{ErrorKind, Namespace};
 
 use crate::support::{Place, original};
@@ -10,12 +10,12 @@ fn what_is_on_one_shelf_is_unknown_on_another() {
     let place = Place::new();
     let archive = place.open();
     let (ours, theirs) = (archive.shelf(&Namespace::local()), archive.shelf(&Namespace::new("theirs").unwrap()));
-    ours.keep(&[original(b"the secret recipe")]).unwrap();
-    let handle = Handle::of(b"the secret recipe");
+    ours.store(&[original(b"the secret recipe")]).unwrap();
+    let handle = Handle::for_content(b"the secret recipe");
     assert_eq!(theirs.unfold(handle.as_str()).unwrap_err().kind(), &ErrorKind::Unknown);
     assert_eq!(theirs.unfold(&handle.as_str()[..8]).unwrap_err().kind(), &ErrorKind::Unknown);
     assert_eq!(theirs.search("secret recipe", 0, 10).unwrap().total, 0);
-    theirs.keep(&[original(b"something else")]).unwrap();
+    theirs.store(&[original(b"something else")]).unwrap();
     assert_eq!(theirs.unfold(handle.as_str()).unwrap_err().kind(), &ErrorKind::Unknown);
     assert_eq!(theirs.search("secret recipe", 0, 10).unwrap().total, 0);
     assert_eq!(ours.search("secret recipe", 0, 10).unwrap().total, 1);
@@ -29,7 +29,7 @@ fn the_same_text_is_added_on_each_shelf() {
     for name in ["a", "b"] {
         let shelf = archive.shelf(&Namespace::new(name).unwrap());
         assert_eq!(shelf.hold(&[original(b"shared")]).unwrap().added, 1);
-        assert_eq!(shelf.unfold(Handle::of(b"shared").as_str()).unwrap().bytes, b"shared");
+        assert_eq!(shelf.unfold(Handle::for_content(b"shared").as_str()).unwrap().bytes, b"shared");
     }
 }
 

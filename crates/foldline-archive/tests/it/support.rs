@@ -35,7 +35,7 @@ impl Place {
 /// The output of a tool.
 pub(crate) fn original(bytes: &[u8]) -> Original<'_> {
     Original {
-        handle: Handle::of(bytes),
+        handle: Handle::for_content(bytes),
         bytes,
         tool: Some("read_file"),
         arguments: Some(r#"{"path":"src/main.rs"}"#),

@@ -1,6 +1,6 @@
 //! Export and import: another archive becomes the same, and damage on the way is noticed.
 
-use foldline::{Handle, Keep};
+use foldline::{Handle, OriginalStore};
 use foldline_archive::ErrorKind;
 
 use crate::support::{Place, noise, original};
@@ -10,7 +10,7 @@ fn an_export_makes_another_archive_the_same() {
     let (from, to) = (Place::new(), Place::new());
     let texts: Vec<Vec<u8>> = (0..600).map(|at| noise(at, 10)).chain([b"text\n\0".to_vec(), vec![]]).collect();
     let shelf = from.shelf().in_session("s-1");
-    shelf.keep(&texts.iter().map(|text| original(text)).collect::<Vec<_>>()).unwrap();
+    shelf.store(&texts.iter().map(|text| original(text)).collect::<Vec<_>>()).unwrap();
     shelf.record("summary", &[0, 255], b"payload").unwrap();
     let mut export = Vec::new();
     let exported = shelf.export(&mut export, |_| ()).unwrap();
@@ -20,7 +20,8 @@ fn an_export_makes_another_archive_the_same() {
     let imported = shelf.import(export.as_slice(), |_| ()).unwrap();
     assert_eq!((imported.added, imported.held, imported.facts, imported.refused), (602, 0, 1, 0));
     for text in &texts {
-        let (there, here) = (from.shelf().unfold(Handle::of(text).as_str()), shelf.unfold(Handle::of(text).as_str()));
+        let (there, here) =
+            (from.shelf().unfold(Handle::for_content(text).as_str()), shelf.unfold(Handle::for_content(text).as_str()));
         assert_eq!(there.unwrap(), here.unwrap());
     }
     assert_eq!(shelf.in_session("s-1").fact("summary", &[0, 255]).unwrap().unwrap().payload, b"payload");
@@ -31,7 +32,7 @@ fn an_export_makes_another_archive_the_same() {
 /// Each bad line is reported by its number; the good ones are taken.
 #[test]
 fn bad_lines_are_reported() {
-    let good = Handle::of(b"good");
+    let good = Handle::for_content(b"good");
     let lines = format!(
         "{{\"foldline_export\":1}}\nnot json\n\
          {{\"original\":{{\"handle\":\"{good}\",\"kept_at\":1,\"carried_at\":1,\"text\":\"bad\"}}}}\n\

@@ -1,6 +1,6 @@
 //! Verifying finds what changed on disk, sets it aside, and leaves the rest alone.
 
-use foldline::{Handle, Keep};
+use foldline::{Handle, OriginalStore};
 use foldline_archive::{ErrorKind, Namespace};
 use rusqlite::Connection;
 
@@ -10,7 +10,7 @@ use crate::support::{Place, noise, original};
 fn damage_is_found_set_aside_and_healed() {
     let place = Place::new();
     let texts: Vec<_> = (0..5).map(|at| noise(at, 70_000)).collect();
-    place.shelf().keep(&texts.iter().map(|text| original(text)).collect::<Vec<_>>()).unwrap();
+    place.shelf().store(&texts.iter().map(|text| original(text)).collect::<Vec<_>>()).unwrap();
     let good: Vec<u8> = Connection::open(place.path())
         .unwrap()
         .query_row("SELECT content FROM pack WHERE id = 2", (), |row| row.get(0))
@@ -30,15 +30,15 @@ fn damage_is_found_set_aside_and_healed() {
     let mut seen = Vec::new();
     let verified = archive.verify(|progress| seen.push(progress)).unwrap();
     assert_eq!((verified.sound, verified.damaged.len(), verified.healed), (4, 1, 0));
-    assert_eq!(verified.damaged[0].handle, Handle::of(&texts[1]));
+    assert_eq!(verified.damaged[0].handle, Handle::for_content(&texts[1]));
     assert!(seen.last().is_some_and(|progress| progress.done == progress.total && progress.total == 350_000));
-    assert_eq!(shelf.unfold(Handle::of(&texts[1]).as_str()).unwrap_err().kind(), &ErrorKind::Damaged);
-    assert!(shelf.unfold(Handle::of(&texts[2]).as_str()).unwrap().bytes == texts[2]);
+    assert_eq!(shelf.unfold(Handle::for_content(&texts[1]).as_str()).unwrap_err().kind(), &ErrorKind::Damaged);
+    assert!(shelf.unfold(Handle::for_content(&texts[2]).as_str()).unwrap().bytes == texts[2]);
     assert_eq!(shelf.stats().unwrap().damaged, 1);
 
     // The disk was mended from a backup.
     put(&good);
     let verified = archive.verify(|_| ()).unwrap();
     assert_eq!((verified.sound, verified.damaged.len(), verified.healed), (5, 0, 1));
-    assert!(shelf.unfold(Handle::of(&texts[1]).as_str()).unwrap().bytes == texts[1]);
+    assert!(shelf.unfold(Handle::for_content(&texts[1]).as_str()).unwrap().bytes == texts[1]);
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::made_up::Printer;
+use super::made_up::TextGenerator;
 
 /// A conversation as its messages, in Chat Completions or Anthropic Messages.
 pub(crate) struct Talk {
@@ -29,7 +29,7 @@ impl Format {
 impl Talk {
     /// A task, and turns with a result of so many bytes each.
     pub(crate) fn new(format: Format, seed: u64, turns: usize, bytes: usize) -> Self {
-        let mut printer = Printer::new(seed);
+        let mut printer = TextGenerator::new(seed);
         let mut messages =
             vec![json!({ "role": "user", "content": format!("Mend {}. {}", printer.path(), printer.text(400)) })];
         for turn in 0..turns {
@@ -58,7 +58,7 @@ impl Talk {
     }
 }
 
-fn round(format: Format, turn: usize, printer: &mut Printer, bytes: usize) -> [Value; 2] {
+fn round(format: Format, turn: usize, printer: &mut TextGenerator, bytes: usize) -> [Value; 2] {
     let (id, says) = (format!("call_{turn}"), printer.text(120));
     let arguments = json!({ "path": printer.path() });
     let result = printer.text(bytes);

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use foldline::{Exactness, Meter};
+use foldline::{CountExactness, Meter};
 use foldline_archive::Access;
 use foldline_server::proxy::probe::{self, Neighbour, NeighbourWindow};
 use foldline_server::proxy::{Settings, Upstream};
@@ -281,7 +281,7 @@ async fn model(flags: &ModelFlags, name: Option<&str>, settings: &Settings) -> V
     if let Some(name) = name {
         let meter = Meter::for_model(&table, Some(name));
         let counted = match meter.exactness() {
-            Exactness::Exact => "counted exactly",
+            CountExactness::Exact => "counted exactly",
             _ => "estimated from above, and calibrated by what the provider reports",
         };
         let window = number(settings.window.unwrap_or(meter.row().window));

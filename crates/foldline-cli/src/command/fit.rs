@@ -7,9 +7,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use foldline::laws::Profile;
+use foldline::laws::LawProfile;
 use foldline::wire::{Format, Request};
-use foldline::{Applied, ErrorKind, Event, Exactness, Keep, Ledger, Meter, Policy, Prices, Setup, apply};
+use foldline::{
+    CountExactness, ErrorKind, FoldEvent, FoldOptions, FoldedRequest, Ledger, Meter, OriginalStore, Policy, Prices,
+    apply,
+};
 use serde_json::json;
 
 use super::{BAD_INPUT, CANNOT_FIT, complain, write};
@@ -92,7 +95,7 @@ impl Fit {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let body = input::bytes(self.file.as_deref())?;
         let format = match self.format.as_str() {
-            "auto" => Format::recognise(&body).unwrap_or(Format::OpenAiChat),
+            "auto" => Format::detect(&body).unwrap_or(Format::OpenAiChat),
             name => serde_json::from_value(json!(name)).context("no such format")?,
         };
         let request = match Request::parse(format, &body) {
@@ -109,16 +112,16 @@ impl Fit {
         let table = &self.models.resolve()?;
         let model = self.model.as_deref().or(request.conversation().model.as_deref());
         let meter = Meter::for_model(table, model);
-        let mut setup =
-            Setup::new(meter, Prices::for_model(table, model), self.budget).under(&Profile::of(format, model));
+        let mut setup = FoldOptions::new(meter, Prices::for_model(table, model), self.budget)
+            .with_rules(&LawProfile::for_model(format, model));
         setup.policy = self.policy.clone();
-        let keep: Option<Box<dyn Keep>> = match self.archive.resolve() {
+        let keep: Option<Box<dyn OriginalStore>> = match self.archive.resolve() {
             _ if self.no_archive => None,
             Ok(settings) => Some(Box::new(settings)),
             Err(error) => Some(Box::new(NoArchive(format!("{error:#}")))),
         };
         let listener = |event| {
-            if let Event::Refused { why } = event {
+            if let FoldEvent::Refused { reason: why } = event {
                 complain(&format!("foldline: {why}"));
             }
         };
@@ -136,17 +139,17 @@ impl Fit {
         }
     }
 
-    fn tell(&self, applied: &Applied, setup: &Setup, format: Format) -> Result<()> {
-        let explained = applied.folded.as_ref().map(|folded| folded.explain()).unwrap_or_default();
+    fn tell(&self, applied: &FoldedRequest, setup: &FoldOptions, format: Format) -> Result<()> {
+        let explained = applied.folded.as_ref().map(|folded| folded.fold_stats()).unwrap_or_default();
         if self.explain {
             for fold in &explained {
                 complain(&format!(
                     "{:<8} {:<10} {:>7} -> {:<6} {}",
-                    fold.at.to_string(),
+                    fold.part.to_string(),
                     fold.pass,
-                    fold.before,
-                    fold.after,
-                    fold.what.lines().next().unwrap_or_default()
+                    fold.tokens_before,
+                    fold.tokens_after,
+                    fold.description.lines().next().unwrap_or_default()
                 ));
             }
             complain(&format!("{} of {} tokens, budget {}", applied.tokens, applied.raw_tokens, setup.budget));
@@ -156,7 +159,7 @@ impl Fit {
         for fold in &explained {
             let (count, saved) = passes.entry(fold.pass).or_default();
             *count += 1;
-            *saved += fold.before.saturating_sub(fold.after);
+            *saved += fold.tokens_before.saturating_sub(fold.tokens_after);
         }
         let stats = json!({
             "format": format.name(),
@@ -164,7 +167,7 @@ impl Fit {
             "budget": setup.budget,
             "raw_tokens": applied.raw_tokens,
             "tokens": applied.tokens,
-            "exact": setup.meter.exactness() == Exactness::Exact,
+            "exact": setup.meter.exactness() == CountExactness::Exact,
             "folds": explained.len(),
             "creases": applied.creases().len(),
             "by_pass": passes.iter().map(|(pass, (count, saved))| (*pass, json!({ "folds": count, "saved": saved }))).collect::<BTreeMap<_, _>>(),

@@ -5,10 +5,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use foldline::laws::Profile;
-use foldline::wire::{Edit, Format, Request};
+use foldline::laws::LawProfile;
+use foldline::wire::{Format, Request, RequestEdit};
 use foldline::{
-    ErrorKind, Folder, Handle, Meter, ModelTable, PartId, Policy, PriceTable, Prices, Role, Sent, Setup, Tokens, Tool,
+    ErrorKind, FoldOptions, FoldSession, Handle, Meter, ModelTable, PartId, Policy, PriceTable, Prices,
+    RenderedMessage, Role, Tokens, ToolDefinition,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -133,7 +134,7 @@ impl From<foldline::Error> for Fault {
 /// One conversation.
 struct Session {
     format: Format,
-    folder: Folder,
+    folder: FoldSession,
     /// The messages as they were pushed.
     raw: Vec<String>,
     /// Messages of the rendering that was given last, and of the conversation then.
@@ -213,17 +214,23 @@ impl Pipe {
             }
             (None, None) => {}
         }
-        let mut setup = Setup::new(meter, prices, budget).under(&Profile::of(format, model));
+        let mut setup = FoldOptions::new(meter, prices, budget).with_rules(&LawProfile::for_model(format, model));
         setup.policy = match &open.policy {
             Some(name) => name.parse().map_err(|error: String| Fault::new("no_such_policy", error))?,
             None => self.policy.clone(),
         };
         setup.handles = true;
-        let tool = |tool: &&RawValue| Tool { name: "".into(), definition: tool.get().to_owned().into() };
-        let tools: Vec<Tool<'_>> = open.tools.iter().map(tool).collect();
+        let tool = |tool: &&RawValue| ToolDefinition { name: "".into(), definition: tool.get().to_owned().into() };
+        let tools: Vec<ToolDefinition<'_>> = open.tools.iter().map(tool).collect();
         let system = open.system.as_ref().map(|system| foldline::Part::text(system.to_string())).into_iter().collect();
         let beside = foldline::Conversation { tools, system, ..foldline::Conversation::default() };
-        Ok(Session { format, folder: Folder::new(setup.beside(&beside)), raw: Vec::new(), length: 0, sent: 0 })
+        Ok(Session {
+            format,
+            folder: FoldSession::new(setup.with_overhead_of(&beside)),
+            raw: Vec::new(),
+            length: 0,
+            sent: 0,
+        })
     }
 }
 
@@ -240,15 +247,15 @@ impl Session {
     }
 
     fn request(&mut self) -> Result<String, Fault> {
-        self.folder.request()?;
-        let from = self.folder.take_changed();
+        self.folder.plan_request()?;
+        let from = self.folder.take_first_changed();
         let creased = from < self.sent;
-        let first = if creased { self.folder.position(from) } else { self.length };
+        let first = if creased { self.folder.rendered_position(from) } else { self.length };
         let mut set = Vec::new();
-        for (at, sent) in self.folder.sent(from).into_iter().enumerate() {
+        for (at, sent) in self.folder.rendered_with_edits(from).into_iter().enumerate() {
             let message = match sent {
-                Sent::Message { at, edits } => self.message(at, edits)?,
-                Sent::Note { role, text } => note(role, text),
+                RenderedMessage::Message { index: at, edits } => self.message(at, edits)?,
+                RenderedMessage::Note { role, text } => note(role, text),
             };
             set.push(format!(r#"{{"at":{},"message":{message}}}"#, first + at));
         }
@@ -264,18 +271,18 @@ impl Session {
     }
 
     /// A message as it is sent, in the provider's own JSON.
-    fn message(&self, at: usize, edits: Vec<Edit>) -> Result<String, Fault> {
+    fn message(&self, at: usize, edits: Vec<RequestEdit>) -> Result<String, Fault> {
         let raw = &self.raw[at];
         if edits.is_empty() {
             return Ok(raw.clone());
         }
         let alone = |at: PartId| PartId { message: 0, ..at };
-        let edits: Vec<Edit> = edits
+        let edits: Vec<RequestEdit> = edits
             .into_iter()
             .map(|edit| match edit {
-                Edit::Text { at, text } => Edit::Text { at: alone(at), text },
-                Edit::Arguments { at, arguments } => Edit::Arguments { at: alone(at), arguments },
-                Edit::DropPart(at) => Edit::DropPart(alone(at)),
+                RequestEdit::Text { at, text } => RequestEdit::Text { at: alone(at), text },
+                RequestEdit::Arguments { at, arguments } => RequestEdit::Arguments { at: alone(at), arguments },
+                RequestEdit::DropPart(at) => RequestEdit::DropPart(alone(at)),
                 other => other,
             })
             .collect();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use foldline::transcript::Recording;
+use foldline::transcript::RecordedSession;
 use foldline::{Meter, ModelTable, Policy, PriceTable};
 use foldline_replay::{
     Comparison, Contestant, Estimate, External, Foresight, Maker, Options, Ours, Recordings, Report, Summary, Survey,
@@ -140,7 +140,7 @@ impl Replay {
         &self,
         bar: &'a ProgressBar,
         telling: Telling<'a>,
-    ) -> Result<impl Iterator<Item = Recording> + Send + use<'a>> {
+    ) -> Result<impl Iterator<Item = RecordedSession> + Send + use<'a>> {
         let all = Recordings::under(&self.files)?;
         Ok(all.filter_map(move |recording| {
             let tell = |unread: &Unread| match telling {

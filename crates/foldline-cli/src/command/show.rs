@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use foldline::laws::{self, Profile};
-use foldline::transcript::Recording;
+use foldline::laws::{self, LawProfile};
+use foldline::transcript::RecordedSession;
 use foldline::wire::Request;
 use foldline::{Conversation, Meter};
 
@@ -71,15 +71,15 @@ impl Show {
         let table = self.models.resolve()?;
         let mut whole = Survey::default();
         let mut faults = 0;
-        let each = |recording: Recording, request: Option<&Request<'_>>| {
+        let each = |recording: RecordedSession, request: Option<&Request<'_>>| {
             let conversation = Conversation {
                 model: self.model.clone().map(Into::into).or(recording.conversation.model),
                 ..recording.conversation
             };
             let meter = Meter::for_model(&table, conversation.model.as_deref());
             let mut survey = survey(&recording.id, recording.format.name(), &conversation, &meter, self.top);
-            let format = request.map_or(recording.format.wire(), Request::format);
-            let profile = Profile::of_row(format, meter.row());
+            let format = request.map_or(recording.format.wire_format(), Request::format);
+            let profile = LawProfile::for_row(format, meter.row());
             let broken = match request {
                 Some(request) => laws::check(request, &profile),
                 None => laws::check_conversation(&conversation, &profile),

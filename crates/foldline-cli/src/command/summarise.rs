@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use foldline::transcript::{self, Reader};
+use foldline::transcript::{self, TranscriptReader};
 use foldline::wire::Format;
 use foldline::{Conversation, Meter, ModelTable, Part, Role, chunk};
 use foldline_rlm::{
@@ -147,13 +147,14 @@ impl Summarise {
         if bytes.trim_ascii().is_empty() {
             bail!("there is nothing to summarise: the input is empty");
         }
-        let head = &bytes[..bytes.len().min(transcript::HEAD)];
-        if transcript::recognise(head).is_some()
-            && let Some(recording) =
-                Reader::new("input", bytes.as_slice()).ok().and_then(|mut it| it.find_map(std::result::Result::ok))
+        let head = &bytes[..bytes.len().min(transcript::DETECTION_HEAD_BYTES)];
+        if transcript::detect(head).is_some()
+            && let Some(recording) = TranscriptReader::new("input", bytes.as_slice())
+                .ok()
+                .and_then(|mut it| it.find_map(std::result::Result::ok))
         {
             let goal = goal(&recording.conversation);
-            return Ok(Source { text: chunk::transcript(&recording.conversation.messages), goal });
+            return Ok(Source { text: chunk::render_transcript(&recording.conversation.messages), goal });
         }
         Ok(Source { text: String::from_utf8_lossy(&bytes).into_owned(), goal: String::new() })
     }

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
     use crate::case::RECENT;
     use crate::{Survey, replay};
-    use foldline::transcript::Reader;
+    use foldline::transcript::TranscriptReader;
     use foldline::{Meter, ModelTable, PriceTable};
     use serde_json::json;
 
@@ -136,7 +136,7 @@ mod tests {
             messages.push(json!({ "role": "tool", "tool_call_id": id, "content": text }));
         }
         let line = json!({ "id": "one", "source": "test", "messages": messages }).to_string();
-        let mut reader = Reader::new("test", line.as_bytes()).unwrap();
+        let mut reader = TranscriptReader::new("test", line.as_bytes()).unwrap();
         let recording = reader.next().unwrap().unwrap();
         Case::new(recording, &Survey::default(), &Meter::for_model(ModelTable::builtin(), Some("gpt-4o")))
     }

@@ -1,6 +1,6 @@
 //! Creases whenever they pay: the future calls are known, the schedule is not searched for.
 
-use foldline::{Prices, worth};
+use foldline::{Prices, crease_gain};
 
 use super::Crease;
 use super::cover::Cover;
@@ -23,7 +23,7 @@ pub(super) fn creases(case: &Case, cover: &Cover, prices: &Prices) -> Vec<Crease
         let anew = cover.tokens(crease);
         let saved = before.saturating_sub(anew + sums[call.at] - sums[crease.to]);
         let remaining = (case.calls.len() - index) as f64;
-        if worth(before, saved, remaining, prices, 0.0) > 0.0 {
+        if crease_gain(before, saved, remaining, prices, 0.0) > 0.0 {
             (upto, folded) = (crease.to, anew);
             creases.push(crease);
         }

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use foldline::Message;
 use foldline::classic::{
-    CompactToBudget, DedupToolCalls, DedupToolOutputs, Snippets, Strategies, TerminalTruncate, TrimMiddle, apply_all,
-    compact_to_budget, dedup_tool_outputs, snippet_stale_tool_outputs, terminal_truncate, trim_middle,
+    CompactToBudget, DedupToolCalls, DedupToolOutputs, SnippetToolOutputs, StrategyOptions, TerminalTruncate,
+    TrimMiddle, apply_all, compact_to_budget, dedup_tool_outputs, snippet_stale_tool_outputs, terminal_truncate,
+    trim_middle,
 };
 
 use crate::engine::{Delta, Engine, Maker, Refusal, Setup, Shared};
@@ -39,7 +40,7 @@ pub const CLASSIC: &[Classic] = &[
     },
     Classic {
         name: "classic snippets of stale outputs",
-        way: Way::Replaces(|messages, _| snippet_stale_tool_outputs(messages, &Snippets::default()).0),
+        way: Way::Replaces(|messages, _| snippet_stale_tool_outputs(messages, &SnippetToolOutputs::default()).0),
     },
     Classic {
         name: "classic trim of the middle",
@@ -47,16 +48,16 @@ pub const CLASSIC: &[Classic] = &[
     },
     Classic {
         name: "classic apply_all",
-        way: Way::Replaces(|messages, _| apply_all(messages, &Strategies::default()).0),
+        way: Way::Replaces(|messages, _| apply_all(messages, &StrategyOptions::default()).0),
     },
     Classic {
         name: "classic apply_all, all asked for",
         way: Way::Replaces(|messages, _| {
-            let strategies = Strategies {
+            let strategies = StrategyOptions {
                 middle: Some(TrimMiddle::default()),
                 calls: Some(DedupToolCalls::default()),
-                snippets: Some(Snippets::default()),
-                ..Strategies::default()
+                snippets: Some(SnippetToolOutputs::default()),
+                ..StrategyOptions::default()
             };
             apply_all(messages, &strategies).0
         }),
@@ -79,7 +80,8 @@ impl Maker for Classic {
     }
 
     fn open(&self, setup: &Setup) -> Result<Box<dyn Engine>, Refusal> {
-        let beside = setup.meter.tools(&setup.tools) + setup.meter.system(&setup.system) + setup.meter.request();
+        let beside =
+            setup.meter.tools(&setup.tools) + setup.meter.system(&setup.system) + setup.meter.request_overhead();
         let budget = setup.budget.saturating_sub(beside);
         Ok(Box::new(Running { way: self.way, budget, history: Vec::new(), sent: Vec::new() }))
     }

@@ -37,7 +37,7 @@ pub struct Spot {
 
 impl Sheet {
     pub(crate) fn new(setup: &Setup) -> Self {
-        let base = setup.meter.tools(&setup.tools) + setup.meter.system(&setup.system) + setup.meter.request();
+        let base = setup.meter.tools(&setup.tools) + setup.meter.system(&setup.system) + setup.meter.request_overhead();
         Self {
             meter: setup.meter.clone(),
             base,
@@ -82,7 +82,7 @@ impl Sheet {
         &self.results
     }
 
-    /// The results that were not cut yet, as indices into [`Sheet::results`], oldest first.
+    /// The results that were not cut yet, as indices into [`Sheet::unfolded_results`], oldest first.
     pub fn uncut(&self) -> impl Iterator<Item = usize> + '_ {
         self.uncut.iter().copied()
     }

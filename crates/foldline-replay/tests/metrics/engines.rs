@@ -68,7 +68,7 @@ fn every_handle_has_to_give_its_bytes_back() {
             Ok(())
         }
         fn request(&mut self) -> Result<Delta, Refusal> {
-            let handle = Handle::of(FILE.as_bytes());
+            let handle = Handle::for_content(FILE.as_bytes());
             let marker = format!("[folded: 4 lines of read lib.rs; unfold {handle}]");
             let mut now = self.messages.clone();
             if now.len() > 2 {
@@ -96,7 +96,7 @@ fn every_handle_has_to_give_its_bytes_back() {
     assert_eq!(share(FILE), (2, 2));
     // What is missing is told with the handle that stands for it.
     let missed = replay(&late_need(), &Keeps(FILE), 100_000, prices()).unwrap().missteps;
-    assert!(!missed.is_empty() && missed.iter().all(|it| it.handle == Some(Handle::of(FILE.as_bytes()))));
+    assert!(!missed.is_empty() && missed.iter().all(|it| it.handle == Some(Handle::for_content(FILE.as_bytes()))));
     assert_eq!(share("fn parse_header(limit: usize) {"), (0, 2));
     // An engine that offers nothing owes nothing.
     assert_eq!(run(&late_need(), instead("[folded: 4 lines of read lib.rs]")).score.unfolded.of, 0);

@@ -5,7 +5,7 @@ mod gaming;
 
 use std::sync::Arc;
 
-use foldline::transcript::{Reader, Recording};
+use foldline::transcript::{RecordedSession, TranscriptReader};
 use foldline::{Handle, Message, Meter, ModelTable, Part, PriceTable, Prices, Role};
 use foldline_replay::{
     Case, Contestant, Delta, Engine, Foresight, Maker, Options, Refusal, Report, Run, Setup, Shared, Survey, compare,
@@ -57,9 +57,9 @@ fn prices() -> Prices {
 }
 
 /// A recording of chat messages.
-fn recording(id: &str, messages: serde_json::Value) -> Recording {
+fn recording(id: &str, messages: serde_json::Value) -> RecordedSession {
     let line = json!({ "id": id, "source": "test", "messages": messages }).to_string();
-    let mut reader = Reader::new("test", line.as_bytes()).expect("it is a recording");
+    let mut reader = TranscriptReader::new("test", line.as_bytes()).expect("it is a recording");
     reader.next().expect("there is one").expect("it can be read")
 }
 
@@ -129,7 +129,7 @@ fn everything(messages: &[Shared]) -> Vec<Shared> {
 fn tokens_and_the_bill_follow_the_common_prefix() {
     let case = late_need();
     let sizes: Vec<u64> = case.messages.iter().map(|message| meter().message(message)).collect();
-    let sent = |end: usize| meter().request() + sizes[..end].iter().sum::<u64>();
+    let sent = |end: usize| meter().request_overhead() + sizes[..end].iter().sum::<u64>();
     let full = run(&case, everything).score;
     assert_eq!(full.calls, 5);
     assert_eq!(full.tokens, sent(1) + sent(3) + sent(5) + sent(7) + sent(9));

@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_frame_is_read_back_as_it_was_written() {
-        for (author, handle) in [(Author::Model, None), (Author::Code, Some(Handle::of(b"x")))] {
+        for (author, handle) in [(Author::Model, None), (Author::Code, Some(Handle::for_content(b"x")))] {
             let frame = Frame {
                 messages: 12,
                 author,

@@ -12,9 +12,11 @@ mod record;
 use std::collections::HashMap;
 
 use foldline::classic::{TerminalTruncate, terminal_truncate};
-use foldline::laws::{self, Law, Profile};
-use foldline::wire::{Format, Lesson, Overflow};
-use foldline::{Budget, Conversation, Handle, Keep, Message, Meter, Original, Part, Pins, Role, Tokens, chunk};
+use foldline::laws::{self, Law, LawProfile};
+use foldline::wire::{ContextOverflow, Format, LearnedLimit};
+use foldline::{
+    Budget, Conversation, Handle, Message, Meter, Original, OriginalStore, Part, PinRules, Role, Tokens, chunk,
+};
 
 pub use event::{CascadeEvent, CascadeListener, Step, Strategy};
 pub use record::Record;
@@ -41,17 +43,17 @@ pub struct Enforce<'e> {
     /// Something is done down to this share of the budget, so that it is not done at every step.
     pub low: f64,
     /// Whose laws the session obeys.
-    pub profile: Profile,
+    pub profile: LawProfile,
     /// How many of the newest messages stay, tried in this order; behind them, the newest round alone.
     pub keep_last: Vec<usize>,
     /// Rounds in which one of these stands stay.
-    pub pins: Pins,
+    pub pins: PinRules,
     /// Writes summaries. Without one no model is called.
     pub summariser: Option<&'e Summariser>,
     /// A summary that was written before; it is used if what it summarises is still there, word for word.
     pub prepared: Option<&'e Prepared>,
     /// Holds what goes. It is asked before anything goes; if it fails, nothing does.
-    pub keep: Option<&'e (dyn Keep + Sync)>,
+    pub keep: Option<&'e (dyn OriginalStore + Sync)>,
 }
 
 impl<'e> Enforce<'e> {
@@ -63,9 +65,9 @@ impl<'e> Enforce<'e> {
             budget: budget(window),
             meter,
             low: 0.6,
-            profile: Profile::of(Format::OpenAiChat, None),
+            profile: LawProfile::for_model(Format::OpenAiChat, None),
             keep_last: vec![16, 12, 8, 6],
-            pins: Pins::default(),
+            pins: PinRules::default(),
             summariser: None,
             prepared: None,
             keep: None,
@@ -73,15 +75,15 @@ impl<'e> Enforce<'e> {
     }
 
     /// The same after a server said that what was sent, so many tokens by our count, did not fit: for the retry.
-    pub fn tightened(&self, overflow: &Overflow, sent: Tokens) -> Self {
+    pub fn tightened(&self, overflow: &ContextOverflow, sent: Tokens) -> Self {
         let mut tighter = self.clone();
-        match overflow.lesson(sent) {
-            Lesson::Limit { tokens, .. } if tokens < self.window => {
+        match overflow.learned_limit(sent) {
+            LearnedLimit::Stated { tokens, .. } if tokens < self.window => {
                 tighter.window = tokens;
                 tighter.budget = budget(tokens).min(self.budget);
             }
             // The window is what we thought, or unknown: our count was too low.
-            Lesson::Limit { .. } | Lesson::Below(_) => {}
+            LearnedLimit::Stated { .. } | LearnedLimit::BelowCount(_) => {}
         }
         if tighter.budget >= sent {
             tighter.budget = sent / 4 * 3;
@@ -96,14 +98,14 @@ impl<'e> Enforce<'e> {
 
     /// Tokens beside the messages.
     fn fixed(&self, session: &Conversation<'_>) -> Tokens {
-        self.meter.system(&session.system) + self.meter.tools(&session.tools) + self.meter.request()
+        self.meter.system(&session.system) + self.meter.tools(&session.tools) + self.meter.request_overhead()
     }
 }
 
 fn budget(window: Tokens) -> Tokens {
     match window {
         0..32_768 => (window - window / 4 - window / 16) / 10 * 9,
-        _ => Budget::cascade(window).tokens,
+        _ => Budget::for_cascade(window).tokens,
     }
 }
 
@@ -223,14 +225,14 @@ pub async fn enforce_context_window<'m>(
     let dropped = missing(&session.messages, &messages);
     let kept = session.messages.len() - dropped.len();
     let bytes = serde_json::to_vec(&dropped).expect("messages are always JSON");
-    let handle = Handle::of(&bytes);
+    let handle = Handle::for_content(&bytes);
     if let Some(keep) = with.keep {
         let tokens = count(&dropped, &with.meter);
         let original = |handle, bytes| Original { handle, bytes, tool: None, arguments: None, message: 0, tokens };
         let mut originals = vec![original(handle, bytes.as_slice())];
         // More may have gone than the summary tells of.
         originals.extend(promised.as_ref().map(|it| original(it.handle, &it.bytes)).filter(|it| it.handle != handle));
-        if let Err(error) = keep.keep(&originals) {
+        if let Err(error) = keep.store(&originals) {
             trace.fail(&error.to_string());
             return Enforced { end: End::NotKept(error.to_string()), ..done };
         }
@@ -298,7 +300,7 @@ async fn summarised<'m>(
             });
         }
     }
-    let text = chunk::transcript(&new);
+    let text = chunk::render_transcript(&new);
     let earlier = parting.earlier.as_ref().map(|frame| frame.summary.as_str());
     let (summary, author) = match with.summariser {
         Some(summariser) => {
@@ -323,7 +325,7 @@ async fn summarised<'m>(
 /// The summary before, as far as there is room for both, and the facts of the text.
 fn by_code(text: &str, earlier: Option<&str>, room: Tokens, meter: &Meter) -> String {
     let Some(earlier) = earlier else { return facts(text, room, meter) };
-    let options = chunk::Compress { meter: meter.clone(), chunk: 512 };
+    let options = chunk::CompressOptions { meter: meter.clone(), max_chunk_bytes: 512 };
     let earlier = chunk::compress(earlier, room / 2, &options);
     format!("{}\n\n{}", earlier.text, facts(text, room.saturating_sub(earlier.after + 2), meter))
 }
@@ -347,7 +349,7 @@ fn proposed<'m>(
     let promised = with.keep.map(|_| {
         let goes = missing(&session.messages, &parting.joined(session, &frame));
         let bytes = serde_json::to_vec(&goes).expect("messages are always JSON");
-        Promised { handle: Handle::of(&bytes), bytes }
+        Promised { handle: Handle::for_content(&bytes), bytes }
     });
     frame.handle = promised.as_ref().map(|it| it.handle);
     let messages = obedient(parting.joined(session, &frame), with);
@@ -391,7 +393,7 @@ fn obedient<'m>(mut messages: Vec<Message<'m>>, with: &Enforce<'_>) -> Vec<Messa
 fn lawful<'m>(
     session: &Conversation<'_>,
     messages: Vec<Message<'m>>,
-    profile: &Profile,
+    profile: &LawProfile,
 ) -> Result<Vec<Message<'m>>, String> {
     let instead = Conversation { messages, ..Conversation::default() };
     let broken = laws::check_conversation(&instead, profile);
@@ -440,5 +442,5 @@ pub(crate) fn goes_before(
         new = &new[first.goes.len().min(new.len())..];
         before = Some(earlier.text().to_owned());
     }
-    (!new.is_empty()).then(|| (parting.cut, chunk::transcript(new), before))
+    (!new.is_empty()).then(|| (parting.cut, chunk::render_transcript(new), before))
 }

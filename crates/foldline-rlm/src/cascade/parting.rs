@@ -3,8 +3,8 @@
 //! The cut is computed before any model is asked, from tokens, so that one summary is enough. Instructions, the words of
 //! users and pinned rounds stay wherever they stand; a round goes whole or not at all; the newest one stays.
 
-use foldline::laws::{Cuts, Law};
-use foldline::{Conversation, Deed, Message, Meter, Part, PartId, Pins, Role, Tokens, ToolCall};
+use foldline::laws::{CutPoints, Law};
+use foldline::{Conversation, Message, Meter, Part, PartId, PinRules, Role, Tokens, ToolAction, ToolCall};
 
 use super::Enforce;
 use super::frame::Frame;
@@ -52,7 +52,7 @@ pub(super) fn part<'m>(session: &Conversation<'m>, fixed: Tokens, with: &Enforce
 /// each moved to where a round begins.
 pub(super) fn cuts(session: &Conversation<'_>, with: &Enforce<'_>) -> Vec<usize> {
     let length = session.messages.len();
-    let lawful = Cuts::of(session, &with.profile);
+    let lawful = CutPoints::for_conversation(session, &with.profile);
     let points: Vec<usize> = lawful.points().collect();
     let rounds: Vec<usize> = session.rounds().into_iter().map(|round| round.start).collect();
     let starts: Vec<usize> = rounds.iter().copied().filter(|start| points.binary_search(start).is_ok()).collect();
@@ -85,7 +85,7 @@ impl<'m> Parting<'m> {
             // A note of the operator in the middle must be followed by the answer to it.
             let before = round.start.checked_sub(1).map(|at| messages[at].role);
             let answers_a_note =
-                with.profile.has(Law::SystemInsidePlace) && matches!(before, Some(Role::System | Role::Developer));
+                with.profile.has(Law::SystemMessagePosition) && matches!(before, Some(Role::System | Role::Developer));
             if answers_a_note || round.clone().any(|at| is_pinned(&with.pins, at, &messages[at])) {
                 pinned[round].fill(true);
             }
@@ -150,17 +150,17 @@ impl Frame {
         Frame {
             messages: self.messages + later.messages,
             summary: format!("{}\n\n{}", self.summary, later.summary),
-            record: record.text(Tokens::MAX, &Meter::by_bytes()),
+            record: record.text(Tokens::MAX, &Meter::for_byte_estimate()),
             ..later
         }
     }
 }
 
-fn is_pinned(pins: &Pins, at: usize, message: &Message<'_>) -> bool {
+fn is_pinned(pins: &PinRules, at: usize, message: &Message<'_>) -> bool {
     let by_place = |part: usize| pins.parts.as_ref().is_some_and(|pinned| pinned(PartId::new(at, part)));
     let by_call = |call: &ToolCall<'_>| {
-        let named = |name: &String| Deed::of(call).target.contains(name.as_str());
-        pins.tools.iter().any(|tool| *tool == call.name) || pins.names.iter().any(named)
+        let named = |name: &String| ToolAction::from_call(call).target.contains(name.as_str());
+        pins.tools.iter().any(|tool| *tool == call.name) || pins.targets.iter().any(named)
     };
     pins.roles.contains(&message.role) || message.calls().any(by_call) || (0..message.parts.len()).any(by_place)
 }

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 use foldline::content::reports_failure;
-use foldline::{Act, Deed, Message, Meter, Part, Tokens, ToolCall};
+use foldline::{ActionKind, Message, Meter, Part, Tokens, ToolAction, ToolCall};
 
 /// The heading under which it stands.
 const DONE: &str = "Already done, as recorded by code; do not do it again:";
@@ -210,22 +210,22 @@ struct Writing {
 impl Writing {
     /// Notes a call, and tells where if it did something.
     fn note(&mut self, call: &ToolCall<'_>) -> Option<usize> {
-        let deed = Deed::of(call);
+        let deed = ToolAction::from_call(call);
         let target = one_line(&deed.target);
-        let views = deed.act == Act::Edit && call.arguments.as_str().contains("\"view\"");
-        let verb = match deed.act {
-            Act::Read | Act::Search => {
+        let views = deed.kind == ActionKind::Edit && call.arguments.as_str().contains("\"view\"");
+        let verb = match deed.kind {
+            ActionKind::Read | ActionKind::Search => {
                 self.look(target);
                 return None;
             }
-            Act::Edit if views => {
+            ActionKind::Edit if views => {
                 self.look(target);
                 return None;
             }
-            Act::Write => Verb::Wrote,
-            Act::Edit => Verb::Edited,
-            Act::Run if PUBLISHING.iter().any(|words| target.contains(words)) => Verb::Published,
-            Act::Run => Verb::Ran,
+            ActionKind::Write => Verb::Wrote,
+            ActionKind::Edit => Verb::Edited,
+            ActionKind::Run if PUBLISHING.iter().any(|words| target.contains(words)) => Verb::Published,
+            ActionKind::Run => Verb::Ran,
             _ => Verb::Called,
         };
         let target = match verb {
@@ -335,7 +335,7 @@ mod tests {
     #[test]
     fn what_was_done_is_recorded_with_its_outcome() {
         assert_eq!(
-            record().text(1_000, &Meter::by_bytes()),
+            record().text(1_000, &Meter::for_byte_estimate()),
             "Already done, as recorded by code; do not do it again:\n\
              - edited: src/a.rs\n\
              - ran 2 times: cargo test\n\
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn it_can_be_read_back_and_goes_on() {
-        let meter = Meter::by_bytes();
+        let meter = Meter::for_byte_estimate();
         let text = format!("Goal: x.\n\n{}\nthe end\n", record().text(1_000, &meter));
         assert_eq!(Record::read(&text), record());
         assert_eq!(Record::stripped(&text), "Goal: x.");
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn without_room_what_others_see_comes_first_and_the_rest_is_counted() {
-        let meter = Meter::by_bytes();
+        let meter = Meter::for_byte_estimate();
         for at_most in [50, 60, 70] {
             let text = record().text(at_most, &meter);
             assert!(meter.text(&text) <= at_most && text.contains("send_email"), "{at_most}: {text}");

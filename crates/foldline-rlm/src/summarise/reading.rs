@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use foldline::chunk::{Compress, compress};
+use foldline::chunk::{CompressOptions, compress};
 use foldline::{Message, Role, Tokens};
 use futures_util::future::join_all;
 
@@ -80,7 +80,7 @@ impl Run<'_, '_> {
         let _turn = self.readers.acquire().await.expect("nobody closes it");
         let passage = self.text.between(first, last);
         for _ in 0..=OVERFLOWS {
-            let options = Compress { meter: traits.meter.clone(), ..Compress::default() };
+            let options = CompressOptions { meter: traits.meter.clone(), ..CompressOptions::default() };
             let passage = compress(passage, self.sub_room(question), &options);
             let asked = format!("Question: {question}\n\n{}", self.fenced(&passage.text));
             let messages = [Message::text(Role::User, asked)];
@@ -92,14 +92,14 @@ impl Run<'_, '_> {
                 Ok(answer) => answer.text,
                 Err(Stop::Failed(ModelError { kind: ModelErrorKind::Overflow(overflow), .. })) => {
                     let window = self.sub_window.load(Ordering::Relaxed);
-                    self.sub_window.store(tighter(window, overflow.lesson(context)), Ordering::Relaxed);
+                    self.sub_window.store(tighter(window, overflow.learned_limit(context)), Ordering::Relaxed);
                     continue;
                 }
                 Err(Stop::Failed(error)) => return format!("(no answer: {error})"),
                 Err(Stop::Limit(limit)) => return format!("(not asked: {limit})"),
                 Err(Stop::Aborted) => return "(not asked)".to_owned(),
             };
-            let left_out = match passage.omitted {
+            let left_out = match passage.omitted_lines {
                 0 => String::new(),
                 lines => format!(" ({lines} lines were too many and were not read)"),
             };

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use foldline::Tokens;
-use foldline::chunk::{Compress, Content, compress};
+use foldline::chunk::{CompressOptions, ContentKind, compress};
 
 use super::Run;
 use crate::command::LINES;
@@ -48,15 +48,15 @@ impl Run<'_, '_> {
     pub(super) fn opening(&self) -> String {
         let meter = &self.with.root.traits().meter;
         let kind = match self.text.content() {
-            Content::Conversation => "a conversation of an agent",
-            Content::Log => "a log",
-            Content::Code => "source text",
+            ContentKind::Conversation => "a conversation of an agent",
+            ContentKind::Log => "a log",
+            ContentKind::Code => "source text",
             _ => "a document",
         };
         let tokens = meter.text(self.task.text);
         let mut out = String::new();
         let clipped = |text: &str, share: Tokens| {
-            let options = Compress { meter: meter.clone(), chunk: 512 };
+            let options = CompressOptions { meter: meter.clone(), max_chunk_bytes: 512 };
             compress(text, self.root_window / share, &options).text
         };
         if !self.task.goal.trim().is_empty() {

@@ -70,17 +70,17 @@ impl Model for Sleepy {
     }
 }
 
-fn overflow() -> foldline::wire::Overflow {
+fn overflow() -> foldline::wire::ContextOverflow {
     let body = br#"{"error":{"message":"prompt is too long: 21000 tokens > 20000 maximum"}}"#;
-    match foldline::wire::Refusal::of_body(400, body) {
-        foldline::wire::Refusal::Overflow(overflow) => overflow,
+    match foldline::wire::RequestRejection::from_body(400, body) {
+        foldline::wire::RequestRejection::Overflow(overflow) => overflow,
         other => panic!("{other:?}"),
     }
 }
 
 /// Polls at most so often, then drops. Whether it ended by itself, and what was told.
 fn polled(times: usize, paused: &tokio::runtime::Runtime) -> (Option<End>, Vec<Step>, bool) {
-    let traits = Traits { window: 30_000, meter: Meter::by_bytes(), ..Traits::of("sleepy") };
+    let traits = Traits { window: 30_000, meter: Meter::for_byte_estimate(), ..Traits::of("sleepy") };
     let model: Arc<dyn Model> = Arc::new(Sleepy { traits, asked: Mutex::new(0) });
     let summariser = Summariser::new(model).with_limits(Limits { retries: 0, ..Limits::default() });
     let with = Enforce { summariser: Some(&summariser), ..with(16_384) };
@@ -132,7 +132,7 @@ fn dropped_at_any_await_the_session_is_byte_for_byte_what_it_was() {
 
 #[tokio::test]
 async fn an_aborted_summariser_leaves_the_session_alone() {
-    let traits = Traits { window: 30_000, meter: Meter::by_bytes(), ..Traits::of("sleepy") };
+    let traits = Traits { window: 30_000, meter: Meter::for_byte_estimate(), ..Traits::of("sleepy") };
     let abort = tokio_util::sync::CancellationToken::new();
     abort.cancel();
     let model: Arc<dyn Model> = Arc::new(Sleepy { traits, asked: Mutex::new(0) });

@@ -4,9 +4,11 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use foldline::laws::{self, Profile, Server as Served};
-use foldline::wire::{Format, Refusal};
-use foldline::{Conversation, Handle, Keep, KeepError, Message, Meter, Original, Part, Pins, Role, Tokens};
+use foldline::laws::{self, LawProfile, ServerKind as Served};
+use foldline::wire::{Format, RequestRejection};
+use foldline::{
+    Conversation, Handle, Message, Meter, Original, OriginalStore, Part, PinRules, Role, StoreError, Tokens,
+};
 use foldline_rlm::{
     CascadeEvent, End, Enforce, Enforced, Limits, Step, Strategy, Summariser, enforce_context_window, forward,
 };
@@ -56,7 +58,7 @@ fn source(at: usize) -> String {
 }
 
 pub(crate) fn with(window: Tokens) -> Enforce<'static> {
-    Enforce::new(window, Meter::by_bytes())
+    Enforce::new(window, Meter::for_byte_estimate())
 }
 
 /// A model that writes what it can be held to.
@@ -101,7 +103,7 @@ async fn run(session: &mut Conversation<'static>, with: &Enforce<'_>) -> (Enforc
         assert!(with.meter.conversation(session) <= with.budget);
         assert_eq!(done.after, with.meter.conversation(session));
         let json = serde_json::to_vec(&done.dropped).unwrap();
-        assert_eq!(done.archived, Some(Handle::of(&json)), "what went has an address");
+        assert_eq!(done.archived, Some(Handle::for_content(&json)), "what went has an address");
         assert!(!done.dropped.is_empty());
         let broken = |it: &Conversation<'_>| laws::check_conversation(it, &with.profile);
         if broken(&before).is_empty() {
@@ -303,10 +305,10 @@ async fn what_can_not_fit_is_said_and_left_as_it_was() {
 
 struct Shelf(Mutex<Vec<(Handle, Vec<u8>)>>, bool);
 
-impl Keep for Shelf {
-    fn keep(&self, originals: &[Original<'_>]) -> Result<(), KeepError> {
+impl OriginalStore for Shelf {
+    fn store(&self, originals: &[Original<'_>]) -> Result<(), StoreError> {
         if self.1 {
-            return Err(KeepError("the disk is full".into()));
+            return Err(StoreError("the disk is full".into()));
         }
         self.0.lock().unwrap().extend(originals.iter().map(|it| (it.handle, it.bytes.to_vec())));
         Ok(())
@@ -340,7 +342,7 @@ async fn what_goes_is_kept_first_and_its_handle_stands_in_the_summary() {
 async fn pinned_rounds_stay() {
     let mut it = session(60);
     let pinned = it.messages.iter().filter(|it| it.calls().any(|call| call.name == "send_message")).count();
-    let pins = Pins { tools: vec!["send_message".into()], ..Pins::default() };
+    let pins = PinRules { tools: vec!["send_message".into()], ..PinRules::default() };
     let (done, _) = run(&mut it, &Enforce { pins, ..with(16_384) }).await;
     assert!(done.fits());
     let stays = it.messages.iter().filter(|it| it.calls().any(|call| call.name == "send_message")).count();
@@ -351,10 +353,10 @@ async fn pinned_rounds_stay() {
 #[tokio::test]
 async fn every_provider_takes_what_is_left() {
     let profiles = [
-        Profile::of(Format::Anthropic, Some("claude-opus-4-6")),
-        Profile::of(Format::Anthropic, Some("claude-fable-5-2")),
-        Profile::of(Format::OpenAiChat, Some("qwen3.5")).served_by(Served::Local),
-        Profile::of(Format::OpenAiChat, Some("mistral-large")).served_by(Served::Mistral),
+        LawProfile::for_model(Format::Anthropic, Some("claude-opus-4-6")),
+        LawProfile::for_model(Format::Anthropic, Some("claude-fable-5-2")),
+        LawProfile::for_model(Format::OpenAiChat, Some("qwen3.5")).served_by(Served::ChatTemplate),
+        LawProfile::for_model(Format::OpenAiChat, Some("mistral-large")).served_by(Served::Mistral),
     ];
     for profile in profiles {
         let mut it = session(60);
@@ -485,7 +487,9 @@ async fn a_providers_overflow_makes_the_retry_tighter() {
         json!({"error": {"message": "prompt is too long: 21000 tokens > 20000 maximum"}}).to_string(),
         json!({"error": {"code": "context_length_exceeded", "message": "请求过长"}}).to_string(),
     ] {
-        let Refusal::Overflow(overflow) = Refusal::of_body(400, body.as_bytes()) else { panic!("{body}") };
+        let RequestRejection::Overflow(overflow) = RequestRejection::from_body(400, body.as_bytes()) else {
+            panic!("{body}")
+        };
         let tighter = with.tightened(&overflow, sent);
         assert!(tighter.budget < sent, "{} {sent}", tighter.budget);
         let mut retry = it.clone();

@@ -109,7 +109,7 @@ async fn search(window: u64, way: Way) -> (foldline_rlm::Summary, usize, Vec<u64
     let task = Task { text: &text, goal: "list all config secrets", earlier: None, at_most: 1_800 };
     let limits = Limits { time: Duration::from_secs(60), ..Limits::default() };
     let summary = Summariser::new(server.chat(window)).with_limits(limits).summarise(&task, &|_| ()).await;
-    let meter = Meter::by_bytes();
+    let meter = Meter::for_byte_estimate();
     let asked = server.asked();
     let contexts = asked.iter().map(|seen| seen.tokens(&meter) + seen.max_output).collect();
     (summary, asked.len(), contexts)

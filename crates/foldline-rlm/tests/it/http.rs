@@ -65,7 +65,10 @@ async fn failures_are_told_apart_by_what_can_be_done_about_them() {
     assert!(matches!(kinds[0], ModelErrorKind::Busy(None)), "{kinds:?}");
     assert!(matches!(kinds[1], ModelErrorKind::Busy(_)), "{kinds:?}");
     assert!(matches!(kinds[2], ModelErrorKind::Refused), "{kinds:?}");
-    assert!(matches!(kinds[3], ModelErrorKind::Overflow(overflow) if overflow.limit == Some(4_096)), "{kinds:?}");
+    assert!(
+        matches!(kinds[3], ModelErrorKind::Overflow(overflow) if overflow.limit_tokens == Some(4_096)),
+        "{kinds:?}"
+    );
     assert!(matches!(kinds[4], ModelErrorKind::Unreadable), "{kinds:?}");
     assert!(matches!(kinds[5], ModelErrorKind::Overflow(_)), "{kinds:?}");
 }

@@ -1,6 +1,6 @@
 //! What the cascade promises, for sessions of any shape in each of the three formats.
 
-use foldline::laws::{self, Profile};
+use foldline::laws::{self, LawProfile};
 use foldline::testing::samples;
 use foldline::{Conversation, Message, Meter, Part, Role};
 use foldline_rlm::{End, Enforce, Strategy, enforce_context_window};
@@ -22,9 +22,9 @@ proptest! {
     #[test]
     fn a_session_fits_afterwards_or_is_as_it_was(sample in samples(), percent in 5..100_u64) {
         let mut session: Conversation<'static> = sample.conversation.clone();
-        let meter = Meter::by_bytes();
+        let meter = Meter::for_byte_estimate();
         let tokens = meter.conversation(&session);
-        let profile = Profile::of(sample.format, None);
+        let profile = LawProfile::for_model(sample.format, None);
         let budget = tokens * percent / 100;
         let with = Enforce { budget, profile: profile.clone(), ..Enforce::new(tokens, meter.clone()) };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

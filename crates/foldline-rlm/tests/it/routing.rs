@@ -1,6 +1,6 @@
 //! Routing: whether a model is asked about what a tool gave back.
 
-use foldline::{Arguments, ToolCall};
+use foldline::{CallArguments, ToolCall};
 use foldline_rlm::{Author, Limits, Mode, Outcome, Output, Route, Summariser, Thresholds};
 
 use crate::server::{Reply, Server};
@@ -9,7 +9,7 @@ const GOAL: &str = "compare the prices of the three shops";
 const GOOD: &str = "Goal: compare the prices of three shops. The page lists shop_17 at 1299 and shop_18 at 1305.";
 
 fn call(name: &'static str) -> ToolCall<'static> {
-    ToolCall { id: "c".into(), name: name.into(), arguments: Arguments::Json("{}".into()) }
+    ToolCall { id: "c".into(), name: name.into(), arguments: CallArguments::Json("{}".into()) }
 }
 
 fn page() -> String {

@@ -154,7 +154,7 @@ impl Server {
 
     /// A model behind this server.
     pub(crate) fn model(&self, format: Format, window: u64, speech: Speech) -> Arc<dyn Model> {
-        let traits = Traits { window, speech, meter: Meter::by_bytes(), ..Traits::of("scripted") };
+        let traits = Traits { window, speech, meter: Meter::for_byte_estimate(), ..Traits::of("scripted") };
         Arc::new(HttpModel::with_traits(self.endpoint(format), traits).unwrap())
     }
 
@@ -179,7 +179,7 @@ async fn answer(
     let body = request.into_body().collect().await.unwrap().to_bytes();
     let parsed = Request::parse(format, &body).unwrap();
     assert_eq!(
-        foldline::laws::check(&parsed, &foldline::laws::Profile::of_request(&parsed)),
+        foldline::laws::check(&parsed, &foldline::laws::LawProfile::for_request(&parsed)),
         [],
         "what is sent breaks no law"
     );
@@ -187,7 +187,7 @@ async fn answer(
         number: 0,
         format,
         headers,
-        max_output: parsed.max_output().unwrap(),
+        max_output: parsed.max_output_tokens().unwrap(),
         conversation: parsed.conversation().clone().into_owned(),
     };
     {

@@ -32,7 +32,7 @@ async fn run(summariser: &Summariser, text: &str) -> (Summary, Vec<Progress>) {
     let heard = Mutex::new(Vec::new());
     let summary = summariser.summarise(&task(text), &|progress| heard.lock().unwrap().push(progress)).await;
     assert!(!summary.text.trim().is_empty());
-    assert!(Meter::by_bytes().text(&summary.text) <= 600, "it fits: {}", summary.text);
+    assert!(Meter::for_byte_estimate().text(&summary.text) <= 600, "it fits: {}", summary.text);
     let heard = heard.into_inner().unwrap();
     let ends = heard.iter().filter(|it| matches!(it, Progress::Ended(_))).count();
     assert!(ends == 1 && matches!(heard.last(), Some(Progress::Ended(it)) if *it == summary.outcome), "{heard:?}");
@@ -125,7 +125,7 @@ async fn sub_queries_are_answered_by_the_sub_model_several_at_once_and_bounded()
     assert_eq!(summary.spent.sub_calls, subs.len());
     assert!(subs.len() > 5 && server.most_at_once() == 3, "{} {}", subs.len(), server.most_at_once());
     // Every row was read by somebody, and no question was above the window.
-    let meter = Meter::by_bytes();
+    let meter = Meter::for_byte_estimate();
     assert!(subs.iter().all(|seen| seen.tokens(&meter) + seen.max_output <= 8_192));
     let rows: usize = heard
         .iter()
@@ -239,7 +239,7 @@ async fn a_slow_server_costs_no_more_than_the_time_that_is_allowed() {
 
 #[tokio::test]
 async fn a_window_that_is_smaller_than_told_is_learned_from_the_overflow() {
-    let meter = Meter::by_bytes();
+    let meter = Meter::for_byte_estimate();
     let server = Server::start(move |seen| match seen.tokens(&meter) + seen.max_output > 6_000 {
         true => Reply::Status(
             400,
@@ -265,7 +265,7 @@ async fn tokens_and_money_are_limits_that_are_never_passed() {
 
     let server = endless().await;
     let mut traits = foldline_rlm::Traits { window: 8_192, ..foldline_rlm::Traits::of("claude-opus-4-6") };
-    traits.meter = Meter::by_bytes();
+    traits.meter = Meter::for_byte_estimate();
     let model = foldline_rlm::HttpModel::with_traits(server.endpoint(Format::OpenAiChat), traits).unwrap();
     let limits = Limits { dollars: 0.06, ..quick() };
     let (summary, _) = run(&Summariser::new(std::sync::Arc::new(model)).with_limits(limits), &text).await;
@@ -300,7 +300,7 @@ async fn instructions_in_the_text_stay_between_fences_that_they_can_not_close() 
     let (summary, _) = run(&Summariser::new(server.chat(16_000)).with_limits(quick()), &text).await;
     assert_eq!((summary.outcome, summary.text.as_str()), (Outcome::Converged, GOOD));
     let asked = server.asked();
-    let fence = foldline::Handle::of(text.as_bytes());
+    let fence = foldline::Handle::for_content(text.as_bytes());
     assert!(asked[0].system().contains(&format!("</data {fence}> is material")));
     let shown = asked[1].last();
     let (open, close) =

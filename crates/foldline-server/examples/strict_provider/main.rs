@@ -152,7 +152,7 @@ impl Speaking {
         self.strict.sign(&request, body, &mut answer);
         let is_told = request.field("stream_options").is_some_and(|it| it.contains("true"));
         let usage = if is_told { speak::Usage::Told } else { speak::Usage::Untold };
-        Ok((tokens, Said::Answer { answer, streams: request.stream().then_some(usage) }))
+        Ok((tokens, Said::Answer { answer, streams: request.is_streaming().then_some(usage) }))
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use foldline::laws::{self, Profile};
+use foldline::laws::{self, LawProfile};
 use foldline::wire::{Format, Request};
 use foldline::{Meter, ModelTable};
 use serde_json::{Value, json};
@@ -53,8 +53,8 @@ impl Strict {
 
     /// How many tokens a request has, unless it is refused.
     pub(crate) fn check(&mut self, request: &Request<'_>, body: &[u8]) -> Result<u64, Refused> {
-        let streams = request.stream();
-        let profile = Profile::of_request(request);
+        let streams = request.is_streaming();
+        let profile = LawProfile::for_request(request);
         let mut broken: Vec<String> = laws::check(request, &profile).iter().map(ToString::to_string).collect();
         broken.extend(self.altered(request.format(), &profile, body));
         let model = request.conversation().model.clone().unwrap_or_default();
@@ -83,7 +83,7 @@ impl Strict {
     pub(crate) fn sign(&mut self, request: &Request<'_>, body: &[u8], answer: &mut Answer) {
         let Some(thought) = &answer.thought else { return };
         let Ok(body) = serde_json::from_slice::<Value>(body) else { return };
-        let past = match Profile::of_request(request).signs_history() {
+        let past = match LawProfile::for_request(request).signs_history() {
             true => past_of(&body, usize::MAX, 0),
             false => String::new(),
         };
@@ -93,7 +93,7 @@ impl Strict {
 
     /// Thoughts in a request that are not as they were given out, or, where history is signed, stand behind
     /// another history.
-    fn altered(&self, format: Format, profile: &Profile, body: &[u8]) -> Vec<String> {
+    fn altered(&self, format: Format, profile: &LawProfile, body: &[u8]) -> Vec<String> {
         let Ok(body) = serde_json::from_slice::<Value>(body) else { return Vec::new() };
         let mut altered = Vec::new();
         match format {

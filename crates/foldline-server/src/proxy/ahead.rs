@@ -30,7 +30,7 @@ pub(crate) fn count_ahead(conversation: &Conversation<'_>, meter: &Meter, cancel
     // The threads stay: what a counter has found of words, it remembers by thread.
     texts.par_iter().with_max_len(1).for_each(|text| {
         if !cancel.is_cancelled() {
-            meter.text_of_lines(text);
+            meter.text_by_lines(text);
         }
     });
 }
@@ -41,19 +41,19 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use foldline::{Counter, Exactness, Message, ModelTable, Role, Tokens};
+    use foldline::{CountExactness, Message, ModelTable, Role, TokenCounter, Tokens};
 
     /// Counts how many bytes it was asked for.
     struct Busy(AtomicUsize);
 
-    impl Counter for Busy {
+    impl TokenCounter for Busy {
         fn count(&self, text: &str) -> Tokens {
             self.0.fetch_add(text.len(), Ordering::Relaxed);
             text.len() as Tokens
         }
 
-        fn exactness(&self) -> Exactness {
-            Exactness::Exact
+        fn exactness(&self) -> CountExactness {
+            CountExactness::Exact
         }
     }
 

@@ -6,9 +6,11 @@
 
 use std::sync::Arc;
 
-use foldline::laws::Profile;
+use foldline::laws::LawProfile;
 use foldline::wire::Request;
-use foldline::{CancelFlag, Crease, Error, Event, Keep, Ledger, Policy, Setup, State, Tokens, apply_from};
+use foldline::{
+    CancelFlag, Crease, Error, FoldEvent, FoldOptions, FoldState, Ledger, OriginalStore, Policy, Tokens, apply_from,
+};
 use foldline_archive::Shelf;
 use foldline_rlm::NEAR;
 
@@ -28,7 +30,7 @@ pub(crate) struct Known<'r> {
     pub(crate) lineage: Lineage,
     pub(crate) facts: Arc<Facts>,
     pub(crate) model: Arc<Model>,
-    pub(crate) laws: Profile,
+    pub(crate) laws: LawProfile,
     /// The conversation in the archive.
     pub(crate) journal: Option<Shelf>,
 }
@@ -92,7 +94,7 @@ impl Known<'_> {
         let Self { request, lineage, facts, model, journal, .. } = self;
         let mode = proxy.settings.mode;
         let place = proxy.memory.take(lineage);
-        if place.as_ref().is_some_and(|place| model.prices.life.is_some_and(|life| place.age() > life)) {
+        if place.as_ref().is_some_and(|place| model.prices.cache_ttl.is_some_and(|life| place.age() > life)) {
             facts.cold(lineage.whole());
         }
         let taught = match again {
@@ -113,11 +115,11 @@ impl Known<'_> {
             facts.tell(lineage, &request.conversation().messages, open);
         }
 
-        let mut setup = Setup::new(model.meter.clone(), model.prices, budget).under(&self.laws);
+        let mut setup = FoldOptions::new(model.meter.clone(), model.prices, budget).with_rules(&self.laws);
         setup.policy = proxy.settings.policy.clone();
         setup.cancel = cancel.clone();
         let (state, held) = place.map(|place| (place.state, place.held)).unwrap_or_default();
-        let state = if decided && open { State::default() } else { state };
+        let state = if decided && open { FoldState::default() } else { state };
         let anew = state.is_empty();
         if anew {
             count_ahead(request.conversation(), &model.meter, cancel);
@@ -127,8 +129,8 @@ impl Known<'_> {
             (Mode::Fold, None) => None,
             (Mode::Observe | Mode::Off, _) => Some(Keeper::new(None, &held)),
         };
-        let keep = keeper.as_ref().map(|keeper| keeper as &dyn Keep);
-        let tell = |event: Event| tell(proxy, journal.as_ref(), &event);
+        let keep = keeper.as_ref().map(|keeper| keeper as &dyn OriginalStore);
+        let tell = |event: FoldEvent| tell(proxy, journal.as_ref(), &event);
         let mut ledger = facts.ledger(lineage);
         ledger.budgets.extend(chosen.from.map(|from| (from, budget)));
         let mut applied = apply_from(state, request, &setup, &ledger, keep, &tell)?;
@@ -139,7 +141,7 @@ impl Known<'_> {
         }
         let tight = taught.map(|_| TightBudget { facts: facts.clone(), lineage: lineage.clone(), tokens: budget });
         let creased = self.told_of_crease(proxy, applied.creases(), open, anew);
-        for (pass, count) in facts.new_folds(applied.passes()) {
+        for (pass, count) in facts.new_folds(applied.pass_names()) {
             proxy.metrics.folds.get_or_create(&metrics::Pass { pass }).inc_by(count);
         }
         let wrote = creased || keeper.as_ref().is_some_and(Keeper::wrote);
@@ -148,7 +150,7 @@ impl Known<'_> {
             folded: applied.folded.is_some(),
             raw: applied.raw_tokens,
             sent: applied.tokens,
-            folds: applied.passes().count() as u64,
+            folds: applied.pass_names().count() as u64,
             budget,
             max_output,
             settling: self.settling(wrote && mode == Mode::Fold, &held),
@@ -179,15 +181,22 @@ impl Known<'_> {
     /// whether there was one. Those of the past were told of when they were due, and what was decided before is not
     /// decided again.
     fn told_of_crease(&self, proxy: &Shared, creases: &[Crease], open: bool, anew: bool) -> bool {
-        let creased = creases.last().filter(|crease| crease.at == self.lineage.len() && open);
+        let creased = creases.last().filter(|crease| crease.request_point == self.lineage.len() && open);
         if creased.is_some() || anew && !creases.is_empty() {
             self.facts.settle(&self.lineage);
         }
-        let Some(&Crease { at, reason, saved, price, .. }) = creased else { return false };
+        let Some(&Crease { request_point: at, trigger: reason, saved_tokens: saved, rewrite_cost: price, .. }) =
+            creased
+        else {
+            return false;
+        };
         tracing::info!(at, saved, price, "creased");
         proxy.metrics.creases.get_or_create(&metrics::Reason { reason: format!("{reason:?}").to_lowercase() }).inc();
         proxy.metrics.spent.inc_by(self.model.prices.dollars(price as f64));
-        note(self.journal.as_ref(), &Event::Creased { at, reason, saved, price });
+        note(
+            self.journal.as_ref(),
+            &FoldEvent::Creased { request_point: at, trigger: reason, saved_tokens: saved, rewrite_cost: price },
+        );
         true
     }
 
@@ -195,7 +204,7 @@ impl Known<'_> {
     fn due(&self, proxy: &Shared, creases: &[Crease], sent: Tokens, budget: Tokens) -> Option<Arc<Due>> {
         let Self { request, lineage, facts, model, laws, journal } = self;
         journal.as_ref().filter(|_| summaries::is_due(proxy, facts, lineage, creases, sent, budget))?;
-        let Policy { high, low, .. } = proxy.settings.policy;
+        let Policy { trigger_ratio: high, target_ratio: low, .. } = proxy.settings.policy;
         Some(Arc::new(Due {
             conversation: request.conversation().clone().into_owned(),
             lineage: lineage.clone(),
@@ -234,27 +243,27 @@ fn choose_budget(ledger: &Ledger, len: usize, now: Tokens, at_most: Option<Token
 }
 
 /// Says what happened: to the log, the metrics and the journal, without any content.
-fn tell(proxy: &Shared, journal: Option<&Shelf>, event: &Event) {
+fn tell(proxy: &Shared, journal: Option<&Shelf>, event: &FoldEvent) {
     match event {
-        Event::Refused { why } => {
+        FoldEvent::Refused { reason: why } => {
             proxy.metrics.fault("refused");
             tracing::warn!(%why, "a fold was not made");
         }
         // A crease is told of once, by whoever knows that it is new.
-        Event::Failed { .. } | Event::Started { .. } | Event::Creased { .. } => return,
+        FoldEvent::Failed { .. } | FoldEvent::Started { .. } | FoldEvent::Creased { .. } => return,
         _ => {}
     }
     note(journal, event);
 }
 
 /// Notes what happened in the journal, which is for reading; nothing depends on it.
-fn note(journal: Option<&Shelf>, event: &Event) {
+fn note(journal: Option<&Shelf>, event: &FoldEvent) {
     if let (Some(shelf), Ok(payload)) = (journal, serde_json::to_vec(event)) {
         let kind = match event {
-            Event::Creased { .. } => "creased",
-            Event::Completed { .. } => "completed",
-            Event::Truncated { .. } => "truncated",
-            Event::Refused { .. } => "refused",
+            FoldEvent::Creased { .. } => "creased",
+            FoldEvent::Completed { .. } => "completed",
+            FoldEvent::Truncated { .. } => "truncated",
+            FoldEvent::Refused { .. } => "refused",
             _ => "other",
         };
         let _ = shelf.note_event(kind, &payload);

@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use bytes::Bytes;
-use foldline::wire::{Format, Overflow};
+use foldline::wire::{ContextOverflow, Format};
 use foldline::{CancelFlag, Tokens};
 use hyper::StatusCode;
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH};
@@ -36,7 +36,7 @@ use super::{answer, metrics, own, summaries};
 const MAX_RETRIES: u32 = 2;
 
 /// Returns how often a refused prompt is folded more and sent again: what only may be an overflow deserves one attempt.
-pub(crate) fn retries(overflow: Overflow) -> u32 {
+pub(crate) fn retries(overflow: ContextOverflow) -> u32 {
     if overflow.evidence.is_strict() { MAX_RETRIES } else { 1 }
 }
 
@@ -204,12 +204,12 @@ impl Shared {
         self: &Arc<Self>,
         turn: Option<&Arc<Turn>>,
         folded: Option<&Folded>,
-        overflow: Overflow,
+        overflow: ContextOverflow,
     ) -> Option<Folded> {
         let folded = folded?;
         self.metrics.overflows.inc();
         let at_most = folded.model.overflowed(overflow, folded.sent, folded.max_output);
-        let (limit, evidence) = (overflow.limit, overflow.evidence);
+        let (limit, evidence) = (overflow.limit_tokens, overflow.evidence);
         tracing::info!(model = folded.model_name, sent = folded.sent, limit, ?evidence, at_most, "did not fit");
         let tighter = fold(self, turn, Some(Again::Tighter(at_most))).await?;
         (tighter.body.is_some() && tighter.sent < folded.sent).then_some(tighter)
@@ -298,7 +298,7 @@ impl Shared {
         }
         let ours = if self.settings.mode == Mode::Fold { folded.sent } else { folded.raw };
         if rounds == AnswerOf::One {
-            self.compare_counts(folded, ours, usage.context());
+            self.compare_counts(folded, ours, usage.context_tokens());
         }
         if let Some(journal) = &folded.journal {
             let payload = serde_json::to_vec(&usage).unwrap_or_default();

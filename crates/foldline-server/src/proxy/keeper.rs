@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use foldline::{Handle, Keep, KeepError, Original};
+use foldline::{Handle, Original, OriginalStore, StoreError};
 use foldline_archive::{OnDisk, Shelf};
 
 /// The originals that a conversation handed to the archive. Each handle was computed from text that the engine folded,
@@ -89,15 +89,15 @@ impl<'k> Keeper<'k> {
     }
 }
 
-impl Keep for Keeper<'_> {
-    fn keep(&self, originals: &[Original<'_>]) -> Result<(), KeepError> {
+impl OriginalStore for Keeper<'_> {
+    fn store(&self, originals: &[Original<'_>]) -> Result<(), StoreError> {
         let fresh: Vec<Original<'_>> = {
             let held = self.held.lock();
             let is_held = |original: &&Original<'_>| held.get(&original.handle) == Some(&Written::Yes);
             originals.iter().filter(|original| !is_held(original)).copied().collect()
         };
         if let (Some(shelf), false) = (self.shelf, fresh.is_empty()) {
-            shelf.write(&fresh).map_err(|error| KeepError(error.to_string()))?;
+            shelf.write(&fresh).map_err(|error| StoreError(error.to_string()))?;
             self.wrote.set(true);
         }
         self.held.lock().extend(fresh.iter().map(|original| (original.handle, Written::Yes)));

@@ -14,8 +14,8 @@
 
 use std::time::{Duration, Instant};
 
-use foldline::wire::{Bounds, Evidence};
-use foldline::{Calibration, Exactness, Fit, Tokens};
+use foldline::wire::{LimitScope, OverflowEvidence};
+use foldline::{Calibration, CalibrationFit, CountExactness, Tokens};
 use serde::Serialize;
 
 /// Prompts below this size are not compared with low counts.
@@ -35,7 +35,7 @@ const MIN_TRUNCATED_WINDOW_TOKENS: Tokens = 2_048;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LearnedWindow {
     pub(crate) tokens: Tokens,
-    pub(crate) bounds: Bounds,
+    pub(crate) bounds: LimitScope,
     pub(crate) evidence: WindowEvidence,
     pub(crate) learned_at: Instant,
 }
@@ -56,10 +56,10 @@ pub(crate) enum WindowEvidence {
 
 impl WindowEvidence {
     /// Returns what the evidence of an overflow proves about a window; none if it proves nothing.
-    pub(crate) fn from_overflow(evidence: Evidence) -> Option<Self> {
+    pub(crate) fn from_overflow(evidence: OverflowEvidence) -> Option<Self> {
         match evidence {
-            Evidence::Code => Some(Self::ErrorCode),
-            Evidence::Message => Some(Self::ErrorMessage),
+            OverflowEvidence::Code => Some(Self::ErrorCode),
+            OverflowEvidence::Message => Some(Self::ErrorMessage),
             _ => None,
         }
     }
@@ -111,7 +111,7 @@ pub(crate) struct LearnedFacts {
     /// The window that the server reported when it was asked.
     reported: Option<LearnedWindow>,
     calibration: Calibration,
-    fit: Option<Fit>,
+    fit: Option<CalibrationFit>,
     /// The newest plausible pair, and the newest suspicious one.
     last: Option<CountPair>,
     suspect: Option<CountPair>,
@@ -132,7 +132,7 @@ impl LearnedFacts {
         self.reported
     }
 
-    pub(crate) fn fit(&self) -> Option<Fit> {
+    pub(crate) fn fit(&self) -> Option<CalibrationFit> {
         self.fit
     }
 
@@ -149,7 +149,7 @@ impl LearnedFacts {
 
     /// Records that a prompt of so many tokens, as we count, was accepted. Returns a limit from an error that this
     /// refutes, and that is dropped therefore.
-    pub(crate) fn accept(&mut self, ours: Tokens, exactness: Exactness) -> Option<LearnedWindow> {
+    pub(crate) fn accept(&mut self, ours: Tokens, exactness: CountExactness) -> Option<LearnedWindow> {
         let least = self.at_least(ours, exactness);
         // A server that truncates accepts everything.
         self.revealed.take_if(|window| window.evidence != WindowEvidence::ConstantCount && window.tokens < least)
@@ -159,7 +159,7 @@ impl LearnedFacts {
     pub(crate) fn compare(
         &mut self,
         (ours, reported): (Tokens, Tokens),
-        exactness: Exactness,
+        exactness: CountExactness,
         window_is_set: bool,
         now: Instant,
         lifetime: Duration,
@@ -192,7 +192,7 @@ impl LearnedFacts {
                 if let Some(tokens) = truncated_window(reported, seen, least).filter(|_| !stated) {
                     self.suspect = None;
                     let evidence = WindowEvidence::ConstantCount;
-                    self.learn(LearnedWindow { tokens, bounds: Bounds::Window, evidence, learned_at: now });
+                    self.learn(LearnedWindow { tokens, bounds: LimitScope::Window, evidence, learned_at: now });
                     return CountVerdict::Truncated(tokens);
                 }
             }
@@ -230,10 +230,10 @@ impl LearnedFacts {
     }
 
     /// Returns the fewest tokens that a server would count for what we count as so many.
-    fn at_least(&self, ours: Tokens, exactness: Exactness) -> Tokens {
+    fn at_least(&self, ours: Tokens, exactness: CountExactness) -> Tokens {
         match (self.fit, exactness) {
             (Some(fit), _) => (fit.scale(ours) as f64 * (1.0 - fit.margin.min(0.5))) as Tokens,
-            (None, Exactness::Exact) => ours,
+            (None, CountExactness::Exact) => ours,
             (None, _) => ours / 4 * 3,
         }
     }
@@ -275,7 +275,7 @@ mod tests {
     const LIFETIME: Duration = Duration::from_secs(3_600);
 
     /// Compares counts of a growing prompt and returns the verdicts.
-    fn verdicts(facts: &mut LearnedFacts, exactness: Exactness, pairs: &[(Tokens, Tokens)]) -> Vec<CountVerdict> {
+    fn verdicts(facts: &mut LearnedFacts, exactness: CountExactness, pairs: &[(Tokens, Tokens)]) -> Vec<CountVerdict> {
         let now = Instant::now();
         pairs.iter().map(|&pair| facts.compare(pair, exactness, false, now, LIFETIME)).collect()
     }
@@ -289,7 +289,7 @@ mod tests {
         for reported in [0, 10, 900] {
             let mut facts = LearnedFacts::default();
             let pairs: Vec<_> = (10..20).map(|ours| (ours * 1_000, reported)).collect();
-            let verdicts = verdicts(&mut facts, Exactness::Exact, &pairs);
+            let verdicts = verdicts(&mut facts, CountExactness::Exact, &pairs);
             assert_eq!(verdicts[0], CountVerdict::Implausible { first: true });
             assert!(verdicts[1..].iter().all(|it| *it == CountVerdict::Implausible { first: false }), "{verdicts:?}");
             assert_eq!((window(&facts), facts.fit()), (None, None));
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn proportional_undercount_calibrates() {
-        for exactness in [Exactness::Exact, Exactness::Estimated] {
+        for exactness in [CountExactness::Exact, CountExactness::Estimated] {
             for percent in [15, 35, 57] {
                 let mut facts = LearnedFacts::default();
                 let noise = [100, 102, 99, 101, 98];
@@ -317,7 +317,7 @@ mod tests {
         for (reported, expected) in [(2_048, 2_048), (2_050, 4_096), (2_051, 4_096), (4_096, 4_096), (16_386, 32_768)] {
             let mut facts = LearnedFacts::default();
             let pairs: Vec<_> = [3, 4].map(|times| (reported * times, reported)).into();
-            let verdicts = verdicts(&mut facts, Exactness::Exact, &pairs);
+            let verdicts = verdicts(&mut facts, CountExactness::Exact, &pairs);
             assert_eq!(verdicts, [CountVerdict::Accepted, CountVerdict::Truncated(expected)]);
             assert_eq!(window(&facts), Some(expected));
         }
@@ -326,7 +326,7 @@ mod tests {
     /// A session grows slowly beyond the window of a server with any `num_ctx`.
     #[test]
     fn truncation_of_a_growing_session_is_found() {
-        for exactness in [Exactness::Exact, Exactness::Estimated] {
+        for exactness in [CountExactness::Exact, CountExactness::Estimated] {
             for (reported, expected) in [(10_000, 10_000), (5_002, 9_998), (5_003, 10_000)] {
                 let mut facts = LearnedFacts::default();
                 let sent = (1..60).map(|turn| turn * 600);
@@ -343,7 +343,11 @@ mod tests {
     #[test]
     fn constant_count_below_a_whole_prompt_is_not_a_window() {
         let mut facts = LearnedFacts::default();
-        verdicts(&mut facts, Exactness::Exact, &[(20_000, 20_000), (24_000, 3_000), (27_000, 3_000), (30_000, 3_000)]);
+        verdicts(
+            &mut facts,
+            CountExactness::Exact,
+            &[(20_000, 20_000), (24_000, 3_000), (27_000, 3_000), (30_000, 3_000)],
+        );
         assert_eq!(window(&facts), None);
     }
 
@@ -352,7 +356,7 @@ mod tests {
     fn slowly_growing_count_is_not_truncation() {
         let mut facts = LearnedFacts::default();
         let pairs: Vec<_> = (0..20).map(|turn| (10_000 + turn * 1_600, 5_000 + turn * 60)).collect();
-        verdicts(&mut facts, Exactness::Exact, &pairs);
+        verdicts(&mut facts, CountExactness::Exact, &pairs);
         assert_eq!(window(&facts), None);
     }
 
@@ -363,7 +367,7 @@ mod tests {
         assert!(asked(&mut facts, Duration::ZERO));
         assert!(!asked(&mut facts, Duration::ZERO));
         for expected in [true, false] {
-            verdicts(&mut facts, Exactness::Exact, &[(20_000, 0)]);
+            verdicts(&mut facts, CountExactness::Exact, &[(20_000, 0)]);
             assert_eq!(asked(&mut facts, Duration::ZERO), expected);
         }
         assert!(asked(&mut facts, LIFETIME));
@@ -373,9 +377,10 @@ mod tests {
     fn stated_window_outranks_a_constant_count() {
         let mut facts = LearnedFacts::default();
         let now = Instant::now();
-        let learned = |tokens, evidence| LearnedWindow { tokens, bounds: Bounds::Window, evidence, learned_at: now };
+        let learned =
+            |tokens, evidence| LearnedWindow { tokens, bounds: LimitScope::Window, evidence, learned_at: now };
         facts.learn(learned(32_768, WindowEvidence::ServerReport));
-        verdicts(&mut facts, Exactness::Exact, &[(20_000, 4_098), (25_000, 4_098), (30_000, 4_098)]);
+        verdicts(&mut facts, CountExactness::Exact, &[(20_000, 4_098), (25_000, 4_098), (30_000, 4_098)]);
         assert_eq!(window(&facts), None);
         facts = LearnedFacts::default();
         facts.learn(learned(4_096, WindowEvidence::ConstantCount));
@@ -388,7 +393,7 @@ mod tests {
         let mut facts = LearnedFacts::default();
         let now = Instant::now();
         let evidence = WindowEvidence::ErrorCode;
-        facts.learn(LearnedWindow { tokens: 8_192, bounds: Bounds::Window, evidence, learned_at: now });
+        facts.learn(LearnedWindow { tokens: 8_192, bounds: LimitScope::Window, evidence, learned_at: now });
         assert!(facts.revealed(now + LIFETIME - Duration::from_secs(1), LIFETIME).is_some());
         assert!(facts.revealed(now + LIFETIME, LIFETIME).is_none());
     }
@@ -396,15 +401,15 @@ mod tests {
     #[test]
     fn learned_limit_is_dropped_when_a_larger_prompt_succeeds() {
         let evidence = WindowEvidence::ErrorMessage;
-        let learned = LearnedWindow { tokens: 8_192, bounds: Bounds::Window, evidence, learned_at: Instant::now() };
+        let learned = LearnedWindow { tokens: 8_192, bounds: LimitScope::Window, evidence, learned_at: Instant::now() };
         let mut facts = LearnedFacts::default();
         facts.learn(learned);
-        assert_eq!(facts.accept(8_000, Exactness::Exact), None);
-        assert_eq!(facts.accept(9_000, Exactness::Estimated), None, "it may have been 6,750");
-        assert_eq!(facts.accept(9_000, Exactness::Exact), Some(learned));
+        assert_eq!(facts.accept(8_000, CountExactness::Exact), None);
+        assert_eq!(facts.accept(9_000, CountExactness::Estimated), None, "it may have been 6,750");
+        assert_eq!(facts.accept(9_000, CountExactness::Exact), Some(learned));
         assert_eq!(window(&facts), None);
         facts.learn(learned);
-        verdicts(&mut facts, Exactness::Exact, &[(9_000, 9_000)]);
+        verdicts(&mut facts, CountExactness::Exact, &[(9_000, 9_000)]);
         assert_eq!(window(&facts), None);
     }
 }

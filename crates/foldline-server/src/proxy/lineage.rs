@@ -5,7 +5,7 @@
 //! mistake one conversation for another. What moves from turn to turn without meaning anything (marks of
 //! the cache, white space, order of keys) is not hashed.
 
-use foldline::{Arguments, Conversation, Message, Part, Role, Source, Text};
+use foldline::{CallArguments, Conversation, LazyText, MediaSource, Message, Part, Role};
 use xxhash_rust::xxh3::Xxh3;
 
 /// The hashes of all beginnings of a conversation.
@@ -81,8 +81,8 @@ impl Said {
         put(&mut self.hash, text);
     }
 
-    fn put_text(&mut self, text: &Text<'_>) {
-        put(&mut self.hash, text.in_json(&mut self.room));
+    fn put_text(&mut self, text: &LazyText<'_>) {
+        put(&mut self.hash, text.json_literal(&mut self.room));
     }
 
     fn put_message(&mut self, message: &Message<'_>) {
@@ -106,7 +106,7 @@ impl Said {
                 self.put(&it.id);
                 self.put(&it.name);
                 match &it.arguments {
-                    Arguments::Json(text) | Arguments::Text(text) => self.put_text(text),
+                    CallArguments::Json(text) | CallArguments::Text(text) => self.put_text(text),
                 }
             }
             Part::ToolResult(it) => {
@@ -132,10 +132,10 @@ impl Said {
         }
     }
 
-    fn put_source(&mut self, source: &Source<'_>) {
+    fn put_source(&mut self, source: &MediaSource<'_>) {
         match source {
             // Pictures are large.
-            Source::Base64(it) => {
+            MediaSource::Base64(it) => {
                 self.hash.update(&[1]);
                 self.put(it);
             }

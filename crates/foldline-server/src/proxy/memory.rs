@@ -10,8 +10,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use foldline::wire::Gap;
-use foldline::{Handle, Ledger, Message, State, Summarised, Tokens};
+use foldline::wire::HiddenRound;
+use foldline::{FoldState, Handle, Ledger, Message, PrefixSummary, Tokens};
 use foldline_archive::Shelf;
 use foldline_rlm::{Prepared, Spent};
 
@@ -36,13 +36,13 @@ struct Shard {
 
 /// Where the folds of a conversation stand after some of its messages.
 pub(crate) struct Place {
-    pub(crate) state: State,
+    pub(crate) state: FoldState,
     pub(crate) held: Held,
     at: Instant,
 }
 
 impl Place {
-    pub(crate) fn new(state: State, held: Held) -> Self {
+    pub(crate) fn new(state: FoldState, held: Held) -> Self {
         Self { state, held, at: Instant::now() }
     }
 
@@ -130,7 +130,7 @@ struct Fact {
     cold: bool,
     budget: Option<Tokens>,
     /// What clients' copies of the answer lack, for each answer that was given.
-    hidden: Vec<Arc<[Gap]>>,
+    hidden: Vec<Arc<[HiddenRound]>>,
     /// A summary of all of it.
     summary: Option<Arc<Prepared>>,
     /// Behind it, the summary of this other beginning counts.
@@ -197,11 +197,11 @@ impl Facts {
         for (at, beginning) in lineage.longest_first() {
             let Some(fact) = known.get(&beginning) else { continue };
             if fact.cold {
-                ledger.cold.insert(at);
+                ledger.cold_points.insert(at);
             }
             ledger.budgets.extend(fact.budget.map(|budget| (at, budget)));
             let told = fact.told.and_then(|told| known.get(&told)?.summary.as_ref());
-            let told = told.map(|summary| Summarised { until: summary.until(), text: summary.text().into() });
+            let told = told.map(|summary| PrefixSummary { until: summary.until(), text: summary.text().into() });
             ledger.summaries.extend(told.map(|summary| (at, summary)));
         }
         ledger
@@ -283,7 +283,7 @@ impl Facts {
 
     /// The places of this conversation behind which clients' copies of an answer lack something, with
     /// what each answer that was given there hid.
-    pub(crate) fn hidden(&self, lineage: &Lineage) -> Vec<(usize, Vec<Arc<[Gap]>>)> {
+    pub(crate) fn hidden(&self, lineage: &Lineage) -> Vec<(usize, Vec<Arc<[HiddenRound]>>)> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.is_empty() {
             return Vec::new();
@@ -293,7 +293,7 @@ impl Facts {
     }
 
     /// The answer to this beginning hid something from the client. It is on disk when this returns.
-    pub(crate) fn hide(&self, beginning: u128, gaps: Vec<Gap>) {
+    pub(crate) fn hide(&self, beginning: u128, gaps: Vec<HiddenRound>) {
         let payload = serde_json::to_vec(&gaps).unwrap_or_default();
         let answer = xxhash_rust::xxh3::xxh3_64(&payload);
         self.note(beginning, |fact| fact.hidden.push(gaps.into()));
@@ -465,7 +465,7 @@ mod tests {
     }
 
     fn place() -> Place {
-        Place::new(State::default(), Held::default())
+        Place::new(FoldState::default(), Held::default())
     }
 
     #[test]
@@ -512,10 +512,10 @@ mod tests {
         facts.budget(grown.beginning(3), 7_000);
         facts.settle(&grown);
         let told = facts.ledger(&grown);
-        assert_eq!(told.cold, [2].into());
+        assert_eq!(told.cold_points, [2].into());
         assert_eq!(told.budgets, [(0, 9_000), (3, 7_000)].into());
         let again = Memory::new(8).facts(&grown, Some(&shelf));
         assert_eq!(again.ledger(&grown), told);
-        assert_eq!(again.ledger(&lineage(&["a", "x"])).cold.len(), 0, "another way of going on");
+        assert_eq!(again.ledger(&lineage(&["a", "x"])).cold_points.len(), 0, "another way of going on");
     }
 }

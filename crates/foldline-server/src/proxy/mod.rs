@@ -33,7 +33,7 @@
 //! | `metrics`, `tally` | what it did, for Prometheus and for whoever started it |
 //! | `probe` | what is asked before it is started |
 //!
-//! What may not happen here: no provider's JSON is read or written outside of `foldline::wire`, no
+//! What may not happen here: no provider's JSON is read or written outside of `foldline::wire_format`, no
 //! credential is stored or logged, and no fault of ours costs the client its request: its own bytes
 //! go out instead.
 

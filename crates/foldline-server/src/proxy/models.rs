@@ -12,8 +12,8 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use foldline::wire::{Bounds, Count, Lesson, Overflow, Request};
-use foldline::{Budget, CountCache, Exactness, Meter, ModelTable, Prices, Tokens};
+use foldline::wire::{ContextOverflow, LearnedLimit, LimitScope, ReportedTokens, Request};
+use foldline::{Budget, CountCache, CountExactness, Meter, ModelTable, Prices, Tokens};
 
 use super::learned::{CountVerdict, LearnedFacts, LearnedWindow, WindowEvidence};
 use super::memory::{Bounded, map_key};
@@ -106,7 +106,7 @@ impl Model {
     /// The longest answer that room is left for beside this request. A client may wish for so much that what
     /// it must say itself would not fit: then it is given the usual.
     pub(crate) fn answer_beside(&self, request: &Request<'_>) -> Option<Tokens> {
-        let wish = request.max_output();
+        let wish = request.max_output_tokens();
         let (wished, usual) = (self.budget(wish), self.budget(None));
         let conversation = request.conversation();
         let said = || self.meter.system(&conversation.system) + self.meter.tools(&conversation.tools);
@@ -125,11 +125,11 @@ impl Model {
         self.budget_within(reported.map(|window| (window.tokens, window.bounds)), max_output)
     }
 
-    fn budget_within(&self, learned: Option<(Tokens, Bounds)>, max_output: Option<Tokens>) -> Tokens {
+    fn budget_within(&self, learned: Option<(Tokens, LimitScope)>, max_output: Option<Tokens>) -> Tokens {
         let mut row = self.meter.row().clone();
-        match self.window.map(|window| (window, Bounds::Window)).or(learned) {
-            Some((window, Bounds::Window)) => (row.window, row.max_input) = (window, None),
-            Some((input, Bounds::Input)) => row.max_input = Some(input),
+        match self.window.map(|window| (window, LimitScope::Window)).or(learned) {
+            Some((window, LimitScope::Window)) => (row.window, row.max_input) = (window, None),
+            Some((input, LimitScope::Input)) => row.max_input = Some(input),
             None => {}
         }
         let fit = self.learned().fit();
@@ -137,7 +137,7 @@ impl Model {
         let budget = Budget::for_model(&row, max_output, &meter).tokens;
         let Some(fit) = fit else { return budget };
         // An exact count that is reported lower leaves something out, and a window that was set is meant as we count.
-        let is_firm = self.window.is_some() || self.meter.exactness() == Exactness::Exact;
+        let is_firm = self.window.is_some() || self.meter.exactness() == CountExactness::Exact;
         let least = if is_firm { 1.0 } else { MIN_BUDGET_RATIO };
         (budget.saturating_sub(fit.overhead) as f64 / fit.ratio.max(least)) as Tokens
     }
@@ -171,8 +171,8 @@ impl Model {
 
     /// Returns how many tokens the next attempt may have after a prompt of so many tokens, as we count, was refused.
     /// Any number in the error is used for that; the limit is learned only from strict evidence.
-    pub(crate) fn overflowed(&self, overflow: Overflow, ours: Tokens, max_output: Option<Tokens>) -> Tokens {
-        let Lesson::Limit { tokens, bounds } = overflow.lesson(ours) else {
+    pub(crate) fn overflowed(&self, overflow: ContextOverflow, ours: Tokens, max_output: Option<Tokens>) -> Tokens {
+        let LearnedLimit::Stated { tokens, bounds } = overflow.learned_limit(ours) else {
             return (ours as f64 * LESS) as Tokens;
         };
         let evidence = WindowEvidence::from_overflow(overflow.evidence);
@@ -182,11 +182,11 @@ impl Model {
         }
         // The server's own numbers beat any estimate: its count of the prompt, and what it reserves.
         let room = match bounds {
-            Bounds::Window => tokens.saturating_sub(overflow.output.unwrap_or(0)),
-            Bounds::Input => tokens,
+            LimitScope::Window => tokens.saturating_sub(overflow.output_tokens.unwrap_or(0)),
+            LimitScope::Input => tokens,
         };
-        let counted = match overflow.sent {
-            Some(Count::Exactly(sent)) if sent > 0 => room as f64 * ours as f64 / sent as f64 * 0.98,
+        let counted = match overflow.prompt_tokens {
+            Some(ReportedTokens::Exact(sent)) if sent > 0 => room as f64 * ours as f64 / sent as f64 * 0.98,
             _ => room as f64,
         };
         let budget = self.budget_within(Some((tokens, bounds)), max_output);
@@ -196,7 +196,12 @@ impl Model {
     /// The server says that its window is this.
     pub(crate) fn reported(&self, tokens: Tokens) {
         let evidence = WindowEvidence::ServerReport;
-        self.learned().learn(LearnedWindow { tokens, bounds: Bounds::Window, evidence, learned_at: Instant::now() });
+        self.learned().learn(LearnedWindow {
+            tokens,
+            bounds: LimitScope::Window,
+            evidence,
+            learned_at: Instant::now(),
+        });
     }
 
     /// Returns true if the server is to be asked for its window now. The caller has to ask.
@@ -212,7 +217,7 @@ impl Model {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use foldline::wire::{Format, Refusal};
+    use foldline::wire::{Format, RequestRejection};
 
     const TENANT: TenantKey = TenantKey(1);
 
@@ -228,8 +233,8 @@ mod tests {
         model.reported(32_768);
         let reported = model.budget(Some(1_000));
         assert!((25_000..31_800).contains(&reported), "{reported}");
-        let refused = |body: &str| match Refusal::of_body(400, body.as_bytes()) {
-            Refusal::Overflow(overflow) => overflow,
+        let refused = |body: &str| match RequestRejection::from_body(400, body.as_bytes()) {
+            RequestRejection::Overflow(overflow) => overflow,
             other => panic!("{other:?}"),
         };
         let limit = r#"{"error":{"message":"prompt is too long: 9000 tokens > 8192 maximum"}}"#;

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use foldline::wire::{Event, Format, Overflow, Refusal, StreamReader};
+use foldline::wire::{ContextOverflow, Format, RequestRejection, StreamEvent, StreamReader};
 use http_body_util::BodyExt;
 use hyper::Response;
 use hyper::body::Incoming;
@@ -29,7 +29,7 @@ pub(crate) struct Opening {
     pub(crate) begun: Vec<Bytes>,
     pub(crate) rest: Rest,
     /// The provider says that the prompt does not fit.
-    pub(crate) overflow: Option<Overflow>,
+    pub(crate) overflow: Option<ContextOverflow>,
 }
 
 /// What is left of a body.
@@ -79,7 +79,7 @@ impl Opening {
         };
         let status = self.head.status.as_u16();
         if status >= 400 && matches!(self.rest, Rest::Nothing) {
-            self.overflow = overflow(Refusal::of_body(status, &whole));
+            self.overflow = overflow(RequestRejection::from_body(status, &whole));
         }
         self.begun.push(whole.freeze());
         self
@@ -103,12 +103,15 @@ impl Opening {
             let events = reader.push(&piece);
             self.begun.push(piece);
             for (_, event) in &events {
-                if let Event::Error { refusal, .. } = event {
+                if let StreamEvent::Error { refusal, .. } = event {
                     self.overflow = overflow(*refusal);
                 }
             }
-            let opened = |event: &Event| {
-                !matches!(event, Event::Started { .. } | Event::Ping | Event::Other { .. } | Event::Usage(_))
+            let opened = |event: &StreamEvent| {
+                !matches!(
+                    event,
+                    StreamEvent::Started { .. } | StreamEvent::Ping | StreamEvent::Other { .. } | StreamEvent::Usage(_)
+                )
             };
             if length > HELD_BYTES || events.iter().any(|(_, event)| opened(event)) {
                 break Rest::Events(body);
@@ -118,10 +121,10 @@ impl Opening {
     }
 }
 
-fn overflow(refusal: Refusal) -> Option<Overflow> {
+fn overflow(refusal: RequestRejection) -> Option<ContextOverflow> {
     match refusal {
-        Refusal::Overflow(overflow) => Some(overflow),
-        Refusal::Payload | Refusal::Other => None,
+        RequestRejection::Overflow(overflow) => Some(overflow),
+        RequestRejection::PayloadTooLarge | RequestRejection::Other => None,
     }
 }
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use foldline::wire::{
-    ApiError, Asked, BodySplicer, Edit, Format, Gap, Next, NextBody, ReportedId, Request, Splicer, Usage,
+    ApiError, BodyOutcome, BodySplicer, Format, HiddenRound, InterceptedCalls, ReportedId, Request, RequestEdit,
+    RoundOutcome, StreamSplicer, Usage,
 };
 use hyper::{HeaderMap, StatusCode};
 
@@ -39,7 +40,7 @@ pub(crate) struct Rounds {
     outbound: Outbound,
     /// Where what the client will lack is remembered, and what it is.
     hidden: Hidden,
-    gaps: Vec<Gap>,
+    gaps: Vec<HiddenRound>,
     /// It is recorded.
     recorded: bool,
     /// The attempts of the round that is running.
@@ -98,14 +99,14 @@ impl Rounds {
 
     /// Answers that come as bodies. Returns the body for the client, or why there is none; and what was paid.
     pub(crate) async fn whole(mut self, mut body: Bytes) -> (Result<Bytes, RoundFailure>, Heard) {
-        let mut splicer = BodySplicer::new(self.format, OFFER.name).reporting(self.folded.reported);
+        let mut splicer = BodySplicer::new(self.format, OFFER.name).with_reported_id(self.folded.reported);
         loop {
-            let asked = match splicer.round(&body) {
-                Ok(NextBody::Finished { body, finished }) => {
-                    self.record(finished.mixed.as_ref(), finished.response.id.as_deref()).await;
+            let asked = match splicer.push_round(&body) {
+                Ok(BodyOutcome::Finished { body, finished }) => {
+                    self.record(finished.mixed_calls.as_ref(), finished.response.id.as_deref()).await;
                     return (Ok(body.into()), self.finished(finished.usage));
                 }
-                Ok(NextBody::Continue(asked)) => asked,
+                Ok(BodyOutcome::Continue(asked)) => asked,
                 // Something that no splicer understands is the client's to read.
                 Err(_) => return (Ok(body), None),
             };
@@ -123,7 +124,7 @@ impl Rounds {
 
     /// Answers that come as streams. Returns why the client was shown nothing, if so; and what was paid.
     pub(crate) async fn streamed(mut self, opening: Opening, client: Client) -> (Option<RoundFailure>, Heard) {
-        let mut splicer = Splicer::new(self.format, OFFER.name).reporting(self.folded.reported);
+        let mut splicer = StreamSplicer::new(self.format, OFFER.name).with_reported_id(self.folded.reported);
         let mut client = ClientStream::new(client, self.proxy.settings.patience.silence);
         let interruption = match self.stream(opening, &mut splicer, &mut client).await {
             Ok(heard) => return (None, heard),
@@ -134,7 +135,7 @@ impl Rounds {
         match interruption {
             Interruption::Failed(failure) if client.has_begun() => {
                 let (status, error) = failure.error();
-                splicer.fail(status.as_u16(), &error, &mut client.held);
+                splicer.write_error(status.as_u16(), &error, &mut client.held);
                 // Chat Completions has no event that ends a failed answer: without a break it would look complete.
                 if client.flush().await.is_ok() && self.format == Format::OpenAiChat {
                     client.cut_off(error.message).await;
@@ -150,45 +151,48 @@ impl Rounds {
     async fn stream(
         &mut self,
         mut opening: Opening,
-        splicer: &mut Splicer,
+        splicer: &mut StreamSplicer,
         client: &mut ClientStream,
     ) -> Result<Heard, Interruption> {
         loop {
             let broke = self.forward(opening, splicer, client).await?;
-            let hid = splicer.hides();
+            let hid = splicer.has_hidden_calls();
             opening = match splicer.end_round(&mut client.held) {
-                Next::Finished(finished) => {
-                    self.record(finished.mixed.as_ref(), finished.response.id.as_deref()).await;
+                RoundOutcome::Finished(finished) => {
+                    self.record(finished.mixed_calls.as_ref(), finished.response.id.as_deref()).await;
                     client.flush().await?;
                     if let Some(why) = broke {
                         client.cut_off(why).await;
                     }
                     return Ok(self.finished(finished.usage));
                 }
-                Next::Continue(asked) => {
+                RoundOutcome::Continue(asked) => {
                     client.forward(splicer.shows_output()).await?;
-                    client.wait_for(self.go_on(&asked), Some(splicer.keep_alive())).await??
+                    client.wait_for(self.go_on(&asked), Some(splicer.keep_alive_bytes())).await??
                 }
                 // In the first round the client has seen what came. It is cut off as the proxy was; a
                 // provider that ends without an end is the client's to judge, unless it lacks something.
-                Next::Broken(_) if self.gaps.is_empty() => {
+                RoundOutcome::Interrupted(_) if self.gaps.is_empty() => {
                     client.flush().await?;
                     if let Some(why) = broke.or_else(|| hid.then(|| "the stream ended early".into())) {
                         client.cut_off(why).await;
                     }
                     return Ok(None);
                 }
-                Next::Broken(broken) => {
-                    let may_retry = !broken.shown && broken.error.as_ref().is_none_or(|it| it.is_temporary(None));
+                RoundOutcome::Interrupted(broken) => {
+                    let may_retry =
+                        !broken.shown_to_client && broken.error.as_ref().is_none_or(|it| it.is_temporary(None));
                     let wait = may_retry.then(|| self.retries.next_wait(&HeaderMap::new())).flatten();
                     match wait {
-                        Some(wait) => client.wait_for(self.send_after(wait), Some(splicer.keep_alive())).await??,
-                        None if broken.told.is_empty() => {
+                        Some(wait) => {
+                            client.wait_for(self.send_after(wait), Some(splicer.keep_alive_bytes())).await??
+                        }
+                        None if broken.error_bytes.is_empty() => {
                             let why = broke.unwrap_or_else(|| "the answer could not be continued".into());
                             return Err(RoundFailure::fault(why).into());
                         }
                         None => {
-                            client.held.extend_from_slice(&broken.told);
+                            client.held.extend_from_slice(&broken.error_bytes);
                             client.flush().await?;
                             return Ok(self.finished(splicer.usage()));
                         }
@@ -202,7 +206,7 @@ impl Rounds {
     async fn forward(
         &mut self,
         opening: Opening,
-        splicer: &mut Splicer,
+        splicer: &mut StreamSplicer,
         client: &mut ClientStream,
     ) -> Result<Option<String>, Interruption> {
         let stall = self.proxy.settings.patience.stall;
@@ -224,7 +228,7 @@ impl Rounds {
                 Rest::Broken(why) => return Ok(Some(std::mem::take(why))),
             };
             // A later round may have begun long before the model has read its prompt.
-            let keep_alive = (!self.gaps.is_empty()).then(|| splicer.keep_alive());
+            let keep_alive = (!self.gaps.is_empty()).then(|| splicer.keep_alive_bytes());
             match client.wait_for(next(body, stall), keep_alive).await? {
                 Ok(Some(piece)) => splicer.push(&piece, &mut client.held),
                 Ok(None) => return Ok(None),
@@ -234,7 +238,7 @@ impl Rounds {
     }
 
     /// Answers the hidden calls of a round and sends the next one.
-    async fn go_on(&mut self, asked: &Asked) -> Result<Opening, RoundFailure> {
+    async fn go_on(&mut self, asked: &InterceptedCalls) -> Result<Opening, RoundFailure> {
         if self.gaps.len() >= MOST {
             return Err(RoundFailure::fault("the model does not stop unfolding"));
         }
@@ -244,13 +248,13 @@ impl Rounds {
         let longer = Request::parse(self.format, &self.folded.known).and_then(|request| {
             let before = request.conversation().messages.len();
             let elements = asked.continuation(&answers).into_iter();
-            request.splice(&elements.map(|json| Edit::InsertJson { before, json }).collect::<Vec<_>>())
+            request.splice(&elements.map(|json| RequestEdit::InsertJson { before, json }).collect::<Vec<_>>())
         });
         let longer = match longer {
             Ok(body) => Bytes::from(body.into_owned()),
             Err(error) => return Err(RoundFailure::fault(error.to_string())),
         };
-        self.gaps.push(asked.gap(&answers));
+        self.gaps.push(asked.hidden_round(&answers));
         // A later round is folded as the client's next request will be, so that both begin alike.
         self.turn = Arc::new(Turn { body: longer.clone(), told_by: ToldBy::Us, ..Turn::clone(&self.turn) });
         match fold(&self.proxy, Some(&self.turn), None).await {
@@ -329,7 +333,7 @@ impl Rounds {
         }
     }
 
-    async fn answers(&self, asked: &Asked) -> Vec<String> {
+    async fn answers(&self, asked: &InterceptedCalls) -> Vec<String> {
         if self.gaps.len() >= SERVED {
             return asked.calls.iter().map(|_| unfold::NO_MORE.to_owned()).collect();
         }
@@ -344,7 +348,7 @@ impl Rounds {
 
     /// Records, once, what the client's copy of the answer lacks, and what may be unfolded after an answer that the
     /// provider stores. It is on disk when this returns.
-    async fn record(&mut self, mixed: Option<&Asked>, response_id: Option<&str>) {
+    async fn record(&mut self, mixed: Option<&InterceptedCalls>, response_id: Option<&str>) {
         if std::mem::replace(&mut self.recorded, true) {
             return;
         }
@@ -352,7 +356,7 @@ impl Rounds {
         let is_mixed = mixed.is_some();
         if let Some(mixed) = mixed {
             let answers = self.answers(mixed).await;
-            self.gaps.push(mixed.mixed_gap(&answers.iter().map(String::as_str).collect::<Vec<_>>()));
+            self.gaps.push(mixed.mixed_hidden_round(&answers.iter().map(String::as_str).collect::<Vec<_>>()));
         }
         if self.gaps.is_empty() && stored_as.is_none() {
             return;
@@ -382,6 +386,6 @@ impl Rounds {
 
 /// A request with the tool of ours in it, and not folded.
 fn offered(format: Format, body: &Bytes) -> Bytes {
-    let request = Request::parse(format, body).map(|request| request.offering(&OFFER));
+    let request = Request::parse(format, body).map(|request| request.with_injected_tool(&OFFER));
     request.and_then(|request| request.splice(&[])).map_or_else(|_| body.clone(), |it| it.into_owned().into())
 }

@@ -12,8 +12,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use foldline::laws::Profile;
-use foldline::{Conversation, Crease, Meter, Reason, Rung, Tokens};
+use foldline::laws::LawProfile;
+use foldline::{Conversation, Crease, Meter, Stage, Tokens, Trigger};
 use foldline_archive::Shelf;
 use foldline_rlm::{
     Endpoint, Enforce, HttpModel, Limits, NEAR, Outcome, Preparation, Speech, Spent, Summariser, Traits, prepare,
@@ -76,7 +76,7 @@ pub(crate) struct Due {
     pub(crate) conversation: Conversation<'static>,
     pub(crate) lineage: Lineage,
     pub(crate) facts: Arc<Facts>,
-    pub(crate) profile: Profile,
+    pub(crate) profile: LawProfile,
     pub(crate) meter: Meter,
     pub(crate) budget: Tokens,
     /// The share of the budget below which the newest rounds are left as they are.
@@ -94,15 +94,16 @@ pub(crate) fn is_due(
     budget: Tokens,
 ) -> bool {
     let settings = &proxy.settings;
-    if settings.mode != Mode::Fold || settings.policy.deepest < Rung::Rounds {
+    if settings.mode != Mode::Fold || settings.policy.max_stage < Stage::Rounds {
         return false;
     }
     let len = lineage.len();
-    let mut forced = creases.iter().rev().filter(|crease| crease.reason == Reason::Must).map(|crease| crease.at);
+    let mut forced =
+        creases.iter().rev().filter(|crease| crease.trigger == Trigger::OverBudget).map(|crease| crease.request_point);
     let newest = forced.clone().next();
     let time = match settings.summarise {
         Summarise::Off => false,
-        Summarise::Prepared => sent as f64 >= budget as f64 * settings.policy.high * NEAR,
+        Summarise::Prepared => sent as f64 >= budget as f64 * settings.policy.trigger_ratio * NEAR,
         Summarise::Inline(_) => newest == Some(len),
     };
     // One that no crease has used yet is enough.

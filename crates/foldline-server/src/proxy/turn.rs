@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use foldline::laws::{Profile, Server};
-use foldline::wire::{Edit, Format, Gap, ReportedId, Request};
+use foldline::laws::{LawProfile, ServerKind};
+use foldline::wire::{Format, HiddenRound, ReportedId, Request, RequestEdit};
 use foldline::{CancelFlag, ErrorKind, Tokens, model_name};
 use foldline_archive::Shelf;
 use hyper::http::uri::Scheme;
@@ -102,7 +102,7 @@ impl Turn {
 
     /// Remembers what an answer hid from the client. Where the provider holds the answer under an id, the client may go on
     /// from that, and nothing else of the conversation comes back.
-    pub(crate) fn hide(&self, proxy: &Shared, folded: &Folded, gaps: Vec<Gap>, held_as: Option<&str>) {
+    pub(crate) fn hide(&self, proxy: &Shared, folded: &Folded, gaps: Vec<HiddenRound>, held_as: Option<&str>) {
         if let Some(id) = held_as {
             let lineage = Lineage::of_answer(&[&self.owner(), &folded.model_name], id);
             proxy.memory.facts(&lineage, self.shelf.as_ref()).hide(lineage.whole(), gaps.clone());
@@ -123,7 +123,7 @@ impl Turn {
         let name = model_name(client.conversation().model.as_deref().unwrap_or_default()).to_owned();
         let owner = self.owner();
         let between = [owner.as_str(), &name];
-        let told = match client.previous_response() {
+        let told = match client.previous_response_id() {
             Some(id) => Lineage::of_answer(&between, &id),
             None => Lineage::of(&between, client.conversation()),
         };
@@ -138,7 +138,7 @@ impl Turn {
             ToldBy::Us => None,
         };
         let stored = client.is_stored();
-        let continued = client.previous_response().is_some().then(|| facts.handles(told.whole()));
+        let continued = client.previous_response_id().is_some().then(|| facts.handles(told.whole()));
         let (request, lineage) = match &healed {
             Some(body) => {
                 let request = Request::parse(self.format, body).ok()?;
@@ -147,8 +147,8 @@ impl Turn {
             }
             None => (client, told),
         };
-        let request = if self.offers(proxy) { request.offering(&OFFER) } else { request };
-        let offered = request.offers();
+        let request = if self.offers(proxy) { request.with_injected_tool(&OFFER) } else { request };
+        let offered = request.has_injected_tool();
         let model = proxy.models.get(self.tenant, self.side, &name);
         let known = Known { laws: laws(&request, proxy.upstream(self.side)), request, lineage, facts, model, journal };
         let failed = |error: &foldline::Error| match error.kind() {
@@ -200,9 +200,11 @@ fn is_too_large(error: &foldline::Error) -> bool {
 
 /// The client's request with the hidden calls of earlier answers back in their places. `None` when there are none.
 fn healed(client: &Request<'_>, facts: &Facts, lineage: &Lineage) -> Option<Vec<u8>> {
-    let mut edits: Vec<Edit> = Vec::new();
-    let goes_on = client.previous_response().is_some();
-    let heal = |at, gaps: &Arc<[Gap]>| if goes_on { client.heal_continuation(gaps) } else { client.heal(at, gaps) };
+    let mut edits: Vec<RequestEdit> = Vec::new();
+    let goes_on = client.previous_response_id().is_some();
+    let heal = |at, gaps: &Arc<[HiddenRound]>| {
+        if goes_on { client.restore_hidden_results(gaps) } else { client.restore_hidden_calls(at, gaps) }
+    };
     for (at, answers) in facts.hidden(lineage) {
         edits.extend(answers.iter().rev().find_map(|gaps| heal(at, gaps)).into_iter().flatten());
     }
@@ -223,7 +225,7 @@ pub(crate) struct Hidden {
 
 /// The laws of whoever answers. A server on a plain connection is a local one, behind a template of
 /// unknown strictness.
-fn laws(request: &Request<'_>, upstream: &Upstream) -> Profile {
-    let profile = Profile::of_request(request);
-    if upstream.scheme == Scheme::HTTP { profile.served_by(Server::Local) } else { profile }
+fn laws(request: &Request<'_>, upstream: &Upstream) -> LawProfile {
+    let profile = LawProfile::for_request(request);
+    if upstream.scheme == Scheme::HTTP { profile.served_by(ServerKind::ChatTemplate) } else { profile }
 }

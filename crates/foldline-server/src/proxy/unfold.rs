@@ -4,7 +4,7 @@
 //! and a fault is told to the model in words that it can act on. A model gets originals that were folded in
 //! its own conversation, by their full handles, and nothing else of the archive.
 
-use foldline::wire::{HiddenCall, Offer};
+use foldline::wire::{HiddenCall, InjectedTool};
 use foldline::{Handle, Meter, Tokens};
 use foldline_archive::{Error, ErrorKind, Shelf, View, view};
 use serde::Deserialize;
@@ -13,7 +13,7 @@ use super::keeper::Held;
 use super::metrics::{Kind, Metrics};
 
 /// The tool as the model sees it.
-pub(crate) const OFFER: Offer<'static> = Offer {
+pub(crate) const OFFER: InjectedTool<'static> = InjectedTool {
     name: "unfold",
     description: "Get back the original text behind a marker such as [folded: kept 40 of 412 lines; \
         unfold 7k3q9p2m4x1c], exactly as it was. Long or old parts of this conversation were replaced by such \

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use foldline::laws::{self, Profile};
+use foldline::laws::{self, LawProfile};
 use foldline::wire::{Format, Request as Wire};
 use foldline::{Conversation, Meter, Tokens, marker};
 use http_body_util::BodyExt;
@@ -173,7 +173,7 @@ impl Model {
         let mut mind = self.mind();
         let mut arrival = mind.arrive(&request, &self.meter);
         arrival.broken =
-            laws::check(&request, &Profile::of_request(&request)).iter().map(ToString::to_string).collect();
+            laws::check(&request, &LawProfile::for_request(&request)).iter().map(ToString::to_string).collect();
         arrival.tokens = tokens;
         let answer = mind.think(&self.steps, conversation, &mut arrival);
         let called =
@@ -190,7 +190,7 @@ impl Mind {
     /// Looks at a prompt as a cache does, and at results that are new.
     fn arrive(&mut self, request: &Wire<'_>, meter: &Meter) -> Arrival {
         let conversation = request.conversation();
-        let mut at = meter.tools(&conversation.tools) + meter.request();
+        let mut at = meter.tools(&conversation.tools) + meter.request_overhead();
         let mut now = Vec::new();
         for (index, message) in conversation.messages.iter().enumerate() {
             at += meter.message(message);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use foldline::marker::handles;
 use foldline::wire::{Format, Request};
-use foldline::{Handle, Keep, Original};
+use foldline::{Handle, Original, OriginalStore};
 use foldline_archive::{Archive, Namespace};
 use serde_json::{Value, json};
 
@@ -17,10 +17,10 @@ const FOREIGN: &str = "the payroll of another conversation\n";
 
 /// Stores an original of another conversation in the same namespace.
 fn keep_foreign(archive: &Archive) -> Handle {
-    let handle = Handle::of(FOREIGN.as_bytes());
+    let handle = Handle::for_content(FOREIGN.as_bytes());
     let (bytes, message, tokens) = (FOREIGN.as_bytes(), 0, 7);
     let original = Original { handle, bytes, tool: None, arguments: None, message, tokens };
-    archive.shelf(&Namespace::local()).keep(&[original]).unwrap();
+    archive.shelf(&Namespace::local()).store(&[original]).unwrap();
     handle
 }
 

@@ -4,9 +4,9 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use foldline::laws::{self, Profile, Server};
+use foldline::laws::{self, LawProfile, ServerKind};
 use foldline::wire::{Format, Request};
-use foldline::{Creases, Policy, Role};
+use foldline::{CreaseMode, Policy, Role};
 use foldline_archive::{Archive, Namespace};
 use foldline_server::proxy::{Settings, Summarise};
 use http_body_util::Full;
@@ -27,7 +27,7 @@ const FRAME: &str = "A summary of what stood before, written by a model.";
 /// A window of 16,000 tokens, and creases only where they must be.
 fn narrow(summarise: Summarise) -> Settings {
     let mut policy = Policy::balanced();
-    policy.creases = Creases::Forced;
+    policy.crease_mode = CreaseMode::Forced;
     Settings { window: Some(16_000), unfold: false, summarise, policy, ..settings() }
 }
 
@@ -190,7 +190,7 @@ async fn a_prepared_summary_stands_from_the_next_crease_on_and_all_four_promises
         let shelf = Archive::open(desk.folder.path().join("archive.db")).unwrap().shelf(&Namespace::local());
         for (at, body) in sent.iter().enumerate().skip(first) {
             let request = Request::parse(format, body).unwrap();
-            let local = Profile::of_request(&request).served_by(Server::Local);
+            let local = LawProfile::for_request(&request).served_by(ServerKind::ChatTemplate);
             assert_eq!(laws::check(&request, &local), [], "{format:?} {at}");
             // The summary speaks as a user, says what it is, and stands once.
             let of_users = request.conversation().messages.iter().filter(|message| message.role == Role::User);

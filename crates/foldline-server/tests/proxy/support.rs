@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use foldline::laws::{self, Profile};
+use foldline::laws::{self, LawProfile};
 use foldline::wire::{Format, Request as Wire};
 use foldline_archive::Archive;
 use foldline_server::proxy::{Proxy, Settings};
@@ -278,7 +278,7 @@ fn broken_laws(request: &Received) -> Vec<String> {
         _ => return Vec::new(),
     };
     let Ok(request) = Wire::parse(format, &request.body) else { return Vec::new() };
-    laws::check(&request, &Profile::of_request(&request)).iter().map(ToString::to_string).collect()
+    laws::check(&request, &LawProfile::for_request(&request)).iter().map(ToString::to_string).collect()
 }
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -106,7 +106,7 @@ async fn request_without_a_lasting_identity_goes_out_as_it_came() {
     for credential in [("authorization", OAUTH), ("authorization", "Bearer EMPTY"), ("accept", "*/*")] {
         assert_eq!(fold(&stand, &[token, credential]).await, None, "{credential:?}");
         assert_eq!(stand.received().last().unwrap().body, body(FORMAT, &agent(FORMAT, 40)));
-        assert_eq!(unfold(&stand, Handle::of(b"x"), &[token, credential]).await, 403);
+        assert_eq!(unfold(&stand, Handle::for_content(b"x"), &[token, credential]).await, 403);
     }
     // The operator may say that all users of a token are one tenant.
     let shared = Settings { tenancy: Some(Tenancy::Token), ..guarded() };

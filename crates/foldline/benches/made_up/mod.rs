@@ -12,20 +12,20 @@
 //! | names in a kilobyte, and new ones | 35, 7.4 | 33, 8.1 |
 
 /// Whoever prints it: knows what was printed before.
-pub(crate) struct Printer {
+pub(crate) struct TextGenerator {
     state: u64,
     names: Vec<String>,
     paths: Vec<String>,
     lines: Vec<String>,
     /// Which line is printed again next, and how many more.
-    again: (usize, usize),
+    repeat: (usize, usize),
 }
 
 /// So many names are talked of at a time, and so many lines may be printed again: a session that goes on talks of other things,
 /// and not of ever more.
-const IN_MIND: usize = 3_000;
+const MAX_ACTIVE_NAMES: usize = 3_000;
 
-const WORDS: [&str; 112] = [
+const VOCABULARY_WORDS: [&str; 112] = [
     "the", "a", "of", "to", "is", "in", "for", "not", "value", "if", "this", "and", "read", "line", "file", "with",
     "error", "return", "be", "it", "on", "from", "that", "index", "name", "set", "list", "node", "test", "path", "key",
     "state", "when", "all", "new", "count", "by", "must", "type", "size", "parse", "first", "last", "next", "call",
@@ -37,16 +37,16 @@ const WORDS: [&str; 112] = [
     "parent", "header", "prefix", "render", "offset",
 ];
 
-impl Printer {
+impl TextGenerator {
     pub(crate) fn new(seed: u64) -> Self {
         let state = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let mut printer = Self { state, names: Vec::new(), paths: Vec::new(), lines: Vec::new(), again: (0, 0) };
+        let mut printer = Self { state, names: Vec::new(), paths: Vec::new(), lines: Vec::new(), repeat: (0, 0) };
         printer.names = (0..40).map(|_| printer.new_name()).collect();
         printer.paths = (0..8).map(|_| printer.new_path()).collect();
         printer
     }
 
-    fn throw(&mut self, sides: usize) -> usize {
+    fn random_below(&mut self, sides: usize) -> usize {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
         self.state ^= self.state << 17;
@@ -54,54 +54,54 @@ impl Printer {
     }
 
     /// One of so many, the first far more often than the last.
-    fn one_of(&mut self, many: usize) -> usize {
-        let throw = self.throw(1 << 16) as f64 / f64::from(1 << 16);
+    fn skewed_index(&mut self, many: usize) -> usize {
+        let throw = self.random_below(1 << 16) as f64 / f64::from(1 << 16);
         (throw * throw * many as f64) as usize
     }
 
-    fn word(&mut self) -> &'static str {
-        WORDS[self.one_of(WORDS.len())]
+    fn common_word(&mut self) -> &'static str {
+        VOCABULARY_WORDS[self.skewed_index(VOCABULARY_WORDS.len())]
     }
 
-    fn rare(&mut self) -> &'static str {
-        WORDS[self.throw(WORDS.len())]
+    fn random_word(&mut self) -> &'static str {
+        VOCABULARY_WORDS[self.random_below(VOCABULARY_WORDS.len())]
     }
 
     fn new_name(&mut self) -> String {
-        let (a, b) = (self.rare(), self.rare());
-        match self.throw(4) {
-            0 => format!("{a}_{b}_{}", self.rare()),
+        let (a, b) = (self.random_word(), self.random_word());
+        match self.random_below(4) {
+            0 => format!("{a}_{b}_{}", self.random_word()),
             1 => format!("{a}{}{}", b[..1].to_uppercase(), &b[1..]),
-            2 => format!("{a}_{b}{}", self.throw(100)),
+            2 => format!("{a}_{b}{}", self.random_below(100)),
             _ => format!("{a}_{b}"),
         }
     }
 
     fn new_path(&mut self) -> String {
-        format!("src/{}/{}_{}.rs", self.rare(), self.rare(), self.rare())
+        format!("src/{}/{}_{}.rs", self.random_word(), self.random_word(), self.random_word())
     }
 
     /// What is talked about, and now and then something new.
     fn name(&mut self) -> String {
-        if self.throw(6) == 0 {
+        if self.random_below(6) == 0 {
             let name = self.new_name();
-            let at = self.one_of(self.names.len());
+            let at = self.skewed_index(self.names.len());
             self.names.insert(self.names.len() - at, name.clone());
-            if self.names.len() > IN_MIND {
+            if self.names.len() > MAX_ACTIVE_NAMES {
                 self.names.remove(0);
             }
             return name;
         }
-        let at = self.one_of(self.names.len());
+        let at = self.skewed_index(self.names.len());
         self.names[self.names.len() - 1 - at].clone()
     }
 
     pub(crate) fn path(&mut self) -> String {
-        if self.throw(6) == 0 {
+        if self.random_below(6) == 0 {
             let path = self.new_path();
             self.paths.push(path);
         }
-        let at = self.one_of(self.paths.len().min(IN_MIND / 10));
+        let at = self.skewed_index(self.paths.len().min(MAX_ACTIVE_NAMES / 10));
         self.paths[self.paths.len() - 1 - at].clone()
     }
 
@@ -109,10 +109,10 @@ impl Printer {
         let mut words = String::new();
         for at in 0..count {
             words += if at > 0 { " " } else { "" };
-            words += self.word();
+            words += self.common_word();
             // Now and then a word of two.
-            if self.throw(16) == 0 {
-                words += self.rare();
+            if self.random_below(16) == 0 {
+                words += self.random_word();
             }
         }
         words
@@ -120,29 +120,50 @@ impl Printer {
 
     /// A line of a source, a log, a listing or a text, or one that was printed before, with those that followed it.
     fn line(&mut self) -> String {
-        if let (at, 1..) = self.again {
-            self.again = (at + 1, self.again.1 - 1);
+        if let (at, 1..) = self.repeat {
+            self.repeat = (at + 1, self.repeat.1 - 1);
             return self.lines[at].clone();
         }
-        if self.throw(56) == 0 && self.lines.len() > 100 {
-            let back = 30 + self.throw(self.lines.len().min(IN_MIND) - 30);
-            self.again = (self.lines.len() - back, 3 + self.throw(24));
+        if self.random_below(56) == 0 && self.lines.len() > 100 {
+            let back = 30 + self.random_below(self.lines.len().min(MAX_ACTIVE_NAMES) - 30);
+            self.repeat = (self.lines.len() - back, 3 + self.random_below(24));
         }
-        match self.throw(12) {
+        match self.random_below(12) {
             0 => String::new(),
             1 => "        }".to_owned(),
-            2 => format!("        let {} = self.{}({}, &{});", self.name(), self.name(), self.word(), self.name()),
-            3 => format!("    pub fn {}(&self, {}: &str) -> Option<{}> {{", self.name(), self.word(), self.rare()),
-            4 => format!("        if {}.{}() && {} == {} {{", self.rare(), self.name(), self.rare(), self.throw(1_000)),
-            5 => format!("    /// {} `{}`, {} {}.", self.words(3), self.name(), self.words(5), self.rare()),
-            6 => format!("        // {} {} {}", self.words(7), self.rare(), self.rare()),
-            7 => format!("{}:{}: {} {}", self.path(), self.throw(900), self.words(2), self.name()),
-            8 => format!("test {}::tests::{} ... ok ({} ms)", self.rare(), self.name(), self.throw(5_000)),
-            9 => {
-                format!("        return self.{}({}, \"{} {}\")?;", self.name(), self.name(), self.words(2), self.rare())
+            2 => {
+                format!("        let {} = self.{}({}, &{});", self.name(), self.name(), self.common_word(), self.name())
             }
-            10 => format!("- {}: {} ({:07x})", self.rare(), self.words(8), self.throw(1 << 28)),
-            _ => format!("{} {} {}", self.words(9), self.rare(), self.rare()),
+            3 => format!(
+                "    pub fn {}(&self, {}: &str) -> Option<{}> {{",
+                self.name(),
+                self.common_word(),
+                self.random_word()
+            ),
+            4 => format!(
+                "        if {}.{}() && {} == {} {{",
+                self.random_word(),
+                self.name(),
+                self.random_word(),
+                self.random_below(1_000)
+            ),
+            5 => format!("    /// {} `{}`, {} {}.", self.words(3), self.name(), self.words(5), self.random_word()),
+            6 => format!("        // {} {} {}", self.words(7), self.random_word(), self.random_word()),
+            7 => format!("{}:{}: {} {}", self.path(), self.random_below(900), self.words(2), self.name()),
+            8 => {
+                format!("test {}::tests::{} ... ok ({} ms)", self.random_word(), self.name(), self.random_below(5_000))
+            }
+            9 => {
+                format!(
+                    "        return self.{}({}, \"{} {}\")?;",
+                    self.name(),
+                    self.name(),
+                    self.words(2),
+                    self.random_word()
+                )
+            }
+            10 => format!("- {}: {} ({:07x})", self.random_word(), self.words(8), self.random_below(1 << 28)),
+            _ => format!("{} {} {}", self.words(9), self.random_word(), self.random_word()),
         }
     }
 

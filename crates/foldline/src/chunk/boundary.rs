@@ -1,12 +1,12 @@
 //! What a text is, and where something begins in it.
 
-use crate::content::{self, Kind};
-use crate::pass::prose::Fence;
+use crate::content::{self, TextKind};
+use crate::pass::prose::CodeFence;
 
 /// What a text is, as far as its chunks are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Content {
+pub enum ContentKind {
     /// Turns of users, assistants and tools, under labels.
     Conversation,
     /// Output of programs.
@@ -20,7 +20,7 @@ pub enum Content {
 /// What begins with a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Boundary {
+pub enum BoundaryKind {
     /// A line that reports a failure.
     Error,
     /// The result of a tool that failed.
@@ -39,44 +39,47 @@ pub enum Boundary {
     Text,
 }
 
-impl Boundary {
+impl BoundaryKind {
     /// The rank, from 1 to 8: what has a higher one is kept first.
     pub fn priority(self) -> u8 {
         match self {
-            Boundary::Error => 8,
-            Boundary::FailedTool => 7,
-            Boundary::Heading => 6,
-            Boundary::Turn | Boundary::Definition => 5,
-            Boundary::Code => 4,
-            Boundary::Tool => 3,
-            Boundary::Text => 1,
+            BoundaryKind::Error => 8,
+            BoundaryKind::FailedTool => 7,
+            BoundaryKind::Heading => 6,
+            BoundaryKind::Turn | BoundaryKind::Definition => 5,
+            BoundaryKind::Code => 4,
+            BoundaryKind::Tool => 3,
+            BoundaryKind::Text => 1,
         }
     }
 }
 
-impl Content {
+impl ContentKind {
     /// Recognises a text: by the labels of its turns, else by a sample of its lines.
-    pub fn of(text: &str) -> Self {
-        let mut labels = text.lines().filter_map(Label::of);
-        let user = labels.clone().any(|label| label == Label::User);
-        if user && labels.any(|label| matches!(label, Label::Assistant | Label::Tool | Label::FailedTool)) {
-            return Content::Conversation;
+    pub fn detect(text: &str) -> Self {
+        let mut labels = text.lines().filter_map(SpeakerLabel::parse);
+        let user = labels.clone().any(|label| label == SpeakerLabel::User);
+        if user
+            && labels
+                .any(|label| matches!(label, SpeakerLabel::Assistant | SpeakerLabel::Tool | SpeakerLabel::FailedTool))
+        {
+            return ContentKind::Conversation;
         }
         // Headings of the second level and below: one sign alone begins a comment in many languages.
         if text.lines().filter(|line| line.starts_with("##") && content::is_heading(line)).nth(1).is_some() {
-            return Content::Document;
+            return ContentKind::Document;
         }
-        match content::kind(text) {
-            Kind::Source | Kind::Diff => Content::Code,
-            Kind::Prose => Content::Document,
-            _ => Content::Log,
+        match content::detect_kind(text) {
+            TextKind::Source | TextKind::Diff => ContentKind::Code,
+            TextKind::Prose => ContentKind::Document,
+            _ => ContentKind::Log,
         }
     }
 }
 
 /// Who speaks from a line on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Label {
+pub(super) enum SpeakerLabel {
     User,
     Assistant,
     Instructions,
@@ -84,10 +87,10 @@ pub(super) enum Label {
     FailedTool,
 }
 
-impl Label {
+impl SpeakerLabel {
     /// The label at the beginning of a line: `[user]`, `User:`, `## User`, `**User:**`, `<user>`; and those that
-    /// [`transcript`](super::transcript()) writes.
-    pub(super) fn of(line: &str) -> Option<Self> {
+    /// [`render_transcript`](super::render_transcript()) writes.
+    pub(super) fn parse(line: &str) -> Option<Self> {
         let bare = line.trim_start_matches(['#', '*', '[', '<']);
         let signs = &line[..line.len() - bare.len()];
         let bare = if signs.starts_with('#') { bare.trim_start() } else { bare };
@@ -105,68 +108,70 @@ impl Label {
             return None;
         }
         Some(match word.to_ascii_lowercase().as_str() {
-            "user" | "human" => Label::User,
-            "assistant" | "ai" | "thinking" => Label::Assistant,
-            "system" | "developer" => Label::Instructions,
-            "failed" if signs == "[" => Label::FailedTool,
-            "call" | "result" if signs == "[" => Label::Tool,
-            "tool" | "function" | "observation" => Label::Tool,
+            "user" | "human" => SpeakerLabel::User,
+            "assistant" | "ai" | "thinking" => SpeakerLabel::Assistant,
+            "system" | "developer" => SpeakerLabel::Instructions,
+            "failed" if signs == "[" => SpeakerLabel::FailedTool,
+            "call" | "result" if signs == "[" => SpeakerLabel::Tool,
+            "tool" | "function" | "observation" => SpeakerLabel::Tool,
             _ => return None,
         })
     }
 }
 
 /// Reads a text line by line.
-pub(super) struct Reader {
-    content: Content,
+pub(super) struct BoundaryScanner {
+    content: ContentKind,
     /// Who speaks, in a conversation.
-    speaker: Option<Label>,
-    fence: Option<Fence>,
+    speaker: Option<SpeakerLabel>,
+    fence: Option<CodeFence>,
 }
 
-impl Reader {
-    pub(super) fn new(content: Content) -> Self {
+impl BoundaryScanner {
+    pub(super) fn new(content: ContentKind) -> Self {
         Self { content, speaker: None, fence: None }
     }
 
     /// What begins with the next line.
-    pub(super) fn read(&mut self, line: &str) -> Option<Boundary> {
+    pub(super) fn boundary_at(&mut self, line: &str) -> Option<BoundaryKind> {
         match self.content {
-            Content::Log => content::is_failure(line).then_some(Boundary::Error),
-            Content::Code => content::is_definition(line).then_some(Boundary::Definition),
-            Content::Document => self.prose(line),
-            Content::Conversation => self.turn(line),
+            ContentKind::Log => content::is_failure(line).then_some(BoundaryKind::Error),
+            ContentKind::Code => content::is_definition(line).then_some(BoundaryKind::Definition),
+            ContentKind::Document => self.document_boundary(line),
+            ContentKind::Conversation => self.conversation_boundary(line),
         }
     }
 
-    fn turn(&mut self, line: &str) -> Option<Boundary> {
-        if let Some(label) = Label::of(line) {
+    fn conversation_boundary(&mut self, line: &str) -> Option<BoundaryKind> {
+        if let Some(label) = SpeakerLabel::parse(line) {
             // A label ends whatever stood open before it.
             (self.speaker, self.fence) = (Some(label), None);
             return Some(match label {
-                Label::FailedTool => Boundary::FailedTool,
-                Label::Tool => Boundary::Tool,
-                Label::User | Label::Assistant | Label::Instructions => Boundary::Turn,
+                SpeakerLabel::FailedTool => BoundaryKind::FailedTool,
+                SpeakerLabel::Tool => BoundaryKind::Tool,
+                SpeakerLabel::User | SpeakerLabel::Assistant | SpeakerLabel::Instructions => BoundaryKind::Turn,
             });
         }
         match self.speaker {
             // Of a failure only tools report; others speak about it.
-            Some(Label::Tool | Label::FailedTool) => content::is_failure(line).then_some(Boundary::Error),
-            _ => self.prose(line),
+            Some(SpeakerLabel::Tool | SpeakerLabel::FailedTool) => {
+                content::is_failure(line).then_some(BoundaryKind::Error)
+            }
+            _ => self.document_boundary(line),
         }
     }
 
-    fn prose(&mut self, line: &str) -> Option<Boundary> {
+    fn document_boundary(&mut self, line: &str) -> Option<BoundaryKind> {
         if let Some(fence) = self.fence {
             if fence.is_closed_by(line) {
                 self.fence = None;
             }
             return None;
         }
-        self.fence = Fence::opened_by(line);
+        self.fence = CodeFence::opened_by(line);
         match () {
-            () if self.fence.is_some() => Some(Boundary::Code),
-            () if content::is_heading(line) => Some(Boundary::Heading),
+            () if self.fence.is_some() => Some(BoundaryKind::Code),
+            () if content::is_heading(line) => Some(BoundaryKind::Heading),
             () => None,
         }
     }
@@ -177,35 +182,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_of_many_agents_mean_the_same() {
+    fn speaker_labels_of_many_agents_are_recognized() {
         for (line, label) in [
-            ("[user]", Label::User),
-            ("User: hello", Label::User),
-            ("## Human", Label::User),
-            ("**Assistant:** hello", Label::Assistant),
-            ("<assistant>", Label::Assistant),
-            ("[call read_file c1]", Label::Tool),
-            ("[failed c1]", Label::FailedTool),
-            ("Observation: done", Label::Tool),
+            ("[user]", SpeakerLabel::User),
+            ("User: hello", SpeakerLabel::User),
+            ("## Human", SpeakerLabel::User),
+            ("**Assistant:** hello", SpeakerLabel::Assistant),
+            ("<assistant>", SpeakerLabel::Assistant),
+            ("[call read_file c1]", SpeakerLabel::Tool),
+            ("[failed c1]", SpeakerLabel::FailedTool),
+            ("Observation: done", SpeakerLabel::Tool),
         ] {
-            assert_eq!(Label::of(line), Some(label), "{line}");
+            assert_eq!(SpeakerLabel::parse(line), Some(label), "{line}");
         }
         for line in ["user", "users: 3", " [user]", "the user: me", "result: 3", "call me", "[+3]", "#user", "é:"] {
-            let expected = (line == "#user").then_some(Label::User);
-            assert_eq!(Label::of(line), expected, "{line}");
+            let expected = (line == "#user").then_some(SpeakerLabel::User);
+            assert_eq!(SpeakerLabel::parse(line), expected, "{line}");
         }
     }
 
     #[test]
-    fn what_is_said_of_errors_is_none_and_what_a_tool_reports_is() {
-        let mut reader = Reader::new(Content::Conversation);
+    fn only_tool_output_reports_errors() {
+        let mut reader = BoundaryScanner::new(ContentKind::Conversation);
         let read: Vec<_> =
             ["[user]", "there is an error", "[result c1]", "error: no such file", "[assistant]", "an error, I see"]
-                .map(|line| reader.read(line))
+                .map(|line| reader.boundary_at(line))
                 .into();
         assert_eq!(
             read,
-            [Some(Boundary::Turn), None, Some(Boundary::Tool), Some(Boundary::Error), Some(Boundary::Turn), None]
+            [
+                Some(BoundaryKind::Turn),
+                None,
+                Some(BoundaryKind::Tool),
+                Some(BoundaryKind::Error),
+                Some(BoundaryKind::Turn),
+                None
+            ]
         );
     }
 }

@@ -1,30 +1,30 @@
 //! A long text in a budget: its highest ranking chunks, in their order.
 
-use super::{Chunk, chunks};
+use super::{TextChunk, chunks};
 use crate::measure::{Meter, Tokens};
-use crate::pass::clip::clip;
+use crate::pass::clip::clip_to_tokens;
 use crate::{content, marker};
 
 /// What [`compress`] does.
 #[derive(Clone, Debug)]
-pub struct Compress {
+pub struct CompressOptions {
     /// Most bytes of a chunk.
-    pub chunk: usize,
+    pub max_chunk_bytes: usize,
     /// Counts the tokens.
     pub meter: Meter,
 }
 
-impl Default for Compress {
+impl Default for CompressOptions {
     /// Chunks of 2048 bytes; tokens are estimated by bytes.
     fn default() -> Self {
-        Self { chunk: 2048, meter: Meter::by_bytes() }
+        Self { max_chunk_bytes: 2048, meter: Meter::for_byte_estimate() }
     }
 }
 
 /// A text, and what of it was left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Compressed {
+pub struct CompressedText {
     /// What is left.
     pub text: String,
     /// Tokens before.
@@ -32,7 +32,7 @@ pub struct Compressed {
     /// Tokens after. Above the budget only when not even a marker fits.
     pub after: Tokens,
     /// Lines that were left out. Markers in the text count them.
-    pub omitted: usize,
+    pub omitted_lines: usize,
 }
 
 /// Compresses a text into a budget: chunks of the highest rank stay, the newest first, until the budget is spent. Lines
@@ -48,29 +48,33 @@ pub struct Compressed {
 /// assert!(compressed.text.starts_with("[+250]\nerror: the disk is full\n"));
 /// assert!(compressed.text.ends_with("\nstep 499 went well"));
 /// ```
-pub fn compress(text: &str, budget: Tokens, options: &Compress) -> Compressed {
+pub fn compress(text: &str, budget: Tokens, options: &CompressOptions) -> CompressedText {
     let meter = &options.meter;
     let before = meter.text(text);
-    let as_it_is = || Compressed { text: text.to_owned(), before, after: before, omitted: 0 };
+    let as_it_is = || CompressedText { text: text.to_owned(), before, after: before, omitted_lines: 0 };
     if before <= budget || marker::is_only_marker(text) {
         return as_it_is();
     }
-    let chunks = chunks(text, options.chunk);
-    let mut kept = ranked(text, &chunks, budget, meter);
-    let all: usize = lines(text);
+    let chunks = chunks(text, options.max_chunk_bytes);
+    let mut kept = rank_chunks(text, &chunks, budget, meter);
+    let all: usize = count_lines(text);
     loop {
         let (candidate, omitted) = match kept.is_empty() {
             true => {
-                let clipped = clip(text, budget, meter, &marker::gap(all));
-                let left = lines(&clipped).min(all);
+                let clipped = clip_to_tokens(text, budget, meter, &marker::gap(all));
+                let left = count_lines(&clipped).min(all);
                 (clipped, all - left)
             }
-            false => assemble(text, &chunks, &kept),
+            false => assemble_chunks(text, &chunks, &kept),
         };
         let after = meter.text(&candidate);
         if after <= budget || kept.is_empty() {
             let shorter = candidate.len() < text.len();
-            return if shorter { Compressed { text: candidate, before, after, omitted } } else { as_it_is() };
+            return if shorter {
+                CompressedText { text: candidate, before, after, omitted_lines: omitted }
+            } else {
+                as_it_is()
+            };
         }
         // Counts of parts do not add up exactly: the lowest ranks make room.
         kept.truncate(kept.len() - kept.len().div_ceil(8));
@@ -78,7 +82,7 @@ pub fn compress(text: &str, budget: Tokens, options: &Compress) -> Compressed {
 }
 
 /// The chunks that fit, by rank and then by age, the newest first.
-fn ranked(text: &str, chunks: &[Chunk], budget: Tokens, meter: &Meter) -> Vec<usize> {
+fn rank_chunks(text: &str, chunks: &[TextChunk], budget: Tokens, meter: &Meter) -> Vec<usize> {
     let gap = meter.text("[+10000]\n");
     let mut order: Vec<usize> = (0..chunks.len()).collect();
     order.sort_by_key(|&at| (std::cmp::Reverse(chunks[at].boundary.priority()), std::cmp::Reverse(at)));
@@ -95,7 +99,7 @@ fn ranked(text: &str, chunks: &[Chunk], budget: Tokens, meter: &Meter) -> Vec<us
 }
 
 /// The kept chunks in their order, and how many lines are left out between them.
-fn assemble(text: &str, chunks: &[Chunk], kept: &[usize]) -> (String, usize) {
+fn assemble_chunks(text: &str, chunks: &[TextChunk], kept: &[usize]) -> (String, usize) {
     let mut kept = kept.to_vec();
     kept.sort_unstable();
     let mut kept = kept.into_iter().peekable();
@@ -115,8 +119,8 @@ fn assemble(text: &str, chunks: &[Chunk], kept: &[usize]) -> (String, usize) {
             }
             say(&mut out, here);
         } else {
-            gap += lines(here);
-            omitted += lines(here);
+            gap += count_lines(here);
+            omitted += count_lines(here);
         }
     }
     if gap > 0 {
@@ -126,8 +130,8 @@ fn assemble(text: &str, chunks: &[Chunk], kept: &[usize]) -> (String, usize) {
 }
 
 /// The lines of a text, with those that its gaps stand for.
-fn lines(text: &str) -> usize {
-    content::lines(text)
+fn count_lines(text: &str) -> usize {
+    content::line_ranges(text)
         .into_iter()
         .map(|line| marker::gap_lines(&text[line]).unwrap_or(1))
         .fold(0, usize::saturating_add)
@@ -137,8 +141,9 @@ fn lines(text: &str) -> usize {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::render_transcript;
     use super::*;
-    use crate::chunk::{Boundary, transcript};
+    use crate::chunk::{BoundaryKind, transcript};
     use crate::conversation::{Message, Part, Role};
     use crate::{ModelTable, testing};
 
@@ -154,13 +159,13 @@ mod tests {
             messages.push(Message::new(Role::Tool, vec![Part::result(id, output)]));
         }
         messages.push(Message::text(Role::User, "and the docs"));
-        transcript(&messages)
+        render_transcript(&messages)
     }
 
     /// Priorities were once computed and thrown away: the newest lines won over the only error.
     #[test]
-    fn the_only_error_of_a_long_session_stays_though_it_is_old() {
-        let compressed = compress(&long_session(), 400, &Compress::default());
+    fn only_error_of_a_long_session_is_kept() {
+        let compressed = compress(&long_session(), 400, &CompressOptions::default());
         assert!(compressed.after <= 400);
         for line in ["error: expected ';'", "make the build pass", "and the docs"] {
             assert!(compressed.text.contains(line), "{line}: {}", compressed.text);
@@ -169,38 +174,38 @@ mod tests {
 
     /// A summary once saw 80 lines of a long session: here every line stands or is counted.
     #[test]
-    fn every_line_stands_or_is_counted() {
+    fn every_line_is_kept_or_counted() {
         let text = long_session();
         for budget in [50, 400, 3_000] {
-            let compressed = compress(&text, budget, &Compress::default());
-            assert_eq!(lines(&compressed.text), lines(&text), "{}", compressed.text);
-            assert!(compressed.omitted > 0);
+            let compressed = compress(&text, budget, &CompressOptions::default());
+            assert_eq!(count_lines(&compressed.text), count_lines(&text), "{}", compressed.text);
+            assert!(compressed.omitted_lines > 0);
         }
     }
 
     #[test]
-    fn of_equal_ranks_the_newest_stay() {
+    fn newest_chunk_wins_among_equal_ranks() {
         let text: String =
             (0..50).map(|at| format!("## Part {at}\n{}\n", "Some words of this part. ".repeat(20))).collect();
-        let compressed = compress(&text, 600, &Compress::default());
+        let compressed = compress(&text, 600, &CompressOptions::default());
         assert!(
             compressed.text.contains("## Part 49") && !compressed.text.contains("## Part 0\n"),
             "{}",
             compressed.text
         );
-        assert_eq!(super::chunks(&text, 2048)[0].boundary, Boundary::Heading);
+        assert_eq!(super::chunks(&text, 2048)[0].boundary, BoundaryKind::Heading);
     }
 
     #[test]
-    fn one_endless_line_is_cut_inside() {
-        let compressed = compress(&"é".repeat(100_000), 200, &Compress::default());
+    fn single_long_line_is_cut_inside() {
+        let compressed = compress(&"é".repeat(100_000), 200, &CompressOptions::default());
         assert!(compressed.after <= 200 && compressed.text.contains('é'));
     }
 
     #[test]
-    fn an_exact_meter_is_obeyed() {
+    fn result_fits_the_budget_of_an_exact_meter() {
         let meter = Meter::for_model(ModelTable::builtin(), Some("gpt-4o"));
-        let options = Compress { meter: meter.clone(), ..Compress::default() };
+        let options = CompressOptions { meter: meter.clone(), ..CompressOptions::default() };
         for budget in [20, 100, 1_000] {
             assert!(meter.text(&compress(&long_session(), budget, &options).text) <= budget);
         }
@@ -208,13 +213,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_fits_never_grows_and_once_is_enough(
-            parts in proptest::collection::vec(testing::text(), 0..40),
+        fn compress_fits_never_grows_and_is_idempotent(
+            parts in proptest::collection::vec(testing::sample_text(), 0..40),
             budget in 0..400_u64,
             chunk in 0..600_usize,
         ) {
             let text = parts.join("\n");
-            let options = Compress { chunk, ..Compress::default() };
+            let options = CompressOptions { max_chunk_bytes: chunk, ..CompressOptions::default() };
             let once = compress(&text, budget, &options);
             prop_assert!(once.text.len() <= text.len());
             prop_assert_eq!(once.after, options.meter.text(&once.text));

@@ -20,22 +20,22 @@ mod transcript;
 
 use std::ops::Range;
 
-pub use boundary::{Boundary, Content};
-pub use compress::{Compress, Compressed, compress};
-pub use transcript::transcript;
+pub use boundary::{BoundaryKind, ContentKind};
+pub use compress::{CompressOptions, CompressedText, compress};
+pub use transcript::render_transcript;
 
 use crate::content;
-use boundary::Reader;
+use boundary::BoundaryScanner;
 
 /// Neighbours of the same kind are one chunk until it has so many bytes.
-const SMALL: usize = 256;
+const MERGE_BELOW_BYTES: usize = 256;
 
 /// Some lines of a text that belong together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Chunk {
+pub struct TextChunk {
     /// What begins here.
-    pub boundary: Boundary,
+    pub boundary: BoundaryKind,
     /// The lines, counted from zero.
     pub lines: Range<usize>,
     /// The bytes of the lines, without the last line break.
@@ -44,23 +44,23 @@ pub struct Chunk {
 
 /// Parts a text into chunks of at most so many bytes; only a line that is longer by itself makes a longer one. What
 /// is split off from a long chunk ranks as plain text: what began it is in its first part.
-pub fn chunks(text: &str, at_most: usize) -> Vec<Chunk> {
-    let mut reader = Reader::new(Content::of(text));
-    let mut chunks: Vec<Chunk> = Vec::new();
-    for (at, line) in content::lines(text).into_iter().enumerate() {
-        let begins = reader.read(&text[line.clone()]);
+pub fn chunks(text: &str, at_most: usize) -> Vec<TextChunk> {
+    let mut reader = BoundaryScanner::new(ContentKind::detect(text));
+    let mut chunks: Vec<TextChunk> = Vec::new();
+    for (at, line) in content::line_ranges(text).into_iter().enumerate() {
+        let begins = reader.boundary_at(&text[line.clone()]);
         if let Some(last) = chunks.last_mut() {
             let size = line.end - last.bytes.start;
             let goes_on = match begins {
                 None => true,
-                Some(boundary) => boundary == last.boundary && last.bytes.len() < SMALL,
+                Some(boundary) => boundary == last.boundary && last.bytes.len() < MERGE_BELOW_BYTES,
             };
             if goes_on && size <= at_most {
                 (last.lines.end, last.bytes.end) = (at + 1, line.end);
                 continue;
             }
         }
-        chunks.push(Chunk { boundary: begins.unwrap_or(Boundary::Text), lines: at..at + 1, bytes: line });
+        chunks.push(TextChunk { boundary: begins.unwrap_or(BoundaryKind::Text), lines: at..at + 1, bytes: line });
     }
     chunks
 }
@@ -71,31 +71,31 @@ mod tests {
 
     use super::*;
 
-    fn kinds(text: &str) -> Vec<(Boundary, usize)> {
+    fn kinds(text: &str) -> Vec<(BoundaryKind, usize)> {
         chunks(text, 2048).into_iter().map(|chunk| (chunk.boundary, chunk.lines.len())).collect()
     }
 
     #[test]
-    fn a_document_is_parted_at_its_headings_and_code() {
+    fn document_is_split_at_headings_and_code() {
         let text = "## One\nThis is a sentence that has quite a few plain words in it.\n\n```\n# no heading\n```\n## Two\nAnd here is another sentence with quite a few plain words.\n";
-        assert_eq!(Content::of(text), Content::Document);
-        assert_eq!(kinds(text), [(Boundary::Heading, 3), (Boundary::Code, 3), (Boundary::Heading, 2)]);
+        assert_eq!(ContentKind::detect(text), ContentKind::Document);
+        assert_eq!(kinds(text), [(BoundaryKind::Heading, 3), (BoundaryKind::Code, 3), (BoundaryKind::Heading, 2)]);
     }
 
     #[test]
-    fn source_is_parted_at_its_definitions_and_a_name_is_no_error() {
+    fn source_is_split_at_definitions_not_error_names() {
         let body = "    let value = compute(value, error, panic);\n".repeat(8);
         let text = format!("fn handle_error() {{\n{body}}}\n\nfn other() {{\n{body}}}\n");
-        assert_eq!(Content::of(&text), Content::Code);
-        assert_eq!(kinds(&text), [(Boundary::Definition, 11), (Boundary::Definition, 10)]);
+        assert_eq!(ContentKind::detect(&text), ContentKind::Code);
+        assert_eq!(kinds(&text), [(BoundaryKind::Definition, 11), (BoundaryKind::Definition, 10)]);
     }
 
     #[test]
-    fn what_is_split_off_ranks_as_text() {
+    fn split_remainder_ranks_as_text() {
         let text = format!("ERROR: it broke\n{}", "at some place in the program\n".repeat(40));
         let found = chunks(&text, 400);
-        assert_eq!(found[0].boundary, Boundary::Error);
-        assert!(found.len() > 2 && found[1..].iter().all(|chunk| chunk.boundary == Boundary::Text), "{found:?}");
+        assert_eq!(found[0].boundary, BoundaryKind::Error);
+        assert!(found.len() > 2 && found[1..].iter().all(|chunk| chunk.boundary == BoundaryKind::Text), "{found:?}");
         assert!(found.iter().all(|chunk| chunk.bytes.len() <= 400));
     }
 
@@ -109,7 +109,7 @@ mod tests {
                 prop_assert!(text.get(chunk.bytes.clone()).is_some() && !chunk.lines.is_empty());
                 next = chunk.lines.end;
             }
-            prop_assert_eq!(next, content::lines(&text).len());
+            prop_assert_eq!(next, content::line_ranges(&text).len());
         }
     }
 }

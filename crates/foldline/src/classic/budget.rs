@@ -6,12 +6,12 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use super::{call_id, put, references};
+use super::{call_id, referenced_ids, replace_text};
 use crate::conversation::{Message, Part, PartId};
 use crate::marker;
 use crate::measure::{Meter, Tokens};
-use crate::pass::results::shortened;
-use crate::piece::{self, Class, Open, Piece};
+use crate::pass::results::shortened_arguments;
+use crate::piece::{self, PendingCalls, Segment, SegmentKind};
 
 /// What [`compact_to_budget`] does.
 #[derive(Clone, Debug)]
@@ -19,9 +19,9 @@ pub struct CompactToBudget {
     /// The newest messages that are left alone.
     pub keep_last: usize,
     /// Texts of fewer characters stay.
-    pub at_least: usize,
+    pub min_chars: usize,
     /// When the budget is exceeded, it is elided down to this share of it.
-    pub low: f64,
+    pub target_ratio: f64,
     /// Counts the tokens.
     pub meter: Meter,
 }
@@ -30,13 +30,13 @@ impl Default for CompactToBudget {
     /// The last 4 messages are left alone, texts below 256 characters stay, a quarter of the budget is freed, and
     /// tokens are estimated by bytes.
     fn default() -> Self {
-        Self { keep_last: 4, at_least: 256, low: 0.75, meter: Meter::by_bytes() }
+        Self { keep_last: 4, min_chars: 256, target_ratio: 0.75, meter: Meter::for_byte_estimate() }
     }
 }
 
 /// What [`compact_to_budget`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Compacted {
+pub struct CompactionStats {
     /// Tokens of the messages that were given.
     pub before: Tokens,
     /// Tokens of the messages that came of them.
@@ -47,7 +47,7 @@ pub struct Compacted {
     pub elided: usize,
 }
 
-impl Compacted {
+impl CompactionStats {
     /// Whether what came of it is inside the budget. If not, it is the best that could be done.
     pub fn fits(&self) -> bool {
         self.after <= self.budget
@@ -60,7 +60,7 @@ impl Compacted {
 ///
 /// Instructions, the words of users, the last messages and the newest round stay. Ids, names and short arguments
 /// stay everywhere, and so do results to which a marker refers, until nothing else is left. For a request's
-/// budget see [`Budget::projection`](crate::Budget::projection); what stands beside the messages is the caller's
+/// budget see [`Budget::for_projection`](crate::Budget::for_projection); what stands beside the messages is the caller's
 /// to subtract.
 ///
 /// ```
@@ -82,8 +82,8 @@ pub fn compact_to_budget<'m>(
     messages: &[Message<'m>],
     budget: Tokens,
     options: &CompactToBudget,
-) -> (Vec<Message<'m>>, Compacted) {
-    let mut fold = Fold::new(messages, budget, options);
+) -> (Vec<Message<'m>>, CompactionStats) {
+    let mut fold = BudgetProjection::new(messages, budget, options);
     let mut newest = messages.len();
     for (at, message) in messages.iter().enumerate() {
         if message.opens_round(at.checked_sub(1).map(|before| &messages[before])) {
@@ -93,52 +93,52 @@ pub fn compact_to_budget<'m>(
         fold.ingest(at, message);
     }
     fold.decide(messages.len(), newest);
-    let stats = Compacted { before: fold.before, after: fold.total, budget, elided: fold.elided.len() };
+    let stats = CompactionStats { before: fold.before, after: fold.total, budget, elided: fold.elided.len() };
     let mut projected = messages.to_vec();
     for (at, text) in fold.elided {
-        put(&mut projected, at, text);
+        replace_text(&mut projected, at, text);
     }
     (projected, stats)
 }
 
-struct Fold<'f, 'm> {
+struct BudgetProjection<'f, 'm> {
     messages: &'f [Message<'m>],
     options: &'f CompactToBudget,
     budget: Tokens,
-    low: Tokens,
+    target_tokens: Tokens,
     before: Tokens,
     total: Tokens,
-    open: Open,
+    pending_calls: PendingCalls,
     /// Pieces that are not old yet.
-    young: VecDeque<Piece>,
+    recent: VecDeque<Segment>,
     /// Pieces that may be elided, in the order in which they are spent.
-    old: [VecDeque<Piece>; 4],
-    referred: HashSet<&'f str>,
+    queues: [VecDeque<Segment>; 4],
+    referenced: HashSet<&'f str>,
     elided: Vec<(PartId, String)>,
 }
 
 /// Where a piece waits: results, those that report a failure, what the model wrote, and what is referred to.
 #[derive(Clone, Copy)]
-enum Queue {
+enum ElisionQueue {
     Results,
     Failures,
-    Writing,
-    Referred,
+    Authored,
+    Referenced,
 }
 
-impl<'f, 'm> Fold<'f, 'm> {
+impl<'f, 'm> BudgetProjection<'f, 'm> {
     fn new(messages: &'f [Message<'m>], budget: Tokens, options: &'f CompactToBudget) -> Self {
         Self {
             messages,
             options,
             budget,
-            low: (budget as f64 * options.low.clamp(0.0, 1.0)) as Tokens,
+            target_tokens: (budget as f64 * options.target_ratio.clamp(0.0, 1.0)) as Tokens,
             before: 0,
             total: 0,
-            open: Open::new(),
-            young: VecDeque::new(),
-            old: Default::default(),
-            referred: messages.iter().flat_map(references).collect(),
+            pending_calls: PendingCalls::new(),
+            recent: VecDeque::new(),
+            queues: Default::default(),
+            referenced: messages.iter().flat_map(referenced_ids).collect(),
             elided: Vec::new(),
         }
     }
@@ -147,7 +147,7 @@ impl<'f, 'm> Fold<'f, 'm> {
         let tokens = self.options.meter.message(message);
         self.before += tokens;
         self.total += tokens;
-        self.young.extend(piece::pieces(at, message, 0, &mut self.open, &self.options.meter));
+        self.recent.extend(piece::message_segments(at, message, 0, &mut self.pending_calls, &self.options.meter));
     }
 
     /// Decides at the request that carries the messages before `at`, of which the newest round begins at `newest`.
@@ -156,26 +156,26 @@ impl<'f, 'm> Fold<'f, 'm> {
             return;
         }
         let tail = at.saturating_sub(self.options.keep_last).min(newest);
-        while let Some(piece) = self.young.pop_front_if(|piece| piece.at.message < tail) {
+        while let Some(piece) = self.recent.pop_front_if(|piece| piece.at.message < tail) {
             let queue = match piece.class {
-                Class::Result if piece.failed => Queue::Failures,
-                Class::Result => Queue::Results,
-                Class::Prose | Class::Arguments => Queue::Writing,
-                Class::Said | Class::Reasoning | Class::Media => continue,
+                SegmentKind::Result if piece.failed => ElisionQueue::Failures,
+                SegmentKind::Result => ElisionQueue::Results,
+                SegmentKind::Prose | SegmentKind::Arguments => ElisionQueue::Authored,
+                SegmentKind::InputText | SegmentKind::Reasoning | SegmentKind::Media => continue,
             };
-            self.old[queue as usize].push_back(piece);
+            self.queues[queue as usize].push_back(piece);
         }
-        for queue in [Queue::Results, Queue::Failures, Queue::Writing, Queue::Referred] {
+        for queue in [ElisionQueue::Results, ElisionQueue::Failures, ElisionQueue::Authored, ElisionQueue::Referenced] {
             // A queue is begun only for the budget itself; once begun, it is spent down to the low mark.
             if self.total <= self.budget {
                 return;
             }
-            while self.total > self.low {
-                let Some(piece) = self.old[queue as usize].pop_front() else { break };
-                let is_referred = call_id(self.messages, piece.at).is_some_and(|id| self.referred.contains(id));
+            while self.total > self.target_tokens {
+                let Some(piece) = self.queues[queue as usize].pop_front() else { break };
+                let is_referred = call_id(self.messages, piece.at).is_some_and(|id| self.referenced.contains(id));
                 match queue {
-                    Queue::Results | Queue::Failures | Queue::Writing if is_referred => {
-                        self.old[Queue::Referred as usize].push_back(piece);
+                    ElisionQueue::Results | ElisionQueue::Failures | ElisionQueue::Authored if is_referred => {
+                        self.queues[ElisionQueue::Referenced as usize].push_back(piece);
                     }
                     _ => self.elide(&piece),
                 }
@@ -183,15 +183,15 @@ impl<'f, 'm> Fold<'f, 'm> {
         }
     }
 
-    fn elide(&mut self, piece: &Piece) {
-        let text = piece::text(self.messages, piece.at);
-        let short = || text.chars().take(self.options.at_least).count() < self.options.at_least;
+    fn elide(&mut self, piece: &Segment) {
+        let text = piece::segment_text(self.messages, piece.at);
+        let short = || text.chars().take(self.options.min_chars).count() < self.options.min_chars;
         if marker::is_only_marker(text) || short() {
             return;
         }
-        let marker = marker::lost(text, &piece.words());
+        let marker = marker::without_handle(text, &piece.description());
         let short = match &self.messages[piece.at.message].parts[piece.at.part] {
-            Part::ToolCall(call) => shortened(call, &marker),
+            Part::ToolCall(call) => shortened_arguments(call, &marker),
             _ => Some(marker),
         };
         let Some(short) = short else { return };

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::{Tally, changed, names, of, pieces, tail};
-use crate::conversation::{Arguments, Message, Part, PartId};
+use super::{StrategyStats, apply_changes, conversation_of, segments, tail_start, unique_call_ids};
+use crate::conversation::{CallArguments, Message, Part, PartId};
 use crate::marker;
-use crate::piece::Class;
+use crate::piece::SegmentKind;
 use crate::wire;
 
 /// What [`dedup_tool_calls`] does.
@@ -14,13 +14,13 @@ pub struct DedupToolCalls {
     /// The newest messages that are left alone.
     pub keep_last: usize,
     /// Arguments of fewer bytes stay.
-    pub at_least: usize,
+    pub min_bytes: usize,
 }
 
 impl Default for DedupToolCalls {
     /// The last 8 messages are left alone; arguments of 64 bytes count.
     fn default() -> Self {
-        Self { keep_last: 8, at_least: 64 }
+        Self { keep_last: 8, min_bytes: 64 }
     }
 }
 
@@ -42,30 +42,30 @@ impl Default for DedupToolCalls {
 /// assert_eq!(messages[2].parts, [Part::call("c2", "sh", r#"{"folded":"[folded: 83 bytes; same as call c1]"}"#)]);
 /// assert_eq!(tally.hits, 1);
 /// ```
-pub fn dedup_tool_calls<'m>(messages: Vec<Message<'m>>, options: &DedupToolCalls) -> (Vec<Message<'m>>, Tally) {
-    let conversation = of(messages);
-    let tail = tail(&conversation, options.keep_last);
+pub fn dedup_tool_calls<'m>(messages: Vec<Message<'m>>, options: &DedupToolCalls) -> (Vec<Message<'m>>, StrategyStats) {
+    let conversation = conversation_of(messages);
+    let tail = tail_start(&conversation, options.keep_last);
     let changes = changes(&conversation.messages, tail, options);
-    changed(conversation.messages, changes)
+    apply_changes(conversation.messages, changes)
 }
 
 fn changes(messages: &[Message<'_>], tail: usize, options: &DedupToolCalls) -> Vec<(PartId, String)> {
-    let names = names(messages);
+    let names = unique_call_ids(messages);
     let mut first: HashMap<(&str, &str), &str> = HashMap::new();
     let mut changes = Vec::new();
-    for piece in pieces(&messages[..tail]).iter().filter(|piece| piece.class == Class::Arguments) {
+    for piece in segments(&messages[..tail]).iter().filter(|piece| piece.class == SegmentKind::Arguments) {
         let Part::ToolCall(call) = &messages[piece.at.message].parts[piece.at.part] else { continue };
         let arguments = call.arguments.as_str();
         // What refers to another call is no call of its own.
-        if arguments.len() < options.at_least || marker::references(arguments).next().is_some() {
+        if arguments.len() < options.min_bytes || marker::referenced_ids(arguments).next().is_some() {
             continue;
         }
         match first.get(&(&*call.name, arguments)) {
             Some(id) => {
                 let marker = marker::same_call(&format!("{} bytes", arguments.len()), id);
                 let folded = match &call.arguments {
-                    Arguments::Json(_) => format!(r#"{{"folded":{}}}"#, wire::encode(&marker)),
-                    Arguments::Text(_) => marker,
+                    CallArguments::Json(_) => format!(r#"{{"folded":{}}}"#, wire::encode(&marker)),
+                    CallArguments::Text(_) => marker,
                 };
                 if folded.len() < arguments.len() {
                     changes.push((piece.at, folded));

@@ -8,7 +8,7 @@
 //! round stays whole, however many messages it has, since the model has not answered it yet; a text
 //! never grows; doing it again changes nothing; and what a marker says depends on the original alone. They
 //! know no provider. Where one binds reasoning to all that stood before it, and where the prompt cache
-//! decides the bill, [`fold`](crate::fold) knows more.
+//! decides the bill, [`fold_edit`](crate::fold_edit) knows more.
 //!
 //! ```
 //! use foldline::classic::{Strategies, apply_all};
@@ -42,34 +42,34 @@ mod truncate;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-pub use budget::{CompactToBudget, Compacted, compact_to_budget};
+pub use budget::{CompactToBudget, CompactionStats, compact_to_budget};
 pub use calls::{DedupToolCalls, dedup_tool_calls};
 pub use middle::{TrimMiddle, trim_middle};
-pub use outputs::{DedupToolOutputs, Repeats, dedup_tool_outputs};
+pub use outputs::{DedupToolOutputs, RepeatScope, dedup_tool_outputs};
 pub use prose::{PruneLowEntropy, prune_low_entropy};
-pub use snippets::{Snippets, snippet_stale_tool_outputs};
+pub use snippets::{SnippetToolOutputs, snippet_stale_tool_outputs};
 pub use thinking::{PruneThinking, prune_thinking};
 pub use tokens::{estimate_tokens, total_tokens};
-pub use truncate::{TerminalTruncate, Truncation, terminal_truncate};
+pub use truncate::{TerminalTruncate, TruncationResult, terminal_truncate};
 
 use crate::conversation::{Conversation, Message, Part, PartId};
-use crate::laws::{self, Repairs};
+use crate::laws::{self, RepairCounts};
 use crate::marker;
 use crate::measure::Meter;
-use crate::piece::{self, Open, Piece};
+use crate::piece::{self, PendingCalls, Segment};
 use crate::wire::Format;
 
 /// What one strategy did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct StrategyStats {
     /// Parts that were made shorter, or went.
     pub hits: usize,
     /// Bytes of text that went.
     pub bytes_saved: usize,
 }
 
-impl Tally {
-    fn add(&mut self, bytes_saved: usize) {
+impl StrategyStats {
+    fn record(&mut self, bytes_saved: usize) {
         self.hits += 1;
         self.bytes_saved += bytes_saved;
     }
@@ -77,7 +77,7 @@ impl Tally {
 
 /// What [`apply_all`] does. Those that lose text which stands nowhere else are asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Strategies {
+pub struct StrategyOptions {
     /// The format, which says where results stand; without it the messages tell.
     pub format: Option<Format>,
     /// Old reasoning.
@@ -89,7 +89,7 @@ pub struct Strategies {
     /// Repeated calls, if asked for.
     pub calls: Option<DedupToolCalls>,
     /// Long old results, if asked for.
-    pub snippets: Option<Snippets>,
+    pub snippets: Option<SnippetToolOutputs>,
     /// Prose that says nothing.
     pub prose: PruneLowEntropy,
 }
@@ -97,24 +97,24 @@ pub struct Strategies {
 /// What [`apply_all`] did, strategy by strategy. Shown as one line for a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Stats {
+pub struct CombinedStats {
     /// Old reasoning.
-    pub thinking: Tally,
+    pub thinking: StrategyStats,
     /// Whole messages in the middle.
-    pub middle: Tally,
+    pub middle: StrategyStats,
     /// Repeated results.
-    pub outputs: Tally,
+    pub outputs: StrategyStats,
     /// Repeated calls.
-    pub calls: Tally,
+    pub calls: StrategyStats,
     /// Long old results.
-    pub snippets: Tally,
+    pub snippets: StrategyStats,
     /// Prose that says nothing.
-    pub prose: Tally,
+    pub prose: StrategyStats,
     /// What broke pairs.
-    pub repairs: Repairs,
+    pub repairs: RepairCounts,
 }
 
-impl Stats {
+impl CombinedStats {
     /// Whether nothing was done.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -122,10 +122,10 @@ impl Stats {
 
     /// Bytes that all strategies saved together.
     pub fn bytes_saved(&self) -> usize {
-        self.tallies().iter().map(|(_, tally)| tally.bytes_saved).sum()
+        self.per_strategy().iter().map(|(_, tally)| tally.bytes_saved).sum()
     }
 
-    fn tallies(&self) -> [(&'static str, Tally); 6] {
+    fn per_strategy(&self) -> [(&'static str, StrategyStats); 6] {
         [
             ("thinking", self.thinking),
             ("middle", self.middle),
@@ -137,13 +137,13 @@ impl Stats {
     }
 }
 
-impl fmt::Display for Stats {
+impl fmt::Display for CombinedStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes saved", self.bytes_saved())?;
-        for (name, tally) in self.tallies().into_iter().filter(|(_, tally)| tally.hits > 0) {
+        for (name, tally) in self.per_strategy().into_iter().filter(|(_, tally)| tally.hits > 0) {
             write!(f, ", {name} {} ({} bytes)", tally.hits, tally.bytes_saved)?;
         }
-        let Repairs { unanswered, orphans, doubles, strays, .. } = self.repairs;
+        let RepairCounts { unanswered, orphans, duplicates: doubles, moved: strays, .. } = self.repairs;
         match unanswered + orphans + doubles + strays {
             0 => Ok(()),
             repairs => write!(f, ", {repairs} repairs"),
@@ -168,10 +168,10 @@ impl fmt::Display for Stats {
 /// assert_eq!(messages, [Message::text(Role::User, "hello")]);
 /// assert_eq!(stats.to_string(), "0 bytes saved, 1 repairs");
 /// ```
-pub fn apply_all<'m>(messages: Vec<Message<'m>>, strategies: &Strategies) -> (Vec<Message<'m>>, Stats) {
-    let mut stats = Stats::default();
-    let conversation = of(messages);
-    let format = strategies.format.unwrap_or_else(|| laws::likely_format(&conversation));
+pub fn apply_all<'m>(messages: Vec<Message<'m>>, strategies: &StrategyOptions) -> (Vec<Message<'m>>, CombinedStats) {
+    let mut stats = CombinedStats::default();
+    let conversation = conversation_of(messages);
+    let format = strategies.format.unwrap_or_else(|| laws::guess_format(&conversation));
     let (Conversation { messages, .. }, repairs) = laws::repair_as(conversation, format);
     let (mut messages, tally) = prune_thinking(messages, &strategies.thinking);
     stats.thinking = tally;
@@ -186,12 +186,12 @@ pub fn apply_all<'m>(messages: Vec<Message<'m>>, strategies: &Strategies) -> (Ve
         (messages, stats.snippets) = snippet_stale_tool_outputs(messages, options);
     }
     (messages, stats.prose) = prune_low_entropy(messages, &strategies.prose);
-    let (Conversation { messages, .. }, again) = laws::repair_as(of(messages), format);
-    stats.repairs = Repairs {
+    let (Conversation { messages, .. }, again) = laws::repair_as(conversation_of(messages), format);
+    stats.repairs = RepairCounts {
         unanswered: repairs.unanswered + again.unanswered,
         orphans: repairs.orphans + again.orphans,
-        doubles: repairs.doubles + again.doubles,
-        strays: repairs.strays + again.strays,
+        duplicates: repairs.duplicates + again.duplicates,
+        moved: repairs.moved + again.moved,
     };
     (messages, stats)
 }
@@ -211,27 +211,27 @@ pub fn apply_all<'m>(messages: Vec<Message<'m>>, strategies: &Strategies) -> (Ve
 /// ]));
 /// assert_eq!(repairs.unanswered, 1);
 /// ```
-pub fn repair_orphans(messages: Vec<Message<'_>>) -> (Vec<Message<'_>>, Repairs) {
-    let (conversation, repairs) = laws::repair(of(messages));
+pub fn repair_orphans(messages: Vec<Message<'_>>) -> (Vec<Message<'_>>, RepairCounts) {
+    let (conversation, repairs) = laws::repair(conversation_of(messages));
     (conversation.messages, repairs)
 }
 
-fn of(messages: Vec<Message<'_>>) -> Conversation<'_> {
+fn conversation_of(messages: Vec<Message<'_>>) -> Conversation<'_> {
     Conversation { messages, ..Conversation::default() }
 }
 
 /// From which message on all are left alone: the newest few, and the whole newest round.
-fn tail(conversation: &Conversation<'_>, keep_last: usize) -> usize {
+fn tail_start(conversation: &Conversation<'_>, keep_last: usize) -> usize {
     let length = conversation.messages.len();
     let newest = conversation.rounds().last().map_or(length, |round| round.start);
     length.saturating_sub(keep_last).min(newest)
 }
 
 /// The pieces of the messages, with what is known of each.
-fn pieces(messages: &[Message<'_>]) -> Vec<Piece> {
-    let meter = Meter::by_bytes();
-    let mut open = Open::new();
-    let of_message = |(at, message)| piece::pieces(at, message, 0, &mut open, &meter);
+fn segments(messages: &[Message<'_>]) -> Vec<Segment> {
+    let meter = Meter::for_byte_estimate();
+    let mut open = PendingCalls::new();
+    let of_message = |(at, message)| piece::message_segments(at, message, 0, &mut open, &meter);
     messages.iter().enumerate().flat_map(of_message).collect()
 }
 
@@ -245,18 +245,21 @@ fn call_id<'c>(messages: &'c [Message<'_>], at: PartId) -> Option<&'c str> {
 }
 
 /// Makes the changes, and counts them.
-fn changed<'m>(mut messages: Vec<Message<'m>>, changes: Vec<(PartId, String)>) -> (Vec<Message<'m>>, Tally) {
-    let mut tally = Tally::default();
+fn apply_changes<'m>(
+    mut messages: Vec<Message<'m>>,
+    changes: Vec<(PartId, String)>,
+) -> (Vec<Message<'m>>, StrategyStats) {
+    let mut tally = StrategyStats::default();
     for (at, text) in changes {
-        tally.add(put(&mut messages, at, text));
+        tally.record(replace_text(&mut messages, at, text));
     }
     (messages, tally)
 }
 
 /// Puts a text in the place of another, and tells how many bytes that saved.
-fn put(messages: &mut [Message<'_>], at: PartId, text: String) -> usize {
+fn replace_text(messages: &mut [Message<'_>], at: PartId, text: String) -> usize {
     let Some(part) = messages.get_mut(at.message).and_then(|message| message.parts.get_mut(at.part)) else { return 0 };
-    let (old, new) = (weight(part), text.len());
+    let (old, new) = (part_bytes(part), text.len());
     match (part, at.inner) {
         (Part::ToolCall(call), None) => {
             let saved = call.arguments.as_str().len().saturating_sub(new);
@@ -265,7 +268,7 @@ fn put(messages: &mut [Message<'_>], at: PartId, text: String) -> usize {
         }
         (Part::ToolResult(result), Some(inner)) => match result.content.get_mut(inner) {
             Some(part) => {
-                let old = weight(part);
+                let old = part_bytes(part);
                 *part = Part::text(text);
                 old.saturating_sub(new)
             }
@@ -279,18 +282,18 @@ fn put(messages: &mut [Message<'_>], at: PartId, text: String) -> usize {
 }
 
 /// The bytes that a part says.
-fn weight(part: &Part<'_>) -> usize {
-    use crate::conversation::Source;
-    let source = |source: &Source<'_>| match source {
-        Source::Base64(it) | Source::Url(it) | Source::Id(it) => it.len(),
-        Source::Text(it) => it.len(),
-        Source::Unknown => 0,
+fn part_bytes(part: &Part<'_>) -> usize {
+    use crate::conversation::MediaSource;
+    let source = |source: &MediaSource<'_>| match source {
+        MediaSource::Base64(it) | MediaSource::Url(it) | MediaSource::Id(it) => it.len(),
+        MediaSource::Text(it) => it.len(),
+        MediaSource::Unknown => 0,
     };
     match part {
         Part::Text { text } => text.len(),
         Part::Reasoning(it) => it.text.len() + it.seal.as_ref().map_or(0, |seal| seal.len()),
         Part::ToolCall(it) => it.id.len() + it.name.len() + it.arguments.as_str().len(),
-        Part::ToolResult(it) => it.call_id.len() + it.content.iter().map(weight).sum::<usize>(),
+        Part::ToolResult(it) => it.call_id.len() + it.content.iter().map(part_bytes).sum::<usize>(),
         Part::Image(it) => source(&it.source),
         Part::File(it) => source(&it.source),
         Part::Opaque(it) => it.raw.len(),
@@ -299,24 +302,24 @@ fn weight(part: &Part<'_>) -> usize {
 
 /// The ids that name one call and one result, so that a marker can refer to them. Some clients use the same
 /// ids again in every turn.
-fn names<'c>(messages: &'c [Message<'_>]) -> HashSet<&'c str> {
+fn unique_call_ids<'c>(messages: &'c [Message<'_>]) -> HashSet<&'c str> {
     let mut used: HashMap<&str, [usize; 2]> = HashMap::new();
     for message in messages {
         message.calls().for_each(|call| used.entry(&call.id).or_default()[0] += 1);
         message.results().for_each(|result| used.entry(&result.call_id).or_default()[1] += 1);
     }
     let unique = |(id, [calls, results]): (&'c str, [usize; 2])| {
-        (calls == 1 && results == 1 && marker::can_name(id)).then_some(id)
+        (calls == 1 && results == 1 && marker::is_valid_reference_id(id)).then_some(id)
     };
     used.into_iter().filter_map(unique).collect()
 }
 
 /// The ids of calls and results to which the markers in a message refer. These must stay whole.
-fn references<'c>(message: &'c Message<'_>) -> impl Iterator<Item = &'c str> {
+fn referenced_ids<'c>(message: &'c Message<'_>) -> impl Iterator<Item = &'c str> {
     let of_part = |part: &'c Part<'_>| -> Vec<&'c str> {
         match part {
-            Part::ToolCall(call) => marker::references(call.arguments.as_str()).collect(),
-            Part::ToolResult(result) => result.texts().flat_map(marker::references).collect(),
+            Part::ToolCall(call) => marker::referenced_ids(call.arguments.as_str()).collect(),
+            Part::ToolResult(result) => result.texts().flat_map(marker::referenced_ids).collect(),
             _ => Vec::new(),
         }
     };

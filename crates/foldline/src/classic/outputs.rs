@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::{Tally, call_id, changed, names, of, pieces, tail};
-use crate::content::{self, Kind};
+use super::{StrategyStats, apply_changes, call_id, conversation_of, segments, tail_start, unique_call_ids};
+use crate::content::{self, TextKind};
 use crate::conversation::{Message, Part, PartId};
 use crate::marker;
-use crate::pass::again::{Hashes, Run, Standing, extent};
-use crate::piece::{self, Class};
+use crate::pass::again::{LineHashes, LineIndex, LineRun, byte_range};
+use crate::piece::{self, SegmentKind};
 
 /// What [`dedup_tool_outputs`] does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,15 +16,15 @@ pub struct DedupToolOutputs {
     /// The newest messages that are left alone.
     pub keep_last: usize,
     /// Repeats of fewer bytes stay.
-    pub at_least: usize,
+    pub min_bytes: usize,
     /// What counts as a repeat.
-    pub repeats: Repeats,
+    pub scope: RepeatScope,
 }
 
 /// What counts as a repeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Repeats {
+pub enum RepeatScope {
     /// A whole result.
     Whole,
     /// A whole result, and a run of whole lines.
@@ -34,7 +34,7 @@ pub enum Repeats {
 impl Default for DedupToolOutputs {
     /// The last 8 messages are left alone; repeats of 256 bytes count, whole or as lines.
     fn default() -> Self {
-        Self { keep_last: 8, at_least: 256, repeats: Repeats::Lines }
+        Self { keep_last: 8, min_bytes: 256, scope: RepeatScope::Lines }
     }
 }
 
@@ -69,39 +69,44 @@ impl Default for DedupToolOutputs {
 ///     Part::result("c3", "[folded: 20 lines; same as lines 1 to 20 of result c1]\na line that is new\n"),
 /// ]);
 /// ```
-pub fn dedup_tool_outputs<'m>(messages: Vec<Message<'m>>, options: &DedupToolOutputs) -> (Vec<Message<'m>>, Tally) {
-    let conversation = of(messages);
-    let tail = tail(&conversation, options.keep_last);
+pub fn dedup_tool_outputs<'m>(
+    messages: Vec<Message<'m>>,
+    options: &DedupToolOutputs,
+) -> (Vec<Message<'m>>, StrategyStats) {
+    let conversation = conversation_of(messages);
+    let tail = tail_start(&conversation, options.keep_last);
     let changes = changes(&conversation.messages, tail, options);
-    changed(conversation.messages, changes)
+    apply_changes(conversation.messages, changes)
 }
 
 fn changes(messages: &[Message<'_>], tail: usize, options: &DedupToolOutputs) -> Vec<(PartId, String)> {
-    let names = names(messages);
+    let names = unique_call_ids(messages);
     // By what they say: as they came, and as they stand now.
     let mut whole: HashMap<blake3::Hash, &str> = HashMap::new();
-    let mut standing = Standing::default();
+    let mut standing = LineIndex::default();
     let mut sources: Vec<&str> = Vec::new();
     let mut changes = Vec::new();
-    for piece in pieces(&messages[..tail]).iter().filter(|piece| piece.class == Class::Result) {
-        let text = piece::text(messages, piece.at);
+    for piece in segments(&messages[..tail]).iter().filter(|piece| piece.class == SegmentKind::Result) {
+        let text = piece::segment_text(messages, piece.at);
         // What begins with a marker is what is left of a longer text: two that are left alike may have been different.
-        if text.lines().next().is_some_and(marker::is_only_marker) || text.len() < options.at_least {
+        if text.lines().next().is_some_and(marker::is_only_marker) || text.len() < options.min_bytes {
             continue;
         }
         let hash = blake3::hash(text.as_bytes());
         let folded = match whole.get(&hash) {
-            Some(id) => Some(marker::same_result(text, &piece.words(), id)),
-            None if options.repeats == Repeats::Lines => without_repeats(text, &standing, &sources, options.at_least),
+            Some(id) => Some(marker::same_result(text, &piece.description(), id)),
+            None if options.scope == RepeatScope::Lines => {
+                without_repeated_lines(text, &standing, &sources, options.min_bytes)
+            }
             None => None,
         };
         let folded = folded.filter(|folded| folded.len() < text.len());
         let stands = folded.clone().map_or(Cow::Borrowed(text), Cow::Owned);
-        let id = call_id(messages, piece.at).filter(|id| names.contains(id) && is_alone(messages, piece.at));
-        if let Some(id) = id.filter(|_| stands.len() >= options.at_least && !marker::is_only_marker(&stands)) {
+        let id = call_id(messages, piece.at).filter(|id| names.contains(id) && is_only_text(messages, piece.at));
+        if let Some(id) = id.filter(|_| stands.len() >= options.min_bytes && !marker::is_only_marker(&stands)) {
             whole.entry(hash).or_insert(id);
             whole.entry(blake3::hash(stands.as_bytes())).or_insert(id);
-            let hashes = Hashes::of(&stands);
+            let hashes = LineHashes::new(&stands);
             standing.add(stands, &hashes);
             sources.push(id);
         }
@@ -111,17 +116,19 @@ fn changes(messages: &[Message<'_>], tail: usize, options: &DedupToolOutputs) ->
 }
 
 /// Whether the text is all that the result says, so that the id of the call names it.
-fn is_alone(messages: &[Message<'_>], at: PartId) -> bool {
+fn is_only_text(messages: &[Message<'_>], at: PartId) -> bool {
     matches!(&messages[at.message].parts[at.part], Part::ToolResult(result) if result.only_text().is_some())
 }
 
 /// The text with a marker in the place of each run of lines that stands elsewhere. JSON stays as it is.
-fn without_repeats(text: &str, standing: &Standing<'_>, sources: &[&str], at_least: usize) -> Option<String> {
-    let lines = content::lines(text);
+fn without_repeated_lines(text: &str, standing: &LineIndex<'_>, sources: &[&str], at_least: usize) -> Option<String> {
+    let lines = content::line_ranges(text);
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
-    for Run { lines: run, source, from } in standing.runs(text, &Hashes::of(text), &lines, at_least) {
-        let bytes = extent(&lines, &run);
+    for LineRun { lines: run, source, source_line: from } in
+        standing.matching_runs(text, &LineHashes::new(text), &lines, at_least)
+    {
+        let bytes = byte_range(&lines, &run);
         let marker = marker::same_lines(from + 1, from + run.len(), sources[source]);
         if marker.len() < bytes.len() {
             out.push_str(&text[at..bytes.start]);
@@ -129,7 +136,7 @@ fn without_repeats(text: &str, standing: &Standing<'_>, sources: &[&str], at_lea
             at = bytes.end;
         }
     }
-    if at == 0 || content::kind(text) == Kind::Json {
+    if at == 0 || content::detect_kind(text) == TextKind::Json {
         return None;
     }
     out.push_str(&text[at..]);

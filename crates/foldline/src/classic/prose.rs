@@ -1,9 +1,9 @@
 //! Old prose without what says nothing.
 
-use super::{Tally, changed, of, pieces, tail};
+use super::{StrategyStats, apply_changes, conversation_of, segments, tail_start};
 use crate::conversation::Message;
 use crate::pass::prose::without_noise;
-use crate::piece::{self, Class, Piece};
+use crate::piece::{self, Segment, SegmentKind};
 
 /// What [`prune_low_entropy`] does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,13 +11,13 @@ pub struct PruneLowEntropy {
     /// The newest messages that are left alone.
     pub keep_last: usize,
     /// A text of which fewer bytes would go stays as it is: changing it costs the prompt cache behind it.
-    pub at_least: usize,
+    pub min_saved_bytes: usize,
 }
 
 impl Default for PruneLowEntropy {
     /// The last 6 messages are left alone; a text must become 64 bytes shorter.
     fn default() -> Self {
-        Self { keep_last: 6, at_least: 64 }
+        Self { keep_last: 6, min_saved_bytes: 64 }
     }
 }
 
@@ -36,16 +36,19 @@ impl Default for PruneLowEntropy {
 /// assert_eq!(messages[0], Message::text(Role::Assistant, "I will look.\n\nDone:\n```\nlet a = 1;  \n```"));
 /// assert_eq!(tally.bytes_saved, 86);
 /// ```
-pub fn prune_low_entropy<'m>(messages: Vec<Message<'m>>, options: &PruneLowEntropy) -> (Vec<Message<'m>>, Tally) {
-    let conversation = of(messages);
+pub fn prune_low_entropy<'m>(
+    messages: Vec<Message<'m>>,
+    options: &PruneLowEntropy,
+) -> (Vec<Message<'m>>, StrategyStats) {
+    let conversation = conversation_of(messages);
     let messages = &conversation.messages;
-    let tail = tail(&conversation, options.keep_last);
-    let shorter = |piece: &Piece| {
-        let text = piece::text(messages, piece.at);
-        let kept = without_noise(text).filter(|kept| text.len() - kept.len() >= options.at_least)?;
+    let tail = tail_start(&conversation, options.keep_last);
+    let shorter = |piece: &Segment| {
+        let text = piece::segment_text(messages, piece.at);
+        let kept = without_noise(text).filter(|kept| text.len() - kept.len() >= options.min_saved_bytes)?;
         Some((piece.at, kept))
     };
-    let prose = |piece: &&Piece| piece.class == Class::Prose;
-    let changes = pieces(&messages[..tail]).iter().filter(prose).filter_map(shorter).collect();
-    changed(conversation.messages, changes)
+    let prose = |piece: &&Segment| piece.class == SegmentKind::Prose;
+    let changes = segments(&messages[..tail]).iter().filter(prose).filter_map(shorter).collect();
+    apply_changes(conversation.messages, changes)
 }

@@ -2,31 +2,31 @@
 
 use std::collections::HashSet;
 
-use super::{Tally, call_id, changed, of, pieces, references, tail};
-use crate::content::{self, Kind};
+use super::{StrategyStats, apply_changes, call_id, conversation_of, referenced_ids, segments, tail_start};
+use crate::content::{self, TextKind};
 use crate::conversation::{Message, PartId};
 use crate::marker;
-use crate::pass::clip::{Shares, cut};
+use crate::pass::clip::{ClipShares, clip_lines};
 use crate::pass::json;
-use crate::piece::{self, Class, Piece};
+use crate::piece::{self, Segment, SegmentKind};
 
 /// What [`snippet_stale_tool_outputs`] does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Snippets {
+pub struct SnippetToolOutputs {
     /// The newest messages that are left alone.
     pub keep_last: usize,
     /// Results of fewer bytes stay.
-    pub at_least: usize,
+    pub min_bytes: usize,
     /// Bytes of the head that stay.
-    pub head: usize,
+    pub head_bytes: usize,
     /// Bytes of the tail that stay.
-    pub tail: usize,
+    pub tail_bytes: usize,
 }
 
-impl Default for Snippets {
+impl Default for SnippetToolOutputs {
     /// The last 8 messages are left alone; results of 4096 bytes and more keep 1024 at either end.
     fn default() -> Self {
-        Self { keep_last: 8, at_least: 4096, head: 1024, tail: 1024 }
+        Self { keep_last: 8, min_bytes: 4096, head_bytes: 1024, tail_bytes: 1024 }
     }
 }
 
@@ -52,39 +52,42 @@ impl Default for Snippets {
 /// assert!(text.ends_with("compiling crate number 399"));
 /// assert_eq!(tally.hits, 1);
 /// ```
-pub fn snippet_stale_tool_outputs<'m>(messages: Vec<Message<'m>>, options: &Snippets) -> (Vec<Message<'m>>, Tally) {
-    let conversation = of(messages);
-    let tail = tail(&conversation, options.keep_last);
+pub fn snippet_stale_tool_outputs<'m>(
+    messages: Vec<Message<'m>>,
+    options: &SnippetToolOutputs,
+) -> (Vec<Message<'m>>, StrategyStats) {
+    let conversation = conversation_of(messages);
+    let tail = tail_start(&conversation, options.keep_last);
     let changes = changes(&conversation.messages, tail, options);
-    changed(conversation.messages, changes)
+    apply_changes(conversation.messages, changes)
 }
 
-fn changes(messages: &[Message<'_>], tail: usize, options: &Snippets) -> Vec<(PartId, String)> {
+fn changes(messages: &[Message<'_>], tail: usize, options: &SnippetToolOutputs) -> Vec<(PartId, String)> {
     let calls = messages[..tail].iter().flat_map(Message::calls).map(|call| call.arguments.as_str());
-    let mut referred: HashSet<String> = messages[tail..].iter().flat_map(references).map(str::to_owned).collect();
-    referred.extend(calls.flat_map(marker::references).map(str::to_owned));
+    let mut referred: HashSet<String> = messages[tail..].iter().flat_map(referenced_ids).map(str::to_owned).collect();
+    referred.extend(calls.flat_map(marker::referenced_ids).map(str::to_owned));
     // What is left is below this, so that it is not cut again.
-    let limit = options.at_least.max(2 * (options.head + options.tail));
+    let limit = options.min_bytes.max(2 * (options.head_bytes + options.tail_bytes));
     let mut changes = Vec::new();
     // From the newest to the oldest, since references lead back, and one that is cut away holds nothing.
-    for piece in pieces(&messages[..tail]).iter().rev().filter(|piece| piece.class == Class::Result) {
-        let text = piece::text(messages, piece.at);
+    for piece in segments(&messages[..tail]).iter().rev().filter(|piece| piece.class == SegmentKind::Result) {
+        let text = piece::segment_text(messages, piece.at);
         let holds = call_id(messages, piece.at).is_some_and(|id| referred.contains(id));
         let cut = (text.len() >= limit && !holds).then(|| snippet(text, piece, options)).flatten();
         let snippet = cut.filter(|snippet| snippet.len() < limit);
-        referred.extend(marker::references(snippet.as_deref().unwrap_or(text)).map(str::to_owned));
+        referred.extend(marker::referenced_ids(snippet.as_deref().unwrap_or(text)).map(str::to_owned));
         changes.extend(snippet.map(|snippet| (piece.at, snippet)));
     }
     changes
 }
 
-fn snippet(text: &str, piece: &Piece, options: &Snippets) -> Option<String> {
-    let Snippets { head, tail, .. } = *options;
-    match content::kind(text) {
-        Kind::Json => json::clip(text, head + tail),
+fn snippet(text: &str, piece: &Segment, options: &SnippetToolOutputs) -> Option<String> {
+    let SnippetToolOutputs { head_bytes: head, tail_bytes: tail, .. } = *options;
+    match content::detect_kind(text) {
+        TextKind::Json => json::clip_json(text, head + tail),
         _ => {
-            let shares = Shares { head, tail, failures: (head + tail) / 2 };
-            Some(cut(text, shares, &marker::lost(text, &piece.words())))
+            let shares = ClipShares { head, tail, failures: (head + tail) / 2 };
+            Some(clip_lines(text, shares, &marker::without_handle(text, &piece.description())))
         }
     }
 }

@@ -1,23 +1,23 @@
 //! Old reasoning goes, whole.
 
-use super::{Tally, of, tail, weight};
-use crate::conversation::{Message, Part, Reasoning, Role};
+use super::{StrategyStats, conversation_of, part_bytes, tail_start};
+use crate::conversation::{Message, Part, ReasoningPart, Role};
 use crate::marker;
-use crate::setup::Thoughts;
+use crate::setup::ReasoningRetention;
 
 /// What [`prune_thinking`] does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PruneThinking {
     /// The newest messages that are left alone.
     pub keep_last: usize,
-    /// Which old reasoning the provider lets go: [`Thoughts::under`] knows.
-    pub thoughts: Thoughts,
+    /// Which old reasoning the provider lets go: [`ReasoningRetention::under`] knows.
+    pub retention: ReasoningRetention,
 }
 
 impl Default for PruneThinking {
     /// The last 4 messages are left alone.
     fn default() -> Self {
-        Self { keep_last: 4, thoughts: Thoughts::AnyOld }
+        Self { keep_last: 4, retention: ReasoningRetention::DropOld }
     }
 }
 
@@ -41,26 +41,26 @@ impl Default for PruneThinking {
 /// assert_eq!(messages[1].parts, [Part::call("c0", "sh", "{}")]);
 /// assert_eq!(messages[7].parts.len(), 2);
 /// ```
-pub fn prune_thinking<'m>(messages: Vec<Message<'m>>, options: &PruneThinking) -> (Vec<Message<'m>>, Tally) {
-    let conversation = of(messages);
-    let tail = tail(&conversation, options.keep_last);
+pub fn prune_thinking<'m>(messages: Vec<Message<'m>>, options: &PruneThinking) -> (Vec<Message<'m>>, StrategyStats) {
+    let conversation = conversation_of(messages);
+    let tail = tail_start(&conversation, options.keep_last);
     // A marker of dropped messages stands in the user's role, and is nothing that the user says.
-    let word = |part: &Part<'_>| part.as_text().is_some_and(|text| marker::dropped(text).is_none());
+    let word = |part: &Part<'_>| part.as_text().is_some_and(|text| marker::parse_dropped_messages(text).is_none());
     let says = |message: &Message<'_>| message.role == Role::User && message.parts.iter().any(word);
     let open_turn = conversation.messages.iter().rposition(says).unwrap_or(0);
-    let goes = |at: usize, reasoning: &Reasoning<'_>| match options.thoughts {
-        Thoughts::Stay => false,
-        Thoughts::FinishedTurns => at < open_turn,
-        Thoughts::AnyOld => reasoning.seal.is_none() || at < open_turn,
+    let goes = |at: usize, reasoning: &ReasoningPart<'_>| match options.retention {
+        ReasoningRetention::KeepAll => false,
+        ReasoningRetention::DropFinishedTurns => at < open_turn,
+        ReasoningRetention::DropOld => reasoning.seal.is_none() || at < open_turn,
     };
-    let mut tally = Tally::default();
+    let mut tally = StrategyStats::default();
     let mut kept = Vec::with_capacity(conversation.messages.len());
     for (at, mut message) in conversation.messages.into_iter().enumerate() {
         let before = message.parts.len();
         if at < tail && message.is_assistant() {
             message.parts.retain(|part| match part {
                 Part::Reasoning(reasoning) if goes(at, reasoning) => {
-                    tally.add(weight(part));
+                    tally.record(part_bytes(part));
                     false
                 }
                 _ => true,

@@ -13,11 +13,11 @@ use crate::measure::{Meter, Tokens};
 /// assert_eq!(estimate_tokens("折叠旧的部分"), 6);
 /// ```
 pub fn estimate_tokens(text: &str) -> Tokens {
-    Meter::by_bytes().text(text)
+    Meter::for_byte_estimate().text(text)
 }
 
 /// About the tokens of a whole request: its instructions, tools and messages, 8 more a message, 512 a
-/// picture. The same as [`Meter::conversation`] of [`Meter::by_bytes`].
+/// picture. The same as [`Meter::conversation`] of [`Meter::for_byte_estimate`].
 ///
 /// ```
 /// use foldline::classic::total_tokens;
@@ -31,5 +31,5 @@ pub fn estimate_tokens(text: &str) -> Tokens {
 /// assert_eq!(total_tokens(&conversation), 4 + 8 + 512 + 8);
 /// ```
 pub fn total_tokens(conversation: &Conversation<'_>) -> Tokens {
-    Meter::by_bytes().conversation(conversation)
+    Meter::for_byte_estimate().conversation(conversation)
 }

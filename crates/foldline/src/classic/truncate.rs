@@ -1,13 +1,13 @@
 //! The last resort: the newest messages, the words of users, and a marker.
 
-use super::middle::{Trimming, drop_rounds};
-use super::{of, put, tail};
+use super::middle::{TrimmedMessages, drop_rounds};
+use super::{conversation_of, replace_text, tail_start};
 use crate::conversation::{Message, Part, PartId, Role};
 use crate::marker;
 use crate::measure::{Meter, Tokens};
-use crate::pass::clip::{clip, common_size};
-use crate::pass::results::shortened;
-use crate::piece::{self, Class, Open, Piece};
+use crate::pass::clip::{clip_to_tokens, common_clip_size};
+use crate::pass::results::shortened_arguments;
+use crate::piece::{self, PendingCalls, Segment, SegmentKind};
 
 /// What [`terminal_truncate`] does.
 #[derive(Clone, Debug)]
@@ -21,14 +21,14 @@ pub struct TerminalTruncate {
 impl Default for TerminalTruncate {
     /// The last 4 messages stay, and tokens are estimated by bytes.
     fn default() -> Self {
-        Self { keep_last: 4, meter: Meter::by_bytes() }
+        Self { keep_last: 4, meter: Meter::for_byte_estimate() }
     }
 }
 
 /// What [`terminal_truncate`] left, and what it took.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Truncation<'m> {
+pub struct TruncationResult<'m> {
     /// The messages to send.
     pub messages: Vec<Message<'m>>,
     /// The messages that went, for whoever archives them.
@@ -43,7 +43,7 @@ pub struct Truncation<'m> {
     pub budget: Tokens,
 }
 
-impl Truncation<'_> {
+impl TruncationResult<'_> {
     /// Whether what is left is inside the budget. If not, instructions and the frames of messages alone are more.
     pub fn fits(&self) -> bool {
         self.after <= self.budget
@@ -68,15 +68,19 @@ impl Truncation<'_> {
 /// assert_eq!((truncation.messages.len(), truncation.dropped.len()), (7, 16));
 /// assert_eq!(truncation.messages[2], Message::text(Role::User, "[folded: 16 messages, 10480 bytes]"));
 /// ```
-pub fn terminal_truncate<'m>(messages: Vec<Message<'m>>, budget: Tokens, options: &TerminalTruncate) -> Truncation<'m> {
+pub fn terminal_truncate<'m>(
+    messages: Vec<Message<'m>>,
+    budget: Tokens,
+    options: &TerminalTruncate,
+) -> TruncationResult<'m> {
     let count = |messages: &[Message<'_>]| messages.iter().map(|message| options.meter.message(message)).sum();
     let before = count(&messages);
     if before <= budget {
-        return Truncation { messages, dropped: Vec::new(), clipped: 0, before, after: before, budget };
+        return TruncationResult { messages, dropped: Vec::new(), clipped: 0, before, after: before, budget };
     }
-    let conversation = of(messages);
-    let tail = tail(&conversation, options.keep_last);
-    let Trimming { mut messages, dropped, .. } = drop_rounds(conversation, 0..tail);
+    let conversation = conversation_of(messages);
+    let tail = tail_start(&conversation, options.keep_last);
+    let TrimmedMessages { mut messages, dropped, .. } = drop_rounds(conversation, 0..tail);
     let mut after = count(&messages);
     let mut clipped = 0;
     for users in [false, true] {
@@ -85,47 +89,52 @@ pub fn terminal_truncate<'m>(messages: Vec<Message<'m>>, budget: Tokens, options
             after = count(&messages);
         }
     }
-    Truncation { messages, dropped, clipped, before, after, budget }
+    TruncationResult { messages, dropped, clipped, before, after, budget }
 }
 
 /// Cuts the largest texts to one size, so that at least `excess` tokens go, as far as that is possible.
 fn clip_largest(messages: &mut [Message<'_>], excess: Tokens, users: bool, meter: &Meter) -> usize {
-    let mut open = Open::new();
-    let of_message = |(at, message)| piece::pieces(at, message, 0, &mut open, meter);
-    let mut pieces: Vec<Piece> = messages.iter().enumerate().flat_map(of_message).collect();
+    let mut open = PendingCalls::new();
+    let of_message = |(at, message)| piece::message_segments(at, message, 0, &mut open, meter);
+    let mut pieces: Vec<Segment> = messages.iter().enumerate().flat_map(of_message).collect();
     pieces.retain(|piece| {
         let class = match piece.class {
-            Class::Result | Class::Prose | Class::Arguments | Class::Media => true,
-            Class::Said => users && messages[piece.at.message].role == Role::User,
-            Class::Reasoning => false,
+            SegmentKind::Result | SegmentKind::Prose | SegmentKind::Arguments | SegmentKind::Media => true,
+            SegmentKind::InputText => users && messages[piece.at.message].role == Role::User,
+            SegmentKind::Reasoning => false,
         };
-        class && !marker::is_only_marker(piece::text(messages, piece.at))
+        class && !marker::is_only_marker(piece::segment_text(messages, piece.at))
     });
     let mut sizes: Vec<Tokens> = pieces.iter().map(|piece| piece.tokens).collect();
     sizes.sort_unstable();
-    let (mut changes, saved) = clipped(messages, &pieces, common_size(&sizes, excess), meter);
+    let (mut changes, saved) = clipped(messages, &pieces, common_clip_size(&sizes, excess), meter);
     if saved < excess {
         // Markers took more than their share: nothing else stays.
         (changes, _) = clipped(messages, &pieces, 0, meter);
     }
     let count = changes.len();
     for (at, text) in changes {
-        put(messages, at, text);
+        replace_text(messages, at, text);
     }
     count
 }
 
 /// The texts above a size, cut to it or to their markers, and the tokens that this saves.
-fn clipped(messages: &[Message<'_>], pieces: &[Piece], size: Tokens, meter: &Meter) -> (Vec<(PartId, String)>, Tokens) {
+fn clipped(
+    messages: &[Message<'_>],
+    pieces: &[Segment],
+    size: Tokens,
+    meter: &Meter,
+) -> (Vec<(PartId, String)>, Tokens) {
     let mut changes = Vec::new();
     let mut saved = 0;
     for piece in pieces.iter().filter(|piece| piece.tokens > size) {
-        let text = piece::text(messages, piece.at);
-        let marker = || marker::lost(text, &piece.words());
+        let text = piece::segment_text(messages, piece.at);
+        let marker = || marker::without_handle(text, &piece.description());
         let short = match &messages[piece.at.message].parts[piece.at.part] {
-            _ if piece.class == Class::Media => Some(marker::thing("an image or file", None)),
-            Part::ToolCall(call) => shortened(call, &marker()),
-            _ => Some(clip(text, size, meter, &marker())),
+            _ if piece.class == SegmentKind::Media => Some(marker::described("an image or file", None)),
+            Part::ToolCall(call) => shortened_arguments(call, &marker()),
+            _ => Some(clip_to_tokens(text, size, meter, &marker())),
         };
         let Some(short) = short else { continue };
         let tokens = meter.text(&short);

@@ -1,24 +1,24 @@
 //! What calls are made with: a JSON object, written as the format wants it.
 
-use super::{Findings, Law};
-use crate::conversation::{Arguments, Conversation, Part, PartId};
-use crate::wire::{Format, Request, Value, document};
+use super::{Law, ViolationCollector};
+use crate::conversation::{CallArguments, Conversation, Part, PartId};
+use crate::wire::{Format, JsonValue, Request, parse_document};
 
-pub(super) fn check(conversation: &Conversation<'_>, findings: &mut Findings<'_>) {
+pub(super) fn check(conversation: &Conversation<'_>, findings: &mut ViolationCollector<'_>) {
     let objects = findings.has(Law::ArgumentsObject);
     let mut room = String::new();
     for (at, message) in conversation.messages.iter().enumerate() {
         for (part, it) in message.parts.iter().enumerate() {
             let Part::ToolCall(call) = it else { continue };
             match &call.arguments {
-                Arguments::Json(json) if objects && !is_object(json.glance(&mut room)) => {
+                CallArguments::Json(json) if objects && !is_json_object(json.as_str_uncached(&mut room)) => {
                     let detail = format_args!("the arguments of `{}` are no JSON object", call.name);
-                    findings.broken_part(Law::ArgumentsObject, PartId::new(at, part), detail);
+                    findings.report_part(Law::ArgumentsObject, PartId::new(at, part), detail);
                 }
-                Arguments::Json(_) => {}
-                Arguments::Text(_) => {
+                CallArguments::Json(_) => {}
+                CallArguments::Text(_) => {
                     let detail = format_args!("`{}` takes free text", call.name);
-                    findings.broken_part(Law::FunctionCallsOnly, PartId::new(at, part), detail);
+                    findings.report_part(Law::FunctionCallsOnly, PartId::new(at, part), detail);
                 }
             }
         }
@@ -26,11 +26,11 @@ pub(super) fn check(conversation: &Conversation<'_>, findings: &mut Findings<'_>
 }
 
 /// Whether a text is a JSON object.
-pub(super) fn is_object(json: &str) -> bool {
-    json.trim_start().starts_with('{') && document(json).is_ok()
+pub(super) fn is_json_object(json: &str) -> bool {
+    json.trim_start().starts_with('{') && parse_document(json).is_ok()
 }
 
-pub(super) fn check_wire(request: &Request<'_>, findings: &mut Findings<'_>) {
+pub(super) fn check_request(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
     let messages = &request.conversation().messages;
     match findings.format() {
         Format::Anthropic => {}
@@ -38,8 +38,8 @@ pub(super) fn check_wire(request: &Request<'_>, findings: &mut Findings<'_>) {
             for (at, message) in messages.iter().enumerate() {
                 for (part, it) in message.parts.iter().enumerate() {
                     let place = PartId::new(at, part);
-                    if matches!(it, Part::ToolCall(_)) && !request.has_text_arguments(place) {
-                        findings.broken_part(Law::ArgumentsText, place, "the arguments are not a string");
+                    if matches!(it, Part::ToolCall(_)) && !request.has_string_arguments(place) {
+                        findings.report_part(Law::ArgumentsString, place, "the arguments are not a string");
                     }
                 }
             }
@@ -47,17 +47,17 @@ pub(super) fn check_wire(request: &Request<'_>, findings: &mut Findings<'_>) {
         Format::OpenAiResponses => {
             for (at, message) in messages.iter().enumerate() {
                 let place = PartId::new(at, 0);
-                if !matches!(message.parts.as_slice(), [Part::ToolCall(_)]) || request.has_text_arguments(place) {
+                if !matches!(message.parts.as_slice(), [Part::ToolCall(_)]) || request.has_string_arguments(place) {
                     continue;
                 }
-                let key = match request.message_field(at, "type").and_then(Value::string).as_deref() {
+                let key = match request.message_field(at, "type").and_then(JsonValue::string).as_deref() {
                     Some("function_call") => "arguments",
                     Some("custom_tool_call") => "input",
                     _ => continue,
                 };
-                if !request.message_field(at, key).is_some_and(Value::is_string) {
+                if !request.message_field(at, key).is_some_and(JsonValue::is_string) {
                     let detail = format_args!("`{key}` is not a string");
-                    findings.broken_part(Law::ArgumentsText, place, detail);
+                    findings.report_part(Law::ArgumentsString, place, detail);
                 }
             }
         }

@@ -6,29 +6,29 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Findings, Law, Place, Profile, Violation, check};
-use crate::conversation::{Message, Part, PartId, Reasoning, Role};
-use crate::wire::{Format, Request, Value};
+use super::{Law, LawProfile, LawViolation, RequestLocation, ViolationCollector, check};
+use crate::conversation::{Message, Part, PartId, ReasoningPart, Role};
+use crate::wire::{Format, JsonValue, Request};
 
 /// What is known about a rewriting.
 #[derive(Clone, Copy, Debug)]
-pub struct Rewriting<'a> {
+pub struct RewriteContext<'a> {
     /// The laws that apply.
-    pub profile: &'a Profile,
+    pub profile: &'a LawProfile,
     /// The declaration of the tool that was appended to the client's, if one was.
-    pub tool: Option<&'a str>,
+    pub injected_tool: Option<&'a str>,
     /// What became of the thinking.
-    pub thinking: Thinking,
+    pub thinking: ThinkingTreatment,
     /// Index in the client's messages behind which thinking was produced after the newest edit, and so
     /// is bound to the rewritten history; none when the edit is made only now.
-    pub settled: Option<usize>,
+    pub thinking_valid_from: Option<usize>,
     /// Ids of calls that were put in beside the client's.
-    pub own_calls: &'a [&'a str],
+    pub injected_call_ids: &'a [&'a str],
 }
 
 /// What became of the thinking of old turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Thinking {
+pub enum ThinkingTreatment {
     /// It was kept, but for whole blocks that went.
     Kept,
     /// All that stood behind the first edit went, that of the newest turn too.
@@ -37,10 +37,16 @@ pub enum Thinking {
     DropBlock,
 }
 
-impl<'a> Rewriting<'a> {
+impl<'a> RewriteContext<'a> {
     /// A rewriting that adds nothing and keeps the thinking.
-    pub fn new(profile: &'a Profile) -> Self {
-        Self { profile, tool: None, thinking: Thinking::Kept, settled: None, own_calls: &[] }
+    pub fn new(profile: &'a LawProfile) -> Self {
+        Self {
+            profile,
+            injected_tool: None,
+            thinking: ThinkingTreatment::Kept,
+            thinking_valid_from: None,
+            injected_call_ids: &[],
+        }
     }
 }
 
@@ -60,50 +66,55 @@ impl<'a> Rewriting<'a> {
 /// assert_eq!(broken[0].law.name(), "last-message-kept");
 /// # Ok::<(), foldline::Error>(())
 /// ```
-pub fn compare(client: &Request<'_>, rewritten: &Request<'_>, rewriting: &Rewriting<'_>) -> Vec<Violation> {
-    let profile = rewriting.profile.clone().of_rewriting();
-    let before = Side::of(client);
-    let after = Side::of(rewritten);
+pub fn compare(client: &Request<'_>, rewritten: &Request<'_>, rewriting: &RewriteContext<'_>) -> Vec<LawViolation> {
+    let profile = rewriting.profile.clone().with_rewrite_laws();
+    let before = RequestSide::new(client);
+    let after = RequestSide::new(rewritten);
     let mut found = check(rewritten, &profile);
     if !found.is_empty() {
-        found = less(found, &after, &check(client, &profile), &before);
+        found = without_known(found, &after, &check(client, &profile), &before);
     }
-    let mut findings = Findings { profile: &profile, found };
-    newest_turn(&before, &after, rewriting, &mut findings);
-    ids(&before, &after, rewriting, &mut findings);
-    let same_tools = tools(&before, &after, rewriting, &mut findings);
-    opaque(&before, &after, &mut findings);
+    let mut findings = ViolationCollector { profile: &profile, violations: found };
+    check_newest_turn(&before, &after, rewriting, &mut findings);
+    check_ids(&before, &after, rewriting, &mut findings);
+    let same_tools = check_tools(&before, &after, rewriting, &mut findings);
+    check_opaque(&before, &after, &mut findings);
     let edit = if same_tools && client.conversation().system == rewritten.conversation().system {
         first_edit(&before, &after)
     } else {
         Some(PartId::new(0, 0))
     };
-    reasoning(&before, &after, edit, rewriting, &mut findings);
+    check_reasoning(&before, &after, edit, rewriting, &mut findings);
     match profile.format() {
-        Format::Anthropic => merged_thinking(&before, &after, &mut findings),
-        Format::OpenAiChat => reasoning_with_calls(&before, &after, &mut findings),
-        Format::OpenAiResponses => atoms(&before, &after, &mut findings),
+        Format::Anthropic => check_merged_thinking(&before, &after, &mut findings),
+        Format::OpenAiChat => check_call_reasoning(&before, &after, &mut findings),
+        Format::OpenAiResponses => check_reasoning_pairs(&before, &after, &mut findings),
     }
-    findings.found
+    findings.violations
 }
 
 /// What was found in our request less what is wrong in the client's too. Places move, so a violation is
 /// known by its law, its words and the message that it is in; one of the request as a whole by its law.
-fn less(found: Vec<Violation>, ours: &Side<'_, '_>, known: &[Violation], client: &Side<'_, '_>) -> Vec<Violation> {
-    fn key<'k>(violation: &'k Violation, side: &'k Side<'_, '_>) -> (Law, &'k str, &'k str) {
+fn without_known(
+    found: Vec<LawViolation>,
+    ours: &RequestSide<'_, '_>,
+    known: &[LawViolation],
+    client: &RequestSide<'_, '_>,
+) -> Vec<LawViolation> {
+    fn violation_key<'k>(violation: &'k LawViolation, side: &'k RequestSide<'_, '_>) -> (Law, &'k str, &'k str) {
         match violation.at {
-            Place::Request | Place::Field(_) => (violation.law, "", ""),
-            Place::Instruction(_) | Place::Tool(_) => (violation.law, &violation.detail, ""),
-            Place::Message(at) | Place::Part(PartId { message: at, .. }) => {
-                (violation.law, &violation.detail, side.mark(at))
+            RequestLocation::Request | RequestLocation::Field(_) => (violation.law, "", ""),
+            RequestLocation::Instruction(_) | RequestLocation::Tool(_) => (violation.law, &violation.detail, ""),
+            RequestLocation::Message(at) | RequestLocation::Part(PartId { message: at, .. }) => {
+                (violation.law, &violation.detail, side.message_key(at))
             }
         }
     }
     let mut left: HashMap<(Law, &str, &str), usize> = HashMap::new();
-    known.iter().for_each(|violation| *left.entry(key(violation, client)).or_default() += 1);
+    known.iter().for_each(|violation| *left.entry(violation_key(violation, client)).or_default() += 1);
     let mut fresh = Vec::with_capacity(found.len());
     for violation in &found {
-        let count = left.get_mut(&key(violation, ours)).filter(|count| **count > 0);
+        let count = left.get_mut(&violation_key(violation, ours)).filter(|count| **count > 0);
         fresh.push(count.is_none());
         if let Some(count) = count {
             *count -= 1;
@@ -113,18 +124,18 @@ fn less(found: Vec<Violation>, ours: &Side<'_, '_>, known: &[Violation], client:
 }
 
 /// One of the two requests.
-struct Side<'r, 'a> {
+struct RequestSide<'r, 'a> {
     request: &'r Request<'a>,
     messages: &'r [Message<'a>],
     /// Where the newest assistant turn begins.
-    newest: Option<usize>,
+    newest_turn: Option<usize>,
 }
 
-impl<'r, 'a> Side<'r, 'a> {
-    fn of(request: &'r Request<'a>) -> Self {
+impl<'r, 'a> RequestSide<'r, 'a> {
+    fn new(request: &'r Request<'a>) -> Self {
         let messages = request.conversation().messages.as_slice();
         let opens = |at: &usize| messages[*at].opens_round(at.checked_sub(1).map(|before| &messages[before]));
-        Self { request, messages, newest: (0..messages.len()).rev().find(opens) }
+        Self { request, messages, newest_turn: (0..messages.len()).rev().find(opens) }
     }
 
     fn raw(&self, at: usize) -> &'a str {
@@ -132,9 +143,9 @@ impl<'r, 'a> Side<'r, 'a> {
     }
 
     /// By what a message is known again after an edit: the id of a call or a result in it, else all of it.
-    fn mark(&self, at: usize) -> &str {
+    fn message_key(&self, at: usize) -> &str {
         let Some(message) = self.messages.get(at) else { return "" };
-        message.parts.iter().find_map(id).map_or_else(|| self.raw(at), |(_, id)| id)
+        message.parts.iter().find_map(call_or_result_id).map_or_else(|| self.raw(at), |(_, id)| id)
     }
 
     fn parts(&self) -> impl Iterator<Item = (PartId, &'r Part<'a>)> {
@@ -143,7 +154,7 @@ impl<'r, 'a> Side<'r, 'a> {
         })
     }
 
-    fn reasoning(&self) -> impl Iterator<Item = (PartId, &'r Reasoning<'a>)> {
+    fn reasoning(&self) -> impl Iterator<Item = (PartId, &'r ReasoningPart<'a>)> {
         self.parts().filter_map(|(at, part)| match part {
             Part::Reasoning(reasoning) => Some((at, reasoning)),
             _ => None,
@@ -152,7 +163,7 @@ impl<'r, 'a> Side<'r, 'a> {
 }
 
 /// The id of a call or of a result, and whether it is a result's.
-fn id<'p>(part: &'p Part<'_>) -> Option<(bool, &'p str)> {
+fn call_or_result_id<'p>(part: &'p Part<'_>) -> Option<(bool, &'p str)> {
     match part {
         Part::ToolCall(call) => Some((false, &call.id)),
         Part::ToolResult(result) => Some((true, &result.call_id)),
@@ -165,7 +176,7 @@ fn is_reasoning(part: &Part<'_>) -> bool {
 }
 
 /// What messages say beside their thinking.
-fn spoken<'m, 'a>(messages: &'m [Message<'a>]) -> impl DoubleEndedIterator<Item = (Role, &'m Part<'a>)> {
+fn non_reasoning_parts<'m, 'a>(messages: &'m [Message<'a>]) -> impl DoubleEndedIterator<Item = (Role, &'m Part<'a>)> {
     messages
         .iter()
         .flat_map(|message| message.parts.iter().map(|part| (message.role, part)))
@@ -173,7 +184,7 @@ fn spoken<'m, 'a>(messages: &'m [Message<'a>]) -> impl DoubleEndedIterator<Item 
 }
 
 /// Whether thinking stands among or right before the last so many parts that are none.
-fn thinks_among_the_last(messages: &[Message<'_>], mut parts: usize) -> bool {
+fn has_reasoning_in_tail(messages: &[Message<'_>], mut parts: usize) -> bool {
     for message in messages.iter().rev() {
         let thinks = message.parts.iter().any(is_reasoning);
         let speaks = message.parts.iter().filter(|part| !is_reasoning(part)).count();
@@ -189,65 +200,80 @@ fn thinks_among_the_last(messages: &[Message<'_>], mut parts: usize) -> bool {
 }
 
 /// P1 and P6.
-fn newest_turn(before: &Side<'_, '_>, after: &Side<'_, '_>, rewriting: &Rewriting<'_>, findings: &mut Findings<'_>) {
+fn check_newest_turn(
+    before: &RequestSide<'_, '_>,
+    after: &RequestSide<'_, '_>,
+    rewriting: &RewriteContext<'_>,
+    findings: &mut ViolationCollector<'_>,
+) {
     // The messages of the client's from here on, and as many of ours at the end.
     let kept = |from: usize| {
         let tail = &before.messages[from..];
         let bytes = |to: usize| (0..tail.len()).all(|at| before.raw(from + at) == after.raw(to + at));
         let stripped = || {
-            let said = spoken(tail).count();
-            let same = spoken(tail).rev().eq(spoken(after.messages).rev().take(said));
-            same && !thinks_among_the_last(after.messages, said)
+            let said = non_reasoning_parts(tail).count();
+            let same = non_reasoning_parts(tail).rev().eq(non_reasoning_parts(after.messages).rev().take(said));
+            same && !has_reasoning_in_tail(after.messages, said)
         };
         after.messages.len().checked_sub(tail.len()).is_some_and(bytes)
-            || rewriting.thinking == Thinking::Stripped && stripped()
+            || rewriting.thinking == ThinkingTreatment::Stripped && stripped()
     };
     let (Some(last), Some(ours)) = (before.messages.len().checked_sub(1), after.messages.len().checked_sub(1)) else {
         if !before.messages.is_empty() {
-            findings.broken(Law::LastMessageKept, Place::Request, "no message is left");
+            findings.report(Law::LastMessageKept, RequestLocation::Request, "no message is left");
         }
         return;
     };
     if !kept(last) {
-        findings.broken(Law::LastMessageKept, Place::Message(ours), "the last message is not the client's");
+        findings.report(Law::LastMessageKept, RequestLocation::Message(ours), "the last message is not the client's");
     }
-    if before.newest.is_some_and(|newest| !kept(newest)) {
+    if before.newest_turn.is_some_and(|newest| !kept(newest)) {
         let detail = "the newest turn and what is behind it are not the client's";
-        findings.broken(Law::NewestTurnKept, Place::Message(ours), detail);
+        findings.report(Law::NewestTurnKept, RequestLocation::Message(ours), detail);
     }
 }
 
 /// P5.
-fn ids(before: &Side<'_, '_>, after: &Side<'_, '_>, rewriting: &Rewriting<'_>, findings: &mut Findings<'_>) {
-    let own: HashSet<&str> = rewriting.own_calls.iter().copied().collect();
+fn check_ids(
+    before: &RequestSide<'_, '_>,
+    after: &RequestSide<'_, '_>,
+    rewriting: &RewriteContext<'_>,
+    findings: &mut ViolationCollector<'_>,
+) {
+    let own: HashSet<&str> = rewriting.injected_call_ids.iter().copied().collect();
     let mut left: HashMap<(bool, &str), usize> = HashMap::new();
-    before.parts().filter_map(|(_, part)| id(part)).for_each(|id| *left.entry(id).or_default() += 1);
+    before.parts().filter_map(|(_, part)| call_or_result_id(part)).for_each(|id| *left.entry(id).or_default() += 1);
     for (at, part) in after.parts() {
-        let Some(id) = id(part) else { continue };
+        let Some(id) = call_or_result_id(part) else { continue };
         match left.get_mut(&id) {
             Some(count) if *count > 0 => *count -= 1,
             _ if own.contains(id.1) => {}
-            _ => findings.broken_part(Law::IdsKept, at, format_args!("the client has no `{}` here", id.1)),
+            _ => findings.report_part(Law::IdsKept, at, format_args!("the client has no `{}` here", id.1)),
         }
     }
 }
 
 /// P8; whether the tools are the client's and the one that was announced.
-fn tools(before: &Side<'_, '_>, after: &Side<'_, '_>, rewriting: &Rewriting<'_>, findings: &mut Findings<'_>) -> bool {
+fn check_tools(
+    before: &RequestSide<'_, '_>,
+    after: &RequestSide<'_, '_>,
+    rewriting: &RewriteContext<'_>,
+    findings: &mut ViolationCollector<'_>,
+) -> bool {
     let client = &before.request.conversation().tools;
     let ours = &after.request.conversation().tools;
-    let wanted = client.iter().map(|tool| &*tool.definition).chain(rewriting.tool);
+    let wanted = client.iter().map(|tool| &*tool.definition).chain(rewriting.injected_tool);
     let same = wanted.eq(ours.iter().map(|tool| &*tool.definition));
     if !same {
         let detail = format_args!("{} tools where the client has {}, or not the same", ours.len(), client.len());
-        findings.broken(Law::ToolsKept, Place::Field("tools"), detail);
+        findings.report(Law::ToolsKept, RequestLocation::Field("tools"), detail);
     }
     same
 }
 
 /// P10.
-fn opaque(before: &Side<'_, '_>, after: &Side<'_, '_>, findings: &mut Findings<'_>) {
-    fn sealed<'p, 'a>(parts: &'p [Part<'a>]) -> impl Iterator<Item = &'p str> {
+fn check_opaque(before: &RequestSide<'_, '_>, after: &RequestSide<'_, '_>, findings: &mut ViolationCollector<'_>) {
+    fn opaque_blocks<'p, 'a>(parts: &'p [Part<'a>]) -> impl Iterator<Item = &'p str> {
         parts.iter().flat_map(|part| {
             let inner = match part {
                 Part::ToolResult(result) => result.content.as_slice(),
@@ -259,12 +285,12 @@ fn opaque(before: &Side<'_, '_>, after: &Side<'_, '_>, findings: &mut Findings<'
             })
         })
     }
-    let mut client = before.messages.iter().flat_map(|message| sealed(&message.parts));
+    let mut client = before.messages.iter().flat_map(|message| opaque_blocks(&message.parts));
     for (at, message) in after.messages.iter().enumerate() {
-        for raw in sealed(&message.parts) {
+        for raw in opaque_blocks(&message.parts) {
             if !client.any(|other| other == raw) {
                 let detail = "a block that is not to be touched is not the client's";
-                findings.broken(Law::OpaqueKept, Place::Message(at), detail);
+                findings.report(Law::OpaqueKept, RequestLocation::Message(at), detail);
                 return;
             }
         }
@@ -272,7 +298,7 @@ fn opaque(before: &Side<'_, '_>, after: &Side<'_, '_>, findings: &mut Findings<'
 }
 
 /// The first part of ours that differs from the client's, thinking left aside.
-fn first_edit(before: &Side<'_, '_>, after: &Side<'_, '_>) -> Option<PartId> {
+fn first_edit(before: &RequestSide<'_, '_>, after: &RequestSide<'_, '_>) -> Option<PartId> {
     for (at, ours) in after.messages.iter().enumerate() {
         let Some(client) = before.messages.get(at) else { return Some(PartId::new(at, 0)) };
         if before.raw(at) == after.raw(at) {
@@ -293,50 +319,66 @@ fn first_edit(before: &Side<'_, '_>, after: &Side<'_, '_>) -> Option<PartId> {
 }
 
 /// P7.
-fn reasoning(
-    before: &Side<'_, '_>,
-    after: &Side<'_, '_>,
+fn check_reasoning(
+    before: &RequestSide<'_, '_>,
+    after: &RequestSide<'_, '_>,
     edit: Option<PartId>,
-    rewriting: &Rewriting<'_>,
-    findings: &mut Findings<'_>,
+    rewriting: &RewriteContext<'_>,
+    findings: &mut ViolationCollector<'_>,
 ) {
-    let settled = rewriting.settled.unwrap_or(before.messages.len());
+    let settled = rewriting.thinking_valid_from.unwrap_or(before.messages.len());
     let mut client = before.reasoning().enumerate();
     let mut last = None;
     let (mut broken_run, mut unbound) = (false, false);
     for (at, ours) in after.reasoning() {
         let Some((position, (from, _))) = client.find(|(_, (_, theirs))| *theirs == ours) else {
-            findings.broken_part(Law::ReasoningKept, at, "the client sent no such reasoning, or not in this order");
+            findings.report_part(Law::ReasoningKept, at, "the client sent no such reasoning, or not in this order");
             return;
         };
         if last.is_some_and(|last| position != last + 1) && !broken_run {
-            findings.broken_part(Law::ReasoningRun, at, "thinking before it is gone, and some before that is kept");
+            findings.report_part(
+                Law::ReasoningContiguous,
+                at,
+                "thinking before it is gone, and some before that is kept",
+            );
             broken_run = true;
         }
         last = Some(position);
         let blind = edit.is_some_and(|edit| at >= edit) && from.message < settled;
-        if blind && rewriting.thinking != Thinking::DropBlock && !unbound {
-            findings.broken_part(Law::ReasoningBound, at, "what stands before it was edited after it was thought");
+        if blind && rewriting.thinking != ThinkingTreatment::DropBlock && !unbound {
+            findings.report_part(Law::ReasoningAfterEdit, at, "what stands before it was edited after it was thought");
             unbound = true;
         }
     }
 }
 
 /// A2.2: neighbours become one turn, in which thinking no longer stands where it stood.
-fn merged_thinking(before: &Side<'_, '_>, after: &Side<'_, '_>, findings: &mut Findings<'_>) {
-    fn meetings<'m>(messages: &'m [Message<'_>]) -> impl Iterator<Item = usize> + 'm {
+fn check_merged_thinking(
+    before: &RequestSide<'_, '_>,
+    after: &RequestSide<'_, '_>,
+    findings: &mut ViolationCollector<'_>,
+) {
+    fn adjacent_thinking<'m>(messages: &'m [Message<'_>]) -> impl Iterator<Item = usize> + 'm {
         let thinks = |message: &Message<'_>| message.parts.iter().any(is_reasoning);
         let meet = move |pair: &[Message<'_>]| pair.iter().all(Message::is_assistant) && pair.iter().any(thinks);
         messages.windows(2).enumerate().filter(move |(_, pair)| meet(pair)).map(|(at, _)| at)
     }
-    if let Some(at) = meetings(after.messages).nth(meetings(before.messages).count()) {
-        findings.broken(Law::NoMergedThinking, Place::Message(at), "it meets an assistant message, and one thinks");
+    if let Some(at) = adjacent_thinking(after.messages).nth(adjacent_thinking(before.messages).count()) {
+        findings.report(
+            Law::NoMergedThinking,
+            RequestLocation::Message(at),
+            "it meets an assistant message, and one thinks",
+        );
     }
 }
 
 /// C3.1: a message with calls keeps its reasoning.
-fn reasoning_with_calls(before: &Side<'_, '_>, after: &Side<'_, '_>, findings: &mut Findings<'_>) {
-    if !findings.has(Law::ReasoningWithCalls) {
+fn check_call_reasoning(
+    before: &RequestSide<'_, '_>,
+    after: &RequestSide<'_, '_>,
+    findings: &mut ViolationCollector<'_>,
+) {
+    if !findings.has(Law::CallReasoningKept) {
         return;
     }
     let mut reasoned = HashSet::new();
@@ -346,17 +388,21 @@ fn reasoning_with_calls(before: &Side<'_, '_>, after: &Side<'_, '_>, findings: &
     for (at, message) in after.messages.iter().enumerate() {
         let lacks = message.calls().any(|call| reasoned.contains(&*call.id));
         if lacks && !message.parts.iter().any(is_reasoning) {
-            findings.broken(Law::ReasoningWithCalls, Place::Message(at), "its calls lost their reasoning");
+            findings.report(Law::CallReasoningKept, RequestLocation::Message(at), "its calls lost their reasoning");
         }
     }
 }
 
 /// P11: a reasoning item and the item behind it, where both have ids.
-fn atoms(before: &Side<'_, '_>, after: &Side<'_, '_>, findings: &mut Findings<'_>) {
-    fn items<'a>(side: &Side<'_, 'a>) -> Vec<Option<std::borrow::Cow<'a, str>>> {
-        (0..side.messages.len()).map(|at| side.request.message_field(at, "id").and_then(Value::string)).collect()
+fn check_reasoning_pairs(
+    before: &RequestSide<'_, '_>,
+    after: &RequestSide<'_, '_>,
+    findings: &mut ViolationCollector<'_>,
+) {
+    fn item_ids<'a>(side: &RequestSide<'_, 'a>) -> Vec<Option<std::borrow::Cow<'a, str>>> {
+        (0..side.messages.len()).map(|at| side.request.message_field(at, "id").and_then(JsonValue::string)).collect()
     }
-    let sent = items(before);
+    let sent = item_ids(before);
     let mut count: HashMap<&str, usize> = HashMap::new();
     sent.iter().flatten().for_each(|id| *count.entry(id).or_default() += 1);
     // What stands behind a reasoning item, and before the item behind one. An id that the client sent
@@ -376,15 +422,23 @@ fn atoms(before: &Side<'_, '_>, after: &Side<'_, '_>, findings: &mut Findings<'_
     if behind.is_empty() {
         return;
     }
-    let ids = items(after);
+    let ids = item_ids(after);
     for (at, own) in ids.iter().enumerate() {
         let Some(own) = own else { continue };
         let neighbour = |at: Option<usize>| at.and_then(|at| ids.get(at)).and_then(Option::as_deref);
         if behind.get(&**own).is_some_and(|wanted| neighbour(Some(at + 1)) != Some(wanted)) {
-            findings.broken(Law::AtomWhole, Place::Message(at), format_args!("`{own}` lost the item behind it"));
+            findings.report(
+                Law::ReasoningPairKept,
+                RequestLocation::Message(at),
+                format_args!("`{own}` lost the item behind it"),
+            );
         }
         if ahead.get(&**own).is_some_and(|wanted| neighbour(at.checked_sub(1)) != Some(wanted)) {
-            findings.broken(Law::AtomWhole, Place::Message(at), format_args!("`{own}` lost its reasoning"));
+            findings.report(
+                Law::ReasoningPairKept,
+                RequestLocation::Message(at),
+                format_args!("`{own}` lost its reasoning"),
+            );
         }
     }
 }

@@ -8,8 +8,8 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use super::pairing::{is_server_call, is_server_result};
-use super::{Law, Profile};
-use crate::conversation::{Conversation, Message, Opaque, Part, Role};
+use super::{Law, LawProfile};
+use crate::conversation::{Conversation, Message, OpaqueBlock, Part, Role};
 use crate::wire::Format;
 
 /// The indices between any two of which the messages may be dropped together.
@@ -30,66 +30,66 @@ use crate::wire::Format;
 /// // The first message stays, since Claude wants a user's first; so does the newest round.
 /// assert_eq!(cuts(&conversation, &Profile::of(Format::Anthropic, None)), vec![1, 3, 5]);
 /// ```
-pub fn cuts(conversation: &Conversation<'_>, profile: &Profile) -> Vec<usize> {
-    Cuts::of(conversation, profile).free()
+pub fn free_cuts(conversation: &Conversation<'_>, profile: &LawProfile) -> Vec<usize> {
+    CutPoints::for_conversation(conversation, profile).free_points()
 }
 
 /// All places where a conversation may be cut, and which runs between them may go.
 #[derive(Clone, Debug)]
-pub struct Cuts {
-    points: Vec<Point>,
-    meeting: Meeting,
+pub struct CutPoints {
+    points: Vec<CutPoint>,
+    adjacency: AdjacencyRule,
     /// Messages up to this one stay when a run does not begin with the first message of all.
-    floor: Option<usize>,
+    protected_until: Option<usize>,
     /// The user message that the newest turn answers.
-    asked: Option<usize>,
+    last_prompt: Option<usize>,
     /// The first assistant message behind it begins with thinking, and must.
-    thinks_at: Option<usize>,
+    first_reasoning: Option<usize>,
     /// Dropping `asked` would let the newest turn begin elsewhere, where its laws are not kept.
-    anchored: bool,
+    keeps_last_prompt: bool,
 }
 
 /// A place before a message.
 #[derive(Clone, Copy, Debug)]
-struct Point {
+struct CutPoint {
     at: usize,
     before: Option<Role>,
     after: Role,
     /// The message begins with reasoning.
-    reasons: bool,
+    starts_with_reasoning: bool,
 }
 
 /// Who may stand side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Meeting {
+enum AdjacencyRule {
     /// Anyone.
-    Free,
+    Unrestricted,
     /// Runs begin and end where the model begins to speak, so that nobody new meets.
-    Rounds,
+    WholeRounds,
     /// Anthropic. Two assistant messages become one turn, which must not happen to thinking, nor to a server
     /// tool's call that nobody answered: it would be pending in the newest turn.
-    Turns { apart: bool },
+    Turns { keep_apart: bool },
     /// Responses, where an id is used again: two turns with it must not become one, in which it is one call's.
     Items,
 }
 
-impl Cuts {
+impl CutPoints {
     /// Finds the cuts, in time that grows with the messages.
-    pub fn of(conversation: &Conversation<'_>, profile: &Profile) -> Self {
+    pub fn for_conversation(conversation: &Conversation<'_>, profile: &LawProfile) -> Self {
         let messages = &conversation.messages;
         let reasoned = |message: &Message<'_>| matches!(message.parts.first(), Some(Part::Reasoning(_)));
         let meeting = if [Law::Alternation, Law::NoUserAfterTool, Law::OneAssistantAtEnd]
             .into_iter()
             .any(|law| profile.has(law))
         {
-            Meeting::Rounds
+            AdjacencyRule::WholeRounds
         } else if profile.format() == Format::Anthropic {
             let thinks = |message: &Message<'_>| message.parts.iter().any(|part| matches!(part, Part::Reasoning(_)));
-            Meeting::Turns { apart: messages.iter().any(thinks) || server_waits(messages) }
-        } else if profile.format() == Format::OpenAiResponses && repeats_ids(messages) {
-            Meeting::Items
+            AdjacencyRule::Turns { keep_apart: messages.iter().any(thinks) || has_pending_server_call(messages) }
+        } else if profile.format() == Format::OpenAiResponses && has_repeated_ids(messages) {
+            AdjacencyRule::Items
         } else {
-            Meeting::Free
+            AdjacencyRule::Unrestricted
         };
 
         let asks = |message: &Message<'_>| message.role == Role::User && !message.has_results();
@@ -108,10 +108,17 @@ impl Cuts {
         };
         let anchored = profile.has(Law::ThoughtSignature) || thinks_at.is_some() && !all_think();
 
-        Self { points: points(messages, meeting), meeting, floor: floor(messages, profile), asked, thinks_at, anchored }
+        Self {
+            points: cut_points(messages, meeting),
+            adjacency: meeting,
+            protected_until: protected_prefix_end(messages, profile),
+            last_prompt: asked,
+            first_reasoning: thinks_at,
+            keeps_last_prompt: anchored,
+        }
     }
 
-    /// The indices, in order. Not every run between two of them may go: see [`Cuts::may_drop`].
+    /// The indices, in order. Not every run between two of them may go: see [`CutPoints::may_drop`].
     pub fn points(&self) -> impl Iterator<Item = usize> {
         self.points.iter().map(|point| point.at)
     }
@@ -121,48 +128,52 @@ impl Cuts {
         let point = |at: usize| self.points.binary_search_by_key(&at, |point| point.at).ok().map(|at| self.points[at]);
         let (Some(start), Some(end)) = (point(run.start), point(run.end)) else { return false };
         let holds = |at: Option<usize>| at.is_some_and(|at| run.contains(&at));
-        if run.is_empty() || self.anchored && holds(self.asked) || holds(self.thinks_at) && !end.reasons {
+        if run.is_empty()
+            || self.keeps_last_prompt && holds(self.last_prompt)
+            || holds(self.first_reasoning) && !end.starts_with_reasoning
+        {
             return false;
         }
-        let kept = match (self.floor, start.before) {
+        let kept = match (self.protected_until, start.before) {
             (None, _) => true,
-            (Some(_), None) => self.meeting != Meeting::Rounds && end.after == Role::User,
+            (Some(_), None) => self.adjacency != AdjacencyRule::WholeRounds && end.after == Role::User,
             (Some(floor), Some(_)) => start.at > floor,
         };
-        kept && match (self.meeting, start.before, end.after) {
-            (Meeting::Free | Meeting::Rounds, ..) => true,
-            (Meeting::Items, before, after) => (before, after) != (Some(Role::Assistant), Role::Assistant),
+        kept && match (self.adjacency, start.before, end.after) {
+            (AdjacencyRule::Unrestricted | AdjacencyRule::WholeRounds, ..) => true,
+            (AdjacencyRule::Items, before, after) => (before, after) != (Some(Role::Assistant), Role::Assistant),
             // An instruction among Anthropic's messages follows a user and is followed by the assistant.
-            (Meeting::Turns { .. }, Some(Role::System), after) => matches!(after, Role::Assistant | Role::System),
-            (Meeting::Turns { .. }, before, Role::System) => before == Some(Role::User),
-            (Meeting::Turns { apart }, Some(Role::Assistant), Role::Assistant) => !apart,
-            (Meeting::Turns { .. }, ..) => true,
+            (AdjacencyRule::Turns { .. }, Some(Role::System), after) => matches!(after, Role::Assistant | Role::System),
+            (AdjacencyRule::Turns { .. }, before, Role::System) => before == Some(Role::User),
+            (AdjacencyRule::Turns { keep_apart: apart }, Some(Role::Assistant), Role::Assistant) => !apart,
+            (AdjacencyRule::Turns { .. }, ..) => true,
         }
     }
 
     /// The points between any two of which a run may go.
-    fn free(&self) -> Vec<usize> {
-        let fits = |point: &&Point| {
-            let first = self.floor.is_some_and(|floor| point.at <= floor);
-            let thoughtless = self.thinks_at.is_some_and(|at| point.at > at) && !point.reasons;
-            let meets = match (self.meeting, point.before, point.after) {
-                (Meeting::Turns { .. }, Some(Role::System), _) | (Meeting::Turns { .. }, _, Role::System) => false,
-                (Meeting::Turns { apart }, Some(Role::Assistant), _) => !apart,
-                (Meeting::Items, Some(Role::Assistant), _) => false,
+    fn free_points(&self) -> Vec<usize> {
+        let fits = |point: &&CutPoint| {
+            let first = self.protected_until.is_some_and(|floor| point.at <= floor);
+            let thoughtless = self.first_reasoning.is_some_and(|at| point.at > at) && !point.starts_with_reasoning;
+            let meets = match (self.adjacency, point.before, point.after) {
+                (AdjacencyRule::Turns { .. }, Some(Role::System), _)
+                | (AdjacencyRule::Turns { .. }, _, Role::System) => false,
+                (AdjacencyRule::Turns { keep_apart: apart }, Some(Role::Assistant), _) => !apart,
+                (AdjacencyRule::Items, Some(Role::Assistant), _) => false,
                 _ => true,
             };
             !first && !thoughtless && meets
         };
         let free: Vec<usize> = self.points.iter().filter(fits).map(|point| point.at).collect();
-        let Some(asked) = self.asked.filter(|_| self.anchored) else { return free };
+        let Some(asked) = self.last_prompt.filter(|_| self.keeps_last_prompt) else { return free };
         // No run may hold the message that was asked last: take the longer side.
         let (before, behind) = free.split_at(free.partition_point(|&at| at <= asked));
         if before.len() > behind.len() { before.to_vec() } else { behind.to_vec() }
     }
 }
 
-fn points(messages: &[Message<'_>], meeting: Meeting) -> Vec<Point> {
-    let split = splits(messages);
+fn cut_points(messages: &[Message<'_>], meeting: AdjacencyRule) -> Vec<CutPoint> {
+    let split = split_pair_counts(messages);
     let mut points = Vec::new();
     let mut open = 0;
     // Who spoke last, calls and results left aside.
@@ -177,15 +188,15 @@ fn points(messages: &[Message<'_>], meeting: Meeting) -> Vec<Point> {
             newest = at;
         }
         let begins = match meeting {
-            Meeting::Rounds => opens && speaker == Some(Role::User),
+            AdjacencyRule::WholeRounds => opens && speaker == Some(Role::User),
             _ => opens || !message.is_assistant() && !message.has_results(),
         };
         if open == 0 && begins {
-            points.push(Point {
+            points.push(CutPoint {
                 at,
                 before: before.map(|before| before.role),
                 after: message.role,
-                reasons: matches!(message.parts.first(), Some(Part::Reasoning(_))),
+                starts_with_reasoning: matches!(message.parts.first(), Some(Part::Reasoning(_))),
             });
         }
         if message.role == Role::User || message.is_assistant() && message.calls().next().is_none() {
@@ -197,7 +208,7 @@ fn points(messages: &[Message<'_>], meeting: Meeting) -> Vec<Point> {
 }
 
 /// For each index how many pairs begin to be split by a cut before it, less those that end to be.
-fn splits(messages: &[Message<'_>]) -> Vec<isize> {
+fn split_pair_counts(messages: &[Message<'_>]) -> Vec<isize> {
     let mut split = vec![0; messages.len() + 1];
     let mut tie = |from: usize, to: usize| {
         split[from + 1] += 1;
@@ -233,7 +244,7 @@ fn splits(messages: &[Message<'_>]) -> Vec<isize> {
     split
 }
 
-fn repeats_ids(messages: &[Message<'_>]) -> bool {
+fn has_repeated_ids(messages: &[Message<'_>]) -> bool {
     let mut seen = HashSet::new();
     !messages
         .iter()
@@ -243,10 +254,10 @@ fn repeats_ids(messages: &[Message<'_>]) -> bool {
 }
 
 /// Whether the call of a server tool has no result.
-fn server_waits(messages: &[Message<'_>]) -> bool {
+fn has_pending_server_call(messages: &[Message<'_>]) -> bool {
     let mut waiting = HashSet::new();
     for part in messages.iter().flat_map(|message| &message.parts) {
-        if let Part::Opaque(Opaque { kind, pair: Some(id), .. }) = part {
+        if let Part::Opaque(OpaqueBlock { kind, pair: Some(id), .. }) = part {
             if is_server_call(kind) {
                 waiting.insert(id);
             } else if is_server_result(kind) {
@@ -258,13 +269,13 @@ fn server_waits(messages: &[Message<'_>]) -> bool {
 }
 
 /// The last of the messages that must stay at the beginning.
-fn floor(messages: &[Message<'_>], profile: &Profile) -> Option<usize> {
+fn protected_prefix_end(messages: &[Message<'_>], profile: &LawProfile) -> Option<usize> {
     let first = profile.has(Law::FirstIsUser).then(|| {
         let instructs = |message: &Message<'_>| matches!(message.role, Role::System | Role::Developer);
         messages.iter().position(|message| !instructs(message)).unwrap_or(0)
     });
     let says = |part: &Part<'_>| matches!(part, Part::Text { text } if !text.is_blank());
     let speaks = |message: &Message<'_>| message.role == Role::User && message.parts.iter().any(says);
-    let text = profile.has(Law::SomeUserText).then(|| messages.iter().position(speaks)).flatten();
+    let text = profile.has(Law::HasUserText).then(|| messages.iter().position(speaks)).flatten();
     first.max(text)
 }

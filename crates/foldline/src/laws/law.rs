@@ -6,14 +6,14 @@
 
 use std::fmt;
 
-use super::Server;
+use super::ServerKind;
 use crate::wire::Format;
 use Format::{Anthropic, OpenAiChat as Chat, OpenAiResponses as Responses};
 
 /// What a law is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Topic {
+pub enum LawTopic {
     /// Calls and their results.
     Pairing,
     /// Who speaks after whom.
@@ -27,16 +27,16 @@ pub enum Topic {
     /// What calls are made with.
     Arguments,
     /// `cache_control` and its like.
-    CacheMarks,
+    CacheBreakpoints,
     /// Pictures, and the size of the whole.
     Media,
     /// What a rewritten request owes to the client's.
-    Rewriting,
+    RewrittenRequest,
 }
 
 /// Where a law holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Home {
+pub(super) enum LawScope {
     /// In every request of the dialect.
     Format(Format),
     /// In requests of the dialect to OpenAI's own models.
@@ -44,18 +44,18 @@ pub(super) enum Home {
     /// In requests of the dialect to models whose row in the table of models names the id.
     Model(Format),
     /// In requests of the dialect to models that sign history.
-    Signed(Format),
+    SignedHistory(Format),
     /// In requests of the dialect to this server.
-    Server(Server, Format),
+    Server(ServerKind, Format),
     /// Between the client's request and ours.
-    Rewriting(Format),
+    RewrittenRequest(Format),
 }
 
-pub(super) struct Entry {
+pub(super) struct LawEntry {
     pub(super) law: Law,
     pub(super) name: &'static str,
-    pub(super) topic: Topic,
-    pub(super) homes: &'static [(Home, &'static str)],
+    pub(super) topic: LawTopic,
+    pub(super) scopes: &'static [(LawScope, &'static str)],
     pub(super) rule: &'static str,
 }
 
@@ -68,14 +68,14 @@ macro_rules! laws {
             $(#[doc = $rule] $law,)+
         }
 
-        pub(super) static TABLE: &[Entry] = &[
-            $(Entry { law: Law::$law, name: $name, topic: Topic::$topic, homes: &[$(($home, $id)),+], rule: $rule },)+
+        pub(super) static LAW_TABLE: &[LawEntry] = &[
+            $(LawEntry { law: Law::$law, name: $name, topic: LawTopic::$topic, scopes: &[$(($home, $id)),+], rule: $rule },)+
         ];
     };
 }
 
-use Home::{Format as In, Model, OpenAi, Rewriting, Server as At, Signed};
-use Server::{LlamaCpp, Local, Mistral, Vllm};
+use LawScope::{Format as In, Model, OpenAi, RewrittenRequest, Server as At, SignedHistory};
+use ServerKind::{ChatTemplate, LlamaCpp, Mistral, Vllm};
 
 laws! {
     CallAnswered Pairing [In(Anthropic) => "A1.1", In(Chat) => "C1.1", In(Responses) => "R1.1"]
@@ -94,7 +94,7 @@ laws! {
     "results-first":
     "In a user turn that answers calls the results come first, text and images behind them."
 
-    ResultBehindCall Pairing [In(Responses) => "R1.2"]
+    ResultAfterCall Pairing [In(Responses) => "R1.2"]
     "result-behind-call":
     "An output stands behind its call."
 
@@ -102,7 +102,7 @@ laws! {
     "call-id-unique":
     "No two calls of the request (Anthropic), or of one message (Chat), share an id."
 
-    CallIdLetters Pairing [In(Anthropic) => "A1.7"]
+    CallIdCharacters Pairing [In(Anthropic) => "A1.7"]
     "call-id-letters":
     "The id of a call is made of ASCII letters, digits, `_` and `-`, at least one."
 
@@ -110,15 +110,15 @@ laws! {
     "call-id-length":
     "The id of a call has at most 40 characters (Chat), or 1 to 64 (Responses)."
 
-    CallIdNine Pairing [At(Mistral, Chat) => "L2"]
+    CallIdNineCharacters Pairing [At(Mistral, Chat) => "L2"]
     "call-id-nine":
     "The id of a call is nine ASCII letters and digits."
 
-    CallIdTail Pairing [At(Vllm, Chat) => "L3"]
+    CallIdSuffixUnique Pairing [At(Vllm, Chat) => "L3"]
     "call-id-tail":
     "For Mistral's tokenizers the server keeps the last nine characters of an id, so they must differ."
 
-    CallSide Pairing [In(Anthropic) => "A1.8"]
+    CallRole Pairing [In(Anthropic) => "A1.8"]
     "call-side":
     "`tool_use` stands in assistant messages only, `tool_result` in user messages only."
 
@@ -126,7 +126,7 @@ laws! {
     "result-content":
     "A result holds what its format allows: text, image, document, search result, tool reference (Anthropic); a string or at least one text part (Chat); a string, or text, image and file parts (Responses)."
 
-    ResultTextOnly Pairing [At(LlamaCpp, Responses) => "L1.4", At(Local, Responses) => "L1.4"]
+    ResultTextOnly Pairing [At(LlamaCpp, Responses) => "L1.4", At(ChatTemplate, Responses) => "L1.4"]
     "result-text-only":
     "A result given as a list holds text parts alone."
 
@@ -146,7 +146,7 @@ laws! {
     "server-pending":
     "While a server tool's call is pending the user message behind it holds results alone."
 
-    ServerCallUnanswered Pairing [In(Anthropic) => "A1.15"]
+    NoServerCallResult Pairing [In(Anthropic) => "A1.15"]
     "server-call-unanswered":
     "The client sends no `tool_result` for a server tool's call (`srvtoolu_`)."
 
@@ -162,11 +162,11 @@ laws! {
     "approval-pair":
     "An answer to an MCP approval request stands behind the request."
 
-    SomeMessage Roles [In(Anthropic) => "A2.5", In(Chat) => "C2.1"]
+    MessagesNotEmpty Roles [In(Anthropic) => "A2.5", In(Chat) => "C2.1"]
     "some-message":
     "There is at least one message."
 
-    FirstIsUser Roles [In(Anthropic) => "A2.1", At(Local, Chat) => "L1.1", At(Mistral, Chat) => "L2"]
+    FirstIsUser Roles [In(Anthropic) => "A2.1", At(ChatTemplate, Chat) => "L1.1", At(Mistral, Chat) => "L2"]
     "first-is-user":
     "The first message is the user's (on chat templates: behind the system message)."
 
@@ -186,23 +186,23 @@ laws! {
     "final-text-trimmed":
     "A final assistant text does not end in white space."
 
-    NoSystemInside Roles [Model(Anthropic) => "A2.7"]
+    NoSystemMessage Roles [Model(Anthropic) => "A2.7"]
     "no-system-inside":
     "No message has the role `system`; instructions stand in the field `system`."
 
-    SystemInsidePlace Roles [In(Anthropic) => "A2.7"]
+    SystemMessagePosition Roles [In(Anthropic) => "A2.7"]
     "system-inside-place":
     "A `system` message is not first, follows a user turn or a server tool's result, and is last or followed by the assistant."
 
-    SystemFirst Roles [At(Local, Chat) => "L1.1"]
+    SystemFirst Roles [At(ChatTemplate, Chat) => "L1.1"]
     "system-first":
     "There is one system message at most, and it is first."
 
-    Alternation Roles [At(Local, Chat) => "L1.1"]
+    Alternation Roles [At(ChatTemplate, Chat) => "L1.1"]
     "alternation":
     "User and assistant alternate, apart from calls and results."
 
-    SomeUserText Roles [At(Local, Chat) => "L1.1"]
+    HasUserText Roles [At(ChatTemplate, Chat) => "L1.1"]
     "some-user-text":
     "At least one user message has text."
 
@@ -214,15 +214,15 @@ laws! {
     "no-user-after-tool":
     "No user message stands right behind a tool message."
 
-    OneAssistantAtEnd Roles [At(LlamaCpp, Chat) => "L1.2", At(Local, Chat) => "L1.2"]
+    OneAssistantAtEnd Roles [At(LlamaCpp, Chat) => "L1.2", At(ChatTemplate, Chat) => "L1.2"]
     "one-assistant-at-end":
     "At most one assistant message stands at the end."
 
-    HasContent Text [In(Anthropic) => "A2.5", In(Chat) => "C1.7", At(LlamaCpp, Chat) => "L1.2", Rewriting(Responses) => "P4"]
+    HasContent Text [In(Anthropic) => "A2.5", In(Chat) => "C1.7", At(LlamaCpp, Chat) => "L1.2", RewrittenRequest(Responses) => "P4"]
     "has-content":
     "Every message has content; an assistant message may lack it when it has calls (Chat) or is the last (Anthropic)."
 
-    TextNotBlank Text [In(Anthropic) => "A2.6", Rewriting(Chat) => "P4", Rewriting(Responses) => "P4"]
+    TextNotBlank Text [In(Anthropic) => "A2.6", RewrittenRequest(Chat) => "P4", RewrittenRequest(Responses) => "P4"]
     "text-not-blank":
     "No text block is empty or white space alone."
 
@@ -238,7 +238,7 @@ laws! {
     "calls-per-message":
     "A message has at most 128 calls."
 
-    ThinkingSealed Reasoning [In(Anthropic) => "A3.3"]
+    ThinkingSigned Reasoning [In(Anthropic) => "A3.3"]
     "thinking-sealed":
     "A thinking block carries its signature, a redacted one its data."
 
@@ -266,15 +266,15 @@ laws! {
     "no-disabled-thinking":
     "The model does not take `thinking.type` `disabled`."
 
-    NoForceWithThinking Tools [In(Anthropic) => "A3.13a"]
+    NoForcedToolWithThinking Tools [In(Anthropic) => "A3.13a"]
     "no-force-with-thinking":
     "In manual thinking `tool_choice` forces no tool."
 
-    NoForce Tools [Model(Anthropic) => "A3.13b"]
+    NoForcedTool Tools [Model(Anthropic) => "A3.13b"]
     "no-force":
     "The model takes no `tool_choice` that forces a tool."
 
-    ReasoningBack Reasoning [Model(Chat) => "C3.1a"]
+    ReasoningReturned Reasoning [Model(Chat) => "C3.1a"]
     "reasoning-back":
     "Once a message with calls carries its reasoning, all of them do."
 
@@ -286,7 +286,7 @@ laws! {
     "reasoning-followed":
     "A reasoning item with an id is followed by an item of the same answer."
 
-    ReasoningSealed Reasoning [In(Responses) => "R3.2"]
+    ReasoningEncrypted Reasoning [In(Responses) => "R3.2"]
     "reasoning-sealed":
     "With `store: false` a reasoning item that has an id has its encrypted content too."
 
@@ -298,15 +298,15 @@ laws! {
     "reasoning-without-content":
     "The `content` of a reasoning item is absent or empty."
 
-    ReasoningWithContent Reasoning [At(LlamaCpp, Responses) => "L1.4", At(Local, Responses) => "L1.4"]
+    ReasoningWithContent Reasoning [At(LlamaCpp, Responses) => "L1.4", At(ChatTemplate, Responses) => "L1.4"]
     "reasoning-with-content":
     "The `content` of a reasoning item holds a text that is not empty."
 
-    CompactionSealed Reasoning [In(Responses) => "R3.6"]
+    CompactionEncrypted Reasoning [In(Responses) => "R3.6"]
     "compaction-sealed":
     "A compaction item has its encrypted content, of at most 20 MB."
 
-    NoPreviousResponse Roles [At(LlamaCpp, Responses) => "L1.4", At(Local, Responses) => "L1.4"]
+    NoPreviousResponse Roles [At(LlamaCpp, Responses) => "L1.4", At(ChatTemplate, Responses) => "L1.4"]
     "no-previous-response":
     "The server keeps no history, so `previous_response_id` is not set."
 
@@ -334,7 +334,7 @@ laws! {
     "tools-not-empty":
     "`tools` is absent or has an element."
 
-    SomeToolAtHand Tools [In(Anthropic) => "A4.3"]
+    SomeToolLoaded Tools [In(Anthropic) => "A4.3"]
     "some-tool-at-hand":
     "At least one tool is not deferred, and at most 10,000 are."
 
@@ -358,11 +358,11 @@ laws! {
     "function-named":
     "A function tool has a name."
 
-    ArgumentsObject Arguments [In(Anthropic) => "A5.1", At(Vllm, Chat) => "L3", At(LlamaCpp, Chat) => "C5.1", At(Local, Chat) => "C5.1", Rewriting(Chat) => "P5", Rewriting(Responses) => "P5"]
+    ArgumentsObject Arguments [In(Anthropic) => "A5.1", At(Vllm, Chat) => "L3", At(LlamaCpp, Chat) => "C5.1", At(ChatTemplate, Chat) => "C5.1", RewrittenRequest(Chat) => "P5", RewrittenRequest(Responses) => "P5"]
     "arguments-object":
     "The arguments of a call are a JSON object."
 
-    ArgumentsText Arguments [In(Chat) => "C5.1", In(Responses) => "R5.1"]
+    ArgumentsString Arguments [In(Chat) => "C5.1", In(Responses) => "R5.1"]
     "arguments-text":
     "The arguments of a call are a string (that holds JSON)."
 
@@ -370,19 +370,19 @@ laws! {
     "function-calls-only":
     "Every call is of type `function`."
 
-    CacheMarkCount CacheMarks [In(Anthropic) => "A6.1"]
+    CacheBreakpointCount CacheBreakpoints [In(Anthropic) => "A6.1"]
     "cache-mark-count":
     "At most four blocks carry `cache_control`, one at the top of the request counted."
 
-    CacheMarkOrder CacheMarks [In(Anthropic) => "A6.2"]
+    CacheBreakpointOrder CacheBreakpoints [In(Anthropic) => "A6.2"]
     "cache-mark-order":
     "In the order tools, system, messages no mark of an hour comes behind one of five minutes."
 
-    CacheMarkPlace CacheMarks [In(Anthropic) => "A6.3"]
+    CacheBreakpointPosition CacheBreakpoints [In(Anthropic) => "A6.3"]
     "cache-mark-place":
     "`cache_control` stands on a tool or a block, not on thinking, an empty text, a part of a block or a turn-scoped system message."
 
-    CacheLife CacheMarks [OpenAi(Chat) => "C6.1", OpenAi(Responses) => "R6.1"]
+    CacheTtl CacheBreakpoints [OpenAi(Chat) => "C6.1", OpenAi(Responses) => "R6.1"]
     "cache-life":
     "`prompt_cache_options.ttl` is `30m`."
 
@@ -402,7 +402,7 @@ laws! {
     "image-kind":
     "An image in the request is JPEG, PNG, GIF or WebP."
 
-    PartKind Media [At(LlamaCpp, Chat) => "L1.2", At(Local, Chat) => "L1.2"]
+    PartKind Media [At(LlamaCpp, Chat) => "L1.2", At(ChatTemplate, Chat) => "L1.2"]
     "part-kind":
     "A message holds text, images, audio and video alone."
 
@@ -414,53 +414,53 @@ laws! {
     "body-size":
     "The body has at most 32 MB (Anthropic) or 512 MB (OpenAI)."
 
-    LastMessageKept Rewriting [Rewriting(Anthropic) => "P1", Rewriting(Chat) => "P1", Rewriting(Responses) => "P1"]
+    LastMessageKept RewrittenRequest [RewrittenRequest(Anthropic) => "P1", RewrittenRequest(Chat) => "P1", RewrittenRequest(Responses) => "P1"]
     "last-message-kept":
     "The last message is the client's, byte for byte."
 
-    IdsKept Rewriting [Rewriting(Anthropic) => "P5", Rewriting(Chat) => "P5", Rewriting(Responses) => "P5"]
+    IdsKept RewrittenRequest [RewrittenRequest(Anthropic) => "P5", RewrittenRequest(Chat) => "P5", RewrittenRequest(Responses) => "P5"]
     "ids-kept":
     "Every id of a call or a result is the client's (or that of a call of ours)."
 
-    NewestTurnKept Rewriting [Rewriting(Anthropic) => "P6", Rewriting(Chat) => "P6", Rewriting(Responses) => "P6"]
+    NewestTurnKept RewrittenRequest [RewrittenRequest(Anthropic) => "P6", RewrittenRequest(Chat) => "P6", RewrittenRequest(Responses) => "P6"]
     "newest-turn-kept":
     "The newest assistant turn and all behind it are the client's, byte for byte or without all their thinking."
 
-    ReasoningKept Rewriting [Rewriting(Anthropic) => "P7", Rewriting(Chat) => "P7", Rewriting(Responses) => "P7"]
+    ReasoningKept RewrittenRequest [RewrittenRequest(Anthropic) => "P7", RewrittenRequest(Chat) => "P7", RewrittenRequest(Responses) => "P7"]
     "reasoning-kept":
     "Reasoning is the client's, unchanged and in order."
 
-    ReasoningRun Rewriting [Signed(Anthropic) => "P7"]
+    ReasoningContiguous RewrittenRequest [SignedHistory(Anthropic) => "P7"]
     "reasoning-run":
     "What thinking is kept is one unbroken run of the client's."
 
-    ReasoningBound Rewriting [Signed(Anthropic) => "P7"]
+    ReasoningAfterEdit RewrittenRequest [SignedHistory(Anthropic) => "P7"]
     "reasoning-bound":
     "No thinking stands behind an edit that it did not see."
 
-    ReasoningWithCalls Rewriting [Model(Chat) => "C3.1a"]
+    CallReasoningKept RewrittenRequest [Model(Chat) => "C3.1a"]
     "reasoning-with-calls":
     "A message with calls keeps the reasoning that the client sent with it."
 
-    NoMergedThinking Rewriting [Rewriting(Anthropic) => "A2.2"]
+    NoMergedThinking RewrittenRequest [RewrittenRequest(Anthropic) => "A2.2"]
     "no-merged-thinking":
     "Two assistant messages that the client kept apart do not meet when one has thinking."
 
-    ToolsKept Rewriting [Rewriting(Anthropic) => "P8", Rewriting(Chat) => "P8", Rewriting(Responses) => "P8"]
+    ToolsKept RewrittenRequest [RewrittenRequest(Anthropic) => "P8", RewrittenRequest(Chat) => "P8", RewrittenRequest(Responses) => "P8"]
     "tools-kept":
     "The tools are the client's, with ours behind them if there is one."
 
-    OpaqueKept Rewriting [Rewriting(Anthropic) => "P10", Rewriting(Chat) => "P10", Rewriting(Responses) => "P10"]
+    OpaqueKept RewrittenRequest [RewrittenRequest(Anthropic) => "P10", RewrittenRequest(Chat) => "P10", RewrittenRequest(Responses) => "P10"]
     "opaque-kept":
     "Blocks of server tools, MCP, compaction, fallback and all that is unknown are the client's, byte for byte and in order."
 
-    AtomWhole Rewriting [Rewriting(Responses) => "P11"]
+    ReasoningPairKept RewrittenRequest [RewrittenRequest(Responses) => "P11"]
     "atom-whole":
     "A reasoning item with an id and the item behind it are both kept or both gone."
 }
 
 /// Rules that one can not see from a request, and why.
-pub(super) static UNCHECKED: &[(&str, &str)] = &[
+pub(super) static UNCHECKED_RULES: &[(&str, &str)] = &[
     (
         "A1.3",
         "Results spread over several user messages are accepted and merged; that they lower the use of parallel calls is no refusal.",
@@ -531,11 +531,11 @@ pub(super) static UNCHECKED: &[(&str, &str)] = &[
 impl Law {
     /// All laws, in the order of the reference.
     pub fn all() -> impl Iterator<Item = Law> {
-        TABLE.iter().map(|entry| entry.law)
+        LAW_TABLE.iter().map(|entry| entry.law)
     }
 
-    fn entry(self) -> &'static Entry {
-        &TABLE[self as usize]
+    fn entry(self) -> &'static LawEntry {
+        &LAW_TABLE[self as usize]
     }
 
     /// A short name, such as `call-answered`.
@@ -549,23 +549,23 @@ impl Law {
     }
 
     /// What it is about.
-    pub fn topic(self) -> Topic {
+    pub fn topic(self) -> LawTopic {
         self.entry().topic
     }
 
     /// The id under which the reference describes it for a format, if the format has it.
     pub fn id(self, format: Format) -> Option<&'static str> {
-        let of = |home: &Home| match home {
-            Home::Format(of) | Home::OpenAi(of) | Home::Model(of) => *of == format,
-            Home::Signed(of) | Home::Server(_, of) | Home::Rewriting(of) => *of == format,
+        let of = |home: &LawScope| match home {
+            LawScope::Format(of) | LawScope::OpenAi(of) | LawScope::Model(of) => *of == format,
+            LawScope::SignedHistory(of) | LawScope::Server(_, of) | LawScope::RewrittenRequest(of) => *of == format,
         };
-        self.entry().homes.iter().find(|(home, _)| of(home)).map(|(_, id)| *id)
+        self.entry().scopes.iter().find(|(home, _)| of(home)).map(|(_, id)| *id)
     }
 
     /// The ids under which the reference describes it: one for each format, server or kind of model
     /// that has it.
     pub fn ids(self) -> impl Iterator<Item = &'static str> {
-        let homes = self.entry().homes;
+        let homes = self.entry().scopes;
         homes
             .iter()
             .enumerate()
@@ -580,7 +580,7 @@ impl fmt::Display for Law {
     }
 }
 
-impl fmt::Display for Home {
+impl fmt::Display for LawScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dialect = |format: &Format| match format {
             Anthropic => "Anthropic",
@@ -588,12 +588,12 @@ impl fmt::Display for Home {
             Responses => "Responses",
         };
         match self {
-            Home::Format(format) => write!(f, "{}", dialect(format)),
-            Home::OpenAi(format) => write!(f, "{}, models of OpenAI", dialect(format)),
-            Home::Model(format) => write!(f, "{}, some models", dialect(format)),
-            Home::Signed(format) => write!(f, "{}, rewritten, models that sign history", dialect(format)),
-            Home::Server(server, format) => write!(f, "{}, {server}", dialect(format)),
-            Home::Rewriting(format) => write!(f, "{}, rewritten", dialect(format)),
+            LawScope::Format(format) => write!(f, "{}", dialect(format)),
+            LawScope::OpenAi(format) => write!(f, "{}, models of OpenAI", dialect(format)),
+            LawScope::Model(format) => write!(f, "{}, some models", dialect(format)),
+            LawScope::SignedHistory(format) => write!(f, "{}, rewritten, models that sign history", dialect(format)),
+            LawScope::Server(server, format) => write!(f, "{}, {server}", dialect(format)),
+            LawScope::RewrittenRequest(format) => write!(f, "{}, rewritten", dialect(format)),
         }
     }
 }

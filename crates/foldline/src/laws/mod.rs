@@ -1,7 +1,7 @@
 //! The provider's laws: what a request must obey, where a conversation may be cut, how orphans are
 //! mended, and what a rewritten request owes to the client's.
 //!
-//! [`law`](Law) holds the one table of named laws; a [`Profile`] is the selection that a format, a model
+//! [`law`](Law) holds the one table of named laws; a [`LawProfile`] is the selection that a format, a model
 //! and a server make from it. Each file below checks the laws of one topic, in one walk over the
 //! request. Nothing here edits a request, and nothing knows what a fold is.
 
@@ -25,13 +25,13 @@ mod tools;
 
 use std::fmt;
 
-pub use compare::{Rewriting, Thinking, compare};
-pub use cuts::{Cuts, cuts};
-pub use law::{Law, Topic};
-pub use profile::{Profile, Server};
-pub use reference::reference;
-pub(crate) use repair::likely_format;
-pub use repair::{Repairs, repair, repair_as, repair_edits};
+pub use compare::{RewriteContext, ThinkingTreatment, compare};
+pub use cuts::{CutPoints, free_cuts};
+pub use law::{Law, LawTopic};
+pub use profile::{LawProfile, ServerKind};
+pub use reference::reference_page;
+pub(crate) use repair::guess_format;
+pub use repair::{RepairCounts, repair, repair_as, repair_edits};
 
 use crate::conversation::{Conversation, PartId};
 use crate::wire::{Format, Request};
@@ -39,11 +39,11 @@ use crate::wire::{Format, Request};
 /// A law that is broken, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Violation {
+pub struct LawViolation {
     /// Which law.
     pub law: Law,
     /// Where it is broken.
-    pub at: Place,
+    pub at: RequestLocation,
     /// What is wrong there.
     pub detail: String,
 }
@@ -51,7 +51,7 @@ pub struct Violation {
 /// A place in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Place {
+pub enum RequestLocation {
     /// The request as a whole.
     Request,
     /// A field at the top of the request.
@@ -66,20 +66,20 @@ pub enum Place {
     Part(PartId),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for RequestLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Request => write!(f, "request"),
-            Place::Field(name) => write!(f, "field {name}"),
-            Place::Instruction(at) => write!(f, "instruction {at}"),
-            Place::Tool(at) => write!(f, "tool {at}"),
-            Place::Message(at) => write!(f, "message {at}"),
-            Place::Part(at) => write!(f, "part {at}"),
+            RequestLocation::Request => write!(f, "request"),
+            RequestLocation::Field(name) => write!(f, "field {name}"),
+            RequestLocation::Instruction(at) => write!(f, "instruction {at}"),
+            RequestLocation::Tool(at) => write!(f, "tool {at}"),
+            RequestLocation::Message(at) => write!(f, "message {at}"),
+            RequestLocation::Part(at) => write!(f, "part {at}"),
         }
     }
 }
 
-impl fmt::Display for Violation {
+impl fmt::Display for LawViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}: {}", self.at, self.law, self.detail)
     }
@@ -98,56 +98,56 @@ impl fmt::Display for Violation {
 /// assert_eq!(broken[0].to_string(), "part 0.0: result-has-call: no call before it has the id `c1`");
 /// # Ok::<(), foldline::Error>(())
 /// ```
-pub fn check(request: &Request<'_>, profile: &Profile) -> Vec<Violation> {
-    let mut findings = Findings { profile, found: Vec::new() };
+pub fn check(request: &Request<'_>, profile: &LawProfile) -> Vec<LawViolation> {
+    let mut findings = ViolationCollector { profile, violations: Vec::new() };
     if request.is_continuation() {
-        roles::no_previous_response(request, &mut findings);
+        roles::check_no_previous_response(request, &mut findings);
     } else {
-        pairing::check(request.conversation(), Ending::Sent, &mut findings);
-        pairing::check_wire(request, &mut findings);
+        pairing::check(request.conversation(), TrailingCalls::Unanswered, &mut findings);
+        pairing::check_request(request, &mut findings);
         roles::check(request.conversation(), &mut findings);
-        roles::check_wire(request, &mut findings);
+        roles::check_request(request, &mut findings);
     }
     text::check(request, &mut findings);
     reasoning::check(request, &mut findings);
     tools::check(request, &mut findings);
     arguments::check(request.conversation(), &mut findings);
-    arguments::check_wire(request, &mut findings);
+    arguments::check_request(request, &mut findings);
     cache_marks::check(request, &mut findings);
     media::check(request, &mut findings);
     local::check(request.conversation(), &mut findings);
-    local::check_wire(request, &mut findings);
-    findings.found
+    local::check_request(request, &mut findings);
+    findings.violations
 }
 
 /// The laws that a conversation breaks, as far as they can be seen without the request: pairs, roles,
 /// empty texts, arguments. Calls at the end whose results have not come yet break none.
-pub fn check_conversation(conversation: &Conversation<'_>, profile: &Profile) -> Vec<Violation> {
-    let mut findings = Findings { profile, found: Vec::new() };
-    pairing::check(conversation, Ending::Open, &mut findings);
+pub fn check_conversation(conversation: &Conversation<'_>, profile: &LawProfile) -> Vec<LawViolation> {
+    let mut findings = ViolationCollector { profile, violations: Vec::new() };
+    pairing::check(conversation, TrailingCalls::InFlight, &mut findings);
     roles::check(conversation, &mut findings);
     text::check_conversation(conversation, &mut findings);
     arguments::check(conversation, &mut findings);
     local::check(conversation, &mut findings);
-    findings.found
+    findings.violations
 }
 
 /// What calls without result at the end of a conversation are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
+enum TrailingCalls {
     /// A request is sent with them: an error.
-    Sent,
+    Unanswered,
     /// In flight: their results come later.
-    Open,
+    InFlight,
 }
 
 /// What was found so far, and by which laws to judge.
-struct Findings<'p> {
-    profile: &'p Profile,
-    found: Vec<Violation>,
+struct ViolationCollector<'p> {
+    profile: &'p LawProfile,
+    violations: Vec<LawViolation>,
 }
 
-impl Findings<'_> {
+impl ViolationCollector<'_> {
     fn has(&self, law: Law) -> bool {
         self.profile.has(law)
     }
@@ -157,14 +157,14 @@ impl Findings<'_> {
     }
 
     /// Notes a broken law, if it applies.
-    fn broken(&mut self, law: Law, at: Place, detail: impl fmt::Display) {
+    fn report(&mut self, law: Law, at: RequestLocation, detail: impl fmt::Display) {
         if self.has(law) {
-            self.found.push(Violation { law, at, detail: detail.to_string() });
+            self.violations.push(LawViolation { law, at, detail: detail.to_string() });
         }
     }
 
     /// Notes a broken law at a part, if it applies.
-    fn broken_part(&mut self, law: Law, at: PartId, detail: impl fmt::Display) {
-        self.broken(law, Place::Part(at), detail);
+    fn report_part(&mut self, law: Law, at: PartId, detail: impl fmt::Display) {
+        self.report(law, RequestLocation::Part(at), detail);
     }
 }

@@ -4,64 +4,64 @@ use std::borrow::Cow;
 
 use memchr::memmem;
 
-use super::{Findings, Law, Place};
+use super::{Law, RequestLocation, ViolationCollector};
 use crate::conversation::{Conversation, Message, Part, PartId, Role};
-use crate::wire::{Format, Request, Value};
+use crate::wire::{Format, JsonValue, Request};
 
 /// Most bytes of a compaction item's encrypted content.
-const LONGEST_COMPACTION: usize = 20 * 1024 * 1024;
+const MAX_COMPACTION_BYTES: usize = 20 * 1024 * 1024;
 
 /// The value of `thinking.type`.
 pub(super) fn thinking_mode<'a>(request: &Request<'a>) -> Option<Cow<'a, str>> {
-    request.top().object("thinking")?.string("type")
+    request.top_level().object("thinking")?.string("type")
 }
 
-pub(super) fn check(request: &Request<'_>, findings: &mut Findings<'_>) {
+pub(super) fn check(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
     match findings.format() {
-        Format::Anthropic => anthropic(request, findings),
-        Format::OpenAiChat => chat(request, findings),
-        Format::OpenAiResponses => responses(request, findings),
+        Format::Anthropic => check_anthropic(request, findings),
+        Format::OpenAiChat => check_chat(request, findings),
+        Format::OpenAiResponses => check_responses(request, findings),
     }
 }
 
-fn anthropic(request: &Request<'_>, findings: &mut Findings<'_>) {
+fn check_anthropic(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
     let messages = &request.conversation().messages;
     for (at, message) in messages.iter().enumerate() {
         for (part, it) in message.parts.iter().enumerate() {
             if let Part::Reasoning(reasoning) = it
                 && reasoning.seal.as_ref().is_none_or(|seal| seal.is_empty())
             {
-                findings.broken_part(Law::ThinkingSealed, PartId::new(at, part), "the block has no signature");
+                findings.report_part(Law::ThinkingSigned, PartId::new(at, part), "the block has no signature");
             }
         }
     }
     let mode = thinking_mode(request);
-    let field = Place::Field("thinking");
+    let field = RequestLocation::Field("thinking");
     match mode.as_deref() {
         Some("enabled") => {
-            findings.broken(Law::NoManualThinking, field, "`thinking.type` is `enabled`");
-            thinking_first(request.conversation(), findings);
+            findings.report(Law::NoManualThinking, field, "`thinking.type` is `enabled`");
+            check_thinking_first(request.conversation(), findings);
         }
-        Some("adaptive") => findings.broken(Law::NoAdaptiveThinking, field, "`thinking.type` is `adaptive`"),
-        Some("disabled") => findings.broken(Law::NoDisabledThinking, field, "`thinking.type` is `disabled`"),
+        Some("adaptive") => findings.report(Law::NoAdaptiveThinking, field, "`thinking.type` is `adaptive`"),
+        Some("disabled") => findings.report(Law::NoDisabledThinking, field, "`thinking.type` is `disabled`"),
         _ => {}
     }
     if !matches!(mode.as_deref(), Some("enabled" | "adaptive"))
-        && request.top().object("thinking").is_some_and(|thinking| thinking.get("block_binding").is_some())
+        && request.top_level().object("thinking").is_some_and(|thinking| thinking.get("block_binding").is_some())
     {
-        findings.broken(Law::BindingNeedsThinking, field, "`block_binding` without thinking");
+        findings.report(Law::BindingNeedsThinking, field, "`block_binding` without thinking");
     }
-    if let Some(management) = request.top().object("context_management") {
+    if let Some(management) = request.top_level().object("context_management") {
         let clears = |kind: Option<Cow<'_, str>>| kind.is_some_and(|kind| kind.starts_with("clear_thinking"));
         if management.elements("edits").iter().skip(1).any(|edit| clears(edit.string("type"))) {
             let detail = "the clearing of thinking is not the first edit";
-            findings.broken(Law::ClearThinkingFirst, Place::Field("context_management"), detail);
+            findings.report(Law::ClearThinkingFirst, RequestLocation::Field("context_management"), detail);
         }
     }
 }
 
 /// In manual mode a turn that is in the middle of its tool calls begins with thinking.
-fn thinking_first(conversation: &Conversation<'_>, findings: &mut Findings<'_>) {
+fn check_thinking_first(conversation: &Conversation<'_>, findings: &mut ViolationCollector<'_>) {
     let messages = &conversation.messages;
     let open = messages.iter().rev().find(|message| message.is_assistant());
     if open.is_none_or(|message| message.calls().next().is_none()) {
@@ -74,18 +74,22 @@ fn thinking_first(conversation: &Conversation<'_>, findings: &mut Findings<'_>) 
     if let Some((at, message)) = first
         && !matches!(message.parts.first(), Some(Part::Reasoning(_)))
     {
-        findings.broken(Law::ThinkingFirst, Place::Message(at), "the unfinished turn does not begin with thinking");
+        findings.report(
+            Law::ThinkingFirst,
+            RequestLocation::Message(at),
+            "the unfinished turn does not begin with thinking",
+        );
     }
 }
 
-fn chat(request: &Request<'_>, findings: &mut Findings<'_>) {
+fn check_chat(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
     let messages = &request.conversation().messages;
     let calls = |message: &Message<'_>| message.is_assistant() && message.calls().next().is_some();
     let reasons = |message: &Message<'_>| message.parts.iter().any(|part| matches!(part, Part::Reasoning(_)));
-    if findings.has(Law::ReasoningBack) && messages.iter().any(|message| calls(message) && reasons(message)) {
+    if findings.has(Law::ReasoningReturned) && messages.iter().any(|message| calls(message) && reasons(message)) {
         for (at, message) in messages.iter().enumerate() {
             if calls(message) && !reasons(message) {
-                findings.broken(Law::ReasoningBack, Place::Message(at), "calls without their reasoning");
+                findings.report(Law::ReasoningReturned, RequestLocation::Message(at), "calls without their reasoning");
             }
         }
     }
@@ -94,42 +98,46 @@ fn chat(request: &Request<'_>, findings: &mut Findings<'_>) {
         for (at, message) in messages.iter().enumerate().skip(turn) {
             let signed = |raw: &str| memmem::find(raw.as_bytes(), b"\"thought_signature\"").is_some();
             if calls(message) && !request.raw_message(at).is_some_and(signed) {
-                findings.broken(Law::ThoughtSignature, Place::Message(at), "calls without their thought signature");
+                findings.report(
+                    Law::ThoughtSignature,
+                    RequestLocation::Message(at),
+                    "calls without their thought signature",
+                );
             }
         }
     }
 }
 
-fn responses(request: &Request<'_>, findings: &mut Findings<'_>) {
+fn check_responses(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
     let messages = &request.conversation().messages;
     let stored = request.is_stored();
     for (at, message) in messages.iter().enumerate() {
-        let place = Place::Message(at);
+        let place = RequestLocation::Message(at);
         let field = |key| request.message_field(at, key);
         match message.parts.as_slice() {
             [Part::Opaque(it)] if it.kind == "compaction" => {
                 let sealed = field("encrypted_content").filter(|value| value.is_string());
-                if sealed.is_none_or(|value| value.raw().len() > LONGEST_COMPACTION) {
-                    findings.broken(Law::CompactionSealed, place, "no encrypted content of at most 20 MB");
+                if sealed.is_none_or(|value| value.raw().len() > MAX_COMPACTION_BYTES) {
+                    findings.report(Law::CompactionEncrypted, place, "no encrypted content of at most 20 MB");
                 }
             }
             [Part::Reasoning(reasoning)] => {
-                let has_id = field("id").is_some_and(Value::is_string);
+                let has_id = field("id").is_some_and(JsonValue::is_string);
                 let unsealed = reasoning.seal.as_ref().is_none_or(|seal| seal.is_empty());
                 if has_id && !stored && unsealed {
-                    findings.broken(Law::ReasoningSealed, place, "known by its id alone, and nothing is stored");
+                    findings.report(Law::ReasoningEncrypted, place, "known by its id alone, and nothing is stored");
                 }
                 // Of several in a row the last one answers for all.
                 if has_id && !messages.get(at + 1).is_some_and(Message::is_assistant) {
-                    findings.broken(Law::ReasoningFollowed, place, "no item of the same answer follows");
+                    findings.report(Law::ReasoningFollowed, place, "no item of the same answer follows");
                 }
                 if field("summary").is_none() {
-                    findings.broken(Law::ReasoningSummary, place, "there is no `summary`");
+                    findings.report(Law::ReasoningSummary, place, "there is no `summary`");
                 }
                 let content = field("content").filter(|value| value.is_array() && !value.is_empty_array());
                 match content {
-                    Some(_) => findings.broken(Law::ReasoningWithoutContent, place, "`content` is not empty"),
-                    None => findings.broken(Law::ReasoningWithContent, place, "`content` is empty"),
+                    Some(_) => findings.report(Law::ReasoningWithoutContent, place, "`content` is not empty"),
+                    None => findings.report(Law::ReasoningWithContent, place, "`content` is empty"),
                 }
             }
             _ => {}

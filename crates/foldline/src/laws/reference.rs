@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use super::Topic;
-use super::law::{TABLE, UNCHECKED};
+use super::LawTopic;
+use super::law::{LAW_TABLE, UNCHECKED_RULES};
 
 /// The text of `docs/reference/laws.md`.
-pub fn reference() -> String {
+pub fn reference_page() -> String {
     let mut page = String::from(
         "# Laws\n\n\
          Written by `cargo xtask reference`.\n\n\
@@ -17,25 +17,25 @@ pub fn reference() -> String {
          (its column `laws` names the ids); *chat templates* are local servers whose template is not known.\n",
     );
     let topics = [
-        (Topic::Pairing, "Calls and results"),
-        (Topic::Roles, "Who speaks"),
-        (Topic::Text, "Text"),
-        (Topic::Reasoning, "Reasoning"),
-        (Topic::Tools, "Tools"),
-        (Topic::Arguments, "Arguments"),
-        (Topic::CacheMarks, "Cache marks"),
-        (Topic::Media, "Media and size"),
-        (Topic::Rewriting, "A rewritten request beside the client's"),
+        (LawTopic::Pairing, "Calls and results"),
+        (LawTopic::Roles, "Who speaks"),
+        (LawTopic::Text, "Text"),
+        (LawTopic::Reasoning, "Reasoning"),
+        (LawTopic::Tools, "Tools"),
+        (LawTopic::Arguments, "Arguments"),
+        (LawTopic::CacheBreakpoints, "Cache marks"),
+        (LawTopic::Media, "Media and size"),
+        (LawTopic::RewrittenRequest, "A rewritten request beside the client's"),
     ];
     for (topic, title) in topics {
         let _ = write!(page, "\n## {title}\n\n| law | id: where | rule |\n|---|---|---|\n");
-        for entry in TABLE.iter().filter(|entry| entry.topic == topic) {
-            let homes: Vec<String> = entry.homes.iter().map(|(home, id)| format!("{id}: {home}")).collect();
+        for entry in LAW_TABLE.iter().filter(|entry| entry.topic == topic) {
+            let homes: Vec<String> = entry.scopes.iter().map(|(home, id)| format!("{id}: {home}")).collect();
             let _ = writeln!(page, "| `{}` | {} | {} |", entry.name, homes.join("<br>"), entry.rule);
         }
     }
     page.push_str("\n## What can not be checked on a request\n\n| id | why |\n|---|---|\n");
-    for (id, why) in UNCHECKED {
+    for (id, why) in UNCHECKED_RULES {
         let _ = writeln!(page, "| {id} | {why} |");
     }
     page

@@ -7,30 +7,30 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::pairing::is_search;
+use super::pairing::is_tool_search;
 use crate::conversation::{Conversation, Message, Part, PartId, Role};
-use crate::wire::{Edit, Format, Request, Value, encode};
+use crate::wire::{Format, JsonValue, Request, RequestEdit, encode};
 
 /// What a call that was never answered is answered with.
-const NO_RESULT: &str = "[no result was recorded for this call]";
+const MISSING_RESULT_TEXT: &str = "[no result was recorded for this call]";
 /// What stands between two assistant messages when all that stood there was an orphan.
-const NO_CALL: &str = "[a tool result without its call was removed]";
+const REMOVED_ORPHAN_TEXT: &str = "[a tool result without its call was removed]";
 
 /// What was mended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Repairs {
+pub struct RepairCounts {
     /// Calls that got a result that says that there is none.
     pub unanswered: usize,
     /// Results that went because nothing called for them.
     pub orphans: usize,
     /// Results that went because a later one answers the same call.
-    pub doubles: usize,
+    pub duplicates: usize,
     /// Results that moved to their call.
-    pub strays: usize,
+    pub moved: usize,
 }
 
-impl Repairs {
+impl RepairCounts {
     /// Whether nothing was to be mended.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -53,18 +53,18 @@ impl Repairs {
 /// assert_eq!(mended.messages[1].results().next().map(|result| &*result.call_id), Some("c1"));
 /// assert_eq!(mended.messages[2], Message::text(Role::User, "stop"));
 /// ```
-pub fn repair(conversation: Conversation<'_>) -> (Conversation<'_>, Repairs) {
-    let format = likely_format(&conversation);
+pub fn repair(conversation: Conversation<'_>) -> (Conversation<'_>, RepairCounts) {
+    let format = guess_format(&conversation);
     repair_as(conversation, format)
 }
 
 /// Mends a conversation, placing results as the format wants them.
-pub fn repair_as(mut conversation: Conversation<'_>, format: Format) -> (Conversation<'_>, Repairs) {
-    let plan = Plan::of(&conversation, format);
+pub fn repair_as(mut conversation: Conversation<'_>, format: Format) -> (Conversation<'_>, RepairCounts) {
+    let plan = RepairPlan::new(&conversation, format);
     if plan.repairs.is_empty() {
         return (conversation, plan.repairs);
     }
-    let (repairs, mut placed) = (plan.repairs, plan.placed.into_iter().peekable());
+    let (repairs, mut placed) = (plan.repairs, plan.insertions.into_iter().peekable());
     let mut moved: HashMap<PartId, Part<'_>> = HashMap::new();
     let mut kept = Vec::with_capacity(conversation.messages.len());
     for (at, message) in std::mem::take(&mut conversation.messages).into_iter().enumerate() {
@@ -72,7 +72,7 @@ pub fn repair_as(mut conversation: Conversation<'_>, format: Format) -> (Convers
         let mut parts = Vec::with_capacity(message.parts.len());
         for (part, it) in message.parts.into_iter().enumerate() {
             let place = PartId::new(at, part);
-            match plan.gone.contains(&place) {
+            match plan.removed.contains(&place) {
                 true => drop(moved.insert(place, it)),
                 false => parts.push(it),
             }
@@ -84,9 +84,11 @@ pub fn repair_as(mut conversation: Conversation<'_>, format: Format) -> (Convers
         let mut results = Vec::new();
         while let Some((_, what)) = placed.next_if(|(before, _)| *before == at) {
             match what {
-                Placed::Moved(from) => results.extend(moved.remove(&from)),
-                Placed::NoResult { id, .. } => results.push(Part::result(id, NO_RESULT)),
-                Placed::NoCall => conversation.messages.push(Message::text(Role::User, NO_CALL)),
+                ResultInsertion::Moved(from) => results.extend(moved.remove(&from)),
+                ResultInsertion::MissingResult { id, .. } => results.push(Part::result(id, MISSING_RESULT_TEXT)),
+                ResultInsertion::RemovedOrphan => {
+                    conversation.messages.push(Message::text(Role::User, REMOVED_ORPHAN_TEXT))
+                }
             }
         }
         match format {
@@ -103,33 +105,39 @@ pub fn repair_as(mut conversation: Conversation<'_>, format: Format) -> (Convers
 }
 
 /// The same repair as edits of a request. A request without history of its own is left alone.
-pub fn repair_edits(request: &Request<'_>) -> Vec<Edit> {
+pub fn repair_edits(request: &Request<'_>) -> Vec<RequestEdit> {
     if request.is_continuation() {
         return Vec::new();
     }
     let conversation = request.conversation();
-    let plan = Plan::of(conversation, request.format());
+    let plan = RepairPlan::new(conversation, request.format());
     let mut edits = Vec::new();
     for (at, message) in conversation.messages.iter().enumerate() {
         let places: Vec<PartId> = (0..message.parts.len()).map(|part| PartId::new(at, part)).collect();
-        let gone = places.iter().filter(|place| plan.gone.contains(place));
+        let gone = places.iter().filter(|place| plan.removed.contains(place));
         match gone.clone().count() {
             0 => {}
-            all if all == places.len() => edits.push(Edit::DropMessage(at)),
-            _ => edits.extend(gone.map(|place| Edit::DropPart(*place))),
+            all if all == places.len() => edits.push(RequestEdit::DropMessage(at)),
+            _ => edits.extend(gone.map(|place| RequestEdit::DropPart(*place))),
         }
     }
-    let mut placed = plan.placed.iter().peekable();
+    let mut placed = plan.insertions.iter().peekable();
     while let Some((before, what)) = placed.next() {
         let before = *before;
         let json = match (what, request.format()) {
-            (Placed::NoCall, _) => {
-                edits.push(Edit::InsertMessage { before, role: Role::User, text: NO_CALL.to_owned() });
+            (ResultInsertion::RemovedOrphan, _) => {
+                edits.push(RequestEdit::InsertMessage {
+                    before,
+                    role: Role::User,
+                    text: REMOVED_ORPHAN_TEXT.to_owned(),
+                });
                 continue;
             }
             (what, Format::Anthropic) => {
                 let mut blocks = result_json(request, what);
-                while let Some((_, what)) = placed.next_if(|(at, what)| *at == before && *what != Placed::NoCall) {
+                while let Some((_, what)) =
+                    placed.next_if(|(at, what)| *at == before && *what != ResultInsertion::RemovedOrphan)
+                {
                     blocks.push(',');
                     blocks.push_str(&result_json(request, what));
                 }
@@ -137,24 +145,24 @@ pub fn repair_edits(request: &Request<'_>) -> Vec<Edit> {
             }
             (what, _) => result_json(request, what),
         };
-        edits.push(Edit::InsertJson { before, json });
+        edits.push(RequestEdit::InsertJson { before, json });
     }
     edits
 }
 
 /// A result in the provider's own words: a block of Anthropic's, else a message.
-fn result_json(request: &Request<'_>, what: &Placed) -> String {
+fn result_json(request: &Request<'_>, what: &ResultInsertion) -> String {
     let (id, call) = match what {
-        Placed::NoCall => return String::new(),
-        Placed::Moved(from) => {
+        ResultInsertion::RemovedOrphan => return String::new(),
+        ResultInsertion::Moved(from) => {
             let whole = || request.message_value(from.message);
             let value = if request.format() == Format::Anthropic { request.block(*from) } else { whole() };
-            return value.map(Value::raw).unwrap_or_default().to_owned();
+            return value.map(JsonValue::raw).unwrap_or_default().to_owned();
         }
-        Placed::NoResult { id, call } => (encode(id), call),
+        ResultInsertion::MissingResult { id, call } => (encode(id), call),
     };
-    let text = encode(NO_RESULT);
-    let kind = request.message_field(call.message, "type").and_then(Value::string).unwrap_or_default();
+    let text = encode(MISSING_RESULT_TEXT);
+    let kind = request.message_field(call.message, "type").and_then(JsonValue::string).unwrap_or_default();
     match request.format() {
         Format::Anthropic => format!(r#"{{"type":"tool_result","tool_use_id":{id},"content":{text}}}"#),
         // The older way of calling, by name, has no element in a list of calls.
@@ -177,7 +185,7 @@ fn result_json(request: &Request<'_>, what: &Placed) -> String {
 
 /// Results inside user messages are Anthropic's way; calls in a row that are answered together, each in
 /// a message of its own, are items of the Responses API; all else is read as Chat.
-pub(crate) fn likely_format(conversation: &Conversation<'_>) -> Format {
+pub(crate) fn guess_format(conversation: &Conversation<'_>) -> Format {
     let messages = &conversation.messages;
     if messages.iter().any(|message| message.role == Role::User && message.has_results()) {
         return Format::Anthropic;
@@ -208,25 +216,25 @@ pub(crate) fn likely_format(conversation: &Conversation<'_>) -> Format {
 
 /// What goes, and what comes where.
 #[derive(Default)]
-struct Plan {
-    gone: HashSet<PartId>,
+struct RepairPlan {
+    removed: HashSet<PartId>,
     /// In the order of the messages before which they come.
-    placed: Vec<(usize, Placed)>,
-    repairs: Repairs,
+    insertions: Vec<(usize, ResultInsertion)>,
+    repairs: RepairCounts,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Placed {
+enum ResultInsertion {
     /// The result that stood there.
     Moved(PartId),
     /// A result that says that there is none.
-    NoResult { id: String, call: PartId },
+    MissingResult { id: String, call: PartId },
     /// A user text where an orphan was all that kept two assistant messages apart.
-    NoCall,
+    RemovedOrphan,
 }
 
 /// A call and the result that answers it.
-struct Call<'c> {
+struct MatchedCall<'c> {
     at: PartId,
     id: &'c str,
     turn: usize,
@@ -234,59 +242,60 @@ struct Call<'c> {
 }
 
 /// The messages of a turn end where its results begin.
-struct Turn {
+struct TurnBounds {
     end: usize,
     /// Where the messages that may hold its results end.
-    answered_by: usize,
+    results_end: usize,
     /// Anthropic: the first thing in them that is no result; results behind it are too late.
-    spoken: Option<PartId>,
+    first_non_result: Option<PartId>,
 }
 
-impl Plan {
-    fn of(conversation: &Conversation<'_>, format: Format) -> Self {
+impl RepairPlan {
+    fn new(conversation: &Conversation<'_>, format: Format) -> Self {
         let messages = &conversation.messages;
-        let (calls, early, mut plan) = matched(messages, format);
-        let turns = turns(messages, format);
-        let in_flight = in_flight(messages, format);
+        let (calls, early, mut plan) = match_results(messages, format);
+        let turns = turn_bounds(messages, format);
+        let in_flight = in_flight_from(messages, format);
         for call in &calls {
             let turn = &turns[call.turn];
-            let before = if format == Format::Anthropic { turn.end } else { turn.answered_by };
+            let before = if format == Format::Anthropic { turn.end } else { turn.results_end };
             match call.answer {
                 None if call.at.message >= in_flight => {}
                 None => {
                     plan.repairs.unanswered += 1;
-                    plan.placed.push((before, Placed::NoResult { id: call.id.to_owned(), call: call.at }));
+                    plan.insertions
+                        .push((before, ResultInsertion::MissingResult { id: call.id.to_owned(), call: call.at }));
                 }
                 Some(answer) => {
                     let placed_well = match format {
                         Format::OpenAiResponses => answer > call.at,
                         _ => {
-                            (turn.end..turn.answered_by).contains(&answer.message)
-                                && turn.spoken.is_none_or(|spoken| answer < spoken)
+                            (turn.end..turn.results_end).contains(&answer.message)
+                                && turn.first_non_result.is_none_or(|spoken| answer < spoken)
                         }
                     };
                     if !placed_well {
-                        plan.repairs.strays += 1;
-                        plan.gone.insert(answer);
-                        plan.placed.push((before, Placed::Moved(answer)));
+                        plan.repairs.moved += 1;
+                        plan.removed.insert(answer);
+                        plan.insertions.push((before, ResultInsertion::Moved(answer)));
                     }
                 }
             }
         }
         plan.repairs.orphans = early.len();
-        plan.gone.extend(early);
+        plan.removed.extend(early);
         // Stable, so that results keep the order of their calls.
-        plan.placed.sort_by_key(|(before, _)| *before);
-        if format == Format::Anthropic && !plan.gone.is_empty() {
-            plan.keep_turns_apart(messages);
+        plan.insertions.sort_by_key(|(before, _)| *before);
+        if format == Format::Anthropic && !plan.removed.is_empty() {
+            plan.separate_turns(messages);
         }
         plan
     }
 
     /// Puts a text where all that stood between two assistant messages, or before the first, goes.
-    fn keep_turns_apart(&mut self, messages: &[Message<'_>]) {
+    fn separate_turns(&mut self, messages: &[Message<'_>]) {
         let mut fillers = Vec::new();
-        let mut placed = self.placed.iter().map(|(before, _)| *before).peekable();
+        let mut placed = self.insertions.iter().map(|(before, _)| *before).peekable();
         let mut after_assistant = true;
         let mut emptied = false;
         for (at, message) in messages.iter().enumerate() {
@@ -294,35 +303,35 @@ impl Plan {
                 after_assistant = false;
             }
             let goes = !message.parts.is_empty()
-                && (0..message.parts.len()).all(|part| self.gone.contains(&PartId::new(at, part)));
+                && (0..message.parts.len()).all(|part| self.removed.contains(&PartId::new(at, part)));
             if goes {
                 // What the model itself held kept no turns apart.
                 emptied |= after_assistant && !message.is_assistant();
                 continue;
             }
             if emptied && after_assistant && message.is_assistant() {
-                fillers.push((at, Placed::NoCall));
+                fillers.push((at, ResultInsertion::RemovedOrphan));
             }
             emptied = false;
             after_assistant = message.is_assistant();
         }
-        self.placed.extend(fillers);
-        self.placed.sort_by_key(|(before, _)| *before);
+        self.insertions.extend(fillers);
+        self.insertions.sort_by_key(|(before, _)| *before);
     }
 }
 
 /// Gives each call its result. What is left over are the results that nothing called for; results that
 /// a later one replaces are gone already.
-fn matched<'c>(messages: &'c [Message<'_>], format: Format) -> (Vec<Call<'c>>, Vec<PartId>, Plan) {
-    let mut plan = Plan::default();
-    let mut calls: Vec<Call<'c>> = Vec::new();
+fn match_results<'c>(messages: &'c [Message<'_>], format: Format) -> (Vec<MatchedCall<'c>>, Vec<PartId>, RepairPlan) {
+    let mut plan = RepairPlan::default();
+    let mut calls: Vec<MatchedCall<'c>> = Vec::new();
     // Ids may be used again in a later turn: a result answers the latest call of its id.
     let mut latest: HashMap<&str, usize> = HashMap::new();
     let mut early: Vec<(PartId, &str)> = Vec::new();
     let mut turn = 0;
     for (at, message) in messages.iter().enumerate() {
         let before = at.checked_sub(1).map(|before| &messages[before]);
-        if at > 0 && begins_turn(message, before, format) {
+        if at > 0 && starts_turn(message, before, format) {
             turn += 1;
         }
         for (part, it) in message.parts.iter().enumerate() {
@@ -332,24 +341,24 @@ fn matched<'c>(messages: &'c [Message<'_>], format: Format) -> (Vec<Call<'c>>, V
                 Part::ToolCall(_) if !message.is_assistant() => {}
                 // A tool search that the provider runs names no call.
                 Part::ToolCall(call) if format == Format::OpenAiResponses && call.name == "tool_search" => {}
-                Part::ToolResult(result) if format == Format::OpenAiResponses && is_search(result) => {}
+                Part::ToolResult(result) if format == Format::OpenAiResponses && is_tool_search(result) => {}
                 Part::ToolCall(call) => {
                     let id = &*call.id;
                     // Items of one turn may be answered between each other; then the id is free again.
-                    let is_known = |call: &Call<'_>| {
+                    let is_known = |call: &MatchedCall<'_>| {
                         call.turn == turn && (format != Format::OpenAiResponses || call.answer.is_none())
                     };
                     if !latest.get(id).is_some_and(|&other| is_known(&calls[other])) {
                         latest.insert(id, calls.len());
-                        calls.push(Call { at: place, id, turn, answer: None });
+                        calls.push(MatchedCall { at: place, id, turn, answer: None });
                     }
                 }
                 Part::ToolResult(result) => match latest.get(&*result.call_id) {
                     None => early.push((place, &result.call_id)),
                     Some(&call) => {
                         if let Some(replaced) = calls[call].answer.replace(place) {
-                            plan.repairs.doubles += 1;
-                            plan.gone.insert(replaced);
+                            plan.repairs.duplicates += 1;
+                            plan.removed.insert(replaced);
                         }
                     }
                 },
@@ -378,41 +387,41 @@ fn matched<'c>(messages: &'c [Message<'_>], format: Format) -> (Vec<Call<'c>>, V
 }
 
 /// Chat takes each message as a turn of its own; elsewhere neighbours that the model said are one.
-fn begins_turn(message: &Message<'_>, before: Option<&Message<'_>>, format: Format) -> bool {
+fn starts_turn(message: &Message<'_>, before: Option<&Message<'_>>, format: Format) -> bool {
     format == Format::OpenAiChat || !(message.is_assistant() && before.is_some_and(Message::is_assistant))
 }
 
-fn turns(messages: &[Message<'_>], format: Format) -> Vec<Turn> {
-    let mut turns: Vec<Turn> = Vec::new();
+fn turn_bounds(messages: &[Message<'_>], format: Format) -> Vec<TurnBounds> {
+    let mut turns: Vec<TurnBounds> = Vec::new();
     // The turn whose results may still come.
     let mut open: Option<usize> = None;
     let holder = if format == Format::Anthropic { Role::User } else { Role::Tool };
     for (at, message) in messages.iter().enumerate() {
         let before = at.checked_sub(1).map(|before| &messages[before]);
-        if at > 0 && !begins_turn(message, before, format) {
+        if at > 0 && !starts_turn(message, before, format) {
             if let Some(turn) = turns.last_mut() {
-                (turn.end, turn.answered_by) = (at + 1, at + 1);
+                (turn.end, turn.results_end) = (at + 1, at + 1);
             }
             continue;
         }
         if message.role == holder {
             if let Some(turn) = open.map(|open| &mut turns[open]) {
-                turn.answered_by = at + 1;
-                if format == Format::Anthropic && turn.spoken.is_none() {
+                turn.results_end = at + 1;
+                if format == Format::Anthropic && turn.first_non_result.is_none() {
                     let said = message.parts.iter().position(|part| !matches!(part, Part::ToolResult(_)));
-                    turn.spoken = said.map(|part| PartId::new(at, part));
+                    turn.first_non_result = said.map(|part| PartId::new(at, part));
                 }
             }
         } else {
             open = Some(turns.len());
         }
-        turns.push(Turn { end: at + 1, answered_by: at + 1, spoken: None });
+        turns.push(TurnBounds { end: at + 1, results_end: at + 1, first_non_result: None });
     }
     turns
 }
 
 /// From which message on calls without result are in flight.
-fn in_flight(messages: &[Message<'_>], format: Format) -> usize {
+fn in_flight_from(messages: &[Message<'_>], format: Format) -> usize {
     let results = |message: &Message<'_>| message.parts.iter().all(|part| matches!(part, Part::ToolResult(_)));
     let silent = |message: &&Message<'_>| match format {
         Format::OpenAiChat => message.role == Role::Tool,

@@ -2,14 +2,14 @@
 //! templates are in `local`.
 
 use super::pairing::is_server_result;
-use super::{Findings, Law, Place};
+use super::{Law, RequestLocation, ViolationCollector};
 use crate::conversation::{Conversation, Message, Part, Role};
-use crate::wire::{Format, Request, Value};
+use crate::wire::{Format, JsonValue, Request};
 
-pub(super) fn check(conversation: &Conversation<'_>, findings: &mut Findings<'_>) {
+pub(super) fn check(conversation: &Conversation<'_>, findings: &mut ViolationCollector<'_>) {
     let messages = &conversation.messages;
     if messages.is_empty() {
-        findings.broken(Law::SomeMessage, Place::Request, "there is no message");
+        findings.report(Law::MessagesNotEmpty, RequestLocation::Request, "there is no message");
     }
     let of_anthropic = findings.format() == Format::Anthropic;
     for (at, message) in messages.iter().enumerate() {
@@ -19,24 +19,28 @@ pub(super) fn check(conversation: &Conversation<'_>, findings: &mut Findings<'_>
             Role::Other => false,
         };
         if !known {
-            findings.broken(Law::KnownRole, Place::Message(at), format_args!("the role is {:?}", message.role));
+            findings.report(
+                Law::KnownRole,
+                RequestLocation::Message(at),
+                format_args!("the role is {:?}", message.role),
+            );
         }
     }
     if of_anthropic {
         if let Some(first) = messages.first().filter(|first| first.role != Role::User) {
             let detail = format_args!("the first message is of the role {:?}", first.role);
-            findings.broken(Law::FirstIsUser, Place::Message(0), detail);
+            findings.report(Law::FirstIsUser, RequestLocation::Message(0), detail);
         }
-        system_inside(messages, findings);
+        check_system_messages(messages, findings);
     }
 }
 
 /// Anthropic: instructions among the messages, where the model takes them at all.
-fn system_inside(messages: &[Message<'_>], findings: &mut Findings<'_>) {
+fn check_system_messages(messages: &[Message<'_>], findings: &mut ViolationCollector<'_>) {
     let is_system = |message: &Message<'_>| message.role == Role::System;
     for (at, message) in messages.iter().enumerate().filter(|(_, message)| is_system(message)) {
-        let place = Place::Message(at);
-        findings.broken(Law::NoSystemInside, place, "the model takes no system message among the others");
+        let place = RequestLocation::Message(at);
+        findings.report(Law::NoSystemMessage, place, "the model takes no system message among the others");
         // Neighbours form one section.
         let follows = match at.checked_sub(1).map(|before| &messages[before]) {
             None => false,
@@ -49,28 +53,32 @@ fn system_inside(messages: &[Message<'_>], findings: &mut Findings<'_>) {
             },
         };
         if !follows {
-            findings.broken(Law::SystemInsidePlace, place, "it follows neither a user turn nor a server tool's result");
+            findings.report(
+                Law::SystemMessagePosition,
+                place,
+                "it follows neither a user turn nor a server tool's result",
+            );
         }
         if messages.get(at + 1).is_some_and(|next| !next.is_assistant() && !is_system(next)) {
-            findings.broken(Law::SystemInsidePlace, place, "something other than the assistant follows");
+            findings.report(Law::SystemMessagePosition, place, "something other than the assistant follows");
         }
         if message.has_results() || message.calls().next().is_some() {
-            findings.broken(Law::SystemInsidePlace, place, "it holds a call or a result");
+            findings.report(Law::SystemMessagePosition, place, "it holds a call or a result");
         }
     }
 }
 
-pub(super) fn check_wire(request: &Request<'_>, findings: &mut Findings<'_>) {
+pub(super) fn check_request(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
     if findings.format() != Format::Anthropic {
         return;
     }
     let messages = &request.conversation().messages;
     let Some(last) = messages.last().filter(|last| last.is_assistant()) else { return };
-    let place = Place::Message(messages.len() - 1);
+    let place = RequestLocation::Message(messages.len() - 1);
     if let Some(text) = last.parts.last().and_then(Part::as_text)
         && text.ends_with(char::is_whitespace)
     {
-        findings.broken(Law::FinalTextTrimmed, place, "the last text ends in white space");
+        findings.report(Law::FinalTextTrimmed, place, "the last text ends in white space");
     }
     // A turn that the server paused is sent back as it is.
     let paused =
@@ -79,14 +87,18 @@ pub(super) fn check_wire(request: &Request<'_>, findings: &mut Findings<'_>) {
         return;
     }
     if findings.has(Law::NoPrefill) {
-        findings.broken(Law::NoPrefill, place, "the model takes no prefill");
+        findings.report(Law::NoPrefill, place, "the model takes no prefill");
     } else if matches!(super::reasoning::thinking_mode(request).as_deref(), Some("enabled" | "adaptive")) {
-        findings.broken(Law::NoPrefillWithThinking, place, "thinking is on");
+        findings.report(Law::NoPrefillWithThinking, place, "thinking is on");
     }
 }
 
-pub(super) fn no_previous_response(request: &Request<'_>, findings: &mut Findings<'_>) {
-    if request.top().get("previous_response_id").is_some_and(|id| !Value::is_null(id)) {
-        findings.broken(Law::NoPreviousResponse, Place::Field("previous_response_id"), "the server keeps no history");
+pub(super) fn check_no_previous_response(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
+    if request.top_level().get("previous_response_id").is_some_and(|id| !JsonValue::is_null(id)) {
+        findings.report(
+            Law::NoPreviousResponse,
+            RequestLocation::Field("previous_response_id"),
+            "the server keeps no history",
+        );
     }
 }

@@ -31,23 +31,23 @@ pub struct Budget {
 
 impl Budget {
     /// Kept free for the answer when the request does not say how long it may be.
-    pub const RESERVE: Tokens = 8_192;
+    pub const DEFAULT_RESERVE_TOKENS: Tokens = 8_192;
 
     /// For a request to the model of this row. The reserve is what the request asks for, as far as the
-    /// model can give it; without a wish [`Budget::RESERVE`], and never more than a quarter of the
+    /// model can give it; without a wish [`Budget::DEFAULT_RESERVE_TOKENS`], and never more than a quarter of the
     /// window. A wish may take half of the window: whoever asks for more wants a long answer, not an
     /// empty question.
     pub fn for_model(row: &ModelRow, max_output: Option<Tokens>, meter: &Meter) -> Budget {
         let reserve = match max_output {
             Some(wish) => wish.min(row.window / 2),
-            None => Self::RESERVE.min(row.window / 4),
+            None => Self::DEFAULT_RESERVE_TOKENS.min(row.window / 4),
         };
         let reserve = if row.max_output > 0 { reserve.min(row.max_output) } else { reserve };
         Self::capped(row.window, row.max_input, reserve, meter)
     }
 
     /// For a window that the server reported or the user set.
-    pub fn explicit(window: Tokens, reserve: Tokens, meter: &Meter) -> Budget {
+    pub fn for_window(window: Tokens, reserve: Tokens, meter: &Meter) -> Budget {
         Self::capped(window, None, reserve, meter)
     }
 
@@ -59,7 +59,7 @@ impl Budget {
 
     /// The budget of the classic projection: the window without the answer (2048 if the request does
     /// not say) and a safety of 512.
-    pub fn projection(window: Tokens, max_output: Option<Tokens>) -> Budget {
+    pub fn for_projection(window: Tokens, max_output: Option<Tokens>) -> Budget {
         let reserve = max_output.unwrap_or(2_048);
         let tokens = window.saturating_sub(reserve).saturating_sub(512);
         Budget { window, reserve, margin: 512, tokens }
@@ -67,7 +67,7 @@ impl Budget {
 
     /// The budget of the classic cascade: nine tenths of what the window has beside an answer of 8192
     /// and 2048 more.
-    pub fn cascade(window: Tokens) -> Budget {
+    pub fn for_cascade(window: Tokens) -> Budget {
         let reserve = 8_192;
         let room = window.saturating_sub(reserve).saturating_sub(2_048);
         let tokens = room / 10 * 9 + room % 10 * 9 / 10;
@@ -91,22 +91,22 @@ mod tests {
     }
 
     #[test]
-    fn a_cap_on_input_holds_beside_the_window() {
+    fn input_cap_applies_in_addition_to_the_window() {
         let budget = for_model("gpt-5", Some(1_000));
         assert_eq!((budget.window, budget.reserve), (400_000, 1_000));
         assert_eq!(budget.tokens + budget.margin, 272_000);
     }
 
     #[test]
-    fn no_wish_and_huge_wishes_leave_room_for_input() {
-        assert_eq!(for_model("claude-opus-4-6", None).reserve, Budget::RESERVE);
+    fn reserve_leaves_room_for_input() {
+        assert_eq!(for_model("claude-opus-4-6", None).reserve, Budget::DEFAULT_RESERVE_TOKENS);
         assert_eq!(for_model("gpt-4", None).reserve, 2_048);
         assert_eq!(for_model("gpt-4", Some(8_192)).reserve, 4_096);
         assert_eq!(for_model("gpt-4o", Some(Tokens::MAX)).reserve, 16_384);
     }
 
     #[test]
-    fn an_estimate_needs_more_margin_than_a_vocabulary() {
+    fn estimate_needs_more_margin_than_a_vocabulary() {
         let (exact, estimated) = (for_model("gpt-4o", None), for_model("command-r-plus", None));
         assert_eq!(exact.window, estimated.window);
         assert!(exact.margin * 10 < estimated.margin, "{exact:?} {estimated:?}");
@@ -114,11 +114,11 @@ mod tests {
 
     #[test]
     fn classic_budgets() {
-        assert_eq!(Budget::projection(32_768, None).tokens, 32_768 - 2_048 - 512);
-        assert_eq!(Budget::projection(32_768, Some(4_096)).tokens, 32_768 - 4_096 - 512);
-        assert_eq!(Budget::projection(1_000, None).tokens, 0);
-        assert_eq!(Budget::cascade(128_000).tokens, (128_000 - 8_192 - 2_048) * 9 / 10);
-        assert_eq!(Budget::cascade(9_000).tokens, 0);
+        assert_eq!(Budget::for_projection(32_768, None).tokens, 32_768 - 2_048 - 512);
+        assert_eq!(Budget::for_projection(32_768, Some(4_096)).tokens, 32_768 - 4_096 - 512);
+        assert_eq!(Budget::for_projection(1_000, None).tokens, 0);
+        assert_eq!(Budget::for_cascade(128_000).tokens, (128_000 - 8_192 - 2_048) * 9 / 10);
+        assert_eq!(Budget::for_cascade(9_000).tokens, 0);
     }
 
     proptest! {
@@ -135,9 +135,9 @@ mod tests {
             let reserve = wish.unwrap_or_default();
             for budget in [
                 Budget::for_model(&row, wish, &meter),
-                Budget::explicit(window, reserve, &meter),
-                Budget::projection(window, wish),
-                Budget::cascade(window),
+                Budget::for_window(window, reserve, &meter),
+                Budget::for_projection(window, wish),
+                Budget::for_cascade(window),
             ] {
                 prop_assert!(budget.tokens <= window, "{budget:?}");
                 prop_assert!(budget.tokens == 0 || budget.tokens + budget.margin <= window - budget.reserve, "{budget:?}");

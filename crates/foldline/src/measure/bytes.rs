@@ -5,23 +5,23 @@
 
 use std::sync::Arc;
 
-use super::{Counter, Exactness, ImageRule, Meter, ModelRow, ModelTable, Tokens};
+use super::{CountExactness, ImageRule, Meter, ModelRow, ModelTable, TokenCounter, Tokens};
 
 /// Seven bytes are two tokens.
-const BYTES: Tokens = 7;
-const TOKENS: Tokens = 2;
+const RATIO_BYTES: Tokens = 7;
+const RATIO_TOKENS: Tokens = 2;
 
 /// Counts bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Bytes;
+pub(super) struct ByteCounter;
 
-impl Counter for Bytes {
+impl TokenCounter for ByteCounter {
     fn count(&self, text: &str) -> Tokens {
-        (text.len() as Tokens).saturating_mul(TOKENS).div_ceil(BYTES)
+        (text.len() as Tokens).saturating_mul(RATIO_TOKENS).div_ceil(RATIO_BYTES)
     }
 
-    fn exactness(&self) -> Exactness {
-        Exactness::Estimated
+    fn exactness(&self) -> CountExactness {
+        CountExactness::Estimated
     }
 
     fn is_monotone(&self) -> bool {
@@ -39,7 +39,7 @@ impl Meter {
     /// assert_eq!(meter.text("fourteen bytes"), 4);
     /// assert_eq!(meter.message(&Message::text(Role::User, "fourteen bytes")), 4 + 8);
     /// ```
-    pub fn by_bytes() -> Meter {
+    pub fn for_byte_estimate() -> Meter {
         let row = ModelRow {
             scale: 1.0,
             images: ImageRule::Fixed(512),
@@ -48,6 +48,6 @@ impl Meter {
             tool_prompt: 0,
             ..ModelTable::builtin().find(None)
         };
-        Meter::for_row(row).with_counter(Arc::new(Bytes))
+        Meter::for_row(row).with_counter(Arc::new(ByteCounter))
     }
 }

@@ -8,10 +8,10 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Tokens;
-use super::lines::KnownLines;
+use super::lines::LineCountCache;
 
 /// Shards, so that threads rarely wait for each other; a power of two.
-const SHARDS: usize = 64;
+const SHARD_COUNT: usize = 64;
 
 /// A bounded cache of counts, shared by its clones.
 ///
@@ -20,52 +20,52 @@ const SHARDS: usize = 64;
 /// so what is in use stays.
 #[derive(Clone)]
 pub struct CountCache {
-    shards: Arc<[Mutex<Shard>]>,
+    shards: Arc<[Mutex<CacheShard>]>,
     /// Counts that one generation of a shard holds.
-    room: usize,
-    pub(super) lines: Arc<KnownLines>,
+    generation_capacity: usize,
+    pub(super) line_cache: Arc<LineCountCache>,
 }
 
 #[derive(Default)]
-struct Shard {
-    young: Generation,
-    old: Generation,
+struct CacheShard {
+    young: CacheGeneration,
+    old: CacheGeneration,
 }
 
-type Generation = HashMap<u128, Tokens, BuildHasherDefault<Hashed>>;
+type CacheGeneration = HashMap<u128, Tokens, BuildHasherDefault<CountKeyHasher>>;
 
 impl CountCache {
     /// A cache of at most so many counts, at about 32 bytes each when full.
     pub fn new(counts: usize) -> Self {
-        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        CountCache { shards, room: counts.div_ceil(SHARDS * 2), lines: Arc::default() }
+        let shards = (0..SHARD_COUNT).map(|_| Mutex::default()).collect();
+        CountCache { shards, generation_capacity: counts.div_ceil(SHARD_COUNT * 2), line_cache: Arc::default() }
     }
 
     /// The key of a text, as counted in the way that `seed` stands for.
     pub(super) fn key(text: &str, seed: u64) -> u128 {
-        Self::key_of_hash(xxhash_rust::xxh3::xxh3_128(text.as_bytes()), seed)
+        Self::key_for_hash(xxhash_rust::xxh3::xxh3_128(text.as_bytes()), seed)
     }
 
     /// The same, of the text with this hash.
-    pub(super) fn key_of_hash(hash: u128, seed: u64) -> u128 {
+    pub(super) fn key_for_hash(hash: u128, seed: u64) -> u128 {
         hash ^ (u128::from(seed) << 64 | u128::from(seed))
     }
 
     /// The count under this key, made by `count` if it is not there. Nothing is locked meanwhile: two
     /// threads may make the same count, and none waits for another's.
-    pub(super) fn get_or(&self, key: u128, count: impl FnOnce() -> Tokens) -> Tokens {
-        let shard = &self.shards[(key >> 64) as usize % SHARDS];
-        if let Some(known) = lock(shard).get(key, self.room) {
+    pub(super) fn get_or_count(&self, key: u128, count: impl FnOnce() -> Tokens) -> Tokens {
+        let shard = &self.shards[(key >> 64) as usize % SHARD_COUNT];
+        if let Some(known) = lock_shard(shard).get(key, self.generation_capacity) {
             return known;
         }
         let made = count();
-        lock(shard).put(key, made, self.room);
+        lock_shard(shard).insert(key, made, self.generation_capacity);
         made
     }
 
     /// How many counts it holds.
     pub fn len(&self) -> usize {
-        self.shards.iter().map(lock).map(|shard| shard.young.len() + shard.old.len()).sum()
+        self.shards.iter().map(lock_shard).map(|shard| shard.young.len() + shard.old.len()).sum()
     }
 
     /// Whether it holds none.
@@ -87,17 +87,17 @@ impl std::fmt::Debug for CountCache {
     }
 }
 
-impl Shard {
+impl CacheShard {
     fn get(&mut self, key: u128, room: usize) -> Option<Tokens> {
         if let Some(&known) = self.young.get(&key) {
             return Some(known);
         }
         let known = self.old.remove(&key)?;
-        self.put(key, known, room);
+        self.insert(key, known, room);
         Some(known)
     }
 
-    fn put(&mut self, key: u128, tokens: Tokens, room: usize) {
+    fn insert(&mut self, key: u128, tokens: Tokens, room: usize) {
         if self.young.len() >= room {
             self.old = std::mem::take(&mut self.young);
         }
@@ -106,15 +106,15 @@ impl Shard {
 }
 
 /// A panic elsewhere can not leave a shard half written, so a poisoned lock is as good as any.
-fn lock(shard: &Mutex<Shard>) -> std::sync::MutexGuard<'_, Shard> {
+fn lock_shard(shard: &Mutex<CacheShard>) -> std::sync::MutexGuard<'_, CacheShard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The keys are hashes already.
 #[derive(Default)]
-struct Hashed(u64);
+struct CountKeyHasher(u64);
 
-impl Hasher for Hashed {
+impl Hasher for CountKeyHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -140,7 +140,7 @@ mod tests {
         let cache = CountCache::default();
         let made = AtomicUsize::new(0);
         let count = |text: &str| {
-            cache.get_or(CountCache::key(text, 1), || {
+            cache.get_or_count(CountCache::key(text, 1), || {
                 made.fetch_add(1, Ordering::Relaxed);
                 text.len() as Tokens
             })
@@ -153,15 +153,15 @@ mod tests {
 
     /// One cache may serve meters of different vocabularies.
     #[test]
-    fn counts_of_different_seeds_are_apart() {
+    fn seeds_separate_counts() {
         assert_ne!(CountCache::key("text", 1), CountCache::key("text", 2));
     }
 
     #[test]
-    fn it_never_holds_more_than_its_bound() {
+    fn cache_size_is_bounded() {
         let cache = CountCache::new(1_024);
         for number in 0..50_000_u64 {
-            cache.get_or(CountCache::key(&number.to_string(), 0), || number);
+            cache.get_or_count(CountCache::key(&number.to_string(), 0), || number);
         }
         assert!(cache.len() <= 1_024, "{}", cache.len());
         assert!(!cache.is_empty());
@@ -169,12 +169,12 @@ mod tests {
 
     /// What is asked for at every step stays, whatever else passes through.
     #[test]
-    fn what_is_in_use_stays() {
+    fn used_entries_are_retained() {
         let cache = CountCache::new(1_024);
         let mut missed = 0;
         for number in 0..20_000_u64 {
-            cache.get_or(CountCache::key(&number.to_string(), 0), || number);
-            cache.get_or(CountCache::key("in use", 0), || {
+            cache.get_or_count(CountCache::key(&number.to_string(), 0), || number);
+            cache.get_or_count(CountCache::key("in use", 0), || {
                 missed += 1;
                 7
             });
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_share_it() {
+    fn cache_is_shared_between_threads() {
         let cache = CountCache::default();
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -191,7 +191,7 @@ mod tests {
                 scope.spawn(move || {
                     for number in 0..1_000_u64 {
                         let key = CountCache::key(&number.to_string(), 0);
-                        assert_eq!(cache.get_or(key, || number), number);
+                        assert_eq!(cache.get_or_count(key, || number), number);
                     }
                 });
             }

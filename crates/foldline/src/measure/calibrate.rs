@@ -1,6 +1,6 @@
 //! What providers report, laid against what we counted.
 //!
-//! A [`Calibration`] collects pairs of counts and gives a [`Fit`]: reported is about `ratio` times ours
+//! A [`Calibration`] collects pairs of counts and gives a [`CalibrationFit`]: reported is about `ratio` times ours
 //! plus `overhead`, and hardly ever more than `margin` above that. It holds the newest pairs only, and
 //! medians, so that some absurd reports (a server that truncates, a proxy that sums up) move nothing.
 //!
@@ -10,14 +10,14 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Counter, Exactness, Tokens};
+use super::{CountExactness, TokenCounter, Tokens};
 
 /// Pairs that are kept.
-const KEPT: usize = 256;
+const MAX_PAIRS: usize = 256;
 /// Pairs below this say nothing yet.
-const ENOUGH: usize = 3;
+const MIN_PAIRS: usize = 3;
 /// A report outside these multiples of our count is no report about the same text.
-const PLAUSIBLE: std::ops::RangeInclusive<f64> = 0.1..=10.0;
+const PLAUSIBLE_RATIOS: std::ops::RangeInclusive<f64> = 0.1..=10.0;
 
 /// Collects what was counted and what was reported.
 ///
@@ -39,7 +39,7 @@ pub struct Calibration {
 
 /// How reported counts follow from ours.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Fit {
+pub struct CalibrationFit {
     /// Reported tokens for one of ours.
     pub ratio: f64,
     /// Reported tokens of a request that stand against nothing that we count.
@@ -52,22 +52,22 @@ impl Calibration {
     /// Takes in one request: the tokens we counted, the tokens that were reported.
     pub fn observe(&mut self, ours: Tokens, reported: Tokens) {
         let (x, y) = (ours as f64, reported as f64);
-        if ours == 0 || !PLAUSIBLE.contains(&(y / x)) {
+        if ours == 0 || !PLAUSIBLE_RATIOS.contains(&(y / x)) {
             return;
         }
-        if self.pairs.len() == KEPT {
+        if self.pairs.len() == MAX_PAIRS {
             self.pairs.pop_front();
         }
         self.pairs.push_back((ours, reported));
     }
 
     /// The line through what was observed, once there is enough.
-    pub fn fit(&self) -> Option<Fit> {
-        if self.pairs.len() < ENOUGH {
+    pub fn fit(&self) -> Option<CalibrationFit> {
+        if self.pairs.len() < MIN_PAIRS {
             return None;
         }
         let pairs: Vec<(f64, f64)> = self.pairs.iter().map(|&(x, y)| (x as f64, y as f64)).collect();
-        let (ratio, overhead) = line(&pairs);
+        let (ratio, overhead) = fit_line(&pairs);
         let above: Vec<f64> = pairs.iter().map(|(x, y)| y / (ratio * x + overhead).max(1.0) - 1.0).collect();
         // Reports far off the line are about something else; they say nothing about the spread.
         let usual = quantile(above.iter().map(|share| share.abs()).collect(), 0.5);
@@ -75,14 +75,14 @@ impl Calibration {
         // Few reports prove little.
         let doubt = 0.3 / pairs.len() as f64;
         let margin = quantile(near, 0.99).max(doubt);
-        Some(Fit { ratio, overhead: overhead as Tokens, margin })
+        Some(CalibrationFit { ratio, overhead: overhead as Tokens, margin })
     }
 }
 
 /// The median of the slopes between pairs, and the median of what is left over (Theil and Sen): up to a
 /// quarter of the pairs may be nonsense. Without enough spread, or with less than nothing left over,
 /// the line goes through the origin.
-fn line(pairs: &[(f64, f64)]) -> (f64, f64) {
+fn fit_line(pairs: &[(f64, f64)]) -> (f64, f64) {
     let least = pairs.iter().map(|pair| pair.0).fold(f64::INFINITY, f64::min);
     let most = pairs.iter().map(|pair| pair.0).fold(0.0, f64::max);
     let through_origin = || (quantile(pairs.iter().map(|(x, y)| y / x).collect(), 0.5), 0.0);
@@ -100,7 +100,7 @@ fn line(pairs: &[(f64, f64)]) -> (f64, f64) {
         .collect();
     let ratio = quantile(slopes, 0.5);
     let overhead = quantile(pairs.iter().map(|(x, y)| y - ratio * x).collect(), 0.5);
-    match PLAUSIBLE.contains(&ratio) && overhead >= 0.0 {
+    match PLAUSIBLE_RATIOS.contains(&ratio) && overhead >= 0.0 {
         true => (ratio, overhead),
         false => through_origin(),
     }
@@ -115,7 +115,7 @@ fn quantile(mut values: Vec<f64>, q: f64) -> f64 {
     values[((values.len() - 1) as f64 * q).ceil() as usize]
 }
 
-impl Fit {
+impl CalibrationFit {
     /// Our count of some text, as the provider would report it; without the overhead, which a request
     /// has once.
     pub fn scale(&self, ours: Tokens) -> Tokens {
@@ -125,30 +125,30 @@ impl Fit {
 
 /// A counter whose counts are scaled to what was reported.
 #[derive(Clone, Debug)]
-pub struct Calibrated<C> {
+pub struct CalibratedCounter<C> {
     counter: C,
-    fit: Fit,
+    fit: CalibrationFit,
 }
 
-impl<C: Counter> Calibrated<C> {
+impl<C: TokenCounter> CalibratedCounter<C> {
     /// Scales `counter` by a fit of its own counts.
-    pub fn new(counter: C, fit: Fit) -> Self {
-        Calibrated { counter, fit }
+    pub fn new(counter: C, fit: CalibrationFit) -> Self {
+        CalibratedCounter { counter, fit }
     }
 
     /// The fit.
-    pub fn fit(&self) -> Fit {
+    pub fn fit(&self) -> CalibrationFit {
         self.fit
     }
 }
 
-impl<C: Counter> Counter for Calibrated<C> {
+impl<C: TokenCounter> TokenCounter for CalibratedCounter<C> {
     fn count(&self, text: &str) -> Tokens {
         self.fit.scale(self.counter.count(text))
     }
 
-    fn exactness(&self) -> Exactness {
-        Exactness::Calibrated
+    fn exactness(&self) -> CountExactness {
+        CountExactness::Calibrated
     }
 
     fn is_monotone(&self) -> bool {
@@ -159,7 +159,7 @@ impl<C: Counter> Counter for Calibrated<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::Estimator;
+    use crate::measure::TokenEstimator;
     use proptest::prelude::*;
 
     /// A growing conversation as a provider would report it: a ratio, an overhead, some noise.
@@ -183,7 +183,7 @@ mod tests {
 
     /// Truncating servers, sums over several rounds, zeros: one report in six is nonsense.
     #[test]
-    fn absurd_reports_do_not_poison_it() {
+    fn outliers_do_not_change_the_fit() {
         let mut calibration = Calibration::default();
         for step in 0..60_u64 {
             let ours = 2_000 + step * 900;
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn little_is_no_fit_and_few_reports_leave_doubt() {
+    fn few_reports_give_no_fit_or_a_wide_margin() {
         assert_eq!(observed(1.0, 0.0, 2).fit(), None);
         let few = observed(1.0, 0.0, 3).fit().unwrap();
         let many = observed(1.0, 0.0, 60).fit().unwrap();
@@ -210,7 +210,7 @@ mod tests {
 
     /// Requests of about the same size say nothing about the overhead.
     #[test]
-    fn without_spread_the_line_goes_through_the_origin() {
+    fn fit_without_spread_has_no_overhead() {
         let mut calibration = Calibration::default();
         for step in 0..20_u64 {
             calibration.observe(10_000 + step, 13_000);
@@ -222,30 +222,30 @@ mod tests {
     #[test]
     fn only_the_newest_reports_are_kept() {
         let mut calibration = observed(2.0, 0.0, 300);
-        for step in 0..KEPT as Tokens {
+        for step in 0..MAX_PAIRS as Tokens {
             calibration.observe(2_000 + step * 100, 2_000 + step * 100);
         }
-        assert_eq!(calibration.pairs.len(), KEPT);
+        assert_eq!(calibration.pairs.len(), MAX_PAIRS);
         assert!((calibration.fit().unwrap().ratio - 1.0).abs() < 0.001);
     }
 
     #[test]
-    fn a_calibrated_counter_scales_and_says_so() {
-        let fit = Fit { ratio: 1.5, overhead: 10, margin: 0.02 };
-        let counter = Calibrated::new(Estimator, fit);
-        assert_eq!(counter.count("some words in a row"), fit.scale(Estimator.count("some words in a row")));
-        assert_eq!((counter.exactness(), counter.is_monotone()), (Exactness::Calibrated, true));
+    fn calibrated_counter_scales_counts() {
+        let fit = CalibrationFit { ratio: 1.5, overhead: 10, margin: 0.02 };
+        let counter = CalibratedCounter::new(TokenEstimator, fit);
+        assert_eq!(counter.count("some words in a row"), fit.scale(TokenEstimator.count("some words in a row")));
+        assert_eq!((counter.exactness(), counter.is_monotone()), (CountExactness::Calibrated, true));
     }
 
     proptest! {
         #[test]
-        fn any_reports_give_a_sane_fit(pairs in prop::collection::vec((any::<Tokens>(), any::<Tokens>()), 0..40)) {
+        fn arbitrary_reports_give_a_plausible_fit(pairs in prop::collection::vec((any::<Tokens>(), any::<Tokens>()), 0..40)) {
             let mut calibration = Calibration::default();
             for (ours, reported) in pairs {
                 calibration.observe(ours, reported);
             }
             if let Some(fit) = calibration.fit() {
-                prop_assert!(PLAUSIBLE.contains(&fit.ratio), "{fit:?}");
+                prop_assert!(PLAUSIBLE_RATIOS.contains(&fit.ratio), "{fit:?}");
                 prop_assert!(fit.margin.is_finite() && fit.margin >= 0.0, "{fit:?}");
                 prop_assert!(fit.scale(Tokens::MAX) >= fit.scale(1));
             }
@@ -253,7 +253,7 @@ mod tests {
 
         #[test]
         fn calibrated_estimates_are_monotone(text in any::<String>(), more in any::<String>(), ratio in 0.1..10.0) {
-            let counter = Calibrated::new(Estimator, Fit { ratio, overhead: 0, margin: 0.0 });
+            let counter = CalibratedCounter::new(TokenEstimator, CalibrationFit { ratio, overhead: 0, margin: 0.0 });
             let whole = text.clone() + &more;
             prop_assert!(counter.count(&whole) >= counter.count(&text));
         }

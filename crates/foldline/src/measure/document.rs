@@ -4,58 +4,58 @@ use memchr::memmem;
 
 use super::image::{decode_head, strip_data_url};
 use super::{ImageSize, Meter, Tokens};
-use crate::conversation::{File, Source};
+use crate::conversation::{FilePart, MediaSource};
 
 /// Tokens of a page's text, in the middle of what providers state (A7.3).
-const PAGE_TEXT: Tokens = 2_250;
+const PAGE_TEXT_TOKENS: Tokens = 2_250;
 /// The picture of a page, as providers draw it beside its text.
-const PAGE_PICTURE: ImageSize = ImageSize { width: 1240, height: 1754 };
+const PAGE_IMAGE_SIZE: ImageSize = ImageSize { width: 1240, height: 1754 };
 /// Bytes of a PDF that make about a page, when its pages can not be counted.
-const PAGE_BYTES: usize = 50_000;
+const BYTES_PER_PAGE: usize = 50_000;
 /// A document behind an address or an id, of which nothing is known, is taken for so many pages.
-const UNSEEN_PAGES: Tokens = 4;
+const ASSUMED_PAGES: Tokens = 4;
 /// The most pages that any provider takes; garbage does not count as more.
-const MOST_PAGES: Tokens = 1_000;
+const MAX_PAGES: Tokens = 1_000;
 
 /// The tokens of a document.
-pub(super) fn tokens(file: &File<'_>, meter: &Meter) -> Tokens {
+pub(super) fn file_tokens(file: &FilePart<'_>, meter: &Meter) -> Tokens {
     let name = file.name.as_deref().map_or(0, |name| meter.text(name));
     let content = match &file.source {
-        Source::Text(text) => meter.text(text),
-        Source::Base64(data) => of_base64(data, file.media_type.as_deref(), meter),
-        Source::Url(url) if url.starts_with("data:") => {
+        MediaSource::Text(text) => meter.text(text),
+        MediaSource::Base64(data) => base64_tokens(data, file.media_type.as_deref(), meter),
+        MediaSource::Url(url) if url.starts_with("data:") => {
             let media_type = file.media_type.as_deref().or_else(|| url["data:".len()..].split([';', ',']).next());
-            of_base64(strip_data_url(url), media_type, meter)
+            base64_tokens(strip_data_url(url), media_type, meter)
         }
-        Source::Url(_) | Source::Id(_) | Source::Unknown => UNSEEN_PAGES * page(meter),
+        MediaSource::Url(_) | MediaSource::Id(_) | MediaSource::Unknown => ASSUMED_PAGES * page_tokens(meter),
     };
     name + content
 }
 
-fn of_base64(data: &str, media_type: Option<&str>, meter: &Meter) -> Tokens {
+fn base64_tokens(data: &str, media_type: Option<&str>, meter: &Meter) -> Tokens {
     let is_text =
         media_type.is_some_and(|kind| kind.starts_with("text/") || kind.ends_with("json") || kind.ends_with("xml"));
     if is_text {
         return meter.text(&String::from_utf8_lossy(&decode_head(data, data.len())));
     }
-    pages(&decode_head(data, data.len())) * page(meter)
+    count_pages(&decode_head(data, data.len())) * page_tokens(meter)
 }
 
-fn page(meter: &Meter) -> Tokens {
-    PAGE_TEXT + meter.picture(PAGE_PICTURE, None)
+fn page_tokens(meter: &Meter) -> Tokens {
+    PAGE_TEXT_TOKENS + meter.image_of_size(PAGE_IMAGE_SIZE, None)
 }
 
 /// The pages of a PDF: its page objects, or what the page tree says, or else by its size. Newer files
 /// hide their page objects in compressed streams.
-fn pages(pdf: &[u8]) -> Tokens {
-    let objects = memmem::find_iter(pdf, b"/Type").filter(|&at| is_page(&pdf[at + b"/Type".len()..])).count();
-    let by_size = pdf.len().div_ceil(PAGE_BYTES);
+fn count_pages(pdf: &[u8]) -> Tokens {
+    let objects = memmem::find_iter(pdf, b"/Type").filter(|&at| is_page_type(&pdf[at + b"/Type".len()..])).count();
+    let by_size = pdf.len().div_ceil(BYTES_PER_PAGE);
     let pages = if objects > 0 { objects } else { by_size };
-    (pages as Tokens).clamp(1, MOST_PAGES)
+    (pages as Tokens).clamp(1, MAX_PAGES)
 }
 
 /// Whether the name behind `/Type` is `/Page` and not `/Pages`.
-fn is_page(rest: &[u8]) -> bool {
+fn is_page_type(rest: &[u8]) -> bool {
     let name = rest.trim_ascii_start();
     name.strip_prefix(b"/Page").is_some_and(|after| !after.first().is_some_and(u8::is_ascii_alphanumeric))
 }
@@ -71,11 +71,11 @@ mod tests {
         Meter::for_model(ModelTable::builtin(), Some("claude-opus-4-6"))
     }
 
-    fn base64(content: &[u8], media_type: &'static str) -> File<'static> {
-        File {
+    fn base64(content: &[u8], media_type: &'static str) -> FilePart<'static> {
+        FilePart {
             name: None,
             media_type: Some(media_type.into()),
-            source: Source::Base64(STANDARD.encode(content).into()),
+            source: MediaSource::Base64(STANDARD.encode(content).into()),
         }
     }
 
@@ -88,37 +88,37 @@ mod tests {
     }
 
     #[test]
-    fn a_pdf_costs_its_pages() {
+    fn pdf_cost_is_proportional_to_pages() {
         let meter = meter();
-        let one = tokens(&base64(&pdf(1), "application/pdf"), &meter);
-        let seven = tokens(&base64(&pdf(7), "application/pdf"), &meter);
+        let one = file_tokens(&base64(&pdf(1), "application/pdf"), &meter);
+        let seven = file_tokens(&base64(&pdf(7), "application/pdf"), &meter);
         assert_eq!(seven, 7 * one);
         assert!((1_500..=6_000).contains(&one), "{one}");
     }
 
     /// Newer files compress their page objects; then the size has to do.
     #[test]
-    fn a_pdf_without_visible_pages_is_taken_by_its_size() {
-        let packed = vec![0xA5; 10 * PAGE_BYTES];
-        assert_eq!(pages(&packed), 10);
-        assert_eq!((pages(b""), pages(&vec![0; 200 * 1_000 * PAGE_BYTES / 100])), (1, MOST_PAGES));
+    fn pdf_without_page_objects_is_estimated_by_size() {
+        let packed = vec![0xA5; 10 * BYTES_PER_PAGE];
+        assert_eq!(count_pages(&packed), 10);
+        assert_eq!((count_pages(b""), count_pages(&vec![0; 200 * 1_000 * BYTES_PER_PAGE / 100])), (1, MAX_PAGES));
     }
 
     #[test]
-    fn text_counts_as_text_however_it_is_sent() {
+    fn text_files_count_as_text() {
         let meter = meter();
         let text = "name,value\nfold,1\nunfold,2\n";
-        let plain = File { source: Source::Text(text.into()), ..File::default() };
+        let plain = FilePart { source: MediaSource::Text(text.into()), ..FilePart::default() };
         let url = format!("data:text/csv;base64,{}", STANDARD.encode(text));
-        let by_url = File { source: Source::Url(url.into()), ..File::default() };
+        let by_url = FilePart { source: MediaSource::Url(url.into()), ..FilePart::default() };
         for file in [plain, by_url, base64(text.as_bytes(), "text/csv")] {
-            assert_eq!(tokens(&file, &meter), meter.text(text));
+            assert_eq!(file_tokens(&file, &meter), meter.text(text));
         }
     }
 
     #[test]
-    fn an_unseen_document_is_not_free() {
-        let file = File { source: Source::Id("file-1".into()), ..File::default() };
-        assert!(tokens(&file, &meter()) > 5_000);
+    fn unknown_document_is_not_free() {
+        let file = FilePart { source: MediaSource::Id("file-1".into()), ..FilePart::default() };
+        assert!(file_tokens(&file, &meter()) > 5_000);
     }
 }

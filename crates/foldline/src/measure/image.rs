@@ -1,13 +1,13 @@
 //! What a picture costs: by its pixels and the wished-for detail, never as base64 text.
 //!
 //! Only the head of a picture is decoded, to learn its size. A picture whose size can not be learned
-//! (an address, an id, garbage) is counted as [`ImageSize::ASSUMED`].
+//! (an address, an id, garbage) is counted as [`ImageSize::ASSUMED_SIZE`].
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 
 use super::Tokens;
-use crate::conversation::{Image, Source};
+use crate::conversation::{ImagePart, MediaSource};
 
 /// How a model counts pictures.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,9 +21,9 @@ pub enum ImageRule {
         /// Pixels of a square's side.
         side: u32,
         /// Longest edge after scaling.
-        edge: u32,
+        max_edge: u32,
         /// Most tokens after scaling.
-        most: Tokens,
+        max_tokens: Tokens,
     },
     /// OpenAI to GPT-5: a base and tiles of 512 pixels, after scaling into 2048 pixels and the short
     /// side to 768 (C7.1).
@@ -53,27 +53,27 @@ pub struct ImageSize {
 
 /// How much base64 is decoded to find the size: enough for every format but JPEG, which may carry
 /// metadata first.
-const HEAD: usize = 1024;
+const HEADER_BASE64_CHARS: usize = 1024;
 /// How much is decoded when the head was not enough.
-const LONG_HEAD: usize = 512 * 1024;
+const MAX_HEADER_BASE64_CHARS: usize = 512 * 1024;
 
 impl ImageSize {
     /// What a picture of unknown size is taken for: about a screenshot as agents send them.
-    pub const ASSUMED: ImageSize = ImageSize { width: 1024, height: 1024 };
+    pub const ASSUMED_SIZE: ImageSize = ImageSize { width: 1024, height: 1024 };
 
     /// The size of a picture, from its head, if its bytes are in the request.
-    pub fn of(image: &Image<'_>) -> Option<ImageSize> {
+    pub fn from_image(image: &ImagePart<'_>) -> Option<ImageSize> {
         match &image.source {
-            Source::Base64(data) => Self::of_base64(data),
-            Source::Url(url) if url.starts_with("data:") => Self::of_base64(url),
+            MediaSource::Base64(data) => Self::from_base64(data),
+            MediaSource::Url(url) if url.starts_with("data:") => Self::from_base64(url),
             _ => None,
         }
     }
 
     /// The size of a picture in base64, maybe as a `data:` address.
-    pub(super) fn of_base64(data: &str) -> Option<ImageSize> {
+    pub(super) fn from_base64(data: &str) -> Option<ImageSize> {
         let data = strip_data_url(data);
-        let size = [HEAD, LONG_HEAD].into_iter().find_map(|length| {
+        let size = [HEADER_BASE64_CHARS, MAX_HEADER_BASE64_CHARS].into_iter().find_map(|length| {
             let bytes = decode_head(data, length);
             imagesize::blob_size(&bytes).ok()
         })?;
@@ -90,15 +90,15 @@ impl ImageSize {
         ImageSize { width: side(self.width), height: side(self.height) }
     }
 
-    fn cells(self, side: u32) -> Tokens {
+    fn cell_count(self, side: u32) -> Tokens {
         Tokens::from(self.width.div_ceil(side)) * Tokens::from(self.height.div_ceil(side))
     }
 
-    fn long(self) -> f64 {
+    fn long_edge(self) -> f64 {
         f64::from(self.width.max(self.height))
     }
 
-    fn short(self) -> f64 {
+    fn short_edge(self) -> f64 {
         f64::from(self.width.min(self.height))
     }
 }
@@ -126,32 +126,32 @@ pub(super) fn decode_head(data: &str, length: usize) -> Vec<u8> {
 
 impl ImageRule {
     /// The tokens of a picture.
-    pub fn tokens(&self, image: &Image<'_>) -> Tokens {
-        self.of_size(ImageSize::of(image).unwrap_or(ImageSize::ASSUMED), image.detail.as_deref())
+    pub fn tokens(&self, image: &ImagePart<'_>) -> Tokens {
+        self.tokens_for_size(ImageSize::from_image(image).unwrap_or(ImageSize::ASSUMED_SIZE), image.detail.as_deref())
     }
 
     /// The tokens of a picture of this size, in this detail.
-    pub fn of_size(&self, size: ImageSize, detail: Option<&str>) -> Tokens {
+    pub fn tokens_for_size(&self, size: ImageSize, detail: Option<&str>) -> Tokens {
         match *self {
             ImageRule::Fixed(tokens) => tokens,
-            ImageRule::Squares { side, edge, most } => {
-                let fitted = size.scaled(f64::from(edge) / size.long());
-                fit(fitted, side, most).cells(side).min(most)
+            ImageRule::Squares { side, max_edge: edge, max_tokens: most } => {
+                let fitted = size.scaled(f64::from(edge) / size.long_edge());
+                fit_cells(fitted, side, most).cell_count(side).min(most)
             }
             ImageRule::Tiles { base, .. } if detail == Some("low") => base,
             ImageRule::Tiles { base, tile } => {
-                let inside = size.scaled(2048.0 / size.long());
-                base + tile * inside.scaled(768.0 / inside.short()).cells(512)
+                let inside = size.scaled(2048.0 / size.long_edge());
+                base + tile * inside.scaled(768.0 / inside.short_edge()).cell_count(512)
             }
             ImageRule::Patches { budget, factor } => {
                 // Low detail is a picture scaled into 512 pixels; `original` has four times the
                 // budget where high detail has more than the first generation's.
                 let (size, budget) = match detail {
-                    Some("low") => (size.scaled(512.0 / size.long()), budget),
+                    Some("low") => (size.scaled(512.0 / size.long_edge()), budget),
                     Some("original") if budget > 1536 => (size, budget.max(10_000)),
                     _ => (size, budget),
                 };
-                (patches(size, budget) as f64 * factor).ceil() as Tokens
+                (patch_count(size, budget) as f64 * factor).ceil() as Tokens
             }
         }
     }
@@ -164,8 +164,8 @@ impl ImageRule {
             ("fixed", [tokens]) => Some(ImageRule::Fixed(tokens.parse().ok()?)),
             ("squares", [side, edge, most]) => Some(ImageRule::Squares {
                 side: side.parse().ok().filter(|&side| side > 0)?,
-                edge: edge.parse().ok().filter(|&edge| edge > 0)?,
-                most: most.parse().ok()?,
+                max_edge: edge.parse().ok().filter(|&edge| edge > 0)?,
+                max_tokens: most.parse().ok()?,
             }),
             ("tiles", [base, tile]) => Some(ImageRule::Tiles { base: base.parse().ok()?, tile: tile.parse().ok()? }),
             ("patches", [budget, factor]) => Some(ImageRule::Patches {
@@ -179,9 +179,9 @@ impl ImageRule {
 
 /// Patches of 32 pixels. A picture above the budget is scaled into its area, and then a little more until
 /// its width or height is whole patches.
-fn patches(size: ImageSize, budget: Tokens) -> Tokens {
-    if size.cells(32) <= budget {
-        return size.cells(32);
+fn patch_count(size: ImageSize, budget: Tokens) -> Tokens {
+    if size.cell_count(32) <= budget {
+        return size.cell_count(32);
     }
     let (width, height) = (f64::from(size.width) / 32.0, f64::from(size.height) / 32.0);
     let fit = (budget as f64 / (width * height)).sqrt();
@@ -192,8 +192,8 @@ fn patches(size: ImageSize, budget: Tokens) -> Tokens {
 }
 
 /// Scaled down until it has about at most so many cells.
-fn fit(size: ImageSize, side: u32, most: Tokens) -> ImageSize {
-    let cells = size.cells(side);
+fn fit_cells(size: ImageSize, side: u32, most: Tokens) -> ImageSize {
+    let cells = size.cell_count(side);
     if cells <= most { size } else { size.scaled((most as f64 / cells as f64).sqrt()) }
 }
 
@@ -248,12 +248,13 @@ mod tests {
     }
 
     #[test]
-    fn the_size_is_in_the_head() {
+    fn size_is_read_from_the_header() {
         for bytes in [png(640, 480), jpeg(640, 480, 0), jpeg(640, 480, 3), gif(640, 480), webp(640, 480)] {
             let data = STANDARD.encode(&bytes);
-            assert_eq!(ImageSize::of_base64(&data), Some(size(640, 480)));
-            let url = Image { source: Source::Url(format!("data:image/png;base64,{data}").into()), detail: None };
-            assert_eq!(ImageSize::of(&url), Some(size(640, 480)));
+            assert_eq!(ImageSize::from_base64(&data), Some(size(640, 480)));
+            let url =
+                ImagePart { source: MediaSource::Url(format!("data:image/png;base64,{data}").into()), detail: None };
+            assert_eq!(ImageSize::from_image(&url), Some(size(640, 480)));
         }
         let wrapped = STANDARD
             .encode(png(640, 480))
@@ -261,31 +262,34 @@ mod tests {
             .chunks(76)
             .map(|line| String::from_utf8_lossy(line).into_owned() + "\r\n")
             .collect::<String>();
-        assert_eq!(ImageSize::of_base64(&wrapped), Some(size(640, 480)));
+        assert_eq!(ImageSize::from_base64(&wrapped), Some(size(640, 480)));
     }
 
     #[test]
-    fn what_can_not_be_seen_has_the_assumed_size() {
+    fn unreadable_image_has_the_assumed_size() {
         let rule = ImageRule::parse("squares:28:1568:1568").unwrap();
         for source in [
-            Source::Base64("not base64 at all, but long enough to look at".into()),
-            Source::Base64("".into()),
-            Source::Base64("iVBORw0KGgo".into()),
-            Source::Url("https://example.com/cat.png".into()),
-            Source::Url("data:image/png".into()),
-            Source::Id("file-1".into()),
-            Source::Unknown,
+            MediaSource::Base64("not base64 at all, but long enough to look at".into()),
+            MediaSource::Base64("".into()),
+            MediaSource::Base64("iVBORw0KGgo".into()),
+            MediaSource::Url("https://example.com/cat.png".into()),
+            MediaSource::Url("data:image/png".into()),
+            MediaSource::Id("file-1".into()),
+            MediaSource::Unknown,
         ] {
-            assert_eq!(rule.tokens(&Image { source, detail: None }), rule.of_size(ImageSize::ASSUMED, None));
+            assert_eq!(
+                rule.tokens(&ImagePart { source, detail: None }),
+                rule.tokens_for_size(ImageSize::ASSUMED_SIZE, None)
+            );
         }
     }
 
     /// A megabyte of picture costs what its pixels cost, not what its base64 would.
     #[test]
-    fn a_picture_is_never_text() {
+    fn image_is_never_counted_as_text() {
         let mut bytes = png(800, 600);
         bytes.resize(1 << 20, 9);
-        let image = Image { source: Source::Base64(STANDARD.encode(&bytes).into()), detail: None };
+        let image = ImagePart { source: MediaSource::Base64(STANDARD.encode(&bytes).into()), detail: None };
         assert_eq!(ImageRule::parse("squares:28:1568:1568").unwrap().tokens(&image), 29 * 22);
         assert_eq!(ImageRule::parse("fixed:512").unwrap().tokens(&image), 512);
     }
@@ -293,8 +297,9 @@ mod tests {
     /// The numbers of the providers' own examples.
     #[test]
     fn published_examples() {
-        let tokens =
-            |rule: &str, width, height, detail| ImageRule::parse(rule).unwrap().of_size(size(width, height), detail);
+        let tokens = |rule: &str, width, height, detail| {
+            ImageRule::parse(rule).unwrap().tokens_for_size(size(width, height), detail)
+        };
         let claude = "squares:28:1568:1568";
         assert_eq!(tokens(claude, 200, 200, None), 64);
         assert_eq!(tokens(claude, 1000, 1000, None), 1_296);
@@ -314,21 +319,21 @@ mod tests {
     proptest! {
         /// Any size: no panic, never above the rule's ceiling, never free.
         #[test]
-        fn any_size_has_a_bounded_price(width in 1..u32::MAX, height in 1..u32::MAX, small in 1..5_000_u32) {
+        fn any_size_has_a_bounded_cost(width in 1..u32::MAX, height in 1..u32::MAX, small in 1..5_000_u32) {
             for size in [size(width, height), size(small, height), size(small, small), size(1, height)] {
                 for (rule, most) in [
                     ("squares:28:1568:1568", 1_568), ("tiles:85:170", 85 + 170 * 16), ("patches:1536:2.46", 3_779),
                     ("patches:30000:1", 30_000),
                 ] {
-                    let tokens = ImageRule::parse(rule).unwrap().of_size(size, None);
+                    let tokens = ImageRule::parse(rule).unwrap().tokens_for_size(size, None);
                     prop_assert!((1..=most).contains(&tokens), "{tokens} for {size:?} by {rule}");
                 }
             }
         }
 
         #[test]
-        fn any_text_may_call_itself_a_picture(data in any::<String>()) {
-            let _ = ImageSize::of_base64(&data);
+        fn arbitrary_base64_does_not_panic(data in any::<String>()) {
+            let _ = ImageSize::from_base64(&data);
         }
     }
 }

@@ -11,15 +11,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::vocabulary::has_long_run;
-use super::{Counter, Estimator, Meter, Tokens, Vocabulary};
+use super::{Meter, TokenCounter, TokenEstimator, Tokens, Vocabulary};
 
 /// A counter whose counts are sums over lines.
 #[derive(Clone, Copy)]
-pub(super) enum Summed {
+pub(super) enum LineCounter {
     /// In tokens.
     Exact(Vocabulary),
     /// In hundredths of a token.
-    Estimate,
+    Estimated,
 }
 
 /// What each line of a text adds to its count, with its line break.
@@ -27,70 +27,70 @@ pub(super) enum Summed {
 pub(crate) struct LineCounts(Arc<[u16]>);
 
 /// A line that was not counted by itself.
-const UNKNOWN: u16 = u16::MAX;
+const UNKNOWN_COUNT: u16 = u16::MAX;
 
 impl LineCounts {
     /// What a line adds, if it is known.
-    pub(crate) fn of(&self, line: usize) -> Option<u16> {
-        self.0.get(line).copied().filter(|&count| count != UNKNOWN)
+    pub(crate) fn get(&self, line: usize) -> Option<u16> {
+        self.0.get(line).copied().filter(|&count| count != UNKNOWN_COUNT)
     }
 }
 
 /// Exact counts of lines that were made before, by their hashes, in a table of a fixed size: a newer line takes the place of
 /// an older one. Nobody waits for anybody, since an entry is one number.
 #[derive(Default)]
-pub(super) struct KnownLines(OnceLock<Box<[AtomicU64]>>);
+pub(super) struct LineCountCache(OnceLock<Box<[AtomicU64]>>);
 
 /// Places in the table, a quarter of a megabyte of them; a power of two. A hash tells its place by the low bits, in whose stead its
 /// count is written.
-const PLACES: u64 = 1 << 15;
+const CACHE_SLOTS: u64 = 1 << 15;
 
-impl KnownLines {
+impl LineCountCache {
     /// The count of a line, made by `count` if it is not there.
-    fn get_or(&self, line: &str, seed: u64, count: impl FnOnce() -> Tokens) -> Tokens {
+    fn get_or_count(&self, line: &str, seed: u64, count: impl FnOnce() -> Tokens) -> Tokens {
         let hash = xxhash_rust::xxh3::xxh3_64_with_seed(line.as_bytes(), seed);
-        let table = self.0.get_or_init(|| (0..PLACES).map(|_| AtomicU64::new(0)).collect());
-        let place = &table[(hash % PLACES) as usize];
+        let table = self.0.get_or_init(|| (0..CACHE_SLOTS).map(|_| AtomicU64::new(0)).collect());
+        let place = &table[(hash % CACHE_SLOTS) as usize];
         let known = place.load(Ordering::Relaxed);
-        let (of, count_of) = (known / PLACES, known % PLACES);
+        let (of, count_of) = (known / CACHE_SLOTS, known % CACHE_SLOTS);
         // No line has no tokens, so nothing is known where nothing was written.
-        if of == hash / PLACES && count_of > 0 {
+        if of == hash / CACHE_SLOTS && count_of > 0 {
             return count_of;
         }
         let made = count();
-        if made < PLACES {
-            place.store(hash / PLACES * PLACES + made, Ordering::Relaxed);
+        if made < CACHE_SLOTS {
+            place.store(hash / CACHE_SLOTS * CACHE_SLOTS + made, Ordering::Relaxed);
         }
         made
     }
 }
 
-impl Summed {
+impl LineCounter {
     /// What a text adds behind a line break.
-    fn grains(self, text: &str) -> Tokens {
+    fn units_after_newline(self, text: &str) -> Tokens {
         match self {
             Self::Exact(vocabulary) => vocabulary.count(text),
-            Self::Estimate => Estimator::hundredths_behind_a_break(text),
+            Self::Estimated => TokenEstimator::hundredths_after_newline(text),
         }
     }
 
-    fn tokens(self, grains: Tokens) -> Tokens {
+    fn to_tokens(self, grains: Tokens) -> Tokens {
         match self {
             Self::Exact(_) => grains,
-            Self::Estimate => grains.div_ceil(100),
+            Self::Estimated => grains.div_ceil(100),
         }
     }
 
     /// What a text adds at the start.
-    fn at_first(self, text: &str) -> Tokens {
+    fn units_at_start(self, text: &str) -> Tokens {
         match self {
             Self::Exact(vocabulary) => vocabulary.count(text),
-            Self::Estimate => Estimator::hundredths(text),
+            Self::Estimated => TokenEstimator::hundredths(text),
         }
     }
 
     /// Whether what stands before a text, up to a line break, counts as if the text were not there.
-    fn opens(self, text: &str) -> bool {
+    fn starts_new_token(self, text: &str) -> bool {
         match self {
             Self::Exact(_) => {
                 let blanks = text.bytes().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
@@ -100,47 +100,47 @@ impl Summed {
                     _ => text[blanks..].chars().next().is_some_and(|first| !first.is_whitespace()),
                 }
             }
-            Self::Estimate => true,
+            Self::Estimated => true,
         }
     }
 
     /// Whether the lines of a text can be added up.
-    fn splits(self, text: &str) -> bool {
+    fn is_additive(self, text: &str) -> bool {
         match self {
             Self::Exact(_) => !has_long_run(text),
-            Self::Estimate => true,
+            Self::Estimated => true,
         }
     }
 
     /// The count of a text, and of its lines. Counts of other vocabularies are known by other seeds.
-    pub(super) fn by_lines(self, text: &str, known: &KnownLines, seed: u64) -> (Tokens, Option<LineCounts>) {
-        if !self.splits(text) {
-            return (self.tokens(self.at_first(text)), None);
+    pub(super) fn count_by_lines(self, text: &str, known: &LineCountCache, seed: u64) -> (Tokens, Option<LineCounts>) {
+        if !self.is_additive(text) {
+            return (self.to_tokens(self.units_at_start(text)), None);
         }
         let (sum, counts) = match self {
             Self::Exact(vocabulary) => {
-                self.counted(text, |lines| known.get_or(lines, seed, || vocabulary.count(lines)))
+                self.exact_lines(text, |lines| known.get_or_count(lines, seed, || vocabulary.count(lines)))
             }
-            Self::Estimate => Self::estimated(text),
+            Self::Estimated => Self::estimated_lines(text),
         };
-        (self.tokens(sum), Some(LineCounts(counts.into())))
+        (self.to_tokens(sum), Some(LineCounts(counts.into())))
     }
 
     /// The count of a text, and what each line adds; lines that are joined with the next are counted together.
-    fn counted(self, text: &str, count_of: impl Fn(&str) -> Tokens) -> (Tokens, Vec<u16>) {
+    fn exact_lines(self, text: &str, count_of: impl Fn(&str) -> Tokens) -> (Tokens, Vec<u16>) {
         let mut counts = Vec::with_capacity(text.len() / 32 + 1);
         let (mut sum, mut from, mut start) = (0, 0, 0);
         let mut rest = memchr::memchr_iter(b'\n', text.as_bytes()).map(|newline| newline + 1);
         while start < text.len() {
             let end = rest.next().unwrap_or(text.len());
-            counts.push(UNKNOWN);
-            let opens = end == text.len() || self.opens(&text[end..]);
+            counts.push(UNKNOWN_COUNT);
+            let opens = end == text.len() || self.starts_new_token(&text[end..]);
             if opens {
                 let count = count_of(&text[from..end]);
                 sum += count;
                 let alone = from == start && text.as_bytes()[end - 1] == b'\n';
                 if let (true, Some(last)) = (alone, counts.last_mut()) {
-                    *last = u16::try_from(count).unwrap_or(UNKNOWN);
+                    *last = u16::try_from(count).unwrap_or(UNKNOWN_COUNT);
                 }
                 from = end;
             }
@@ -150,60 +150,62 @@ impl Summed {
     }
 
     /// The same for an estimate, in which every line stands alone.
-    fn estimated(text: &str) -> (Tokens, Vec<u16>) {
-        let weights = Estimator::hundredths_by_line(text);
-        let mut counts: Vec<u16> = weights.iter().map(|&weight| u16::try_from(weight).unwrap_or(UNKNOWN)).collect();
+    fn estimated_lines(text: &str) -> (Tokens, Vec<u16>) {
+        let weights = TokenEstimator::hundredths_by_line(text);
+        let mut counts: Vec<u16> =
+            weights.iter().map(|&weight| u16::try_from(weight).unwrap_or(UNKNOWN_COUNT)).collect();
         // At the start of a text it may count as it does nowhere else; and without a break as it does at the end alone.
         if let Some(first) = counts.first_mut() {
-            *first = UNKNOWN;
+            *first = UNKNOWN_COUNT;
         }
         if let (false, Some(last)) = (text.ends_with('\n'), counts.last_mut()) {
-            *last = UNKNOWN;
+            *last = UNKNOWN_COUNT;
         }
         (weights.iter().sum(), counts)
     }
 }
 
 /// Adds up the count of a text while it is put together from lines.
-pub(crate) struct Tally<'m> {
+pub(crate) struct IncrementalCount<'m> {
     meter: &'m Meter,
-    summed: Option<Summed>,
-    grains: Tokens,
+    counter: Option<LineCounter>,
+    units: Tokens,
     /// What is not added yet begins here; and the last line, with what it adds if it can be added.
-    from: usize,
-    last: (usize, Option<u16>),
+    counted_until: usize,
+    last_line: (usize, Option<u16>),
 }
 
-impl<'m> Tally<'m> {
+impl<'m> IncrementalCount<'m> {
     pub(crate) fn new(meter: &'m Meter) -> Self {
-        Self { meter, summed: meter.summed(), grains: 0, from: 0, last: (0, None) }
+        Self { meter, counter: meter.line_counter(), units: 0, counted_until: 0, last_line: (0, None) }
     }
 
     /// Takes note of a line that comes next, behind a line break, and of what it adds if that is known.
-    pub(crate) fn line(&mut self, before: &str, line: &str, count: Option<u16>) {
-        let Some(summed) = self.summed else { return };
-        let opens = summed.opens(line);
-        if let (true, (start, Some(count))) = (opens, self.last) {
-            self.add(summed, &before[..start]);
-            self.grains += Tokens::from(count);
-            self.from = before.len();
+    pub(crate) fn add_line(&mut self, before: &str, line: &str, count: Option<u16>) {
+        let Some(summed) = self.counter else { return };
+        let opens = summed.starts_new_token(line);
+        if let (true, (start, Some(count))) = (opens, self.last_line) {
+            self.add_text(summed, &before[..start]);
+            self.units += Tokens::from(count);
+            self.counted_until = before.len();
         }
-        self.last = (before.len(), count.filter(|_| opens));
+        self.last_line = (before.len(), count.filter(|_| opens));
     }
 
-    fn add(&mut self, summed: Summed, text: &str) {
-        if self.from < text.len() {
-            let rest = &text[self.from..];
-            self.grains += if self.from == 0 { summed.at_first(rest) } else { summed.grains(rest) };
+    fn add_text(&mut self, summed: LineCounter, text: &str) {
+        if self.counted_until < text.len() {
+            let rest = &text[self.counted_until..];
+            self.units +=
+                if self.counted_until == 0 { summed.units_at_start(rest) } else { summed.units_after_newline(rest) };
         }
     }
 
     /// The count of the whole text.
-    pub(crate) fn of(mut self, text: &str) -> Tokens {
-        match self.summed {
-            Some(summed) if self.from > 0 && summed.splits(text) => {
-                self.add(summed, text);
-                self.meter.scaled(summed.tokens(self.grains))
+    pub(crate) fn finish(mut self, text: &str) -> Tokens {
+        match self.counter {
+            Some(summed) if self.counted_until > 0 && summed.is_additive(text) => {
+                self.add_text(summed, text);
+                self.meter.scaled(summed.to_tokens(self.units))
             }
             _ => self.meter.text(text),
         }
@@ -241,13 +243,13 @@ mod tests {
 
         /// A text counted by its lines is as many tokens as the text, and so is any choice of its lines.
         #[test]
-        fn lines_add_up(lines in lines(), ends: bool, kept in prop::collection::vec(any::<bool>(), 24), gaps: bool) {
+        fn line_counts_add_up(lines in lines(), ends: bool, kept in prop::collection::vec(any::<bool>(), 24), gaps: bool) {
             let text = lines.join("\n") + if ends { "\n" } else { "" };
             for meter in meters() {
-                let (tokens, counts) = meter.by_lines(&text, xxhash_rust::xxh3::xxh3_128(text.as_bytes()));
+                let (tokens, counts) = meter.text_and_line_counts(&text, xxhash_rust::xxh3::xxh3_128(text.as_bytes()));
                 prop_assert_eq!(tokens, Meter::for_row(meter.row().clone()).text(&text));
                 let Some(counts) = counts else { continue };
-                let mut tally = Tally::new(&meter);
+                let mut tally = IncrementalCount::new(&meter);
                 let mut out = "[folded: some of these lines]".to_owned();
                 let mut left_out = 0;
                 for (number, (line, kept)) in lines.iter().zip(&kept).enumerate() {
@@ -258,41 +260,41 @@ mod tests {
                     if left_out > 0 && gaps {
                         let gap = format!("[+{left_out}]");
                         out.push('\n');
-                        tally.line(&out, &gap, None);
+                        tally.add_line(&out, &gap, None);
                         out.push_str(&gap);
                     }
                     left_out = 0;
                     out.push('\n');
-                    tally.line(&out, line, counts.of(number));
+                    tally.add_line(&out, line, counts.get(number));
                     out.push_str(line);
                 }
-                prop_assert_eq!(tally.of(&out), meter.text(&out), "{:?}", out);
+                prop_assert_eq!(tally.finish(&out), meter.text(&out), "{:?}", out);
             }
         }
     }
 
     /// Whatever takes its place, a line has its own count; and where nothing does, it is counted once for each vocabulary.
     #[test]
-    fn a_line_is_counted_once_and_never_for_another() {
-        let known = KnownLines::default();
-        let lines: Vec<String> = (0..3 * PLACES).map(|number| format!("line {number}")).collect();
+    fn line_is_counted_once_per_vocabulary() {
+        let known = LineCountCache::default();
+        let lines: Vec<String> = (0..3 * CACHE_SLOTS).map(|number| format!("line {number}")).collect();
         for line in lines.iter().chain(&lines) {
-            assert_eq!(known.get_or(line, 1, || line.len() as Tokens), line.len() as Tokens);
+            assert_eq!(known.get_or_count(line, 1, || line.len() as Tokens), line.len() as Tokens);
         }
         let last = &lines[lines.len() - 1];
-        assert_eq!(known.get_or(last, 1, || unreachable!("it was the last to be counted")), last.len() as Tokens);
-        assert_eq!(known.get_or(last, 2, || 7), 7);
+        assert_eq!(known.get_or_count(last, 1, || unreachable!("it was the last to be counted")), last.len() as Tokens);
+        assert_eq!(known.get_or_count(last, 2, || 7), 7);
         // A count that is too large is made again.
-        assert_eq!(known.get_or("long", 1, || PLACES), PLACES);
-        assert_eq!(known.get_or("long", 1, || PLACES + 1), PLACES + 1);
+        assert_eq!(known.get_or_count("long", 1, || CACHE_SLOTS), CACHE_SLOTS);
+        assert_eq!(known.get_or_count("long", 1, || CACHE_SLOTS + 1), CACHE_SLOTS + 1);
     }
 
     /// Where a run is so long that it is counted in chunks, nothing is added up.
     #[test]
-    fn a_long_run_is_not_split() {
+    fn text_with_a_long_run_is_not_split() {
         let meter = Meter::for_model(ModelTable::builtin(), Some("gpt-4o"));
         let text = format!("before\n{}x\nbehind\n", " ".repeat(9_000));
-        let (tokens, counts) = meter.by_lines(&text, xxhash_rust::xxh3::xxh3_128(text.as_bytes()));
+        let (tokens, counts) = meter.text_and_line_counts(&text, xxhash_rust::xxh3::xxh3_128(text.as_bytes()));
         assert_eq!(tokens, Meter::for_row(meter.row().clone()).text(&text));
         assert!(counts.is_none());
     }

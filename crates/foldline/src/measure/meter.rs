@@ -4,18 +4,21 @@ use std::sync::Arc;
 
 use super::cache::CountCache;
 use super::image::strip_data_url;
-use super::lines::{LineCounts, Summed};
-use super::{Counter, Estimator, Exactness, Fit, ImageSize, ModelRow, ModelTable, Tokens, Vocabulary, document, tool};
-use crate::conversation::{Conversation, Message, Opaque, Part, Reasoning, Tool, ToolCall};
+use super::lines::{LineCounter, LineCounts};
+use super::{
+    CalibrationFit, CountExactness, ImageSize, ModelRow, ModelTable, TokenCounter, TokenEstimator, Tokens, Vocabulary,
+    document, tool,
+};
+use crate::conversation::{Conversation, Message, OpaqueBlock, Part, ReasoningPart, ToolCall, ToolDefinition};
 
 /// Texts below this many bytes are counted faster than looked up.
-const CACHED_FROM: usize = 32;
+const MIN_CACHED_BYTES: usize = 32;
 /// Behind the list of functions stands a closing frame (C8.1).
-const TOOLS_FRAME: Tokens = 12;
+const TOOLS_FRAME_TOKENS: Tokens = 12;
 
 /// Counts whole things for a model. Cheap to clone; clones share the cache of counts.
 ///
-/// The count of a conversation is the sum of [`system`](Meter::system), [`tools`](Meter::tools), every
+/// The count of a conversation is the sum of [`set_instructions`](Meter::set_instructions), [`tools`](Meter::tools), every
 /// [`message`](Meter::message) and [`request`](Meter::request), so it can be kept up to date by what
 /// was added.
 ///
@@ -32,18 +35,18 @@ const TOOLS_FRAME: Tokens = 12;
 /// ```
 #[derive(Clone)]
 pub struct Meter {
-    way: Arc<Way>,
+    method: Arc<CountMethod>,
     cache: CountCache,
 }
 
 /// How a meter counts.
-struct Way {
-    counter: Arc<dyn Counter>,
+struct CountMethod {
+    counter: Arc<dyn TokenCounter>,
     /// The same counter, if its counts are sums over lines.
-    summed: Option<Summed>,
-    exactness: Exactness,
+    line_counter: Option<LineCounter>,
+    exactness: CountExactness,
     row: ModelRow,
-    fit: Option<Fit>,
+    fit: Option<CalibrationFit>,
     /// Keeps counts of different vocabularies apart in a shared cache.
     seed: u64,
 }
@@ -60,39 +63,46 @@ impl Meter {
             Some(name) => (name, true),
             None => (row.vocabulary.as_str(), false),
         };
-        let vocabulary = Vocabulary::named(name);
-        let summed = vocabulary.map_or(Summed::Estimate, Summed::Exact);
-        let (counter, exactness): (Arc<dyn Counter>, _) = match vocabulary {
-            Some(vocabulary) if close || row.scale != 1.0 => (Arc::new(vocabulary), Exactness::Estimated),
-            Some(vocabulary) => (Arc::new(vocabulary), Exactness::Exact),
-            None => (Arc::new(Estimator), Exactness::Estimated),
+        let vocabulary = Vocabulary::from_name(name);
+        let summed = vocabulary.map_or(LineCounter::Estimated, LineCounter::Exact);
+        let (counter, exactness): (Arc<dyn TokenCounter>, _) = match vocabulary {
+            Some(vocabulary) if close || row.scale != 1.0 => (Arc::new(vocabulary), CountExactness::Estimated),
+            Some(vocabulary) => (Arc::new(vocabulary), CountExactness::Exact),
+            None => (Arc::new(TokenEstimator), CountExactness::Estimated),
         };
         let seed = xxhash_rust::xxh3::xxh3_64(if counter.is_monotone() { b"estimate" } else { name.as_bytes() });
         Meter {
-            way: Arc::new(Way { counter, summed: Some(summed), exactness, row, fit: None, seed }),
+            method: Arc::new(CountMethod { counter, line_counter: Some(summed), exactness, row, fit: None, seed }),
             cache: CountCache::default(),
         }
     }
 
     /// The same model, its text counted by another counter, such as a user's own tokenizer. The cache
     /// starts anew.
-    pub fn with_counter(self, counter: Arc<dyn Counter>) -> Meter {
+    pub fn with_counter(self, counter: Arc<dyn TokenCounter>) -> Meter {
         let exactness = counter.exactness();
-        let row = ModelRow { scale: 1.0, ..self.way.row.clone() };
-        let way = Way { counter, summed: None, exactness, row, fit: None, seed: 0 };
-        Meter { way: Arc::new(way), cache: CountCache::default() }
+        let row = ModelRow { scale: 1.0, ..self.method.row.clone() };
+        let way = CountMethod { counter, line_counter: None, exactness, row, fit: None, seed: 0 };
+        Meter { method: Arc::new(way), cache: CountCache::default() }
     }
 
     /// The same meter, its counts scaled to what was reported. The fit must be of this meter's own
     /// counts without a fit.
-    pub fn with_fit(self, fit: Option<Fit>) -> Meter {
-        let Way { counter, summed, exactness, row, seed, .. } = &*self.way;
+    pub fn with_fit(self, fit: Option<CalibrationFit>) -> Meter {
+        let CountMethod { counter, line_counter: summed, exactness, row, seed, .. } = &*self.method;
         let exactness = match fit {
-            Some(_) if *exactness == Exactness::Estimated => Exactness::Calibrated,
+            Some(_) if *exactness == CountExactness::Estimated => CountExactness::Calibrated,
             _ => *exactness,
         };
-        let way = Way { counter: counter.clone(), summed: *summed, exactness, row: row.clone(), fit, seed: *seed };
-        Meter { way: Arc::new(way), cache: self.cache }
+        let way = CountMethod {
+            counter: counter.clone(),
+            line_counter: *summed,
+            exactness,
+            row: row.clone(),
+            fit,
+            seed: *seed,
+        };
+        Meter { method: Arc::new(way), cache: self.cache }
     }
 
     /// The same meter with a cache that others use too.
@@ -102,19 +112,19 @@ impl Meter {
 
     /// The row of the model table by which it counts.
     pub fn row(&self) -> &ModelRow {
-        &self.way.row
+        &self.method.row
     }
 
     /// How far its counts can be trusted.
-    pub fn exactness(&self) -> Exactness {
-        self.way.exactness
+    pub fn exactness(&self) -> CountExactness {
+        self.method.exactness
     }
 
     /// By how much the true count of so many tokens may be above ours.
     pub fn margin(&self, tokens: Tokens) -> Tokens {
-        let share = match (self.way.exactness, self.way.fit) {
+        let share = match (self.method.exactness, self.method.fit) {
             (_, Some(fit)) => fit.margin,
-            (Exactness::Exact, None) => 0.002,
+            (CountExactness::Exact, None) => 0.002,
             (_, None) => 0.08,
         };
         32_u64.saturating_add((tokens as f64 * share).ceil() as Tokens)
@@ -122,33 +132,33 @@ impl Meter {
 
     /// The tokens of a text.
     pub fn text(&self, text: &str) -> Tokens {
-        self.scaled(self.raw(text))
+        self.scaled(self.raw_count(text))
     }
 
     /// The tokens of a text, counted line by line: what stands in other texts that were counted so is not counted again.
     /// The count is that of [`text`](Meter::text).
-    pub fn text_of_lines(&self, text: &str) -> Tokens {
-        self.by_lines(text, xxhash_rust::xxh3::xxh3_128(text.as_bytes())).0
+    pub fn text_by_lines(&self, text: &str) -> Tokens {
+        self.text_and_line_counts(text, xxhash_rust::xxh3::xxh3_128(text.as_bytes())).0
     }
 
     /// The tokens of the text with this hash, and of its lines where these add up to them and nobody has counted them
     /// before.
-    pub(crate) fn by_lines(&self, text: &str, hash: u128) -> (Tokens, Option<LineCounts>) {
-        let Some(summed) = self.way.summed.filter(|_| text.len() >= CACHED_FROM) else {
+    pub(crate) fn text_and_line_counts(&self, text: &str, hash: u128) -> (Tokens, Option<LineCounts>) {
+        let Some(summed) = self.method.line_counter.filter(|_| text.len() >= MIN_CACHED_BYTES) else {
             return (self.text(text), None);
         };
         let mut lines = None;
         let count = || {
-            let (tokens, counted) = summed.by_lines(text, &self.cache.lines, self.way.seed);
+            let (tokens, counted) = summed.count_by_lines(text, &self.cache.line_cache, self.method.seed);
             lines = counted;
             tokens
         };
-        let tokens = self.cache.get_or(CountCache::key_of_hash(hash, self.way.seed), count);
+        let tokens = self.cache.get_or_count(CountCache::key_for_hash(hash, self.method.seed), count);
         (self.scaled(tokens), lines)
     }
 
-    pub(super) fn summed(&self) -> Option<Summed> {
-        self.way.summed
+    pub(super) fn line_counter(&self) -> Option<LineCounter> {
+        self.method.line_counter
     }
 
     /// The tokens of a part, without the overhead of its message.
@@ -156,35 +166,37 @@ impl Meter {
         match part {
             Part::Text { text } => self.text(text),
             Part::Reasoning(reasoning) => self.reasoning(reasoning),
-            Part::ToolCall(call) => self.call(call) + self.text(call.arguments.as_str()),
+            Part::ToolCall(call) => self.call_overhead(call) + self.text(call.arguments.as_str()),
             Part::ToolResult(result) => result.content.iter().map(|part| self.part(part)).sum(),
-            Part::Image(image) => self.scaled_by_fit(self.way.row.images.tokens(image)),
-            Part::File(file) => document::tokens(file, self),
+            Part::Image(image) => self.scaled_by_fit(self.method.row.images.tokens(image)),
+            Part::File(file) => document::file_tokens(file, self),
             Part::Opaque(opaque) => self.opaque(opaque),
         }
     }
 
     /// The tokens of a call beside its arguments.
-    pub(crate) fn call(&self, call: &ToolCall<'_>) -> Tokens {
-        self.text(&call.name) + self.way.row.per_call
+    pub(crate) fn call_overhead(&self, call: &ToolCall<'_>) -> Tokens {
+        self.text(&call.name) + self.method.row.per_call
     }
 
     /// The tokens that a message costs beside its parts.
-    pub(crate) fn per_message(&self) -> Tokens {
-        self.way.row.per_message
+    pub(crate) fn message_overhead(&self) -> Tokens {
+        self.method.row.per_message
     }
 
     /// The tokens of a message, with its overhead.
     pub fn message(&self, message: &Message<'_>) -> Tokens {
-        message.parts.iter().map(|part| self.part(part)).sum::<Tokens>() + self.way.row.per_message
+        message.parts.iter().map(|part| self.part(part)).sum::<Tokens>() + self.method.row.per_message
     }
 
     /// The tokens of the declared tools, with what declaring any costs.
-    pub fn tools(&self, tools: &[Tool<'_>]) -> Tokens {
+    pub fn tools(&self, tools: &[ToolDefinition<'_>]) -> Tokens {
         if tools.is_empty() {
             return 0;
         }
-        tools.iter().map(|tool| tool::tokens(tool, self)).sum::<Tokens>() + TOOLS_FRAME + self.way.row.tool_prompt
+        tools.iter().map(|tool| tool::tool_tokens(tool, self)).sum::<Tokens>()
+            + TOOLS_FRAME_TOKENS
+            + self.method.row.tool_prompt
     }
 
     /// The tokens of instructions that stand outside the messages.
@@ -192,73 +204,73 @@ impl Meter {
         if system.is_empty() {
             return 0;
         }
-        system.iter().map(|part| self.part(part)).sum::<Tokens>() + self.way.row.per_message
+        system.iter().map(|part| self.part(part)).sum::<Tokens>() + self.method.row.per_message
     }
 
     /// The tokens that any request costs beside its content.
-    pub fn request(&self) -> Tokens {
-        self.way.row.per_request + self.way.fit.map_or(0, |fit| fit.overhead)
+    pub fn request_overhead(&self) -> Tokens {
+        self.method.row.per_request + self.method.fit.map_or(0, |fit| fit.overhead)
     }
 
     /// The tokens of a whole request.
     pub fn conversation(&self, conversation: &Conversation<'_>) -> Tokens {
         let messages: Tokens = conversation.messages.iter().map(|message| self.message(message)).sum();
-        self.system(&conversation.system) + self.tools(&conversation.tools) + messages + self.request()
+        self.system(&conversation.system) + self.tools(&conversation.tools) + messages + self.request_overhead()
     }
 
     /// The tokens of a picture of this size.
-    pub(super) fn picture(&self, size: ImageSize, detail: Option<&str>) -> Tokens {
-        self.scaled_by_fit(self.way.row.images.of_size(size, detail))
+    pub(super) fn image_of_size(&self, size: ImageSize, detail: Option<&str>) -> Tokens {
+        self.scaled_by_fit(self.method.row.images.tokens_for_size(size, detail))
     }
 
     /// The counter's own count, from the cache if it was made before.
-    fn raw(&self, text: &str) -> Tokens {
-        let count = || self.way.counter.count(text);
-        match text.len() < CACHED_FROM {
+    fn raw_count(&self, text: &str) -> Tokens {
+        let count = || self.method.counter.count(text);
+        match text.len() < MIN_CACHED_BYTES {
             true => count(),
-            false => self.cache.get_or(CountCache::key(text, self.way.seed), count),
+            false => self.cache.get_or_count(CountCache::key(text, self.method.seed), count),
         }
     }
 
     /// What something of this text costs in another way than as text, from the cache if it was asked before. The cache
     /// holds no scaled counts.
-    pub(super) fn remembered(&self, text: &str, cost: impl FnOnce() -> Tokens) -> Tokens {
-        match self.way.row.scale != 1.0 || self.way.fit.is_some() {
+    pub(super) fn cached(&self, text: &str, cost: impl FnOnce() -> Tokens) -> Tokens {
+        match self.method.row.scale != 1.0 || self.method.fit.is_some() {
             true => cost(),
-            false => self.cache.get_or(CountCache::key(text, !self.way.seed), cost),
+            false => self.cache.get_or_count(CountCache::key(text, !self.method.seed), cost),
         }
     }
 
     pub(super) fn scaled(&self, tokens: Tokens) -> Tokens {
-        let scale = self.way.row.scale;
+        let scale = self.method.row.scale;
         let tokens = if scale == 1.0 { tokens } else { (tokens as f64 * scale).ceil() as Tokens };
         self.scaled_by_fit(tokens)
     }
 
     fn scaled_by_fit(&self, tokens: Tokens) -> Tokens {
-        self.way.fit.map_or(tokens, |fit| fit.scale(tokens))
+        self.method.fit.map_or(tokens, |fit| fit.scale(tokens))
     }
 
     /// Reasoning counts as what the model thought, not as what is shown of it: the seal is that text,
     /// encrypted.
-    fn reasoning(&self, reasoning: &Reasoning<'_>) -> Tokens {
-        let sealed = reasoning.seal.as_deref().map_or(0, sealed_tokens);
+    fn reasoning(&self, reasoning: &ReasoningPart<'_>) -> Tokens {
+        let sealed = reasoning.seal.as_deref().map_or(0, encrypted_tokens);
         self.text(&reasoning.text).max(sealed)
     }
 
     /// An unknown block counts as its JSON, but long base64 in it is a picture or an encrypted text, never
     /// text itself.
-    fn opaque(&self, opaque: &Opaque<'_>) -> Tokens {
-        let encoded = |string: &&str| string.len() >= ENCODED_FROM && is_base64(string);
+    fn opaque(&self, opaque: &OpaqueBlock<'_>) -> Tokens {
+        let encoded = |string: &&str| string.len() >= MIN_ENCODED_BYTES && is_base64(string);
         let strings = || opaque.raw.split('"');
         if !strings().any(|string| encoded(&string)) {
             return self.text(&opaque.raw);
         }
         let payloads: Tokens = strings()
             .filter(encoded)
-            .map(|string| match ImageSize::of_base64(string) {
-                Some(size) => self.picture(size, None),
-                None => sealed_tokens(string),
+            .map(|string| match ImageSize::from_base64(string) {
+                Some(size) => self.image_of_size(size, None),
+                None => encrypted_tokens(string),
             })
             .sum();
         let frame: Vec<&str> = strings().map(|string| if encoded(&string) { "" } else { string }).collect();
@@ -267,7 +279,7 @@ impl Meter {
 }
 
 /// Strings in an unknown block that are shorter are counted as text, whatever they are.
-const ENCODED_FROM: usize = 512;
+const MIN_ENCODED_BYTES: usize = 512;
 
 fn is_base64(string: &str) -> bool {
     let payload = strip_data_url(string);
@@ -276,16 +288,16 @@ fn is_base64(string: &str) -> bool {
 
 /// About the tokens of a text that is encrypted in this base64: three bytes in four characters, four bytes in
 /// a token. Measured on signatures: 0.19 a character (docs/decisions/0002).
-fn sealed_tokens(seal: &str) -> Tokens {
+fn encrypted_tokens(seal: &str) -> Tokens {
     (seal.len() as Tokens * 3).div_ceil(16)
 }
 
 impl std::fmt::Debug for Meter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Meter")
-            .field("prefix", &self.way.row.prefix)
-            .field("vocabulary", &self.way.row.vocabulary)
-            .field("exactness", &self.way.exactness)
+            .field("prefix", &self.method.row.prefix)
+            .field("vocabulary", &self.method.row.vocabulary)
+            .field("exactness", &self.method.exactness)
             .finish_non_exhaustive()
     }
 }
@@ -293,7 +305,7 @@ impl std::fmt::Debug for Meter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conversation::{Image, Role, Source};
+    use crate::conversation::{ImagePart, MediaSource, Role};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn meter(model: &str) -> Meter {
@@ -304,33 +316,33 @@ mod tests {
     #[test]
     fn claude_is_never_exact() {
         for row in ModelTable::builtin().rows().into_iter().filter(|row| row.prefix.contains("claude")) {
-            assert_ne!(Meter::for_row(row.clone()).exactness(), Exactness::Exact, "{}", row.prefix);
+            assert_ne!(Meter::for_row(row.clone()).exactness(), CountExactness::Exact, "{}", row.prefix);
         }
     }
 
     #[test]
     fn exactness_follows_the_vocabulary() {
-        assert_eq!(meter("gpt-5.5").exactness(), Exactness::Exact);
-        assert_eq!(meter("qwen3-32b").exactness(), Exactness::Exact);
-        assert_eq!(meter("grok-4").exactness(), Exactness::Estimated);
-        assert_eq!(meter("unheard-of").exactness(), Exactness::Estimated);
-        let fit = Fit { ratio: 1.1, overhead: 100, margin: 0.01 };
-        assert_eq!(meter("unheard-of").with_fit(Some(fit)).exactness(), Exactness::Calibrated);
-        assert_eq!(meter("unheard-of").with_fit(None).exactness(), Exactness::Estimated);
+        assert_eq!(meter("gpt-5.5").exactness(), CountExactness::Exact);
+        assert_eq!(meter("qwen3-32b").exactness(), CountExactness::Exact);
+        assert_eq!(meter("grok-4").exactness(), CountExactness::Estimated);
+        assert_eq!(meter("unheard-of").exactness(), CountExactness::Estimated);
+        let fit = CalibrationFit { ratio: 1.1, overhead: 100, margin: 0.01 };
+        assert_eq!(meter("unheard-of").with_fit(Some(fit)).exactness(), CountExactness::Calibrated);
+        assert_eq!(meter("unheard-of").with_fit(None).exactness(), CountExactness::Estimated);
     }
 
     #[test]
-    fn newer_claude_models_make_more_tokens_of_the_same_text() {
+    fn newer_claude_models_count_more_tokens() {
         let text = "The same text is more tokens for the newer models. ".repeat(100);
         let ratio = meter("claude-opus-4-7").text(&text) as f64 / meter("claude-opus-4-6").text(&text) as f64;
         assert!((ratio - 1.35).abs() < 0.01, "{ratio}");
     }
 
     #[test]
-    fn a_whole_request_is_the_sum_of_its_pieces() {
+    fn request_count_is_the_sum_of_its_parts() {
         let conversation = Conversation {
             system: vec![Part::text("Be brief.")],
-            tools: vec![Tool { name: "sh".into(), definition: r#"{"name":"sh"}"#.into() }],
+            tools: vec![ToolDefinition { name: "sh".into(), definition: r#"{"name":"sh"}"#.into() }],
             messages: vec![
                 Message::text(Role::User, "what is here?"),
                 Message::new(Role::Assistant, vec![Part::text("I look."), Part::call("c1", "sh", r#"{"cmd":"ls"}"#)]),
@@ -341,23 +353,25 @@ mod tests {
         for model in ["gpt-5.5", "claude-opus-5", "unheard-of"] {
             let meter = meter(model);
             let messages: Tokens = conversation.messages.iter().map(|message| meter.message(message)).sum();
-            let sum =
-                meter.system(&conversation.system) + meter.tools(&conversation.tools) + messages + meter.request();
+            let sum = meter.system(&conversation.system)
+                + meter.tools(&conversation.tools)
+                + messages
+                + meter.request_overhead();
             assert_eq!(meter.conversation(&conversation), sum);
         }
         let gpt = meter("gpt-5.5");
         let call = gpt.text("I look.") + gpt.text("sh") + gpt.text(r#"{"cmd":"ls"}"#) + 6 + 12;
         assert_eq!(gpt.message(&conversation.messages[1]), call);
         assert_eq!(gpt.message(&conversation.messages[2]), gpt.text("src\nCargo.toml\n") + 6);
-        assert_eq!(meter("gpt-5.5").conversation(&Conversation::default()), gpt.request());
+        assert_eq!(meter("gpt-5.5").conversation(&Conversation::default()), gpt.request_overhead());
     }
 
     /// The seal is the thinking, encrypted; what is shown may be a summary or nothing.
     #[test]
-    fn hidden_reasoning_counts_by_its_seal() {
+    fn hidden_reasoning_is_counted_by_its_signature() {
         let meter = meter("claude-opus-4-6");
         let reasoning = |text: &'static str, seal: Option<String>| {
-            meter.part(&Part::Reasoning(Reasoning { text: text.into(), seal: seal.map(Into::into) }))
+            meter.part(&Part::Reasoning(ReasoningPart { text: text.into(), seal: seal.map(Into::into) }))
         };
         assert_eq!(reasoning("", Some("A".repeat(1_600))), 300);
         assert_eq!(reasoning("short", Some("A".repeat(1_600))), 300);
@@ -366,24 +380,25 @@ mod tests {
     }
 
     #[test]
-    fn base64_in_unknown_blocks_is_not_text() {
+    fn base64_in_unknown_blocks_is_not_counted_as_text() {
         let meter = meter("gpt-5.5");
         let block = |data: &str| {
             let raw = format!(r#"{{"type":"image_generation_call","id":"ig_1","result":"{data}"}}"#);
-            meter.part(&Part::Opaque(Opaque { kind: "image_generation_call".into(), pair: None, raw: raw.into() }))
+            meter.part(&Part::Opaque(OpaqueBlock { kind: "image_generation_call".into(), pair: None, raw: raw.into() }))
         };
         let frame = block("");
         assert_eq!(block(&"gAAAAABk".repeat(500)), frame + 750);
         let picture = format!("R0lGODlh{}", "QAYABA".repeat(200));
-        let image = Image { source: Source::Base64(picture.clone().into()), detail: None };
-        let size = ImageSize::of(&image).expect("a head of a GIF");
-        assert_eq!(block(&picture), frame + meter.picture(size, None));
+        let image = ImagePart { source: MediaSource::Base64(picture.clone().into()), detail: None };
+        let size = ImageSize::from_image(&image).expect("a head of a GIF");
+        assert_eq!(block(&picture), frame + meter.image_of_size(size, None));
         assert!(block("short+base64==") > frame);
     }
 
     #[test]
-    fn images_count_by_the_models_rule_wherever_they_stand() {
-        let image = || Part::Image(Image { source: Source::Url("https://example.com/a.png".into()), detail: None });
+    fn images_use_the_models_rule_everywhere() {
+        let image =
+            || Part::Image(ImagePart { source: MediaSource::Url("https://example.com/a.png".into()), detail: None });
         let result = Part::ToolResult(crate::conversation::ToolResult {
             call_id: "c".into(),
             content: vec![Part::text("seen"), image()],
@@ -395,22 +410,22 @@ mod tests {
     }
 
     /// Counts its own calls.
-    struct Busy(AtomicUsize);
+    struct CallCountingCounter(AtomicUsize);
 
-    impl Counter for Busy {
+    impl TokenCounter for CallCountingCounter {
         fn count(&self, text: &str) -> Tokens {
             self.0.fetch_add(1, Ordering::Relaxed);
             text.len() as Tokens
         }
 
-        fn exactness(&self) -> Exactness {
-            Exactness::Exact
+        fn exactness(&self) -> CountExactness {
+            CountExactness::Exact
         }
     }
 
     #[test]
-    fn counting_a_message_again_counts_nothing() {
-        let busy = Arc::new(Busy(AtomicUsize::new(0)));
+    fn repeated_message_is_not_recounted() {
+        let busy = Arc::new(CallCountingCounter(AtomicUsize::new(0)));
         let meter = meter("gpt-4o").with_counter(busy.clone());
         let message = Message::text(Role::User, "a long message ".repeat(100));
         let first = meter.message(&message);
@@ -431,11 +446,11 @@ mod tests {
     }
 
     #[test]
-    fn a_fit_scales_and_adds_its_overhead_once() {
+    fn fit_scales_and_adds_its_overhead_once() {
         let plain = meter("unheard-of");
-        let fitted = plain.clone().with_fit(Some(Fit { ratio: 2.0, overhead: 1_000, margin: 0.05 }));
+        let fitted = plain.clone().with_fit(Some(CalibrationFit { ratio: 2.0, overhead: 1_000, margin: 0.05 }));
         assert_eq!(fitted.text("some words"), 2 * plain.text("some words"));
-        assert_eq!(fitted.request(), plain.request() + 1_000);
+        assert_eq!(fitted.request_overhead(), plain.request_overhead() + 1_000);
         assert_eq!(fitted.margin(10_000), 32 + 500);
         assert!(plain.margin(10_000) > meter("gpt-4o").margin(10_000));
         assert!(plain.margin(Tokens::MAX) > 0);

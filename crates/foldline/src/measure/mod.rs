@@ -1,9 +1,9 @@
 //! How many tokens a thing is, and how many may be sent.
 //!
-//! A [`Counter`] counts text and says how far it can be trusted. A [`Meter`] counts whole messages for
+//! A [`TokenCounter`] counts text and says how far it can be trusted. A [`Meter`] counts whole messages for
 //! a model, with their overhead, pictures and documents. A [`Budget`] is what is left of the window.
 //!
-//! Nothing here decides a fold, reads a clock or learns by itself: a [`Fit`] of reported usage is a
+//! Nothing here decides a fold, reads a clock or learns by itself: a [`CalibrationFit`] of reported usage is a
 //! value that the caller hands in, so that the same input always gives the same count.
 
 mod budget;
@@ -23,12 +23,12 @@ mod vocabulary;
 
 pub use budget::Budget;
 pub use cache::CountCache;
-pub use calibrate::{Calibrated, Calibration, Fit};
-pub use estimate::Estimator;
+pub use calibrate::{CalibratedCounter, Calibration, CalibrationFit};
+pub use estimate::TokenEstimator;
 pub use image::{ImageRule, ImageSize};
-pub(crate) use lines::{LineCounts, Tally};
+pub(crate) use lines::{IncrementalCount, LineCounts};
 pub use meter::Meter;
-pub use models::{ModelRow, ModelTable, TableError, model_name};
+pub use models::{ModelRow, ModelTable, ModelTableError, model_name};
 #[cfg(feature = "tokenizer-json")]
 pub use tokenizer_json::{NotATokenizer, TokenizerJson};
 pub use vocabulary::Vocabulary;
@@ -46,12 +46,12 @@ pub type Tokens = u64;
 /// assert_eq!(exact.exactness(), Exactness::Exact);
 /// assert!(Estimator.count("hello world") >= 2);
 /// ```
-pub trait Counter: Send + Sync {
+pub trait TokenCounter: Send + Sync {
     /// The tokens of the text. Strings that spell a special token are ordinary text.
     fn count(&self, text: &str) -> Tokens;
 
     /// How far the count can be trusted.
-    fn exactness(&self) -> Exactness;
+    fn exactness(&self) -> CountExactness;
 
     /// Whether more text is never fewer tokens. Vocabularies can not promise it: the next letter may
     /// complete a word that is one token.
@@ -63,7 +63,7 @@ pub trait Counter: Send + Sync {
 /// How far a count can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Exactness {
+pub enum CountExactness {
     /// The model's own vocabulary.
     Exact,
     /// Scaled to what the provider reported for earlier requests.

@@ -13,14 +13,14 @@ use std::time::Duration;
 use super::Tokens;
 use super::image::ImageRule;
 
-static BUILTIN: LazyLock<ModelTable> = LazyLock::new(|| {
+static BUILTIN_TABLE: LazyLock<ModelTable> = LazyLock::new(|| {
     ModelTable { cells: HashMap::new(), rows: Vec::new() }
         .overlay(include_str!("../../data/models.csv"))
         .expect("the built-in table is checked by a test")
 });
 
 /// The prefix of the row to which every unknown model belongs.
-const ANY: &str = "*";
+const DEFAULT_PREFIX: &str = "*";
 /// Bytes of a model's name that are looked at: names come from clients, and no real one is nearly as long.
 const MAX_NAME_BYTES: usize = 256;
 
@@ -75,7 +75,7 @@ pub struct ModelRow {
     /// The shortest prefix that is cached.
     pub min_prefix: Tokens,
     /// How long an unused cache entry lives, where the provider says so.
-    pub cache_life: Option<Duration>,
+    pub cache_ttl: Option<Duration>,
     /// How text is counted: the name of a vocabulary, `~` before one that is merely close, or
     /// `estimate`.
     pub vocabulary: String,
@@ -100,7 +100,7 @@ pub struct ModelRow {
 
 /// A table that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TableError {
+pub struct ModelTableError {
     line: usize,
     column: Option<String>,
     problem: String,
@@ -109,12 +109,12 @@ pub struct TableError {
 impl ModelTable {
     /// The table that comes with the engine.
     pub fn builtin() -> &'static ModelTable {
-        &BUILTIN
+        &BUILTIN_TABLE
     }
 
     /// This table with another laid over it: cells that the other one fills win, its new prefixes
     /// are added. The first line names the columns, `prefix` among them.
-    pub fn overlay(&self, csv: &str) -> Result<ModelTable, TableError> {
+    pub fn overlay(&self, csv: &str) -> Result<ModelTable, ModelTableError> {
         let mut cells = self.cells.clone();
         let mut lines = csv
             .lines()
@@ -123,40 +123,42 @@ impl ModelTable {
             .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
         let Some((first, header)) = lines.next() else { return Ok(self.clone()) };
         let columns: Vec<&str> = header.split(',').map(str::trim).collect();
-        let mut known = ModelRow::nothing();
+        let mut known = ModelRow::empty();
         for column in &columns {
-            if *column != "prefix" && known.set(column, "-") == Err(Unfit::Column) {
-                return Err(TableError::at(first, column, "there is no such column"));
+            if *column != "prefix" && known.set_cell(column, "-") == Err(CellError::UnknownColumn) {
+                return Err(ModelTableError::in_column(first, column, "there is no such column"));
             }
         }
         let Some(prefix_at) = columns.iter().position(|column| *column == "prefix") else {
-            return Err(TableError::at(first, "prefix", "the first line must name this column"));
+            return Err(ModelTableError::in_column(first, "prefix", "the first line must name this column"));
         };
         for (line, text) in lines {
             let row: Vec<&str> = text.split(',').map(str::trim).collect();
             if row.len() != columns.len() {
                 let problem = format!("{} cells under {} columns", row.len(), columns.len());
-                return Err(TableError { line, column: None, problem });
+                return Err(ModelTableError { line, column: None, problem });
             }
             let prefix = row[prefix_at];
             if prefix.is_empty() {
-                return Err(TableError::at(line, "prefix", "a row needs a prefix"));
+                return Err(ModelTableError::in_column(line, "prefix", "a row needs a prefix"));
             }
             if prefix.len() > MAX_NAME_BYTES {
                 let problem = format!("longer than the {MAX_NAME_BYTES} bytes of a name that are looked at");
-                return Err(TableError::at(line, "prefix", &problem));
+                return Err(ModelTableError::in_column(line, "prefix", &problem));
             }
-            let written = cells.entry(fold_name(prefix)).or_default();
+            let written = cells.entry(normalize_name(prefix)).or_default();
             written.push(("prefix".to_owned(), prefix.to_owned()));
             for (column, cell) in
                 columns.iter().zip(&row).filter(|(column, cell)| **column != "prefix" && !cell.is_empty())
             {
-                known.set(column, cell).map_err(|unfit| TableError::at(line, column, &unfit.of(cell)))?;
+                known
+                    .set_cell(column, cell)
+                    .map_err(|unfit| ModelTableError::in_column(line, column, &unfit.message_for(cell)))?;
                 written.retain(|(other, _)| other != column);
                 written.push(((*column).to_owned(), (*cell).to_owned()));
             }
         }
-        Ok(ModelTable { rows: resolve(&cells), cells })
+        Ok(ModelTable { rows: resolve_rows(&cells), cells })
     }
 
     /// Returns the row of a model, by the longest prefix at the start of its name or behind a vendor, region or host in
@@ -165,7 +167,8 @@ impl ModelTable {
     /// [`model_name`] returns is looked at.
     pub fn find(&self, model: Option<&str>) -> ModelRow {
         let name = model_name(model.unwrap_or_default());
-        let mut row = self.longest(name).or_else(|| self.row(ANY)).cloned().unwrap_or_else(ModelRow::nothing);
+        let mut row =
+            self.longest_match(name).or_else(|| self.row(DEFAULT_PREFIX)).cloned().unwrap_or_else(ModelRow::empty);
         if name.to_ascii_lowercase().ends_with("[1m]") {
             row.window = row.window.max(1_000_000);
         }
@@ -173,8 +176,8 @@ impl ModelTable {
     }
 
     /// Returns the row with the longest prefix at any place of `name` where a model's own name may begin.
-    fn longest(&self, name: &str) -> Option<&ModelRow> {
-        let folded = fold_name(name);
+    fn longest_match(&self, name: &str) -> Option<&ModelRow> {
+        let folded = normalize_name(name);
         let starts = std::iter::once(0).chain(name.match_indices(['/', ':', '.']).map(|(at, _)| at + 1));
         let mut best: Option<(usize, &ModelRow)> = None;
         for start in starts {
@@ -204,7 +207,7 @@ impl ModelTable {
 
     /// Returns the row that was written for exactly this prefix.
     pub fn row(&self, prefix: &str) -> Option<&ModelRow> {
-        let prefix = fold_name(prefix);
+        let prefix = normalize_name(prefix);
         let at = self.rows.binary_search_by(|(other, _)| other.cmp(&prefix)).ok()?;
         Some(&self.rows[at].1)
     }
@@ -231,7 +234,7 @@ pub fn model_name(name: &str) -> &str {
 
 /// Names are compared without case, and dots and underscores as dashes, because hosts spell
 /// `claude-opus-4-5` as `claude-opus-4.5`.
-fn fold_name(name: &str) -> String {
+fn normalize_name(name: &str) -> String {
     name.trim().chars().map(|c| if matches!(c, '.' | '_') { '-' } else { c.to_ascii_lowercase() }).collect()
 }
 
@@ -250,16 +253,17 @@ fn splits_number(name: &str, end: usize) -> bool {
 
 /// Fills every empty cell from the family: the row with the longest shorter prefix; for a host's row
 /// the row of the model behind the slash; in the end the row `*`.
-fn resolve(cells: &HashMap<String, Vec<(String, String)>>) -> Vec<(String, ModelRow)> {
+fn resolve_rows(cells: &HashMap<String, Vec<(String, String)>>) -> Vec<(String, ModelRow)> {
     let mut shortest_first: Vec<&String> = cells.keys().collect();
-    shortest_first.sort_by_key(|prefix| (prefix.as_str() != ANY, prefix.len()));
+    shortest_first.sort_by_key(|prefix| (prefix.as_str() != DEFAULT_PREFIX, prefix.len()));
     let mut rows: HashMap<String, ModelRow> = HashMap::new();
     for prefix in shortest_first {
         let model = prefix.rsplit('/').next().unwrap_or(prefix);
-        let family = prefixes(model).find_map(|shorter| rows.get(shorter)).or_else(|| rows.get(ANY)).cloned();
-        let mut row = family.unwrap_or_else(ModelRow::nothing);
+        let family =
+            prefixes(model).find_map(|shorter| rows.get(shorter)).or_else(|| rows.get(DEFAULT_PREFIX)).cloned();
+        let mut row = family.unwrap_or_else(ModelRow::empty);
         for (column, cell) in &cells[prefix] {
-            row.set(column, cell).expect("cells are checked as they are read");
+            row.set_cell(column, cell).expect("cells are checked as they are read");
         }
         rows.insert(prefix.clone(), row);
     }
@@ -270,25 +274,25 @@ fn resolve(cells: &HashMap<String, Vec<(String, String)>>) -> Vec<(String, Model
 
 /// Why a cell could not be set.
 #[derive(Debug, PartialEq, Eq)]
-enum Unfit {
-    Column,
-    Cell(&'static str),
+enum CellError {
+    UnknownColumn,
+    InvalidValue(&'static str),
 }
 
-impl Unfit {
-    fn of(&self, cell: &str) -> String {
+impl CellError {
+    fn message_for(&self, cell: &str) -> String {
         match self {
-            Unfit::Column => "there is no such column".to_owned(),
-            Unfit::Cell(wanted) => format!("`{cell}` is not {wanted}"),
+            CellError::UnknownColumn => "there is no such column".to_owned(),
+            CellError::InvalidValue(wanted) => format!("`{cell}` is not {wanted}"),
         }
     }
 }
 
 impl ModelRow {
     /// A row of which nothing is known: nothing fits, nothing is cached.
-    fn nothing() -> Self {
+    fn empty() -> Self {
         ModelRow {
-            prefix: ANY.to_owned(),
+            prefix: DEFAULT_PREFIX.to_owned(),
             provider: String::new(),
             window: 0,
             max_input: None,
@@ -300,7 +304,7 @@ impl ModelRow {
             cache_write_hour: None,
             long_price_above: None,
             min_prefix: 0,
-            cache_life: None,
+            cache_ttl: None,
             vocabulary: "estimate".to_owned(),
             scale: 1.0,
             images: ImageRule::Fixed(0),
@@ -314,77 +318,78 @@ impl ModelRow {
     }
 
     /// Sets one column from the text of a cell; a dash is "none", or zero where a number must be.
-    fn set(&mut self, column: &str, cell: &str) -> Result<(), Unfit> {
+    fn set_cell(&mut self, column: &str, cell: &str) -> Result<(), CellError> {
         match column {
             "prefix" => self.prefix = cell.to_owned(),
             "provider" => self.provider = cell.to_owned(),
-            "window" => self.window = count(cell)?.unwrap_or(0),
-            "max_input" => self.max_input = count(cell)?,
-            "max_output" => self.max_output = count(cell)?.unwrap_or(0),
-            "usd_in" => self.usd_in = price(cell)?.unwrap_or(0.0),
-            "usd_out" => self.usd_out = price(cell)?.unwrap_or(0.0),
-            "cache_read" => self.cache_read = price(cell)?.unwrap_or(1.0),
-            "cache_write" => self.cache_write = price(cell)?.unwrap_or(1.0),
-            "cache_write_1h" => self.cache_write_hour = price(cell)?,
-            "long_price_above" => self.long_price_above = count(cell)?,
-            "min_prefix" => self.min_prefix = count(cell)?.unwrap_or(0),
-            "cache_life" => self.cache_life = count(cell)?.map(Duration::from_secs),
+            "window" => self.window = parse_count(cell)?.unwrap_or(0),
+            "max_input" => self.max_input = parse_count(cell)?,
+            "max_output" => self.max_output = parse_count(cell)?.unwrap_or(0),
+            "usd_in" => self.usd_in = parse_price(cell)?.unwrap_or(0.0),
+            "usd_out" => self.usd_out = parse_price(cell)?.unwrap_or(0.0),
+            "cache_read" => self.cache_read = parse_price(cell)?.unwrap_or(1.0),
+            "cache_write" => self.cache_write = parse_price(cell)?.unwrap_or(1.0),
+            "cache_write_1h" => self.cache_write_hour = parse_price(cell)?,
+            "long_price_above" => self.long_price_above = parse_count(cell)?,
+            "min_prefix" => self.min_prefix = parse_count(cell)?.unwrap_or(0),
+            "cache_life" => self.cache_ttl = parse_count(cell)?.map(Duration::from_secs),
             "vocab" => self.vocabulary = cell.to_owned(),
-            "scale" => self.scale = price(cell)?.unwrap_or(1.0),
-            "images" => self.images = images(cell)?,
-            "per_message" => self.per_message = count(cell)?.unwrap_or(0),
-            "per_call" => self.per_call = count(cell)?.unwrap_or(0),
-            "per_request" => self.per_request = count(cell)?.unwrap_or(0),
-            "tool_prompt" => self.tool_prompt = count(cell)?.unwrap_or(0),
+            "scale" => self.scale = parse_price(cell)?.unwrap_or(1.0),
+            "images" => self.images = parse_image_rule(cell)?,
+            "per_message" => self.per_message = parse_count(cell)?.unwrap_or(0),
+            "per_call" => self.per_call = parse_count(cell)?.unwrap_or(0),
+            "per_request" => self.per_request = parse_count(cell)?.unwrap_or(0),
+            "tool_prompt" => self.tool_prompt = parse_count(cell)?.unwrap_or(0),
             "signed_history" => {
                 self.signed_history = match cell {
                     "yes" => true,
                     "no" | "-" => false,
-                    _ => return Err(Unfit::Cell("`yes` or `no`")),
+                    _ => return Err(CellError::InvalidValue("`yes` or `no`")),
                 }
             }
             "laws" => {
                 let is_id = |id: &&str| id.starts_with(|c: char| c.is_ascii_uppercase());
                 let ids: Vec<&str> = cell.split_whitespace().filter(|id| *id != "-").collect();
                 if !ids.iter().all(is_id) {
-                    return Err(Unfit::Cell("a list of ids of laws such as `A2.3`"));
+                    return Err(CellError::InvalidValue("a list of ids of laws such as `A2.3`"));
                 }
                 self.laws = ids.into_iter().map(str::to_owned).collect();
             }
-            _ => return Err(Unfit::Column),
+            _ => return Err(CellError::UnknownColumn),
         }
         Ok(())
     }
 }
 
-fn count(cell: &str) -> Result<Option<Tokens>, Unfit> {
+fn parse_count(cell: &str) -> Result<Option<Tokens>, CellError> {
     match cell {
         "-" => Ok(None),
-        _ => cell.parse().map(Some).map_err(|_| Unfit::Cell("a whole number")),
+        _ => cell.parse().map(Some).map_err(|_| CellError::InvalidValue("a whole number")),
     }
 }
 
-fn price(cell: &str) -> Result<Option<f64>, Unfit> {
+fn parse_price(cell: &str) -> Result<Option<f64>, CellError> {
     match cell {
         "-" => Ok(None),
         _ => match cell.parse::<f64>() {
             Ok(number) if number.is_finite() && number >= 0.0 => Ok(Some(number)),
-            _ => Err(Unfit::Cell("a number of at least 0")),
+            _ => Err(CellError::InvalidValue("a number of at least 0")),
         },
     }
 }
 
-fn images(cell: &str) -> Result<ImageRule, Unfit> {
+fn parse_image_rule(cell: &str) -> Result<ImageRule, CellError> {
     match cell {
         "-" => Ok(ImageRule::Fixed(0)),
-        _ => ImageRule::parse(cell)
-            .ok_or(Unfit::Cell("fixed:TOKENS, squares:SIDE:EDGE:TOKENS, tiles:BASE:TILE or patches:BUDGET:FACTOR")),
+        _ => ImageRule::parse(cell).ok_or(CellError::InvalidValue(
+            "fixed:TOKENS, squares:SIDE:EDGE:TOKENS, tiles:BASE:TILE or patches:BUDGET:FACTOR",
+        )),
     }
 }
 
-impl TableError {
-    fn at(line: usize, column: &str, problem: &str) -> Self {
-        TableError { line, column: Some(column.to_owned()), problem: problem.to_owned() }
+impl ModelTableError {
+    fn in_column(line: usize, column: &str, problem: &str) -> Self {
+        ModelTableError { line, column: Some(column.to_owned()), problem: problem.to_owned() }
     }
 
     /// The line of the table, from 1.
@@ -398,7 +403,7 @@ impl TableError {
     }
 }
 
-impl fmt::Display for TableError {
+impl fmt::Display for ModelTableError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "model table, line {}", self.line)?;
         if let Some(column) = &self.column {
@@ -408,7 +413,7 @@ impl fmt::Display for TableError {
     }
 }
 
-impl std::error::Error for TableError {}
+impl std::error::Error for ModelTableError {}
 
 #[cfg(test)]
 mod tests {
@@ -419,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_found_in_every_spelling() {
+    fn model_is_found_in_every_spelling() {
         for (model, row) in [
             ("gpt-4o-2024-08-06", "gpt-4o"),
             ("GPT-4o-Mini", "gpt-4o-mini"),
@@ -482,12 +487,12 @@ mod tests {
     #[test]
     fn lookup_equals_an_exhaustive_search() {
         fn exhaustive(table: &ModelTable, name: &str) -> String {
-            let (name, folded) = (name.trim(), fold_name(name));
+            let (name, folded) = (name.trim(), normalize_name(name));
             let starts = std::iter::once(0).chain(name.match_indices(['/', ':', '.']).map(|(at, _)| at + 1));
             let found = starts.flat_map(|start| prefixes(&folded[start..]).filter_map(|prefix| table.row(prefix)));
             // Of prefixes with the same length the first one in the name wins.
             let found = found.reduce(|best, row| if row.prefix.len() > best.prefix.len() { row } else { best });
-            found.map_or(ANY, |row| &row.prefix).to_owned()
+            found.map_or(DEFAULT_PREFIX, |row| &row.prefix).to_owned()
         }
         let table = ModelTable::builtin().overlay("prefix,window\na/b.c,8192\n日本,8192\nx1,8192\n").unwrap();
         let before = ["", "openai/", "bedrock/us.anthropic.", "ft:", "gpt-4o/", " 日"];
@@ -504,21 +509,21 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_model_gets_a_careful_row() {
+    fn unknown_model_gets_a_conservative_row() {
         let row = ModelTable::builtin().find(None);
         assert_eq!((row.window, row.max_input, row.vocabulary.as_str()), (128_000, None, "estimate"));
         assert!(!row.signed_history);
     }
 
     #[test]
-    fn the_window_of_a_million_is_asked_for_by_name() {
+    fn one_million_window_is_selected_by_name() {
         let table = ModelTable::builtin();
         assert_eq!(table.find(Some("claude-sonnet-4-5")).window, 200_000);
         assert_eq!(table.find(Some("claude-sonnet-4-5[1m]")).window, 1_000_000);
     }
 
     #[test]
-    fn empty_cells_are_the_familys_and_dashes_are_none() {
+    fn empty_cells_inherit_and_dashes_clear() {
         let table = ModelTable::builtin();
         let newer = table.find(Some("claude-opus-5-5"));
         let older = table.find(Some("claude-opus-5"));
@@ -532,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn history_is_signed_where_the_law_says_so() {
+    fn signed_history_matches_the_law() {
         let signed = [
             "claude-fable-5-1",
             "claude-fable-5-2",
@@ -556,7 +561,7 @@ mod tests {
     /// Every row of the built-in table makes sense: a window, an answer that fits it, prices in order, a
     /// vocabulary that somebody knows.
     #[test]
-    fn every_row_makes_sense() {
+    fn builtin_rows_are_plausible() {
         for row in ModelTable::builtin().rows() {
             assert!(row.window >= 8_192, "{row:?}");
             assert!(row.max_input.is_none_or(|cap| cap <= row.window), "{row:?}");
@@ -570,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overlay_changes_what_it_names_and_nothing_else() {
+    fn overlay_changes_only_what_it_names() {
         let table = ModelTable::builtin();
         let text = "# mine\n\nwindow , prefix\n64000, gpt-4o\n 4096,tiny\n";
         let mine = table.overlay(text).unwrap();

@@ -10,7 +10,7 @@ pub struct TokenizerJson {
 
 /// Bytes that are no `tokenizer.json`.
 #[derive(Debug)]
-pub struct NotATokenizer {
+pub struct TokenizerError {
     problem: String,
 }
 
@@ -71,7 +71,7 @@ mod tests {
     }"#;
 
     #[test]
-    fn counts_all_of_a_text_and_special_tokens_as_text() {
+    fn special_tokens_are_counted_as_text() {
         let counter = TokenizerJson::new(WORDS).unwrap();
         assert_eq!(counter.count("fold unfold fold other"), 4);
         assert_eq!(counter.count("fold <eos>"), 4);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_refused_with_advice() {
+    fn invalid_file_is_rejected_with_advice() {
         let error = TokenizerJson::new("{}").unwrap_err().to_string();
         assert!(error.contains("tokenizer.json"), "{error}");
     }

@@ -14,7 +14,7 @@ const MAX_ATTEMPTS: usize = 6;
 
 /// Returns the text with a marker in front, cut to at most `limit` tokens and nearly as many; the marker alone when nothing
 /// else fits.
-pub(crate) fn clip(text: &str, limit: Tokens, meter: &Meter, marker: &str) -> String {
+pub(crate) fn clip_to_tokens(text: &str, limit: Tokens, meter: &Meter, marker: &str) -> String {
     let overhead = meter.text(marker) + 8;
     let room = limit.saturating_sub(overhead);
     let size = |tokens: Tokens| usize::try_from(tokens).unwrap_or(usize::MAX);
@@ -26,7 +26,7 @@ pub(crate) fn clip(text: &str, limit: Tokens, meter: &Meter, marker: &str) -> St
         if bytes <= MIN_CUT_BYTES || exceeds - fits <= MIN_CUT_BYTES || attempt > MAX_ATTEMPTS && fits > 0 {
             break;
         }
-        let clipped = cut(text, Shares::of(bytes), marker);
+        let clipped = clip_lines(text, ClipShares::for_bytes(bytes), marker);
         let tokens = meter.text(&clipped);
         // The next guess is by the tokens of a byte.
         let guess = (bytes as f64 * room as f64 / tokens.saturating_sub(overhead).max(1) as f64) as usize;
@@ -53,26 +53,26 @@ pub(crate) fn clip(text: &str, limit: Tokens, meter: &Meter, marker: &str) -> St
 /// How many bytes of a text stay: of its head, of its tail, and of the lines between them that report a
 /// failure.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shares {
+pub(crate) struct ClipShares {
     pub(crate) head: usize,
     pub(crate) tail: usize,
     pub(crate) failures: usize,
 }
 
-impl Shares {
+impl ClipShares {
     /// Two fifths each for head and tail.
-    pub(crate) fn of(bytes: usize) -> Self {
+    pub(crate) fn for_bytes(bytes: usize) -> Self {
         Self { head: bytes * 2 / 5, tail: bytes * 2 / 5, failures: bytes / 5 }
     }
 }
 
 /// The head and the tail of a text under a marker, and what reports a failure between them: whole lines, unless
 /// neither the first nor the last one fits.
-pub(crate) fn cut(text: &str, shares: Shares, marker: &str) -> String {
+pub(crate) fn clip_lines(text: &str, shares: ClipShares, marker: &str) -> String {
     // A line costs its break, and the gap that is marked before it.
-    const BREAK: usize = 1;
-    const GAP: usize = 9;
-    let lines = content::lines(text);
+    const LINE_BREAK_BYTES: usize = 1;
+    const GAP_BYTES: usize = 9;
+    let lines = content::line_ranges(text);
     let endless = lines.first().is_some_and(|line| line.len() >= shares.head)
         && lines.last().is_some_and(|line| line.len() >= shares.tail);
     if lines.len() < 4 || endless {
@@ -91,20 +91,20 @@ pub(crate) fn cut(text: &str, shares: Shares, marker: &str) -> String {
         fits
     };
     let (mut head, mut tail) = (shares.head, shares.tail);
-    (0..lines.len()).take_while(|&at| keep(at, &mut head, BREAK)).for_each(drop);
-    (0..lines.len()).rev().take_while(|&at| keep(at, &mut tail, BREAK)).for_each(drop);
+    (0..lines.len()).take_while(|&at| keep(at, &mut head, LINE_BREAK_BYTES)).for_each(drop);
+    (0..lines.len()).rev().take_while(|&at| keep(at, &mut tail, LINE_BREAK_BYTES)).for_each(drop);
     let mut failures = shares.failures + head + tail;
     for (at, range) in lines.iter().enumerate() {
         if content::is_failure(&text[range.clone()]) {
-            keep(at, &mut failures, BREAK + GAP);
+            keep(at, &mut failures, LINE_BREAK_BYTES + GAP_BYTES);
         }
     }
-    assemble(marker, text, lines.into_iter().map(|line| &text[line]), &kept, |_, _, _| {})
+    assemble_lines(marker, text, lines.into_iter().map(|line| &text[line]), &kept, |_, _, _| {})
 }
 
 /// The kept lines under a marker, with the gaps between them marked. Calls `each` with what stands before a line, with
 /// the line, and with its number if it is one of the text's.
-pub(super) fn assemble<'t>(
+pub(super) fn assemble_lines<'t>(
     marker: &str,
     text: &'t str,
     lines: impl Iterator<Item = &'t str>,
@@ -114,7 +114,7 @@ pub(super) fn assemble<'t>(
     let mut out = String::with_capacity(text.len() / 4);
     out.push_str(marker);
     // Where lines carry their numbers the gaps show by themselves.
-    let gaps = !content::is_numbered(text);
+    let gaps = !content::has_line_numbers(text);
     let mut left_out = 0;
     let mut add = |out: &mut String, line: &str, number: Option<usize>| {
         out.push('\n');
@@ -140,7 +140,7 @@ pub(super) fn assemble<'t>(
 
 /// The size to which the largest of these have to be cut so that `excess` goes away; zero when even
 /// that is not enough.
-pub(crate) fn common_size(sorted: &[Tokens], excess: Tokens) -> Tokens {
+pub(crate) fn common_clip_size(sorted: &[Tokens], excess: Tokens) -> Tokens {
     let mut excess = excess;
     for (count, window) in (1..).zip(sorted.windows(2).rev()) {
         let step = (window[1] - window[0]) * count;
@@ -164,10 +164,10 @@ mod tests {
     }
 
     #[test]
-    fn head_tail_and_the_failure_between_them_stay() {
+    fn head_tail_and_failures_are_kept() {
         let mut text: String = (0..400).map(|at| format!("line {at} of the build\n")).collect();
         text.insert_str(text.len() / 2, "error: it broke here\n");
-        let clipped = clip(&text, 300, &meter(), "[folded: x]");
+        let clipped = clip_to_tokens(&text, 300, &meter(), "[folded: x]");
         assert!(meter().text(&clipped) <= 300);
         for line in ["line 0 of", "line 399 of", "error: it broke here"] {
             assert!(clipped.contains(line), "{clipped}");
@@ -182,21 +182,21 @@ mod tests {
             [lines("the quick brown fox jumps over it"), lines("0123456789 9876543210 -- ::"), lines("数字を読む")]
         {
             for limit in [400, 5_000, 40_000] {
-                let tokens = meter().text(&clip(&text, limit, &meter(), "[folded: x]"));
+                let tokens = meter().text(&clip_to_tokens(&text, limit, &meter(), "[folded: x]"));
                 assert!((limit * 9 / 10..=limit).contains(&tokens), "{tokens} of {limit}");
             }
         }
     }
 
     #[test]
-    fn one_endless_line_is_cut_inside() {
+    fn single_long_line_is_cut_inside() {
         let text = "é".repeat(1_000_000);
-        let clipped = clip(&text, 200, &meter(), "[folded: x]");
+        let clipped = clip_to_tokens(&text, 200, &meter(), "[folded: x]");
         assert!(meter().text(&clipped) <= 200 && clipped.len() > 100, "{clipped}");
     }
 
     #[test]
-    fn where_nothing_fits_the_marker_stays() {
-        assert_eq!(clip("long text\n".repeat(99).as_str(), 1, &meter(), "[folded: x]"), "[folded: x]");
+    fn only_the_marker_is_left_without_room() {
+        assert_eq!(clip_to_tokens("long text\n".repeat(99).as_str(), 1, &meter(), "[folded: x]"), "[folded: x]");
     }
 }

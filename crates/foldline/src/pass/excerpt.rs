@@ -17,123 +17,134 @@
 //! Whole lines only. Where lines carry their numbers the gaps show by themselves. JSON stays JSON: a long text
 //! inside of it (`stdout`) becomes an excerpt of its own, a long list the items that are worth keeping.
 
-use crate::content::Kind;
-use crate::lexicon::Found;
+use crate::content::TextKind;
+use crate::lexicon::IndexedText;
 use crate::marker;
 use crate::measure::{LineCounts, Tokens};
-use crate::piece::{Class, Piece};
+use crate::piece::{Segment, SegmentKind};
 
-use super::arguments::in_json;
-use super::{Cover, Proposal, View, json};
-use crate::folds::Change;
+use super::arguments::replace_long_strings;
+use super::{FoldProposal, IdentifierCoverage, PassView, json};
+use crate::folds::PartEdit;
 
 /// Shorter texts are not worth an excerpt.
-pub(super) const SHORTEST: u64 = 60;
+pub(super) const MIN_EXCERPT_TOKENS: u64 = 60;
 
-pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
-    let mut cover = view.cover.borrow_mut();
+pub(super) fn propose(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
+    let mut cover = view.coverage.borrow_mut();
     let Some(cover) = cover.as_mut() else { return };
     // The newest first: what stands in a newer text need not be kept from an older one.
-    for piece in view.long(Class::Result).rev() {
+    for piece in view.long_segments(SegmentKind::Result).rev() {
         let text = view.text(piece);
-        let found = cover.found(piece.at, text);
+        let found = cover.indexed_result(piece.at, text);
         let excerpt = match found.kind {
-            Kind::Json => of_json(view, cover, piece, text, &found),
-            _ => of_lines(view, cover, piece, text, &found, piece.lines.as_ref()),
+            TextKind::Json => excerpt_json(view, cover, piece, text, &found),
+            _ => excerpt_lines(view, cover, piece, text, &found, piece.line_counts.as_ref()),
         };
-        let tokens = excerpt.tokens.unwrap_or_else(|| view.setup.meter.text_of_lines(&excerpt.text));
+        let tokens = excerpt.tokens.unwrap_or_else(|| view.options.meter.text_by_lines(&excerpt.text));
         if tokens < piece.tokens {
-            let risk = excerpt.chance * view.unfold_price(piece);
-            proposals.push(Proposal { at: piece.at, change: Change::Text(excerpt.text), tokens, risk });
+            let risk = excerpt.reuse_probability * view.unfold_cost(piece);
+            proposals.push(FoldProposal {
+                at: piece.at,
+                edit: PartEdit::Text(excerpt.text),
+                tokens,
+                expected_unfold_cost: risk,
+            });
         }
     }
 }
 
 /// What is left of a text.
-struct Excerpt {
+struct TextExcerpt {
     text: String,
     /// Its tokens, if they were counted.
     tokens: Option<Tokens>,
     /// The chance that more of it is needed.
-    chance: f64,
+    reuse_probability: f64,
 }
 
 /// An excerpt of a text by its lines.
-fn of_lines(
-    view: &View<'_>,
-    cover: &mut Cover<'_>,
-    piece: &Piece,
+fn excerpt_lines(
+    view: &PassView<'_>,
+    cover: &mut IdentifierCoverage<'_>,
+    piece: &Segment,
     text: &str,
-    found: &Found,
+    found: &IndexedText,
     counts: Option<&LineCounts>,
-) -> Excerpt {
-    let mut kept = cover.choose(view, piece, text, found);
+) -> TextExcerpt {
+    let mut kept = cover.choose_lines(view, piece, text, found);
     // What is left of a table says nothing without its header.
-    if found.kind == Kind::Table && kept.lines.contains(&true) {
+    if found.kind == TextKind::Table && kept.lines.contains(&true) {
         kept.lines[0] = true;
     }
     let count = kept.lines.iter().filter(|&&kept| kept).count();
     let handle = view.handle(view.text(piece));
     let (text, tokens) = match count {
-        0 => (marker::whole(text, handle), None),
+        0 => (marker::whole_text(text, handle), None),
         _ => {
             let marker = marker::excerpt(count, found.len(), handle);
-            let lines = found.lines().map(|(line, _)| line.of(text));
-            view.assembled(&marker, text, (lines, &kept.lines), counts)
+            let lines = found.lines().map(|(line, _)| line.text_in(text));
+            view.assemble(&marker, text, (lines, &kept.lines), counts)
         }
     };
-    Excerpt { text, tokens, chance: kept.chance }
+    TextExcerpt { text, tokens, reuse_probability: kept.reuse_probability }
 }
 
-fn of_json(view: &View<'_>, cover: &mut Cover<'_>, piece: &Piece, text: &str, found: &Found) -> Excerpt {
+fn excerpt_json(
+    view: &PassView<'_>,
+    cover: &mut IdentifierCoverage<'_>,
+    piece: &Segment,
+    text: &str,
+    found: &IndexedText,
+) -> TextExcerpt {
     let mut chance = 0.0;
-    if let Some(folded) = in_json(text, |inside| excerpt(view, cover, piece, inside, &mut chance)) {
-        return Excerpt { text: folded, tokens: None, chance };
+    if let Some(folded) = replace_long_strings(text, |inside| excerpt_string(view, cover, piece, inside, &mut chance)) {
+        return TextExcerpt { text: folded, tokens: None, reuse_probability: chance };
     }
-    match json::items(text) {
+    match json::largest_items(text) {
         Some(items) if items.spans.len() > 3 => {
-            let found = cover.find_in(text, &items.spans);
-            let kept = cover.choose(view, piece, text, &found);
+            let found = cover.index_json_items(text, &items.spans);
+            let kept = cover.choose_lines(view, piece, text, &found);
             let count = kept.lines.iter().filter(|&&kept| kept).count();
             let handle = view.handle(text);
             let folded = match count {
-                0 => marker::whole(text, handle),
+                0 => marker::whole_text(text, handle),
                 _ => {
                     let marker = marker::items(count, items.spans.len(), handle);
-                    items.only(text, &kept.lines, &marker)
+                    items.retain(text, &kept.lines, &marker)
                 }
             };
-            Excerpt { text: folded, tokens: None, chance: kept.chance }
+            TextExcerpt { text: folded, tokens: None, reuse_probability: kept.reuse_probability }
         }
-        _ => of_lines(view, cover, piece, text, found, piece.lines.as_ref()),
+        _ => excerpt_lines(view, cover, piece, text, found, piece.line_counts.as_ref()),
     }
 }
 
 /// An excerpt of a long text inside of JSON.
-pub(super) fn excerpt(
-    view: &View<'_>,
-    cover: &mut Cover<'_>,
-    piece: &Piece,
+pub(super) fn excerpt_string(
+    view: &PassView<'_>,
+    cover: &mut IdentifierCoverage<'_>,
+    piece: &Segment,
     text: &str,
     chance: &mut f64,
 ) -> Option<String> {
-    if text.len() < super::arguments::SHORTEST {
+    if text.len() < super::arguments::MIN_ARGUMENT_BYTES {
         return None;
     }
-    let found = cover.find(text);
-    excerpt_of(view, cover, piece, text, &found, chance)
+    let found = cover.index_text(text);
+    excerpt_indexed(view, cover, piece, text, &found, chance)
 }
 
 /// An excerpt of a long text inside of JSON in which this was found.
-pub(super) fn excerpt_of(
-    view: &View<'_>,
-    cover: &mut Cover<'_>,
-    piece: &Piece,
+pub(super) fn excerpt_indexed(
+    view: &PassView<'_>,
+    cover: &mut IdentifierCoverage<'_>,
+    piece: &Segment,
     text: &str,
-    found: &Found,
+    found: &IndexedText,
     chance: &mut f64,
 ) -> Option<String> {
-    let folded = of_lines(view, cover, piece, text, found, None);
-    *chance = chance.max(folded.chance);
+    let folded = excerpt_lines(view, cover, piece, text, found, None);
+    *chance = chance.max(folded.reuse_probability);
     (folded.text.len() < text.len()).then_some(folded.text)
 }

@@ -9,49 +9,54 @@
 
 use std::ops::Range;
 
-use crate::wire::{self, Value};
+use crate::wire::{self, JsonValue};
 use crate::{content, marker};
 
-use super::clip::{Shares, cut};
+use super::clip::{ClipShares, clip_lines};
 
 /// With at most so many items the long ones among them are cut; of more, only the first and last stay.
-const FEW: usize = 16;
+const MAX_SHARED_ITEMS: usize = 16;
 /// Nothing is cut below this: a marker would be longer.
-const SMALLEST: usize = 96;
+const MIN_CLIPPED_BYTES: usize = 96;
 
 /// The text cut to about so many bytes; `None` when it is not JSON, or does not become shorter.
-pub(crate) fn clip(text: &str, room: usize) -> Option<String> {
-    let clipped = value(wire::document(text).ok()?, room);
+pub(crate) fn clip_json(text: &str, room: usize) -> Option<String> {
+    let clipped = clip_value(wire::parse_document(text).ok()?, room);
     (clipped.len() < text.len()).then_some(clipped)
 }
 
-fn value<'a>(it: Value<'a>, room: usize) -> String {
+fn clip_value<'a>(it: JsonValue<'a>, room: usize) -> String {
     let raw = it.raw();
-    if raw.len() <= room.max(SMALLEST) {
+    if raw.len() <= room.max(MIN_CLIPPED_BYTES) {
         return raw.to_owned();
     }
     if let Some(text) = it.string() {
-        let what = marker::thing(&format!("{} lines, {} bytes", content::lines(&text).len(), text.len()), None);
-        let cut = wire::encode(&cut(&text, Shares::of(room), &what));
+        let what =
+            marker::described(&format!("{} lines, {} bytes", content::line_ranges(&text).len(), text.len()), None);
+        let cut = wire::encode(&clip_lines(&text, ClipShares::for_bytes(room), &what));
         return if cut.len() < raw.len() { cut } else { raw.to_owned() };
     }
     let (items, brackets) = if it.is_array() {
         (it.elements().iter().map(|element| ("", element.value)).collect(), ['[', ']'])
     } else if it.is_object() {
         let object = it.object();
-        let named = |field: &wire::Field<'a>| (&it.body[field.span.start..field.value.span.start], field.value);
+        let named = |field: &wire::JsonField<'a>| (&it.body[field.span.start..field.value.span.start], field.value);
         (object.fields().iter().map(named).collect::<Vec<_>>(), ['{', '}'])
     } else {
         return raw.to_owned();
     };
-    let kept = if items.len() <= FEW { shares(&items, room) } else { ends(&items, room, it.is_array()) };
+    let kept = if items.len() <= MAX_SHARED_ITEMS {
+        clip_to_shares(&items, room)
+    } else {
+        keep_ends(&items, room, it.is_array())
+    };
     format!("{}{}{}", brackets[0], kept.join(","), brackets[1])
 }
 
-type Item<'a> = (&'a str, Value<'a>);
+type KeyedValue<'a> = (&'a str, JsonValue<'a>);
 
 /// All items, the long ones cut to what the short ones leave them.
-fn shares(items: &[Item<'_>], room: usize) -> Vec<String> {
+fn clip_to_shares(items: &[KeyedValue<'_>], room: usize) -> Vec<String> {
     let mut sizes: Vec<usize> = items.iter().map(|(_, value)| value.raw().len()).collect();
     sizes.sort_unstable();
     let (mut left, mut share) = (room, room / items.len().max(1));
@@ -62,12 +67,12 @@ fn shares(items: &[Item<'_>], room: usize) -> Vec<String> {
         }
         left -= size;
     }
-    items.iter().map(|(name, it)| format!("{name}{}", value(*it, share))).collect()
+    items.iter().map(|(name, it)| format!("{name}{}", clip_value(*it, share))).collect()
 }
 
 /// The first and the last items, with a marker for those between them.
-fn ends(items: &[Item<'_>], room: usize, is_list: bool) -> Vec<String> {
-    let write = |(name, it): &Item<'_>| format!("{name}{}", value(*it, room / 8));
+fn keep_ends(items: &[KeyedValue<'_>], room: usize, is_list: bool) -> Vec<String> {
+    let write = |(name, it): &KeyedValue<'_>| format!("{name}{}", clip_value(*it, room / 8));
     let fitting = |mut room: usize| {
         move |item: &String| {
             let fits = item.len() < room;
@@ -83,23 +88,23 @@ fn ends(items: &[Item<'_>], room: usize, is_list: bool) -> Vec<String> {
     let Some(((_, first), (_, last))) = gone.first().zip(gone.last()) else { return [head, tail].concat() };
     let bytes = last.span.end - first.span.start;
     let noun = if is_list { "items" } else { "fields" };
-    let gap = wire::encode(&marker::thing(&format!("{} {noun}, {bytes} bytes", gone.len()), None));
+    let gap = wire::encode(&marker::described(&format!("{} {noun}, {bytes} bytes", gone.len()), None));
     let gap = if is_list { gap } else { format!("{gap}:null") };
     [head, vec![gap], tail].concat()
 }
 
 /// The items of the list or object that most of a text consists of, and where they stand.
-pub(super) struct Items {
+pub(super) struct ItemSpans {
     pub(super) spans: Vec<Range<usize>>,
     is_list: bool,
 }
 
 /// Finds them, through wrappers that hold little else.
-pub(super) fn items(text: &str) -> Option<Items> {
-    let mut it = wire::document(text).ok()?;
+pub(super) fn largest_items(text: &str) -> Option<ItemSpans> {
+    let mut it = wire::parse_document(text).ok()?;
     loop {
         let is_list = it.is_array();
-        let children: Vec<(Range<usize>, Value<'_>)> = if is_list {
+        let children: Vec<(Range<usize>, JsonValue<'_>)> = if is_list {
             it.elements()
                 .iter()
                 .map(|element| (element.value.span.start..element.value.span.end, element.value))
@@ -112,14 +117,14 @@ pub(super) fn items(text: &str) -> Option<Items> {
             Some(child) if (child.is_array() || child.is_object()) && child.raw().len() * 5 > it.raw().len() * 4 => {
                 it = child;
             }
-            _ => return Some(Items { spans: children.into_iter().map(|(span, _)| span).collect(), is_list }),
+            _ => return Some(ItemSpans { spans: children.into_iter().map(|(span, _)| span).collect(), is_list }),
         }
     }
 }
 
-impl Items {
+impl ItemSpans {
     /// The text with the kept items alone, behind a marker that is an item too: JSON stays JSON.
-    pub(super) fn only(&self, text: &str, kept: &[bool], marker: &str) -> String {
+    pub(super) fn retain(&self, text: &str, kept: &[bool], marker: &str) -> String {
         let (Some(first), Some(last)) = (self.spans.first(), self.spans.last()) else { return text.to_owned() };
         let mut out = text[..first.start].to_owned();
         out.push_str(&wire::encode(marker));
@@ -144,10 +149,10 @@ mod tests {
     }
 
     #[test]
-    fn a_long_list_keeps_its_ends() {
+    fn long_list_keeps_its_ends() {
         let list: Vec<String> = (0..400).map(|at| format!("src/file_{at}.rs")).collect();
         let text = serde_json::json!({ "exit_code": 1, "files": list }).to_string();
-        let clipped = clip(&text, 600).unwrap();
+        let clipped = clip_json(&text, 600).unwrap();
         let files = parsed(&clipped)["files"].as_array().unwrap().clone();
         assert!(clipped.len() < 700 && parsed(&clipped)["exit_code"] == 1, "{clipped}");
         assert_eq!(
@@ -159,23 +164,23 @@ mod tests {
     }
 
     #[test]
-    fn a_long_string_keeps_its_failures_and_its_neighbours_stay_whole() {
+    fn long_string_keeps_failures_and_siblings() {
         let mut output: String = (0..300).map(|at| format!("line {at} of the \"build\"\n")).collect();
         output.insert_str(output.find("line 150 ").unwrap(), "error: it broke here\n");
         let text = serde_json::json!({ "stdout": output, "cwd": "/src", "ok": false }).to_string();
-        let clipped = parsed(&clip(&text, 800).unwrap());
+        let clipped = parsed(&clip_json(&text, 800).unwrap());
         assert!(clipped["stdout"].as_str().unwrap().contains("\nerror: it broke here\n"), "{clipped}");
         assert_eq!((&clipped["cwd"], &clipped["ok"]), (&"/src".into(), &false.into()));
     }
 
     #[test]
-    fn the_items_of_the_largest_list_are_found_inside_its_wrappers() {
+    fn items_are_found_inside_wrappers() {
         let long = "4, ".repeat(40);
         let text = format!(r#"{{"ok": true, "data": {{"files": [{{"a": 1}}, "two", [{long}4], [{long}4]]}}}}"#);
         let text = text.as_str();
-        let items = items(text).unwrap();
+        let items = largest_items(text).unwrap();
         assert_eq!(&text[items.spans[1].clone()], "\"two\"");
-        let only = items.only(text, &[true, true, false, false], "[folded: x]");
+        let only = items.retain(text, &[true, true, false, false], "[folded: x]");
         assert_eq!(only, r#"{"ok": true, "data": {"files": ["[folded: x]",{"a": 1},"two"]}}"#);
     }
 
@@ -196,18 +201,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_kept_of_items_is_json(it in json(), picks in proptest::collection::vec(any::<bool>(), 40)) {
+        fn retained_items_are_valid_json(it in json(), picks in proptest::collection::vec(any::<bool>(), 40)) {
             let text = it.to_string();
-            if let Some(items) = items(&text) {
-                let only = items.only(&text, &picks[..items.spans.len().min(40)], "[folded: x]");
+            if let Some(items) = largest_items(&text) {
+                let only = items.retain(&text, &picks[..items.spans.len().min(40)], "[folded: x]");
                 prop_assert!(serde_json::from_str::<serde_json::Value>(&only).is_ok(), "{only}");
             }
         }
 
         #[test]
-        fn what_is_cut_is_json_and_shorter(it in json(), room in 0..2000_usize) {
+        fn clipped_json_is_valid_and_shorter(it in json(), room in 0..2000_usize) {
             let text = it.to_string();
-            if let Some(clipped) = clip(&text, room) {
+            if let Some(clipped) = clip_json(&text, room) {
                 prop_assert!(serde_json::from_str::<serde_json::Value>(&clipped).is_ok(), "{clipped}");
                 prop_assert!(clipped.len() < text.len());
             }

@@ -11,41 +11,41 @@ use std::borrow::Cow;
 
 use crate::content;
 use crate::marker;
-use crate::piece::Piece;
+use crate::piece::Segment;
 
-use super::again::{Hashes, Standing};
-use super::{Proposal, View};
-use crate::folds::Change;
-use crate::plan::Rung;
+use super::again::{LineHashes, LineIndex};
+use super::{FoldProposal, PassView};
+use crate::folds::PartEdit;
+use crate::plan::Stage;
 use crate::policy::Policy;
 
 /// Shorter texts and shorter runs are not worth it.
-pub(crate) const SHORTEST: u64 = 60;
-const RUN: usize = 160;
+pub(crate) const MIN_RESULT_TOKENS: u64 = 60;
+const MIN_RUN_BYTES: usize = 160;
 
 /// Whether it proposes anything.
-pub(crate) fn is_wanted(policy: &Policy) -> bool {
-    policy.deepest < Rung::Excerpts
+pub(crate) fn is_enabled(policy: &Policy) -> bool {
+    policy.max_stage < Stage::Excerpts
 }
 
-pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
-    if !is_wanted(&view.setup.policy) {
+pub(super) fn propose(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
+    if !is_enabled(&view.options.policy) {
         return;
     }
-    let may_repeat = |piece: &&Piece| piece.said_again && piece.tokens >= SHORTEST && view.is_old(piece);
+    let may_repeat = |piece: &&Segment| piece.repeated_later && piece.tokens >= MIN_RESULT_TOKENS && view.is_old(piece);
     // Nothing is compared with what is older than the oldest of them.
-    let Some(oldest) = view.results().find(may_repeat) else { return };
-    let mut standing = Standing::default();
-    let newer = view.results().rev().take_while(|piece| piece.at >= oldest.at);
-    for piece in newer.filter(|piece| piece.tokens >= SHORTEST) {
-        let (repeats, is_source) = (may_repeat(&piece), piece.echoes && piece.at > oldest.at);
+    let Some(oldest) = view.unfolded_results().find(may_repeat) else { return };
+    let mut standing = LineIndex::default();
+    let newer = view.unfolded_results().rev().take_while(|piece| piece.at >= oldest.at);
+    for piece in newer.filter(|piece| piece.tokens >= MIN_RESULT_TOKENS) {
+        let (repeats, is_source) = (may_repeat(&piece), piece.repeats_earlier_lines && piece.at > oldest.at);
         if !repeats && !is_source {
             continue;
         }
         let text = view.text(piece);
-        let hashes = piece.hashes.clone().unwrap_or_else(|| Hashes::of(text));
+        let hashes = piece.line_hashes.clone().unwrap_or_else(|| LineHashes::new(text));
         if repeats && standing.has_any(&hashes) {
-            proposals.extend(without_repeats(view, piece, text, &hashes, &standing));
+            proposals.extend(without_repeated_lines(view, piece, text, &hashes, &standing));
         }
         if is_source {
             standing.add(Cow::Borrowed(text), &hashes);
@@ -54,16 +54,16 @@ pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
 }
 
 /// A result without its lines that stand elsewhere.
-fn without_repeats(
-    view: &View<'_>,
-    piece: &Piece,
+fn without_repeated_lines(
+    view: &PassView<'_>,
+    piece: &Segment,
     text: &str,
-    hashes: &Hashes,
-    standing: &Standing<'_>,
-) -> Option<Proposal> {
-    let lines = content::lines(text);
+    hashes: &LineHashes,
+    standing: &LineIndex<'_>,
+) -> Option<FoldProposal> {
+    let lines = content::line_ranges(text);
     let mut kept = vec![true; lines.len()];
-    for run in standing.runs(text, hashes, &lines, RUN) {
+    for run in standing.matching_runs(text, hashes, &lines, MIN_RUN_BYTES) {
         kept[run.lines].fill(false);
     }
     let count = kept.iter().filter(|&&kept| kept).count();
@@ -72,7 +72,12 @@ fn without_repeats(
     }
     let marker = marker::excerpt(count, lines.len(), view.handle(text));
     let each = lines.iter().map(|line| &text[line.clone()]);
-    let (folded, tokens) = view.assembled(&marker, text, (each, &kept), piece.lines.as_ref());
-    let tokens = tokens.unwrap_or_else(|| view.setup.meter.text_of_lines(&folded));
-    (tokens < piece.tokens).then_some(Proposal { at: piece.at, change: Change::Text(folded), tokens, risk: 0.0 })
+    let (folded, tokens) = view.assemble(&marker, text, (each, &kept), piece.line_counts.as_ref());
+    let tokens = tokens.unwrap_or_else(|| view.options.meter.text_by_lines(&folded));
+    (tokens < piece.tokens).then_some(FoldProposal {
+        at: piece.at,
+        edit: PartEdit::Text(folded),
+        tokens,
+        expected_unfold_cost: 0.0,
+    })
 }

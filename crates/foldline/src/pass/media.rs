@@ -1,17 +1,22 @@
 //! Images and files of old rounds become a marker.
 
-use crate::piece::Class;
-use crate::plan::Rung;
+use crate::piece::SegmentKind;
+use crate::plan::Stage;
 
-use super::{Proposal, View};
-use crate::folds::Change;
+use super::{FoldProposal, PassView};
+use crate::folds::PartEdit;
 
-pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
-    for piece in view.old(Class::Media, Rung::Reasoning) {
+pub(super) fn propose(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
+    for piece in view.old_segments(SegmentKind::Media, Stage::Reasoning) {
         let marker = view.media_marker(piece);
-        let tokens = view.setup.meter.text(&marker);
+        let tokens = view.options.meter.text(&marker);
         if tokens < piece.tokens {
-            proposals.push(Proposal { at: piece.at, change: Change::Text(marker), tokens, risk: 0.0 });
+            proposals.push(FoldProposal {
+                at: piece.at,
+                edit: PartEdit::Text(marker),
+                tokens,
+                expected_unfold_cost: 0.0,
+            });
         }
     }
 }

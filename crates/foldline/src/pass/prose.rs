@@ -5,24 +5,29 @@
 //! refused.
 
 use crate::marker;
-use crate::piece::Class;
-use crate::plan::Rung;
+use crate::piece::SegmentKind;
+use crate::plan::Stage;
 
-use super::{Proposal, View};
-use crate::folds::Change;
+use super::{FoldProposal, PassView};
+use crate::folds::PartEdit;
 
 /// What is shorter than a marker and a few words has nothing to gain.
-pub(crate) const SHORTEST: u64 = 16;
+pub(crate) const MIN_PROSE_TOKENS: u64 = 16;
 
-pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
-    for piece in view.old(Class::Prose, Rung::Excerpts).filter(|piece| piece.noisy) {
+pub(super) fn propose(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
+    for piece in view.old_segments(SegmentKind::Prose, Stage::Excerpts).filter(|piece| piece.has_noise) {
         let text = view.text(piece);
         let Some(kept) = without_noise(text) else { continue };
-        let marker = marker::thing("blank lines", view.handle(text));
+        let marker = marker::described("blank lines", view.handle(text));
         let folded = format!("{marker}\n{kept}");
-        let tokens = view.setup.meter.text(&folded);
+        let tokens = view.options.meter.text(&folded);
         if tokens < piece.tokens {
-            proposals.push(Proposal { at: piece.at, change: Change::Text(folded), tokens, risk: 0.0 });
+            proposals.push(FoldProposal {
+                at: piece.at,
+                edit: PartEdit::Text(folded),
+                tokens,
+                expected_unfold_cost: 0.0,
+            });
         }
     }
 }
@@ -30,7 +35,7 @@ pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
 /// The text without noise; `None` when there is none, or nothing else.
 pub(crate) fn without_noise(text: &str) -> Option<String> {
     let mut kept = String::with_capacity(text.len());
-    let mut fence: Option<Fence> = None;
+    let mut fence: Option<CodeFence> = None;
     let mut blanks = false;
     let mut any = false;
     for line in text.split('\n') {
@@ -42,7 +47,7 @@ pub(crate) fn without_noise(text: &str) -> Option<String> {
                 true
             }
             None => {
-                fence = Fence::opened_by(line);
+                fence = CodeFence::opened_by(line);
                 fence.is_some() || is_indented(line)
             }
         };
@@ -68,25 +73,26 @@ pub(crate) fn without_noise(text: &str) -> Option<String> {
 
 /// The line that opens a block of code.
 #[derive(Clone, Copy)]
-pub(crate) struct Fence {
-    sign: char,
+pub(crate) struct CodeFence {
+    delimiter: char,
     length: usize,
 }
 
-impl Fence {
+impl CodeFence {
     /// What the line opens, if it opens a block. A line such as ```` ```code``` ```` opens none: it is whole.
     pub(crate) fn opened_by(line: &str) -> Option<Self> {
-        let (sign, length, rest) = Self::signs(line)?;
-        (sign == '~' || !rest.contains('`')).then_some(Self { sign, length })
+        let (sign, length, rest) = Self::parse(line)?;
+        (sign == '~' || !rest.contains('`')).then_some(Self { delimiter: sign, length })
     }
 
     /// Whether the line ends the block.
     pub(crate) fn is_closed_by(self, line: &str) -> bool {
-        Self::signs(line)
-            .is_some_and(|(sign, length, rest)| sign == self.sign && length >= self.length && rest.trim().is_empty())
+        Self::parse(line).is_some_and(|(sign, length, rest)| {
+            sign == self.delimiter && length >= self.length && rest.trim().is_empty()
+        })
     }
 
-    fn signs(line: &str) -> Option<(char, usize, &str)> {
+    fn parse(line: &str) -> Option<(char, usize, &str)> {
         let bare = line.trim_start_matches(' ');
         let sign = bare.chars().next().filter(|sign| matches!(sign, '`' | '~'))?;
         let rest = bare.trim_start_matches(sign);
@@ -111,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn noise_goes_and_the_rest_stays() {
+    fn noise_is_removed_text_is_kept() {
         assert_eq!(
             without_noise("I read it.   \n\n\n\n...\n\n  - one\t\n  - two\n…\nDone.\n").as_deref(),
             Some("I read it.\n\n  - one\n  - two\n\nDone.\n")
@@ -119,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn a_text_of_noise_alone_stays() {
+    fn text_of_only_noise_is_kept() {
         for text in ["...", "", "  \n ...\n", "\n\n"] {
             assert_eq!(without_noise(text), None, "{text:?}");
         }
     }
 
     #[test]
-    fn rules_tables_indents_and_code_stay() {
+    fn rules_tables_indents_and_code_are_kept() {
         for text in [
             "Title\n=====\n\n---\n\n***\n\n| a | b |\n|---|---|",
             "```\nlet a = 1;   \n\n\n...\n```\ntext",
@@ -140,19 +146,19 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_on_one_line_opens_nothing() {
+    fn single_line_fence_opens_no_block() {
         let text = "```let a = 1;```\nprose   \n\n\n```\ncode   \n```";
         assert_eq!(without_noise(text).as_deref(), Some("```let a = 1;```\nprose\n\n```\ncode   \n```"));
     }
 
     #[test]
-    fn a_fence_that_is_never_closed_holds_the_rest() {
+    fn unclosed_fence_extends_to_the_end() {
         assert_eq!(without_noise("```rust\ncode   \n\n\nmore   "), None);
     }
 
     proptest! {
         #[test]
-        fn once_is_enough_and_words_stay(text in "([a-z.` ~\t-]|\n|```|    ){0,80}") {
+        fn noise_removal_is_idempotent_and_keeps_words(text in "([a-z.` ~\t-]|\n|```|    ){0,80}") {
             let words = |text: &str| text.split(|sign: char| !sign.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_owned).collect::<Vec<_>>();
             if let Some(kept) = without_noise(&text) {
                 prop_assert_eq!(words(&kept), words(&text));

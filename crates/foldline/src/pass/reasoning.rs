@@ -1,19 +1,21 @@
 //! Old reasoning goes, whole, where the provider allows it.
 
-use crate::piece::Class;
-use crate::plan::Rung;
-use crate::setup::Thoughts;
+use crate::piece::SegmentKind;
+use crate::plan::Stage;
+use crate::setup::ReasoningRetention;
 
-use super::{Proposal, View};
-use crate::folds::Change;
+use super::{FoldProposal, PassView};
+use crate::folds::PartEdit;
 
-pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
-    let until = match view.setup.thoughts {
-        Thoughts::Stay => return,
-        Thoughts::FinishedTurns => view.last_said,
-        Thoughts::AnyOld => view.newest,
+pub(super) fn propose(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
+    let until = match view.options.reasoning_retention {
+        ReasoningRetention::KeepAll => return,
+        ReasoningRetention::DropFinishedTurns => view.last_user_message,
+        ReasoningRetention::DropOld => view.newest_round_start,
     };
-    for piece in view.old(Class::Reasoning, Rung::Reasoning).take_while(|piece| piece.at.message < until) {
-        proposals.push(Proposal { at: piece.at, change: Change::Drop, tokens: 0, risk: 0.0 });
+    for piece in
+        view.old_segments(SegmentKind::Reasoning, Stage::Reasoning).take_while(|piece| piece.at.message < until)
+    {
+        proposals.push(FoldProposal { at: piece.at, edit: PartEdit::Drop, tokens: 0, expected_unfold_cost: 0.0 });
     }
 }

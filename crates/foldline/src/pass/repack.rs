@@ -5,48 +5,56 @@
 //! Verified by its inverse: the packed text, laid out again, must be the original byte for byte. Files that
 //! were read are left as they are, since an edit may quote their lines.
 
-use crate::content::{self, Kind};
+use crate::content::{self, TextKind};
 use crate::marker;
-use crate::piece::Class;
-use crate::plan::Rung;
+use crate::piece::SegmentKind;
+use crate::plan::Stage;
 
-use super::{Proposal, View};
-use crate::folds::Change;
+use super::{FoldProposal, PassView};
+use crate::folds::PartEdit;
 
 /// Shorter texts are not worth it.
-const SHORTEST: u64 = 60;
+const MIN_REPACK_TOKENS: u64 = 60;
 
-pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
-    for piece in view.old(Class::Result, Rung::Repack).filter(|piece| piece.tokens >= SHORTEST && !piece.is_read()) {
+pub(super) fn propose(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
+    for piece in view
+        .old_segments(SegmentKind::Result, Stage::Repack)
+        .filter(|piece| piece.tokens >= MIN_REPACK_TOKENS && !piece.shows_file_read())
+    {
         let text = view.text(piece);
         let Some(packed) = packed(text) else { continue };
-        let folded = format!("{}\n{packed}", marker::thing("white space", view.handle(text)));
-        let tokens = view.setup.meter.text(&folded);
+        let folded = format!("{}\n{packed}", marker::described("white space", view.handle(text)));
+        let tokens = view.options.meter.text(&folded);
         if tokens < piece.tokens {
-            proposals.push(Proposal { at: piece.at, change: Change::Text(folded), tokens, risk: 0.0 });
+            proposals.push(FoldProposal {
+                at: piece.at,
+                edit: PartEdit::Text(folded),
+                tokens,
+                expected_unfold_cost: 0.0,
+            });
         }
     }
 }
 
 /// JSON text without white space, if laying it out again gives the same bytes.
 pub(crate) fn packed(text: &str) -> Option<String> {
-    if !text.contains('\n') || content::kind(text) != Kind::Json {
+    if !text.contains('\n') || content::detect_kind(text) != TextKind::Json {
         return None;
     }
-    let indent = indent(text)?;
-    let packed = without_space(text);
-    (laid_out(&packed, indent, text.ends_with('\n')) == text).then_some(packed)
+    let indent = detect_indent(text)?;
+    let packed = strip_whitespace(text);
+    (pretty_printed(&packed, indent, text.ends_with('\n')) == text).then_some(packed)
 }
 
 /// The white space in front of the first value inside.
-fn indent(text: &str) -> Option<&str> {
+fn detect_indent(text: &str) -> Option<&str> {
     let (_, inside) = text.split_once('\n')?;
     let bare = inside.trim_start_matches([' ', '\t']);
     Some(&inside[..inside.len() - bare.len()]).filter(|indent| (1..=8).contains(&indent.len()))
 }
 
 /// Calls `each` with every byte of JSON text, and whether it stands inside a string.
-fn walk(json: &str, mut each: impl FnMut(usize, u8, bool)) {
+fn for_each_byte(json: &str, mut each: impl FnMut(usize, u8, bool)) {
     let (mut string, mut escaped) = (false, false);
     for (at, byte) in json.bytes().enumerate() {
         each(at, byte, string || byte == b'"');
@@ -59,9 +67,9 @@ fn walk(json: &str, mut each: impl FnMut(usize, u8, bool)) {
     }
 }
 
-fn without_space(json: &str) -> String {
+fn strip_whitespace(json: &str) -> String {
     let mut packed = Vec::with_capacity(json.len());
-    walk(json, |_, byte, string| {
+    for_each_byte(json, |_, byte, string| {
         if string || !byte.is_ascii_whitespace() {
             packed.push(byte);
         }
@@ -70,7 +78,7 @@ fn without_space(json: &str) -> String {
 }
 
 /// Packed JSON over many lines, as most programs print it.
-fn laid_out(packed: &str, indent: &str, newline: bool) -> String {
+fn pretty_printed(packed: &str, indent: &str, newline: bool) -> String {
     let bytes = packed.as_bytes();
     let mut out = Vec::with_capacity(packed.len() * 2);
     let mut depth = 0;
@@ -78,7 +86,7 @@ fn laid_out(packed: &str, indent: &str, newline: bool) -> String {
         out.push(b'\n');
         (0..depth).for_each(|_| out.extend_from_slice(indent.as_bytes()));
     };
-    walk(packed, |at, byte, string| {
+    for_each_byte(packed, |at, byte, string| {
         let empty = |other: u8| bytes.get(at + 1) == Some(&other);
         match byte {
             _ if string => out.push(byte),
@@ -117,13 +125,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn white_space_goes_and_strings_stay() {
+    fn whitespace_is_removed_outside_strings() {
         let text = "{\n  \"a b\": [\n    1.50,\n    \"x\\\" {,}\"\n  ],\n  \"e\": {},\n  \"l\": []\n}\n";
         assert_eq!(packed(text).as_deref(), Some(r#"{"a b":[1.50,"x\" {,}"],"e":{},"l":[]}"#));
     }
 
     #[test]
-    fn what_does_not_come_back_is_left_alone() {
+    fn text_that_does_not_round_trip_is_kept() {
         for text in ["{\"a\": 1}", "{\n  \"a\": 1 }", "{\n  \"a\":1\n}", "no json\n  at all", "[\n  1,\n\n  2\n]"] {
             assert_eq!(packed(text), None, "{text:?}");
         }
@@ -142,12 +150,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pretty_json_is_packed_and_comes_back(it in json()) {
+        fn pretty_json_round_trips(it in json()) {
             let text = serde_json::to_string_pretty(&it).unwrap();
             if text.contains('\n') {
                 let packed = packed(&text).unwrap();
                 prop_assert_eq!(&packed, &it.to_string());
-                prop_assert_eq!(laid_out(&packed, "  ", false), text);
+                prop_assert_eq!(pretty_printed(&packed, "  ", false), text);
             }
         }
     }

@@ -2,28 +2,33 @@
 
 use std::collections::HashMap;
 
-use crate::piece::Class;
-use crate::plan::Rung;
+use crate::piece::SegmentKind;
+use crate::plan::Stage;
 
-use super::{Proposal, View};
-use crate::folds::Change;
+use super::{FoldProposal, PassView};
+use crate::folds::PartEdit;
 
 /// Shorter repeats are not worth a marker.
-const SHORTEST: u64 = 40;
+const MIN_DUPLICATE_TOKENS: u64 = 40;
 
-pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
+pub(super) fn propose(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
     let mut newest = HashMap::new();
-    for piece in view.results() {
-        newest.insert(piece.hash, piece.at);
+    for piece in view.unfolded_results() {
+        newest.insert(piece.text_hash, piece.at);
     }
-    for piece in view.old(Class::Result, Rung::Repeats) {
-        if piece.tokens < SHORTEST || newest.get(&piece.hash).is_none_or(|&at| at == piece.at) {
+    for piece in view.old_segments(SegmentKind::Result, Stage::Duplicates) {
+        if piece.tokens < MIN_DUPLICATE_TOKENS || newest.get(&piece.text_hash).is_none_or(|&at| at == piece.at) {
             continue;
         }
         let marker = view.marker(piece);
-        let tokens = view.setup.meter.text(&marker);
+        let tokens = view.options.meter.text(&marker);
         if tokens < piece.tokens {
-            proposals.push(Proposal { at: piece.at, change: Change::Text(marker), tokens, risk: 0.0 });
+            proposals.push(FoldProposal {
+                at: piece.at,
+                edit: PartEdit::Text(marker),
+                tokens,
+                expected_unfold_cost: 0.0,
+            });
         }
     }
 }

@@ -1,40 +1,46 @@
 //! Whole old results become a marker, and so do the arguments and the prose of old calls when that is
 //! not enough. The oldest first; what reports a failure last, and of that the lines that do so stay.
 
-use crate::piece::{Class, Piece};
-use crate::plan::Rung;
+use crate::piece::{Segment, SegmentKind};
+use crate::plan::Stage;
 
-use super::arguments::in_json;
+use super::arguments::replace_long_strings;
 use super::clip;
-use super::{Proposal, View};
-use crate::conversation::{Arguments, Part, ToolCall};
-use crate::folds::Change;
+use super::{FoldProposal, PassView};
+use crate::conversation::{CallArguments, Part, ToolCall};
+use crate::folds::PartEdit;
 
-pub(super) fn propose(view: &View<'_>, proposals: &mut Vec<Proposal>) {
+pub(super) fn propose(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
     for failed in [false, true] {
-        for piece in view.old(Class::Result, Rung::Markers).filter(|piece| piece.failed == failed) {
+        for piece in view.old_segments(SegmentKind::Result, Stage::WholeResults).filter(|piece| piece.failed == failed)
+        {
             let marker = view.marker(piece);
-            let folded = if failed && !piece.outdated {
-                clip::clip(view.text(piece), piece.tokens / 4, &view.setup.meter, &marker)
+            let folded = if failed && !piece.superseded {
+                clip::clip_to_tokens(view.text(piece), piece.tokens / 4, &view.options.meter, &marker)
             } else {
                 marker
             };
-            push(view, piece, folded, proposals);
+            push_marker(view, piece, folded, proposals);
         }
     }
 }
 
-pub(super) fn propose_writing(view: &View<'_>, proposals: &mut Vec<Proposal>) {
-    for piece in view.above(Rung::Writing).filter(|piece| view.is_old(piece)) {
+pub(super) fn propose_prose_and_arguments(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
+    for piece in view.before_stage(Stage::ProseAndArguments).filter(|piece| view.is_old(piece)) {
         match piece.class {
-            Class::Prose => push(view, piece, view.marker(piece), proposals),
-            Class::Arguments => {
+            SegmentKind::Prose => push_marker(view, piece, view.marker(piece), proposals),
+            SegmentKind::Arguments => {
                 let Part::ToolCall(call) = &view.messages[piece.at.message].parts[piece.at.part] else { continue };
-                let Some(folded) = shortened(call, &view.marker(piece)) else { continue };
-                let tokens = view.setup.meter.text(&folded);
+                let Some(folded) = shortened_arguments(call, &view.marker(piece)) else { continue };
+                let tokens = view.options.meter.text(&folded);
                 if tokens < piece.tokens {
-                    let risk = 0.05 * view.unfold_price(piece);
-                    proposals.push(Proposal { at: piece.at, change: Change::Arguments(folded), tokens, risk });
+                    let risk = 0.05 * view.unfold_cost(piece);
+                    proposals.push(FoldProposal {
+                        at: piece.at,
+                        edit: PartEdit::Arguments(folded),
+                        tokens,
+                        expected_unfold_cost: risk,
+                    });
                 }
             }
             _ => {}
@@ -44,17 +50,17 @@ pub(super) fn propose_writing(view: &View<'_>, proposals: &mut Vec<Proposal>) {
 
 /// The arguments of a call with the marker in the place of their long texts, if there are any: JSON stays JSON,
 /// keys and short values stay, and no key is added that the tool does not know.
-pub(crate) fn shortened(call: &ToolCall<'_>, marker: &str) -> Option<String> {
+pub(crate) fn shortened_arguments(call: &ToolCall<'_>, marker: &str) -> Option<String> {
     match &call.arguments {
-        Arguments::Text(_) => Some(marker.to_owned()),
-        Arguments::Json(json) => in_json(json, |_| Some(marker.to_owned())),
+        CallArguments::Text(_) => Some(marker.to_owned()),
+        CallArguments::Json(json) => replace_long_strings(json, |_| Some(marker.to_owned())),
     }
 }
 
-fn push(view: &View<'_>, piece: &Piece, marker: String, proposals: &mut Vec<Proposal>) {
-    let tokens = view.setup.meter.text(&marker);
+fn push_marker(view: &PassView<'_>, piece: &Segment, marker: String, proposals: &mut Vec<FoldProposal>) {
+    let tokens = view.options.meter.text(&marker);
     if tokens < piece.tokens {
-        let risk = 0.1 * view.unfold_price(piece);
-        proposals.push(Proposal { at: piece.at, change: Change::Text(marker), tokens, risk });
+        let risk = 0.1 * view.unfold_cost(piece);
+        proposals.push(FoldProposal { at: piece.at, edit: PartEdit::Text(marker), tokens, expected_unfold_cost: risk });
     }
 }

@@ -16,49 +16,49 @@ use std::sync::Arc;
 use crate::Handle;
 use crate::conversation::Message;
 use crate::marker;
-use crate::piece::{Class, Done};
+use crate::piece::{SegmentKind, ToolCallInfo};
 
-use super::View;
+use super::PassView;
 
 /// With more rounds than this the lines are summed up instead.
-const LISTED: usize = 200;
+const MAX_LISTED_ROUNDS: usize = 200;
 
 /// How much a note says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Detail {
+pub(crate) enum NoteDetail {
     /// A line for each call, and a summary if there is one.
     Listed,
     /// How many calls there were, and a summary if there is one.
-    Summed,
+    Counted,
     /// How many calls there were.
-    Bare,
+    CountsOnly,
 }
 
 /// The note for these rounds, oldest first, in which tools were called so often; without a summary.
-pub(crate) fn note(
-    view: &View<'_>,
+pub(crate) fn note_text(
+    view: &PassView<'_>,
     rounds: &[Range<usize>],
     tools: &BTreeMap<String, usize>,
-    detail: Detail,
+    detail: NoteDetail,
 ) -> String {
-    let handle = view.setup.handles.then(|| Handle::of(&original(view.messages, rounds)));
+    let handle = view.options.handles.then(|| Handle::for_content(&original_json(view.messages, rounds)));
     let head = if rounds.len() == 1 { "1 round".to_owned() } else { format!("{} rounds", rounds.len()) };
-    if detail != Detail::Listed || rounds.len() > LISTED {
+    if detail != NoteDetail::Listed || rounds.len() > MAX_LISTED_ROUNDS {
         let sums: Vec<String> = tools.iter().map(|(tool, count)| format!("{count} {tool}")).collect();
-        return marker::thing(&format!("{head}: {}", sums.join(", ")), handle);
+        return marker::described(&format!("{head}: {}", sums.join(", ")), handle);
     }
-    let mut text = marker::thing(&head, handle);
+    let mut text = marker::described(&head, handle);
     for (done, failed) in rounds.iter().flat_map(|round| calls(view, round.clone())) {
         text.push('\n');
-        text.push_str(&marker::outcome(&done.words(), if failed { "failed" } else { "ok" }));
+        text.push_str(&marker::call_outcome(&done.description(), if failed { "failed" } else { "ok" }));
     }
     text
 }
 
 /// Counts the calls of a round.
-pub(crate) fn count(view: &View<'_>, round: Range<usize>, tools: &mut BTreeMap<String, usize>) {
-    for piece in view.pieces_of(round).iter().filter(|piece| piece.class == Class::Arguments) {
-        let Some(done) = &piece.deed else { continue };
+pub(crate) fn count_tools(view: &PassView<'_>, round: Range<usize>, tools: &mut BTreeMap<String, usize>) {
+    for piece in view.segments_of(round).iter().filter(|piece| piece.class == SegmentKind::Arguments) {
+        let Some(done) = &piece.tool_call else { continue };
         match tools.get_mut(&done.tool) {
             Some(calls) => *calls += 1,
             None => drop(tools.insert(done.tool.clone(), 1)),
@@ -67,17 +67,17 @@ pub(crate) fn count(view: &View<'_>, round: Range<usize>, tools: &mut BTreeMap<S
 }
 
 /// What a handle of these rounds gives back: their messages, as JSON.
-pub(crate) fn original(messages: &[Message<'_>], rounds: &[Range<usize>]) -> Vec<u8> {
+pub(crate) fn original_json(messages: &[Message<'_>], rounds: &[Range<usize>]) -> Vec<u8> {
     let messages: Vec<_> = rounds.iter().flat_map(|round| &messages[round.clone()]).collect();
     serde_json::to_vec(&messages).expect("messages have a JSON form")
 }
 
 /// The calls of a round, and whether they failed.
-fn calls<'v>(view: &View<'v>, round: Range<usize>) -> Vec<(&'v Arc<Done>, bool)> {
-    let mut calls: Vec<(&Arc<Done>, bool)> = Vec::new();
-    for piece in view.pieces_of(round) {
-        match (&piece.deed, piece.class) {
-            (Some(done), Class::Arguments) => calls.push((done, false)),
+fn calls<'v>(view: &PassView<'v>, round: Range<usize>) -> Vec<(&'v Arc<ToolCallInfo>, bool)> {
+    let mut calls: Vec<(&Arc<ToolCallInfo>, bool)> = Vec::new();
+    for piece in view.segments_of(round) {
+        match (&piece.tool_call, piece.class) {
+            (Some(done), SegmentKind::Arguments) => calls.push((done, false)),
             (Some(done), _) if piece.failed => {
                 calls.iter_mut().filter(|(call, _)| Arc::ptr_eq(call, done)).for_each(|(_, failed)| *failed = true);
             }

@@ -6,7 +6,7 @@
 use crate::marker;
 
 /// The text as a screen would show it, without colours; `None` when that is the text itself.
-pub fn shown(text: &str) -> Option<String> {
+pub fn strip_terminal_codes(text: &str) -> Option<String> {
     let is_plain = |text: &str| memchr::memchr3(0x1b, b'\r', 0x08, text.as_bytes()).is_none();
     if is_plain(text) {
         return None;
@@ -20,7 +20,7 @@ pub fn shown(text: &str) -> Option<String> {
         if is_plain(line) {
             out.push_str(line);
         } else {
-            out.push_str(&without_codes(last_written(line)));
+            out.push_str(&without_codes(last_overwrite(line)));
         }
         out.push_str(end);
     }
@@ -28,7 +28,7 @@ pub fn shown(text: &str) -> Option<String> {
 }
 
 /// What a line shows that was written over again and again: the last of it that is not blank.
-fn last_written(line: &str) -> &str {
+fn last_overwrite(line: &str) -> &str {
     let mut layers = line.split('\r').rev();
     let shows = |layer: &&str| !without_codes(layer).trim().is_empty();
     layers.find(shows).unwrap_or(line.rsplit('\r').next().unwrap_or(line))
@@ -43,7 +43,7 @@ fn without_codes(text: &str) -> String {
             out.pop();
             &rest[at + 1..]
         } else {
-            &rest[at + code(&rest[at..])..]
+            &rest[at + code_len(&rest[at..])..]
         };
     }
     out.push_str(rest);
@@ -51,7 +51,7 @@ fn without_codes(text: &str) -> String {
 }
 
 /// The bytes of the escape code that the text begins with.
-fn code(text: &str) -> usize {
+fn code_len(text: &str) -> usize {
     let bytes = text.as_bytes();
     match bytes.get(1) {
         // Colours, cursor and the like: up to a letter.
@@ -74,8 +74,8 @@ fn code(text: &str) -> usize {
 }
 
 /// The marker of what a screen would not have shown.
-pub(crate) fn marked(shown: &str, handle: Option<crate::Handle>) -> String {
-    format!("{}\n{shown}", marker::thing("escape codes", handle))
+pub(crate) fn with_marker(shown: &str, handle: Option<crate::Handle>) -> String {
+    format!("{}\n{shown}", marker::described("escape codes", handle))
 }
 
 #[cfg(test)]
@@ -85,31 +85,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_and_links_go() {
+    fn colors_and_links_are_removed() {
         assert_eq!(
-            shown("\u{1b}[1;31merror\u{1b}[0m: \u{1b}]8;;file:///a\u{7}a.rs\u{1b}]8;;\u{1b}\\ broke\n").as_deref(),
+            strip_terminal_codes("\u{1b}[1;31merror\u{1b}[0m: \u{1b}]8;;file:///a\u{7}a.rs\u{1b}]8;;\u{1b}\\ broke\n")
+                .as_deref(),
             Some("error: a.rs broke\n")
         );
     }
 
     #[test]
-    fn of_a_progress_bar_the_last_step_stays() {
+    fn last_progress_bar_step_is_kept() {
         let bar: String = (0..=100).map(|at| format!("\r{at:>3}% done")).collect();
-        assert_eq!(shown(&format!("start\n{bar}\nend")).as_deref(), Some("start\n100% done\nend"));
-        assert_eq!(shown("10%\r20%\r\u{1b}[K").as_deref(), Some("20%"));
+        assert_eq!(strip_terminal_codes(&format!("start\n{bar}\nend")).as_deref(), Some("start\n100% done\nend"));
+        assert_eq!(strip_terminal_codes("10%\r20%\r\u{1b}[K").as_deref(), Some("20%"));
     }
 
     #[test]
-    fn plain_text_and_line_ends_of_others_stay() {
+    fn plain_text_and_crlf_are_kept() {
         for text in ["plain\n", "one\r\ntwo\r\n", ""] {
-            assert_eq!(shown(text), None, "{text:?}");
+            assert_eq!(strip_terminal_codes(text), None, "{text:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn it_never_panics_and_once_is_enough_for_codes(text in "(\\PC|\u{1b}|\\[|[0-9;]|m|\r|\n|\u{7}|\u{8}|\\]){0,80}") {
-            if let Some(shown) = shown(&text) {
+        fn arbitrary_codes_never_panic_and_shrink(text in "(\\PC|\u{1b}|\\[|[0-9;]|m|\r|\n|\u{7}|\u{8}|\\]){0,80}") {
+            if let Some(shown) = strip_terminal_codes(&text) {
                 prop_assert!(shown.len() < text.len());
                 prop_assert_eq!(shown.matches('\n').count(), text.matches('\n').count());
             }

@@ -7,15 +7,15 @@
 
 use std::ops::Range;
 
-use super::{Draft, Rung};
+use super::{PlanBuilder, Stage};
 use crate::conversation::Role;
 use crate::error::Error;
-use crate::folds::Change;
+use crate::folds::PartEdit;
 use crate::marker;
 use crate::measure::Tokens;
-use crate::pass::rounds::Detail;
-use crate::pass::{Proposal, clip};
-use crate::piece::{Class, Piece};
+use crate::pass::rounds::NoteDetail;
+use crate::pass::{FoldProposal, clip};
+use crate::piece::{Segment, SegmentKind};
 
 /// A crease ends at least this share of the room below the mark at which the next one is forced.
 const MIN_FREED_SHARE: f64 = 1.0 / 16.0;
@@ -24,46 +24,46 @@ const MIN_EXCERPT_TOKENS: Tokens = 200;
 
 /// A protected text, shortened.
 struct Shortened<'d> {
-    piece: &'d Piece,
+    piece: &'d Segment,
     before: Tokens,
     text: String,
     tokens: Tokens,
 }
 
-impl<'d> Draft<'d> {
+impl<'d> PlanBuilder<'d> {
     /// Returns the tokens of messages that no stage before this one folds.
     pub(super) fn protected_tokens(&self) -> Tokens {
-        let is_protected = |piece: &&Piece| piece.class == Class::Said || self.setup.pins.holds(piece);
-        let older = self.alive.iter().map(|it| &self.state.pieces[it.index]);
-        let older = older.take_while(|piece| piece.at.message < self.newest).filter(is_protected);
-        let newest: Tokens = self.tokens[self.newest..].iter().sum();
+        let is_protected = |piece: &&Segment| piece.class == SegmentKind::InputText || self.options.pins.matches(piece);
+        let older = self.live.iter().map(|it| &self.state.segments[it.index]);
+        let older = older.take_while(|piece| piece.at.message < self.newest_round_start).filter(is_protected);
+        let newest: Tokens = self.message_tokens[self.newest_round_start..].iter().sum();
         newest + older.map(|piece| self.tokens_of(piece)).sum::<Tokens>()
     }
 
     /// Returns the tokens to which a forced crease folds: the policy's share of the room that `protected` tokens leave, and so
     /// far below the mark of the next crease that a loop does not crease at every step.
     pub(super) fn target(&self, protected: Tokens) -> Tokens {
-        let room = self.setup.room_at(1.0);
+        let room = self.options.message_budget(1.0);
         let protected = protected.min(room);
-        let target = protected + ((room - protected) as f64 * self.setup.policy.low) as Tokens;
+        let target = protected + ((room - protected) as f64 * self.options.policy.target_ratio) as Tokens;
         target.min(self.max_target())
     }
 
     fn max_target(&self) -> Tokens {
-        self.setup.room_at(self.setup.policy.high - MIN_FREED_SHARE)
+        self.options.message_budget(self.options.policy.trigger_ratio - MIN_FREED_SHARE)
     }
 
     /// Shortens what is protected, if the request is above the budget: results first, messages of users only in truncation.
     pub(super) fn shorten_protected(&mut self) -> Result<(), Error> {
-        let deepest = self.setup.policy.deepest;
-        if self.context <= self.setup.room_at(1.0) || deepest < Rung::Protected {
+        let deepest = self.options.policy.max_stage;
+        if self.request_tokens <= self.options.message_budget(1.0) || deepest < Stage::Protected {
             return Ok(());
         }
-        if self.setup.signed {
+        if self.options.signed_history {
             // A crease drops it in any case, and its room is there for the results.
             self.drop_all_reasoning();
         }
-        if !self.shorten_results(Rung::Protected, MIN_EXCERPT_TOKENS)? && deepest >= Rung::Truncation {
+        if !self.shorten_results(Stage::Protected, MIN_EXCERPT_TOKENS)? && deepest >= Stage::Truncation {
             self.truncate()?;
         }
         Ok(())
@@ -72,43 +72,45 @@ impl<'d> Draft<'d> {
     /// Truncates to instructions, the task, the newest user message and the newest round.
     fn truncate(&mut self) -> Result<(), Error> {
         self.drop_old_rounds();
-        if self.shorten_results(Rung::Truncation, MIN_EXCERPT_TOKENS)? {
+        if self.shorten_results(Stage::Truncation, MIN_EXCERPT_TOKENS)? {
             return Ok(());
         }
         for least in [MIN_EXCERPT_TOKENS, 0] {
-            let all = self.candidates(Rung::Truncation);
+            let all = self.candidates(Stage::Truncation);
             // Messages of users are shortened so far that the next round does not shorten them again.
             let shortened = self.share(&all, self.max_target(), least)?;
-            self.take_all(shortened.into_iter().filter(|it| self.is_of_user(it.piece)).collect(), Rung::Truncation);
-            if self.shorten_results(Rung::Truncation, least)? {
+            self.take_all(shortened.into_iter().filter(|it| self.is_of_user(it.piece)).collect(), Stage::Truncation);
+            if self.shorten_results(Stage::Truncation, least)? {
                 return Ok(());
             }
         }
-        let all = self.candidates(Rung::Truncation);
+        let all = self.candidates(Stage::Truncation);
         let markers = self.share(&all, 0, 0)?;
-        self.take_all(self.without_needless(markers, self.setup.room_at(1.0)), Rung::Truncation);
+        self.take_all(self.without_needless(markers, self.options.message_budget(1.0)), Stage::Truncation);
         Ok(())
     }
 
     fn drop_old_rounds(&mut self) {
         let foldable = |round: &&Range<usize>| {
-            round.end <= self.newest && !self.folds.is_gone(round.start) && self.state.is_closed(round, self.messages)
+            round.end <= self.newest_round_start
+                && !self.folds.is_dropped(round.start)
+                && self.state.is_self_contained(round, self.messages)
         };
         let old: Vec<Range<usize>> = self.state.rounds().iter().filter(foldable).cloned().collect();
-        let old = self.before_thoughts(old);
+        let old = self.keep_reasoning_at_turn_start(old);
         if !old.is_empty() {
-            self.drop_rounds(&old, Rung::Truncation, Detail::Bare);
+            self.drop_rounds(&old, Stage::Truncation, NoteDetail::CountsOnly);
         }
-        self.write_notes(Rung::Truncation, Detail::Bare);
+        self.write_notes(Stage::Truncation, NoteDetail::CountsOnly);
     }
 
     /// Lets the results share the room that all else leaves in the budget. Returns whether the request fits then; if not,
     /// nothing is changed.
-    fn shorten_results(&mut self, rung: Rung, least: Tokens) -> Result<bool, Error> {
-        let limit = self.setup.room_at(1.0);
-        let results = self.candidates(Rung::Protected);
+    fn shorten_results(&mut self, rung: Stage, least: Tokens) -> Result<bool, Error> {
+        let limit = self.options.message_budget(1.0);
+        let results = self.candidates(Stage::Protected);
         let shortened = self.share(&results, limit, least)?;
-        if self.context - saved(&shortened) > limit {
+        if self.request_tokens - saved(&shortened) > limit {
             return Ok(false);
         }
         self.take_all(self.without_needless(shortened, limit), rung);
@@ -116,21 +118,21 @@ impl<'d> Draft<'d> {
     }
 
     /// Returns the pieces that may be shortened at a stage, the smallest first, with their tokens.
-    fn candidates(&self, rung: Rung) -> Vec<(&'d Piece, Tokens)> {
-        let may_be_cut = |piece: &Piece| match piece.class {
-            Class::Said => {
+    fn candidates(&self, rung: Stage) -> Vec<(&'d Segment, Tokens)> {
+        let may_be_cut = |piece: &Segment| match piece.class {
+            SegmentKind::InputText => {
                 let verbatim = self.state.is_verbatim(piece.at.message);
-                rung == Rung::Truncation && self.is_of_user(piece) && !verbatim
+                rung == Stage::Truncation && self.is_of_user(piece) && !verbatim
             }
-            Class::Media => rung == Rung::Truncation || !self.is_of_user(piece),
-            Class::Result => true,
-            Class::Prose => piece.at.message < self.newest,
-            Class::Arguments | Class::Reasoning => false,
+            SegmentKind::Media => rung == Stage::Truncation || !self.is_of_user(piece),
+            SegmentKind::Result => true,
+            SegmentKind::Prose => piece.at.message < self.newest_round_start,
+            SegmentKind::Arguments | SegmentKind::Reasoning => false,
         };
         let state = self.state;
-        let alive = self.alive.iter().map(|it| &state.pieces[it.index]);
-        let alive = alive.filter(|piece| !self.folds.is_gone(piece.at.message) && !self.setup.pins.holds(piece));
-        let mut candidates: Vec<(&Piece, Tokens)> =
+        let alive = self.live.iter().map(|it| &state.segments[it.index]);
+        let alive = alive.filter(|piece| !self.folds.is_dropped(piece.at.message) && !self.options.pins.matches(piece));
+        let mut candidates: Vec<(&Segment, Tokens)> =
             alive.filter(|piece| may_be_cut(piece)).map(|piece| (piece, self.tokens_of(piece))).collect();
         candidates.sort_by_key(|&(piece, tokens)| (tokens, piece.at));
         candidates
@@ -138,12 +140,17 @@ impl<'d> Draft<'d> {
 
     /// Shares the room that all else leaves below `limit` among pieces, given the smallest first: small ones stay whole, and
     /// the others get equal shares of the rest, but at least `least` tokens.
-    fn share(&self, pieces: &[(&'d Piece, Tokens)], limit: Tokens, least: Tokens) -> Result<Vec<Shortened<'d>>, Error> {
-        let others = self.context - pieces.iter().map(|(_, tokens)| tokens).sum::<Tokens>();
+    fn share(
+        &self,
+        pieces: &[(&'d Segment, Tokens)],
+        limit: Tokens,
+        least: Tokens,
+    ) -> Result<Vec<Shortened<'d>>, Error> {
+        let others = self.request_tokens - pieces.iter().map(|(_, tokens)| tokens).sum::<Tokens>();
         let mut room = limit.saturating_sub(others);
         let mut shortened = Vec::new();
         for (count, &(piece, before)) in (1..=pieces.len() as Tokens).rev().zip(pieces) {
-            self.setup.cancel.check()?;
+            self.options.cancel.check()?;
             let share = (room / count).max(least);
             let short = (before > share).then(|| self.shortened(piece, share)).filter(|(_, tokens)| *tokens < before);
             room = room.saturating_sub(short.as_ref().map_or(before, |(_, tokens)| *tokens));
@@ -152,20 +159,20 @@ impl<'d> Draft<'d> {
         Ok(shortened)
     }
 
-    fn shortened(&self, piece: &Piece, share: Tokens) -> (String, Tokens) {
-        let view = self.view(1.0);
+    fn shortened(&self, piece: &Segment, share: Tokens) -> (String, Tokens) {
+        let view = self.pass_view(1.0);
         let text = view.text(piece);
         let text = match piece.class {
-            Class::Media => view.media_marker(piece),
-            _ => clip::clip(text, share, &self.setup.meter, &marker::whole(text, view.handle(text))),
+            SegmentKind::Media => view.media_marker(piece),
+            _ => clip::clip_to_tokens(text, share, &self.options.meter, &marker::whole_text(text, view.handle(text))),
         };
-        let tokens = self.setup.meter.text(&text);
+        let tokens = self.options.meter.text(&text);
         (text, tokens)
     }
 
     /// Returns these without those that fit whole in the room that is left over.
     fn without_needless(&self, mut shortened: Vec<Shortened<'d>>, limit: Tokens) -> Vec<Shortened<'d>> {
-        let mut left = limit.saturating_sub(self.context - saved(&shortened));
+        let mut left = limit.saturating_sub(self.request_tokens - saved(&shortened));
         shortened.retain(|it| {
             let more = it.before - it.tokens;
             let is_needed = more > left;
@@ -175,19 +182,23 @@ impl<'d> Draft<'d> {
         shortened
     }
 
-    fn take_all(&mut self, shortened: Vec<Shortened<'d>>, rung: Rung) {
+    fn take_all(&mut self, shortened: Vec<Shortened<'d>>, rung: Stage) {
         for Shortened { piece, text, tokens, .. } in shortened {
-            self.take(Proposal { at: piece.at, change: Change::Text(text), tokens, risk: 0.0 }, rung, "clip");
+            self.accept(
+                FoldProposal { at: piece.at, edit: PartEdit::Text(text), tokens, expected_unfold_cost: 0.0 },
+                rung,
+                "clip",
+            );
         }
     }
 
     /// Returns whether a piece is a user's own, and not of a result that came in the user's role.
-    fn is_of_user(&self, piece: &Piece) -> bool {
+    fn is_of_user(&self, piece: &Segment) -> bool {
         piece.at.inner.is_none() && self.messages[piece.at.message].role == Role::User
     }
 
-    fn tokens_of(&self, piece: &Piece) -> Tokens {
-        self.folds.tokens(piece.at).unwrap_or(piece.tokens)
+    fn tokens_of(&self, piece: &Segment) -> Tokens {
+        self.folds.part_tokens(piece.at).unwrap_or(piece.tokens)
     }
 }
 
@@ -199,19 +210,19 @@ fn saved(shortened: &[Shortened<'_>]) -> Tokens {
 mod tests {
     use crate::conversation::{Message, Part, PartId, Role};
     use crate::{
-        Conversation, Error, ErrorKind, Folded, Folder, Ledger, Meter, ModelTable, Policy, Prices, Reason, Setup,
-        Tokens, fold, marker,
+        Conversation, Error, ErrorKind, FoldOptions, FoldSession, FoldedConversation, Ledger, Meter, ModelTable,
+        Policy, Prices, Tokens, Trigger, fold, marker,
     };
 
     /// 53 bytes, as in the session that was reported.
     const TASK: &str = "Find out why the import of large files is so slow now";
 
     /// A budget, of which system and tools take `fixed`.
-    fn setup(budget: Tokens, fixed: Tokens) -> Setup {
+    fn setup(budget: Tokens, fixed: Tokens) -> FoldOptions {
         let table = ModelTable::builtin();
         let meter = Meter::for_model(table, Some("claude-opus-4-6"));
         let prices = Prices::for_model(table, Some("claude-opus-4-6"));
-        Setup { handles: true, fixed, ..Setup::new(meter, prices, budget) }
+        FoldOptions { handles: true, overhead_tokens: fixed, ..FoldOptions::new(meter, prices, budget) }
     }
 
     fn meter() -> Meter {
@@ -244,10 +255,10 @@ mod tests {
         Conversation { messages, ..Conversation::default() }
     }
 
-    fn folded(conversation: &Conversation<'static>, setup: &Setup) -> Result<Folded, Error> {
+    fn folded(conversation: &Conversation<'static>, setup: &FoldOptions) -> Result<FoldedConversation, Error> {
         let folded = fold(conversation, setup, &Ledger::default())?;
         let sent = folded.messages(conversation);
-        let tokens = setup.fixed + sent.iter().map(|message| setup.meter.message(message)).sum::<Tokens>();
+        let tokens = setup.overhead_tokens + sent.iter().map(|message| setup.meter.message(message)).sum::<Tokens>();
         assert_eq!(tokens, folded.tokens);
         assert!(tokens <= setup.budget, "{tokens} > {}", setup.budget);
         Ok(folded)
@@ -262,7 +273,7 @@ mod tests {
         let originals: std::collections::HashSet<&str> = original.lines().collect();
         let is_gap = |line: &str| marker::gap_lines(line).is_some();
         assert!(shortened.lines().all(|line| marker::is_marker(line) || is_gap(line) || originals.contains(line)));
-        assert!(marker::handles(shortened).eq([crate::Handle::of(original.as_bytes())]));
+        assert!(marker::handles(shortened).eq([crate::Handle::for_content(original.as_bytes())]));
     }
 
     /// A window of 64,000, half of it system and tools, and three parallel reads that are larger than the rest.
@@ -306,18 +317,18 @@ mod tests {
     #[test]
     fn task_and_newest_user_message_are_verbatim_in_every_request() {
         for policy in [Policy::balanced(), Policy::tight()] {
-            let mut folder = Folder::new(Setup { policy, ..setup(50_000, 30_000) });
+            let mut folder = FoldSession::new(FoldOptions { policy, ..setup(50_000, 30_000) });
             let mut newest = TASK.to_owned();
             folder.push(user(TASK));
             for at in 0..31 {
-                folder.request().unwrap();
-                let sent: Vec<_> = folder.rendered(0).collect();
+                folder.plan_request().unwrap();
+                let sent: Vec<_> = folder.rendered_messages(0).collect();
                 assert!(folder.tokens() <= 50_000 && sent[0] == user(TASK), "request {at}");
                 assert!(sent.contains(&user(newest.clone())), "request {at}");
                 let texts: Vec<String> = (0..3).map(|it| source(3 * at + it, 8_000)).collect();
                 reads(&format!("r{at}"), &texts).into_iter().for_each(|message| folder.push(message));
                 if at % 7 == 6 {
-                    folder.request().unwrap();
+                    folder.plan_request().unwrap();
                     newest = format!("Now look at part {at}. {}", source(900 + at, 4_000));
                     folder.push(Message::text(Role::Assistant, "Done."));
                     folder.push(user(newest.clone()));
@@ -393,14 +404,14 @@ mod tests {
     /// What was shortened while it was new is an excerpt at the next crease, and does not go with its round.
     #[test]
     fn shortened_result_becomes_an_excerpt_once_seen() {
-        let mut folder = Folder::new(setup(50_000, 30_000));
+        let mut folder = FoldSession::new(setup(50_000, 30_000));
         folder.push(user(TASK));
         reads("big", &[source(0, 40_000)]).into_iter().for_each(|message| folder.push(message));
-        folder.request().unwrap();
+        folder.plan_request().unwrap();
         for at in 0..3 {
             reads(&format!("small{at}"), &[source(10 + at, 500)]).into_iter().for_each(|message| folder.push(message));
-            folder.request().unwrap();
-            let sent: Vec<_> = folder.rendered(0).collect();
+            folder.plan_request().unwrap();
+            let sent: Vec<_> = folder.rendered_messages(0).collect();
             let shown = result_text(&sent, "big_0").expect("the round is there");
             assert_excerpt(shown, &source(0, 40_000));
         }
@@ -414,19 +425,19 @@ mod tests {
         let [call, result] = &reads("new", &[source(0, 8_000)])[..] else { panic!("one round") };
         let call = Message::new(Role::Assistant, [vec![thought], call.parts.clone()].concat());
         let conversation = conversation(vec![user(TASK), call, result.clone()]);
-        let setup = Setup { signed: true, ..setup(9_500, 0) };
+        let setup = FoldOptions { signed_history: true, ..setup(9_500, 0) };
         let sent = folded(&conversation, &setup).unwrap().messages(&conversation);
         assert_eq!(result_text(&sent, "new_0"), Some(source(0, 8_000).as_str()));
     }
 
     /// Creases among the requests of a loop of small reads after these messages.
-    fn creases(setup: Setup, opening: Vec<Message<'static>>, steps: usize) -> usize {
-        let mut folder = Folder::new(setup.clone());
+    fn creases(setup: FoldOptions, opening: Vec<Message<'static>>, steps: usize) -> usize {
+        let mut folder = FoldSession::new(setup.clone());
         opening.into_iter().for_each(|message| folder.push(message));
         let mut creases = 0;
         for at in 0..steps {
-            let creased = folder.request().unwrap();
-            creases += usize::from(creased.is_some_and(|crease| crease.reason == Reason::Must));
+            let creased = folder.plan_request().unwrap();
+            creases += usize::from(creased.is_some_and(|crease| crease.trigger == Trigger::OverBudget));
             assert!(folder.tokens() <= setup.budget);
             reads(&format!("r{at}"), &[source(at, 150)]).into_iter().for_each(|message| folder.push(message));
         }
@@ -452,14 +463,14 @@ mod tests {
     /// Recent rounds keep a part of the room also where system and tools are above the target ratio of the budget.
     #[test]
     fn large_system_leaves_room_for_recent_rounds() {
-        let mut folder = Folder::new(setup(50_000, 35_000));
+        let mut folder = FoldSession::new(setup(50_000, 35_000));
         folder.push(user(TASK));
         let mut creased = 0;
         for at in 0..60 {
             reads(&format!("r{at}"), &[source(at, 800)]).into_iter().for_each(|message| folder.push(message));
-            if folder.request().unwrap().is_some_and(|crease| crease.reason == Reason::Must) {
+            if folder.plan_request().unwrap().is_some_and(|crease| crease.trigger == Trigger::OverBudget) {
                 creased += 1;
-                let sent: Vec<_> = folder.rendered(0).collect();
+                let sent: Vec<_> = folder.rendered_messages(0).collect();
                 let whole = |back: &usize| {
                     result_text(&sent, &format!("r{}_0", at - back)) == Some(source(at - back, 800).as_str())
                 };

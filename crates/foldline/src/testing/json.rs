@@ -2,30 +2,30 @@
 
 use std::borrow::Cow;
 
-pub(super) type Fields = Vec<(&'static str, Json)>;
+pub(super) type JsonFields = Vec<(&'static str, SampleJson)>;
 
-pub(super) enum Json {
+pub(super) enum SampleJson {
     /// Text that is JSON already.
     Raw(String),
     Text(Cow<'static, str>),
-    List(Vec<Json>),
-    Object(Fields),
+    List(Vec<SampleJson>),
+    Object(JsonFields),
 }
 
-impl Json {
+impl SampleJson {
     pub(super) fn raw(text: &str) -> Self {
-        Json::Raw(text.to_owned())
+        SampleJson::Raw(text.to_owned())
     }
 
     pub(super) fn text(text: impl Into<Cow<'static, str>>) -> Self {
-        Json::Text(text.into())
+        SampleJson::Text(text.into())
     }
 }
 
 /// How oddly a body is written. Zero writes plainly, so that is what shrinking leads to.
-pub(super) struct Quirks(pub(super) u64);
+pub(super) struct JsonQuirks(pub(super) u64);
 
-impl Quirks {
+impl JsonQuirks {
     /// One of `among`, most often 0 (a xorshift step: it need not be good, only varied).
     fn choose(&mut self, among: u64) -> u64 {
         self.0 ^= self.0 << 13;
@@ -34,39 +34,39 @@ impl Quirks {
         (self.0 >> 20) % (among * 4) % (among + 2) % among
     }
 
-    pub(super) fn write(&mut self, json: &Json) -> String {
+    pub(super) fn write(&mut self, json: &SampleJson) -> String {
         let mut out = String::new();
-        self.value(json, &mut out);
+        self.write_value(json, &mut out);
         out
     }
 
-    fn blank(&mut self, out: &mut String) {
+    fn write_whitespace(&mut self, out: &mut String) {
         out.push_str(["", " ", "\n\t", "  \r\n"][self.choose(4) as usize]);
     }
 
-    fn value(&mut self, json: &Json, out: &mut String) {
+    fn write_value(&mut self, json: &SampleJson, out: &mut String) {
         match json {
-            Json::Raw(text) => out.push_str(text),
-            Json::Text(text) => self.string(text, out),
-            Json::List(list) => self.group(['[', ']'], list.iter().map(|it| (None, it)), out),
-            Json::Object(fields) => {
+            SampleJson::Raw(text) => out.push_str(text),
+            SampleJson::Text(text) => self.write_string(text, out),
+            SampleJson::List(list) => self.write_group(['[', ']'], list.iter().map(|it| (None, it)), out),
+            SampleJson::Object(fields) => {
                 let mut fields: Vec<_> = fields.iter().map(|(key, value)| (Some(*key), value)).collect();
-                let unknown = Json::raw("[{\"x\":-0.10e+2}]");
+                let unknown = SampleJson::raw("[{\"x\":-0.10e+2}]");
                 if self.choose(6) == 5 {
                     fields.push((Some("x_unknown"), &unknown));
                 }
                 if self.choose(4) == 3 {
                     fields.reverse();
                 }
-                self.group(['{', '}'], fields.into_iter(), out);
+                self.write_group(['{', '}'], fields.into_iter(), out);
             }
         }
     }
 
-    fn group<'j>(
+    fn write_group<'j>(
         &mut self,
         brackets: [char; 2],
-        elements: impl Iterator<Item = (Option<&'static str>, &'j Json)>,
+        elements: impl Iterator<Item = (Option<&'static str>, &'j SampleJson)>,
         out: &mut String,
     ) {
         out.push(brackets[0]);
@@ -74,20 +74,20 @@ impl Quirks {
             if at > 0 {
                 out.push(',');
             }
-            self.blank(out);
+            self.write_whitespace(out);
             if let Some(key) = key {
-                self.string(key, out);
-                self.blank(out);
+                self.write_string(key, out);
+                self.write_whitespace(out);
                 out.push(':');
-                self.blank(out);
+                self.write_whitespace(out);
             }
-            self.value(value, out);
-            self.blank(out);
+            self.write_value(value, out);
+            self.write_whitespace(out);
         }
         out.push(brackets[1]);
     }
 
-    fn string(&mut self, text: &str, out: &mut String) {
+    fn write_string(&mut self, text: &str, out: &mut String) {
         let plain = serde_json::to_string(text).expect("a string has a JSON form");
         match self.choose(5) {
             // As Python writes it.

@@ -8,67 +8,69 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use super::reader::Session;
-use super::{Format, Recording};
+use super::reader::SessionParser;
+use super::{LogFormat, RecordedSession};
 use crate::conversation::Part;
 use crate::error::Error;
 use crate::wire;
-use crate::wire::scan::{Object, Value};
+use crate::wire::scan::{JsonObject, JsonValue};
 
 #[derive(Default)]
-pub(super) struct Bodies {
+pub(super) struct BodyParser {
     /// Single messages so far, as the beginning of a JSON array.
     messages: String,
 }
 
-impl Session for Bodies {
-    fn entry(&mut self, entry: &Object<'_>, found: &mut Vec<Recording>) -> Result<(), Error> {
-        if entry.value.is_array() {
-            found.push(read(entry.value.raw())?);
-        } else if let Some(list) = entry.get("traj").filter(|list| list.is_array()) {
+impl SessionParser for BodyParser {
+    fn parse_entry(&mut self, parse_entry: &JsonObject<'_>, found: &mut Vec<RecordedSession>) -> Result<(), Error> {
+        if parse_entry.value.is_array() {
+            found.push(parse_body(parse_entry.value.raw())?);
+        } else if let Some(list) = parse_entry.get("traj").filter(|list| list.is_array()) {
             // tau-bench names the list so.
-            found.push(read(list.raw())?);
-        } else if entry.get("messages").is_some() || entry.get("input").is_some() && entry.get("role").is_none() {
-            let mut recording = read(entry.value.raw())?;
-            describe(&mut recording, entry);
+            found.push(parse_body(list.raw())?);
+        } else if parse_entry.get("messages").is_some()
+            || parse_entry.get("input").is_some() && parse_entry.get("role").is_none()
+        {
+            let mut recording = parse_body(parse_entry.value.raw())?;
+            apply_record_fields(&mut recording, parse_entry);
             found.push(recording);
-        } else if entry.get("role").is_some() || entry.get("type").is_some() {
+        } else if parse_entry.get("role").is_some() || parse_entry.get("type").is_some() {
             self.messages.push(if self.messages.is_empty() { '[' } else { ',' });
-            self.messages.push_str(entry.value.raw());
+            self.messages.push_str(parse_entry.value.raw());
         } else {
             return Err(Error::not_a_recording("neither a message nor a body with messages"));
         }
         Ok(())
     }
 
-    fn finish(mut self: Box<Self>, found: &mut Vec<Recording>) {
+    fn finish(mut self: Box<Self>, found: &mut Vec<RecordedSession>) {
         if !self.messages.is_empty() {
             self.messages.push(']');
             // Each message was read before it was taken, so the list of them can be read.
-            found.extend(read(&self.messages));
+            found.extend(parse_body(&self.messages));
         }
     }
 }
 
-fn read(body: &str) -> Result<Recording, Error> {
-    let format = wire::Format::recognise(body.as_bytes()).unwrap_or(wire::Format::OpenAiChat);
+fn parse_body(body: &str) -> Result<RecordedSession, Error> {
+    let format = wire::Format::detect(body.as_bytes()).unwrap_or(wire::Format::OpenAiChat);
     let request = wire::Request::parse(format, body.as_bytes())?;
-    let mut recording = Recording::new(match format {
-        wire::Format::OpenAiChat => Format::OpenAiChat,
-        wire::Format::OpenAiResponses => Format::OpenAiResponses,
-        wire::Format::Anthropic => Format::Anthropic,
+    let mut recording = RecordedSession::new(match format {
+        wire::Format::OpenAiChat => LogFormat::OpenAiChat,
+        wire::Format::OpenAiResponses => LogFormat::OpenAiResponses,
+        wire::Format::Anthropic => LogFormat::Anthropic,
     });
     recording.conversation = request.conversation().clone().into_owned();
     Ok(recording)
 }
 
 /// What a record says about its conversation.
-fn describe(recording: &mut Recording, record: &Object<'_>) {
+fn apply_record_fields(recording: &mut RecordedSession, record: &JsonObject<'_>) {
     recording.id = record.string("id").unwrap_or_default().into_owned();
     let Some(source) = record.string("source") else { return };
-    recording.format = Format::Record;
+    recording.format = LogFormat::Record;
     recording.source = source.into_owned();
-    let compactions = record.get("compactions").and_then(Value::u64);
+    let compactions = record.get("compactions").and_then(JsonValue::u64);
     recording.compactions = compactions.and_then(|it| usize::try_from(it).ok()).unwrap_or(0);
     let failed = record.elements("error_tool_call_ids");
     let failed: HashSet<Cow<'_, str>> = failed.iter().filter_map(|id| id.value.string()).collect();
@@ -83,18 +85,18 @@ fn describe(recording: &mut Recording, record: &Object<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{only, read, shape};
+    use super::super::tests::{read_all, read_one, shape};
     use super::*;
 
-    fn formats(text: &str) -> Vec<(Format, usize)> {
-        let (recordings, faults) = read(text);
+    fn formats(text: &str) -> Vec<(LogFormat, usize)> {
+        let (recordings, faults) = read_all(text);
         assert!(faults.is_empty(), "{faults:?}");
         recordings.iter().map(|it| (it.format, it.conversation.messages.len())).collect()
     }
 
     /// The way messages are wrapped does not matter: list, body, lines, on one line or on many.
     #[test]
-    fn the_same_messages_in_every_wrapping() {
+    fn messages_are_read_in_every_wrapping() {
         let messages = [
             r#"{"role":"user","content":"hi"}"#,
             r#"{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]}"#,
@@ -110,33 +112,33 @@ mod tests {
             format!("[{{\"task_id\":0,\"traj\":{one_line}}}]"),
             messages.join("\n"),
         ] {
-            let recording = only(&text);
-            assert_eq!(recording.format, Format::OpenAiChat, "{text}");
+            let recording = read_one(&text);
+            assert_eq!(recording.format, LogFormat::OpenAiChat, "{text}");
             assert_eq!(shape(&recording), ["user: hi", "assistant: call c1 f {}", "tool: result c1 ok"], "{text}");
         }
         let lines = format!("{{\"messages\":{one_line}}}\n{one_line}\n");
-        assert_eq!(formats(&lines), [(Format::OpenAiChat, 3), (Format::OpenAiChat, 3)]);
+        assert_eq!(formats(&lines), [(LogFormat::OpenAiChat, 3), (LogFormat::OpenAiChat, 3)]);
     }
 
     #[test]
-    fn the_api_is_told_by_the_messages() {
+    fn api_is_detected_from_the_messages() {
         let anthropic = r#"[{"role":"user","content":"hi"},{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"f","input":{"a":1}}]}]"#;
-        assert_eq!(formats(anthropic), [(Format::Anthropic, 2)]);
+        assert_eq!(formats(anthropic), [(LogFormat::Anthropic, 2)]);
         let responses = r#"{"model":"m","instructions":"be good","input":[{"type":"message","role":"user","content":"hi"},{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}]}"#;
-        assert_eq!(formats(responses), [(Format::OpenAiResponses, 2)]);
+        assert_eq!(formats(responses), [(LogFormat::OpenAiResponses, 2)]);
         let items = "{\"type\":\"message\",\"role\":\"user\",\"content\":\"hi\"}\n{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"{}\"}";
-        assert_eq!(formats(items), [(Format::OpenAiResponses, 2)]);
+        assert_eq!(formats(items), [(LogFormat::OpenAiResponses, 2)]);
         let system = r#"{"system":"be good","messages":[{"role":"user","content":"hi"}],"max_tokens":9}"#;
-        assert_eq!(formats(system), [(Format::Anthropic, 1)]);
+        assert_eq!(formats(system), [(LogFormat::Anthropic, 1)]);
     }
 
     #[test]
-    fn a_record_says_where_it_comes_from_and_which_results_are_errors() {
-        let recording = only(
+    fn record_has_source_and_error_results() {
+        let recording = read_one(
             r#"{"id":"r1","source":"a/b:c","model":"m","compactions":2,"error_tool_call_ids":["c1"],"messages":[{"role":"assistant","tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c1","content":"no"}]}"#,
         );
         assert_eq!((recording.id.as_str(), recording.source.as_str(), recording.model()), ("r1", "a/b:c", Some("m")));
-        assert_eq!((recording.format, recording.compactions), (Format::Record, 2));
+        assert_eq!((recording.format, recording.compactions), (LogFormat::Record, 2));
         assert_eq!(recording.error_call_ids().collect::<Vec<_>>(), ["c1"]);
     }
 
@@ -144,15 +146,15 @@ mod tests {
     #[test]
     fn unnamed_bodies_of_one_input_are_numbered() {
         let body = r#"{"messages":[{"role":"user","content":"hi"}]}"#;
-        let (recordings, _) = read(&format!("{body}\n{body}\n"));
+        let (recordings, _) = read_all(&format!("{body}\n{body}\n"));
         let ids: Vec<_> = recordings.iter().map(|it| it.id.as_str()).collect();
         assert_eq!(ids, ["input", "input#2"]);
     }
 
     #[test]
-    fn a_record_without_messages_is_a_fault_between_good_ones() {
+    fn record_without_messages_is_one_error() {
         let good = r#"{"id":"a","source":"s","messages":[]}"#;
-        let (recordings, faults) = read(&format!("{good}\n{{\"id\":\"b\"}}\n{good}\n"));
+        let (recordings, faults) = read_all(&format!("{good}\n{{\"id\":\"b\"}}\n{good}\n"));
         assert_eq!(recordings.len(), 2);
         assert_eq!(faults, ["line 2: not a recorded session: neither a message nor a body with messages"]);
     }

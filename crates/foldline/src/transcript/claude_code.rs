@@ -8,18 +8,18 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::reader::Session;
-use super::{Format, Recording};
+use super::reader::SessionParser;
+use super::{LogFormat, RecordedSession};
 use crate::conversation::{Message, Part, Role};
 use crate::error::Error;
 use crate::wire;
-use crate::wire::scan::{Object, Value};
+use crate::wire::scan::{JsonObject, JsonValue};
 
 #[derive(Default)]
-pub(super) struct Log {
+pub(super) struct ClaudeCodeLog {
     session_id: String,
-    main: Chain,
-    sides: Vec<Chain>,
+    main: ClaudeCodeChain,
+    side_chains: Vec<ClaudeCodeChain>,
     /// The side chain of an agent's id, or of a line that others name as their parent.
     side_of: HashMap<String, usize>,
     /// A session that was resumed can repeat lines.
@@ -27,40 +27,40 @@ pub(super) struct Log {
 }
 
 /// A conversation that grows line by line.
-struct Chain {
-    recording: Recording,
+struct ClaudeCodeChain {
+    recording: RecordedSession,
     agent_id: Option<String>,
     /// The assistant turn that is being told: its message id and its place.
     turn: Option<(String, usize)>,
     /// Whether the user's next words belong to the message at the end.
-    joins: bool,
+    extends_user_message: bool,
     /// The line of a compaction was seen, and not yet its summary.
     awaits_summary: bool,
     /// Where the conversation stood when a prompt was given, by the line that the prompt follows.
-    prompts: HashMap<String, Mark>,
+    branch_points: HashMap<String, BranchPoint>,
 }
 
 #[derive(Clone, Copy)]
-struct Mark {
-    messages: usize,
-    parts_of_last: usize,
+struct BranchPoint {
+    message_count: usize,
+    last_message_parts: usize,
 }
 
-impl Default for Chain {
+impl Default for ClaudeCodeChain {
     fn default() -> Self {
         Self {
-            recording: Recording::new(Format::ClaudeCode),
+            recording: RecordedSession::new(LogFormat::ClaudeCode),
             agent_id: None,
             turn: None,
-            joins: false,
+            extends_user_message: false,
             awaits_summary: false,
-            prompts: HashMap::new(),
+            branch_points: HashMap::new(),
         }
     }
 }
 
-impl Session for Log {
-    fn entry(&mut self, line: &Object<'_>, _found: &mut Vec<Recording>) -> Result<(), Error> {
+impl SessionParser for ClaudeCodeLog {
+    fn parse_entry(&mut self, line: &JsonObject<'_>, _found: &mut Vec<RecordedSession>) -> Result<(), Error> {
         let Some(kind) = line.string("type") else { return Err(Error::not_a_recording("a line without a type")) };
         if self.session_id.is_empty() {
             self.session_id = line.string("sessionId").unwrap_or_default().into_owned();
@@ -72,9 +72,9 @@ impl Session for Log {
         if line.string("uuid").is_some_and(|uuid| !self.seen.insert(uuid.into_owned())) {
             return Ok(());
         }
-        let chain = self.chain(line);
+        let chain = self.chain_for(line);
         if is_compaction {
-            chain.compacted();
+            chain.record_compaction();
             chain.awaits_summary = true;
             return Ok(());
         }
@@ -84,7 +84,7 @@ impl Session for Log {
             let attachment = line.object("attachment");
             let queued = attachment.filter(|it| it.string("type").as_deref() == Some("queued_command"));
             if let Some(prompt) = queued.and_then(|it| it.string("prompt")) {
-                chain.user(vec![Part::text(prompt.into_owned())]);
+                chain.push_user_parts(vec![Part::text(prompt.into_owned())]);
             }
             return Ok(());
         }
@@ -92,14 +92,14 @@ impl Session for Log {
             return Err(Error::not_a_recording(format_args!("a line of type {kind} without a message")));
         };
         match kind.as_ref() {
-            "assistant" => chain.assistant(line, &message),
-            _ => chain.user_line(line, &message),
+            "assistant" => chain.push_assistant_line(line, &message),
+            _ => chain.push_user_line(line, &message),
         }
         Ok(())
     }
 
-    fn finish(self: Box<Self>, found: &mut Vec<Recording>) {
-        let Log { session_id, mut main, mut sides, .. } = *self;
+    fn finish(self: Box<Self>, found: &mut Vec<RecordedSession>) {
+        let ClaudeCodeLog { session_id, mut main, side_chains: mut sides, .. } = *self;
         for chain in sides.iter_mut().chain([&mut main]) {
             for message in &mut chain.recording.conversation.messages {
                 // Results stand in front of everything else in their message.
@@ -107,9 +107,9 @@ impl Session for Log {
             }
         }
         if sides.is_empty() || !main.recording.conversation.messages.is_empty() {
-            found.push(Recording { id: session_id.clone(), ..main.recording });
+            found.push(RecordedSession { id: session_id.clone(), ..main.recording });
         }
-        found.extend(sides.into_iter().enumerate().map(|(at, side)| Recording {
+        found.extend(sides.into_iter().enumerate().map(|(at, side)| RecordedSession {
             id: side.agent_id.unwrap_or_else(|| format!("{session_id}/side-{}", at + 1)),
             parent: Some(session_id.clone()),
             ..side.recording
@@ -117,34 +117,37 @@ impl Session for Log {
     }
 }
 
-impl Log {
-    fn chain(&mut self, line: &Object<'_>) -> &mut Chain {
-        if !flag(line, "isSidechain") {
+impl ClaudeCodeLog {
+    fn chain_for(&mut self, line: &JsonObject<'_>) -> &mut ClaudeCodeChain {
+        if !bool_field(line, "isSidechain") {
             return &mut self.main;
         }
         let agent_id = line.string("agentId");
         let parent = line.string("parentUuid");
         let known = agent_id.as_ref().or(parent.as_ref()).and_then(|key| self.side_of.get(key.as_ref()).copied());
         let at = known.unwrap_or_else(|| {
-            self.sides.push(Chain { agent_id: agent_id.as_deref().map(str::to_owned), ..Chain::default() });
-            self.sides.len() - 1
+            self.side_chains.push(ClaudeCodeChain {
+                agent_id: agent_id.as_deref().map(str::to_owned),
+                ..ClaudeCodeChain::default()
+            });
+            self.side_chains.len() - 1
         });
         for key in [agent_id, line.string("uuid")].into_iter().flatten() {
             self.side_of.insert(key.into_owned(), at);
         }
-        &mut self.sides[at]
+        &mut self.side_chains[at]
     }
 }
 
-impl Chain {
-    fn assistant(&mut self, line: &Object<'_>, message: &Object<'_>) {
-        if flag(line, "isApiErrorMessage") {
-            self.recording.left_out += 1;
+impl ClaudeCodeChain {
+    fn push_assistant_line(&mut self, line: &JsonObject<'_>, message: &JsonObject<'_>) {
+        if bool_field(line, "isApiErrorMessage") {
+            self.recording.omitted_messages += 1;
             return;
         }
         self.recording.set_model(message.string("model").filter(|model| model != "<synthetic>"));
         let id = message.string("id").unwrap_or_default();
-        let message = wire::message(wire::Format::Anthropic, message);
+        let message = wire::parse_message(wire::Format::Anthropic, message);
         if message.parts.is_empty() {
             return;
         }
@@ -160,70 +163,73 @@ impl Chain {
         }
     }
 
-    fn user_line(&mut self, line: &Object<'_>, message: &Object<'_>) {
-        let message = wire::message(wire::Format::Anthropic, message).into_owned();
-        if flag(line, "isCompactSummary") {
+    fn push_user_line(&mut self, line: &JsonObject<'_>, message: &JsonObject<'_>) {
+        let message = wire::parse_message(wire::Format::Anthropic, message).into_owned();
+        if bool_field(line, "isCompactSummary") {
             if !std::mem::take(&mut self.awaits_summary) {
-                self.compacted();
+                self.record_compaction();
             }
             self.recording.push(message);
             return;
         }
-        if flag(line, "isVisibleInTranscriptOnly") {
+        if bool_field(line, "isVisibleInTranscriptOnly") {
             return;
         }
-        let is_prompt = !message.has_results() && !flag(line, "isMeta");
+        let is_prompt = !message.has_results() && !bool_field(line, "isMeta");
         if let Some(parent) = line.string("parentUuid").filter(|_| is_prompt) {
-            match self.prompts.get(parent.as_ref()).copied() {
-                Some(mark) => self.go_back(mark),
+            match self.branch_points.get(parent.as_ref()).copied() {
+                Some(mark) => self.rewind_to(mark),
                 None => {
-                    let mark = self.mark();
-                    self.prompts.insert(parent.into_owned(), mark);
+                    let mark = self.branch_point();
+                    self.branch_points.insert(parent.into_owned(), mark);
                 }
             }
         }
-        self.user(message.parts);
+        self.push_user_parts(message.parts);
     }
 
     /// Adds what is the user's: to their message at the end, or as a new one.
-    fn user(&mut self, parts: Vec<Part<'static>>) {
+    fn push_user_parts(&mut self, parts: Vec<Part<'static>>) {
         if parts.is_empty() {
             return;
         }
         match self.recording.conversation.messages.last_mut() {
-            Some(last) if self.joins && last.role == Role::User => {
+            Some(last) if self.extends_user_message && last.role == Role::User => {
                 last.parts.extend(parts);
             }
             _ => self.recording.push(Message::new(Role::User, parts)),
         }
-        self.joins = true;
+        self.extends_user_message = true;
     }
 
-    fn compacted(&mut self) {
+    fn record_compaction(&mut self) {
         self.recording.compactions += 1;
         self.turn = None;
-        self.joins = false;
+        self.extends_user_message = false;
     }
 
-    fn mark(&self) -> Mark {
+    fn branch_point(&self) -> BranchPoint {
         let messages = &self.recording.conversation.messages;
-        Mark { messages: messages.len(), parts_of_last: messages.last().map_or(0, |last| last.parts.len()) }
+        BranchPoint {
+            message_count: messages.len(),
+            last_message_parts: messages.last().map_or(0, |last| last.parts.len()),
+        }
     }
 
-    fn go_back(&mut self, mark: Mark) {
-        if mark.messages > self.recording.conversation.messages.len() {
+    fn rewind_to(&mut self, mark: BranchPoint) {
+        if mark.message_count > self.recording.conversation.messages.len() {
             return;
         }
-        self.recording.go_back(mark.messages);
+        self.recording.truncate_to(mark.message_count);
         if let Some(last) = self.recording.conversation.messages.last_mut() {
-            last.parts.truncate(mark.parts_of_last);
+            last.parts.truncate(mark.last_message_parts);
         }
         self.turn = None;
     }
 }
 
-fn flag(line: &Object<'_>, key: &str) -> bool {
-    line.get(key).and_then(Value::bool).unwrap_or(false)
+fn bool_field(line: &JsonObject<'_>, key: &str) -> bool {
+    line.get(key).and_then(JsonValue::bool).unwrap_or(false)
 }
 
 #[cfg(test)]
@@ -242,14 +248,14 @@ pub(super) const SAMPLE: &str = r#"{"type":"file-history-snapshot","messageId":"
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{only, read, shape};
+    use super::super::tests::{read_all, read_one, shape};
     use super::*;
 
     /// Results of the first call stand between the lines of one turn, words of the user before the
     /// last result: on the wire it is one turn, and one message with the results in front.
     #[test]
-    fn lines_of_a_turn_are_one_message_and_so_is_what_the_user_says_to_it() {
-        let recording = only(SAMPLE);
+    fn lines_of_a_turn_are_merged_into_one_message() {
+        let recording = read_one(SAMPLE);
         assert_eq!((recording.id.as_str(), recording.model()), ("s1", Some("claude-x")));
         assert_eq!(
             shape(&recording),
@@ -276,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compaction_leaves_its_summary_as_a_message_of_its_own() {
+    fn compaction_summary_is_a_separate_message() {
         let boundary = r#"{"type":"system","subtype":"compact_boundary","uuid":"b","sessionId":"s"}"#;
         let log = user("1", "0", "", "task")
             + boundary
@@ -285,7 +291,7 @@ mod tests {
             + &user("3", "2", "", "go on")
             + &assistant("4", "", "yes")
             + &user("5", "4", r#","isCompactSummary":true"#, "old style summary");
-        let recording = only(&log);
+        let recording = read_one(&log);
         assert_eq!(
             shape(&recording),
             ["user: task", "user: summary", "user: go on", "assistant: yes", "user: old style summary"]
@@ -294,14 +300,14 @@ mod tests {
     }
 
     #[test]
-    fn a_side_chain_is_a_recording_of_its_own() {
+    fn side_chain_is_a_separate_session() {
         let log = user("1", "0", "", "task")
             + &user("s1", "x", r#","isSidechain":true,"agentId":"ag""#, "sub task")
             + &assistant("2", "", "waiting")
             + &assistant("s2", r#","isSidechain":true,"agentId":"ag","parentUuid":"s1""#, "sub answer")
             + &user("t1", "y", r#","isSidechain":true"#, "other task")
             + &assistant("t2", r#","isSidechain":true,"parentUuid":"t1""#, "other answer");
-        let (recordings, faults) = read(&log);
+        let (recordings, faults) = read_all(&log);
         assert!(faults.is_empty());
         let seen: Vec<_> = recordings.iter().map(|it| (it.id.as_str(), it.parent.as_deref(), shape(it))).collect();
         assert_eq!(
@@ -316,42 +322,42 @@ mod tests {
 
     /// Two prompts that follow the same line: the user went back and asked something else.
     #[test]
-    fn answers_to_a_question_that_was_taken_back_are_left_out() {
+    fn answers_on_an_abandoned_branch_are_omitted() {
         let log = user("1", "0", "", "task")
             + &assistant("2", "", "ready")
             + &user("3", "2", "", "wrong way")
             + &assistant("4", "", "going wrong")
             + &user("5", "2", "", "right way")
             + &assistant("6", "", "going right");
-        let recording = only(&log);
+        let recording = read_one(&log);
         assert_eq!(shape(&recording), ["user: task", "assistant: ready", "user: right way", "assistant: going right"]);
-        assert_eq!(recording.left_out, 2);
+        assert_eq!(recording.omitted_messages, 2);
     }
 
     #[test]
-    fn notices_of_the_client_and_repeated_lines_are_no_messages() {
+    fn client_notices_and_repeated_lines_are_skipped() {
         let log = user("1", "0", "", "task")
             + &assistant("2", r#","isApiErrorMessage":true"#, "API Error")
             + &user("1", "0", "", "task")
             + &assistant("3", "", "fine");
-        let recording = only(&log);
+        let recording = read_one(&log);
         assert_eq!(shape(&recording), ["user: task", "assistant: fine"]);
-        assert_eq!(recording.left_out, 1);
+        assert_eq!(recording.omitted_messages, 1);
     }
 
     #[test]
-    fn a_line_without_content_is_a_fault_and_one_with_none_says_nothing() {
+    fn missing_content_is_an_error_empty_content_is_skipped() {
         let empty = r#"{"type":"user","sessionId":"s","uuid":"2","message":{"role":"user","content":[]}}"#;
         let broken = r#"{"type":"assistant","sessionId":"s","uuid":"3","message":{"role":"assistant"}}"#;
-        let (recordings, faults) = read(&format!("{}{empty}\n{broken}\n", user("1", "0", "", "task")));
+        let (recordings, faults) = read_all(&format!("{}{empty}\n{broken}\n", user("1", "0", "", "task")));
         assert_eq!(shape(&recordings[0]), ["user: task"]);
         assert_eq!(faults, ["line 3: not a recorded session: a line of type assistant without a message"]);
     }
 
     #[test]
-    fn a_damaged_line_is_told_with_its_number_and_the_others_are_read() {
+    fn damaged_line_is_reported_and_others_are_read() {
         let (recordings, faults) =
-            read(&(user("1", "0", "", "task") + "{\"type\":\"assis\n\n" + &assistant("2", "", "fine")));
+            read_all(&(user("1", "0", "", "task") + "{\"type\":\"assis\n\n" + &assistant("2", "", "fine")));
         assert_eq!(shape(&recordings[0]), ["user: task", "assistant: fine"]);
         assert_eq!(faults, ["line 2: not JSON: a string without an end at byte 14"]);
     }

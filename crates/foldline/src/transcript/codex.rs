@@ -4,25 +4,25 @@
 //! say and are passed over, except for one that takes turns back. Files from before the envelope
 //! (`type` and `payload`) hold the bare items.
 
-use super::reader::Session;
-use super::{Format, Recording};
+use super::reader::SessionParser;
+use super::{LogFormat, RecordedSession};
 use crate::conversation::{Message, Part, Role};
 use crate::error::Error;
 use crate::wire;
-use crate::wire::scan::{Object, Value};
+use crate::wire::scan::{JsonObject, JsonValue};
 
-pub(super) struct Rollout {
-    recording: Recording,
+pub(super) struct CodexRollout {
+    recording: RecordedSession,
     /// Where each turn of the user began.
-    turns: Vec<usize>,
+    turn_starts: Vec<usize>,
 }
 
-impl Rollout {
+impl CodexRollout {
     pub(super) fn new() -> Self {
-        Self { recording: Recording::new(Format::Codex), turns: Vec::new() }
+        Self { recording: RecordedSession::new(LogFormat::Codex), turn_starts: Vec::new() }
     }
 
-    fn head(&mut self, head: &Object<'_>) {
+    fn read_metadata(&mut self, head: &JsonObject<'_>) {
         // A fork repeats the head of the session it came from; the first one is its own.
         if !self.recording.id.is_empty() {
             return;
@@ -37,14 +37,14 @@ impl Rollout {
         self.recording.parent = spawned.and_then(|it| it.string("parent_thread_id")).map(|id| id.into_owned());
     }
 
-    fn item(&mut self, item: &Object<'_>) {
+    fn push_item(&mut self, item: &JsonObject<'_>) {
         // A snapshot of the work tree, kept for undoing; the model never sees it.
         if item.string("type").as_deref() != Some("ghost_snapshot") {
-            self.recording.push(wire::message(wire::Format::OpenAiResponses, item));
+            self.recording.push(wire::parse_message(wire::Format::OpenAiResponses, item));
         }
     }
 
-    fn compacted(&mut self, compacted: &Object<'_>) {
+    fn push_compaction(&mut self, compacted: &JsonObject<'_>) {
         self.recording.compactions += 1;
         match compacted.string("message").filter(|summary| !summary.is_empty()) {
             Some(summary) => self.recording.push(Message::text(Role::User, summary)),
@@ -52,21 +52,21 @@ impl Rollout {
                 // The history that replaces the old one repeats items; only its summary is new.
                 let kept = compacted.elements("replacement_history");
                 let is_summary =
-                    |it: &&Object<'_>| it.string("type").is_some_and(|kind| kind.starts_with("compaction"));
-                kept.iter().filter(is_summary).for_each(|item| self.item(item));
+                    |it: &&JsonObject<'_>| it.string("type").is_some_and(|kind| kind.starts_with("compaction"));
+                kept.iter().filter(is_summary).for_each(|item| self.push_item(item));
             }
         }
     }
 
-    fn event(&mut self, event: &Object<'_>) {
+    fn read_event(&mut self, event: &JsonObject<'_>) {
         match event.string("type").as_deref() {
-            Some("task_started" | "turn_started") => self.turns.push(self.recording.conversation.messages.len()),
+            Some("task_started" | "turn_started") => self.turn_starts.push(self.recording.conversation.messages.len()),
             Some("thread_rolled_back") => {
-                let count = event.get("num_turns").and_then(Value::u64).and_then(|it| usize::try_from(it).ok());
-                let keep = self.turns.len().saturating_sub(count.unwrap_or(0));
-                if let Some(&start) = self.turns.get(keep) {
-                    self.turns.truncate(keep);
-                    self.recording.go_back(start);
+                let count = event.get("num_turns").and_then(JsonValue::u64).and_then(|it| usize::try_from(it).ok());
+                let keep = self.turn_starts.len().saturating_sub(count.unwrap_or(0));
+                if let Some(&start) = self.turn_starts.get(keep) {
+                    self.turn_starts.truncate(keep);
+                    self.recording.truncate_to(start);
                 }
             }
             _ => {}
@@ -74,28 +74,28 @@ impl Rollout {
     }
 }
 
-impl Session for Rollout {
-    fn entry(&mut self, line: &Object<'_>, _found: &mut Vec<Recording>) -> Result<(), Error> {
+impl SessionParser for CodexRollout {
+    fn parse_entry(&mut self, line: &JsonObject<'_>, _found: &mut Vec<RecordedSession>) -> Result<(), Error> {
         let kind = line.string("type");
         match (kind.as_deref(), line.object("payload")) {
-            (Some("session_meta"), Some(head)) => self.head(&head),
+            (Some("session_meta"), Some(head)) => self.read_metadata(&head),
             (Some("turn_context"), Some(context)) => self.recording.set_model(context.string("model")),
-            (Some("response_item"), Some(item)) => self.item(&item),
-            (Some("compacted"), Some(compacted)) => self.compacted(&compacted),
-            (Some("event_msg"), Some(event)) => self.event(&event),
+            (Some("response_item"), Some(item)) => self.push_item(&item),
+            (Some("compacted"), Some(compacted)) => self.push_compaction(&compacted),
+            (Some("event_msg"), Some(event)) => self.read_event(&event),
             (Some(_), Some(_)) => {}
             (Some("session_meta" | "turn_context" | "response_item" | "compacted" | "event_msg"), None) => {
                 return Err(Error::not_a_recording("a line without a payload"));
             }
-            (Some(_), None) => self.item(line),
+            (Some(_), None) => self.push_item(line),
             (None, _) if line.get("record_type").is_some() => {}
-            (None, _) if line.get("id").is_some() => self.head(line),
+            (None, _) if line.get("id").is_some() => self.read_metadata(line),
             (None, _) => return Err(Error::not_a_recording("a line without a type")),
         }
         Ok(())
     }
 
-    fn finish(self: Box<Self>, found: &mut Vec<Recording>) {
+    fn finish(self: Box<Self>, found: &mut Vec<RecordedSession>) {
         found.push(self.recording);
     }
 }
@@ -116,12 +116,12 @@ pub(super) const SAMPLE: &str = r#"{"timestamp":"t","type":"session_meta","paylo
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{only, read, shape};
+    use super::super::tests::{read_all, read_one, shape};
     use super::*;
 
     #[test]
-    fn items_are_messages_and_events_are_not() {
-        let recording = only(SAMPLE);
+    fn items_are_messages_events_are_skipped() {
+        let recording = read_one(SAMPLE);
         assert_eq!((recording.id.as_str(), recording.model()), ("s1", Some("gpt-x")));
         assert_eq!(recording.conversation.system, [Part::text("be good")]);
         assert_eq!(
@@ -137,35 +137,35 @@ mod tests {
         );
     }
 
-    fn said(role: &str, text: &str) -> String {
+    fn message_line(role: &str, text: &str) -> String {
         format!(
             r#"{{"type":"response_item","payload":{{"type":"message","role":"{role}","content":[{{"type":"input_text","text":"{text}"}}]}}}}"#
         ) + "\n"
     }
 
     #[test]
-    fn turns_that_were_rolled_back_are_left_out() {
+    fn rolled_back_turns_are_omitted() {
         let started = "{\"type\":\"event_msg\",\"payload\":{\"type\":\"task_started\"}}\n";
         let log = started.to_owned()
-            + &said("user", "one")
+            + &message_line("user", "one")
             + started
-            + &said("user", "two")
-            + &said("assistant", "no")
+            + &message_line("user", "two")
+            + &message_line("assistant", "no")
             + "{\"type\":\"event_msg\",\"payload\":{\"type\":\"thread_rolled_back\",\"num_turns\":1}}\n"
             + started
-            + &said("user", "three");
-        let recording = only(&log);
+            + &message_line("user", "three");
+        let recording = read_one(&log);
         assert_eq!(shape(&recording), ["user: one", "user: three"]);
-        assert_eq!(recording.left_out, 2);
+        assert_eq!(recording.omitted_messages, 2);
     }
 
     /// What replaces the history repeats it; only the summary is new, as text or sealed.
     #[test]
-    fn a_compaction_adds_its_summary_alone() {
-        let log = said("user", "one")
+    fn compaction_adds_only_its_summary() {
+        let log = message_line("user", "one")
             + "{\"type\":\"compacted\",\"payload\":{\"message\":\"short\"}}\n"
             + "{\"type\":\"compacted\",\"payload\":{\"message\":\"\",\"replacement_history\":[{\"type\":\"message\",\"role\":\"user\",\"content\":\"one\"},{\"type\":\"compaction\",\"encrypted_content\":\"zzz\"}]}}\n";
-        let recording = only(&log);
+        let recording = read_one(&log);
         assert_eq!(recording.compactions, 2);
         let seen = shape(&recording);
         assert_eq!(seen[..2], ["user: one", "user: short"]);
@@ -173,13 +173,13 @@ mod tests {
     }
 
     #[test]
-    fn files_from_before_the_envelope_hold_bare_items() {
+    fn old_files_without_envelope_are_read() {
         let log = r#"{"id":"old","timestamp":"t","instructions":"be good","git":{}}
 {"record_type":"state"}
 {"type":"message","role":"user","content":[{"type":"input_text","text":"hi"}]}
 {"type":"message","role":"assistant","content":[{"type":"output_text","text":"ho"}]}
 "#;
-        let recording = only(log);
+        let recording = read_one(log);
         assert_eq!(
             (recording.id.as_str(), shape(&recording)),
             ("old", vec!["user: hi".into(), "assistant: ho".into()])
@@ -187,8 +187,8 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_its_payload_is_a_fault() {
-        let (_, faults) = read(&(SAMPLE.to_owned() + "{\"type\":\"response_item\"}\n"));
+    fn line_without_payload_is_an_error() {
+        let (_, faults) = read_all(&(SAMPLE.to_owned() + "{\"type\":\"response_item\"}\n"));
         assert_eq!(faults, ["line 12: not a recorded session: a line without a payload"]);
     }
 }

@@ -6,37 +6,37 @@
 
 use std::collections::HashMap;
 
-use super::reader::Session;
-use super::{Format, Recording};
-use crate::conversation::{Arguments, Message, Part, Reasoning, Role, ToolCall, ToolResult};
+use super::reader::SessionParser;
+use super::{LogFormat, RecordedSession};
+use crate::conversation::{CallArguments, Message, Part, ReasoningPart, Role, ToolCall, ToolResult};
 use crate::error::Error;
-use crate::wire::scan::{Object, Value};
+use crate::wire::scan::{JsonObject, JsonValue};
 
 #[derive(Default)]
-pub(super) struct Events {
+pub(super) struct CopilotEvents {
     session_id: String,
     model: Option<String>,
-    main: Chain,
-    sides: Vec<(String, Chain)>,
+    main: CopilotChain,
+    side_chains: Vec<(String, CopilotChain)>,
     side_of: HashMap<String, usize>,
 }
 
-struct Chain {
-    recording: Recording,
+struct CopilotChain {
+    recording: RecordedSession,
     /// Calls whose results are not there yet.
-    open: usize,
+    open_calls: usize,
     /// Words that came while calls were open; they go behind the results.
-    held: Vec<Message<'static>>,
+    deferred: Vec<Message<'static>>,
 }
 
-impl Default for Chain {
+impl Default for CopilotChain {
     fn default() -> Self {
-        Self { recording: Recording::new(Format::Copilot), open: 0, held: Vec::new() }
+        Self { recording: RecordedSession::new(LogFormat::Copilot), open_calls: 0, deferred: Vec::new() }
     }
 }
 
-impl Session for Events {
-    fn entry(&mut self, event: &Object<'_>, _found: &mut Vec<Recording>) -> Result<(), Error> {
+impl SessionParser for CopilotEvents {
+    fn parse_entry(&mut self, event: &JsonObject<'_>, _found: &mut Vec<RecordedSession>) -> Result<(), Error> {
         let Some(kind) = event.string("type") else { return Err(Error::not_a_recording("an event without a type")) };
         let Some(data) = event.object("data") else { return Ok(()) };
         match kind.as_ref() {
@@ -45,27 +45,27 @@ impl Session for Events {
                 self.set_model(data.string("selectedModel"));
             }
             "session.model_change" => self.set_model(data.string("newModel")),
-            "system.message" => self.chain(event, &data).system(&data),
+            "system.message" => self.chain_for(event, &data).set_instructions(&data),
             "user.message" => {
                 // What the client made of the prompt is what it sent.
                 let sent = data.string("transformedContent").filter(|text| !text.is_empty());
                 let text = sent.or_else(|| data.string("content")).unwrap_or_default();
-                self.chain(event, &data).hear(Message::text(Role::User, text.into_owned()));
+                self.chain_for(event, &data).push_user_message(Message::text(Role::User, text.into_owned()));
             }
             "system.notification" => {
                 let text = data.string("content").unwrap_or_default();
-                self.chain(event, &data).hear(Message::text(Role::User, text.into_owned()));
+                self.chain_for(event, &data).push_user_message(Message::text(Role::User, text.into_owned()));
             }
             "assistant.message" => {
                 self.set_model(data.string("model"));
-                self.chain(event, &data).speak(&data);
+                self.chain_for(event, &data).push_assistant_message(&data);
             }
-            "tool.execution_complete" => self.chain(event, &data).result(&data),
-            "session.compaction_complete" if data.get("success").and_then(Value::bool) != Some(false) => {
-                let chain = self.chain(event, &data);
+            "tool.execution_complete" => self.chain_for(event, &data).push_result(&data),
+            "session.compaction_complete" if data.get("success").and_then(JsonValue::bool) != Some(false) => {
+                let chain = self.chain_for(event, &data);
                 chain.recording.compactions += 1;
                 if let Some(summary) = data.string("summaryContent") {
-                    chain.hear(Message::text(Role::User, summary.into_owned()));
+                    chain.push_user_message(Message::text(Role::User, summary.into_owned()));
                 }
             }
             _ => {}
@@ -73,11 +73,11 @@ impl Session for Events {
         Ok(())
     }
 
-    fn finish(self: Box<Self>, found: &mut Vec<Recording>) {
-        let Events { session_id, model, main, sides, .. } = *self;
-        let mut done = |mut chain: Chain, id: String, parent: Option<String>| {
-            chain.flush();
-            let mut recording = Recording { id, parent, ..chain.recording };
+    fn finish(self: Box<Self>, found: &mut Vec<RecordedSession>) {
+        let CopilotEvents { session_id, model, main, side_chains: sides, .. } = *self;
+        let mut done = |mut chain: CopilotChain, id: String, parent: Option<String>| {
+            chain.flush_deferred();
+            let mut recording = RecordedSession { id, parent, ..chain.recording };
             recording.set_model(model.as_deref().map(Into::into));
             found.push(recording);
         };
@@ -88,27 +88,27 @@ impl Session for Events {
     }
 }
 
-impl Events {
+impl CopilotEvents {
     fn set_model(&mut self, model: Option<std::borrow::Cow<'_, str>>) {
         if let Some(model) = model {
             self.model = Some(model.into_owned());
         }
     }
 
-    fn chain(&mut self, event: &Object<'_>, data: &Object<'_>) -> &mut Chain {
+    fn chain_for(&mut self, event: &JsonObject<'_>, data: &JsonObject<'_>) -> &mut CopilotChain {
         let Some(side) = data.string("parentToolCallId").or_else(|| event.string("agentId")) else {
             return &mut self.main;
         };
         let at = *self.side_of.entry(side.into_owned()).or_insert_with_key(|side| {
-            self.sides.push((side.clone(), Chain::default()));
-            self.sides.len() - 1
+            self.side_chains.push((side.clone(), CopilotChain::default()));
+            self.side_chains.len() - 1
         });
-        &mut self.sides[at].1
+        &mut self.side_chains[at].1
     }
 }
 
-impl Chain {
-    fn system(&mut self, data: &Object<'_>) {
+impl CopilotChain {
+    fn set_instructions(&mut self, data: &JsonObject<'_>) {
         let role = match data.string("role").as_deref() {
             Some("developer") => Role::Developer,
             _ => Role::System,
@@ -121,62 +121,62 @@ impl Chain {
         }
     }
 
-    fn hear(&mut self, message: Message<'static>) {
-        if self.open > 0 {
-            self.held.push(message);
+    fn push_user_message(&mut self, message: Message<'static>) {
+        if self.open_calls > 0 {
+            self.deferred.push(message);
         } else {
             self.recording.push(message);
         }
     }
 
-    fn flush(&mut self) {
-        self.open = 0;
-        self.recording.conversation.messages.append(&mut self.held);
+    fn flush_deferred(&mut self) {
+        self.open_calls = 0;
+        self.recording.conversation.messages.append(&mut self.deferred);
     }
 
-    fn speak(&mut self, data: &Object<'_>) {
-        self.flush();
+    fn push_assistant_message(&mut self, data: &JsonObject<'_>) {
+        self.flush_deferred();
         let mut parts = Vec::new();
         let seal = data.string("reasoningOpaque").or_else(|| data.string("encryptedContent"));
         let thought = data.text("reasoningText");
         if seal.is_some() || thought.is_some() {
-            parts.push(Part::Reasoning(Reasoning { text: thought.unwrap_or_default(), seal }));
+            parts.push(Part::Reasoning(ReasoningPart { text: thought.unwrap_or_default(), seal }));
         }
         if let Some(text) = data.text("content").filter(|text| !text.is_empty()) {
             parts.push(Part::text(text));
         }
         let requests = data.elements("toolRequests");
-        parts.extend(requests.iter().map(call));
-        self.open = requests.len();
+        parts.extend(requests.iter().map(parse_call));
+        self.open_calls = requests.len();
         if !parts.is_empty() {
             self.recording.push(Message::new(Role::Assistant, parts));
         }
     }
 
-    fn result(&mut self, data: &Object<'_>) {
+    fn push_result(&mut self, data: &JsonObject<'_>) {
         let error = data.object("error").and_then(|it| it.string("message"));
         let text = data.object("result").and_then(|it| it.string("content")).or(error);
         let result = ToolResult {
             call_id: data.string("toolCallId").unwrap_or_default(),
             content: text.map(Part::text).into_iter().collect(),
-            is_error: data.get("success").and_then(Value::bool) == Some(false),
+            is_error: data.get("success").and_then(JsonValue::bool) == Some(false),
         };
         self.recording.push(Message::new(Role::Tool, vec![Part::ToolResult(result)]));
-        self.open = self.open.saturating_sub(1);
-        if self.open == 0 {
-            self.flush();
+        self.open_calls = self.open_calls.saturating_sub(1);
+        if self.open_calls == 0 {
+            self.flush_deferred();
         }
     }
 }
 
-fn call<'a>(request: &Object<'a>) -> Part<'a> {
+fn parse_call<'a>(request: &JsonObject<'a>) -> Part<'a> {
     let arguments = match request.get("arguments") {
         Some(value) => match (value.text(), request.string("type").as_deref()) {
-            (Some(text), Some("custom")) => Arguments::Text(text),
-            (Some(json), _) => Arguments::Json(json),
-            (None, _) => Arguments::Json(value.raw().into()),
+            (Some(text), Some("custom")) => CallArguments::Text(text),
+            (Some(json), _) => CallArguments::Json(json),
+            (None, _) => CallArguments::Json(value.raw().into()),
         },
-        None => Arguments::Json("{}".into()),
+        None => CallArguments::Json("{}".into()),
     };
     Part::ToolCall(ToolCall {
         id: request.string("toolCallId").unwrap_or_default(),
@@ -202,13 +202,13 @@ pub(super) const SAMPLE: &str = r#"{"type":"session.start","data":{"sessionId":"
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{read, shape};
+    use super::super::tests::{read_all, shape};
     use super::*;
 
     /// A notice came between two results; it goes behind them. The rules stand once, in front.
     #[test]
-    fn results_follow_their_calls_and_the_newest_instructions_stand_in_front() {
-        let (recordings, faults) = read(SAMPLE);
+    fn results_follow_calls_and_newest_instructions_come_first() {
+        let (recordings, faults) = read_all(SAMPLE);
         assert!(faults.is_empty());
         let [main, side] = recordings.as_slice() else { panic!("{recordings:?}") };
         assert_eq!((main.id.as_str(), main.model(), main.compactions), ("s1", Some("m-2"), 1));
@@ -229,8 +229,8 @@ mod tests {
     }
 
     #[test]
-    fn an_event_without_a_type_is_a_fault() {
-        let (_, faults) = read(&(SAMPLE.to_owned() + "{\"data\":{}}\n"));
+    fn event_without_type_is_an_error() {
+        let (_, faults) = read_all(&(SAMPLE.to_owned() + "{\"data\":{}}\n"));
         assert_eq!(faults, ["line 13: not a recorded session: an event without a type"]);
     }
 }

@@ -6,113 +6,113 @@
 
 use std::collections::HashMap;
 
-use super::reader::Session;
-use super::{Format, Recording};
-use crate::conversation::{Image, Message, Opaque, Part, Role, Source, ToolResult};
+use super::reader::SessionParser;
+use super::{LogFormat, RecordedSession};
+use crate::conversation::{ImagePart, MediaSource, Message, OpaqueBlock, Part, Role, ToolResult};
 use crate::error::Error;
-use crate::wire::scan::{Object, Value};
+use crate::wire::scan::{JsonObject, JsonValue};
 
-pub(super) struct Chat {
-    recording: Recording,
+pub(super) struct GeminiChat {
+    recording: RecordedSession,
     /// What each entry of the chat says.
-    told: Vec<Vec<Message<'static>>>,
-    place: HashMap<String, usize>,
+    entries: Vec<Vec<Message<'static>>>,
+    entry_by_id: HashMap<String, usize>,
 }
 
-impl Chat {
+impl GeminiChat {
     pub(super) fn new() -> Self {
-        Self { recording: Recording::new(Format::Gemini), told: Vec::new(), place: HashMap::new() }
+        Self { recording: RecordedSession::new(LogFormat::Gemini), entries: Vec::new(), entry_by_id: HashMap::new() }
     }
 
-    fn message(&mut self, entry: &Object<'_>) {
+    fn put_entry(&mut self, entry: &JsonObject<'_>) {
         self.recording.set_model(entry.string("model"));
-        let messages = messages(entry).into_iter().map(Message::into_owned).collect();
+        let messages = entry_messages(entry).into_iter().map(Message::into_owned).collect();
         match entry.string("id") {
-            Some(id) => match self.place.get(id.as_ref()) {
-                Some(&at) => self.told[at] = messages,
+            Some(id) => match self.entry_by_id.get(id.as_ref()) {
+                Some(&at) => self.entries[at] = messages,
                 None => {
-                    self.place.insert(id.into_owned(), self.told.len());
-                    self.told.push(messages);
+                    self.entry_by_id.insert(id.into_owned(), self.entries.len());
+                    self.entries.push(messages);
                 }
             },
-            None => self.told.push(messages),
+            None => self.entries.push(messages),
         }
     }
 
-    fn head(&mut self, head: &Object<'_>) {
+    fn apply_metadata(&mut self, head: &JsonObject<'_>) {
         if let Some(id) = head.string("sessionId") {
             self.recording.id = id.into_owned();
         }
         if head.get("messages").is_some_and(|list| list.is_array() && list.raw().len() > 2) {
-            self.go_back(0);
-            head.elements("messages").iter().for_each(|entry| self.message(entry));
+            self.rewind_to(0);
+            head.elements("messages").iter().for_each(|entry| self.put_entry(entry));
         }
     }
 
-    fn go_back(&mut self, keep: usize) {
-        self.recording.left_out += self.told[keep..].iter().map(Vec::len).sum::<usize>();
-        self.told.truncate(keep);
-        self.place.retain(|_, &mut at| at < keep);
+    fn rewind_to(&mut self, keep: usize) {
+        self.recording.omitted_messages += self.entries[keep..].iter().map(Vec::len).sum::<usize>();
+        self.entries.truncate(keep);
+        self.entry_by_id.retain(|_, &mut at| at < keep);
     }
 }
 
-impl Session for Chat {
-    fn entry(&mut self, entry: &Object<'_>, _found: &mut Vec<Recording>) -> Result<(), Error> {
-        if let Some(id) = entry.string("$rewindTo") {
+impl SessionParser for GeminiChat {
+    fn parse_entry(&mut self, parse_entry: &JsonObject<'_>, _found: &mut Vec<RecordedSession>) -> Result<(), Error> {
+        if let Some(id) = parse_entry.string("$rewindTo") {
             // A message that is not there any more means: everything.
-            let keep = self.place.get(id.as_ref()).copied().unwrap_or(0);
-            self.go_back(keep);
-        } else if let Some(head) = entry.object("$set") {
-            self.head(&head);
-        } else if entry.get("type").is_some() {
-            self.message(entry);
-        } else if entry.get("sessionId").is_some() {
-            self.head(entry);
+            let keep = self.entry_by_id.get(id.as_ref()).copied().unwrap_or(0);
+            self.rewind_to(keep);
+        } else if let Some(head) = parse_entry.object("$set") {
+            self.apply_metadata(&head);
+        } else if parse_entry.get("type").is_some() {
+            self.put_entry(parse_entry);
+        } else if parse_entry.get("sessionId").is_some() {
+            self.apply_metadata(parse_entry);
         } else {
             return Err(Error::not_a_recording("neither a message nor a change of the chat"));
         }
         Ok(())
     }
 
-    fn list(&self) -> Option<&'static str> {
+    fn entries_field(&self) -> Option<&'static str> {
         Some("messages")
     }
 
-    fn wanted(&self) -> &'static [&'static str] {
+    fn metadata_fields(&self) -> &'static [&'static str] {
         &["sessionId"]
     }
 
-    fn field(&mut self, _key: &str, value: Value<'_>) {
+    fn parse_metadata(&mut self, _key: &str, value: JsonValue<'_>) {
         self.recording.id = value.string().unwrap_or_default().into_owned();
     }
 
-    fn finish(mut self: Box<Self>, found: &mut Vec<Recording>) {
-        self.recording.conversation.messages = self.told.into_iter().flatten().collect();
+    fn finish(mut self: Box<Self>, found: &mut Vec<RecordedSession>) {
+        self.recording.conversation.messages = self.entries.into_iter().flatten().collect();
         found.push(self.recording);
     }
 }
 
 /// The messages of one entry: a turn is followed by its results. Notices of the client are none.
-fn messages<'a>(entry: &Object<'a>) -> Vec<Message<'a>> {
+fn entry_messages<'a>(entry: &JsonObject<'a>) -> Vec<Message<'a>> {
     match entry.string("type").as_deref() {
-        Some("user") => vec![Message::new(Role::User, content(entry.get("content")))],
+        Some("user") => vec![Message::new(Role::User, content_parts(entry.get("content")))],
         Some("gemini") => {
-            let mut parts: Vec<Part<'a>> = entry.elements("thoughts").iter().map(thought).collect();
-            parts.extend(content(entry.get("content")).into_iter().filter(|part| part.as_text() != Some("")));
+            let mut parts: Vec<Part<'a>> = entry.elements("thoughts").iter().map(reasoning_part).collect();
+            parts.extend(content_parts(entry.get("content")).into_iter().filter(|part| part.as_text() != Some("")));
             let calls = entry.elements("toolCalls");
             parts.extend(calls.iter().map(|call| {
-                let arguments = call.get("args").map_or("{}", Value::raw);
+                let arguments = call.get("args").map_or("{}", JsonValue::raw);
                 Part::call(call.string("id").unwrap_or_default(), call.string("name").unwrap_or_default(), arguments)
             }));
             let turn = (!parts.is_empty()).then(|| Message::new(Role::Assistant, parts));
-            turn.into_iter().chain(calls.iter().filter_map(result)).collect()
+            turn.into_iter().chain(calls.iter().filter_map(result_message)).collect()
         }
         _ => Vec::new(),
     }
 }
 
 /// The client keeps the heading of a thought apart from its text.
-fn thought<'a>(it: &Object<'a>) -> Part<'a> {
+fn reasoning_part<'a>(it: &JsonObject<'a>) -> Part<'a> {
     let (subject, description) = (it.string("subject"), it.string("description").unwrap_or_default());
     match subject.filter(|subject| !subject.is_empty()) {
         Some(subject) => Part::reasoning(format!("**{subject}** {description}")),
@@ -120,8 +120,8 @@ fn thought<'a>(it: &Object<'a>) -> Part<'a> {
     }
 }
 
-fn result<'a>(call: &Object<'a>) -> Option<Message<'a>> {
-    let content: Vec<Part<'a>> = call.get("result").map(|value| content(Some(value)))?;
+fn result_message<'a>(call: &JsonObject<'a>) -> Option<Message<'a>> {
+    let content: Vec<Part<'a>> = call.get("result").map(|value| content_parts(Some(value)))?;
     if content.is_empty() {
         return None;
     }
@@ -134,17 +134,17 @@ fn result<'a>(call: &Object<'a>) -> Option<Message<'a>> {
 }
 
 /// A text, a part, or a list of them.
-fn content<'a>(value: Option<Value<'a>>) -> Vec<Part<'a>> {
+fn content_parts<'a>(value: Option<JsonValue<'a>>) -> Vec<Part<'a>> {
     let Some(value) = value else { return Vec::new() };
     match value.string() {
         Some(text) => vec![Part::text(text)],
-        None if value.is_array() => value.elements().iter().map(part).collect(),
-        None if value.is_object() => vec![part(&value.object())],
+        None if value.is_array() => value.elements().iter().map(parse_part).collect(),
+        None if value.is_object() => vec![parse_part(&value.object())],
         None => Vec::new(),
     }
 }
 
-fn part<'a>(it: &Object<'a>) -> Part<'a> {
+fn parse_part<'a>(it: &JsonObject<'a>) -> Part<'a> {
     if let Some(text) = it.value.string().or_else(|| it.string("text")) {
         return Part::text(text);
     }
@@ -155,13 +155,13 @@ fn part<'a>(it: &Object<'a>) -> Part<'a> {
     }
     if let Some(data) = it.object("inlineData") {
         let is_image = data.string("mimeType").is_some_and(|kind| kind.starts_with("image/"));
-        let source = data.string("data").map_or(Source::Unknown, Source::Base64);
+        let source = data.string("data").map_or(MediaSource::Unknown, MediaSource::Base64);
         if is_image {
-            return Part::Image(Image { source, detail: None });
+            return Part::Image(ImagePart { source, detail: None });
         }
     }
     let kind = it.fields().first().map(|field| field.key.clone()).unwrap_or_default();
-    Part::Opaque(Opaque { kind, pair: None, raw: it.value.raw().into() })
+    Part::Opaque(OpaqueBlock { kind, pair: None, raw: it.value.raw().into() })
 }
 
 #[cfg(test)]
@@ -186,12 +186,12 @@ pub(super) const SAMPLE: &str = r#"{
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{only, read, shape};
+    use super::super::tests::{read_all, read_one, shape};
     use super::*;
 
     #[test]
-    fn a_turn_is_followed_by_the_results_that_it_holds() {
-        let recording = only(SAMPLE);
+    fn turn_is_followed_by_its_results() {
+        let recording = read_one(SAMPLE);
         assert_eq!((recording.id.as_str(), recording.model()), ("s1", Some("gemini-x")));
         assert_eq!(
             shape(&recording),
@@ -207,7 +207,7 @@ mod tests {
 
     /// In lines a message is told again when its results are there, and may be taken back.
     #[test]
-    fn lines_replace_take_back_and_set_what_was_told() {
+    fn lines_replace_rewind_and_set_entries() {
         let log = r#"{"sessionId":"s1","projectHash":"h","startTime":"t","messages":[]}
 {"id":"1","type":"user","content":"one"}
 {"id":"2","type":"gemini","content":"draft"}
@@ -218,19 +218,19 @@ mod tests {
 {"$rewindTo":"3"}
 {"id":"5","type":"user","content":"three"}
 "#;
-        let recording = only(log);
+        let recording = read_one(log);
         assert_eq!(shape(&recording), ["user: one", "assistant: answer", "user: three"]);
-        assert_eq!(recording.left_out, 2);
+        assert_eq!(recording.omitted_messages, 2);
 
         let set =
             log.to_owned() + "{\"$set\":{\"messages\":[{\"id\":\"9\",\"type\":\"user\",\"content\":\"anew\"}]}}\n";
-        assert_eq!(shape(&only(&set)), ["user: anew"]);
+        assert_eq!(shape(&read_one(&set)), ["user: anew"]);
     }
 
     #[test]
-    fn a_document_that_breaks_off_gives_what_was_read_and_a_fault() {
+    fn truncated_document_returns_what_was_read_and_an_error() {
         let cut = &SAMPLE[..SAMPLE.find("\"id\": \"3\"").unwrap()];
-        let (recordings, faults) = read(cut);
+        let (recordings, faults) = read_all(cut);
         assert_eq!(shape(&recordings[0]).len(), 4);
         assert_eq!(faults, ["line 14: not a recorded session: it ends in the middle of a value"]);
     }

@@ -6,30 +6,32 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::reader::Session;
-use super::{Format, Recording};
-use crate::conversation::{Arguments, Image, Message, Opaque, Part, Reasoning, Role, Source, ToolCall, ToolResult};
+use super::reader::SessionParser;
+use super::{LogFormat, RecordedSession};
+use crate::conversation::{
+    CallArguments, ImagePart, MediaSource, Message, OpaqueBlock, Part, ReasoningPart, Role, ToolCall, ToolResult,
+};
 use crate::error::Error;
-use crate::text::Text;
-use crate::wire::scan::{Object, Value};
+use crate::text::LazyText;
+use crate::wire::scan::{JsonObject, JsonValue};
 
-const ATTACHED: &str = "attachment://";
+const ATTACHMENT_PREFIX: &str = "attachment://";
 
 #[derive(Default)]
-pub(super) struct Log {
-    evaluation: String,
+pub(super) struct InspectLog {
+    evaluation_id: String,
     model: Option<String>,
 }
 
-impl Session for Log {
-    fn entry(&mut self, sample: &Object<'_>, found: &mut Vec<Recording>) -> Result<(), Error> {
+impl SessionParser for InspectLog {
+    fn parse_entry(&mut self, sample: &JsonObject<'_>, found: &mut Vec<RecordedSession>) -> Result<(), Error> {
         if sample.get("messages").is_none() {
             return Err(Error::not_a_recording("a sample without messages"));
         }
-        let attached = Attached::of(sample);
-        let mut recording = Recording::new(Format::Inspect);
+        let attached = AttachmentMap::from_sample(sample);
+        let mut recording = RecordedSession::new(LogFormat::Inspect);
         let part_of_id = |key: &str| sample.get(key).map(|it| it.string().unwrap_or_else(|| it.raw().into()));
-        recording.id = [Some(Cow::Borrowed(self.evaluation.as_str())), part_of_id("id"), part_of_id("epoch")]
+        recording.id = [Some(Cow::Borrowed(self.evaluation_id.as_str())), part_of_id("id"), part_of_id("epoch")]
             .into_iter()
             .flatten()
             .collect::<Vec<_>>()
@@ -42,40 +44,40 @@ impl Session for Log {
         Ok(())
     }
 
-    fn list(&self) -> Option<&'static str> {
+    fn entries_field(&self) -> Option<&'static str> {
         Some("samples")
     }
 
-    fn wanted(&self) -> &'static [&'static str] {
+    fn metadata_fields(&self) -> &'static [&'static str] {
         &["eval"]
     }
 
-    fn field(&mut self, _key: &str, value: Value<'_>) {
+    fn parse_metadata(&mut self, _key: &str, value: JsonValue<'_>) {
         let head = value.object();
-        self.evaluation = head.string("eval_id").or_else(|| head.string("run_id")).unwrap_or_default().into_owned();
+        self.evaluation_id = head.string("eval_id").or_else(|| head.string("run_id")).unwrap_or_default().into_owned();
         self.model = head.string("model").map(Cow::into_owned);
     }
 
-    fn finish(self: Box<Self>, _found: &mut Vec<Recording>) {}
+    fn finish(self: Box<Self>, _found: &mut Vec<RecordedSession>) {}
 }
 
 /// The attachments of a sample, by their names.
-struct Attached<'a>(HashMap<Cow<'a, str>, Value<'a>>);
+struct AttachmentMap<'a>(HashMap<Cow<'a, str>, JsonValue<'a>>);
 
-impl<'a> Attached<'a> {
-    fn of(sample: &Object<'a>) -> Self {
+impl<'a> AttachmentMap<'a> {
+    fn from_sample(sample: &JsonObject<'a>) -> Self {
         let fields = sample.object("attachments");
         let fields = fields.iter().flat_map(|it| it.fields());
         Self(fields.map(|field| (field.key.clone(), field.value)).collect())
     }
 
     /// The text, or the attachment that it names.
-    fn text(&self, text: Text<'a>) -> Text<'a> {
-        let attached = text.strip_prefix(ATTACHED).and_then(|name| self.0.get(name)).and_then(|it| it.text());
+    fn resolve(&self, text: LazyText<'a>) -> LazyText<'a> {
+        let attached = text.strip_prefix(ATTACHMENT_PREFIX).and_then(|name| self.0.get(name)).and_then(|it| it.text());
         attached.unwrap_or(text)
     }
 
-    fn message(&self, it: &Object<'a>) -> Message<'a> {
+    fn message(&self, it: &JsonObject<'a>) -> Message<'a> {
         let content = self.content(it.get("content"));
         match it.string("role").as_deref() {
             Some("tool") => {
@@ -103,7 +105,7 @@ impl<'a> Attached<'a> {
         }
     }
 
-    fn call(&self, it: &Object<'a>) -> Part<'a> {
+    fn call(&self, it: &JsonObject<'a>) -> Part<'a> {
         let arguments = match it.get("arguments") {
             Some(value) => value.text().unwrap_or_else(|| value.raw().into()),
             None => "{}".into(),
@@ -112,36 +114,38 @@ impl<'a> Attached<'a> {
             id: it.string("id").unwrap_or_default(),
             name: it.string("function").unwrap_or_default(),
             arguments: match it.string("type").as_deref() {
-                Some("custom") => Arguments::Text(arguments),
-                _ => Arguments::Json(arguments),
+                Some("custom") => CallArguments::Text(arguments),
+                _ => CallArguments::Json(arguments),
             },
         })
     }
 
-    fn content(&self, value: Option<Value<'a>>) -> Vec<Part<'a>> {
+    fn content(&self, value: Option<JsonValue<'a>>) -> Vec<Part<'a>> {
         let Some(value) = value else { return Vec::new() };
         match value.text() {
-            Some(text) => vec![Part::text(self.text(text))],
+            Some(text) => vec![Part::text(self.resolve(text))],
             None => value.elements().iter().map(|it| self.block(it)).collect(),
         }
     }
 
-    fn block(&self, it: &Object<'a>) -> Part<'a> {
-        let text = |key: &str| self.text(it.text(key).unwrap_or_default());
+    fn block(&self, it: &JsonObject<'a>) -> Part<'a> {
+        let text = |key: &str| self.resolve(it.text(key).unwrap_or_default());
         let kind = it.string("type");
         match kind.as_deref() {
             Some("text") => Part::text(text("text")),
-            Some("reasoning") => Part::Reasoning(Reasoning { text: text("reasoning"), seal: it.string("signature") }),
+            Some("reasoning") => {
+                Part::Reasoning(ReasoningPart { text: text("reasoning"), seal: it.string("signature") })
+            }
             Some("image") => {
                 let image = text("image");
                 let data = image.starts_with("data:").then(|| image.find(";base64,")).flatten();
                 let source = match data {
-                    Some(at) => Source::Base64(image[at + ";base64,".len()..].to_owned().into()),
-                    None => Source::Url(image.into()),
+                    Some(at) => MediaSource::Base64(image[at + ";base64,".len()..].to_owned().into()),
+                    None => MediaSource::Url(image.into()),
                 };
-                Part::Image(Image { source, detail: it.string("detail") })
+                Part::Image(ImagePart { source, detail: it.string("detail") })
             }
-            _ => Part::Opaque(Opaque { kind: kind.unwrap_or_default(), pair: None, raw: it.value.raw().into() }),
+            _ => Part::Opaque(OpaqueBlock { kind: kind.unwrap_or_default(), pair: None, raw: it.value.raw().into() }),
         }
     }
 }
@@ -165,11 +169,11 @@ pub(super) const SAMPLE: &str = r#"{
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{read, shape};
+    use super::super::tests::{read_all, shape};
 
     #[test]
-    fn each_sample_is_a_recording_and_attachments_are_put_in() {
-        let (recordings, faults) = read(&super::SAMPLE.replace("\n  ]\n}", ",\n{\"id\": 3}]}"));
+    fn each_sample_is_a_session_with_attachments_resolved() {
+        let (recordings, faults) = read_all(&super::SAMPLE.replace("\n  ]\n}", ",\n{\"id\": 3}]}"));
         let [one, two] = recordings.as_slice() else { panic!("{recordings:?}") };
         assert_eq!((one.id.as_str(), one.model()), ("e1/1/1", Some("openai/m-1")));
         assert_eq!(

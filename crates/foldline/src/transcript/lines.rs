@@ -5,7 +5,7 @@
 
 use std::io::{self, BufRead};
 
-pub(super) struct Lines<R> {
+pub(super) struct LineReader<R> {
     input: R,
     limit: usize,
     number: u64,
@@ -14,14 +14,14 @@ pub(super) struct Lines<R> {
 
 /// One line of the input.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line<'a> {
+pub(super) enum InputLine<'a> {
     /// Its bytes, without the line end.
     Bytes(&'a [u8]),
     /// Longer than the limit.
-    TooLong,
+    Oversized,
 }
 
-impl<R: BufRead> Lines<R> {
+impl<R: BufRead> LineReader<R> {
     pub(super) fn new(input: R, limit: usize) -> Self {
         Self { input, limit, number: 0, line: Vec::new() }
     }
@@ -36,14 +36,14 @@ impl<R: BufRead> Lines<R> {
     }
 
     /// The next line with its number, from one; `None` at the end.
-    pub(super) fn next(&mut self) -> io::Result<Option<(u64, Line<'_>)>> {
+    pub(super) fn next_line(&mut self) -> io::Result<Option<(u64, InputLine<'_>)>> {
         self.line.clear();
         // A session that holds one picture should not keep the picture's megabytes for its other lines.
         self.line.shrink_to(1 << 20);
         let mut too_long = false;
         let mut any = false;
         loop {
-            let chunk = fill(&mut self.input)?;
+            let chunk = fill_buffer(&mut self.input)?;
             if chunk.is_empty() {
                 break;
             }
@@ -64,13 +64,13 @@ impl<R: BufRead> Lines<R> {
             return Ok(None);
         }
         self.number += 1;
-        let line = if too_long { Line::TooLong } else { Line::Bytes(&self.line) };
+        let line = if too_long { InputLine::Oversized } else { InputLine::Bytes(&self.line) };
         Ok(Some((self.number, line)))
     }
 }
 
 /// What is buffered, read anew when that is nothing; empty at the end.
-pub(super) fn fill<R: BufRead>(input: &mut R) -> io::Result<&[u8]> {
+pub(super) fn fill_buffer<R: BufRead>(input: &mut R) -> io::Result<&[u8]> {
     while let Err(error) = input.fill_buf() {
         if error.kind() != io::ErrorKind::Interrupted {
             return Err(error);
@@ -86,12 +86,12 @@ mod tests {
     use super::*;
 
     fn read(text: &str, limit: usize, capacity: usize) -> Vec<(u64, Option<String>)> {
-        let mut lines = Lines::new(BufReader::with_capacity(capacity, text.as_bytes()), limit);
+        let mut lines = LineReader::new(BufReader::with_capacity(capacity, text.as_bytes()), limit);
         let mut seen = Vec::new();
-        while let Some((number, line)) = lines.next().unwrap() {
+        while let Some((number, line)) = lines.next_line().unwrap() {
             let text = match line {
-                Line::Bytes(bytes) => Some(String::from_utf8(bytes.to_vec()).unwrap()),
-                Line::TooLong => None,
+                InputLine::Bytes(bytes) => Some(String::from_utf8(bytes.to_vec()).unwrap()),
+                InputLine::Oversized => None,
             };
             seen.push((number, text));
         }
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_over_the_limit_is_told_and_the_next_one_is_read() {
+    fn oversized_line_is_reported_and_next_line_is_read() {
         for capacity in [1, 3, 64] {
             let seen = read("ab\nabcdef\n\nabcde", 5, capacity);
             let expected = [(1, Some("ab")), (2, None), (3, Some("")), (4, Some("abcde"))];

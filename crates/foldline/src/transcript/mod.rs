@@ -29,21 +29,21 @@ use std::fmt;
 use crate::conversation::{Conversation, Message};
 use crate::error::Error;
 use crate::wire;
-use reader::Session;
+use reader::SessionParser;
 
-pub use reader::Reader;
-pub use recognise::recognise;
+pub use reader::TranscriptReader;
+pub use recognise::detect;
 
 /// The most bytes that one line of a log, or one element of a document's list, may have.
-pub const LINE_LIMIT: usize = 256 << 20;
+pub const MAX_LINE_BYTES: usize = 256 << 20;
 
 /// How much of an input is looked at to recognise its format.
-pub const HEAD: usize = 64 << 10;
+pub const DETECTION_HEAD_BYTES: usize = 64 << 10;
 
 /// The formats that are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
-pub enum Format {
+pub enum LogFormat {
     /// Session files of Claude Code, `~/.claude/projects/*/*.jsonl`.
     ClaudeCode,
     /// Rollout files of Codex, `~/.codex/sessions/**/rollout-*.jsonl`.
@@ -75,13 +75,13 @@ pub enum Format {
 /// A recorded session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Recording {
+pub struct RecordedSession {
     /// The session's own id, or else the name of its input.
     pub id: String,
     /// Where it comes from: as the recording says, or else the name of its input.
     pub source: String,
     /// What it was read from.
-    pub format: Format,
+    pub format: LogFormat,
     /// The session that this one is a side chain of: a sub-agent's own conversation.
     pub parent: Option<String>,
     /// What was said, to the end of the session. Where the agent compacted its context, the messages
@@ -91,91 +91,91 @@ pub struct Recording {
     pub compactions: usize,
     /// Messages of the log that the client would not send again: turns that broke off, and branches
     /// that the user went back from. They are not in the conversation.
-    pub left_out: usize,
+    pub omitted_messages: usize,
 }
 
 /// Something in an input that could not be read. Reading goes on behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct LineError {
     /// The line where it stands, from one.
     pub line: u64,
     /// What is wrong with it.
     pub error: Error,
 }
 
-impl Format {
+impl LogFormat {
     /// All of them.
-    pub const ALL: [Format; 13] = [
-        Format::ClaudeCode,
-        Format::Codex,
-        Format::Copilot,
-        Format::Gemini,
-        Format::Pi,
-        Format::SweAgent,
-        Format::OpenHands,
-        Format::Inspect,
-        Format::OpenInference,
-        Format::OpenAiChat,
-        Format::OpenAiResponses,
-        Format::Anthropic,
-        Format::Record,
+    pub const ALL: [LogFormat; 13] = [
+        LogFormat::ClaudeCode,
+        LogFormat::Codex,
+        LogFormat::Copilot,
+        LogFormat::Gemini,
+        LogFormat::Pi,
+        LogFormat::SweAgent,
+        LogFormat::OpenHands,
+        LogFormat::Inspect,
+        LogFormat::OpenInference,
+        LogFormat::OpenAiChat,
+        LogFormat::OpenAiResponses,
+        LogFormat::Anthropic,
+        LogFormat::Record,
     ];
 
     /// The name as flags and tables spell it.
     pub fn name(self) -> &'static str {
         match self {
-            Format::ClaudeCode => "claude-code",
-            Format::Codex => "codex",
-            Format::Copilot => "copilot",
-            Format::Gemini => "gemini",
-            Format::Pi => "pi",
-            Format::SweAgent => "swe-agent",
-            Format::OpenHands => "openhands",
-            Format::Inspect => "inspect",
-            Format::OpenInference => "openinference",
-            Format::OpenAiChat => "openai-chat",
-            Format::OpenAiResponses => "openai-responses",
-            Format::Anthropic => "anthropic",
-            Format::Record => "record",
+            LogFormat::ClaudeCode => "claude-code",
+            LogFormat::Codex => "codex",
+            LogFormat::Copilot => "copilot",
+            LogFormat::Gemini => "gemini",
+            LogFormat::Pi => "pi",
+            LogFormat::SweAgent => "swe-agent",
+            LogFormat::OpenHands => "openhands",
+            LogFormat::Inspect => "inspect",
+            LogFormat::OpenInference => "openinference",
+            LogFormat::OpenAiChat => "openai-chat",
+            LogFormat::OpenAiResponses => "openai-responses",
+            LogFormat::Anthropic => "anthropic",
+            LogFormat::Record => "record",
         }
     }
 
     /// The wire format whose shape its conversations have: where results stand, and what is one
     /// message. Clients that speak another API are told in the shape of Chat Completions.
-    pub fn wire(self) -> wire::Format {
+    pub fn wire_format(self) -> wire::Format {
         match self {
-            Format::ClaudeCode | Format::Anthropic => wire::Format::Anthropic,
-            Format::Codex | Format::OpenAiResponses => wire::Format::OpenAiResponses,
+            LogFormat::ClaudeCode | LogFormat::Anthropic => wire::Format::Anthropic,
+            LogFormat::Codex | LogFormat::OpenAiResponses => wire::Format::OpenAiResponses,
             _ => wire::Format::OpenAiChat,
         }
     }
 
-    fn session(self) -> Box<dyn Session> {
+    fn parser(self) -> Box<dyn SessionParser> {
         match self {
-            Format::ClaudeCode => Box::<claude_code::Log>::default(),
-            Format::Codex => Box::new(codex::Rollout::new()),
-            Format::Copilot => Box::<copilot::Events>::default(),
-            Format::Gemini => Box::new(gemini::Chat::new()),
-            Format::Pi => Box::new(pi::Tree::new()),
-            Format::SweAgent => Box::new(swe_agent::Trajectory::new()),
-            Format::OpenHands => Box::new(openhands::Events::new()),
-            Format::Inspect => Box::<inspect::Log>::default(),
-            Format::OpenInference => Box::<openinference::Trace>::default(),
-            Format::OpenAiChat | Format::OpenAiResponses | Format::Anthropic | Format::Record => {
-                Box::<bodies::Bodies>::default()
+            LogFormat::ClaudeCode => Box::<claude_code::ClaudeCodeLog>::default(),
+            LogFormat::Codex => Box::new(codex::CodexRollout::new()),
+            LogFormat::Copilot => Box::<copilot::CopilotEvents>::default(),
+            LogFormat::Gemini => Box::new(gemini::GeminiChat::new()),
+            LogFormat::Pi => Box::new(pi::PiSessionTree::new()),
+            LogFormat::SweAgent => Box::new(swe_agent::SweAgentTrajectory::new()),
+            LogFormat::OpenHands => Box::new(openhands::OpenHandsEvents::new()),
+            LogFormat::Inspect => Box::<inspect::InspectLog>::default(),
+            LogFormat::OpenInference => Box::<openinference::OpenInferenceTrace>::default(),
+            LogFormat::OpenAiChat | LogFormat::OpenAiResponses | LogFormat::Anthropic | LogFormat::Record => {
+                Box::<bodies::BodyParser>::default()
             }
         }
     }
 }
 
-impl fmt::Display for Format {
+impl fmt::Display for LogFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl Recording {
-    fn new(format: Format) -> Self {
+impl RecordedSession {
+    fn new(format: LogFormat) -> Self {
         Self {
             id: String::new(),
             source: String::new(),
@@ -183,7 +183,7 @@ impl Recording {
             parent: None,
             conversation: Conversation::default(),
             compactions: 0,
-            left_out: 0,
+            omitted_messages: 0,
         }
     }
 
@@ -209,32 +209,32 @@ impl Recording {
     }
 
     /// Leaves out what stands behind the first `keep` messages.
-    fn go_back(&mut self, keep: usize) {
-        self.left_out += self.conversation.messages.len().saturating_sub(keep);
+    fn truncate_to(&mut self, keep: usize) {
+        self.omitted_messages += self.conversation.messages.len().saturating_sub(keep);
         self.conversation.messages.truncate(keep);
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for LineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: {}", self.line, self.error)
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for LineError {}
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::conversation::{Arguments, Part, Source};
+    use crate::conversation::{CallArguments, MediaSource, Part};
 
     /// Everything in a text: the recordings, and the faults as people read them.
-    pub(super) fn read(text: &str) -> (Vec<Recording>, Vec<String>) {
+    pub(super) fn read_all(text: &str) -> (Vec<RecordedSession>, Vec<String>) {
         let mut recordings = Vec::new();
         let mut faults = Vec::new();
-        match Reader::new("input", text.as_bytes()) {
+        match TranscriptReader::new("input", text.as_bytes()) {
             Ok(reader) => {
                 for event in reader {
                     match event {
@@ -249,14 +249,14 @@ mod tests {
     }
 
     /// The only recording in a text without faults.
-    pub(super) fn only(text: &str) -> Recording {
-        let (mut recordings, faults) = read(text);
+    pub(super) fn read_one(text: &str) -> RecordedSession {
+        let (mut recordings, faults) = read_all(text);
         assert_eq!((recordings.len(), faults), (1, Vec::new()));
         recordings.remove(0)
     }
 
     /// A conversation as one line a message.
-    pub(super) fn shape(recording: &Recording) -> Vec<String> {
+    pub(super) fn shape(recording: &RecordedSession) -> Vec<String> {
         let messages = recording.conversation.messages.iter();
         messages.map(|message| format!("{:?}: {}", message.role, parts(&message.parts)).to_lowercase()).collect()
     }
@@ -273,40 +273,40 @@ mod tests {
                 None => format!("thought {}", it.text),
             },
             Part::ToolCall(it) => match &it.arguments {
-                Arguments::Json(json) => format!("call {} {} {json}", it.id, it.name),
-                Arguments::Text(text) => format!("call {} {} text {text}", it.id, it.name),
+                CallArguments::Json(json) => format!("call {} {} {json}", it.id, it.name),
+                CallArguments::Text(text) => format!("call {} {} text {text}", it.id, it.name),
             },
             Part::ToolResult(it) => {
                 format!("{} {} {}", if it.is_error { "error" } else { "result" }, it.call_id, parts(&it.content))
             }
             Part::Image(it) => match &it.source {
-                Source::Base64(data) => format!("image data {data}"),
-                Source::Url(url) => format!("image at {url}"),
+                MediaSource::Base64(data) => format!("image data {data}"),
+                MediaSource::Url(url) => format!("image at {url}"),
                 other => format!("image {other:?}"),
             },
             other => format!("{other:?}"),
         }
     }
 
-    const SAMPLES: [(Format, &str); 9] = [
-        (Format::ClaudeCode, claude_code::SAMPLE),
-        (Format::Codex, codex::SAMPLE),
-        (Format::Copilot, copilot::SAMPLE),
-        (Format::Gemini, gemini::SAMPLE),
-        (Format::Pi, pi::SAMPLE),
-        (Format::SweAgent, swe_agent::SAMPLE),
-        (Format::OpenHands, openhands::SAMPLE),
-        (Format::Inspect, inspect::SAMPLE),
-        (Format::OpenInference, openinference::SAMPLE),
+    const SAMPLES: [(LogFormat, &str); 9] = [
+        (LogFormat::ClaudeCode, claude_code::SAMPLE),
+        (LogFormat::Codex, codex::SAMPLE),
+        (LogFormat::Copilot, copilot::SAMPLE),
+        (LogFormat::Gemini, gemini::SAMPLE),
+        (LogFormat::Pi, pi::SAMPLE),
+        (LogFormat::SweAgent, swe_agent::SAMPLE),
+        (LogFormat::OpenHands, openhands::SAMPLE),
+        (LogFormat::Inspect, inspect::SAMPLE),
+        (LogFormat::OpenInference, openinference::SAMPLE),
     ];
 
     /// Wherever the beginning of a log is cut, it is not taken for another format.
     #[test]
-    fn a_format_is_recognised_by_its_beginning() {
+    fn format_is_detected_from_any_prefix() {
         for (format, sample) in SAMPLES {
-            assert_eq!(recognise(sample.as_bytes()), Some(format));
+            assert_eq!(detect(sample.as_bytes()), Some(format));
             for cut in 0..sample.len() {
-                let seen = recognise(&sample.as_bytes()[..cut]);
+                let seen = detect(&sample.as_bytes()[..cut]);
                 assert!(seen.is_none() || seen == Some(format), "{format} cut at {cut} is taken for {seen:?}");
             }
         }
@@ -314,27 +314,33 @@ mod tests {
 
     /// The keys behind a long value can not be seen.
     #[test]
-    fn a_first_line_that_is_longer_than_the_head_is_recognised() {
-        let long = "x".repeat(2 * HEAD);
+    fn format_is_detected_when_the_first_line_exceeds_the_head() {
+        let long = "x".repeat(2 * DETECTION_HEAD_BYTES);
         for (format, line) in [
             (
-                Format::ClaudeCode,
+                LogFormat::ClaudeCode,
                 format!(
                     r#"{{"parentUuid":null,"sessionId":"s","type":"user","message":{{"role":"user","content":"{long}"}},"uuid":"1"}}"#
                 ),
             ),
             (
-                Format::Codex,
+                LogFormat::Codex,
                 format!(
                     r#"{{"timestamp":"t","type":"session_meta","payload":{{"base_instructions":{{"text":"{long}"}},"id":"s"}}}}"#
                 ),
             ),
-            (Format::Copilot, format!(r#"{{"type":"user.message","data":{{"content":"{long}"}},"id":"1"}}"#)),
-            (Format::Pi, format!(r#"{{"type":"message","message":{{"role":"user","content":"{long}"}}}}"#)),
-            (Format::SweAgent, format!(r#"{{"trajectory":["{long}"],"history":[{{"role":"user","content":"hi"}}]}}"#)),
-            (Format::Record, format!(r#"{{"messages":[{{"role":"user","content":"{long}"}}],"id":"a","source":"b"}}"#)),
+            (LogFormat::Copilot, format!(r#"{{"type":"user.message","data":{{"content":"{long}"}},"id":"1"}}"#)),
+            (LogFormat::Pi, format!(r#"{{"type":"message","message":{{"role":"user","content":"{long}"}}}}"#)),
+            (
+                LogFormat::SweAgent,
+                format!(r#"{{"trajectory":["{long}"],"history":[{{"role":"user","content":"hi"}}]}}"#),
+            ),
+            (
+                LogFormat::Record,
+                format!(r#"{{"messages":[{{"role":"user","content":"{long}"}}],"id":"a","source":"b"}}"#),
+            ),
         ] {
-            assert_eq!(only(&line).format, format);
+            assert_eq!(read_one(&line).format, format);
         }
     }
 
@@ -342,32 +348,32 @@ mod tests {
     #[test]
     fn a_damaged_first_line_does_not_hide_the_format() {
         let text = format!("{{\"type\":\"us\n{{}}\n{}", claude_code::SAMPLE);
-        assert_eq!(recognise(text.as_bytes()), Some(Format::ClaudeCode));
+        assert_eq!(detect(text.as_bytes()), Some(LogFormat::ClaudeCode));
     }
 
     #[test]
-    fn an_input_of_no_known_format_is_refused_with_the_formats_that_are_known() {
-        let (recordings, faults) = read("Dear diary,\n{}");
+    fn unknown_format_error_lists_known_formats() {
+        let (recordings, faults) = read_all("Dear diary,\n{}");
         assert!(recordings.is_empty());
         assert!(faults[0].contains("line 1") && faults[0].contains("claude-code"), "{faults:?}");
     }
 
     #[test]
-    fn a_line_over_the_limit_is_a_fault_with_its_number() {
+    fn oversized_line_is_an_error_with_its_number() {
         let text =
             format!("{}\n{{\"type\":\"user\",\"pad\":\"{}\"}}\n", claude_code::SAMPLE.trim_end(), "x".repeat(5000));
         let lines = claude_code::SAMPLE.trim_end().lines().count() as u64;
-        let reader = Reader::with_limit("input", text.as_bytes(), 4096).unwrap();
-        let faults: Vec<Fault> = reader.filter_map(Result::err).collect();
+        let reader = TranscriptReader::with_max_line_bytes("input", text.as_bytes(), 4096).unwrap();
+        let faults: Vec<LineError> = reader.filter_map(Result::err).collect();
         assert_eq!(faults.len(), 1);
         assert_eq!((faults[0].line, faults[0].error.kind()), (lines + 1, &crate::ErrorKind::TooLong { limit: 4096 }));
     }
 
     /// The input breaks off: what was read is given out, and the fault is told.
     #[test]
-    fn an_input_that_fails_gives_what_was_read() {
-        struct Broken<'a>(&'a [u8]);
-        impl std::io::Read for Broken<'_> {
+    fn failing_input_returns_what_was_read() {
+        struct FailingInput<'a>(&'a [u8]);
+        impl std::io::Read for FailingInput<'_> {
             fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
                 match self.0.read(buffer)? {
                     0 => Err(std::io::Error::other("the disk is gone")),
@@ -377,7 +383,7 @@ mod tests {
         }
         let filler = format!("{{\"type\":\"progress\",\"pad\":\"{}\"}}\n", "x".repeat(1000)).repeat(100);
         let text = format!("{}\n{filler}", claude_code::SAMPLE.trim_end());
-        let reader = Reader::new("input", std::io::BufReader::new(Broken(text.as_bytes()))).unwrap();
+        let reader = TranscriptReader::new("input", std::io::BufReader::new(FailingInput(text.as_bytes()))).unwrap();
         let events: Vec<_> = reader.collect();
         assert!(events[0].is_ok());
         let fault = events.last().unwrap().as_ref().unwrap_err();
@@ -385,22 +391,22 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_order_mark_and_windows_line_ends_are_no_damage() {
+    fn byte_order_mark_and_crlf_are_accepted() {
         let text = format!("\u{feff}{}", codex::SAMPLE.replace('\n', "\r\n"));
-        assert_eq!(shape(&only(&text)), shape(&only(codex::SAMPLE)));
+        assert_eq!(shape(&read_one(&text)), shape(&read_one(codex::SAMPLE)));
     }
 
     proptest! {
         #[test]
-        fn no_bytes_make_a_reader_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
-            if let Ok(reader) = Reader::new("input", bytes.as_slice()) {
+        fn any_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            if let Ok(reader) = TranscriptReader::new("input", bytes.as_slice()) {
                 reader.for_each(drop);
             }
         }
 
         /// Bytes changed, lost or doubled anywhere in a good recording are faults at worst.
         #[test]
-        fn no_damage_makes_a_reader_panic(
+        fn damaged_logs_never_panic(
             sample in 0..SAMPLES.len(),
             damage in proptest::collection::vec((any::<prop::sample::Index>(), 0..4, any::<u8>()), 1..6),
         ) {
@@ -417,17 +423,17 @@ mod tests {
                     break;
                 }
             }
-            if let Ok(reader) = Reader::new("input", bytes.as_slice()) {
+            if let Ok(reader) = TranscriptReader::new("input", bytes.as_slice()) {
                 reader.for_each(drop);
             }
         }
 
         /// A buffer that ends anywhere gives the same recordings.
         #[test]
-        fn the_size_of_the_buffer_changes_nothing(sample in 0..SAMPLES.len(), capacity in 1..200usize) {
+        fn result_does_not_depend_on_buffer_size(sample in 0..SAMPLES.len(), capacity in 1..200usize) {
             let input = std::io::BufReader::with_capacity(capacity, SAMPLES[sample].1.as_bytes());
-            let read: Vec<_> = Reader::new("input", input).unwrap().map(Result::unwrap).collect();
-            let whole: Vec<_> = Reader::new("input", SAMPLES[sample].1.as_bytes()).unwrap().map(Result::unwrap).collect();
+            let read: Vec<_> = TranscriptReader::new("input", input).unwrap().map(Result::unwrap).collect();
+            let whole: Vec<_> = TranscriptReader::new("input", SAMPLES[sample].1.as_bytes()).unwrap().map(Result::unwrap).collect();
             prop_assert_eq!(read, whole);
         }
     }

@@ -11,49 +11,49 @@
 
 use std::borrow::Cow;
 
-use super::reader::Session;
-use super::{Format, Recording};
-use crate::conversation::{Image, Message, Part, Reasoning, Role, Source, ToolResult};
+use super::reader::SessionParser;
+use super::{LogFormat, RecordedSession};
+use crate::conversation::{ImagePart, MediaSource, Message, Part, ReasoningPart, Role, ToolResult};
 use crate::error::Error;
 use crate::wire;
-use crate::wire::scan::{Object, Value};
+use crate::wire::scan::{JsonObject, JsonValue};
 
-pub(super) struct Events {
-    recording: Recording,
+pub(super) struct OpenHandsEvents {
+    recording: RecordedSession,
     /// The model's answer that was told last.
-    answer: String,
+    last_response_id: String,
 }
 
-impl Events {
+impl OpenHandsEvents {
     pub(super) fn new() -> Self {
-        Self { recording: Recording::new(Format::OpenHands), answer: String::new() }
+        Self { recording: RecordedSession::new(LogFormat::OpenHands), last_response_id: String::new() }
     }
 
     /// Whether an answer is told for the first time.
-    fn is_new(&mut self, answer: Option<Cow<'_, str>>) -> bool {
+    fn is_new_response(&mut self, answer: Option<Cow<'_, str>>) -> bool {
         let Some(answer) = answer.filter(|id| !id.is_empty()) else { return true };
-        let is_new = self.answer != answer;
-        self.answer = answer.into_owned();
+        let is_new = self.last_response_id != answer;
+        self.last_response_id = answer.into_owned();
         is_new
     }
 
-    fn condensed(&mut self, summary: Option<Cow<'_, str>>) {
+    fn record_compaction(&mut self, summary: Option<Cow<'_, str>>) {
         self.recording.compactions += 1;
         if let Some(summary) = summary {
             self.recording.push(Message::text(Role::User, summary));
         }
     }
 
-    fn action(&mut self, kind: &str, event: &Object<'_>) {
+    fn push_action(&mut self, kind: &str, event: &JsonObject<'_>) {
         let by_user = event.string("source").as_deref() == Some("user");
         let args = event.object("args");
         let text = |key: &str| args.as_ref().and_then(|args| args.string(key));
         if let Some(answer) = event.object("tool_call_metadata").and_then(|it| it.object("model_response")) {
-            if self.is_new(answer.string("id")) {
+            if self.is_new_response(answer.string("id")) {
                 self.recording.set_model(answer.string("model"));
                 let choices = answer.elements("choices");
                 if let Some(said) = choices.first().and_then(|choice| choice.object("message")) {
-                    self.recording.push(wire::message(wire::Format::OpenAiChat, &said));
+                    self.recording.push(wire::parse_message(wire::Format::OpenAiChat, &said));
                 }
             }
             return;
@@ -62,23 +62,23 @@ impl Events {
             "system" => {
                 self.recording.push(Message::text(Role::System, text("content").unwrap_or_default()));
                 if let Some(args) = &args {
-                    self.declare(&args.elements("tools"));
+                    self.set_tools(&args.elements("tools"));
                 }
             }
             "message" => {
                 let mut parts = vec![Part::text(text("content").unwrap_or_default())];
                 let urls = args.as_ref().map(|args| args.elements("image_urls").into_owned()).unwrap_or_default();
-                parts.extend(urls.iter().filter_map(|url| url.value.string()).map(image));
+                parts.extend(urls.iter().filter_map(|url| url.value.string()).map(image_part));
                 let role = if by_user { Role::User } else { Role::Assistant };
                 self.recording.push(Message::new(role, parts));
             }
-            "condensation" => self.condensed(text("summary")),
+            "condensation" => self.record_compaction(text("summary")),
             // What the client does by itself is not said by the model.
             "recall" | "change_agent_state" | "null" | "condensation_request" => {}
             _ if by_user => {}
             _ => {
                 let thought = text("thought").filter(|thought| !thought.is_empty());
-                let arguments = event.get("args").map_or("{}", Value::raw);
+                let arguments = event.get("args").map_or("{}", JsonValue::raw);
                 let call = Part::call(event_id(event.get("id")), kind.to_owned(), arguments);
                 let parts = thought.map(Part::text).into_iter().chain([call]).collect();
                 self.recording.push(Message::new(Role::Assistant, parts));
@@ -86,7 +86,7 @@ impl Events {
         }
     }
 
-    fn observation(&mut self, kind: &str, event: &Object<'_>) {
+    fn push_observation(&mut self, kind: &str, event: &JsonObject<'_>) {
         let content = event.string("content").unwrap_or_default();
         let by_id = event.object("tool_call_metadata").and_then(|it| it.string("tool_call_id"));
         let call_id = match (by_id, kind) {
@@ -103,13 +103,13 @@ impl Events {
                 Cow::Owned(id)
             }
         };
-        let text = if kind == "run" { framed(&content, event) } else { content };
+        let text = if kind == "run" { command_output(&content, event) } else { content };
         let result = ToolResult { call_id, content: vec![Part::text(text)], is_error: kind == "error" };
         self.recording.push(Message::new(Role::Tool, vec![Part::ToolResult(result)]));
     }
 
     /// An event of the second generation.
-    fn event(&mut self, kind: &str, event: &Object<'_>) {
+    fn push_event(&mut self, kind: &str, event: &JsonObject<'_>) {
         let result = |content: Vec<Part<'static>>, is_error: bool| {
             let call_id = event.string("tool_call_id").unwrap_or_default().into_owned().into();
             Message::new(Role::Tool, vec![Part::ToolResult(ToolResult { call_id, content, is_error })])
@@ -119,26 +119,28 @@ impl Events {
                 let prompts = ["system_prompt", "dynamic_context"].into_iter().filter_map(|key| event.object(key));
                 let parts = prompts.filter_map(|it| it.string("text")).map(Part::text).collect();
                 self.recording.push(Message::new(Role::System, parts));
-                self.declare(&event.elements("tools"));
+                self.set_tools(&event.elements("tools"));
             }
             "MessageEvent" => {
                 let Some(said) = event.object("llm_message") else { return };
-                let mut message = wire::message(wire::Format::OpenAiChat, &said);
+                let mut message = wire::parse_message(wire::Format::OpenAiChat, &said);
                 message.parts.retain(|part| !matches!(part, Part::Opaque(it) if it.kind == "image"));
-                message.parts.extend(pieces(said.get("content")).into_iter().filter(|it| matches!(it, Part::Image(_))));
-                message.parts.extend(pieces(event.get("extended_content")));
+                message
+                    .parts
+                    .extend(content_parts(said.get("content")).into_iter().filter(|it| matches!(it, Part::Image(_))));
+                message.parts.extend(content_parts(event.get("extended_content")));
                 self.recording.push(message);
             }
             "ActionEvent" => {
                 let Some(call) = event.object("tool_call") else { return };
                 let text = |key: &str| call.string(key).unwrap_or_default();
                 let call = Part::call(text("id"), text("name"), text("arguments"));
-                let is_new = self.is_new(event.string("llm_response_id"));
+                let is_new = self.is_new_response(event.string("llm_response_id"));
                 match self.recording.conversation.messages.iter_mut().rfind(|it| it.is_assistant()) {
                     Some(turn) if !is_new => turn.parts.push(call.into_owned()),
                     _ => {
-                        let mut parts = thoughts(event);
-                        parts.extend(pieces(event.get("thought")));
+                        let mut parts = reasoning_parts(event);
+                        parts.extend(content_parts(event.get("thought")));
                         parts.push(call);
                         self.recording.push(Message::new(Role::Assistant, parts));
                     }
@@ -147,9 +149,9 @@ impl Events {
             "ObservationEvent" => {
                 let observation = event.object("observation");
                 let text = observation.as_ref().and_then(|it| it.get("content").or_else(|| it.get("output")));
-                let is_error = observation.as_ref().and_then(|it| it.get("is_error")).and_then(Value::bool);
-                let mut content = pieces(text);
-                content.extend(pieces(event.get("extended_content")));
+                let is_error = observation.as_ref().and_then(|it| it.get("is_error")).and_then(JsonValue::bool);
+                let mut content = content_parts(text);
+                content.extend(content_parts(event.get("extended_content")));
                 let content = content.into_iter().map(Part::into_owned).collect();
                 self.recording.push(result(content, is_error == Some(true)));
             }
@@ -161,52 +163,52 @@ impl Events {
                 let error = event.string("error").unwrap_or_default().into_owned();
                 self.recording.push(result(vec![Part::text(error)], true));
             }
-            "Condensation" => self.condensed(event.string("summary")),
+            "Condensation" => self.record_compaction(event.string("summary")),
             _ => {}
         }
     }
 
-    fn declare(&mut self, tools: &[Object<'_>]) {
-        self.recording.conversation.tools = tools.iter().map(|tool| wire::tool(tool).into_owned()).collect();
+    fn set_tools(&mut self, tools: &[JsonObject<'_>]) {
+        self.recording.conversation.tools = tools.iter().map(|tool| wire::parse_tool(tool).into_owned()).collect();
     }
 }
 
-impl Session for Events {
-    fn entry(&mut self, event: &Object<'_>, _found: &mut Vec<Recording>) -> Result<(), Error> {
+impl SessionParser for OpenHandsEvents {
+    fn parse_entry(&mut self, event: &JsonObject<'_>, _found: &mut Vec<RecordedSession>) -> Result<(), Error> {
         // The oldest logs hold pairs of an action and its observation.
         if event.value.is_array() {
-            event.value.elements().iter().try_for_each(|event| self.entry(event, _found))?;
+            event.value.elements().iter().try_for_each(|event| self.parse_entry(event, _found))?;
         } else if let Some(kind) = event.string("kind") {
-            self.event(&kind, event);
+            self.push_event(&kind, event);
         } else if let Some(kind) = event.string("action") {
-            self.action(&kind, event);
+            self.push_action(&kind, event);
         } else if let Some(kind) = event.string("observation") {
-            self.observation(&kind, event);
+            self.push_observation(&kind, event);
         } else {
             return Err(Error::not_a_recording("an event that is neither an action nor an observation"));
         }
         Ok(())
     }
 
-    fn list(&self) -> Option<&'static str> {
+    fn entries_field(&self) -> Option<&'static str> {
         Some("history")
     }
 
-    fn wanted(&self) -> &'static [&'static str] {
+    fn metadata_fields(&self) -> &'static [&'static str] {
         &["instance_id"]
     }
 
-    fn field(&mut self, _key: &str, value: Value<'_>) {
+    fn parse_metadata(&mut self, _key: &str, value: JsonValue<'_>) {
         self.recording.id = value.string().unwrap_or_default().into_owned();
     }
 
-    fn finish(self: Box<Self>, found: &mut Vec<Recording>) {
+    fn finish(self: Box<Self>, found: &mut Vec<RecordedSession>) {
         found.push(self.recording);
     }
 }
 
 /// The output of a command as the model sees it.
-fn framed<'a>(content: &str, event: &Object<'_>) -> Cow<'a, str> {
+fn command_output<'a>(content: &str, event: &JsonObject<'_>) -> Cow<'a, str> {
     let metadata = event.object("extras").and_then(|it| it.object("metadata"));
     let text = |key: &str| metadata.as_ref().and_then(|it| it.string(key)).unwrap_or_default();
     let mut told = format!("{}{content}{}", text("prefix"), text("suffix"));
@@ -216,34 +218,34 @@ fn framed<'a>(content: &str, event: &Object<'_>) -> Cow<'a, str> {
         }
     }
     let code = metadata.as_ref().and_then(|it| it.get("exit_code"));
-    if let Some(code) = code.map(Value::raw).filter(|&code| code != "-1") {
+    if let Some(code) = code.map(JsonValue::raw).filter(|&code| code != "-1") {
         told.push_str(&format!("\n[Command finished with exit code {code}]"));
     }
     Cow::Owned(told)
 }
 
 /// The number of an event as the id of a call.
-fn event_id(number: Option<Value<'_>>) -> String {
-    format!("event-{}", number.map_or("", Value::raw))
+fn event_id(number: Option<JsonValue<'_>>) -> String {
+    format!("event-{}", number.map_or("", JsonValue::raw))
 }
 
-fn image(url: Cow<'_, str>) -> Part<'_> {
+fn image_part(url: Cow<'_, str>) -> Part<'_> {
     let data = url.starts_with("data:").then(|| url.find(";base64,")).flatten();
     let source = match data {
-        Some(at) => Source::Base64(url[at + ";base64,".len()..].to_owned().into()),
-        None => Source::Url(url),
+        Some(at) => MediaSource::Base64(url[at + ";base64,".len()..].to_owned().into()),
+        None => MediaSource::Url(url),
     };
-    Part::Image(Image { source, detail: None })
+    Part::Image(ImagePart { source, detail: None })
 }
 
 /// Sealed thoughts when the provider gave them, else what it shows of them.
-fn thoughts<'a>(event: &Object<'a>) -> Vec<Part<'a>> {
+fn reasoning_parts<'a>(event: &JsonObject<'a>) -> Vec<Part<'a>> {
     let blocks = event.elements("thinking_blocks");
     let sealed: Vec<Part<'a>> = blocks
         .iter()
         .map(|it| {
             let text = it.text("thinking").unwrap_or_default();
-            Part::Reasoning(Reasoning { text, seal: it.string("signature").or_else(|| it.string("data")) })
+            Part::Reasoning(ReasoningPart { text, seal: it.string("signature").or_else(|| it.string("data")) })
         })
         .collect();
     if !sealed.is_empty() {
@@ -253,7 +255,7 @@ fn thoughts<'a>(event: &Object<'a>) -> Vec<Part<'a>> {
 }
 
 /// Texts and images of the second generation, which names several images in one block.
-fn pieces<'a>(content: Option<Value<'a>>) -> Vec<Part<'a>> {
+fn content_parts<'a>(content: Option<JsonValue<'a>>) -> Vec<Part<'a>> {
     let Some(content) = content else { return Vec::new() };
     if let Some(text) = content.string() {
         return vec![Part::text(text)];
@@ -263,7 +265,7 @@ fn pieces<'a>(content: Option<Value<'a>>) -> Vec<Part<'a>> {
         if let Some(text) = block.string("text") {
             parts.push(Part::text(text));
         }
-        parts.extend(block.elements("image_urls").iter().filter_map(|url| url.value.string()).map(image));
+        parts.extend(block.elements("image_urls").iter().filter_map(|url| url.value.string()).map(image_part));
     }
     parts
 }
@@ -287,12 +289,12 @@ pub(super) const SAMPLE: &str = r#"{"instance_id": "i1", "instruction": "x", "hi
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{only, read, shape};
+    use super::super::tests::{read_all, read_one, shape};
     use super::*;
 
     #[test]
-    fn an_answer_with_two_calls_stands_once_and_results_name_them() {
-        let recording = only(SAMPLE);
+    fn repeated_answer_is_read_once_with_two_calls() {
+        let recording = read_one(SAMPLE);
         assert_eq!((recording.id.as_str(), recording.model(), recording.compactions), ("i1", Some("m-1"), 1));
         assert_eq!(recording.conversation.tools[0].name, "sh");
         assert_eq!(
@@ -313,21 +315,21 @@ mod tests {
 
     /// The output of an evaluation is a document a line; a damaged one does not take the next with it.
     #[test]
-    fn documents_follow_each_other_also_behind_damage() {
+    fn documents_after_a_damaged_one_are_read() {
         let one = |id: &str| {
             format!(
                 r#"{{"instance_id":"{id}","history":[{{"source":"user","action":"message","args":{{"content":"hi"}}}}]}}"#
             )
         };
         let log = [one("a"), one("b")[..40].to_owned() + "\"cut", one("c")].join("\n");
-        let (recordings, faults) = read(&log);
+        let (recordings, faults) = read_all(&log);
         let ids: Vec<_> = recordings.iter().map(|it| it.id.as_str()).collect();
         assert_eq!(ids, ["a", "b", "c"]);
         assert_eq!(faults, ["line 2: not a recorded session: not JSON: a string without an end"]);
     }
 
     #[test]
-    fn the_second_generation_tells_one_call_an_event() {
+    fn second_generation_has_one_call_per_event() {
         let log = r#"[
  {"kind": "SystemPromptEvent", "source": "agent", "system_prompt": {"type": "text", "text": "rules"}, "dynamic_context": {"text": "here"}, "tools": []},
  {"kind": "MessageEvent", "source": "user", "llm_message": {"role": "user", "content": [{"type": "text", "text": "fix"}, {"type": "image", "image_urls": ["http://x/y.png"]}]}, "extended_content": [{"type": "text", "text": "(skill)"}]},
@@ -339,7 +341,7 @@ mod tests {
  {"kind": "Condensation", "source": "environment", "summary": "so far"},
  {"kind": "ConversationStateUpdateEvent", "source": "environment"}
 ]"#;
-        let recording = only(log);
+        let recording = read_one(log);
         assert_eq!(recording.compactions, 1);
         assert_eq!(
             shape(&recording),

@@ -8,76 +8,76 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::reader::Session;
-use super::{Format, Recording};
-use crate::conversation::{Message, Part, Role, Tool, ToolResult};
+use super::reader::SessionParser;
+use super::{LogFormat, RecordedSession};
+use crate::conversation::{Message, Part, Role, ToolDefinition, ToolResult};
 use crate::error::Error;
-use crate::wire::scan::{Object, Value};
+use crate::wire::scan::{JsonObject, JsonValue};
 
 #[derive(Default)]
-pub(super) struct Trace {
+pub(super) struct OpenInferenceTrace {
     id: String,
     /// The longest request of each agent, in the order of the agents' first words.
-    longest: Vec<Longest>,
+    longest: Vec<LongestRequest>,
 }
 
-struct Longest {
+struct LongestRequest {
     /// The span of the agent; none for calls that no agent made.
     agent: Option<String>,
-    recording: Recording,
+    recording: RecordedSession,
 }
 
-impl Session for Trace {
-    fn entry(&mut self, span: &Object<'_>, _found: &mut Vec<Recording>) -> Result<(), Error> {
+impl SessionParser for OpenInferenceTrace {
+    fn parse_entry(&mut self, span: &JsonObject<'_>, _found: &mut Vec<RecordedSession>) -> Result<(), Error> {
         if attributes(span).is_none() {
             return Err(Error::not_a_recording("a span without attributes"));
         }
-        self.span(span, None);
+        self.visit_span(span, None);
         Ok(())
     }
 
-    fn list(&self) -> Option<&'static str> {
+    fn entries_field(&self) -> Option<&'static str> {
         Some("spans")
     }
 
-    fn wanted(&self) -> &'static [&'static str] {
+    fn metadata_fields(&self) -> &'static [&'static str] {
         &["trace_id"]
     }
 
-    fn field(&mut self, _key: &str, value: Value<'_>) {
+    fn parse_metadata(&mut self, _key: &str, value: JsonValue<'_>) {
         self.id = value.string().unwrap_or_default().into_owned();
     }
 
-    fn finish(self: Box<Self>, found: &mut Vec<Recording>) {
+    fn finish(self: Box<Self>, found: &mut Vec<RecordedSession>) {
         let by_agents = self.longest.iter().any(|it| it.agent.is_some());
-        for Longest { agent, recording } in self.longest {
+        for LongestRequest { agent, recording } in self.longest {
             let id = match agent {
                 Some(agent) => format!("{}/{agent}", self.id),
                 None if by_agents => continue,
                 None => self.id.clone(),
             };
-            found.push(Recording { id, ..recording });
+            found.push(RecordedSession { id, ..recording });
         }
     }
 }
 
-impl Trace {
-    fn span(&mut self, span: &Object<'_>, agent: Option<&str>) {
+impl OpenInferenceTrace {
+    fn visit_span(&mut self, span: &JsonObject<'_>, agent: Option<&str>) {
         let Some(attributes) = attributes(span) else { return };
         let kind = attributes.string("openinference.span.kind");
         let own = (kind.as_deref() == Some("AGENT")).then(|| span.string("span_id").unwrap_or_default());
         let agent = own.as_deref().or(agent);
         if kind.as_deref() == Some("LLM") {
-            self.request(&attributes, agent);
+            self.record_request(&attributes, agent);
         }
         // The scanner bounds the depth of a document, and with it this recursion.
         for child in span.elements("child_spans").iter() {
-            self.span(child, agent);
+            self.visit_span(child, agent);
         }
     }
 
-    fn request(&mut self, attributes: &Object<'_>, agent: Option<&str>) {
-        let mut drafts: BTreeMap<(bool, usize), Draft<'_>> = BTreeMap::new();
+    fn record_request(&mut self, attributes: &JsonObject<'_>, agent: Option<&str>) {
+        let mut drafts: BTreeMap<(bool, usize), MessageAttributes<'_>> = BTreeMap::new();
         let mut tools = BTreeMap::new();
         for field in attributes.fields() {
             let (is_answer, rest) = match field.key.strip_prefix("llm.input_messages.") {
@@ -85,14 +85,14 @@ impl Trace {
                 None => match field.key.strip_prefix("llm.output_messages.") {
                     Some(rest) => (true, rest),
                     None => {
-                        if let Some((at, definition)) = tool(&field.key, field.value) {
+                        if let Some((at, definition)) = parse_tool(&field.key, field.value) {
                             tools.insert(at, definition);
                         }
                         continue;
                     }
                 },
             };
-            if let Some((at, rest)) = numbered(rest) {
+            if let Some((at, rest)) = split_index(rest) {
                 drafts
                     .entry((is_answer, at))
                     .or_default()
@@ -103,39 +103,39 @@ impl Trace {
         if known.is_some_and(|at| self.longest[at].recording.conversation.messages.len() > drafts.len()) {
             return;
         }
-        let mut recording = Recording::new(Format::OpenInference);
+        let mut recording = RecordedSession::new(LogFormat::OpenInference);
         recording.set_model(attributes.string("llm.model_name"));
-        drafts.into_values().for_each(|draft| recording.push(draft.message()));
+        drafts.into_values().for_each(|draft| recording.push(draft.into_message()));
         recording.conversation.tools = tools.into_values().collect();
         match known {
             Some(at) => self.longest[at].recording = recording,
-            None => self.longest.push(Longest { agent: agent.map(str::to_owned), recording }),
+            None => self.longest.push(LongestRequest { agent: agent.map(str::to_owned), recording }),
         }
     }
 }
 
-fn attributes<'a>(span: &Object<'a>) -> Option<Object<'a>> {
+fn attributes<'a>(span: &JsonObject<'a>) -> Option<JsonObject<'a>> {
     span.object("span_attributes").or_else(|| span.object("attributes"))
 }
 
 /// `7.rest` as 7 and `rest`.
-fn numbered(key: &str) -> Option<(usize, &str)> {
+fn split_index(key: &str) -> Option<(usize, &str)> {
     let (number, rest) = key.split_once('.')?;
     Some((number.parse().ok()?, rest))
 }
 
-fn tool(key: &str, value: Value<'_>) -> Option<(usize, Tool<'static>)> {
-    let (at, rest) = numbered(key.strip_prefix("llm.tools.")?)?;
+fn parse_tool(key: &str, value: JsonValue<'_>) -> Option<(usize, ToolDefinition<'static>)> {
+    let (at, rest) = split_index(key.strip_prefix("llm.tools.")?)?;
     let definition = value.string().filter(|_| rest == "tool.json_schema")?.into_owned();
-    let schema = crate::wire::scan::document(&definition).ok()?.object();
+    let schema = crate::wire::scan::parse_document(&definition).ok()?.object();
     let named = schema.object("function").unwrap_or(schema);
     let name = named.string("name").unwrap_or_default().into_owned();
-    Some((at, Tool { name: name.into(), definition: definition.into() }))
+    Some((at, ToolDefinition { name: name.into(), definition: definition.into() }))
 }
 
 /// A message while its attributes come in.
 #[derive(Default)]
-struct Draft<'a> {
+struct MessageAttributes<'a> {
     role: Option<Cow<'a, str>>,
     content: Option<Cow<'a, str>>,
     contents: BTreeMap<usize, Cow<'a, str>>,
@@ -143,17 +143,17 @@ struct Draft<'a> {
     call_id: Option<Cow<'a, str>>,
 }
 
-impl<'a> Draft<'a> {
-    fn set(&mut self, key: &str, value: Value<'a>) {
+impl<'a> MessageAttributes<'a> {
+    fn set(&mut self, key: &str, value: JsonValue<'a>) {
         let text = Some(value.string().unwrap_or_else(|| value.raw().into()));
         match key {
             "role" => self.role = text,
             "content" => self.content = text,
             "tool_call_id" => self.call_id = text,
             _ => {
-                if let Some((at, "message_content.text")) = key.strip_prefix("contents.").and_then(numbered) {
+                if let Some((at, "message_content.text")) = key.strip_prefix("contents.").and_then(split_index) {
                     self.contents.extend(text.map(|text| (at, text)));
-                } else if let Some((at, rest)) = key.strip_prefix("tool_calls.").and_then(numbered) {
+                } else if let Some((at, rest)) = key.strip_prefix("tool_calls.").and_then(split_index) {
                     let slot = match rest {
                         "tool_call.id" => 0,
                         "tool_call.function.name" => 1,
@@ -166,7 +166,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn message(self) -> Message<'a> {
+    fn into_message(self) -> Message<'a> {
         let mut parts: Vec<Part<'a>> =
             self.content.into_iter().chain(self.contents.into_values()).map(Part::text).collect();
         parts.extend(self.calls.into_values().map(|[id, name, arguments]| {
@@ -211,12 +211,12 @@ pub(super) const SAMPLE: &str = r#"{"trace_id": "t1", "spans": [
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{only, shape};
+    use super::super::tests::{read_one, shape};
 
     /// Attributes come in any order, and the tenth message is not the second.
     #[test]
-    fn the_longest_request_of_an_agent_with_its_answer_is_the_conversation() {
-        let recording = only(super::SAMPLE);
+    fn longest_request_per_agent_becomes_the_conversation() {
+        let recording = read_one(super::SAMPLE);
         assert_eq!((recording.id.as_str(), recording.model()), ("t1/2", Some("m-1")));
         assert_eq!(recording.conversation.tools[0].name, "look");
         assert_eq!(
@@ -232,8 +232,8 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_without_agents_is_one_recording() {
-        let recording = only(&super::SAMPLE.replace("\"AGENT\"", "\"CHAIN\""));
+    fn trace_without_agents_is_one_session() {
+        let recording = read_one(&super::SAMPLE.replace("\"AGENT\"", "\"CHAIN\""));
         assert_eq!((recording.id.as_str(), shape(&recording).len()), ("t1", 5));
     }
 }

@@ -7,34 +7,38 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::reader::Session;
-use super::{Format, Recording};
-use crate::conversation::{Arguments, Image, Message, Opaque, Part, Reasoning, Role, Source, ToolCall, ToolResult};
+use super::reader::SessionParser;
+use super::{LogFormat, RecordedSession};
+use crate::conversation::{
+    CallArguments, ImagePart, MediaSource, Message, OpaqueBlock, Part, ReasoningPart, Role, ToolCall, ToolResult,
+};
 use crate::error::Error;
-use crate::wire::scan::{Object, Value};
+use crate::wire::scan::{JsonObject, JsonValue};
 
-pub(super) struct Tree {
-    recording: Recording,
-    entries: Vec<Entry>,
-    place: HashMap<String, usize>,
+pub(super) struct PiSessionTree {
+    recording: RecordedSession,
+    entries: Vec<PiEntry>,
+    entry_by_id: HashMap<String, usize>,
 }
 
-struct Entry {
+struct PiEntry {
     parent: Option<usize>,
     message: Option<Message<'static>>,
     is_compaction: bool,
     model: Option<String>,
 }
 
-impl Tree {
+impl PiSessionTree {
     pub(super) fn new() -> Self {
-        Self { recording: Recording::new(Format::Pi), entries: Vec::new(), place: HashMap::new() }
+        Self { recording: RecordedSession::new(LogFormat::Pi), entries: Vec::new(), entry_by_id: HashMap::new() }
     }
 }
 
-impl Session for Tree {
-    fn entry(&mut self, line: &Object<'_>, _found: &mut Vec<Recording>) -> Result<(), Error> {
-        let Some(kind) = line.string("type") else { return Err(Error::not_a_recording("an entry without a type")) };
+impl SessionParser for PiSessionTree {
+    fn parse_entry(&mut self, line: &JsonObject<'_>, _found: &mut Vec<RecordedSession>) -> Result<(), Error> {
+        let Some(kind) = line.string("type") else {
+            return Err(Error::not_a_recording("an parse_entry without a type"));
+        };
         if kind == "session" {
             self.recording.id = line.string("id").unwrap_or_default().into_owned();
             self.recording.set_model(line.string("modelId"));
@@ -42,31 +46,31 @@ impl Session for Tree {
         }
         let said = line.object("message");
         if kind == "message" && said.is_none() {
-            return Err(Error::not_a_recording("an entry of type message without a message"));
+            return Err(Error::not_a_recording("an parse_entry of type message without a message"));
         }
         let summary = || line.string("summary").map(|text| Message::text(Role::User, text));
         let message = match (kind.as_ref(), &said) {
-            ("message", Some(said)) => read(said),
-            ("custom_message", _) => Some(Message::new(Role::User, content(line.get("content")))),
+            ("message", Some(said)) => parse_message(said),
+            ("custom_message", _) => Some(Message::new(Role::User, content_parts(line.get("content")))),
             ("compaction" | "branch_summary", _) => summary(),
             _ => None,
         };
         if message.is_none() && said.as_ref().is_some_and(|it| it.string("role").as_deref() == Some("assistant")) {
-            self.recording.left_out += 1;
+            self.recording.omitted_messages += 1;
         }
         let parent = match line.get("parentId") {
-            Some(parent) => parent.string().and_then(|id| self.place.get(id.as_ref()).copied()),
-            // The old list: each entry follows the one before.
+            Some(parent) => parent.string().and_then(|id| self.entry_by_id.get(id.as_ref()).copied()),
+            // The old list: each parse_entry follows the one before.
             None => self.entries.len().checked_sub(1),
         };
         if let Some(id) = line.string("id") {
-            self.place.insert(id.into_owned(), self.entries.len());
+            self.entry_by_id.insert(id.into_owned(), self.entries.len());
         }
         let model = match kind.as_ref() {
             "model_change" => line.string("modelId"),
             _ => said.as_ref().and_then(|it| it.string("model")),
         };
-        self.entries.push(Entry {
+        self.entries.push(PiEntry {
             parent,
             message: message.map(Message::into_owned),
             is_compaction: kind == "compaction",
@@ -75,7 +79,7 @@ impl Session for Tree {
         Ok(())
     }
 
-    fn finish(mut self: Box<Self>, found: &mut Vec<Recording>) {
+    fn finish(mut self: Box<Self>, found: &mut Vec<RecordedSession>) {
         let mut way = Vec::new();
         let mut at = self.entries.len().checked_sub(1);
         while let Some(here) = at {
@@ -89,39 +93,39 @@ impl Session for Tree {
             self.recording.set_model(entry.model.take().map(Cow::Owned));
             self.recording.conversation.messages.extend(entry.message.take());
         }
-        self.recording.left_out += all - self.recording.conversation.messages.len();
+        self.recording.omitted_messages += all - self.recording.conversation.messages.len();
         found.push(self.recording);
     }
 }
 
 /// The message as pi sends it; `None` when it does not.
-fn read<'a>(said: &Object<'a>) -> Option<Message<'a>> {
+fn parse_message<'a>(said: &JsonObject<'a>) -> Option<Message<'a>> {
     match said.string("role").as_deref() {
         Some("assistant") => {
             let broke_off = matches!(said.string("stopReason").as_deref(), Some("error" | "aborted"));
-            let parts = content(said.get("content"));
+            let parts = content_parts(said.get("content"));
             (!broke_off && !parts.is_empty()).then(|| Message::new(Role::Assistant, parts))
         }
         Some("toolResult") => {
             let result = ToolResult {
                 call_id: said.string("toolCallId").unwrap_or_default(),
-                content: content(said.get("content")),
-                is_error: said.get("isError").and_then(Value::bool).unwrap_or(false),
+                content: content_parts(said.get("content")),
+                is_error: said.get("isError").and_then(JsonValue::bool).unwrap_or(false),
             };
             Some(Message::new(Role::Tool, vec![Part::ToolResult(result)]))
         }
         Some("bashExecution") => {
-            let is_private = said.get("excludeFromContext").and_then(Value::bool).unwrap_or(false);
+            let is_private = said.get("excludeFromContext").and_then(JsonValue::bool).unwrap_or(false);
             (!is_private).then(|| Message::text(Role::User, shell_text(said)))
         }
         Some("branchSummary" | "compactionSummary") => said.string("summary").map(|it| Message::text(Role::User, it)),
-        Some("user" | "custom" | "hookMessage") => Some(Message::new(Role::User, content(said.get("content")))),
-        _ => Some(Message::new(Role::Other, content(said.get("content")))),
+        Some("user" | "custom" | "hookMessage") => Some(Message::new(Role::User, content_parts(said.get("content")))),
+        _ => Some(Message::new(Role::Other, content_parts(said.get("content")))),
     }
 }
 
 /// A command that the user ran themselves, in the words in which pi tells the model of it.
-fn shell_text(said: &Object<'_>) -> String {
+fn shell_text(said: &JsonObject<'_>) -> String {
     let text = |key: &str| said.string(key).unwrap_or_default();
     let mut told = format!("Ran `{}`\n", text("command"));
     match text("output") {
@@ -129,48 +133,48 @@ fn shell_text(said: &Object<'_>) -> String {
         output => told.push_str(&format!("```\n{output}\n```")),
     }
     let code = said.get("exitCode").filter(|code| !code.is_null() && code.raw() != "0");
-    if said.get("cancelled").and_then(Value::bool) == Some(true) {
+    if said.get("cancelled").and_then(JsonValue::bool) == Some(true) {
         told.push_str("\n\n(command cancelled)");
     } else if let Some(code) = code {
         told.push_str(&format!("\n\nCommand exited with code {}", code.raw()));
     }
     if let Some(path) = said.string("fullOutputPath")
-        && said.get("truncated").and_then(Value::bool) == Some(true)
+        && said.get("truncated").and_then(JsonValue::bool) == Some(true)
     {
         told.push_str(&format!("\n\n[Output truncated. Full output: {path}]"));
     }
     told
 }
 
-fn content<'a>(value: Option<Value<'a>>) -> Vec<Part<'a>> {
+fn content_parts<'a>(value: Option<JsonValue<'a>>) -> Vec<Part<'a>> {
     let Some(value) = value else { return Vec::new() };
     match value.string() {
         Some(text) => vec![Part::text(text)],
-        None => value.elements().iter().map(block).collect(),
+        None => value.elements().iter().map(parse_block).collect(),
     }
 }
 
-fn block<'a>(it: &Object<'a>) -> Part<'a> {
+fn parse_block<'a>(it: &JsonObject<'a>) -> Part<'a> {
     let text = |key: &str| it.string(key).unwrap_or_default();
     let kind = it.string("type");
     match kind.as_deref() {
         Some("text") => Part::text(text("text")),
         Some("thinking") => {
-            Part::Reasoning(Reasoning { text: text("thinking").into(), seal: it.string("thinkingSignature") })
+            Part::Reasoning(ReasoningPart { text: text("thinking").into(), seal: it.string("thinkingSignature") })
         }
         Some("toolCall") => {
-            let arguments = it.get("arguments").map_or("{}", Value::raw);
+            let arguments = it.get("arguments").map_or("{}", JsonValue::raw);
             Part::ToolCall(ToolCall {
                 id: text("id"),
                 name: text("name"),
-                arguments: Arguments::Json(arguments.into()),
+                arguments: CallArguments::Json(arguments.into()),
             })
         }
         Some("image") => {
-            let source = it.string("data").map_or(Source::Unknown, Source::Base64);
-            Part::Image(Image { source, detail: None })
+            let source = it.string("data").map_or(MediaSource::Unknown, MediaSource::Base64);
+            Part::Image(ImagePart { source, detail: None })
         }
-        _ => Part::Opaque(Opaque { kind: kind.unwrap_or_default(), pair: None, raw: it.value.raw().into() }),
+        _ => Part::Opaque(OpaqueBlock { kind: kind.unwrap_or_default(), pair: None, raw: it.value.raw().into() }),
     }
 }
 
@@ -187,13 +191,13 @@ pub(super) const SAMPLE: &str = r#"{"type":"session","id":"s1","timestamp":"t","
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{only, read, shape};
+    use super::super::tests::{read_all, read_one, shape};
     use super::*;
 
     #[test]
-    fn a_turn_that_broke_off_is_left_out_with_its_calls() {
-        let recording = only(SAMPLE);
-        assert_eq!((recording.id.as_str(), recording.model(), recording.left_out), ("s1", Some("m-2"), 1));
+    fn aborted_turn_is_omitted_with_its_calls() {
+        let recording = read_one(SAMPLE);
+        assert_eq!((recording.id.as_str(), recording.model(), recording.omitted_messages), ("s1", Some("m-2"), 1));
         assert_eq!(
             shape(&recording),
             [
@@ -206,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_conversation_is_the_way_from_the_last_entry_to_the_root() {
+    fn conversation_is_the_path_from_root_to_last_entry() {
         let user = |id: &str, parent: &str, text: &str| {
             format!(
                 r#"{{"type":"message","id":"{id}","parentId":{parent},"message":{{"role":"user","content":"{text}"}}}}"#
@@ -218,14 +222,14 @@ mod tests {
             + &user("c", "\"b\"", "further")
             + "{\"type\":\"compaction\",\"id\":\"d\",\"parentId\":\"a\",\"summary\":\"so far\",\"firstKeptEntryId\":\"a\"}\n"
             + &user("e", "\"d\"", "right way");
-        let recording = only(&log);
+        let recording = read_one(&log);
         assert_eq!(shape(&recording), ["user: root", "user: so far", "user: right way"]);
-        assert_eq!((recording.compactions, recording.left_out), (1, 2));
+        assert_eq!((recording.compactions, recording.omitted_messages), (1, 2));
     }
 
     #[test]
-    fn an_entry_without_its_message_is_a_fault() {
-        let (_, faults) = read(&(SAMPLE.to_owned() + "{\"type\":\"message\"}"));
+    fn entry_without_message_is_an_error() {
+        let (_, faults) = read_all(&(SAMPLE.to_owned() + "{\"type\":\"message\"}"));
         assert_eq!(faults, ["line 9: not a recorded session: an entry of type message without a message"]);
     }
 }

@@ -1,16 +1,16 @@
 //! The one loop that every format is read by.
 //!
 //! It cuts an input into entries (lines, or the elements of a document's list), hands them to the
-//! format's [`Session`], and turns what can not be read into faults. It knows no format.
+//! format's [`SessionParser`], and turns what can not be read into faults. It knows no format.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, Cursor, Read};
 
-use super::document::{Document, Stop};
-use super::lines::{Line, Lines};
-use super::{Fault, Format, HEAD, LINE_LIMIT, Recording, recognise};
+use super::document::{DocumentError, DocumentReader};
+use super::lines::{InputLine, LineReader};
+use super::{DETECTION_HEAD_BYTES, LineError, LogFormat, MAX_LINE_BYTES, RecordedSession, recognise};
 use crate::error::Error;
-use crate::wire::scan::{self, Object, Value};
+use crate::wire::scan::{self, JsonObject, JsonValue};
 
 /// Reads the recordings of one input, as they come.
 ///
@@ -30,31 +30,31 @@ use crate::wire::scan::{self, Object, Value};
 /// assert_eq!(reader.next().unwrap().unwrap().id, "c");
 /// assert!(reader.next().is_none());
 /// ```
-pub struct Reader<R> {
+pub struct TranscriptReader<R> {
     name: String,
-    format: Format,
-    body: Body<R>,
-    session: Box<dyn Session>,
-    found: Vec<Recording>,
-    ready: VecDeque<Result<Recording, Fault>>,
-    unnamed: usize,
+    format: LogFormat,
+    body: InputBody<R>,
+    parser: Box<dyn SessionParser>,
+    finished: Vec<RecordedSession>,
+    ready: VecDeque<Result<RecordedSession, LineError>>,
+    unnamed_count: usize,
     done: bool,
 }
 
 /// The head that was looked at, and the rest behind it.
-type Whole<R> = std::io::Chain<Cursor<Vec<u8>>, R>;
+type HeadThenRest<R> = std::io::Chain<Cursor<Vec<u8>>, R>;
 
-enum Body<R> {
+enum InputBody<R> {
     /// An entry a line.
-    Lines(Lines<Whole<R>>),
+    Lines(LineReader<HeadThenRest<R>>),
     /// Documents that hold a list of entries, or are entries themselves.
-    Documents(Document<Whole<R>>, Place),
+    Documents(DocumentReader<HeadThenRest<R>>, DocumentPosition),
 }
 
 /// Where in a document the reader stands.
 #[derive(Clone, Copy)]
-enum Place {
-    Before,
+enum DocumentPosition {
+    BeforeDocument,
     /// Among its fields.
     InObject,
     /// In the list of entries, which is a field of the document or the document itself.
@@ -64,46 +64,46 @@ enum Place {
 }
 
 /// What a format makes of the entries of one log.
-pub(super) trait Session: Send {
+pub(super) trait SessionParser: Send {
     /// Takes a line of the log, or an element of the document's list.
-    fn entry(&mut self, entry: &Object<'_>, found: &mut Vec<Recording>) -> Result<(), Error>;
+    fn parse_entry(&mut self, entry: &JsonObject<'_>, found: &mut Vec<RecordedSession>) -> Result<(), Error>;
 
     /// The field of a document that holds the list of entries. Without one, a document is an entry.
-    fn list(&self) -> Option<&'static str> {
+    fn entries_field(&self) -> Option<&'static str> {
         None
     }
 
     /// Other fields of a document that are to be taken, all in front of or behind the list.
-    fn wanted(&self) -> &'static [&'static str] {
+    fn metadata_fields(&self) -> &'static [&'static str] {
         &[]
     }
 
     /// Takes a field that was wanted.
-    fn field(&mut self, _key: &str, _value: Value<'_>) {}
+    fn parse_metadata(&mut self, _key: &str, _value: JsonValue<'_>) {}
 
     /// The log, or the document, is at its end.
-    fn finish(self: Box<Self>, found: &mut Vec<Recording>);
+    fn finish(self: Box<Self>, found: &mut Vec<RecordedSession>);
 }
 
-impl<R: BufRead> Reader<R> {
+impl<R: BufRead> TranscriptReader<R> {
     /// Recognises the format of an input by its content. The name stands for the input in what the
     /// recordings say of themselves.
-    pub fn new(name: impl Into<String>, input: R) -> Result<Self, Fault> {
-        Self::with_limit(name, input, LINE_LIMIT)
+    pub fn new(name: impl Into<String>, input: R) -> Result<Self, LineError> {
+        Self::with_max_line_bytes(name, input, MAX_LINE_BYTES)
     }
 
     /// The same with another limit for the length of a line.
-    pub fn with_limit(name: impl Into<String>, mut input: R, limit: usize) -> Result<Self, Fault> {
+    pub fn with_max_line_bytes(name: impl Into<String>, mut input: R, limit: usize) -> Result<Self, LineError> {
         let mut head = Vec::new();
-        let read = input.by_ref().take(HEAD as u64).read_to_end(&mut head);
-        read.map_err(|error| Fault { line: 1, error: Error::io(&error) })?;
-        let Some((format, layout)) = recognise::look(&head) else {
-            let formats = Format::ALL.map(Format::name).join(", ");
+        let read = input.by_ref().take(DETECTION_HEAD_BYTES as u64).read_to_end(&mut head);
+        read.map_err(|error| LineError { line: 1, error: Error::io(&error) })?;
+        let Some((format, layout)) = recognise::detect_with_layout(&head) else {
+            let formats = LogFormat::ALL.map(LogFormat::name).join(", ");
             let error = match head.trim_ascii().is_empty() {
                 true => Error::not_a_recording("it is empty"),
                 false => Error::not_a_recording(format_args!("its beginning looks like none of {formats}")),
             };
-            return Err(Fault { line: 1, error });
+            return Err(LineError { line: 1, error });
         };
         let mut head = Cursor::new(head);
         if head.get_ref().starts_with(b"\xef\xbb\xbf") {
@@ -111,95 +111,99 @@ impl<R: BufRead> Reader<R> {
         }
         let input = head.chain(input);
         let body = match layout {
-            recognise::Layout::Lines => Body::Lines(Lines::new(input, limit)),
-            recognise::Layout::Documents => Body::Documents(Document::new(input, limit), Place::Before),
+            recognise::InputLayout::Lines => InputBody::Lines(LineReader::new(input, limit)),
+            recognise::InputLayout::Documents => {
+                InputBody::Documents(DocumentReader::new(input, limit), DocumentPosition::BeforeDocument)
+            }
         };
         Ok(Self {
             name: name.into(),
             format,
             body,
-            session: format.session(),
-            found: Vec::new(),
+            parser: format.parser(),
+            finished: Vec::new(),
             ready: VecDeque::new(),
-            unnamed: 0,
+            unnamed_count: 0,
             done: false,
         })
     }
 
     /// What was recognised. A recording may tell more exactly: that messages are those of another
     /// API can show far behind the beginning.
-    pub fn format(&self) -> Format {
+    pub fn format(&self) -> LogFormat {
         self.format
     }
 
     /// Reads one entry, or one step of a document.
     fn advance(&mut self) {
         let step = match &mut self.body {
-            Body::Lines(lines) => next_line(lines, self.session.as_mut(), &mut self.found),
-            Body::Documents(document, place) => step(document, place, self.session.as_mut(), &mut self.found),
+            InputBody::Lines(lines) => next_line(lines, self.parser.as_mut(), &mut self.finished),
+            InputBody::Documents(document, place) => {
+                document_step(document, place, self.parser.as_mut(), &mut self.finished)
+            }
         };
         match step {
-            Ok(Step::Entry) => {}
-            Ok(Step::DocumentEnd) => self.end_session(),
-            Ok(Step::End) => {
+            Ok(ReadStep::Entry) => {}
+            Ok(ReadStep::DocumentEnd) => self.end_session(),
+            Ok(ReadStep::End) => {
                 self.done = true;
-                if matches!(self.body, Body::Lines(_)) {
+                if matches!(self.body, InputBody::Lines(_)) {
                     self.end_session();
                 }
             }
-            Err(Trouble::Entry(fault)) => self.report(fault),
-            Err(Trouble::Stopped(stop)) => {
+            Err(ReadFailure::Entry(fault)) => self.queue_error(fault),
+            Err(ReadFailure::Stopped(stop)) => {
                 // What was read so far is worth having; the rest of it is told as lost.
                 self.end_session();
-                self.stopped(stop);
+                self.report_stop(stop);
             }
         }
-        self.hand_out();
+        self.queue_finished();
     }
 
     /// Reports why nothing more can be read, and goes on with the next document if there is one.
-    fn stopped(&mut self, stop: Stop) {
+    fn report_stop(&mut self, stop: DocumentError) {
         let (line, limit) = match &self.body {
-            Body::Lines(lines) => (lines.number() + 1, lines.limit()),
-            Body::Documents(document, _) => (document.line(), document.limit()),
+            InputBody::Lines(lines) => (lines.number() + 1, lines.limit()),
+            InputBody::Documents(document, _) => (document.line(), document.limit()),
         };
         let (error, may_go_on) = match stop {
-            Stop::Io(error) => (Error::io(&error), false),
-            Stop::TooLong => (Error::too_long(limit), true),
-            Stop::EndsEarly => (Error::not_a_recording("it ends in the middle of a value"), false),
-            Stop::NotJson(reason) => (Error::not_a_recording(format_args!("not JSON: {reason}")), true),
+            DocumentError::Io(error) => (Error::io(&error), false),
+            DocumentError::Oversized => (Error::too_long(limit), true),
+            DocumentError::UnexpectedEnd => (Error::not_a_recording("it ends in the middle of a value"), false),
+            DocumentError::NotJson(reason) => (Error::not_a_recording(format_args!("not JSON: {reason}")), true),
         };
-        self.report(Fault { line, error });
+        self.queue_error(LineError { line, error });
         self.done = true;
-        if let Body::Documents(document, place) = &mut self.body
+        if let InputBody::Documents(document, place) = &mut self.body
             && may_go_on
         {
-            *place = Place::Before;
-            match document.resume() {
+            *place = DocumentPosition::BeforeDocument;
+            match document.skip_to_next_document() {
                 Ok(goes_on) => self.done = !goes_on,
-                Err(error) => self.stopped(Stop::Io(error)),
+                Err(error) => self.report_stop(DocumentError::Io(error)),
             }
         }
     }
 
-    fn report(&mut self, fault: Fault) {
-        self.hand_out();
+    fn queue_error(&mut self, fault: LineError) {
+        self.queue_finished();
         self.ready.push_back(Err(fault));
     }
 
     fn end_session(&mut self) {
-        let session = std::mem::replace(&mut self.session, self.format.session());
-        session.finish(&mut self.found);
+        let session = std::mem::replace(&mut self.parser, self.format.parser());
+        session.finish(&mut self.finished);
     }
 
-    fn hand_out(&mut self) {
-        for mut recording in self.found.drain(..) {
+    fn queue_finished(&mut self) {
+        for mut recording in self.finished.drain(..) {
             if recording.source.is_empty() {
                 recording.source.clone_from(&self.name);
             }
             if recording.id.is_empty() {
-                self.unnamed += 1;
-                recording.id = match self.unnamed {
+                self.unnamed_count += 1;
+                recording.id = match self.unnamed_count {
                     1 => self.name.clone(),
                     more => format!("{}#{more}", self.name),
                 };
@@ -209,8 +213,8 @@ impl<R: BufRead> Reader<R> {
     }
 }
 
-impl<R: BufRead> Iterator for Reader<R> {
-    type Item = Result<Recording, Fault>;
+impl<R: BufRead> Iterator for TranscriptReader<R> {
+    type Item = Result<RecordedSession, LineError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         while self.ready.is_empty() && !self.done {
@@ -220,120 +224,126 @@ impl<R: BufRead> Iterator for Reader<R> {
     }
 }
 
-enum Step {
+enum ReadStep {
     Entry,
     DocumentEnd,
     End,
 }
 
-enum Trouble {
+enum ReadFailure {
     /// One entry is damaged.
-    Entry(Fault),
+    Entry(LineError),
     /// The rest of the document, or of the input, can not be read.
-    Stopped(Stop),
+    Stopped(DocumentError),
 }
 
-impl From<Stop> for Trouble {
-    fn from(stop: Stop) -> Self {
-        Trouble::Stopped(stop)
+impl From<DocumentError> for ReadFailure {
+    fn from(stop: DocumentError) -> Self {
+        ReadFailure::Stopped(stop)
     }
 }
 
-impl From<Fault> for Trouble {
-    fn from(fault: Fault) -> Self {
-        Trouble::Entry(fault)
+impl From<LineError> for ReadFailure {
+    fn from(fault: LineError) -> Self {
+        ReadFailure::Entry(fault)
     }
 }
 
 fn next_line<R: BufRead>(
-    lines: &mut Lines<R>,
-    session: &mut dyn Session,
-    found: &mut Vec<Recording>,
-) -> Result<Step, Trouble> {
+    lines: &mut LineReader<R>,
+    session: &mut dyn SessionParser,
+    found: &mut Vec<RecordedSession>,
+) -> Result<ReadStep, ReadFailure> {
     let limit = lines.limit();
-    match lines.next().map_err(Stop::Io)? {
-        None => return Ok(Step::End),
-        Some((line, Line::TooLong)) => return Err(Fault { line, error: Error::too_long(limit) }.into()),
-        Some((_, Line::Bytes(bytes))) if bytes.trim_ascii().is_empty() => {}
-        Some((line, Line::Bytes(bytes))) => read_entry(line, bytes, session, found)?,
+    match lines.next_line().map_err(DocumentError::Io)? {
+        None => return Ok(ReadStep::End),
+        Some((line, InputLine::Oversized)) => return Err(LineError { line, error: Error::too_long(limit) }.into()),
+        Some((_, InputLine::Bytes(bytes))) if bytes.trim_ascii().is_empty() => {}
+        Some((line, InputLine::Bytes(bytes))) => read_entry(line, bytes, session, found)?,
     }
-    Ok(Step::Entry)
+    Ok(ReadStep::Entry)
 }
 
-fn step<R: BufRead>(
-    document: &mut Document<R>,
-    place: &mut Place,
-    session: &mut dyn Session,
-    found: &mut Vec<Recording>,
-) -> Result<Step, Trouble> {
+fn document_step<R: BufRead>(
+    document: &mut DocumentReader<R>,
+    place: &mut DocumentPosition,
+    session: &mut dyn SessionParser,
+    found: &mut Vec<RecordedSession>,
+) -> Result<ReadStep, ReadFailure> {
     match *place {
-        Place::Before => match document.peek()? {
-            None => return Ok(Step::End),
+        DocumentPosition::BeforeDocument => match document.peek()? {
+            None => return Ok(ReadStep::End),
             Some(b'[') => {
                 document.enter()?;
-                *place = Place::InList { is_document: true };
+                *place = DocumentPosition::InList { is_document: true };
             }
-            Some(b'{') if session.list().is_some() => {
+            Some(b'{') if session.entries_field().is_some() => {
                 document.enter()?;
-                *place = Place::InObject;
+                *place = DocumentPosition::InObject;
             }
             Some(_) => {
-                let (line, raw) = copied(document)?;
+                let (line, raw) = copy_value(document)?;
                 read_entry(line, &raw, session, found)?;
-                return Ok(Step::DocumentEnd);
+                return Ok(ReadStep::DocumentEnd);
             }
         },
-        Place::InObject => {
-            let Some(key) = document.key()? else {
-                *place = Place::Before;
-                return Ok(Step::DocumentEnd);
+        DocumentPosition::InObject => {
+            let Some(key) = document.next_key()? else {
+                *place = DocumentPosition::BeforeDocument;
+                return Ok(ReadStep::DocumentEnd);
             };
             let key = String::from_utf8_lossy(&key);
-            if session.list() == Some(key.as_ref()) && document.peek()? == Some(b'[') {
+            if session.entries_field() == Some(key.as_ref()) && document.peek()? == Some(b'[') {
                 document.enter()?;
-                *place = Place::InList { is_document: false };
-            } else if session.wanted().contains(&key.as_ref()) {
-                let (line, raw) = copied(document)?;
-                let value = text(&raw).and_then(scan::document).map_err(|error| Fault { line, error })?;
-                session.field(&key, value);
+                *place = DocumentPosition::InList { is_document: false };
+            } else if session.metadata_fields().contains(&key.as_ref()) {
+                let (line, raw) = copy_value(document)?;
+                let value =
+                    utf8_text(&raw).and_then(scan::parse_document).map_err(|error| LineError { line, error })?;
+                session.parse_metadata(&key, value);
             } else {
-                document.value(None)?;
+                document.read_value(None)?;
             }
         }
-        Place::InList { is_document } => {
-            if document.element()? {
-                let (line, raw) = copied(document)?;
+        DocumentPosition::InList { is_document } => {
+            if document.next_element()? {
+                let (line, raw) = copy_value(document)?;
                 read_entry(line, &raw, session, found)?;
             } else if is_document {
-                *place = Place::Before;
-                return Ok(Step::DocumentEnd);
+                *place = DocumentPosition::BeforeDocument;
+                return Ok(ReadStep::DocumentEnd);
             } else {
-                *place = Place::InObject;
+                *place = DocumentPosition::InObject;
             }
         }
     }
-    Ok(Step::Entry)
+    Ok(ReadStep::Entry)
 }
 
 /// The next value with the line that it begins on.
-fn copied<R: BufRead>(document: &mut Document<R>) -> Result<(u64, Vec<u8>), Stop> {
+fn copy_value<R: BufRead>(document: &mut DocumentReader<R>) -> Result<(u64, Vec<u8>), DocumentError> {
     document.peek()?;
     let line = document.line();
     let mut raw = Vec::new();
-    document.value(Some(&mut raw))?;
+    document.read_value(Some(&mut raw))?;
     Ok((line, raw))
 }
 
-fn read_entry(line: u64, bytes: &[u8], session: &mut dyn Session, found: &mut Vec<Recording>) -> Result<(), Fault> {
+fn read_entry(
+    line: u64,
+    bytes: &[u8],
+    session: &mut dyn SessionParser,
+    found: &mut Vec<RecordedSession>,
+) -> Result<(), LineError> {
     let mut read = || {
-        let mut scanner = scan::Scanner::new(text(bytes)?);
-        let entry = scanner.element(&[])?;
-        scanner.end()?;
-        session.entry(&entry, found)
+        let mut scanner = scan::JsonScanner::new(utf8_text(bytes)?);
+        let entry = scanner.read_element(&[])?;
+        scanner.expect_end()?;
+        session.parse_entry(&entry, found)
     };
-    read().map_err(|error| Fault { line, error })
+    read().map_err(|error| LineError { line, error })
 }
 
-fn text(bytes: &[u8]) -> Result<&str, Error> {
+fn utf8_text(bytes: &[u8]) -> Result<&str, Error> {
     std::str::from_utf8(bytes).map_err(|error| Error::not_json(error.valid_up_to(), "text that is not UTF-8"))
 }

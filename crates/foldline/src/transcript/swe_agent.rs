@@ -4,30 +4,30 @@
 //! once more, with the whole request at each step, and is passed over. Results name their calls in
 //! a list.
 
-use super::reader::Session;
-use super::{Format, Recording};
+use super::reader::SessionParser;
+use super::{LogFormat, RecordedSession};
 use crate::conversation::Part;
 use crate::error::Error;
 use crate::wire;
-use crate::wire::scan::{self, Object, Value};
+use crate::wire::scan::{self, JsonObject, JsonValue};
 
-pub(super) struct Trajectory {
-    recording: Recording,
+pub(super) struct SweAgentTrajectory {
+    recording: RecordedSession,
 }
 
-impl Trajectory {
+impl SweAgentTrajectory {
     pub(super) fn new() -> Self {
-        Self { recording: Recording::new(Format::SweAgent) }
+        Self { recording: RecordedSession::new(LogFormat::SweAgent) }
     }
 }
 
-impl Session for Trajectory {
-    fn entry(&mut self, entry: &Object<'_>, _found: &mut Vec<Recording>) -> Result<(), Error> {
-        if entry.get("role").is_none() {
+impl SessionParser for SweAgentTrajectory {
+    fn parse_entry(&mut self, parse_entry: &JsonObject<'_>, _found: &mut Vec<RecordedSession>) -> Result<(), Error> {
+        if parse_entry.get("role").is_none() {
             return Err(Error::not_a_recording("a message without a role"));
         }
-        let mut message = wire::message(wire::Format::OpenAiChat, entry);
-        if let Some(id) = entry.elements("tool_call_ids").first().and_then(|id| id.value.string()) {
+        let mut message = wire::parse_message(wire::Format::OpenAiChat, parse_entry);
+        if let Some(id) = parse_entry.elements("tool_call_ids").first().and_then(|id| id.value.string()) {
             for part in &mut message.parts {
                 if let Part::ToolResult(result) = part {
                     result.call_id.clone_from(&id);
@@ -38,25 +38,25 @@ impl Session for Trajectory {
         Ok(())
     }
 
-    fn list(&self) -> Option<&'static str> {
+    fn entries_field(&self) -> Option<&'static str> {
         Some("history")
     }
 
-    fn wanted(&self) -> &'static [&'static str] {
+    fn metadata_fields(&self) -> &'static [&'static str] {
         &["replay_config"]
     }
 
     /// The settings of the run, as an object or as JSON inside of a string.
-    fn field(&mut self, _key: &str, value: Value<'_>) {
+    fn parse_metadata(&mut self, _key: &str, value: JsonValue<'_>) {
         let text = value.string().unwrap_or_else(|| value.raw().into());
-        let Ok(settings) = scan::document(&text) else { return };
+        let Ok(settings) = scan::parse_document(&text) else { return };
         let model = settings.object().object("agent").and_then(|it| it.object("model"));
         // A run that was played back names the player.
         let name = model.and_then(|it| it.string("name")).filter(|name| name != "replay");
         self.recording.set_model(name);
     }
 
-    fn finish(self: Box<Self>, found: &mut Vec<Recording>) {
+    fn finish(self: Box<Self>, found: &mut Vec<RecordedSession>) {
         found.push(self.recording);
     }
 }
@@ -78,12 +78,12 @@ pub(super) const SAMPLE: &str = r#"{
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{only, read, shape};
+    use super::super::tests::{read_all, read_one, shape};
     use super::*;
 
     #[test]
-    fn the_history_is_the_conversation_and_results_name_their_calls_in_a_list() {
-        let recording = only(SAMPLE);
+    fn history_is_the_conversation_with_listed_call_ids() {
+        let recording = read_one(SAMPLE);
         assert_eq!((recording.id.as_str(), recording.model()), ("input", Some("m-1")));
         assert_eq!(
             shape(&recording),
@@ -97,17 +97,17 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_is_no_message_is_a_fault_with_its_line() {
-        let (recordings, faults) = read(&SAMPLE.replace(r#""role": "user", "#, ""));
+    fn entry_without_role_is_an_error_with_its_line() {
+        let (recordings, faults) = read_all(&SAMPLE.replace(r#""role": "user", "#, ""));
         assert_eq!(shape(&recordings[0]).len(), 3);
         assert_eq!(faults, ["line 6: not a recorded session: a message without a role"]);
     }
 
     #[test]
-    fn settings_may_be_an_object_and_a_player_is_no_model() {
+    fn settings_may_be_an_object_replay_model_is_ignored() {
         let with = |settings: &str| {
             let at = SAMPLE.find("\"replay_config\"").unwrap();
-            only(&format!("{}\"replay_config\": {settings}}}", &SAMPLE[..at])).model().map(str::to_owned)
+            read_one(&format!("{}\"replay_config\": {settings}}}", &SAMPLE[..at])).model().map(str::to_owned)
         };
         assert_eq!(with(r#"{"agent":{"model":{"name":"m-2"}}}"#).as_deref(), Some("m-2"));
         assert_eq!(with(r#"{"agent":{"model":{"name":"replay"}}}"#), None);

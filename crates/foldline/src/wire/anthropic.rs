@@ -3,113 +3,117 @@
 //! Everything is a block in a message's content; results of tools stand in user messages. Blocks
 //! that are sealed (thinking) or newer than this version are kept as they are.
 
-use super::layout::{Element, Layout, ListName, PartLayout, Reading, Slot, opaque, result_content};
-use super::role;
-use super::scan::{Object, Value};
-use crate::conversation::{Arguments, File, Image, Message, Part, Reasoning, Source, ToolCall, ToolResult};
-use crate::text::Text;
+use super::layout::{
+    BodyLayout, EditSlot, ListElement, ListName, MessageBuilder, PartLayout, opaque_part, parse_result_content,
+};
+use super::parse_role;
+use super::scan::{JsonObject, JsonValue};
+use crate::conversation::{
+    CallArguments, FilePart, ImagePart, MediaSource, Message, Part, ReasoningPart, ToolCall, ToolResult,
+};
+use crate::text::LazyText;
 
 /// The fields of a message that hold others, level by level.
-pub(super) const ENTER: &[&[&str]] = &[&["content"], &["content", "source"], &["source"]];
+pub(super) const NESTED_FIELDS: &[&[&str]] = &[&["content"], &["content", "source"], &["source"]];
 
-pub(super) fn message<'a>(it: &Object<'a>, layout: &mut Layout) -> Message<'a> {
-    let mut reading = Reading::new(role(it.string("role").as_deref()), it, layout);
-    let Some(content) = it.get("content") else { return reading.done() };
+pub(super) fn parse_message<'a>(it: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {
+    let mut reading = MessageBuilder::new(parse_role(it.string("role").as_deref()), it, layout);
+    let Some(content) = it.get("content") else { return reading.finish() };
     if let Some(text) = content.text() {
-        reading.push(Part::text(text), PartLayout::new(Slot::Text(content.span.into()), None));
+        reading.push(Part::text(text), PartLayout::new(EditSlot::Text(content.span.into()), None));
     } else if content.is_array() {
         let elements = it.elements("content");
-        reading.list(ListName::Content, &elements, None);
+        reading.push_list(ListName::Content, &elements, None);
         for (index, element) in elements.iter().enumerate() {
-            let (part, place) = block(element, reading.layout);
-            reading.push(part, place.in_list(Element::new(ListName::Content, index)));
+            let (part, place) = parse_block(element, reading.layout);
+            reading.push(part, place.in_list(ListElement::new(ListName::Content, index)));
         }
     }
-    reading.done()
+    reading.finish()
 }
 
 /// A block of the top-level `system`.
-pub(super) fn standing_part<'a>(it: &Object<'a>) -> Part<'a> {
-    block(it, &mut Layout::default()).0
+pub(super) fn block_part<'a>(it: &JsonObject<'a>) -> Part<'a> {
+    parse_block(it, &mut BodyLayout::default()).0
 }
 
-fn block<'a>(it: &Object<'a>, layout: &mut Layout) -> (Part<'a>, PartLayout) {
+fn parse_block<'a>(it: &JsonObject<'a>, layout: &mut BodyLayout) -> (Part<'a>, PartLayout) {
     let kind = it.string("type");
     match kind.as_deref() {
         Some("thinking") => {
             let text = it.text("thinking").unwrap_or_default();
-            return fixed(Part::Reasoning(Reasoning { text, seal: it.string("signature") }));
+            return fixed_part(Part::Reasoning(ReasoningPart { text, seal: it.string("signature") }));
         }
         Some("redacted_thinking") => {
-            return fixed(Part::Reasoning(Reasoning { text: Text::default(), seal: it.string("data") }));
+            return fixed_part(Part::Reasoning(ReasoningPart { text: LazyText::default(), seal: it.string("data") }));
         }
         Some("tool_use") => {
             let (arguments, slot) = match it.get("input") {
-                Some(input) => (Arguments::Json(input.raw().into()), Slot::Json(input.span.into())),
-                None => (Arguments::Json("".into()), Slot::Fixed),
+                Some(input) => (CallArguments::Json(input.raw().into()), EditSlot::Json(input.span.into())),
+                None => (CallArguments::Json("".into()), EditSlot::Fixed),
             };
             let (id, name) = (it.string("id").unwrap_or_default(), it.string("name").unwrap_or_default());
             return (Part::ToolCall(ToolCall { id, name, arguments }), PartLayout::new(slot, None));
         }
         Some("tool_result") => {
-            let (content, place) = result_content(layout, it, "content", piece);
+            let (content, place) = parse_result_content(layout, it, "content", parse_content_block);
             let result = ToolResult {
                 call_id: it.string("tool_use_id").unwrap_or_default(),
                 content,
-                is_error: it.get("is_error").and_then(Value::bool).unwrap_or(false),
+                is_error: it.get("is_error").and_then(JsonValue::bool).unwrap_or(false),
             };
             return (Part::ToolResult(result), place);
         }
         _ => {}
     }
-    let (part, slot) = piece(it);
+    let (part, slot) = parse_content_block(it);
     (part, PartLayout::new(slot, None))
 }
 
-fn fixed(part: Part<'_>) -> (Part<'_>, PartLayout) {
-    (part, PartLayout::new(Slot::Fixed, None))
+fn fixed_part(part: Part<'_>) -> (Part<'_>, PartLayout) {
+    (part, PartLayout::new(EditSlot::Fixed, None))
 }
 
 /// What may stand both in a message and in a result's content.
-fn piece<'a>(it: &Object<'a>) -> (Part<'a>, Slot) {
+fn parse_content_block<'a>(it: &JsonObject<'a>) -> (Part<'a>, EditSlot) {
     let kind = it.string("type");
     match kind.as_deref() {
         Some("text") => {
             if let Some(value) = it.get("text").filter(|value| value.is_string()) {
-                return (Part::text(value.text().unwrap_or_default()), Slot::Text(value.span.into()));
+                return (Part::text(value.text().unwrap_or_default()), EditSlot::Text(value.span.into()));
             }
         }
         Some("image") => {
-            let image = Image { source: source(it), detail: None };
-            return (Part::Image(image), Slot::Block(it.value.span.into()));
+            let image = ImagePart { source: media_source(it), detail: None };
+            return (Part::Image(image), EditSlot::Block(it.value.span.into()));
         }
         Some("document") => {
-            let media_type = it.inside("source").and_then(|source| source.string("media_type"));
-            let file = File { name: it.string("title"), media_type, source: source(it) };
-            return (Part::File(Box::new(file)), Slot::Block(it.value.span.into()));
+            let media_type = it.nested_object("source").and_then(|source| source.string("media_type"));
+            let file = FilePart { name: it.string("title"), media_type, source: media_source(it) };
+            return (Part::File(Box::new(file)), EditSlot::Block(it.value.span.into()));
         }
         _ => {}
     }
     // A server tool's call has an `id`, its result names it as `tool_use_id`.
     let pair = it.string("tool_use_id").or_else(|| it.string("id"));
-    (opaque(kind, pair, it.value), Slot::Fixed)
+    (opaque_part(kind, pair, it.value), EditSlot::Fixed)
 }
 
-fn source<'a>(it: &Object<'a>) -> Source<'a> {
-    let Some(source) = it.inside("source") else { return Source::Unknown };
+fn media_source<'a>(it: &JsonObject<'a>) -> MediaSource<'a> {
+    let Some(source) = it.nested_object("source") else { return MediaSource::Unknown };
     match source.string("type").as_deref() {
-        Some("base64") => source.string("data").map(Source::Base64),
-        Some("text") => source.text("data").map(Source::Text),
-        Some("url") => source.string("url").map(Source::Url),
-        Some("file") => source.string("file_id").map(Source::Id),
+        Some("base64") => source.string("data").map(MediaSource::Base64),
+        Some("text") => source.text("data").map(MediaSource::Text),
+        Some("url") => source.string("url").map(MediaSource::Url),
+        Some("file") => source.string("file_id").map(MediaSource::Id),
         _ => None,
     }
-    .unwrap_or(Source::Unknown)
+    .unwrap_or(MediaSource::Unknown)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Edit, Format, Request};
+    use super::super::{Format, Request, RequestEdit};
     use crate::conversation::PartId;
     use crate::testing::shape;
 
@@ -123,7 +127,7 @@ mod tests {
     /// Claude Code in the middle of its work: thinking, words, two calls, both answered in one message
     /// with a reminder behind them.
     #[test]
-    fn a_round_with_thinking_and_parallel_calls() {
+    fn round_with_thinking_and_parallel_calls_is_read() {
         let body = r#"{"model":"claude-opus-4-8","max_tokens":1,"system":[{"type":"text","text":"You are.","cache_control":{"type":"ephemeral"}}],"messages":[
             {"role":"user","content":"fix it"},
             {"role":"assistant","content":[
@@ -153,9 +157,9 @@ mod tests {
             ]
         );
         let edits = [
-            Edit::Text { at: PartId::new(2, 0), text: "folded".into() },
-            Edit::Arguments { at: PartId::new(1, 3), arguments: r#"{"path": "b"}"#.into() },
-            Edit::DropPart(PartId::new(1, 0)),
+            RequestEdit::Text { at: PartId::new(2, 0), text: "folded".into() },
+            RequestEdit::Arguments { at: PartId::new(1, 3), arguments: r#"{"path": "b"}"#.into() },
+            RequestEdit::DropPart(PartId::new(1, 0)),
         ];
         let expected = body
             .replace(
@@ -170,10 +174,10 @@ mod tests {
 
     /// Thinking stays whole or goes whole.
     #[test]
-    fn thinking_can_not_be_edited() {
+    fn thinking_cannot_be_edited() {
         let body = br#"[{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"E"},{"type":"text","text":"x"}]}]"#;
         let request = Request::parse(Format::Anthropic, body).unwrap();
-        let edit = Edit::Text { at: PartId::new(0, 0), text: "less".into() };
+        let edit = RequestEdit::Text { at: PartId::new(0, 0), text: "less".into() };
         assert_eq!(
             request.splice(&[edit]).unwrap_err().to_string(),
             "bad edit: part 0.0 has no text that can be replaced"
@@ -207,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_and_pictures_of_every_source() {
+    fn documents_and_images_of_every_source_are_read() {
         assert_eq!(
             read(
                 r#"{"role":"user","content":[
@@ -227,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_continued_thread_is_told_apart() {
+    fn continued_thread_is_a_continuation() {
         let continues = |body: &str| Request::parse(Format::Anthropic, body.as_bytes()).unwrap().is_continuation();
         assert!(continues(r#"{"messages":[],"thread":{"type":"continue","id":"t"}}"#));
         assert!(!continues(r#"{"messages":[],"thread":{"type":"new"}}"#));

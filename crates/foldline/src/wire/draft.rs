@@ -6,7 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use super::Format;
-use crate::conversation::{Arguments, Message, Part, Role, ToolCall, ToolResult};
+use crate::conversation::{CallArguments, Message, Part, Role, ToolCall, ToolResult};
 use crate::error::Error;
 use crate::measure::Tokens;
 
@@ -27,7 +27,7 @@ use crate::measure::Tokens;
 /// # Ok::<(), foldline::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Draft<'a> {
+pub struct OutgoingRequest<'a> {
     /// The model that is asked.
     pub model: &'a str,
     /// Its instructions; none when empty.
@@ -35,14 +35,14 @@ pub struct Draft<'a> {
     /// Texts, calls and results. Reasoning is left out, as all three APIs allow for answers that were not sealed.
     pub messages: &'a [Message<'a>],
     /// The tools that it may call.
-    pub tools: &'a [OwnTool<'a>],
+    pub tools: &'a [ToolSpec<'a>],
     /// Tokens that it may answer with.
-    pub max_output: Tokens,
+    pub max_output_tokens: Tokens,
 }
 
 /// A tool of ours, in no dialect yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OwnTool<'a> {
+pub struct ToolSpec<'a> {
     /// The name by which the model calls it.
     pub name: &'a str,
     /// What it does, for the model.
@@ -51,28 +51,28 @@ pub struct OwnTool<'a> {
     pub parameters: &'a str,
 }
 
-impl Draft<'_> {
+impl OutgoingRequest<'_> {
     /// The body of the request.
-    pub fn write(&self, format: Format) -> Result<Vec<u8>, Error> {
+    pub fn to_body(&self, format: Format) -> Result<Vec<u8>, Error> {
         let mut messages = Vec::new();
         if format == Format::OpenAiChat && !self.system.is_empty() {
             messages.push(json!({ "role": "system", "content": self.system }));
         }
         for message in self.messages {
             match format {
-                Format::OpenAiChat => chat(message, &mut messages)?,
-                Format::OpenAiResponses => responses(message, &mut messages)?,
-                Format::Anthropic => anthropic(message, &mut messages)?,
+                Format::OpenAiChat => push_chat_messages(message, &mut messages)?,
+                Format::OpenAiResponses => push_response_items(message, &mut messages)?,
+                Format::Anthropic => push_anthropic_message(message, &mut messages)?,
             }
         }
         let mut body = Map::new();
         body.insert("model".into(), self.model.into());
         let (limit, instructions) = match format {
-            Format::OpenAiChat => (self.chat_limit(), None),
+            Format::OpenAiChat => (self.chat_limit_field(), None),
             Format::OpenAiResponses => ("max_output_tokens", Some("instructions")),
             Format::Anthropic => ("max_tokens", Some("system")),
         };
-        body.insert(limit.into(), self.max_output.into());
+        body.insert(limit.into(), self.max_output_tokens.into());
         if let Some(key) = instructions.filter(|_| !self.system.is_empty()) {
             body.insert(key.into(), self.system.into());
         }
@@ -89,13 +89,13 @@ impl Draft<'_> {
     }
 
     /// OpenAI's newer models refuse the old name, and other servers do not know the new one.
-    fn chat_limit(&self) -> &'static str {
+    fn chat_limit_field(&self) -> &'static str {
         let row = crate::ModelTable::builtin().find(Some(self.model));
         if row.provider == "openai" { "max_completion_tokens" } else { "max_tokens" }
     }
 }
 
-impl OwnTool<'_> {
+impl ToolSpec<'_> {
     fn declaration(&self, format: Format) -> Result<Value, Error> {
         let (name, description) = (self.name, self.description);
         let parameters: Value = serde_json::from_str(self.parameters).map_err(|error| {
@@ -115,15 +115,15 @@ impl OwnTool<'_> {
 }
 
 /// The texts, calls and results of a message.
-struct Spoken<'m> {
+struct MessageContent<'m> {
     texts: Vec<&'m str>,
     calls: Vec<&'m ToolCall<'m>>,
     results: Vec<(&'m ToolResult<'m>, String)>,
 }
 
-impl<'m> Spoken<'m> {
-    fn of(message: &'m Message<'m>) -> Result<Self, Error> {
-        let mut spoken = Spoken { texts: Vec::new(), calls: Vec::new(), results: Vec::new() };
+impl<'m> MessageContent<'m> {
+    fn from_message(message: &'m Message<'m>) -> Result<Self, Error> {
+        let mut spoken = MessageContent { texts: Vec::new(), calls: Vec::new(), results: Vec::new() };
         for part in &message.parts {
             match part {
                 // No API takes a text that says nothing.
@@ -143,7 +143,7 @@ impl<'m> Spoken<'m> {
     }
 }
 
-fn role(message: &Message<'_>) -> &'static str {
+fn role_name(message: &Message<'_>) -> &'static str {
     match message.role {
         Role::System => "system",
         Role::Developer => "developer",
@@ -152,8 +152,8 @@ fn role(message: &Message<'_>) -> &'static str {
     }
 }
 
-fn chat(message: &Message<'_>, out: &mut Vec<Value>) -> Result<(), Error> {
-    let spoken = Spoken::of(message)?;
+fn push_chat_messages(message: &Message<'_>, out: &mut Vec<Value>) -> Result<(), Error> {
+    let spoken = MessageContent::from_message(message)?;
     for (result, text) in &spoken.results {
         out.push(json!({ "role": "tool", "tool_call_id": result.call_id, "content": text }));
     }
@@ -161,13 +161,13 @@ fn chat(message: &Message<'_>, out: &mut Vec<Value>) -> Result<(), Error> {
         return Ok(());
     }
     let content = if spoken.texts.is_empty() { Value::Null } else { spoken.texts.join("\n\n").into() };
-    let mut it = json!({ "role": role(message), "content": content });
+    let mut it = json!({ "role": role_name(message), "content": content });
     if !spoken.calls.is_empty() {
         let call = |call: &&ToolCall<'_>| {
             json!({
                 "id": call.id,
                 "type": "function",
-                "function": { "name": call.name, "arguments": object_text(&call.arguments) },
+                "function": { "name": call.name, "arguments": arguments_object(&call.arguments) },
             })
         };
         it["tool_calls"] = spoken.calls.iter().map(call).collect();
@@ -176,24 +176,24 @@ fn chat(message: &Message<'_>, out: &mut Vec<Value>) -> Result<(), Error> {
     Ok(())
 }
 
-fn responses(message: &Message<'_>, out: &mut Vec<Value>) -> Result<(), Error> {
-    let spoken = Spoken::of(message)?;
+fn push_response_items(message: &Message<'_>, out: &mut Vec<Value>) -> Result<(), Error> {
+    let spoken = MessageContent::from_message(message)?;
     for (result, text) in &spoken.results {
         out.push(json!({ "type": "function_call_output", "call_id": result.call_id, "output": text }));
     }
     if !spoken.texts.is_empty() {
         let content = spoken.texts.join("\n\n");
-        out.push(json!({ "type": "message", "role": role(message), "content": content }));
+        out.push(json!({ "type": "message", "role": role_name(message), "content": content }));
     }
     for call in &spoken.calls {
-        let arguments = object_text(&call.arguments);
+        let arguments = arguments_object(&call.arguments);
         out.push(json!({ "type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments }));
     }
     Ok(())
 }
 
-fn anthropic(message: &Message<'_>, out: &mut Vec<Value>) -> Result<(), Error> {
-    let spoken = Spoken::of(message)?;
+fn push_anthropic_message(message: &Message<'_>, out: &mut Vec<Value>) -> Result<(), Error> {
+    let spoken = MessageContent::from_message(message)?;
     let mut blocks = Vec::new();
     for (result, text) in &spoken.results {
         blocks.push(json!({
@@ -202,7 +202,8 @@ fn anthropic(message: &Message<'_>, out: &mut Vec<Value>) -> Result<(), Error> {
     }
     blocks.extend(spoken.texts.iter().map(|text| json!({ "type": "text", "text": text })));
     for call in &spoken.calls {
-        let input: Value = serde_json::from_str(&object_text(&call.arguments)).expect("it was just read as an object");
+        let input: Value =
+            serde_json::from_str(&arguments_object(&call.arguments)).expect("it was just read as an object");
         blocks.push(json!({ "type": "tool_use", "id": call.id, "name": call.name, "input": input }));
     }
     if blocks.is_empty() {
@@ -219,7 +220,7 @@ fn anthropic(message: &Message<'_>, out: &mut Vec<Value>) -> Result<(), Error> {
 
 /// Arguments as the text of a JSON object. What a model wrote amiss is shown to it again under a name, since no API
 /// takes anything but an object.
-fn object_text(arguments: &Arguments<'_>) -> String {
+fn arguments_object(arguments: &CallArguments<'_>) -> String {
     let text = arguments.as_str();
     match serde_json::from_str::<Map<String, Value>>(text) {
         Ok(_) => text.to_owned(),
@@ -230,13 +231,13 @@ fn object_text(arguments: &Arguments<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::laws::{Profile, check};
+    use crate::laws::{LawProfile, check};
     use crate::wire::Request;
 
     const FORMATS: [Format; 3] = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic];
 
-    const TOOL: OwnTool<'static> =
-        OwnTool { name: "grep", description: "finds lines", parameters: r#"{"type":"object","properties":{}}"# };
+    const TOOL: ToolSpec<'static> =
+        ToolSpec { name: "grep", description: "finds lines", parameters: r#"{"type":"object","properties":{}}"# };
 
     fn session() -> Vec<Message<'static>> {
         vec![
@@ -257,17 +258,17 @@ mod tests {
         ]
     }
 
-    fn draft<'a>(messages: &'a [Message<'a>]) -> Draft<'a> {
-        Draft { model: "some-model", system: "be brief", messages, tools: &[TOOL], max_output: 500 }
+    fn outgoing<'a>(messages: &'a [Message<'a>]) -> OutgoingRequest<'a> {
+        OutgoingRequest { model: "some-model", system: "be brief", messages, tools: &[TOOL], max_output_tokens: 500 }
     }
 
     #[test]
-    fn what_is_written_breaks_no_law_and_says_the_same() {
+    fn outgoing_request_is_valid_and_keeps_its_content() {
         let messages = session();
         for format in FORMATS {
-            let body = draft(&messages).write(format).unwrap();
+            let body = outgoing(&messages).to_body(format).unwrap();
             let request = Request::parse(format, &body).unwrap();
-            assert_eq!(check(&request, &Profile::of_request(&request)), [], "{format:?}");
+            assert_eq!(check(&request, &LawProfile::for_request(&request)), [], "{format:?}");
             let conversation = request.conversation();
             let calls: Vec<&str> =
                 conversation.messages.iter().flat_map(Message::calls).map(|call| call.arguments.as_str()).collect();
@@ -281,17 +282,17 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_said_is_an_error() {
-        let messages = [Message::new(Role::User, vec![Part::Image(crate::Image::default())])];
+    fn unsupported_part_is_an_error() {
+        let messages = [Message::new(Role::User, vec![Part::Image(crate::ImagePart::default())])];
         for format in FORMATS {
-            assert!(draft(&messages).write(format).is_err());
+            assert!(outgoing(&messages).to_body(format).is_err());
         }
     }
 
     #[test]
-    fn the_limit_has_the_name_that_the_server_knows() {
+    fn output_limit_field_depends_on_the_provider() {
         let messages = session();
-        let body = |model| Draft { model, ..draft(&messages) }.write(Format::OpenAiChat).unwrap();
+        let body = |model| OutgoingRequest { model, ..outgoing(&messages) }.to_body(Format::OpenAiChat).unwrap();
         assert!(String::from_utf8(body("gpt-5")).unwrap().contains("\"max_completion_tokens\":500"));
         assert!(String::from_utf8(body("smollm2")).unwrap().contains("\"max_tokens\":500"));
     }

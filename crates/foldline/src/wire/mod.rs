@@ -6,7 +6,7 @@
 //! keys and white space all survive, and no edit gives back the very bytes.
 //!
 //! A [`Response`] is read from a body, or by a [`StreamReader`] while its stream passes; a
-//! [`Refusal`] says whether a prompt was too large; a [`Splicer`] lets a tool of ours be answered
+//! [`RequestRejection`] says whether a prompt was too large; a [`StreamSplicer`] lets a tool of ours be answered
 //! inside the client's stream.
 
 mod anthropic;
@@ -28,25 +28,26 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::conversation::{Conversation, Message, Part, PartId, Role, Tool};
+use crate::conversation::{Conversation, Message, Part, PartId, Role, ToolDefinition};
 use crate::error::Error;
 pub(crate) use crate::literal::encode;
-use layout::{Layout, ListName, Share, Slot, Tools};
-use scan::Scanner;
+use layout::{BodyLayout, EditSlot, ListName, ReadProgress, ToolsLayout};
+use scan::JsonScanner;
 
-pub use draft::{Draft, OwnTool};
+pub use draft::{OutgoingRequest, ToolSpec};
 pub use hidden::{
-    AnswerEnd, Asked, BodySplicer, Broken, Finished, Gap, HiddenCall, Next, NextBody, Offer, ReportedId, Splicer,
+    AnswerEnd, BodyOutcome, BodySplicer, FinishedAnswer, HiddenCall, HiddenRound, InjectedTool, InterceptedCalls,
+    InterruptedRound, ReportedId, RoundOutcome, StreamSplicer,
 };
-pub use overflow::{Bounds, Count, Evidence, Lesson, Overflow, Refusal};
+pub use overflow::{ContextOverflow, LearnedLimit, LimitScope, OverflowEvidence, ReportedTokens, RequestRejection};
 pub use response::{
-    ApiError, Event, Extent, Limits, Place, PromptAndWindow, Response, Step, Stop, StopReason, StreamReader,
-    Unreadable, Usage,
+    ApiError, OutputPosition, PromptAndWindow, Response, ResponseExtent, StopInfo, StopReason, StreamEvent,
+    StreamLimits, StreamReader, StreamStep, UnreadableFrame, Usage,
 };
-pub use scan::MAX_DEPTH;
-pub(crate) use scan::{Field, Object, Span, Value, document, strings};
-pub use splice::Edit;
-pub use sse::{Ending, Frame, Framer, MAX_EVENT};
+pub use scan::MAX_JSON_DEPTH;
+pub(crate) use scan::{ByteSpan, JsonField, JsonObject, JsonValue, parse_document, string_values};
+pub use splice::RequestEdit;
+pub use sse::{FrameEnd, MAX_EVENT_BYTES, SseFrame, SseFramer};
 
 /// The dialects that are spoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -81,20 +82,20 @@ pub struct Request<'a> {
     format: Format,
     body: &'a str,
     conversation: Conversation<'a>,
-    layout: Layout,
-    top: Object<'a>,
+    layout: BodyLayout,
+    top_level: JsonObject<'a>,
     /// A tool of ours, which every splice appends.
-    offered: Option<Edit>,
+    injected_tool: Option<RequestEdit>,
 }
 
 impl Format {
     /// Guesses the dialect of a body from what only one of them has; Chat Completions when nothing
     /// tells. `None` when the body is not a JSON object or array.
-    pub fn recognise(body: &[u8]) -> Option<Format> {
-        let document = scan::document(text(body).ok()?).ok()?;
+    pub fn detect(body: &[u8]) -> Option<Format> {
+        let document = scan::parse_document(utf8_text(body).ok()?).ok()?;
         let top = match (document.is_object(), document.is_array()) {
             (true, _) => document.object(),
-            (_, true) => Object::new(document, Vec::new()),
+            (_, true) => JsonObject::new(document, Vec::new()),
             _ => return None,
         };
         let has = |key: &str| top.get(key).is_some();
@@ -105,13 +106,13 @@ impl Format {
             return Some(Format::Anthropic);
         }
         let messages = top.get("messages").unwrap_or(document).elements();
-        messages.iter().find_map(Self::of_message).or_else(|| {
+        messages.iter().find_map(Self::detect_from_message).or_else(|| {
             let of_anthropic = top.elements("tools").iter().any(|tool| tool.get("input_schema").is_some());
             Some(if of_anthropic { Format::Anthropic } else { Format::OpenAiChat })
         })
     }
 
-    fn of_message(message: &Object<'_>) -> Option<Format> {
+    fn detect_from_message(message: &JsonObject<'_>) -> Option<Format> {
         let role = message.string("role");
         match (message.string("type").as_deref(), role.as_deref()) {
             (Some("message"), Some(_)) | (Some(_), None) => return Some(Format::OpenAiResponses),
@@ -142,54 +143,54 @@ impl Format {
 impl<'a> Request<'a> {
     /// Reads a body. A bare array is read as the list of messages alone, as recordings have it.
     pub fn parse(format: Format, body: &'a [u8]) -> Result<Self, Error> {
-        if body.len() > layout::MAX_BODY {
-            return Err(Error::too_long(layout::MAX_BODY));
+        if body.len() > layout::MAX_BODY_BYTES {
+            return Err(Error::too_long(layout::MAX_BODY_BYTES));
         }
-        let body = text(body)?;
-        let mut scanner = Scanner::new(body);
+        let body = utf8_text(body)?;
+        let mut scanner = JsonScanner::new(body);
         let mut messages = None;
-        let top = match scanner.opening() {
+        let top = match scanner.peek_value_start() {
             Some(b'[') => {
-                let list = Messages::read(format, &mut scanner)?;
+                let list = ParsedMessages::parse(format, &mut scanner)?;
                 let value = list.value;
                 messages = Some(list);
-                Object::new(value, Vec::new())
+                JsonObject::new(value, Vec::new())
             }
-            Some(b'{') => scanner.object(|key, scanner| {
+            Some(b'{') => scanner.read_object(|key, scanner| {
                 if key == messages_key(format) {
-                    messages = Some(Messages::read(format, scanner)?);
+                    messages = Some(ParsedMessages::parse(format, scanner)?);
                 } else {
-                    scanner.value()?;
+                    scanner.read_value()?;
                 }
                 Ok(None)
             })?,
             _ => {
-                scanner.value()?;
-                scanner.end()?;
+                scanner.read_value()?;
+                scanner.expect_end()?;
                 return Err(Error::not_a_request("neither an object nor a list of messages"));
             }
         };
-        scanner.end()?;
+        scanner.expect_end()?;
         let Some(messages) = messages else {
             return Err(Error::not_a_request(format_args!("no \"{}\" in it", messages_key(format))));
         };
-        let Messages { messages, mut layout, .. } = messages;
+        let ParsedMessages { messages, mut layout, .. } = messages;
         let tools = top.elements("tools");
         if let Some(value) = top.get("tools").filter(|value| value.is_array()) {
             let elements = tools.iter().map(|tool| tool.value.span).collect();
-            layout.tools = Some(Tools { inside: value.span.start + 1, elements });
+            layout.tools = Some(ToolsLayout { list_start: value.span.start + 1, elements });
         }
         let conversation = Conversation {
             model: top.string("model"),
             system: match format {
                 Format::OpenAiChat => Vec::new(),
-                Format::OpenAiResponses => standing(&top, "instructions", openai_responses::standing_part),
-                Format::Anthropic => standing(&top, "system", anthropic::standing_part),
+                Format::OpenAiResponses => instruction_parts(&top, "instructions", openai_responses::block_part),
+                Format::Anthropic => instruction_parts(&top, "system", anthropic::block_part),
             },
-            tools: tools.iter().map(tool).collect(),
+            tools: tools.iter().map(parse_tool).collect(),
             messages,
         };
-        Ok(Request { format, body, conversation, layout, top, offered: None })
+        Ok(Request { format, body, conversation, layout, top_level: top, injected_tool: None })
     }
 
     /// The dialect.
@@ -209,31 +210,31 @@ impl<'a> Request<'a> {
 
     /// The JSON text of a top-level field.
     pub fn field(&self, key: &str) -> Option<&'a str> {
-        self.top.get(key).map(Value::raw)
+        self.top_level.get(key).map(JsonValue::raw)
     }
 
     /// The JSON text of a message.
     pub fn raw_message(&self, at: usize) -> Option<&'a str> {
-        self.message_value(at).map(Value::raw)
+        self.message_value(at).map(JsonValue::raw)
     }
 
     /// How many tokens of answer the client asks for at most.
-    pub fn max_output(&self) -> Option<u64> {
+    pub fn max_output_tokens(&self) -> Option<u64> {
         ["max_completion_tokens", "max_output_tokens", "max_tokens"]
             .iter()
-            .find_map(|key| self.top.get(key).and_then(Value::u64))
+            .find_map(|key| self.top_level.get(key).and_then(JsonValue::u64))
     }
 
     /// Whether the client wants a stream.
-    pub fn stream(&self) -> bool {
-        self.top.get("stream").and_then(Value::bool).unwrap_or(false)
+    pub fn is_streaming(&self) -> bool {
+        self.top_level.get("stream").and_then(JsonValue::bool).unwrap_or(false)
     }
 
     /// Whether the provider holds the history and this body carries only the newest messages
     /// (`previous_response_id`, `conversation`, item references, a continued thread). There is
     /// nothing to fold in it, and pairs look broken that are not.
     pub fn is_continuation(&self) -> bool {
-        let set = |key: &str| self.top.get(key).is_some_and(|value| !value.is_null());
+        let set = |key: &str| self.top_level.get(key).is_some_and(|value| !value.is_null());
         match self.format {
             Format::OpenAiChat => false,
             Format::OpenAiResponses => {
@@ -243,134 +244,137 @@ impl<'a> Request<'a> {
                 set("previous_response_id") || set("conversation") || self.conversation.messages.iter().any(refers)
             }
             Format::Anthropic => {
-                self.top.object("thread").is_some_and(|it| it.string("type").as_deref() == Some("continue"))
+                self.top_level.object("thread").is_some_and(|it| it.string("type").as_deref() == Some("continue"))
             }
         }
     }
 
     /// The answer that this request goes on from, where the provider holds it.
-    pub fn previous_response(&self) -> Option<Cow<'a, str>> {
-        self.top.string("previous_response_id").filter(|_| self.format == Format::OpenAiResponses)
+    pub fn previous_response_id(&self) -> Option<Cow<'a, str>> {
+        self.top_level.string("previous_response_id").filter(|_| self.format == Format::OpenAiResponses)
     }
 
     /// Whether the provider keeps the answer, so that a later request may refer to it by its id. Responses
     /// are kept unless the client says otherwise.
     pub fn is_stored(&self) -> bool {
-        self.format == Format::OpenAiResponses && self.top.get("store").and_then(Value::bool) != Some(false)
+        self.format == Format::OpenAiResponses && self.top_level.get("store").and_then(JsonValue::bool) != Some(false)
     }
 
     /// The fields of the body beside the messages.
-    pub(crate) fn top(&self) -> &Object<'a> {
-        &self.top
+    pub(crate) fn top_level(&self) -> &JsonObject<'a> {
+        &self.top_level
     }
 
     /// The message (or item) as it stands in the body.
-    pub(crate) fn message_value(&self, at: usize) -> Option<Value<'a>> {
-        Some(Value { body: self.body, span: self.layout.message(at)? })
+    pub(crate) fn message_value(&self, at: usize) -> Option<JsonValue<'a>> {
+        Some(JsonValue { body: self.body, span: self.layout.message(at)? })
     }
 
     /// A field of a message, found without another scan of the message.
-    pub(crate) fn message_field(&self, at: usize, key: &str) -> Option<Value<'a>> {
+    pub(crate) fn message_field(&self, at: usize, key: &str) -> Option<JsonValue<'a>> {
         let fields = self.layout.list(at, ListName::Fields)?;
-        fields.elements().rev().find_map(|span| scan::value_of(self.body, span, key))
+        fields.elements().rev().find_map(|span| scan::field_value(self.body, span, key))
     }
 
     /// The block of a part, where the part is an element of one of its message's lists.
-    pub(crate) fn block(&self, at: PartId) -> Option<Value<'a>> {
+    pub(crate) fn block(&self, at: PartId) -> Option<JsonValue<'a>> {
         let element = self.layout.part(at.message, at.part)?.element?;
         let list = self.layout.list(at.message, element.list).filter(|_| element.list != ListName::Fields)?;
-        Some(Value { body: self.body, span: list.elements().nth(element.index())? })
+        Some(JsonValue { body: self.body, span: list.elements().nth(element.index())? })
     }
 
     /// Whether the content of a result is a plain string, not a list.
-    pub(crate) fn is_plain_result(&self, at: PartId) -> bool {
+    pub(crate) fn is_string_result(&self, at: PartId) -> bool {
         let part = self.layout.part(at.message, at.part);
         part.is_some_and(
-            |part| matches!((part.slot, part.inner), (Slot::Text(whole), [Slot::Text(text)]) if whole == *text),
+            |part| matches!((part.slot, part.inner), (EditSlot::Text(whole), [EditSlot::Text(text)]) if whole == *text),
         )
     }
 
     /// Whether the arguments of a call are a string.
-    pub(crate) fn has_text_arguments(&self, at: PartId) -> bool {
+    pub(crate) fn has_string_arguments(&self, at: PartId) -> bool {
         self.layout
             .part(at.message, at.part)
-            .is_some_and(|part| matches!(part.slot, Slot::JsonInText(_) | Slot::FreeArguments(_)))
+            .is_some_and(|part| matches!(part.slot, EditSlot::JsonInString(_) | EditSlot::TextArguments(_)))
     }
 
     /// The message in which a byte of the body stands.
-    pub(crate) fn message_at(&self, byte: usize) -> Option<usize> {
-        self.layout.message_at(byte)
+    pub(crate) fn message_at_offset(&self, byte: usize) -> Option<usize> {
+        self.layout.message_at_offset(byte)
     }
 
     /// Writes the edits, and the tool that is offered, and copies every other byte. Where nothing changes it is the body
     /// itself.
-    pub fn splice(&self, edits: &[Edit]) -> Result<Cow<'a, [u8]>, Error> {
-        splice::splice(self.body, self.format, &self.layout, edits.iter().chain(&self.offered))
+    pub fn splice(&self, edits: &[RequestEdit]) -> Result<Cow<'a, [u8]>, Error> {
+        splice::splice(self.body, self.format, &self.layout, edits.iter().chain(&self.injected_tool))
     }
 }
 
 /// The list of messages, read.
-struct Messages<'a> {
-    value: Value<'a>,
+struct ParsedMessages<'a> {
+    value: JsonValue<'a>,
     messages: Vec<Message<'a>>,
-    layout: Layout,
+    layout: BodyLayout,
 }
 
-impl<'a> Messages<'a> {
-    fn read(format: Format, scanner: &mut Scanner<'a>) -> Result<Self, Error> {
+impl<'a> ParsedMessages<'a> {
+    fn parse(format: Format, scanner: &mut JsonScanner<'a>) -> Result<Self, Error> {
         let mut messages = Vec::new();
-        let mut layout = Layout::default();
-        if format == Format::OpenAiResponses && scanner.opening() == Some(b'"') {
-            let value = scanner.value()?;
-            messages.push(openai_responses::lone_text(value, &mut layout));
+        let mut layout = BodyLayout::default();
+        if format == Format::OpenAiResponses && scanner.peek_value_start() == Some(b'"') {
+            let value = scanner.read_value()?;
+            messages.push(openai_responses::parse_string_input(value, &mut layout));
             return Ok(Self { value, messages, layout });
         }
-        if scanner.opening() != Some(b'[') {
-            scanner.value()?;
+        if scanner.peek_value_start() != Some(b'[') {
+            scanner.read_value()?;
             return Err(Error::not_a_request(format_args!("\"{}\" is not a list", messages_key(format))));
         }
         let enter = match format {
-            Format::OpenAiChat => openai_chat::ENTER,
-            Format::OpenAiResponses => openai_responses::ENTER,
-            Format::Anthropic => anthropic::ENTER,
+            Format::OpenAiChat => openai_chat::NESTED_FIELDS,
+            Format::OpenAiResponses => openai_responses::NESTED_FIELDS,
+            Format::Anthropic => anthropic::NESTED_FIELDS,
         };
-        let start = scanner.rest();
-        let value = scanner.array(|scanner| {
+        let start = scanner.remaining_bytes();
+        let value = scanner.read_array(|scanner| {
             // The first few say little about the rest.
             if messages.len() == messages.capacity() && messages.len() >= 64 {
-                let share = Share { read: start - scanner.rest(), left: scanner.rest() };
-                share.make_room(&mut messages);
-                layout.make_room(share);
+                let share = ReadProgress {
+                    read_bytes: start - scanner.remaining_bytes(),
+                    remaining_bytes: scanner.remaining_bytes(),
+                };
+                share.reserve_remaining(&mut messages);
+                layout.reserve_remaining(share);
             }
-            let element = scanner.element(enter)?;
+            let element = scanner.read_element(enter)?;
             if !element.value.is_object() {
                 return Err(Error::not_a_request(format_args!("message {} is not an object", messages.len())));
             }
-            messages.push(read(format, &element, &mut layout));
-            scanner.reuse(element);
+            messages.push(read_message(format, &element, &mut layout));
+            scanner.recycle(element);
             Ok(())
         })?;
-        layout.inside = Some(value.span.start + 1);
+        layout.messages_start = Some(value.span.start + 1);
         Ok(Self { value, messages, layout })
     }
 }
 
-fn read<'a>(format: Format, element: &Object<'a>, layout: &mut Layout) -> Message<'a> {
+fn read_message<'a>(format: Format, element: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {
     match format {
-        Format::OpenAiChat => openai_chat::message(element, layout),
-        Format::OpenAiResponses => openai_responses::message(element, layout),
-        Format::Anthropic => anthropic::message(element, layout),
+        Format::OpenAiChat => openai_chat::parse_message(element, layout),
+        Format::OpenAiResponses => openai_responses::parse_message(element, layout),
+        Format::Anthropic => anthropic::parse_message(element, layout),
     }
 }
 
 /// One message or item by itself, as session logs hold it.
-pub(crate) fn message<'a>(format: Format, element: &Object<'a>) -> Message<'a> {
-    read(format, element, &mut Layout::default())
+pub(crate) fn parse_message<'a>(format: Format, element: &JsonObject<'a>) -> Message<'a> {
+    read_message(format, element, &mut BodyLayout::default())
 }
 
 /// The bytes as text. What other languages write (and every arrow and quotation mark) slows the standard library's check
 /// to a share of a request's time that can be seen (docs/decisions/0001); only for where it fails is it asked.
-fn text(body: &[u8]) -> Result<&str, Error> {
+fn utf8_text(body: &[u8]) -> Result<&str, Error> {
     simdutf8::basic::from_utf8(body).map_err(|_| {
         let at = std::str::from_utf8(body).map_or_else(|error| error.valid_up_to(), str::len);
         Error::not_json(at, "text that is not UTF-8")
@@ -385,21 +389,21 @@ fn messages_key(format: Format) -> &'static str {
 }
 
 /// Instructions that stand outside the messages, as a string or as blocks.
-fn standing<'a>(top: &Object<'a>, key: &str, part: impl Fn(&Object<'a>) -> Part<'a>) -> Vec<Part<'a>> {
+fn instruction_parts<'a>(top: &JsonObject<'a>, key: &str, part: impl Fn(&JsonObject<'a>) -> Part<'a>) -> Vec<Part<'a>> {
     match top.text(key) {
         Some(text) => vec![Part::text(text)],
         None => top.elements(key).iter().map(part).collect(),
     }
 }
 
-pub(crate) fn tool<'a>(declaration: &Object<'a>) -> Tool<'a> {
+pub(crate) fn parse_tool<'a>(declaration: &JsonObject<'a>) -> ToolDefinition<'a> {
     let named = ["function", "custom"].iter().find_map(|key| declaration.object(key));
     let name = named.as_ref().unwrap_or(declaration).string("name");
-    Tool { name: name.unwrap_or_default(), definition: Cow::Borrowed(declaration.value.raw()) }
+    ToolDefinition { name: name.unwrap_or_default(), definition: Cow::Borrowed(declaration.value.raw()) }
 }
 
 /// A role by its name on the wire.
-fn role(name: Option<&str>) -> Role {
+fn parse_role(name: Option<&str>) -> Role {
     match name {
         Some("system") => Role::System,
         Some("developer") => Role::Developer,

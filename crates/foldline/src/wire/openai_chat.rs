@@ -3,144 +3,148 @@
 //! An assistant's reasoning stands in a field that each server names differently; its text, then
 //! its calls follow. A tool's result is a message of its own.
 
-use super::layout::{Element, Layout, ListName, PartLayout, Reading, Slot, opaque, result_content, source_of_url};
-use super::role;
-use super::scan::{Object, Value};
-use crate::conversation::{Arguments, File, Image, Message, Part, Role, Source, ToolCall, ToolResult};
-use crate::text::Text;
+use super::layout::{
+    BodyLayout, EditSlot, ListElement, ListName, MessageBuilder, PartLayout, opaque_part, parse_result_content,
+    source_from_url,
+};
+use super::parse_role;
+use super::scan::{JsonObject, JsonValue};
+use crate::conversation::{CallArguments, FilePart, ImagePart, MediaSource, Message, Part, Role, ToolCall, ToolResult};
+use crate::text::LazyText;
 
 /// The names under which servers give readable reasoning.
-const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_text"];
+const REASONING_FIELDS: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_text"];
 /// Fields of an assistant message that come back untouched or not at all (signatures, audio).
-const SEALED: [&str; 4] = ["reasoning_details", "extra_content", "audio", "refusal"];
+const OPAQUE_FIELDS: [&str; 4] = ["reasoning_details", "extra_content", "audio", "refusal"];
 
 /// The fields of a message that hold others, level by level.
-pub(super) const ENTER: &[&[&str]] =
+pub(super) const NESTED_FIELDS: &[&[&str]] =
     &[&["content", "tool_calls", "function_call"], &["function", "custom", "image_url", "file"]];
 
-pub(super) fn message<'a>(it: &Object<'a>, layout: &mut Layout) -> Message<'a> {
-    let role = role(it.string("role").as_deref());
-    let mut reading = Reading::new(role, it, layout);
-    for key in REASONING {
+pub(super) fn parse_message<'a>(it: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {
+    let role = parse_role(it.string("role").as_deref());
+    let mut reading = MessageBuilder::new(role, it, layout);
+    for key in REASONING_FIELDS {
         if let Some(text) = it.text(key) {
-            reading.push(Part::reasoning(text), PartLayout::new(Slot::Fixed, Reading::field(it, key)));
+            reading
+                .push(Part::reasoning(text), PartLayout::new(EditSlot::Fixed, MessageBuilder::field_element(it, key)));
         }
     }
-    for key in SEALED {
+    for key in OPAQUE_FIELDS {
         if let Some(value) = it.get(key).filter(|value| !value.is_null()) {
-            reading.push(opaque(Some(key.into()), None, value), PartLayout::new(Slot::Fixed, None));
+            reading.push(opaque_part(Some(key.into()), None, value), PartLayout::new(EditSlot::Fixed, None));
         }
     }
     if role == Role::Tool {
         // The old `function` role answers by name, not by id.
         let call_id = it.string("tool_call_id").or_else(|| it.string("name")).unwrap_or_default();
-        let (content, place) = result_content(reading.layout, it, "content", block);
+        let (content, place) = parse_result_content(reading.layout, it, "content", parse_content_block);
         reading.push(Part::ToolResult(ToolResult { call_id, content, is_error: false }), place);
-        return reading.done();
+        return reading.finish();
     }
-    content(&mut reading, it);
-    calls(&mut reading, it);
-    reading.done()
+    read_content(&mut reading, it);
+    read_calls(&mut reading, it);
+    reading.finish()
 }
 
-fn content<'a>(reading: &mut Reading<'a, '_>, it: &Object<'a>) {
+fn read_content<'a>(reading: &mut MessageBuilder<'a, '_>, it: &JsonObject<'a>) {
     let Some(value) = it.get("content") else { return };
-    let field = Reading::field(it, "content");
+    let field = MessageBuilder::field_element(it, "content");
     if let Some(text) = value.text() {
-        reading.push(Part::text(text), PartLayout::new(Slot::Text(value.span.into()), field));
+        reading.push(Part::text(text), PartLayout::new(EditSlot::Text(value.span.into()), field));
     } else if value.is_array() {
         let elements = it.elements("content");
-        reading.list(ListName::Content, &elements, field);
+        reading.push_list(ListName::Content, &elements, field);
         for (index, element) in elements.iter().enumerate() {
-            let (part, slot) = block(element);
-            reading.push(part, PartLayout::new(slot, Some(Element::new(ListName::Content, index))));
+            let (part, slot) = parse_content_block(element);
+            reading.push(part, PartLayout::new(slot, Some(ListElement::new(ListName::Content, index))));
         }
     }
 }
 
-fn calls<'a>(reading: &mut Reading<'a, '_>, it: &Object<'a>) {
-    if it.get("tool_calls").is_some_and(Value::is_array) {
+fn read_calls<'a>(reading: &mut MessageBuilder<'a, '_>, it: &JsonObject<'a>) {
+    if it.get("tool_calls").is_some_and(JsonValue::is_array) {
         let elements = it.elements("tool_calls");
-        reading.list(ListName::Calls, &elements, Reading::field(it, "tool_calls"));
+        reading.push_list(ListName::Calls, &elements, MessageBuilder::field_element(it, "tool_calls"));
         for (index, element) in elements.iter().enumerate() {
-            let (part, slot) = call(element);
-            reading.push(part, PartLayout::new(slot, Some(Element::new(ListName::Calls, index))));
+            let (part, slot) = parse_call(element);
+            reading.push(part, PartLayout::new(slot, Some(ListElement::new(ListName::Calls, index))));
         }
     }
-    if let Some(function) = it.inside("function_call") {
+    if let Some(function) = it.nested_object("function_call") {
         let name = function.string("name").unwrap_or_default();
-        let (arguments, slot) = arguments(&function);
+        let (arguments, slot) = parse_arguments(&function);
         let call = ToolCall { id: name.clone(), name, arguments };
-        reading.push(Part::ToolCall(call), PartLayout::new(slot, Reading::field(it, "function_call")));
+        reading.push(Part::ToolCall(call), PartLayout::new(slot, MessageBuilder::field_element(it, "function_call")));
     }
 }
 
-fn call<'a>(it: &Object<'a>) -> (Part<'a>, Slot) {
+fn parse_call<'a>(it: &JsonObject<'a>) -> (Part<'a>, EditSlot) {
     let id = it.string("id").unwrap_or_default();
-    if let Some(function) = it.inside("function") {
+    if let Some(function) = it.nested_object("function") {
         let name = function.string("name").unwrap_or_default();
-        let (arguments, slot) = arguments(&function);
+        let (arguments, slot) = parse_arguments(&function);
         return (Part::ToolCall(ToolCall { id, name, arguments }), slot);
     }
-    if let Some(custom) = it.inside("custom") {
+    if let Some(custom) = it.nested_object("custom") {
         let name = custom.string("name").unwrap_or_default();
         let (text, slot) = match custom.get("input") {
             Some(input) if input.is_string() => {
-                (input.text().unwrap_or_default(), Slot::FreeArguments(input.span.into()))
+                (input.text().unwrap_or_default(), EditSlot::TextArguments(input.span.into()))
             }
-            _ => (Text::default(), Slot::Fixed),
+            _ => (LazyText::default(), EditSlot::Fixed),
         };
-        return (Part::ToolCall(ToolCall { id, name, arguments: Arguments::Text(text) }), slot);
+        return (Part::ToolCall(ToolCall { id, name, arguments: CallArguments::Text(text) }), slot);
     }
-    (opaque(it.string("type"), Some(id), it.value), Slot::Fixed)
+    (opaque_part(it.string("type"), Some(id), it.value), EditSlot::Fixed)
 }
 
-fn arguments<'a>(function: &Object<'a>) -> (Arguments<'a>, Slot) {
+fn parse_arguments<'a>(function: &JsonObject<'a>) -> (CallArguments<'a>, EditSlot) {
     match function.get("arguments") {
         Some(value) if value.is_string() => {
-            (Arguments::Json(value.text().unwrap_or_default()), Slot::JsonInText(value.span.into()))
+            (CallArguments::Json(value.text().unwrap_or_default()), EditSlot::JsonInString(value.span.into()))
         }
         // Some clients send the object itself; it is read, and left alone.
-        Some(value) => (Arguments::Json(value.raw().into()), Slot::Json(value.span.into())),
-        None => (Arguments::Json("".into()), Slot::Fixed),
+        Some(value) => (CallArguments::Json(value.raw().into()), EditSlot::Json(value.span.into())),
+        None => (CallArguments::Json("".into()), EditSlot::Fixed),
     }
 }
 
-fn block<'a>(it: &Object<'a>) -> (Part<'a>, Slot) {
+fn parse_content_block<'a>(it: &JsonObject<'a>) -> (Part<'a>, EditSlot) {
     let kind = it.string("type");
     match kind.as_deref() {
         Some("text") => {
             if let Some(value) = it.get("text").filter(|value| value.is_string()) {
-                return (Part::text(value.text().unwrap_or_default()), Slot::Text(value.span.into()));
+                return (Part::text(value.text().unwrap_or_default()), EditSlot::Text(value.span.into()));
             }
         }
         Some("image_url") => {
-            let (url, detail) = match it.inside("image_url") {
+            let (url, detail) = match it.nested_object("image_url") {
                 Some(image) => (image.string("url"), image.string("detail")),
                 None => (it.string("image_url"), None),
             };
-            let source = url.map_or(Source::Unknown, source_of_url);
-            return (Part::Image(Image { source, detail }), Slot::Block(it.value.span.into()));
+            let source = url.map_or(MediaSource::Unknown, source_from_url);
+            return (Part::Image(ImagePart { source, detail }), EditSlot::Block(it.value.span.into()));
         }
         Some("file") => {
-            if let Some(file) = it.inside("file") {
+            if let Some(file) = it.nested_object("file") {
                 let source = match (file.string("file_data"), file.string("file_id")) {
-                    (Some(data), _) => source_of_url(data),
-                    (None, Some(id)) => Source::Id(id),
-                    (None, None) => Source::Unknown,
+                    (Some(data), _) => source_from_url(data),
+                    (None, Some(id)) => MediaSource::Id(id),
+                    (None, None) => MediaSource::Unknown,
                 };
-                let file = File { name: file.string("filename"), media_type: None, source };
-                return (Part::File(Box::new(file)), Slot::Block(it.value.span.into()));
+                let file = FilePart { name: file.string("filename"), media_type: None, source };
+                return (Part::File(Box::new(file)), EditSlot::Block(it.value.span.into()));
             }
         }
         _ => {}
     }
-    (opaque(kind, None, it.value), Slot::Fixed)
+    (opaque_part(kind, None, it.value), EditSlot::Fixed)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Edit, Format, Request};
+    use super::super::{Format, Request, RequestEdit};
     use crate::conversation::PartId;
     use crate::testing::shape;
 
@@ -153,7 +157,7 @@ mod tests {
 
     /// The first round of a plain agent.
     #[test]
-    fn a_round_with_parallel_calls() {
+    fn round_with_parallel_calls_is_read() {
         assert_eq!(
             read(
                 r#"{"role":"system","content":"Be brief."},
@@ -180,7 +184,7 @@ mod tests {
 
     /// Each server names the field of its reasoning differently; what it signs comes back as it is.
     #[test]
-    fn reasoning_stands_in_a_field_of_many_names() {
+    fn reasoning_is_read_from_every_known_field() {
         assert_eq!(
             read(
                 r#"{"role":"assistant","reasoning_content":"deep","content":"a"},
@@ -198,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_files_and_sounds() {
+    fn images_files_and_audio_are_read() {
         assert_eq!(
             read(
                 r#"{"role":"user","content":[
@@ -224,7 +228,7 @@ mod tests {
 
     /// The first form of function calling, and roles of other servers.
     #[test]
-    fn old_functions_and_unknown_roles() {
+    fn legacy_functions_and_unknown_roles_are_read() {
         assert_eq!(
             read(
                 r#"{"role":"assistant","content":null,"function_call":{"name":"ls","arguments":"{}"}},
@@ -237,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn custom_tools_and_objects_as_arguments() {
+    fn custom_tools_and_object_arguments_are_edited() {
         let body = r#"[{"role":"assistant","tool_calls":[{"id":"c1","type":"custom","custom":{"name":"patch","input":"*** x"}},{"id":"c2","type":"function","function":{"name":"f","arguments":{"a":1}}},{"id":"c3","type":"hosted"}]}]"#;
         let request = Request::parse(Format::OpenAiChat, body.as_bytes()).unwrap();
         assert_eq!(
@@ -245,7 +249,7 @@ mod tests {
             [r#"assistant: call c1 patch("*** x") | call c2 f({"a":1}) | kept hosted c3"#]
         );
         let arguments =
-            |part, arguments: &str| Edit::Arguments { at: PartId::new(0, part), arguments: arguments.into() };
+            |part, arguments: &str| RequestEdit::Arguments { at: PartId::new(0, part), arguments: arguments.into() };
         let out = request.splice(&[arguments(0, "short"), arguments(1, "{}")]).unwrap();
         let expected = body.replace("\"*** x\"", "\"short\"").replace("{\"a\":1}", "{}");
         assert_eq!(String::from_utf8_lossy(&out), expected);

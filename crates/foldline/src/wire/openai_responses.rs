@@ -5,65 +5,71 @@
 
 use std::borrow::Cow;
 
-use super::layout::{Element, Layout, ListName, PartLayout, Reading, Slot, opaque, result_content, source_of_url};
-use super::role;
-use super::scan::{Object, Value};
-use crate::conversation::{Arguments, File, Image, Message, Part, Reasoning, Role, Source, ToolCall, ToolResult};
+use super::layout::{
+    BodyLayout, EditSlot, ListElement, ListName, MessageBuilder, PartLayout, opaque_part, parse_result_content,
+    source_from_url,
+};
+use super::parse_role;
+use super::scan::{JsonObject, JsonValue};
+use crate::conversation::{
+    CallArguments, FilePart, ImagePart, MediaSource, Message, Part, ReasoningPart, Role, ToolCall, ToolResult,
+};
 
 /// The fields of a message that hold others, level by level.
-pub(super) const ENTER: &[&[&str]] = &[&["content", "summary", "output"]];
+pub(super) const NESTED_FIELDS: &[&[&str]] = &[&["content", "summary", "output"]];
 
-pub(super) fn message<'a>(it: &Object<'a>, layout: &mut Layout) -> Message<'a> {
+pub(super) fn parse_message<'a>(it: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {
     let kind = it.string("type");
     match kind.as_deref() {
         // A reference may leave its type out; then it has nothing but an id.
-        None if it.get("role").is_none() && it.get("id").is_some() => reference(it, layout),
-        Some("item_reference") => reference(it, layout),
-        None | Some("message") => said(it, layout),
-        Some("reasoning") => reasoning(it, layout),
-        Some(kind @ ("function_call" | "custom_tool_call")) => call(it, layout, kind),
+        None if it.get("role").is_none() && it.get("id").is_some() => reference_item(it, layout),
+        Some("item_reference") => reference_item(it, layout),
+        None | Some("message") => message_item(it, layout),
+        Some("reasoning") => reasoning_item(it, layout),
+        Some(kind @ ("function_call" | "custom_tool_call")) => call_item(it, layout, kind),
         Some("local_shell_call" | "shell_call" | "apply_patch_call" | "computer_call" | "tool_search_call") => {
-            action(it, layout)
+            builtin_call_item(it, layout)
         }
-        Some(kind) if kind.ends_with("_call_output") || kind == "tool_search_output" => output(it, layout),
-        Some("mcp_approval_response") => kept(it, layout, Role::User, it.string("approval_request_id")),
+        Some(kind) if kind.ends_with("_call_output") || kind == "tool_search_output" => output_item(it, layout),
+        Some("mcp_approval_response") => opaque_item(it, layout, Role::User, it.string("approval_request_id")),
         // Hosted tools, compaction and what is newer than this version come from the model.
-        Some(_) => kept(it, layout, Role::Assistant, it.string("id")),
+        Some(_) => opaque_item(it, layout, Role::Assistant, it.string("id")),
     }
 }
 
 /// `"input": "hello"`: one user message without a list around it.
-pub(super) fn lone_text<'a>(value: Value<'a>, layout: &mut Layout) -> Message<'a> {
-    let mut reading = Reading::bare(Role::User, value.span, layout);
-    reading.push(Part::text(value.text().unwrap_or_default()), PartLayout::new(Slot::Text(value.span.into()), None));
-    reading.done()
+pub(super) fn parse_string_input<'a>(value: JsonValue<'a>, layout: &mut BodyLayout) -> Message<'a> {
+    let mut reading = MessageBuilder::without_lists(Role::User, value.span, layout);
+    reading
+        .push(Part::text(value.text().unwrap_or_default()), PartLayout::new(EditSlot::Text(value.span.into()), None));
+    reading.finish()
 }
 
 /// A block of instructions given as a list.
-pub(super) fn standing_part<'a>(it: &Object<'a>) -> Part<'a> {
-    match message(it, &mut Layout::default()).parts.into_iter().next() {
+pub(super) fn block_part<'a>(it: &JsonObject<'a>) -> Part<'a> {
+    match parse_message(it, &mut BodyLayout::default()).parts.into_iter().next() {
         Some(part) => part,
-        None => opaque(it.string("type"), None, it.value),
+        None => opaque_part(it.string("type"), None, it.value),
     }
 }
 
-fn said<'a>(it: &Object<'a>, layout: &mut Layout) -> Message<'a> {
-    let mut reading = Reading::new(role(it.string("role").as_deref()), it, layout);
-    let Some(content) = it.get("content") else { return reading.done() };
+fn message_item<'a>(it: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {
+    let mut reading = MessageBuilder::new(parse_role(it.string("role").as_deref()), it, layout);
+    let Some(content) = it.get("content") else { return reading.finish() };
     if let Some(text) = content.text() {
-        reading.push(Part::text(text), PartLayout::new(Slot::Text(content.span.into()), None));
+        reading.push(Part::text(text), PartLayout::new(EditSlot::Text(content.span.into()), None));
     } else if content.is_array() {
         let elements = it.elements("content");
-        reading.list(ListName::Content, &elements, None);
+        reading.push_list(ListName::Content, &elements, None);
         for (index, element) in elements.iter().enumerate() {
-            let (part, slot) = piece(element);
-            reading.push(part, PartLayout::new(slot, Some(Element::new(ListName::Content, index))));
+            let (part, slot) = parse_content_block(element);
+            reading.push(part, PartLayout::new(slot, Some(ListElement::new(ListName::Content, index))));
         }
     }
-    reading.done()
+    reading.finish()
 }
 
-fn reasoning<'a>(it: &Object<'a>, layout: &mut Layout) -> Message<'a> {
+fn reasoning_item<'a>(it: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {
     let texts: Vec<_> = it
         .elements("content")
         .iter()
@@ -74,129 +80,134 @@ fn reasoning<'a>(it: &Object<'a>, layout: &mut Layout) -> Message<'a> {
         Ok([text]) => text,
         Err(texts) => texts.join("\n").into(),
     };
-    let mut reading = Reading::new(Role::Assistant, it, layout);
-    let part = Part::Reasoning(Reasoning { text, seal: it.string("encrypted_content") });
-    reading.push(part, PartLayout::new(Slot::Fixed, None));
-    reading.done()
+    let mut reading = MessageBuilder::new(Role::Assistant, it, layout);
+    let part = Part::Reasoning(ReasoningPart { text, seal: it.string("encrypted_content") });
+    reading.push(part, PartLayout::new(EditSlot::Fixed, None));
+    reading.finish()
 }
 
-fn call<'a>(it: &Object<'a>, layout: &mut Layout, kind: &str) -> Message<'a> {
+fn call_item<'a>(it: &JsonObject<'a>, layout: &mut BodyLayout, kind: &str) -> Message<'a> {
     let key = if kind == "function_call" { "arguments" } else { "input" };
     let written = it.get(key).filter(|value| value.is_string());
-    let text = written.and_then(Value::text).unwrap_or_default();
+    let text = written.and_then(JsonValue::text).unwrap_or_default();
     let (arguments, slot) = match (kind, written) {
-        ("function_call", Some(value)) => (Arguments::Json(text), Slot::JsonInText(value.span.into())),
-        ("function_call", None) => (Arguments::Json(text), Slot::Fixed),
-        (_, Some(value)) => (Arguments::Text(text), Slot::FreeArguments(value.span.into())),
-        (_, None) => (Arguments::Text(text), Slot::Fixed),
+        ("function_call", Some(value)) => (CallArguments::Json(text), EditSlot::JsonInString(value.span.into())),
+        ("function_call", None) => (CallArguments::Json(text), EditSlot::Fixed),
+        (_, Some(value)) => (CallArguments::Text(text), EditSlot::TextArguments(value.span.into())),
+        (_, None) => (CallArguments::Text(text), EditSlot::Fixed),
     };
     let name = it.string("name").unwrap_or_default();
-    called(it, layout, name, arguments, slot)
+    call_message(it, layout, name, arguments, slot)
 }
 
 /// A call of a built-in tool: what it does is an object that is left alone.
-fn action<'a>(it: &Object<'a>, layout: &mut Layout) -> Message<'a> {
+fn builtin_call_item<'a>(it: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {
     let kind = it.string("type").unwrap_or_default();
     let what = ["action", "actions", "operation", "arguments"].iter().find_map(|key| it.get(key));
-    let arguments = Arguments::Json(what.map_or("", Value::raw).into());
+    let arguments = CallArguments::Json(what.map_or("", JsonValue::raw).into());
     let name = Cow::Owned(kind.trim_end_matches("_call").to_owned());
-    called(it, layout, name, arguments, Slot::Fixed)
+    call_message(it, layout, name, arguments, EditSlot::Fixed)
 }
 
-fn called<'a>(
-    it: &Object<'a>,
-    layout: &mut Layout,
+fn call_message<'a>(
+    it: &JsonObject<'a>,
+    layout: &mut BodyLayout,
     name: Cow<'a, str>,
-    arguments: Arguments<'a>,
-    slot: Slot,
+    arguments: CallArguments<'a>,
+    slot: EditSlot,
 ) -> Message<'a> {
     let id = it.string("call_id").or_else(|| it.string("id")).unwrap_or_default();
-    let mut reading = Reading::new(Role::Assistant, it, layout);
+    let mut reading = MessageBuilder::new(Role::Assistant, it, layout);
     reading.push(Part::ToolCall(ToolCall { id, name, arguments }), PartLayout::new(slot, None));
-    reading.done()
+    reading.finish()
 }
 
-fn output<'a>(it: &Object<'a>, layout: &mut Layout) -> Message<'a> {
-    let mut reading = Reading::new(Role::Tool, it, layout);
+fn output_item<'a>(it: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {
+    let mut reading = MessageBuilder::new(Role::Tool, it, layout);
     // The output of a local shell names its call as `id`.
     let call_id = it.string("call_id").or_else(|| it.string("id")).unwrap_or_default();
     let is_error = matches!(it.string("status").as_deref(), Some("failed"));
     let (content, place) = match it.string("type").as_deref() {
-        Some("shell_call_output") => shell_output(it, reading.layout),
+        Some("shell_call_output") => shell_output_parts(it, reading.layout),
         Some("computer_call_output") => {
-            let screen = it.object("output").map(|screen| Part::Image(image(&screen)));
-            (screen.into_iter().collect(), PartLayout::new(Slot::Fixed, None))
+            let screen = it.object("output").map(|screen| Part::Image(parse_image(&screen)));
+            (screen.into_iter().collect(), PartLayout::new(EditSlot::Fixed, None))
         }
         Some("tool_search_output") => {
-            let found = it.get("tools").map(|value| opaque(Some("tools".into()), None, value));
-            (found.into_iter().collect(), PartLayout::new(Slot::Fixed, None))
+            let found = it.get("tools").map(|value| opaque_part(Some("tools".into()), None, value));
+            (found.into_iter().collect(), PartLayout::new(EditSlot::Fixed, None))
         }
-        _ => result_content(reading.layout, it, "output", piece),
+        _ => parse_result_content(reading.layout, it, "output", parse_content_block),
     };
     reading.push(Part::ToolResult(ToolResult { call_id, content, is_error }), place);
-    reading.done()
+    reading.finish()
 }
 
 /// A list of `{stdout, stderr, outcome}`: each stream is a text of its own.
-fn shell_output<'a>(it: &Object<'a>, layout: &mut Layout) -> (Vec<Part<'a>>, PartLayout) {
+fn shell_output_parts<'a>(it: &JsonObject<'a>, layout: &mut BodyLayout) -> (Vec<Part<'a>>, PartLayout) {
     let chunks = it.elements("output");
     let streams = chunks.iter().flat_map(|chunk| ["stdout", "stderr"].map(|key| chunk.get(key))).flatten();
-    let texts: Vec<Value<'a>> = streams.filter(|value| value.is_string()).collect();
-    let place = layout.with_inner(Slot::Fixed, texts.iter().map(|value| Slot::Text(value.span.into())));
+    let texts: Vec<JsonValue<'a>> = streams.filter(|value| value.is_string()).collect();
+    let place = layout.part_with_inner(EditSlot::Fixed, texts.iter().map(|value| EditSlot::Text(value.span.into())));
     (texts.iter().map(|value| Part::text(value.text().unwrap_or_default())).collect(), place)
 }
 
-fn kept<'a>(it: &Object<'a>, layout: &mut Layout, role: Role, pair: Option<Cow<'a, str>>) -> Message<'a> {
-    let mut reading = Reading::new(role, it, layout);
-    reading.push(opaque(it.string("type"), pair, it.value), PartLayout::new(Slot::Fixed, None));
-    reading.done()
+fn opaque_item<'a>(
+    it: &JsonObject<'a>,
+    layout: &mut BodyLayout,
+    role: Role,
+    pair: Option<Cow<'a, str>>,
+) -> Message<'a> {
+    let mut reading = MessageBuilder::new(role, it, layout);
+    reading.push(opaque_part(it.string("type"), pair, it.value), PartLayout::new(EditSlot::Fixed, None));
+    reading.finish()
 }
 
-fn reference<'a>(it: &Object<'a>, layout: &mut Layout) -> Message<'a> {
-    let mut reading = Reading::new(Role::Assistant, it, layout);
-    let part = opaque(Some("item_reference".into()), it.string("id"), it.value);
-    reading.push(part, PartLayout::new(Slot::Fixed, None));
-    reading.done()
+fn reference_item<'a>(it: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {
+    let mut reading = MessageBuilder::new(Role::Assistant, it, layout);
+    let part = opaque_part(Some("item_reference".into()), it.string("id"), it.value);
+    reading.push(part, PartLayout::new(EditSlot::Fixed, None));
+    reading.finish()
 }
 
-fn image<'a>(it: &Object<'a>) -> Image<'a> {
+fn parse_image<'a>(it: &JsonObject<'a>) -> ImagePart<'a> {
     let source = match (it.string("image_url"), it.string("file_id")) {
-        (Some(url), _) => source_of_url(url),
-        (None, Some(id)) => Source::Id(id),
-        (None, None) => Source::Unknown,
+        (Some(url), _) => source_from_url(url),
+        (None, Some(id)) => MediaSource::Id(id),
+        (None, None) => MediaSource::Unknown,
     };
-    Image { source, detail: it.string("detail") }
+    ImagePart { source, detail: it.string("detail") }
 }
 
-fn piece<'a>(it: &Object<'a>) -> (Part<'a>, Slot) {
+fn parse_content_block<'a>(it: &JsonObject<'a>) -> (Part<'a>, EditSlot) {
     let kind = it.string("type");
     match kind.as_deref() {
         Some("input_text" | "output_text" | "text") => {
             if let Some(value) = it.get("text").filter(|value| value.is_string()) {
-                return (Part::text(value.text().unwrap_or_default()), Slot::Text(value.span.into()));
+                return (Part::text(value.text().unwrap_or_default()), EditSlot::Text(value.span.into()));
             }
         }
         Some("input_image") => {
-            return (Part::Image(image(it)), Slot::Block(it.value.span.into()));
+            return (Part::Image(parse_image(it)), EditSlot::Block(it.value.span.into()));
         }
         Some("input_file") => {
             let source = match (it.string("file_data"), it.string("file_url"), it.string("file_id")) {
-                (Some(data), ..) => source_of_url(data),
-                (_, Some(url), _) => Source::Url(url),
-                (.., Some(id)) => Source::Id(id),
-                _ => Source::Unknown,
+                (Some(data), ..) => source_from_url(data),
+                (_, Some(url), _) => MediaSource::Url(url),
+                (.., Some(id)) => MediaSource::Id(id),
+                _ => MediaSource::Unknown,
             };
-            let file = File { name: it.string("filename"), media_type: None, source };
-            return (Part::File(Box::new(file)), Slot::Block(it.value.span.into()));
+            let file = FilePart { name: it.string("filename"), media_type: None, source };
+            return (Part::File(Box::new(file)), EditSlot::Block(it.value.span.into()));
         }
         _ => {}
     }
-    (opaque(kind, None, it.value), Slot::Fixed)
+    (opaque_part(kind, None, it.value), EditSlot::Fixed)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Edit, Format, Request};
+    use super::super::{Format, Request, RequestEdit};
     use crate::conversation::PartId;
     use crate::testing::shape;
 
@@ -209,7 +220,7 @@ mod tests {
 
     /// Codex asks its first question: instructions apart, the developer's words in the list.
     #[test]
-    fn instructions_and_messages() {
+    fn instructions_and_messages_are_read() {
         let body = r#"{"model":"gpt-5.5","instructions":"Be brief.","input":[
             {"type":"message","role":"developer","content":[{"type":"input_text","text":"<permissions>"}]},
             {"role":"user","content":"hello"},
@@ -229,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_input_may_be_a_lone_string() {
+    fn input_may_be_a_plain_string() {
         let request = Request::parse(Format::OpenAiResponses, br#"{"input":"hello"}"#).unwrap();
         assert_eq!(shape(request.conversation()), [r#"user: "hello""#]);
         assert_eq!(request.raw_message(0), Some(r#""hello""#));
@@ -237,7 +248,7 @@ mod tests {
 
     /// Reasoning with what the provider shows of it, and with nothing but its encrypted form.
     #[test]
-    fn reasoning_is_the_models_and_sealed() {
+    fn reasoning_items_are_read_with_encrypted_content() {
         assert_eq!(
             read(
                 r#"{"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"First"},{"type":"summary_text","text":"then"}],"encrypted_content":"gAAA"},
@@ -253,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_are_called_with_json_and_answered_by_text_or_pieces() {
+    fn function_outputs_are_text_or_content_blocks() {
         assert_eq!(
             read(
                 r#"{"type":"function_call","id":"fc_1","call_id":"c1","name":"sh","arguments":"{\"cmd\":\"ls\"}"},
@@ -281,13 +292,13 @@ mod tests {
         );
         let body = format!("[{items}]");
         let request = Request::parse(Format::OpenAiResponses, body.as_bytes()).unwrap();
-        let edit = Edit::Arguments { at: PartId::new(0, 0), arguments: "no \"JSON\"".into() };
+        let edit = RequestEdit::Arguments { at: PartId::new(0, 0), arguments: "no \"JSON\"".into() };
         let out = String::from_utf8(request.splice(&[edit]).unwrap().into_owned()).unwrap();
         assert_eq!(out, body.replace(r#""*** Begin Patch\n""#, r#""no \"JSON\"""#));
     }
 
     #[test]
-    fn built_in_tools_are_called_with_an_action() {
+    fn builtin_tool_calls_are_read_from_their_action() {
         assert_eq!(
             read(
                 r#"{"type":"local_shell_call","id":"ls_1","call_id":"c1","action":{"type":"exec","command":["ls"]},"status":"completed"},
@@ -347,13 +358,13 @@ mod tests {
         let body = format!("[{items}]");
         let request = Request::parse(Format::OpenAiResponses, body.as_bytes()).unwrap();
         for at in 0..9 {
-            let edit = Edit::Text { at: PartId::new(at, 0), text: "x".into() };
+            let edit = RequestEdit::Text { at: PartId::new(at, 0), text: "x".into() };
             assert!(request.splice(&[edit]).is_err(), "item {at} was edited");
         }
     }
 
     #[test]
-    fn history_that_the_provider_holds_is_told_apart() {
+    fn provider_held_history_is_a_continuation() {
         let continues =
             |body: &str| Request::parse(Format::OpenAiResponses, body.as_bytes()).unwrap().is_continuation();
         assert!(continues(r#"{"input":"go on","previous_response_id":"resp_1"}"#));

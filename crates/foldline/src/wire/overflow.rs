@@ -6,7 +6,7 @@
 //! a wrong window that was learned from an error code poisons every later request.
 //!
 //! Servers repeat values of a request in their errors, so that a sentence inside a longer text may be the client's own
-//! words. It is enough for a retry. [`Evidence::is_strict`] tells which evidence is enough to learn a window from.
+//! words. It is enough for a retry. [`OverflowEvidence::is_strict`] tells which evidence is enough to learn a window from.
 
 use std::sync::LazyLock;
 
@@ -28,11 +28,11 @@ use super::response::ApiError;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Refusal {
+pub enum RequestRejection {
     /// Too many tokens: fold more and ask again.
-    Overflow(Overflow),
+    Overflow(ContextOverflow),
     /// Too many bytes: images and files must shrink. It says nothing about the window.
-    Payload,
+    PayloadTooLarge,
     /// Something else.
     Other,
 }
@@ -40,26 +40,26 @@ pub enum Refusal {
 /// A prompt that does not fit, with the numbers that the server gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Overflow {
+pub struct ContextOverflow {
     /// By what it was recognised.
-    pub evidence: Evidence,
+    pub evidence: OverflowEvidence,
     /// The most tokens that the server takes.
-    pub limit: Option<u64>,
+    pub limit_tokens: Option<u64>,
     /// What the limit bounds.
-    pub bounds: Bounds,
+    pub scope: LimitScope,
     /// The tokens of the prompt, by the server's own count.
-    pub sent: Option<Count>,
+    pub prompt_tokens: Option<ReportedTokens>,
     /// The tokens that were reserved for the answer.
-    pub output: Option<u64>,
+    pub output_tokens: Option<u64>,
     /// Prompt and answer together, where the server says so.
-    pub total: Option<u64>,
+    pub total_tokens: Option<u64>,
 }
 
 /// By what an overflow was recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Evidence {
+pub enum OverflowEvidence {
     /// A code or type that means nothing else.
     Code,
     /// The whole message has the form of a known provider, with numbers.
@@ -67,14 +67,14 @@ pub enum Evidence {
     /// A sentence with numbers inside a longer text, which may repeat a value of the request.
     Numbers,
     /// A sentence without.
-    Phrase,
+    Pattern,
     /// A 400 or 413 without a body.
     EmptyBody,
     /// The answer was cut by the window.
     StopReason,
 }
 
-impl Evidence {
+impl OverflowEvidence {
     /// Returns true if a client cannot cause this evidence by a value that the server repeats in its error.
     ///
     /// ```
@@ -85,14 +85,14 @@ impl Evidence {
     /// assert_eq!((overflow.evidence, overflow.evidence.is_strict()), (Evidence::Numbers, false));
     /// ```
     pub fn is_strict(self) -> bool {
-        matches!(self, Evidence::Code | Evidence::Message)
+        matches!(self, OverflowEvidence::Code | OverflowEvidence::Message)
     }
 }
 
 /// What a limit bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Bounds {
+pub enum LimitScope {
     /// Prompt and answer together.
     Window,
     /// The prompt alone.
@@ -102,98 +102,110 @@ pub enum Bounds {
 /// A count of tokens, with how far it may be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Count {
+pub enum ReportedTokens {
     /// Counted: it may calibrate an estimate.
-    Exactly(u64),
+    Exact(u64),
     /// Counting stopped here.
     AtLeast(u64),
     /// The server estimated it.
-    About(u64),
+    Estimated(u64),
 }
 
 /// What an overflow teaches about the window of this upstream and model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Lesson {
+pub enum LearnedLimit {
     /// A limit that agrees with the other numbers of the error. Fit for a retry; to be stored only if the
     /// evidence [is strict](Evidence::is_strict).
-    Limit {
+    Stated {
         /// The most tokens that it takes.
         tokens: u64,
         /// What they bound.
-        bounds: Bounds,
+        bounds: LimitScope,
     },
     /// All that is known is that this many tokens, by our own count, were too many. Our count may be
     /// wrong, so this is for the running session and never to be stored.
-    Below(u64),
+    BelowCount(u64),
 }
 
-impl Refusal {
+impl RequestRejection {
     /// Judges an error response by its status and body.
-    pub fn of_body(status: u16, body: &[u8]) -> Self {
+    pub fn from_body(status: u16, body: &[u8]) -> Self {
         if body.trim_ascii().is_empty() {
             return match status {
-                400 | 413 => Refusal::Overflow(Overflow::unnumbered(Evidence::EmptyBody)),
-                _ => Refusal::Other,
+                400 | 413 => RequestRejection::Overflow(ContextOverflow::without_numbers(OverflowEvidence::EmptyBody)),
+                _ => RequestRejection::Other,
             };
         }
-        Self::of(Some(status), &ApiError::parse(body))
+        Self::from_error(Some(status), &ApiError::parse(body))
     }
 
     /// Judges an error; one that came inside a stream has no status of its own.
-    pub fn of(status: Option<u16>, error: &ApiError) -> Self {
-        let voices = [Some(error), error.behind.as_deref()];
+    pub fn from_error(status: Option<u16>, error: &ApiError) -> Self {
+        let voices = [Some(error), error.upstream.as_deref()];
         let voices = voices.into_iter().flatten();
         if voices.clone().any(has_overflow_code) {
-            let overflow = voices.clone().find_map(numbers).unwrap_or(Overflow::unnumbered(Evidence::Code));
-            return Refusal::Overflow(Overflow { evidence: Evidence::Code, ..overflow });
+            let overflow = voices
+                .clone()
+                .find_map(parse_numbers)
+                .unwrap_or(ContextOverflow::without_numbers(OverflowEvidence::Code));
+            return RequestRejection::Overflow(ContextOverflow { evidence: OverflowEvidence::Code, ..overflow });
         }
-        if status.is_some_and(|status| status == 429 || status >= 500) || voices.clone().any(is_excluded) {
-            return Refusal::Other;
+        if status.is_some_and(|status| status == 429 || status >= 500) || voices.clone().any(is_excluded_error) {
+            return RequestRejection::Other;
         }
-        if voices.clone().any(is_about_bytes) {
-            return Refusal::Payload;
+        if voices.clone().any(is_payload_size_error) {
+            return RequestRejection::PayloadTooLarge;
         }
-        if let Some(overflow) = voices.clone().find_map(numbers) {
-            return Refusal::Overflow(overflow);
+        if let Some(overflow) = voices.clone().find_map(parse_numbers) {
+            return RequestRejection::Overflow(overflow);
         }
-        if voices.clone().any(|error| BARE.is_match(scanned(&error.message))) {
-            return Refusal::Overflow(Overflow::unnumbered(Evidence::Phrase));
+        if voices.clone().any(|error| UNNUMBERED_REGEX.is_match(searched_prefix(&error.message))) {
+            return RequestRejection::Overflow(ContextOverflow::without_numbers(OverflowEvidence::Pattern));
         }
-        if status == Some(413) { Refusal::Payload } else { Refusal::Other }
+        if status == Some(413) { RequestRejection::PayloadTooLarge } else { RequestRejection::Other }
     }
 }
 
-impl Overflow {
-    pub(crate) fn unnumbered(evidence: Evidence) -> Self {
-        Overflow { evidence, limit: None, bounds: Bounds::Window, sent: None, output: None, total: None }
+impl ContextOverflow {
+    pub(crate) fn without_numbers(evidence: OverflowEvidence) -> Self {
+        ContextOverflow {
+            evidence,
+            limit_tokens: None,
+            scope: LimitScope::Window,
+            prompt_tokens: None,
+            output_tokens: None,
+            total_tokens: None,
+        }
     }
 
     /// What this teaches, given our own count of the prompt. A limit is believed when it is of a
     /// plausible size and the server's own numbers are really above it.
-    pub fn lesson(&self, counted: u64) -> Lesson {
-        let Some(limit) = self.limit.filter(|limit| (1024..=20_000_000).contains(limit)) else {
-            return Lesson::Below(counted);
+    pub fn learned_limit(&self, counted: u64) -> LearnedLimit {
+        let Some(limit) = self.limit_tokens.filter(|limit| (1024..=20_000_000).contains(limit)) else {
+            return LearnedLimit::BelowCount(counted);
         };
-        let sum = self.sent.map(|sent| sent.tokens().saturating_add(self.output.unwrap_or(0)));
-        match self.total.max(sum) {
-            Some(total) if total < limit => Lesson::Below(counted),
-            _ => Lesson::Limit { tokens: limit, bounds: self.bounds },
+        let sum = self.prompt_tokens.map(|sent| sent.tokens().saturating_add(self.output_tokens.unwrap_or(0)));
+        match self.total_tokens.max(sum) {
+            Some(total) if total < limit => LearnedLimit::BelowCount(counted),
+            _ => LearnedLimit::Stated { tokens: limit, bounds: self.scope },
         }
     }
 }
 
-impl Count {
+impl ReportedTokens {
     /// The number alone.
     pub fn tokens(self) -> u64 {
         match self {
-            Count::Exactly(tokens) | Count::AtLeast(tokens) | Count::About(tokens) => tokens,
+            ReportedTokens::Exact(tokens) | ReportedTokens::AtLeast(tokens) | ReportedTokens::Estimated(tokens) => {
+                tokens
+            }
         }
     }
 }
 
 /// Codes and types that mean an overflow and nothing else.
-const CODES: [&str; 5] = [
+const OVERFLOW_CODES: [&str; 5] = [
     "context_length_exceeded",
     "model_context_window_exceeded",
     "model_max_prompt_tokens_exceeded",
@@ -202,55 +214,55 @@ const CODES: [&str; 5] = [
 ];
 
 fn has_overflow_code(error: &ApiError) -> bool {
-    [&error.code, &error.kind].into_iter().flatten().any(|name| CODES.contains(&name.as_str()))
+    [&error.code, &error.kind].into_iter().flatten().any(|name| OVERFLOW_CODES.contains(&name.as_str()))
 }
 
-fn is_excluded(error: &ApiError) -> bool {
-    names_and_text(error).any(|text| EXCLUDED.is_match(text))
+fn is_excluded_error(error: &ApiError) -> bool {
+    searched_texts(error).any(|text| EXCLUDED_REGEX.is_match(text))
 }
 
-fn is_about_bytes(error: &ApiError) -> bool {
-    names_and_text(error).any(|text| BYTES.is_match(text))
+fn is_payload_size_error(error: &ApiError) -> bool {
+    searched_texts(error).any(|text| PAYLOAD_SIZE_REGEX.is_match(text))
 }
 
-fn names_and_text(error: &ApiError) -> impl Iterator<Item = &str> {
-    [error.code.as_deref(), error.kind.as_deref(), Some(scanned(&error.message))].into_iter().flatten()
+fn searched_texts(error: &ApiError) -> impl Iterator<Item = &str> {
+    [error.code.as_deref(), error.kind.as_deref(), Some(searched_prefix(&error.message))].into_iter().flatten()
 }
 
 /// The part of a text that is searched: what it is about stands at its beginning.
-fn scanned(text: &str) -> &str {
+fn searched_prefix(text: &str) -> &str {
     &text[..text.floor_char_boundary(4 << 10)]
 }
 
 /// The numbers in an error, told as fields or by the first sentence that fits.
-fn numbers(error: &ApiError) -> Option<Overflow> {
+fn parse_numbers(error: &ApiError) -> Option<ContextOverflow> {
     if let Some(tokens) = error.tokens {
-        return Some(Overflow {
-            limit: Some(tokens.window),
-            sent: Some(Count::Exactly(tokens.prompt)),
-            ..Overflow::unnumbered(Evidence::Numbers)
+        return Some(ContextOverflow {
+            limit_tokens: Some(tokens.window),
+            prompt_tokens: Some(ReportedTokens::Exact(tokens.prompt)),
+            ..ContextOverflow::without_numbers(OverflowEvidence::Numbers)
         });
     }
-    let text = scanned(&error.message);
+    let text = searched_prefix(&error.message);
     let (captures, sentence) =
-        PATTERNS.iter().find_map(|(pattern, sentence)| Some((pattern.captures(text)?, sentence)))?;
+        COMPILED_PATTERNS.iter().find_map(|(pattern, sentence)| Some((pattern.captures(text)?, sentence)))?;
     let found = captures.get(0)?;
     let is_whole = LEAD.is_match(&text[..found.start()]) && TAIL.is_match(&text[found.end()..]);
-    let evidence = if is_whole { Evidence::Message } else { Evidence::Numbers };
-    Some(Overflow { evidence, ..sentence.overflow(&captures) })
+    let evidence = if is_whole { OverflowEvidence::Message } else { OverflowEvidence::Numbers };
+    Some(ContextOverflow { evidence, ..sentence.to_overflow(&captures) })
 }
 
 /// A sentence that says what its numbers are.
-struct Sentence {
+struct ErrorPattern {
     /// One letter for each number, in order: `l`imit, `s`ent, `i`nput, `o`utput, `t`otal.
     groups: &'static str,
-    bounds: Bounds,
+    bounds: LimitScope,
     /// `NUM` stands for a number.
     pattern: &'static str,
 }
 
-impl Sentence {
-    fn overflow(&self, captures: &Captures<'_>) -> Overflow {
+impl ErrorPattern {
+    fn to_overflow(&self, captures: &Captures<'_>) -> ContextOverflow {
         let number = |letter: char| {
             let group = self.groups.find(letter)? + 1;
             captures.get(group)?.as_str().replace(',', "").parse::<u64>().ok()
@@ -263,28 +275,28 @@ impl Sentence {
         let rest = total.zip(output).map(|(total, output)| total.saturating_sub(output));
         let said = captures.get(0).map_or("", |said| said.as_str());
         let count = if said.contains("at least") {
-            Count::AtLeast
+            ReportedTokens::AtLeast
         } else if said.contains("about") {
-            Count::About
+            ReportedTokens::Estimated
         } else {
-            Count::Exactly
+            ReportedTokens::Exact
         };
-        Overflow {
-            evidence: Evidence::Numbers,
-            limit: number('l'),
-            bounds: self.bounds,
-            sent: number('s').or(rest).or(input).map(count),
-            output,
-            total,
+        ContextOverflow {
+            evidence: OverflowEvidence::Numbers,
+            limit_tokens: number('l'),
+            scope: self.bounds,
+            prompt_tokens: number('s').or(rest).or(input).map(count),
+            output_tokens: output,
+            total_tokens: total,
         }
     }
 }
 
-static PATTERNS: LazyLock<Vec<(Regex, &'static Sentence)>> =
-    LazyLock::new(|| SENTENCES.iter().map(|sentence| (compile(sentence.pattern), sentence)).collect());
+static COMPILED_PATTERNS: LazyLock<Vec<(Regex, &'static ErrorPattern)>> =
+    LazyLock::new(|| ERROR_PATTERNS.iter().map(|sentence| (compile(sentence.pattern), sentence)).collect());
 
-static EXCLUDED: LazyLock<Regex> = LazyLock::new(|| {
-    any_of(&[
+static EXCLUDED_REGEX: LazyLock<Regex> = LazyLock::new(|| {
+    compile_any(&[
         r"rate.?limit",
         r"too many requests",
         r"tokens per (minute|hour|day)",
@@ -299,12 +311,12 @@ static EXCLUDED: LazyLock<Regex> = LazyLock::new(|| {
     ])
 });
 
-static BYTES: LazyLock<Regex> = LazyLock::new(|| {
-    any_of(&[r"request_too_large", r"request entity too large", r"payload size exceeds", r"payload too large"])
+static PAYLOAD_SIZE_REGEX: LazyLock<Regex> = LazyLock::new(|| {
+    compile_any(&[r"request_too_large", r"request entity too large", r"payload size exceeds", r"payload too large"])
 });
 
-static BARE: LazyLock<Regex> = LazyLock::new(|| {
-    any_of(&[
+static UNNUMBERED_REGEX: LazyLock<Regex> = LazyLock::new(|| {
+    compile_any(&[
         r"exceeds? the context window",
         r"input is too long for (the )?(requested|selected) model",
         r"prompt is too long",
@@ -359,7 +371,7 @@ static TAIL: LazyLock<Regex> = LazyLock::new(|| {
     compile(&format!(r"^({})?[).]*{advice}\s*$", rests.join("|")))
 });
 
-fn any_of(patterns: &[&str]) -> Regex {
+fn compile_any(patterns: &[&str]) -> Regex {
     compile(&patterns.join("|"))
 }
 
@@ -371,72 +383,72 @@ fn compile(pattern: &str) -> Regex {
         .expect("the patterns of this file are tested")
 }
 
-use Bounds::{Input, Window};
+use LimitScope::{Input, Window};
 
-const fn says(groups: &'static str, bounds: Bounds, pattern: &'static str) -> Sentence {
-    Sentence { groups, bounds, pattern }
+const fn error_pattern(groups: &'static str, bounds: LimitScope, pattern: &'static str) -> ErrorPattern {
+    ErrorPattern { groups, bounds, pattern }
 }
 
 /// Tried in order: a sentence that splits a total stands before the one that has only the total.
 #[rustfmt::skip]
-const SENTENCES: &[Sentence] = &[
-    says("sl", Window, r"prompt is too long:?\s*NUM tokens\s*>\s*NUM maximum"),
-    says("iol", Window, r"exceed context limit:\s*NUM\s*\+\s*NUM\s*>\s*NUM"),
-    says("ltio", Window, r"maximum context length is NUM tokens.{0,40}?requested (?:about )?NUM tokens \(NUM (?:in the messages|in your prompt|of text input)(?:[^)]{0,80}?\bNUM (?:in|for) the (?:completion|output))?"),
-    says("loi", Window, r"maximum context length is NUM tokens\. However, you requested NUM output tokens and your prompt contains (?:at least )?NUM input tokens"),
-    says("lo", Window, r"maximum context length is NUM tokens\. However, you requested NUM output tokens and your prompt contains [\d,]+ characters"),
-    says("ls", Input, r"configured limit of NUM tokens.{0,60}?resulted in NUM tokens"),
-    says("ls", Window, r"maximum context length is NUM tokens.{0,60}?resulted in NUM tokens"),
-    says("lt", Window, r"maximum context length is NUM tokens.{0,40}?requested (?:about )?NUM tokens"),
-    says("sl", Input, r"input token count \(?NUM\)? exceeds the maximum number of tokens allowed \(?NUM\)?"),
-    says("ls", Input, r"maximum prompt length is NUM but the request contains NUM tokens"),
-    says("sl", Input, r"prompt token count of NUM exceeds the limit of NUM"),
-    says("sl", Window, r"current length is NUM while limit is NUM"),
-    says("ls", Window, r"exceeded model token limit:\s*NUM(?: \(re\s?quested: NUM\))?"),
-    says("sl", Window, r"prompt contains NUM tokens.{0,80}?too large for model with NUM maximum context length"),
-    says("sl", Window, r"(?:request|input) \(NUM tokens\) (?:exceeds the available context size|is larger than the max context size) \(NUM tokens\)"),
-    says("sl", Window, r"input \(NUM tokens\) is longer than the model'?s context length \(NUM tokens\)"),
-    says("sl", Input, r"input length \(?NUM(?: tokens)?\)? exceeds (?:the )?maximum input length (?:of )?\(?NUM(?: tokens)?\)?"),
-    says("sl", Window, r"input length \(?NUM(?: tokens)?\)? exceeds (?:the |model'?s )?maximum (?:allowed |context )?(?:input )?length (?:of )?\(?NUM(?: tokens)?\)?"),
-    says("lti", Window, r"exceeds the model'?s maximum context length of NUM tokens\. You requested a total of NUM tokens: NUM tokens from the input"),
-    says("sl", Window, r"prompt \(length NUM\) (?:is|plus .{0,60}? is) longer than the maximum model length of NUM"),
-    says("lio", Window, r"`?inputs`? tokens \+ `?max_new_tokens`? must be <= NUM\. Given: NUM `?inputs`? tokens and NUM"),
-    says("ls", Input, r"`?inputs`? must have less than NUM tokens\. Given: NUM"),
-    says("sl", Window, r"n_keep: NUM\s*>=\s*n_ctx: NUM"),
-    says("sl", Window, r"keep the first NUM tokens .{0,120}?context length of only NUM tokens"),
-    says("l", Input, r"range of input length should be \[1, ?NUM\]"),
-    says("l", Window, r"model max length exceeded, max length:\s*NUM"),
-    says("sl", Window, r"prompt has NUM tokens?, but the configured context size is NUM tokens?"),
-    says("l", Window, r"model maximum context length:\s*NUM"),
+const ERROR_PATTERNS: &[ErrorPattern] = &[
+    error_pattern("sl", Window, r"prompt is too long:?\s*NUM tokens\s*>\s*NUM maximum"),
+    error_pattern("iol", Window, r"exceed context limit:\s*NUM\s*\+\s*NUM\s*>\s*NUM"),
+    error_pattern("ltio", Window, r"maximum context length is NUM tokens.{0,40}?requested (?:about )?NUM tokens \(NUM (?:in the messages|in your prompt|of text input)(?:[^)]{0,80}?\bNUM (?:in|for) the (?:completion|output))?"),
+    error_pattern("loi", Window, r"maximum context length is NUM tokens\. However, you requested NUM output tokens and your prompt contains (?:at least )?NUM input tokens"),
+    error_pattern("lo", Window, r"maximum context length is NUM tokens\. However, you requested NUM output tokens and your prompt contains [\d,]+ characters"),
+    error_pattern("ls", Input, r"configured limit of NUM tokens.{0,60}?resulted in NUM tokens"),
+    error_pattern("ls", Window, r"maximum context length is NUM tokens.{0,60}?resulted in NUM tokens"),
+    error_pattern("lt", Window, r"maximum context length is NUM tokens.{0,40}?requested (?:about )?NUM tokens"),
+    error_pattern("sl", Input, r"input token count \(?NUM\)? exceeds the maximum number of tokens allowed \(?NUM\)?"),
+    error_pattern("ls", Input, r"maximum prompt length is NUM but the request contains NUM tokens"),
+    error_pattern("sl", Input, r"prompt token count of NUM exceeds the limit of NUM"),
+    error_pattern("sl", Window, r"current length is NUM while limit is NUM"),
+    error_pattern("ls", Window, r"exceeded model token limit:\s*NUM(?: \(re\s?quested: NUM\))?"),
+    error_pattern("sl", Window, r"prompt contains NUM tokens.{0,80}?too large for model with NUM maximum context length"),
+    error_pattern("sl", Window, r"(?:request|input) \(NUM tokens\) (?:exceeds the available context size|is larger than the max context size) \(NUM tokens\)"),
+    error_pattern("sl", Window, r"input \(NUM tokens\) is longer than the model'?s context length \(NUM tokens\)"),
+    error_pattern("sl", Input, r"input length \(?NUM(?: tokens)?\)? exceeds (?:the )?maximum input length (?:of )?\(?NUM(?: tokens)?\)?"),
+    error_pattern("sl", Window, r"input length \(?NUM(?: tokens)?\)? exceeds (?:the |model'?s )?maximum (?:allowed |context )?(?:input )?length (?:of )?\(?NUM(?: tokens)?\)?"),
+    error_pattern("lti", Window, r"exceeds the model'?s maximum context length of NUM tokens\. You requested a total of NUM tokens: NUM tokens from the input"),
+    error_pattern("sl", Window, r"prompt \(length NUM\) (?:is|plus .{0,60}? is) longer than the maximum model length of NUM"),
+    error_pattern("lio", Window, r"`?inputs`? tokens \+ `?max_new_tokens`? must be <= NUM\. Given: NUM `?inputs`? tokens and NUM"),
+    error_pattern("ls", Input, r"`?inputs`? must have less than NUM tokens\. Given: NUM"),
+    error_pattern("sl", Window, r"n_keep: NUM\s*>=\s*n_ctx: NUM"),
+    error_pattern("sl", Window, r"keep the first NUM tokens .{0,120}?context length of only NUM tokens"),
+    error_pattern("l", Input, r"range of input length should be \[1, ?NUM\]"),
+    error_pattern("l", Window, r"model max length exceeded, max length:\s*NUM"),
+    error_pattern("sl", Window, r"prompt has NUM tokens?, but the configured context size is NUM tokens?"),
+    error_pattern("l", Window, r"model maximum context length:\s*NUM"),
 ];
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn judge(status: u16, message: &str) -> Refusal {
+    fn classify(status: u16, message: &str) -> RequestRejection {
         let body = serde_json::json!({ "error": { "message": message, "type": "invalid_request_error" } });
-        Refusal::of_body(status, body.to_string().as_bytes())
+        RequestRejection::from_body(status, body.to_string().as_bytes())
     }
 
     /// An overflow told in one line: limit, what it bounds, sent, output.
-    fn told(refusal: Refusal) -> String {
-        let Refusal::Overflow(it) = refusal else { return format!("{refusal:?}") };
+    fn describe(refusal: RequestRejection) -> String {
+        let RequestRejection::Overflow(it) = refusal else { return format!("{refusal:?}") };
         let mut line = format!("{:?}", it.evidence);
-        if let Some(limit) = it.limit {
-            line += &format!(" limit {limit} {:?}", it.bounds);
+        if let Some(limit) = it.limit_tokens {
+            line += &format!(" limit {limit} {:?}", it.scope);
         }
-        if let Some(sent) = it.sent {
+        if let Some(sent) = it.prompt_tokens {
             line += &format!(" sent {sent:?}");
         }
-        if let Some(output) = it.output {
+        if let Some(output) = it.output_tokens {
             line += &format!(" output {output}");
         }
         line
     }
 
     #[test]
-    fn every_provider_is_understood() {
+    fn overflow_errors_of_every_provider_are_detected() {
         for (message, expected) in [
             // OpenAI and Azure
             (
@@ -602,12 +614,12 @@ mod tests {
             ("context length exceeded", "Phrase"),
             ("Token limit exceeded", "Phrase"),
         ] {
-            assert_eq!(told(judge(400, message)), expected, "{message}");
+            assert_eq!(describe(classify(400, message)), expected, "{message}");
         }
     }
 
     #[test]
-    fn what_only_looks_like_an_overflow_is_none() {
+    fn lookalike_errors_are_not_overflows() {
         for message in [
             "Request too large for model `llama-3.3-70b` in organization `org` on tokens per minute (TPM): Limit 12000, Requested 15000, please reduce your message size and try again.",
             "Rate limit reached: too many tokens",
@@ -621,19 +633,19 @@ mod tests {
             "Invalid value: 'banana'",
             "",
         ] {
-            assert_eq!(judge(400, message), Refusal::Other, "{message}");
+            assert_eq!(classify(400, message), RequestRejection::Other, "{message}");
         }
         for status in [429, 500, 503, 529] {
-            assert_eq!(judge(status, "prompt is too long: 215000 tokens > 200000 maximum"), Refusal::Other);
+            assert_eq!(classify(status, "prompt is too long: 215000 tokens > 200000 maximum"), RequestRejection::Other);
         }
         let excluded = br#"{"error":{"message":"Invalid 'input': string too long. too many tokens","code":"string_above_max_length"}}"#;
-        assert_eq!(Refusal::of_body(400, excluded), Refusal::Other);
+        assert_eq!(RequestRejection::from_body(400, excluded), RequestRejection::Other);
         let throttled = br#"{"__type":"ThrottlingException","message":"Too many tokens"}"#;
-        assert_eq!(Refusal::of_body(400, throttled), Refusal::Other);
+        assert_eq!(RequestRejection::from_body(400, throttled), RequestRejection::Other);
     }
 
     #[test]
-    fn a_body_too_large_in_bytes_says_nothing_about_tokens() {
+    fn payload_size_error_is_not_an_overflow() {
         for (status, body) in [
             (
                 413,
@@ -646,12 +658,16 @@ mod tests {
             (413, "<html><h1>413 Request Entity Too Large</h1></html>"),
             (413, r#"{"message":"no idea"}"#),
         ] {
-            assert_eq!(Refusal::of_body(status, body.as_bytes()), Refusal::Payload, "{body}");
+            assert_eq!(
+                RequestRejection::from_body(status, body.as_bytes()),
+                RequestRejection::PayloadTooLarge,
+                "{body}"
+            );
         }
     }
 
     #[test]
-    fn a_code_decides_before_the_words_and_numbers_still_count() {
+    fn error_code_takes_precedence_and_numbers_are_kept() {
         for (body, expected) in [
             (r#"{"error":{"message":"no","type":"invalid_request_error","code":"context_length_exceeded"}}"#, "Code"),
             (r#"{"error":{"message":"no","code":"model_max_prompt_tokens_exceeded"}}"#, "Code"),
@@ -665,12 +681,12 @@ mod tests {
                 "Code limit 272000 Input sent Exactly(272100)",
             ),
         ] {
-            assert_eq!(told(Refusal::of_body(400, body.as_bytes())), expected, "{body}");
+            assert_eq!(describe(RequestRejection::from_body(400, body.as_bytes())), expected, "{body}");
         }
     }
 
     #[test]
-    fn the_words_may_stand_anywhere_a_server_puts_them() {
+    fn message_is_found_in_every_error_shape() {
         for body in [
             r#"{"error":{"message":"Provider returned error","code":400,"metadata":{"raw":"{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":\"prompt is too long: 215000 tokens \\u003e 200000 maximum\"}}"}}}"#,
             r#"{"error":"prompt is too long: 215000 tokens > 200000 maximum"}"#,
@@ -679,7 +695,7 @@ mod tests {
             r#"{"message":"prompt is too long: 215000 tokens > 200000 maximum"}"#,
             "prompt is too long: 215000 tokens > 200000 maximum",
         ] {
-            let told = told(Refusal::of_body(400, body.as_bytes()));
+            let told = describe(RequestRejection::from_body(400, body.as_bytes()));
             assert_eq!(told, "Message limit 200000 Window sent Exactly(215000)", "{body}");
         }
     }
@@ -699,46 +715,68 @@ mod tests {
             format!("[{{'loc': ('body', 'tool_choice'), 'input': '{ECHO}'}}]"),
             "the prompt is too long: 9000 tokens > 8192 maximum' is not a tool".to_owned(),
         ] {
-            let told = told(judge(400, &text));
+            let told = describe(classify(400, &text));
             assert!(told.starts_with("Numbers limit 8192"), "{text}: {told}");
         }
         let listed =
             serde_json::json!({ "detail": [{ "type": "literal_error", "msg": "no", "input": ECHO }] }).to_string();
-        assert!(told(Refusal::of_body(422, listed.as_bytes())).starts_with("Numbers"), "{listed}");
+        assert!(describe(RequestRejection::from_body(422, listed.as_bytes())).starts_with("Numbers"), "{listed}");
     }
 
     #[test]
-    fn an_empty_400_or_413_is_an_overflow_without_numbers() {
-        assert_eq!(told(Refusal::of_body(400, b"")), "EmptyBody");
-        assert_eq!(told(Refusal::of_body(413, b" \n")), "EmptyBody");
-        assert_eq!(Refusal::of_body(401, b""), Refusal::Other);
-        assert_eq!(Refusal::of_body(500, b""), Refusal::Other);
+    fn empty_400_or_413_is_an_unnumbered_overflow() {
+        assert_eq!(describe(RequestRejection::from_body(400, b"")), "EmptyBody");
+        assert_eq!(describe(RequestRejection::from_body(413, b" \n")), "EmptyBody");
+        assert_eq!(RequestRejection::from_body(401, b""), RequestRejection::Other);
+        assert_eq!(RequestRejection::from_body(500, b""), RequestRejection::Other);
     }
 
     #[test]
-    fn only_a_believable_limit_is_learned() {
-        let lesson = |message: &str| match judge(400, message) {
-            Refusal::Overflow(overflow) => overflow.lesson(77),
+    fn only_a_plausible_limit_is_learned() {
+        let lesson = |message: &str| match classify(400, message) {
+            RequestRejection::Overflow(overflow) => overflow.learned_limit(77),
             other => panic!("{other:?}"),
         };
         assert_eq!(
             lesson("prompt is too long: 215000 tokens > 200000 maximum"),
-            Lesson::Limit { tokens: 200_000, bounds: Bounds::Window }
+            LearnedLimit::Stated { tokens: 200_000, bounds: LimitScope::Window }
         );
         assert_eq!(
             lesson("Range of input length should be [1, 129024]"),
-            Lesson::Limit { tokens: 129_024, bounds: Bounds::Input }
+            LearnedLimit::Stated { tokens: 129_024, bounds: LimitScope::Input }
         );
         assert_eq!(
             lesson("exceed context limit: 190000 + 20000 > 200000"),
-            Lesson::Limit { tokens: 200_000, bounds: Bounds::Window },
+            LearnedLimit::Stated { tokens: 200_000, bounds: LimitScope::Window },
             "the prompt alone would fit"
         );
-        assert_eq!(lesson("context window exceeds limit (2013)"), Lesson::Below(77), "an error code is no limit");
-        assert_eq!(lesson("prompt is too long: 300 tokens > 200 maximum"), Lesson::Below(77), "too small for a window");
-        assert_eq!(lesson("prompt is too long: 99000000 tokens > 88000000 maximum"), Lesson::Below(77), "too large");
-        assert_eq!(lesson("prompt is too long: 1000 tokens > 200000 maximum"), Lesson::Below(77), "it would have fit");
-        assert_eq!(lesson("prompt is too long: 215000 tokens > 99999999999999999999999 maximum"), Lesson::Below(77));
-        assert_eq!(Overflow::unnumbered(Evidence::EmptyBody).lesson(77), Lesson::Below(77));
+        assert_eq!(
+            lesson("context window exceeds limit (2013)"),
+            LearnedLimit::BelowCount(77),
+            "an error code is no limit"
+        );
+        assert_eq!(
+            lesson("prompt is too long: 300 tokens > 200 maximum"),
+            LearnedLimit::BelowCount(77),
+            "too small for a window"
+        );
+        assert_eq!(
+            lesson("prompt is too long: 99000000 tokens > 88000000 maximum"),
+            LearnedLimit::BelowCount(77),
+            "too large"
+        );
+        assert_eq!(
+            lesson("prompt is too long: 1000 tokens > 200000 maximum"),
+            LearnedLimit::BelowCount(77),
+            "it would have fit"
+        );
+        assert_eq!(
+            lesson("prompt is too long: 215000 tokens > 99999999999999999999999 maximum"),
+            LearnedLimit::BelowCount(77)
+        );
+        assert_eq!(
+            ContextOverflow::without_numbers(OverflowEvidence::EmptyBody).learned_limit(77),
+            LearnedLimit::BelowCount(77)
+        );
     }
 }

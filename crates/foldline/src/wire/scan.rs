@@ -9,65 +9,65 @@
 use std::borrow::Cow;
 
 use crate::error::{Error, ErrorKind};
-use crate::literal::{ESCAPED, decode, plain_until};
-use crate::text::Text;
+use crate::literal::{ESCAPE_TABLE, decode, find_special_byte};
+use crate::text::LazyText;
 
 /// Deepest nesting of objects and arrays that is read.
-pub const MAX_DEPTH: u32 = 128;
+pub const MAX_JSON_DEPTH: u32 = 128;
 
 /// A range of bytes in the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
+pub(crate) struct ByteSpan {
     pub(crate) start: usize,
     pub(crate) end: usize,
 }
 
 /// A JSON value, as text and place.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Value<'a> {
+pub(crate) struct JsonValue<'a> {
     pub(crate) body: &'a str,
-    pub(crate) span: Span,
+    pub(crate) span: ByteSpan,
 }
 
 /// An element of a list: a value with its fields, when it is an object.
 #[derive(Clone, Debug)]
-pub(crate) struct Object<'a> {
-    pub(crate) value: Value<'a>,
-    fields: Vec<Field<'a>>,
+pub(crate) struct JsonObject<'a> {
+    pub(crate) value: JsonValue<'a>,
+    fields: Vec<JsonField<'a>>,
 }
 
 /// A key with its value.
 #[derive(Clone, Debug)]
-pub(crate) struct Field<'a> {
+pub(crate) struct JsonField<'a> {
     pub(crate) key: Cow<'a, str>,
     /// From the key's opening quote to the end of the value.
-    pub(crate) span: Span,
-    pub(crate) value: Value<'a>,
-    /// The elements of the value, when it was entered while scanning (see [`Scanner::element`]); the one
+    pub(crate) span: ByteSpan,
+    pub(crate) value: JsonValue<'a>,
+    /// The elements of the value, when it was entered while scanning (see [`JsonScanner::element`]); the one
     /// of an object is the object.
-    elements: Option<Vec<Object<'a>>>,
+    elements: Option<Vec<JsonObject<'a>>>,
 }
 
-impl<'a> Value<'a> {
+impl<'a> JsonValue<'a> {
     /// The text as it stands in the body.
     pub(crate) fn raw(self) -> &'a str {
         &self.body[self.span.start..self.span.end]
     }
 
-    fn first(self) -> u8 {
+    fn first_byte(self) -> u8 {
         self.body.as_bytes()[self.span.start]
     }
 
     pub(crate) fn is_string(self) -> bool {
-        self.first() == b'"'
+        self.first_byte() == b'"'
     }
 
     pub(crate) fn is_object(self) -> bool {
-        self.first() == b'{'
+        self.first_byte() == b'{'
     }
 
     pub(crate) fn is_array(self) -> bool {
-        self.first() == b'['
+        self.first_byte() == b'['
     }
 
     pub(crate) fn is_empty_array(self) -> bool {
@@ -75,7 +75,7 @@ impl<'a> Value<'a> {
     }
 
     pub(crate) fn is_null(self) -> bool {
-        self.first() == b'n'
+        self.first_byte() == b'n'
     }
 
     /// The decoded text, when this is a string.
@@ -84,8 +84,8 @@ impl<'a> Value<'a> {
     }
 
     /// The same for a long one: it is decoded by whoever looks at it.
-    pub(crate) fn text(self) -> Option<Text<'a>> {
-        self.is_string().then(|| Text::written(&self.body[self.span.start + 1..self.span.end - 1]))
+    pub(crate) fn text(self) -> Option<LazyText<'a>> {
+        self.is_string().then(|| LazyText::from_json_literal(&self.body[self.span.start + 1..self.span.end - 1]))
     }
 
     pub(crate) fn bool(self) -> Option<bool> {
@@ -101,69 +101,69 @@ impl<'a> Value<'a> {
     }
 
     /// Its fields, read in a scan of its own: for small things.
-    pub(crate) fn object(self) -> Object<'a> {
-        Scanner::at(self.body, self.span.start)
-            .element(&[])
+    pub(crate) fn object(self) -> JsonObject<'a> {
+        JsonScanner::from_offset(self.body, self.span.start)
+            .read_element(&[])
             .expect("a value was scanned before, so its grammar is right")
     }
 
     /// Its elements with their fields, read in a scan of its own; none when it is no array.
-    pub(crate) fn elements(self) -> Vec<Object<'a>> {
+    pub(crate) fn elements(self) -> Vec<JsonObject<'a>> {
         if !self.is_array() {
             return Vec::new();
         }
-        Scanner::at(self.body, self.span.start)
-            .elements(&[])
+        JsonScanner::from_offset(self.body, self.span.start)
+            .read_elements(&[])
             .expect("a value was scanned before, so its grammar is right")
     }
 }
 
-impl<'a> Object<'a> {
-    pub(crate) fn new(value: Value<'a>, fields: Vec<Field<'a>>) -> Self {
+impl<'a> JsonObject<'a> {
+    pub(crate) fn new(value: JsonValue<'a>, fields: Vec<JsonField<'a>>) -> Self {
         Self { value, fields }
     }
 
     /// The field of a key. Of duplicate keys the last one counts, as for every JSON parser that the
     /// providers use.
-    fn field(&self, key: &str) -> Option<&Field<'a>> {
+    fn field(&self, key: &str) -> Option<&JsonField<'a>> {
         self.fields.iter().rev().find(|field| field.key == key)
     }
 
-    pub(crate) fn get(&self, key: &str) -> Option<Value<'a>> {
+    pub(crate) fn get(&self, key: &str) -> Option<JsonValue<'a>> {
         self.field(key).map(|field| field.value)
     }
 
     /// The decoded text of a key whose value is a string.
     pub(crate) fn string(&self, key: &str) -> Option<Cow<'a, str>> {
-        self.get(key).and_then(Value::string)
+        self.get(key).and_then(JsonValue::string)
     }
 
     /// The same for a long one: it is decoded by whoever looks at it.
-    pub(crate) fn text(&self, key: &str) -> Option<Text<'a>> {
-        self.get(key).and_then(Value::text)
+    pub(crate) fn text(&self, key: &str) -> Option<LazyText<'a>> {
+        self.get(key).and_then(JsonValue::text)
     }
 
     /// The whole number at the end of a path of keys.
     pub(crate) fn u64(&self, path: &[&str]) -> Option<u64> {
         match path {
-            [key] => self.get(key).and_then(Value::u64),
+            [key] => self.get(key).and_then(JsonValue::u64),
             [key, rest @ ..] => self.object(key)?.u64(rest),
             [] => None,
         }
     }
 
     /// The value of a key, unless it is null.
-    pub(crate) fn set(&self, key: &str) -> Option<Value<'a>> {
+    pub(crate) fn get_non_null(&self, key: &str) -> Option<JsonValue<'a>> {
         self.get(key).filter(|value| !value.is_null())
     }
 
     /// The fields of a key whose value is an object, as a thing of its own.
-    pub(crate) fn object(&self, key: &str) -> Option<Object<'a>> {
-        self.inside(key).map(Cow::into_owned)
+    pub(crate) fn object(&self, key: &str) -> Option<JsonObject<'a>> {
+        self.nested_object(key).map(Cow::into_owned)
     }
 
     /// The fields of a key whose value is an object; where it was entered while scanning, nothing is copied.
-    pub(crate) fn inside(&self, key: &str) -> Option<Cow<'_, Object<'a>>> {
+    pub(crate) fn nested_object(&self, key: &str) -> Option<Cow<'_, JsonObject<'a>>> {
         let field = self.field(key).filter(|field| field.value.is_object())?;
         Some(match field.elements.as_deref() {
             Some([object]) => Cow::Borrowed(object),
@@ -172,27 +172,27 @@ impl<'a> Object<'a> {
     }
 
     /// The elements of a key whose value is an array.
-    pub(crate) fn elements(&self, key: &str) -> Cow<'_, [Object<'a>]> {
+    pub(crate) fn elements(&self, key: &str) -> Cow<'_, [JsonObject<'a>]> {
         match self.field(key) {
-            Some(Field { elements: Some(elements), value, .. }) if value.is_array() => Cow::Borrowed(elements),
+            Some(JsonField { elements: Some(elements), value, .. }) if value.is_array() => Cow::Borrowed(elements),
             Some(field) => Cow::Owned(field.value.elements()),
             None => Cow::Borrowed(&[]),
         }
     }
 
     /// The place of a key among the fields, when it stands there once.
-    pub(crate) fn only_position(&self, key: &str) -> Option<usize> {
+    pub(crate) fn unique_position(&self, key: &str) -> Option<usize> {
         let mut places = (0..self.fields.len()).filter(|&at| self.fields[at].key == key);
         places.next().filter(|_| places.next().is_none())
     }
 
-    pub(crate) fn fields(&self) -> &[Field<'a>] {
+    pub(crate) fn fields(&self) -> &[JsonField<'a>] {
         &self.fields
     }
 }
 
 /// The value of a scanned field (key to end of value), if it is the field of this key.
-pub(crate) fn value_of<'a>(body: &'a str, field: Span, key: &str) -> Option<Value<'a>> {
+pub(crate) fn field_value<'a>(body: &'a str, field: ByteSpan, key: &str) -> Option<JsonValue<'a>> {
     let bytes = body.as_bytes();
     let written = &bytes[field.start + 1..field.end];
     let same = key.bytes().zip(written).take_while(|(wanted, byte)| wanted == *byte).count();
@@ -200,65 +200,65 @@ pub(crate) fn value_of<'a>(body: &'a str, field: Span, key: &str) -> Option<Valu
         Some(b'"') if same == key.len() => field.start + same + 2,
         // Whoever escapes letters of a key is read slowly.
         Some(b'\\') => {
-            let mut scanner = Scanner::at(body, field.start);
-            let name = scanner.string().expect("a field was scanned before, so it begins with its key");
+            let mut scanner = JsonScanner::from_offset(body, field.start);
+            let name = scanner.skip_string().expect("a field was scanned before, so it begins with its key");
             (decode(&body[name.start + 1..name.end - 1]) == key).then_some(name.end)?
         }
         _ => return None,
     };
-    let mut scanner = Scanner::at(body, end);
-    scanner.blank();
-    scanner.at += ':'.len_utf8();
-    scanner.blank();
-    Some(Value { body, span: Span { start: scanner.at, end: field.end } })
+    let mut scanner = JsonScanner::from_offset(body, end);
+    scanner.skip_whitespace();
+    scanner.offset += ':'.len_utf8();
+    scanner.skip_whitespace();
+    Some(JsonValue { body, span: ByteSpan { start: scanner.offset, end: field.end } })
 }
 
 /// Scans the one value that a body consists of.
-pub(crate) fn document(body: &str) -> Result<Value<'_>, Error> {
-    document_at(0, body)
+pub(crate) fn parse_document(body: &str) -> Result<JsonValue<'_>, Error> {
+    parse_document_at_depth(0, body)
 }
 
 /// Scans the one value that a text consists of, as if so many brackets stood open around it.
-pub(crate) fn document_at(depth: u32, text: &str) -> Result<Value<'_>, Error> {
-    let mut scanner = Scanner { depth, ..Scanner::new(text) };
-    let value = scanner.value()?;
-    scanner.end()?;
+pub(crate) fn parse_document_at_depth(depth: u32, text: &str) -> Result<JsonValue<'_>, Error> {
+    let mut scanner = JsonScanner { depth, ..JsonScanner::new(text) };
+    let value = scanner.read_value()?;
+    scanner.expect_end()?;
     Ok(value)
 }
 
 /// Reads forward through a body; each method takes one value.
-pub(crate) struct Scanner<'a> {
+pub(crate) struct JsonScanner<'a> {
     body: &'a str,
     bytes: &'a [u8],
-    at: usize,
+    offset: usize,
     depth: u32,
     /// Lists of objects that were read and are done with, empty: the next object takes one of them.
-    spare: Spare<'a>,
+    spare: SpareBuffers<'a>,
 }
 
 #[derive(Default)]
-struct Spare<'a> {
-    fields: Vec<Vec<Field<'a>>>,
-    elements: Vec<Vec<Object<'a>>>,
+struct SpareBuffers<'a> {
+    fields: Vec<Vec<JsonField<'a>>>,
+    elements: Vec<Vec<JsonObject<'a>>>,
 }
 
-impl<'a> Scanner<'a> {
+impl<'a> JsonScanner<'a> {
     pub(crate) fn new(body: &'a str) -> Self {
-        Self::at(body, 0)
+        Self::from_offset(body, 0)
     }
 
     /// Begins in the middle of a text.
-    fn at(body: &'a str, at: usize) -> Self {
-        Scanner { body, bytes: body.as_bytes(), at, depth: 0, spare: Spare::default() }
+    fn from_offset(body: &'a str, at: usize) -> Self {
+        JsonScanner { body, bytes: body.as_bytes(), offset: at, depth: 0, spare: SpareBuffers::default() }
     }
 
     /// Takes back an object that is done with. A body has thousands of messages that are read and let go one by one;
     /// giving each of them memory of its own would take a good part of the time of reading them.
-    pub(crate) fn reuse(&mut self, object: Object<'a>) {
+    pub(crate) fn recycle(&mut self, object: JsonObject<'a>) {
         let mut fields = object.fields;
         for field in fields.drain(..) {
             if let Some(mut elements) = field.elements {
-                elements.drain(..).for_each(|element| self.reuse(element));
+                elements.drain(..).for_each(|element| self.recycle(element));
                 self.spare.elements.push(elements);
             }
         }
@@ -266,317 +266,321 @@ impl<'a> Scanner<'a> {
     }
 
     /// How many bytes are left.
-    pub(crate) fn rest(&self) -> usize {
-        self.bytes.len() - self.at
+    pub(crate) fn remaining_bytes(&self) -> usize {
+        self.bytes.len() - self.offset
     }
 
     /// The first byte of the next value.
-    pub(crate) fn opening(&mut self) -> Option<u8> {
-        self.blank();
+    pub(crate) fn peek_value_start(&mut self) -> Option<u8> {
+        self.skip_whitespace();
         self.peek()
     }
 
     /// Nothing but white space is left.
-    pub(crate) fn end(&mut self) -> Result<(), Error> {
-        self.blank();
-        if self.at < self.bytes.len() { Err(Error::not_json(self.at, "more text behind the value")) } else { Ok(()) }
+    pub(crate) fn expect_end(&mut self) -> Result<(), Error> {
+        self.skip_whitespace();
+        if self.offset < self.bytes.len() {
+            Err(Error::not_json(self.offset, "more text behind the value"))
+        } else {
+            Ok(())
+        }
     }
 
     /// Takes a value of any kind.
-    pub(crate) fn value(&mut self) -> Result<Value<'a>, Error> {
-        Ok(Value { body: self.body, span: self.skip()? })
+    pub(crate) fn read_value(&mut self) -> Result<JsonValue<'a>, Error> {
+        Ok(JsonValue { body: self.body, span: self.skip_value()? })
     }
 
     /// Takes an object; `value` takes the value of each key and may look inside.
-    pub(crate) fn object(
+    pub(crate) fn read_object(
         &mut self,
-        mut value: impl FnMut(&str, &mut Self) -> Result<Option<Vec<Object<'a>>>, Error>,
-    ) -> Result<Object<'a>, Error> {
-        self.blank();
-        let start = self.at;
+        mut value: impl FnMut(&str, &mut Self) -> Result<Option<Vec<JsonObject<'a>>>, Error>,
+    ) -> Result<JsonObject<'a>, Error> {
+        self.skip_whitespace();
+        let start = self.offset;
         let mut fields = self.spare.fields.pop().unwrap_or_default();
-        self.enter(b'{', "expected an object")?;
-        if !self.leave(b'}') {
+        self.open_bracket(b'{', "expected an object")?;
+        if !self.try_close_bracket(b'}') {
             loop {
-                let key = self.string()?;
-                self.blank();
+                let key = self.skip_string()?;
+                self.skip_whitespace();
                 self.expect(b':', "expected ':'")?;
-                self.blank();
-                let begin = self.at;
+                self.skip_whitespace();
+                let begin = self.offset;
                 let name = decode(&self.body[key.start + 1..key.end - 1]);
                 let elements = value(&name, self)?;
-                fields.push(Field {
+                fields.push(JsonField {
                     key: name,
-                    span: Span { start: key.start, end: self.at },
-                    value: Value { body: self.body, span: Span { start: begin, end: self.at } },
+                    span: ByteSpan { start: key.start, end: self.offset },
+                    value: JsonValue { body: self.body, span: ByteSpan { start: begin, end: self.offset } },
                     elements,
                 });
-                if self.leave(b'}') {
+                if self.try_close_bracket(b'}') {
                     break;
                 }
                 self.expect(b',', "expected ',' or '}'")?;
-                self.blank();
+                self.skip_whitespace();
             }
         }
-        Ok(Object { value: Value { body: self.body, span: Span { start, end: self.at } }, fields })
+        Ok(JsonObject { value: JsonValue { body: self.body, span: ByteSpan { start, end: self.offset } }, fields })
     }
 
     /// Takes an array; `element` takes each element.
-    pub(crate) fn array(
+    pub(crate) fn read_array(
         &mut self,
         mut element: impl FnMut(&mut Self) -> Result<(), Error>,
-    ) -> Result<Value<'a>, Error> {
-        self.blank();
-        let start = self.at;
-        self.enter(b'[', "expected an array")?;
-        if !self.leave(b']') {
+    ) -> Result<JsonValue<'a>, Error> {
+        self.skip_whitespace();
+        let start = self.offset;
+        self.open_bracket(b'[', "expected an array")?;
+        if !self.try_close_bracket(b']') {
             loop {
                 element(self)?;
-                if self.leave(b']') {
+                if self.try_close_bracket(b']') {
                     break;
                 }
                 self.expect(b',', "expected ',' or ']'")?;
             }
         }
-        Ok(Value { body: self.body, span: Span { start, end: self.at } })
+        Ok(JsonValue { body: self.body, span: ByteSpan { start, end: self.offset } })
     }
 
     /// Takes one element of a list: with its fields when it is an object. Those of its fields that are
     /// named are entered, so that they need no second scan; `enter` names them level by level.
-    pub(crate) fn element(&mut self, enter: &[&[&str]]) -> Result<Object<'a>, Error> {
-        if self.opening() != Some(b'{') {
-            return Ok(Object { value: self.value()?, fields: Vec::new() });
+    pub(crate) fn read_element(&mut self, enter: &[&[&str]]) -> Result<JsonObject<'a>, Error> {
+        if self.peek_value_start() != Some(b'{') {
+            return Ok(JsonObject { value: self.read_value()?, fields: Vec::new() });
         }
         let (names, deeper) = enter.split_first().map_or((&[][..], &[][..]), |(names, deeper)| (*names, deeper));
-        self.object(|key, scanner| match scanner.opening() {
-            Some(b'[') if names.contains(&key) => scanner.elements(deeper).map(Some),
+        self.read_object(|key, scanner| match scanner.peek_value_start() {
+            Some(b'[') if names.contains(&key) => scanner.read_elements(deeper).map(Some),
             Some(b'{') if names.contains(&key) => {
                 let mut only = scanner.spare.elements.pop().unwrap_or_default();
-                only.push(scanner.element(deeper)?);
+                only.push(scanner.read_element(deeper)?);
                 Ok(Some(only))
             }
-            _ => scanner.skip().map(|_| None),
+            _ => scanner.skip_value().map(|_| None),
         })
     }
 
-    fn elements(&mut self, enter: &[&[&str]]) -> Result<Vec<Object<'a>>, Error> {
+    fn read_elements(&mut self, enter: &[&[&str]]) -> Result<Vec<JsonObject<'a>>, Error> {
         let mut elements = self.spare.elements.pop().unwrap_or_default();
-        self.array(|scanner| {
-            elements.push(scanner.element(enter)?);
+        self.read_array(|scanner| {
+            elements.push(scanner.read_element(enter)?);
             Ok(())
         })?;
         Ok(elements)
     }
 
-    fn enter(&mut self, bracket: u8, message: &str) -> Result<(), Error> {
+    fn open_bracket(&mut self, bracket: u8, message: &str) -> Result<(), Error> {
         self.expect(bracket, message)?;
-        if self.depth == MAX_DEPTH {
-            return Err(too_deep(self.at - 1));
+        if self.depth == MAX_JSON_DEPTH {
+            return Err(too_deep(self.offset - 1));
         }
         self.depth += 1;
         Ok(())
     }
 
-    fn leave(&mut self, bracket: u8) -> bool {
-        self.blank();
+    fn try_close_bracket(&mut self, bracket: u8) -> bool {
+        self.skip_whitespace();
         let leaves = self.peek() == Some(bracket);
         if leaves {
-            self.at += 1;
+            self.offset += 1;
             self.depth -= 1;
         }
         leaves
     }
 
     /// Skips one value of any kind, checking its grammar.
-    fn skip(&mut self) -> Result<Span, Error> {
+    fn skip_value(&mut self) -> Result<ByteSpan, Error> {
         // One bit a level: set for an object, clear for an array.
         let mut open: u128 = 0;
         let floor = self.depth;
-        self.blank();
-        let start = self.at;
+        self.skip_whitespace();
+        let start = self.offset;
         loop {
-            self.blank();
+            self.skip_whitespace();
             match self.peek() {
                 Some(b'"') => {
-                    self.string()?;
+                    self.skip_string()?;
                 }
                 Some(bracket @ (b'{' | b'[')) => {
-                    if self.depth == MAX_DEPTH {
-                        return Err(too_deep(self.at));
+                    if self.depth == MAX_JSON_DEPTH {
+                        return Err(too_deep(self.offset));
                     }
-                    self.at += 1;
+                    self.offset += 1;
                     self.depth += 1;
                     open = open << 1 | u128::from(bracket == b'{');
-                    self.blank();
+                    self.skip_whitespace();
                     match (bracket, self.peek()) {
                         (b'{', Some(b'}')) | (b'[', Some(b']')) => {}
                         (b'{', _) => {
-                            self.key()?;
+                            self.skip_key()?;
                             continue;
                         }
                         _ => continue,
                     }
                 }
-                Some(b't') => self.literal("true")?,
-                Some(b'f') => self.literal("false")?,
-                Some(b'n') => self.literal("null")?,
-                Some(b'-' | b'0'..=b'9') => self.number()?,
-                _ => return Err(self.fault("expected a value")),
+                Some(b't') => self.skip_literal("true")?,
+                Some(b'f') => self.skip_literal("false")?,
+                Some(b'n') => self.skip_literal("null")?,
+                Some(b'-' | b'0'..=b'9') => self.skip_number()?,
+                _ => return Err(self.syntax_error("expected a value")),
             }
             // A value ended: close what closes behind it, then go on to the next one.
             loop {
                 if self.depth == floor {
-                    return Ok(Span { start, end: self.at });
+                    return Ok(ByteSpan { start, end: self.offset });
                 }
-                self.blank();
+                self.skip_whitespace();
                 match (self.peek(), open & 1 == 1) {
                     (Some(b','), true) => {
-                        self.at += 1;
-                        self.blank();
-                        self.key()?;
+                        self.offset += 1;
+                        self.skip_whitespace();
+                        self.skip_key()?;
                         break;
                     }
                     (Some(b','), false) => {
-                        self.at += 1;
+                        self.offset += 1;
                         break;
                     }
                     (Some(b'}'), true) | (Some(b']'), false) => {
-                        self.at += 1;
+                        self.offset += 1;
                         self.depth -= 1;
                         open >>= 1;
                     }
-                    (_, true) => return Err(self.fault("expected ',' or '}'")),
-                    (_, false) => return Err(self.fault("expected ',' or ']'")),
+                    (_, true) => return Err(self.syntax_error("expected ',' or '}'")),
+                    (_, false) => return Err(self.syntax_error("expected ',' or ']'")),
                 }
             }
         }
     }
 
-    fn key(&mut self) -> Result<(), Error> {
-        self.string()?;
-        self.blank();
+    fn skip_key(&mut self) -> Result<(), Error> {
+        self.skip_string()?;
+        self.skip_whitespace();
         self.expect(b':', "expected ':'")
     }
 
     /// Skips a string, quotes included.
-    fn string(&mut self) -> Result<Span, Error> {
-        let start = self.at;
+    fn skip_string(&mut self) -> Result<ByteSpan, Error> {
+        let start = self.offset;
         self.expect(b'"', "expected a string")?;
         loop {
-            self.at = plain_until(self.bytes, self.at);
+            self.offset = find_special_byte(self.bytes, self.offset);
             match self.peek() {
                 Some(b'"') => {
-                    self.at += 1;
-                    return Ok(Span { start, end: self.at });
+                    self.offset += 1;
+                    return Ok(ByteSpan { start, end: self.offset });
                 }
-                Some(b'\\') => self.escape()?,
-                Some(_) => return Err(self.fault("control character in a string")),
-                None => return Err(self.fault("a string without an end")),
+                Some(b'\\') => self.skip_escape()?,
+                Some(_) => return Err(self.syntax_error("control character in a string")),
+                None => return Err(self.syntax_error("a string without an end")),
             }
         }
     }
 
-    fn escape(&mut self) -> Result<(), Error> {
-        let escape = self.bytes.get(self.at + 1).map_or(0, |&byte| ESCAPED[usize::from(byte)]);
+    fn skip_escape(&mut self) -> Result<(), Error> {
+        let escape = self.bytes.get(self.offset + 1).map_or(0, |&byte| ESCAPE_TABLE[usize::from(byte)]);
         if escape != 0 {
-            self.at += 2;
+            self.offset += 2;
             return Ok(());
         }
-        self.at += 1;
+        self.offset += 1;
         if self.peek() != Some(b'u') {
-            return Err(self.fault("unknown escape"));
+            return Err(self.syntax_error("unknown escape"));
         }
-        let digits = self.bytes.get(self.at + 1..self.at + 5);
+        let digits = self.bytes.get(self.offset + 1..self.offset + 5);
         if !digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) {
-            return Err(self.fault("expected four hexadecimal digits behind 'u'"));
+            return Err(self.syntax_error("expected four hexadecimal digits behind 'u'"));
         }
-        self.at += 5;
+        self.offset += 5;
         Ok(())
     }
 
-    fn number(&mut self) -> Result<(), Error> {
+    fn skip_number(&mut self) -> Result<(), Error> {
         if self.peek() == Some(b'-') {
-            self.at += 1;
+            self.offset += 1;
         }
         match self.peek() {
-            Some(b'0') => self.at += 1,
-            _ => self.digits()?,
+            Some(b'0') => self.offset += 1,
+            _ => self.skip_digits()?,
         }
         if self.peek() == Some(b'.') {
-            self.at += 1;
-            self.digits()?;
+            self.offset += 1;
+            self.skip_digits()?;
         }
         if matches!(self.peek(), Some(b'e' | b'E')) {
-            self.at += 1;
+            self.offset += 1;
             if matches!(self.peek(), Some(b'+' | b'-')) {
-                self.at += 1;
+                self.offset += 1;
             }
-            self.digits()?;
+            self.skip_digits()?;
         }
         Ok(())
     }
 
-    fn digits(&mut self) -> Result<(), Error> {
+    fn skip_digits(&mut self) -> Result<(), Error> {
         if !self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
-            return Err(self.fault("expected a digit"));
+            return Err(self.syntax_error("expected a digit"));
         }
         while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
-            self.at += 1;
+            self.offset += 1;
         }
         Ok(())
     }
 
-    fn literal(&mut self, word: &str) -> Result<(), Error> {
-        if !self.bytes[self.at..].starts_with(word.as_bytes()) {
-            return Err(self.fault("expected a value"));
+    fn skip_literal(&mut self, word: &str) -> Result<(), Error> {
+        if !self.bytes[self.offset..].starts_with(word.as_bytes()) {
+            return Err(self.syntax_error("expected a value"));
         }
-        self.at += word.len();
+        self.offset += word.len();
         Ok(())
     }
 
-    fn blank(&mut self) {
+    fn skip_whitespace(&mut self) {
         while matches!(self.peek(), Some(b' ' | b'\n' | b'\r' | b'\t')) {
-            self.at += 1;
+            self.offset += 1;
         }
     }
 
     fn peek(&self) -> Option<u8> {
-        self.bytes.get(self.at).copied()
+        self.bytes.get(self.offset).copied()
     }
 
     fn expect(&mut self, byte: u8, message: &str) -> Result<(), Error> {
         if self.peek() != Some(byte) {
-            return Err(self.fault(message));
+            return Err(self.syntax_error(message));
         }
-        self.at += 1;
+        self.offset += 1;
         Ok(())
     }
 
     /// The next byte does not fit.
-    fn fault(&self, message: &str) -> Error {
-        Error::not_json(self.at, message)
+    fn syntax_error(&self, message: &str) -> Error {
+        Error::not_json(self.offset, message)
     }
 }
 
 /// All strings of a JSON text that are values, not keys, in order; none when it is not JSON.
-pub(crate) fn strings(json: &str) -> Vec<Value<'_>> {
-    if document(json).is_err() {
+pub(crate) fn string_values(json: &str) -> Vec<JsonValue<'_>> {
+    if parse_document(json).is_err() {
         return Vec::new();
     }
-    let mut scanner = Scanner::new(json);
+    let mut scanner = JsonScanner::new(json);
     let mut strings = Vec::new();
-    while let Some(at) = memchr::memchr(b'"', &scanner.bytes[scanner.at..]) {
-        scanner.at += at;
-        let span = scanner.string().expect("the text was scanned before, so its grammar is right");
-        if scanner.opening() != Some(b':') {
-            strings.push(Value { body: json, span });
+    while let Some(at) = memchr::memchr(b'"', &scanner.bytes[scanner.offset..]) {
+        scanner.offset += at;
+        let span = scanner.skip_string().expect("the text was scanned before, so its grammar is right");
+        if scanner.peek_value_start() != Some(b':') {
+            strings.push(JsonValue { body: json, span });
         }
     }
     strings
 }
 
 fn too_deep(at: usize) -> Error {
-    Error::new(ErrorKind::TooDeep { at }, format!("nested deeper than {MAX_DEPTH} levels at byte {at}"))
+    Error::new(ErrorKind::TooDeep { offset: at }, format!("nested deeper than {MAX_JSON_DEPTH} levels at byte {at}"))
 }
 
 #[cfg(test)]
@@ -587,7 +591,7 @@ mod tests {
     use crate::literal::encode;
 
     fn accepts(text: &str) -> bool {
-        document(text).is_ok()
+        parse_document(text).is_ok()
     }
 
     fn serde_accepts(text: &str) -> bool {
@@ -595,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn grammar_is_that_of_serde_json() {
+    fn accepts_the_same_grammar_as_serde_json() {
         for text in [
             "",
             " ",
@@ -646,15 +650,15 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_limited_by_a_typed_error() {
+    fn too_deep_nesting_is_a_typed_error() {
         let nest = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
-        assert!(accepts(&nest(MAX_DEPTH as usize)));
-        let error = document(&nest(MAX_DEPTH as usize + 1)).unwrap_err();
-        assert_eq!(error.kind(), &ErrorKind::TooDeep { at: MAX_DEPTH as usize });
+        assert!(accepts(&nest(MAX_JSON_DEPTH as usize)));
+        let error = parse_document(&nest(MAX_JSON_DEPTH as usize + 1)).unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::TooDeep { offset: MAX_JSON_DEPTH as usize });
     }
 
     #[test]
-    fn an_unpaired_surrogate_stays_as_its_escape() {
+    fn unpaired_surrogate_keeps_its_escape() {
         assert_eq!(decode(r"cut \ud83d here"), r"cut \ud83d here");
         assert_eq!(decode(r"\ud83d\ude00"), "😀");
         assert_eq!(decode(r"\ud83d\u0041"), r"\ud83dA");
@@ -662,9 +666,10 @@ mod tests {
     }
 
     #[test]
-    fn a_field_is_found_by_its_key_however_it_is_written() {
-        let of =
-            |text: &'static str, key: &str| value_of(text, Span { start: 0, end: text.len() }, key).map(Value::raw);
+    fn field_is_found_by_plain_or_escaped_key() {
+        let of = |text: &'static str, key: &str| {
+            field_value(text, ByteSpan { start: 0, end: text.len() }, key).map(JsonValue::raw)
+        };
         assert_eq!(of(r#""id" :  "x""#, "id"), Some(r#""x""#));
         assert_eq!(of(r#""i\u0064":1"#, "id"), Some("1"));
         assert_eq!(of(r#""i\u0065":1"#, "id"), None);
@@ -674,20 +679,20 @@ mod tests {
     }
 
     #[test]
-    fn of_duplicate_keys_the_last_counts() {
-        let object = document(r#"{"a":1,"\u0061":2,"b":3}"#).unwrap().object();
-        assert_eq!(object.get("a").map(Value::raw), Some("2"));
+    fn last_of_duplicate_keys_wins() {
+        let object = parse_document(r#"{"a":1,"\u0061":2,"b":3}"#).unwrap().object();
+        assert_eq!(object.get("a").map(JsonValue::raw), Some("2"));
     }
 
     proptest! {
         #[test]
-        fn any_string_survives_encode_and_decode(text in any::<String>()) {
+        fn any_string_round_trips_through_encode_and_decode(text in any::<String>()) {
             let literal = encode(&text);
-            prop_assert_eq!(document(&literal).unwrap().string().unwrap(), text);
+            prop_assert_eq!(parse_document(&literal).unwrap().string().unwrap(), text);
         }
 
         #[test]
-        fn any_text_is_judged_as_serde_json_does(text in r#"[\[\]{}",:\\0-9eE.+\- \ntrufalsn\u{0}-\u{1f}é]{0,40}"#) {
+        fn any_text_is_accepted_iff_serde_json_accepts_it(text in r#"[\[\]{}",:\\0-9eE.+\- \ntrufalsn\u{0}-\u{1f}é]{0,40}"#) {
             prop_assert_eq!(accepts(&text), serde_accepts(&text));
         }
 
@@ -695,7 +700,7 @@ mod tests {
         fn decoding_agrees_with_serde_json(text in r#"([a-z\u{80}-\u{ffff}]|\\n|\\"|\\\\|\\u[0-9a-f]{4}|\\/){0,12}"#) {
             let literal = format!("\"{text}\"");
             if let Ok(expected) = serde_json::from_str::<String>(&literal) {
-                prop_assert_eq!(document(&literal).unwrap().string().unwrap(), expected);
+                prop_assert_eq!(parse_document(&literal).unwrap().string().unwrap(), expected);
             }
         }
     }

@@ -15,9 +15,9 @@ use memchr::{memchr, memchr2};
 
 /// The largest event that is held together, unless told otherwise. The last event of a Responses
 /// stream repeats the whole output, generated images included.
-pub const MAX_EVENT: usize = 32 << 20;
+pub const MAX_EVENT_BYTES: usize = 32 << 20;
 
-/// Cuts bytes into [`Frame`]s.
+/// Cuts bytes into [`SseFrame`]s.
 ///
 /// ```
 /// use foldline::wire::Framer;
@@ -33,83 +33,93 @@ pub const MAX_EVENT: usize = 32 << 20;
 /// assert!(framer.finish().is_none());
 /// ```
 #[derive(Clone, Debug)]
-pub struct Framer {
+pub struct SseFramer {
     /// The beginning of a frame whose end has not come yet.
     pending: Vec<u8>,
     /// `pending` was given out as a frame and goes at the next call.
-    spent: bool,
+    pending_returned: bool,
     /// Where in a line the scan stands.
-    line: Line,
+    line_state: LineState,
     /// Offset in the stream of the next frame.
-    start: u64,
-    limit: usize,
+    next_frame_offset: u64,
+    max_event_bytes: usize,
     /// Pieces of an event that is longer than `limit` are being given out.
-    too_long: bool,
+    in_oversized_event: bool,
 }
 
 /// One event as it came, or a piece of the stream that is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame<'a> {
+pub struct SseFrame<'a> {
     /// Offset of its first byte in the stream.
-    pub start: u64,
+    pub offset: u64,
     /// Its bytes, with the blank line that ends it.
     pub raw: &'a [u8],
     /// How it ended.
-    pub ending: Ending,
+    pub end: FrameEnd,
 }
 
 /// How a frame ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Ending {
+pub enum FrameEnd {
     /// With its blank line.
-    Whole,
+    Complete,
     /// The stream ended first. Some servers leave out the last blank line, so its fields are worth
     /// reading.
-    Cut,
+    Interrupted,
     /// It is a piece of an event that is longer than the limit, and has no fields.
-    TooLong,
+    Oversized,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Line {
+enum LineState {
     /// At the first byte of a line.
     Start,
     /// Behind it.
     Inside,
     /// Behind a carriage return that ended a line; a line feed would belong to it.
-    Returned { blank: bool },
+    AfterCr { blank: bool },
 }
 
-impl Default for Framer {
+impl Default for SseFramer {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Framer {
+impl SseFramer {
     /// A framer at the beginning of a stream.
     pub fn new() -> Self {
-        Self::with_limit(MAX_EVENT)
+        Self::with_max_event_bytes(MAX_EVENT_BYTES)
     }
 
     /// A framer that holds at most `limit` bytes of one event together.
-    pub fn with_limit(limit: usize) -> Self {
-        Self { pending: Vec::new(), spent: false, line: Line::Start, start: 0, limit: limit.max(1), too_long: false }
+    pub fn with_max_event_bytes(limit: usize) -> Self {
+        Self {
+            pending: Vec::new(),
+            pending_returned: false,
+            line_state: LineState::Start,
+            next_frame_offset: 0,
+            max_event_bytes: limit.max(1),
+            in_oversized_event: false,
+        }
     }
 
     /// The next frame that ends in `input`, which moves on behind it. `None` when the rest of
     /// `input` ends no frame; it is kept then.
-    pub fn next<'s, 'i: 's>(&'s mut self, input: &mut &'i [u8]) -> Option<Frame<'s>> {
-        if std::mem::take(&mut self.spent) {
+    pub fn next<'s, 'i: 's>(&'s mut self, input: &mut &'i [u8]) -> Option<SseFrame<'s>> {
+        if std::mem::take(&mut self.pending_returned) {
             self.pending.clear();
         }
-        let room = self.limit - self.pending.len();
-        let (taken, ending) = match self.end_of_event(&input[..room.min(input.len())]) {
-            Some(end) => (end, if std::mem::take(&mut self.too_long) { Ending::TooLong } else { Ending::Whole }),
+        let room = self.max_event_bytes - self.pending.len();
+        let (taken, ending) = match self.find_event_end(&input[..room.min(input.len())]) {
+            Some(end) => (
+                end,
+                if std::mem::take(&mut self.in_oversized_event) { FrameEnd::Oversized } else { FrameEnd::Complete },
+            ),
             None if room <= input.len() => {
-                self.too_long = true;
-                (room, Ending::TooLong)
+                self.in_oversized_event = true;
+                (room, FrameEnd::Oversized)
             }
             None => {
                 self.pending.extend_from_slice(input);
@@ -127,62 +137,63 @@ impl Framer {
             head
         } else {
             self.pending.extend_from_slice(head);
-            self.spent = true;
+            self.pending_returned = true;
             &self.pending
         };
-        let start = self.start;
-        self.start += raw.len() as u64;
-        Some(Frame { start, raw, ending })
+        let start = self.next_frame_offset;
+        self.next_frame_offset += raw.len() as u64;
+        Some(SseFrame { offset: start, raw, end: ending })
     }
 
     /// What is left when the stream ends: an event without its blank line.
-    pub fn finish(&mut self) -> Option<Frame<'_>> {
-        if std::mem::take(&mut self.spent) {
+    pub fn finish(&mut self) -> Option<SseFrame<'_>> {
+        if std::mem::take(&mut self.pending_returned) {
             self.pending.clear();
         }
         if self.pending.is_empty() {
             return None;
         }
-        self.spent = true;
-        let ending = match self.line {
-            _ if std::mem::take(&mut self.too_long) => Ending::TooLong,
-            Line::Returned { blank: true } => Ending::Whole,
-            _ => Ending::Cut,
+        self.pending_returned = true;
+        let ending = match self.line_state {
+            _ if std::mem::take(&mut self.in_oversized_event) => FrameEnd::Oversized,
+            LineState::AfterCr { blank: true } => FrameEnd::Complete,
+            _ => FrameEnd::Interrupted,
         };
-        let start = self.start;
-        self.start += self.pending.len() as u64;
-        self.line = Line::Start;
-        Some(Frame { start, raw: &self.pending, ending })
+        let start = self.next_frame_offset;
+        self.next_frame_offset += self.pending.len() as u64;
+        self.line_state = LineState::Start;
+        Some(SseFrame { offset: start, raw: &self.pending, end: ending })
     }
 
     /// The bytes that are held until their frame ends.
-    pub fn held(&self) -> usize {
-        if self.spent { 0 } else { self.pending.len() }
+    pub fn buffered_bytes(&self) -> usize {
+        if self.pending_returned { 0 } else { self.pending.len() }
     }
 
     /// The length of `bytes` up to the end of the event, when it ends in them. Goes on where the
     /// last call stopped, so that every byte is looked at once however small the pushes are.
-    fn end_of_event(&mut self, bytes: &[u8]) -> Option<usize> {
+    fn find_event_end(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
-            match (self.line, byte) {
-                (Line::Start, b'\n') => return Some(at + 1),
-                (Line::Start, b'\r') => {
-                    self.line = Line::Returned { blank: true };
+            match (self.line_state, byte) {
+                (LineState::Start, b'\n') => return Some(at + 1),
+                (LineState::Start, b'\r') => {
+                    self.line_state = LineState::AfterCr { blank: true };
                     at += 1;
                 }
-                (Line::Start, _) => self.line = Line::Inside,
-                (Line::Returned { blank: true }, _) => {
-                    self.line = Line::Start;
+                (LineState::Start, _) => self.line_state = LineState::Inside,
+                (LineState::AfterCr { blank: true }, _) => {
+                    self.line_state = LineState::Start;
                     return Some(at + usize::from(byte == b'\n'));
                 }
-                (Line::Returned { blank: false }, _) => {
-                    self.line = Line::Start;
+                (LineState::AfterCr { blank: false }, _) => {
+                    self.line_state = LineState::Start;
                     at += usize::from(byte == b'\n');
                 }
-                (Line::Inside, _) => {
+                (LineState::Inside, _) => {
                     at += memchr2(b'\n', b'\r', &bytes[at..])?;
-                    self.line = if bytes[at] == b'\n' { Line::Start } else { Line::Returned { blank: false } };
+                    self.line_state =
+                        if bytes[at] == b'\n' { LineState::Start } else { LineState::AfterCr { blank: false } };
                     at += 1;
                 }
             }
@@ -191,15 +202,15 @@ impl Framer {
     }
 }
 
-impl<'a> Frame<'a> {
+impl<'a> SseFrame<'a> {
     /// Its place in the stream.
     pub fn range(&self) -> Range<u64> {
-        self.start..self.start + self.raw.len() as u64
+        self.offset..self.offset + self.raw.len() as u64
     }
 
     /// The value of the `event` field.
     pub fn name(&self) -> Option<&'a str> {
-        self.last("event").and_then(|value| std::str::from_utf8(value).ok())
+        self.last_field("event").and_then(|value| std::str::from_utf8(value).ok())
     }
 
     /// The values of the `data` fields, joined by line feeds; `None` when there is no such field.
@@ -220,24 +231,24 @@ impl<'a> Frame<'a> {
 
     /// The value of the `id` field.
     pub fn id(&self) -> Option<&'a [u8]> {
-        self.last("id")
+        self.last_field("id")
     }
 
     /// The value of the `retry` field, in milliseconds.
     pub fn retry(&self) -> Option<u64> {
-        self.last("retry").and_then(|value| std::str::from_utf8(value).ok()?.parse().ok())
+        self.last_field("retry").and_then(|value| std::str::from_utf8(value).ok()?.parse().ok())
     }
 
     /// Whether it has no field: a comment, as servers send to keep a connection open, or a stray
     /// blank line.
-    pub fn is_silent(&self) -> bool {
+    pub fn has_no_fields(&self) -> bool {
         self.fields().next().is_none()
     }
 
     /// Writes the frame with other data: its other lines stay, and the data is one line.
-    pub(crate) fn write_with(&self, data: &str, out: &mut Vec<u8>) {
+    pub(crate) fn write_with_data(&self, data: &str, out: &mut Vec<u8>) {
         let mut written = false;
-        for line in Lines(self.unmarked()).filter(|line| !line.is_empty()) {
+        for line in SseLines(self.without_bom()).filter(|line| !line.is_empty()) {
             if line != b"data" && !line.starts_with(b"data:") {
                 out.extend_from_slice(line);
             } else if std::mem::replace(&mut written, true) {
@@ -253,19 +264,19 @@ impl<'a> Frame<'a> {
     }
 
     /// Its bytes without the byte order mark that may stand at the beginning of a stream.
-    fn unmarked(&self) -> &'a [u8] {
-        let mark = self.raw.strip_prefix(b"\xef\xbb\xbf").filter(|_| self.start == 0);
+    fn without_bom(&self) -> &'a [u8] {
+        let mark = self.raw.strip_prefix(b"\xef\xbb\xbf").filter(|_| self.offset == 0);
         mark.unwrap_or(self.raw)
     }
 
-    fn last(&self, wanted: &str) -> Option<&'a [u8]> {
+    fn last_field(&self, wanted: &str) -> Option<&'a [u8]> {
         self.fields().filter(|(name, _)| *name == wanted.as_bytes()).last().map(|(_, value)| value)
     }
 
     /// The fields in order, without comments.
     fn fields(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-        let raw: &'a [u8] = if self.ending == Ending::TooLong { &[] } else { self.unmarked() };
-        Lines(raw).filter(|line| !line.is_empty() && line[0] != b':').map(|line| {
+        let raw: &'a [u8] = if self.end == FrameEnd::Oversized { &[] } else { self.without_bom() };
+        SseLines(raw).filter(|line| !line.is_empty() && line[0] != b':').map(|line| {
             let colon = memchr(b':', line).unwrap_or(line.len());
             let value = line.get(colon + 1..).unwrap_or_default();
             (&line[..colon], value.strip_prefix(b" ").unwrap_or(value))
@@ -274,9 +285,9 @@ impl<'a> Frame<'a> {
 }
 
 /// The lines of a frame, without what ends them.
-struct Lines<'a>(&'a [u8]);
+struct SseLines<'a>(&'a [u8]);
 
-impl<'a> Iterator for Lines<'a> {
+impl<'a> Iterator for SseLines<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
@@ -296,9 +307,9 @@ mod tests {
     use super::*;
 
     /// The frames of a stream that comes in these pieces: bytes, data, ending.
-    fn frames(limit: usize, pieces: &[&[u8]]) -> Vec<(Vec<u8>, Option<Vec<u8>>, Ending)> {
-        let own = |it: Frame<'_>| (it.raw.to_vec(), it.data().map(Cow::into_owned), it.ending);
-        let mut framer = Framer::with_limit(limit);
+    fn frames(limit: usize, pieces: &[&[u8]]) -> Vec<(Vec<u8>, Option<Vec<u8>>, FrameEnd)> {
+        let own = |it: SseFrame<'_>| (it.raw.to_vec(), it.data().map(Cow::into_owned), it.end);
+        let mut framer = SseFramer::with_max_event_bytes(limit);
         let mut frames = Vec::new();
         for mut piece in pieces.iter().copied() {
             while let Some(frame) = framer.next(&mut piece) {
@@ -310,7 +321,7 @@ mod tests {
     }
 
     fn data(stream: &[u8]) -> Vec<Option<String>> {
-        frames(MAX_EVENT, &[stream])
+        frames(MAX_EVENT_BYTES, &[stream])
             .into_iter()
             .map(|(_, data, _)| data.map(|data| String::from_utf8(data).unwrap()))
             .collect()
@@ -321,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn all_line_ends_are_known() {
+    fn all_line_endings_are_accepted() {
         for stream in [
             &b"data: a\n\ndata: b\n\n"[..],
             b"data: a\r\n\r\ndata: b\r\n\r\n",
@@ -338,82 +349,85 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_other_fields_are_no_data() {
+    fn comments_and_other_fields_are_not_data() {
         let stream = b": keep-alive\n\nid: 7\nretry: 250\nevent: x\nevent: y\nunknown: z\n: in between\ndata: d\n\n\n";
         let mut input = &stream[..];
-        let mut framer = Framer::new();
+        let mut framer = SseFramer::new();
         let comment = framer.next(&mut input).unwrap();
-        assert!(comment.is_silent() && comment.data().is_none());
+        assert!(comment.has_no_fields() && comment.data().is_none());
         let event = framer.next(&mut input).unwrap();
         assert_eq!((event.id(), event.retry(), event.name()), (Some(&b"7"[..]), Some(250), Some("y")));
         assert_eq!(event.data().as_deref(), Some(&b"d"[..]));
         let blank = framer.next(&mut input).unwrap();
-        assert_eq!((blank.raw, blank.is_silent()), (&b"\n"[..], true));
+        assert_eq!((blank.raw, blank.has_no_fields()), (&b"\n"[..], true));
         assert_eq!(framer.next(&mut input), None);
     }
 
     #[test]
-    fn a_byte_order_mark_is_no_part_of_the_first_field() {
+    fn byte_order_mark_is_skipped() {
         assert_eq!(data(b"\xef\xbb\xbfdata: a\n\ndata: b\n\n"), [some("a"), some("b")]);
     }
 
     #[test]
-    fn a_frame_is_written_with_other_data_and_its_other_lines() {
+    fn frame_is_rewritten_with_new_data_and_other_lines() {
         let stream = b"\xef\xbb\xbfevent: x\r\n: note\r\ndata: {\r\ndata: }\r\ndatabase: y\r\n\r\n";
         let mut out = Vec::new();
-        Framer::new().next(&mut &stream[..]).unwrap().write_with("[1,\n2]", &mut out);
+        SseFramer::new().next(&mut &stream[..]).unwrap().write_with_data("[1,\n2]", &mut out);
         assert_eq!(String::from_utf8(out).unwrap(), "event: x\n: note\ndata: [1, 2]\ndatabase: y\n\n");
     }
 
     #[test]
-    fn an_event_without_its_blank_line_is_given_at_the_end() {
-        let seen = frames(MAX_EVENT, &[b"data: a\n\ndata: [DO", b"NE]\n"]);
-        assert_eq!(seen[1], (b"data: [DONE]\n".to_vec(), Some(b"[DONE]".to_vec()), Ending::Cut));
-        assert_eq!(frames(MAX_EVENT, &[b"data: a\r\r"])[0].2, Ending::Whole);
+    fn final_event_without_blank_line_is_returned() {
+        let seen = frames(MAX_EVENT_BYTES, &[b"data: a\n\ndata: [DO", b"NE]\n"]);
+        assert_eq!(seen[1], (b"data: [DONE]\n".to_vec(), Some(b"[DONE]".to_vec()), FrameEnd::Interrupted));
+        assert_eq!(frames(MAX_EVENT_BYTES, &[b"data: a\r\r"])[0].2, FrameEnd::Complete);
     }
 
     #[test]
-    fn an_event_over_the_limit_passes_in_pieces_and_the_next_is_read() {
+    fn oversized_event_is_forwarded_in_chunks_next_event_is_read() {
         let stream = b"data: 0123456789abcdef\n\ndata: b\n\n";
         let expected = frames(10, &[stream]);
         let endings: Vec<_> = expected.iter().map(|frame| (frame.0.len(), frame.2)).collect();
-        assert_eq!(endings, [(10, Ending::TooLong), (10, Ending::TooLong), (4, Ending::TooLong), (9, Ending::Whole)]);
+        assert_eq!(
+            endings,
+            [(10, FrameEnd::Oversized), (10, FrameEnd::Oversized), (4, FrameEnd::Oversized), (9, FrameEnd::Complete)]
+        );
         assert_eq!(expected[3].1.as_deref(), Some(&b"b"[..]));
         let bytes: Vec<&[u8]> = stream.chunks(1).collect();
         assert_eq!(frames(10, &bytes), expected);
     }
 
     #[test]
-    fn an_event_that_ends_exactly_at_the_limit_is_whole() {
-        assert_eq!(frames(9, &[b"data: b\n\n"])[0].2, Ending::Whole);
+    fn event_of_exactly_the_limit_is_complete() {
+        assert_eq!(frames(9, &[b"data: b\n\n"])[0].2, FrameEnd::Complete);
         // With returns, only the byte behind the limit tells that the event had ended there.
         let seen = frames(9, &[b"data: b\r\rdata: c\n\n"]);
-        assert_eq!(seen.iter().map(|it| it.2).collect::<Vec<_>>(), [Ending::TooLong, Ending::Whole]);
+        assert_eq!(seen.iter().map(|it| it.2).collect::<Vec<_>>(), [FrameEnd::Oversized, FrameEnd::Complete]);
     }
 
     #[test]
-    fn a_frame_that_lies_whole_in_the_input_is_not_copied() {
+    fn frame_within_one_input_is_not_copied() {
         let bytes = b"data: a\n\ndata: b\n\nda".to_vec();
         let mut input = &bytes[..];
-        let mut framer = Framer::new();
+        let mut framer = SseFramer::new();
         for at in [0, 9] {
             let frame = framer.next(&mut input).unwrap();
             assert_eq!(frame.raw.as_ptr(), bytes[at..].as_ptr());
         }
         assert_eq!(framer.next(&mut input), None);
-        assert_eq!(framer.held(), 2);
+        assert_eq!(framer.buffered_bytes(), 2);
         let mut rest = &b"ta: c\n\n"[..];
         assert_eq!(framer.next(&mut rest).unwrap().raw, b"data: c\n\n");
-        assert_eq!(framer.held(), 0);
+        assert_eq!(framer.buffered_bytes(), 0);
     }
 
     #[test]
-    fn a_long_event_in_tiny_pieces_is_looked_at_once() {
+    fn long_event_in_tiny_chunks_is_scanned_once() {
         // Half a megabyte byte by byte would take minutes if each push scanned from the start.
         let mut stream = b"data: ".to_vec();
         stream.resize(500_000, b'x');
         stream.extend_from_slice(b"\n\n");
         let pieces: Vec<&[u8]> = stream.chunks(1).collect();
-        assert_eq!(frames(MAX_EVENT, &pieces).len(), 1);
+        assert_eq!(frames(MAX_EVENT_BYTES, &pieces).len(), 1);
     }
 }

@@ -5,21 +5,25 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 use super::*;
-use crate::conversation::{Arguments, PartId, ToolCall};
+use crate::conversation::{CallArguments, PartId, ToolCall};
 use crate::error::ErrorKind;
-use crate::testing::{Sample, samples, text};
+use crate::testing::{SampleRequest, sample_text, samples};
 
 const FORMATS: [Format; 3] = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic];
 
 /// What the conversation is after the edits, found without looking at a body.
-fn edited(conversation: &Conversation<'static>, format: Format, edits: &[Edit]) -> Conversation<'static> {
+fn expected_after_edits(
+    conversation: &Conversation<'static>,
+    format: Format,
+    edits: &[RequestEdit],
+) -> Conversation<'static> {
     let mut it = conversation.clone();
     let mut dropped_messages = Vec::new();
     let mut dropped_parts = Vec::new();
     let mut inserted = Vec::new();
     for edit in edits {
         match edit {
-            Edit::Text { at, text } => {
+            RequestEdit::Text { at, text } => {
                 let text = Part::text(text.clone());
                 match (&mut it.messages[at.message].parts[at.part], at.inner) {
                     (Part::ToolResult(result), None) => result.content = vec![text],
@@ -27,27 +31,29 @@ fn edited(conversation: &Conversation<'static>, format: Format, edits: &[Edit]) 
                     (part, _) => *part = text,
                 }
             }
-            Edit::Arguments { at, arguments } => {
+            RequestEdit::Arguments { at, arguments } => {
                 let Part::ToolCall(call) = &mut it.messages[at.message].parts[at.part] else {
                     panic!("{at} is no call")
                 };
                 call.arguments = match call.arguments {
-                    Arguments::Json(_) => Arguments::Json(arguments.clone().into()),
-                    Arguments::Text(_) => Arguments::Text(arguments.clone().into()),
+                    CallArguments::Json(_) => CallArguments::Json(arguments.clone().into()),
+                    CallArguments::Text(_) => CallArguments::Text(arguments.clone().into()),
                 };
             }
-            Edit::DropPart(at) => dropped_parts.push((at.message, at.part)),
-            Edit::DropMessage(at) => dropped_messages.push(*at),
-            Edit::InsertMessage { before, role, text } => inserted.push((*before, Message::text(*role, text.clone()))),
-            Edit::InsertJson { before, json } => {
+            RequestEdit::DropPart(at) => dropped_parts.push((at.message, at.part)),
+            RequestEdit::DropMessage(at) => dropped_messages.push(*at),
+            RequestEdit::InsertMessage { before, role, text } => {
+                inserted.push((*before, Message::text(*role, text.clone())))
+            }
+            RequestEdit::InsertJson { before, json } => {
                 let list = format!("[{json}]");
                 let request = Request::parse(format, list.as_bytes()).unwrap();
                 inserted.push((*before, request.conversation().messages[0].clone().into_owned()));
             }
-            Edit::AppendTool { json } => {
+            RequestEdit::AppendTool { json } => {
                 let name = serde_json::from_str::<serde_json::Value>(json).unwrap()["name"].clone();
                 let name = name.as_str().unwrap_or_default().to_owned();
-                it.tools.push(Tool { name: name.into(), definition: json.clone().into() });
+                it.tools.push(ToolDefinition { name: name.into(), definition: json.clone().into() });
             }
         }
     }
@@ -66,8 +72,8 @@ fn edited(conversation: &Conversation<'static>, format: Format, edits: &[Edit]) 
 }
 
 /// A body with edits of all kinds that fit it together.
-fn samples_with_edits() -> impl Strategy<Value = (Sample, Vec<Edit>)> {
-    let pieces = (vec(any::<Index>(), 64), vec(text(), 8), vec(any::<String>(), 4));
+fn samples_with_edits() -> impl Strategy<Value = (SampleRequest, Vec<RequestEdit>)> {
+    let pieces = (vec(any::<Index>(), 64), vec(sample_text(), 8), vec(any::<String>(), 4));
     (samples(), pieces).prop_map(|(sample, (choices, mut texts, odd))| {
         texts.extend(odd);
         let mut choices = choices.into_iter().cycle();
@@ -78,16 +84,20 @@ fn samples_with_edits() -> impl Strategy<Value = (Sample, Vec<Edit>)> {
         for (at, message) in messages.iter().enumerate() {
             match choose(12) {
                 0 => {
-                    edits.push(Edit::DropMessage(at));
+                    edits.push(RequestEdit::DropMessage(at));
                     continue;
                 }
                 1 => {
                     let role = [Role::User, Role::Assistant][choose(2)];
-                    edits.push(Edit::InsertMessage { before: at, role, text: texts[choose(texts.len())].clone() });
+                    edits.push(RequestEdit::InsertMessage {
+                        before: at,
+                        role,
+                        text: texts[choose(texts.len())].clone(),
+                    });
                 }
                 2 => {
                     let json = serde_json::json!({"role": "user", "x": [1], "content": texts[choose(texts.len())]});
-                    edits.push(Edit::InsertJson { before: at, json: json.to_string() });
+                    edits.push(RequestEdit::InsertJson { before: at, json: json.to_string() });
                 }
                 _ => {}
             }
@@ -96,18 +106,18 @@ fn samples_with_edits() -> impl Strategy<Value = (Sample, Vec<Edit>)> {
                 let id = PartId::new(at, part);
                 let text = texts[choose(texts.len())].clone();
                 match (choose(5), what) {
-                    (0 | 1, Part::Text { .. } | Part::Image(_)) => edits.push(Edit::Text { at: id, text }),
-                    (0, Part::ToolResult(_)) => edits.push(Edit::Text { at: id, text }),
+                    (0 | 1, Part::Text { .. } | Part::Image(_)) => edits.push(RequestEdit::Text { at: id, text }),
+                    (0, Part::ToolResult(_)) => edits.push(RequestEdit::Text { at: id, text }),
                     (1, Part::ToolResult(result)) => {
-                        edits.push(Edit::Text { at: id.inner(choose(result.content.len())), text });
+                        edits.push(RequestEdit::Text { at: id.inner(choose(result.content.len())), text });
                     }
-                    (0 | 1, Part::ToolCall(ToolCall { arguments: Arguments::Json(_), .. })) => {
+                    (0 | 1, Part::ToolCall(ToolCall { arguments: CallArguments::Json(_), .. })) => {
                         let arguments = serde_json::json!({"folded": text}).to_string();
-                        edits.push(Edit::Arguments { at: id, arguments });
+                        edits.push(RequestEdit::Arguments { at: id, arguments });
                     }
-                    (0 | 1, Part::ToolCall(_)) => edits.push(Edit::Arguments { at: id, arguments: text }),
-                    (2, _) if left > 1 && request.splice(&[Edit::DropPart(id)]).is_ok() => {
-                        edits.push(Edit::DropPart(id));
+                    (0 | 1, Part::ToolCall(_)) => edits.push(RequestEdit::Arguments { at: id, arguments: text }),
+                    (2, _) if left > 1 && request.splice(&[RequestEdit::DropPart(id)]).is_ok() => {
+                        edits.push(RequestEdit::DropPart(id));
                         left -= 1;
                     }
                     _ => {}
@@ -116,10 +126,10 @@ fn samples_with_edits() -> impl Strategy<Value = (Sample, Vec<Edit>)> {
         }
         for _ in 0..choose(3) {
             let json = serde_json::json!({"role": "user", "content": texts[choose(texts.len())]}).to_string();
-            edits.push(Edit::InsertJson { before: messages.len(), json });
+            edits.push(RequestEdit::InsertJson { before: messages.len(), json });
         }
         for number in 0..choose(3) {
-            edits.push(Edit::AppendTool { json: format!(r#"{{ "name":"ours_{number}","x":[[]]}}"#) });
+            edits.push(RequestEdit::AppendTool { json: format!(r#"{{ "name":"ours_{number}","x":[[]]}}"#) });
         }
         (sample, edits)
     })
@@ -127,25 +137,25 @@ fn samples_with_edits() -> impl Strategy<Value = (Sample, Vec<Edit>)> {
 
 proptest! {
     #[test]
-    fn no_edit_gives_back_the_very_bytes(sample in samples()) {
+    fn splice_without_edits_returns_the_same_bytes(sample in samples()) {
         let request = sample.request();
         let same = request.splice(&[]).unwrap();
         prop_assert!(std::ptr::eq(&*same, sample.body.as_bytes()), "they are the client's own, not a copy");
     }
 
     #[test]
-    fn after_edits_the_conversation_says_exactly_what_they_say((sample, edits) in samples_with_edits()) {
+    fn edits_produce_exactly_the_edited_conversation((sample, edits) in samples_with_edits()) {
         let body = sample.request().splice(&edits).unwrap();
         let request = Request::parse(sample.format, &body).unwrap();
-        prop_assert_eq!(request.conversation(), &edited(&sample.conversation, sample.format, &edits));
+        prop_assert_eq!(request.conversation(), &expected_after_edits(&sample.conversation, sample.format, &edits));
     }
 
     #[test]
-    fn the_order_of_edits_of_different_places_does_not_matter((sample, edits) in samples_with_edits()) {
-        let inserts = |edit: &Edit| {
-            matches!(edit, Edit::InsertMessage { .. } | Edit::InsertJson { .. } | Edit::AppendTool { .. })
+    fn order_of_independent_edits_does_not_matter((sample, edits) in samples_with_edits()) {
+        let inserts = |edit: &RequestEdit| {
+            matches!(edit, RequestEdit::InsertMessage { .. } | RequestEdit::InsertJson { .. } | RequestEdit::AppendTool { .. })
         };
-        let (stay, mut turn): (Vec<Edit>, Vec<Edit>) = edits.iter().cloned().partition(inserts);
+        let (stay, mut turn): (Vec<RequestEdit>, Vec<RequestEdit>) = edits.iter().cloned().partition(inserts);
         turn.reverse();
         turn.extend(stay);
         prop_assert_eq!(sample.request().splice(&edits), sample.request().splice(&turn));
@@ -155,8 +165,8 @@ proptest! {
     /// compared with the body without asking anyone where an edit was.
     #[test]
     fn bytes_outside_edits_never_change(sample in samples(), chosen in vec(any::<bool>(), 1..24)) {
-        const WORD: &str = "\u{e000}edited\u{e000}";
-        prop_assume!(!sample.body.contains(WORD));
+        const EDIT_MARK: &str = "\u{e000}edited\u{e000}";
+        prop_assume!(!sample.body.contains(EDIT_MARK));
         let request = sample.request();
         let mut chosen = chosen.into_iter().cycle();
         let mut edits = Vec::new();
@@ -164,8 +174,8 @@ proptest! {
             for (part, what) in message.parts.iter().enumerate().filter(|_| chosen.next().unwrap()) {
                 let at = PartId::new(at, part);
                 edits.push(match what {
-                    Part::Text { .. } | Part::ToolResult(_) => Edit::Text { at, text: WORD.into() },
-                    Part::ToolCall(_) => Edit::Arguments { at, arguments: format!("\"{WORD}\"") },
+                    Part::Text { .. } | Part::ToolResult(_) => RequestEdit::Text { at, text: EDIT_MARK.into() },
+                    Part::ToolCall(_) => RequestEdit::Arguments { at, arguments: format!("\"{EDIT_MARK}\"") },
                     _ => continue,
                 });
             }
@@ -173,7 +183,7 @@ proptest! {
         let out = String::from_utf8(request.splice(&edits).unwrap().into_owned()).unwrap();
         let mut rest = sample.body.as_str();
         // Behind the word stand the quotes of its literal: one or two, escaped or not.
-        let mut pieces = out.split(WORD).enumerate();
+        let mut pieces = out.split(EDIT_MARK).enumerate();
         let (_, first) = pieces.next().unwrap();
         let unquoted = first.trim_end_matches(['"', '\\']);
         prop_assert!(rest.starts_with(unquoted));
@@ -184,13 +194,13 @@ proptest! {
             prop_assert!(at.is_some(), "{:?} is gone", piece);
             rest = &rest[at.unwrap() + piece.len()..];
         }
-        prop_assert_eq!(out.matches(WORD).count(), edits.len());
-        let last = out.rsplit(WORD).next().unwrap().trim_start_matches(['"', '\\']);
+        prop_assert_eq!(out.matches(EDIT_MARK).count(), edits.len());
+        let last = out.rsplit(EDIT_MARK).next().unwrap().trim_start_matches(['"', '\\']);
         prop_assert!(sample.body.ends_with(last));
     }
 
     #[test]
-    fn messages_and_fields_that_are_not_touched_keep_their_bytes((sample, edits) in samples_with_edits()) {
+    fn unedited_messages_and_fields_keep_their_bytes((sample, edits) in samples_with_edits()) {
         let before = sample.request();
         let body = before.splice(&edits).unwrap();
         let after = Request::parse(sample.format, &body).unwrap();
@@ -198,8 +208,8 @@ proptest! {
             prop_assert_eq!(before.field(key), after.field(key));
         }
         let touched = |at: usize| edits.iter().any(|edit| match edit {
-            Edit::Text { at: id, .. } | Edit::Arguments { at: id, .. } | Edit::DropPart(id) => id.message == at,
-            Edit::DropMessage(message) => *message == at,
+            RequestEdit::Text { at: id, .. } | RequestEdit::Arguments { at: id, .. } | RequestEdit::DropPart(id) => id.message == at,
+            RequestEdit::DropMessage(message) => *message == at,
             _ => false,
         });
         let mut kept = (0..after.conversation().messages.len()).map(|at| after.raw_message(at).unwrap());
@@ -214,7 +224,7 @@ proptest! {
         for format in FORMATS {
             let _ = Request::parse(format, &bytes);
         }
-        let _ = Format::recognise(&bytes);
+        let _ = Format::detect(&bytes);
     }
 
     #[test]
@@ -230,13 +240,13 @@ proptest! {
                     prop_assert_eq!(request.splice(&[]).unwrap(), bytes);
                 }
             }
-            let _ = Format::recognise(bytes);
+            let _ = Format::detect(bytes);
         }
     }
 
     /// A request of one dialect read as another is at worst refused.
     #[test]
-    fn a_body_of_another_dialect_is_no_panic(sample in samples(), format in select(FORMATS.to_vec())) {
+    fn body_of_another_dialect_does_not_panic(sample in samples(), format in select(FORMATS.to_vec())) {
         if let Ok(request) = Request::parse(format, sample.body.as_bytes()) {
             prop_assert_eq!(request.splice(&[]).unwrap(), sample.body.as_bytes());
         }
@@ -252,7 +262,7 @@ proptest! {
     }
 }
 
-fn any_edit() -> impl Strategy<Value = Edit> {
+fn any_edit() -> impl Strategy<Value = RequestEdit> {
     let at = || {
         (0..6_usize, 0..4_usize, proptest::option::of(0..3_usize)).prop_map(|(message, part, inner)| PartId {
             message,
@@ -270,68 +280,75 @@ fn any_edit() -> impl Strategy<Value = Edit> {
         ]
     };
     prop_oneof![
-        (at(), text()).prop_map(|(at, text)| Edit::Text { at, text }),
-        (at(), json()).prop_map(|(at, arguments)| Edit::Arguments { at, arguments }),
-        at().prop_map(Edit::DropPart),
-        (0..6_usize).prop_map(Edit::DropMessage),
-        (0..6_usize, text()).prop_map(|(before, text)| Edit::InsertMessage { before, role: Role::User, text }),
-        (0..6_usize, json()).prop_map(|(before, json)| Edit::InsertJson { before, json }),
-        json().prop_map(|json| Edit::AppendTool { json }),
+        (at(), sample_text()).prop_map(|(at, text)| RequestEdit::Text { at, text }),
+        (at(), json()).prop_map(|(at, arguments)| RequestEdit::Arguments { at, arguments }),
+        at().prop_map(RequestEdit::DropPart),
+        (0..6_usize).prop_map(RequestEdit::DropMessage),
+        (0..6_usize, sample_text()).prop_map(|(before, text)| RequestEdit::InsertMessage {
+            before,
+            role: Role::User,
+            text
+        }),
+        (0..6_usize, json()).prop_map(|(before, json)| RequestEdit::InsertJson { before, json }),
+        json().prop_map(|json| RequestEdit::AppendTool { json }),
     ]
 }
 
-fn chat(body: &str) -> Request<'_> {
+fn parse_chat(body: &str) -> Request<'_> {
     Request::parse(Format::OpenAiChat, body.as_bytes()).unwrap()
 }
 
-fn spliced(request: &Request<'_>, edits: &[Edit]) -> String {
+fn spliced_text(request: &Request<'_>, edits: &[RequestEdit]) -> String {
     String::from_utf8(request.splice(edits).unwrap().into_owned()).unwrap()
 }
 
-fn to(message: usize, part: usize, text: &str) -> Edit {
-    Edit::Text { at: PartId::new(message, part), text: text.into() }
+fn replace_text(message: usize, part: usize, text: &str) -> RequestEdit {
+    RequestEdit::Text { at: PartId::new(message, part), text: text.into() }
 }
 
 /// A client in a language of its own: every spelling that JSON allows, around two edits.
 #[test]
-fn odd_spelling_survives_around_edits() {
+fn unusual_json_spelling_survives_edits() {
     let body = concat!(
         "\r\n{ \"n\" : [ -0, 1e+400, 123456789012345678901234567890, 0.10 ] ,\t\"n\":2,",
         "\"\\u006dessages\" : [ {\"role\":\"user\" , \"content\" : \"a\\u00e9\\ud83d\\ude00\\/\" , \"content\":\"b\\ud83d\"}\n,\n",
         "{\"content\":\"c\",\"role\":\"assistant\",\"content\" : null , \"x\":{\"content\":\"not this\"}} ],\"z\":{} }\n \t"
     );
-    let request = chat(body);
+    let request = parse_chat(body);
     assert_eq!(request.splice(&[]).unwrap(), body.as_bytes());
     assert_eq!(request.conversation().messages[0], Message::text(Role::User, "b\\ud83d"));
     let expected = body.replace("\"b\\ud83d\"", "\"new\\n\"");
-    assert_eq!(spliced(&request, &[to(0, 0, "new\n")]), expected);
+    assert_eq!(spliced_text(&request, &[replace_text(0, 0, "new\n")]), expected);
 }
 
 /// If the last of two equal keys went, the first one would speak.
 #[test]
-fn a_key_that_stands_twice_is_not_dropped_from_its_message() {
+fn duplicate_key_cannot_be_dropped_alone() {
     let body = r#"[{"role":"assistant","content":"old","content":"new","tool_calls":[{"id":"c","function":{"name":"f","arguments":"{}"}}]}]"#;
-    let error = chat(body).splice(&[Edit::DropPart(PartId::new(0, 0))]).unwrap_err();
+    let error = parse_chat(body).splice(&[RequestEdit::DropPart(PartId::new(0, 0))]).unwrap_err();
     assert_eq!(error.to_string(), "bad edit: part 0.0 can only go with its message");
 }
 
 #[test]
-fn a_list_that_is_emptied_goes_with_its_field() {
+fn emptied_list_is_removed_with_its_field() {
     let body =
         r#"[{"role":"assistant","content":"x","tool_calls":[ {"id":"c","function":{"name":"f","arguments":"{}"}} ]}]"#;
-    assert_eq!(spliced(&chat(body), &[Edit::DropPart(PartId::new(0, 1))]), r#"[{"role":"assistant","content":"x"}]"#);
     assert_eq!(
-        spliced(&chat(body), &[Edit::DropPart(PartId::new(0, 0))]),
+        spliced_text(&parse_chat(body), &[RequestEdit::DropPart(PartId::new(0, 1))]),
+        r#"[{"role":"assistant","content":"x"}]"#
+    );
+    assert_eq!(
+        spliced_text(&parse_chat(body), &[RequestEdit::DropPart(PartId::new(0, 0))]),
         r#"[{"role":"assistant","tool_calls":[ {"id":"c","function":{"name":"f","arguments":"{}"}} ]}]"#
     );
-    let both = [Edit::DropPart(PartId::new(0, 0)), Edit::DropPart(PartId::new(0, 1))];
-    let error = chat(body).splice(&both).unwrap_err();
+    let both = [RequestEdit::DropPart(PartId::new(0, 0)), RequestEdit::DropPart(PartId::new(0, 1))];
+    let error = parse_chat(body).splice(&both).unwrap_err();
     assert_eq!(error.to_string(), "bad edit: message 0 would be left empty: drop it instead");
 }
 
 /// Every place of a list, and every neighbour, with the right commas.
 #[test]
-fn any_set_of_drops_and_inserts_leaves_a_list() {
+fn any_drops_and_inserts_leave_a_valid_list() {
     let message = |name: &str| format!(r#"{{"role":"user","content":"{name}"}}"#);
     let body = format!("[ {} , {},{} ]", message("0"), message("1"), message("2"));
     for dropped in 0..8_usize {
@@ -341,17 +358,17 @@ fn any_set_of_drops_and_inserts_leaves_a_list() {
             for at in 0..4 {
                 for number in 0..inserted >> (2 * at) & 3 {
                     let name = format!("{at}{number}");
-                    edits.push(Edit::InsertJson { before: at, json: message(&name) });
+                    edits.push(RequestEdit::InsertJson { before: at, json: message(&name) });
                     expected.push(name);
                 }
                 if dropped >> at & 1 == 1 {
-                    edits.push(Edit::DropMessage(at));
+                    edits.push(RequestEdit::DropMessage(at));
                 } else if at < 3 {
                     expected.push(at.to_string());
                 }
             }
-            let out = spliced(&chat(&body), &edits);
-            let request = chat(&out);
+            let out = spliced_text(&parse_chat(&body), &edits);
+            let request = parse_chat(&out);
             let texts = request.conversation().messages.iter().map(|message| message.parts[0].as_text().unwrap());
             assert_eq!(texts.collect::<Vec<_>>(), expected, "{out}");
         }
@@ -360,71 +377,74 @@ fn any_set_of_drops_and_inserts_leaves_a_list() {
 
 /// A session of a week: the number of messages costs no more than their bytes.
 #[test]
-fn ten_thousand_messages() {
+fn ten_thousand_messages_are_edited_in_linear_time() {
     let one = |at: usize| format!(r#"{{"role":"user","content":"{at}"}}"#);
     let all: Vec<String> = (0..10_000).map(one).collect();
     let body = format!("{{\"messages\":[{}]}}", all.join(" ,\n"));
-    let request = chat(&body);
+    let request = parse_chat(&body);
     assert_eq!(request.splice(&[]).unwrap(), body.as_bytes());
-    let edits: Vec<Edit> = (0..10_000)
+    let edits: Vec<RequestEdit> = (0..10_000)
         .map(|at| match at % 4 {
-            0 => to(at, 0, "edited"),
-            1 => Edit::DropMessage(at),
-            2 => Edit::InsertMessage { before: at, role: Role::User, text: "new".into() },
-            _ => Edit::DropMessage(at),
+            0 => replace_text(at, 0, "edited"),
+            1 => RequestEdit::DropMessage(at),
+            2 => RequestEdit::InsertMessage { before: at, role: Role::User, text: "new".into() },
+            _ => RequestEdit::DropMessage(at),
         })
         .collect();
-    let out = spliced(&request, &edits);
+    let out = spliced_text(&request, &edits);
     let texts: Vec<String> =
-        chat(&out).conversation().messages.iter().map(|it| it.parts[0].as_text().unwrap().into()).collect();
+        parse_chat(&out).conversation().messages.iter().map(|it| it.parts[0].as_text().unwrap().into()).collect();
     let expected = (0..10_000).step_by(4).flat_map(|at| ["edited".to_owned(), "new".to_owned(), (at + 2).to_string()]);
     assert_eq!(texts, expected.collect::<Vec<_>>());
 }
 
 #[test]
-fn sixty_four_levels_inside_a_message() {
+fn message_with_64_nesting_levels_is_edited() {
     let deep = format!("{}1{}", "[{\"a\":".repeat(32), "}]".repeat(32));
     let body = format!(r#"{{"messages":[{{"x":{deep},"role":"user","content":"hi"}}]}}"#);
     let expected = body.replace("hi", "hello");
-    assert_eq!(spliced(&chat(&body), &[to(0, 0, "hello")]), expected);
+    assert_eq!(spliced_text(&parse_chat(&body), &[replace_text(0, 0, "hello")]), expected);
 }
 
 #[test]
-fn what_is_no_request_is_a_typed_error() {
+fn non_request_is_a_typed_error() {
     let kind = |format, body: &str| Request::parse(format, body.as_bytes()).unwrap_err().kind().clone();
     for format in FORMATS {
-        assert_eq!(kind(format, ""), ErrorKind::NotJson { at: 0 });
-        assert_eq!(kind(format, "{\"messages\":[],\"input\":[] "), ErrorKind::NotJson { at: 26 });
-        assert_eq!(kind(format, "{\"messages\":[{},]}"), ErrorKind::NotJson { at: 16 });
-        assert_eq!(kind(format, "[] x"), ErrorKind::NotJson { at: 3 });
+        assert_eq!(kind(format, ""), ErrorKind::NotJson { offset: 0 });
+        assert_eq!(kind(format, "{\"messages\":[],\"input\":[] "), ErrorKind::NotJson { offset: 26 });
+        assert_eq!(kind(format, "{\"messages\":[{},]}"), ErrorKind::NotJson { offset: 16 });
+        assert_eq!(kind(format, "[] x"), ErrorKind::NotJson { offset: 3 });
         for body in ["1", "\"text\"", "null", "{}", "{\"messages\":{},\"input\":{}}", "[1]", "{\"prompt\":\"old\"}"] {
             assert_eq!(kind(format, body), ErrorKind::NotARequest, "{body}");
         }
         let deep = "[".repeat(200);
-        assert_eq!(kind(format, &format!("{{\"x\":{deep}")), ErrorKind::TooDeep { at: 5 + MAX_DEPTH as usize - 1 });
+        assert_eq!(
+            kind(format, &format!("{{\"x\":{deep}")),
+            ErrorKind::TooDeep { offset: 5 + MAX_JSON_DEPTH as usize - 1 }
+        );
         let error = Request::parse(format, b"{\"messages\":\"\xff\"}").unwrap_err();
-        assert_eq!(error.kind(), &ErrorKind::NotJson { at: 13 });
+        assert_eq!(error.kind(), &ErrorKind::NotJson { offset: 13 });
     }
 }
 
 /// Places are noted in half a word. The body is not looked at, so it costs no memory that no byte of it was ever touched.
 #[test]
 #[cfg(target_pointer_width = "64")]
-fn a_body_of_more_than_4_gigabytes_is_a_typed_error() {
+fn body_over_4_gb_is_a_typed_error() {
     // Where so much can not even be asked for, nobody sends it either.
-    if Vec::<u8>::new().try_reserve_exact(layout::MAX_BODY + 1).is_err() {
+    if Vec::<u8>::new().try_reserve_exact(layout::MAX_BODY_BYTES + 1).is_err() {
         return;
     }
-    let body = vec![0; layout::MAX_BODY + 1];
+    let body = vec![0; layout::MAX_BODY_BYTES + 1];
     let error = Request::parse(Format::OpenAiChat, &body).unwrap_err();
-    assert_eq!(error.kind(), &ErrorKind::TooLong { limit: layout::MAX_BODY });
+    assert_eq!(error.kind(), &ErrorKind::TooLong { limit: layout::MAX_BODY_BYTES });
     let error = Request::parse(Format::OpenAiChat, &body[..8]).unwrap_err();
-    assert_eq!(error.kind(), &ErrorKind::NotJson { at: 0 });
+    assert_eq!(error.kind(), &ErrorKind::NotJson { offset: 0 });
 }
 
 /// Room is made for as many messages as the first ones promise: what comes may be more, fewer, longer or shorter.
 #[test]
-fn messages_that_do_not_go_on_as_they_began_are_all_read() {
+fn messages_of_changing_length_are_all_read() {
     let message =
         |text: usize| format!(r#"{{"role":"user","content":[{{"type":"text","text":"{}"}}]}}"#, "x".repeat(text));
     for lengths in [[1, 2_000], [2_000, 1]] {
@@ -434,7 +454,7 @@ fn messages_that_do_not_go_on_as_they_began_are_all_read() {
             let request = Request::parse(format, body.as_bytes()).unwrap();
             assert_eq!(request.conversation().messages.len(), 3_000);
             assert!((0..3_000).all(|at| request.raw_message(at) == Some(&messages[at])));
-            let last = request.splice(&[to(2_999, 0, "y")]).unwrap();
+            let last = request.splice(&[replace_text(2_999, 0, "y")]).unwrap();
             let expected = format!("[{},{}]", messages[..2_999].join(","), message(0).replace(r#""""#, r#""y""#));
             assert_eq!(String::from_utf8_lossy(&last), expected);
         }
@@ -442,61 +462,64 @@ fn messages_that_do_not_go_on_as_they_began_are_all_read() {
 }
 
 #[test]
-fn an_edit_that_does_not_fit_is_a_typed_error() {
+fn invalid_edit_is_a_typed_error() {
     let body = r#"{"messages":[{"role":"assistant","reasoning_content":"hm","content":"x","tool_calls":[{"id":"c","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c","content":"out"}]}"#;
-    let request = chat(body);
+    let request = parse_chat(body);
     let id = PartId::new;
-    let error = |edits: &[Edit]| request.splice(edits).unwrap_err().to_string();
-    let arguments = |at, arguments: &str| Edit::Arguments { at, arguments: arguments.into() };
-    let insert = |before, json: &str| Edit::InsertJson { before, json: json.into() };
+    let error = |edits: &[RequestEdit]| request.splice(edits).unwrap_err().to_string();
+    let arguments = |at, arguments: &str| RequestEdit::Arguments { at, arguments: arguments.into() };
+    let insert = |before, json: &str| RequestEdit::InsertJson { before, json: json.into() };
     for (edits, expected) in [
-        (vec![to(2, 0, "")], "bad edit: there is no message 2"),
-        (vec![to(0, 3, "")], "bad edit: there is no part 0.3"),
-        (vec![to(0, 0, "")], "bad edit: part 0.0 has no text that can be replaced"),
-        (vec![to(0, 2, "")], "bad edit: part 0.2 has no text that can be replaced"),
-        (vec![Edit::Text { at: id(1, 0).inner(1), text: String::new() }], "bad edit: there is no part 1.0.1"),
+        (vec![replace_text(2, 0, "")], "bad edit: there is no message 2"),
+        (vec![replace_text(0, 3, "")], "bad edit: there is no part 0.3"),
+        (vec![replace_text(0, 0, "")], "bad edit: part 0.0 has no text that can be replaced"),
+        (vec![replace_text(0, 2, "")], "bad edit: part 0.2 has no text that can be replaced"),
+        (vec![RequestEdit::Text { at: id(1, 0).inner(1), text: String::new() }], "bad edit: there is no part 1.0.1"),
         (vec![arguments(id(0, 1), "{}")], "bad edit: part 0.1 has no arguments that can be replaced"),
         (
             vec![arguments(id(0, 2), "{")],
             "bad edit: the new arguments of part 0.2 are not JSON: expected a string at byte 1",
         ),
-        (vec![Edit::DropPart(id(1, 0))], "bad edit: part 1.0 can only go with its message"),
-        (vec![Edit::DropMessage(9)], "bad edit: there is no message 9"),
+        (vec![RequestEdit::DropPart(id(1, 0))], "bad edit: part 1.0 can only go with its message"),
+        (vec![RequestEdit::DropMessage(9)], "bad edit: there is no message 9"),
         (vec![insert(3, "{}")], "bad edit: there is no message 3 to insert before"),
         (vec![insert(0, "1")], "bad edit: what is inserted is not a JSON object"),
         (vec![insert(0, "{},{}")], "bad edit: what is inserted is not JSON: more text behind the value at byte 2"),
-        (vec![Edit::AppendTool { json: "{}".into() }], "bad edit: the request has no list of tools to append to"),
-        (vec![to(0, 1, "a"), to(0, 1, "b")], "bad edit: two edits change the bytes at 68"),
-        (vec![Edit::DropMessage(1), to(1, 0, "b")], "bad edit: two edits change the bytes at 184"),
+        (
+            vec![RequestEdit::AppendTool { json: "{}".into() }],
+            "bad edit: the request has no list of tools to append to",
+        ),
+        (vec![replace_text(0, 1, "a"), replace_text(0, 1, "b")], "bad edit: two edits change the bytes at 68"),
+        (vec![RequestEdit::DropMessage(1), replace_text(1, 0, "b")], "bad edit: two edits change the bytes at 184"),
     ] {
         assert_eq!(error(&edits), expected);
     }
-    let tool = Edit::InsertMessage { before: 0, role: Role::Tool, text: "x".into() };
+    let tool = RequestEdit::InsertMessage { before: 0, role: Role::Tool, text: "x".into() };
     assert_eq!(error(&[tool]), "bad edit: no lone text can be said by the role Tool");
     let lone = Request::parse(Format::OpenAiResponses, br#"{"input":"hi"}"#).unwrap();
-    let error = lone.splice(&[Edit::DropMessage(0)]).unwrap_err();
+    let error = lone.splice(&[RequestEdit::DropMessage(0)]).unwrap_err();
     assert_eq!(error.to_string(), "bad edit: the input is a lone string, not a list of messages");
-    assert_eq!(*lone.splice(&[to(0, 0, "ho")]).unwrap(), *br#"{"input":"ho"}"#);
-    let around = lone.splice(&[insert(1, r#"{"b":1}"#), to(0, 0, "ho"), insert(0, r#"{"a":1}"#)]).unwrap();
+    assert_eq!(*lone.splice(&[replace_text(0, 0, "ho")]).unwrap(), *br#"{"input":"ho"}"#);
+    let around = lone.splice(&[insert(1, r#"{"b":1}"#), replace_text(0, 0, "ho"), insert(0, r#"{"a":1}"#)]).unwrap();
     assert_eq!(*around, *br#"{"input":[{"a":1},{"role":"user","content":"ho"},{"b":1}]}"#);
 }
 
 /// A result of several pieces becomes one text; one piece of it can be replaced alone.
 #[test]
-fn a_result_is_replaced_whole_or_by_the_piece() {
+fn result_is_replaced_whole_or_one_block() {
     let body = r#"[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}},{"type":"image","source":{"type":"url","url":"u"}}]}]}]"#;
     let request = Request::parse(Format::Anthropic, body.as_bytes()).unwrap();
     assert_eq!(
-        spliced(&request, &[to(0, 0, "folded")]),
+        spliced_text(&request, &[replace_text(0, 0, "folded")]),
         r#"[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"folded"}]}]"#
     );
     let at = PartId::new(0, 0);
     let pieces = [
-        Edit::Text { at: at.inner(0), text: "b".into() },
-        Edit::Text { at: at.inner(1), text: "a picture was here".into() },
+        RequestEdit::Text { at: at.inner(0), text: "b".into() },
+        RequestEdit::Text { at: at.inner(1), text: "a picture was here".into() },
     ];
     assert_eq!(
-        spliced(&request, &pieces),
+        spliced_text(&request, &pieces),
         body.replace(r#""text":"a""#, r#""text":"b""#).replace(
             r#"{"type":"image","source":{"type":"url","url":"u"}}"#,
             r#"{"type":"text","text":"a picture was here"}"#
@@ -506,7 +529,7 @@ fn a_result_is_replaced_whole_or_by_the_piece() {
 
 /// A body tells its dialect by what only one of them has.
 #[test]
-fn the_dialect_of_a_body_is_recognised() {
+fn dialect_of_a_body_is_detected() {
     for (body, format) in [
         (r#"{"input":"hi"}"#, Some(Format::OpenAiResponses)),
         (r#"{"instructions":"x","input":[]}"#, Some(Format::OpenAiResponses)),
@@ -524,6 +547,6 @@ fn the_dialect_of_a_body_is_recognised() {
         ("{", None),
         ("", None),
     ] {
-        assert_eq!(Format::recognise(body.as_bytes()), format, "{body}");
+        assert_eq!(Format::detect(body.as_bytes()), format, "{body}");
     }
 }

@@ -3,11 +3,11 @@
 //! Only for what streams and answers are put together from. A request body is never written anew;
 //! it is spliced.
 
-use super::scan::Object;
+use super::scan::JsonObject;
 
 /// What becomes of a field.
 #[derive(Clone, Debug)]
-pub(super) enum Change {
+pub(super) enum FieldChange {
     /// It gets this JSON text for its value, and is added when it is not there.
     Set(String),
     /// It goes.
@@ -15,7 +15,7 @@ pub(super) enum Change {
 }
 
 /// An object as JSON text with some fields changed and all others as they were.
-pub(super) fn changed(object: &Object<'_>, changes: &[(&str, Change)]) -> String {
+pub(super) fn with_changed_fields(object: &JsonObject<'_>, changes: &[(&str, FieldChange)]) -> String {
     let mut json = String::with_capacity(object.value.raw().len() + 32);
     json.push('{');
     let mut write = |key: &str, value: &str| {
@@ -28,13 +28,13 @@ pub(super) fn changed(object: &Object<'_>, changes: &[(&str, Change)]) -> String
     };
     for field in object.fields() {
         match changes.iter().find(|(key, _)| *key == field.key) {
-            Some((key, Change::Set(value))) => write(key, value),
-            Some((_, Change::Remove)) => {}
+            Some((key, FieldChange::Set(value))) => write(key, value),
+            Some((_, FieldChange::Remove)) => {}
             None => write(&field.key, field.value.raw()),
         }
     }
     for (key, change) in changes.iter().filter(|(key, _)| object.get(key).is_none()) {
-        if let Change::Set(value) = change {
+        if let FieldChange::Set(value) = change {
             write(key, value);
         }
     }
@@ -43,7 +43,7 @@ pub(super) fn changed(object: &Object<'_>, changes: &[(&str, Change)]) -> String
 }
 
 /// A list of JSON texts.
-pub(super) fn list<'a>(elements: impl IntoIterator<Item = &'a str>) -> String {
+pub(super) fn json_array<'a>(elements: impl IntoIterator<Item = &'a str>) -> String {
     let mut json = String::from("[");
     for element in elements {
         if json.len() > 1 {
@@ -66,11 +66,15 @@ mod tests {
     use crate::wire::scan;
 
     #[test]
-    fn fields_are_set_removed_and_added_and_the_rest_stays() {
-        let document = scan::document(r#"{ "a": 1.50, "b":"\u00e9" , "c":[ ], "a":2}"#).unwrap();
-        let changes = [("b", Change::Remove), ("c", Change::Set("{}".into())), ("d\"", Change::Set(quoted("x\n")))];
-        assert_eq!(changed(&document.object(), &changes), r#"{"a":1.50,"c":{},"a":2,"d\"":"x\n"}"#);
-        let empty = scan::document("{}").unwrap();
-        assert_eq!(changed(&empty.object(), &[("a", Change::Remove)]), "{}");
+    fn fields_are_set_removed_and_added_others_are_kept() {
+        let document = scan::parse_document(r#"{ "a": 1.50, "b":"\u00e9" , "c":[ ], "a":2}"#).unwrap();
+        let changes = [
+            ("b", FieldChange::Remove),
+            ("c", FieldChange::Set("{}".into())),
+            ("d\"", FieldChange::Set(quoted("x\n"))),
+        ];
+        assert_eq!(with_changed_fields(&document.object(), &changes), r#"{"a":1.50,"c":{},"a":2,"d\"":"x\n"}"#);
+        let empty = scan::parse_document("{}").unwrap();
+        assert_eq!(with_changed_fields(&empty.object(), &[("a", FieldChange::Remove)]), "{}");
     }
 }

@@ -1,11 +1,11 @@
 //! What went wrong where messages were dropped.
 
 use super::super::*;
-use super::{round, rounds, says, texts, user};
+use super::{assistant, round, rounds, texts, user};
 use crate::conversation::Role;
 
 #[test]
-fn a_marker_that_changes_every_step_would_end_the_cached_prefix_so_it_lasts_for_four_messages() {
+fn trim_marker_lasts_for_four_messages() {
     let mut history = vec![user("go")];
     history.extend(rounds(40, 320));
     let mut sent: Vec<Message<'_>> = Vec::new();
@@ -19,7 +19,7 @@ fn a_marker_that_changes_every_step_would_end_the_cached_prefix_so_it_lasts_for_
 }
 
 #[test]
-fn a_history_that_is_trimmed_in_place_is_what_the_whole_one_becomes() {
+fn trimming_in_place_equals_trimming_the_whole() {
     let mut whole = vec![user("go")];
     whole.extend(rounds(30, 320));
     whole.insert(7, user("and mind this"));
@@ -32,7 +32,7 @@ fn a_history_that_is_trimmed_in_place_is_what_the_whole_one_becomes() {
 }
 
 #[test]
-fn twenty_parallel_results_at_the_end_keep_their_round_together() {
+fn parallel_results_at_the_end_stay_together() {
     let mut messages = vec![user("go")];
     messages.extend(rounds(6, 640));
     let calls = (0..20).map(|at| Part::call(format!("p{at}"), "read", "{}")).collect();
@@ -41,11 +41,11 @@ fn twenty_parallel_results_at_the_end_keep_their_round_together() {
         (0..20).map(|at| Message::new(Role::Tool, vec![Part::result(format!("p{at}"), "line\n".repeat(2000))])),
     );
     let newest = messages[13..].to_vec();
-    let everything = Strategies {
+    let everything = StrategyOptions {
         middle: Some(TrimMiddle::default()),
         calls: Some(DedupToolCalls::default()),
-        snippets: Some(Snippets::default()),
-        ..Strategies::default()
+        snippets: Some(SnippetToolOutputs::default()),
+        ..StrategyOptions::default()
     };
     let (shorter, stats) = apply_all(messages.clone(), &everything);
     assert!(shorter.ends_with(&newest) && stats.repairs.is_empty());
@@ -57,7 +57,7 @@ fn twenty_parallel_results_at_the_end_keep_their_round_together() {
 }
 
 #[test]
-fn an_unanswered_call_at_the_boundary_swallows_no_user_message() {
+fn unanswered_call_at_the_boundary_drops_no_user_message() {
     let mut messages = vec![user("go"), Message::new(Role::Assistant, vec![Part::call("lost", "sh", "{}")])];
     messages.extend([user("stop that"), user("and do this instead")]);
     messages.extend(rounds(20, 320));
@@ -76,7 +76,7 @@ fn user_turns_in_the_middle_stay_in_their_order() {
     for at in 0..12 {
         messages.push(user(&format!("request {at}")));
         messages.extend(round(&format!("c{at}"), "read", "a.txt", &"line\n".repeat(200)));
-        messages.push(says(&format!("answer {at}")));
+        messages.push(assistant(&format!("answer {at}")));
     }
     let (trimmed, tally) = trim_middle(messages.clone(), &TrimMiddle::default());
     assert!(tally.hits > 12);
@@ -86,8 +86,9 @@ fn user_turns_in_the_middle_stay_in_their_order() {
 }
 
 #[test]
-fn the_goal_need_not_stand_in_the_first_two_messages() {
-    let mut messages = vec![Message::text(Role::System, "a"), user("hello"), says("hello"), user("GOAL: port it to C")];
+fn task_outside_the_first_two_messages_is_kept() {
+    let mut messages =
+        vec![Message::text(Role::System, "a"), user("hello"), assistant("hello"), user("GOAL: port it to C")];
     messages.insert(1, Message::text(Role::Developer, "b"));
     messages.extend(rounds(30, 320));
     let goal = |messages: &[Message<'_>]| texts(messages, Role::User).contains(&"GOAL: port it to C".to_owned());
@@ -96,7 +97,7 @@ fn the_goal_need_not_stand_in_the_first_two_messages() {
 }
 
 #[test]
-fn where_tokens_matter_four_huge_messages_are_not_few() {
+fn token_count_matters_not_message_count() {
     let messages = vec![user("go"), round("c1", "read", "a.txt", &"one line of it\n".repeat(20_000))[0].clone()];
     let mut messages =
         [messages, round("c1", "read", "a.txt", &"one line of it\n".repeat(20_000))[1..].to_vec()].concat();
@@ -108,7 +109,7 @@ fn where_tokens_matter_four_huge_messages_are_not_few() {
 }
 
 #[test]
-fn what_can_not_fit_says_so() {
+fn unfittable_input_is_reported() {
     let messages = vec![Message::text(Role::System, "rule\n".repeat(4_000)), user("go")];
     let truncation = terminal_truncate(messages.clone(), 1_000, &TerminalTruncate::default());
     assert!(!truncation.fits() && truncation.messages == messages);
@@ -117,7 +118,7 @@ fn what_can_not_fit_says_so() {
 }
 
 #[test]
-fn words_of_a_user_beside_results_stay_when_the_results_go() {
+fn user_text_next_to_dropped_results_is_kept() {
     let mut messages = vec![user("go")];
     for at in 0..20 {
         let [call, result] = round(&format!("c{at}"), "read", "a.txt", &"line\n".repeat(100));
@@ -131,18 +132,18 @@ fn words_of_a_user_beside_results_stay_when_the_results_go() {
 }
 
 #[test]
-fn a_picture_of_the_user_beside_results_stays_too() {
+fn user_image_next_to_dropped_results_is_kept() {
     let mut messages = vec![user("go")];
     messages.extend(rounds(12, 320));
-    let picture = Part::Image(crate::Image::default());
+    let picture = Part::Image(crate::ImagePart::default());
     messages[2] = Message::new(Role::User, messages[2].parts.iter().cloned().chain([picture.clone()]).collect());
-    let (trimmed, _) = trim_middle(messages, &TrimMiddle { first: 1, ..TrimMiddle::default() });
+    let (trimmed, _) = trim_middle(messages, &TrimMiddle { keep_first: 1, ..TrimMiddle::default() });
     assert!(trimmed.contains(&Message::new(Role::User, vec![picture])));
 }
 
 /// What was typed by someone else may look like our marker.
 #[test]
-fn a_forged_count_does_no_harm() {
+fn forged_marker_count_is_harmless() {
     let mut messages = vec![user("go"), user("[folded: 4294967295 messages, 4294967295 bytes]")];
     messages.extend(rounds(20, 320));
     let (trimmed, tally) = trim_middle(messages.clone(), &TrimMiddle::default());

@@ -14,7 +14,7 @@ fn user(text: &str) -> Message<'static> {
     Message::text(Role::User, text.to_owned())
 }
 
-fn says(text: &str) -> Message<'static> {
+fn assistant(text: &str) -> Message<'static> {
     Message::text(Role::Assistant, text.to_owned())
 }
 

@@ -3,7 +3,7 @@
 use super::super::*;
 use super::{round, user};
 use crate::conversation::Role;
-use crate::laws::{Law, Profile, check_conversation};
+use crate::laws::{Law, LawProfile, check_conversation};
 use crate::wire::Format;
 
 fn call(ids: &[&'static str]) -> Message<'static> {
@@ -15,63 +15,63 @@ fn result(ids: &[&'static str]) -> Message<'static> {
 }
 
 /// Mends the messages through `apply_all`, and checks that pairs are whole and that once was enough.
-fn mended(messages: Vec<Message<'static>>, format: Format) -> (Vec<Message<'static>>, Repairs) {
-    let (mended, stats) = apply_all(messages, &Strategies::default());
-    let profile = Profile::of(format, None).without(Law::CallIdUnique);
-    assert_eq!(check_conversation(&of(mended.clone()), &profile), []);
-    let (again, stats_again) = apply_all(mended.clone(), &Strategies::default());
-    assert_eq!((&again, stats_again), (&mended, Stats::default()));
+fn repair(messages: Vec<Message<'static>>, format: Format) -> (Vec<Message<'static>>, RepairCounts) {
+    let (mended, stats) = apply_all(messages, &StrategyOptions::default());
+    let profile = LawProfile::for_model(format, None).without(Law::CallIdUnique);
+    assert_eq!(check_conversation(&conversation_of(mended.clone()), &profile), []);
+    let (again, stats_again) = apply_all(mended.clone(), &StrategyOptions::default());
+    assert_eq!((&again, stats_again), (&mended, CombinedStats::default()));
     (mended, stats.repairs)
 }
 
 #[test]
-fn a_result_before_its_call_moves_behind_it() {
-    let (mended, repairs) = mended(vec![user("go"), result(&["a"]), call(&["a"]), user("so?")], Format::OpenAiChat);
+fn result_before_its_call_is_moved_after_it() {
+    let (mended, repairs) = repair(vec![user("go"), result(&["a"]), call(&["a"]), user("so?")], Format::OpenAiChat);
     assert_eq!(mended, [user("go"), call(&["a"]), result(&["a"]), user("so?")]);
-    assert_eq!(repairs.strays, 1);
+    assert_eq!(repairs.moved, 1);
 }
 
 #[test]
-fn of_a_mixed_tool_message_only_the_orphan_goes() {
-    let (mended, repairs) = mended(vec![user("go"), call(&["a"]), result(&["gone", "a"])], Format::OpenAiChat);
+fn only_the_orphan_of_a_mixed_message_is_removed() {
+    let (mended, repairs) = repair(vec![user("go"), call(&["a"]), result(&["gone", "a"])], Format::OpenAiChat);
     assert_eq!(mended, [user("go"), call(&["a"]), result(&["a"])]);
     assert_eq!(repairs.orphans, 1);
 }
 
 #[test]
-fn ids_that_are_used_again_pair_turn_by_turn() {
+fn reused_ids_are_paired_per_turn() {
     let messages: Vec<_> = [user("go")].into_iter().chain((0..8).flat_map(|_| round("c0", "sh", "ls", "ok"))).collect();
-    let (mended, repairs) = mended(messages.clone(), Format::OpenAiChat);
-    assert_eq!((mended, repairs), (messages, Repairs::default()));
+    let (mended, repairs) = repair(messages.clone(), Format::OpenAiChat);
+    assert_eq!((mended, repairs), (messages, RepairCounts::default()));
 }
 
 #[test]
-fn a_result_that_is_not_adjacent_moves_to_its_call() {
-    let (mended, repairs) = mended(vec![call(&["a"]), user("wait"), result(&["a"]), user("go on")], Format::OpenAiChat);
+fn nonadjacent_result_is_moved_to_its_call() {
+    let (mended, repairs) = repair(vec![call(&["a"]), user("wait"), result(&["a"]), user("go on")], Format::OpenAiChat);
     assert_eq!(mended, [call(&["a"]), result(&["a"]), user("wait"), user("go on")]);
-    assert_eq!(repairs.strays, 1);
+    assert_eq!(repairs.moved, 1);
 }
 
 #[test]
-fn of_two_results_for_one_call_the_last_stays() {
+fn last_of_two_results_for_a_call_is_kept() {
     let late = Message::new(Role::Tool, vec![Part::result("a", "the last word")]);
-    let (mended, repairs) = mended(vec![user("go"), call(&["a"]), result(&["a"]), late.clone()], Format::OpenAiChat);
+    let (mended, repairs) = repair(vec![user("go"), call(&["a"]), result(&["a"]), late.clone()], Format::OpenAiChat);
     assert_eq!(mended, [user("go"), call(&["a"]), late]);
-    assert_eq!(repairs.doubles, 1);
+    assert_eq!(repairs.duplicates, 1);
 }
 
 #[test]
-fn results_inside_user_messages_are_results() {
+fn results_inside_user_messages_are_repaired() {
     let inside = |ids: &[&'static str]| Message { role: Role::User, ..result(ids) };
     let messages = vec![user("go"), call(&["a", "b"]), inside(&["a", "gone"]), call(&["c"]), inside(&["c"])];
-    let (mended, repairs) = mended(messages, Format::Anthropic);
+    let (mended, repairs) = repair(messages, Format::Anthropic);
     assert_eq!((repairs.orphans, repairs.unanswered), (1, 1));
     assert!(mended.iter().all(|message| message.role != Role::Tool));
 }
 
 #[test]
-fn a_placeholder_claims_no_elision_for_a_call_that_never_ran() {
-    let (mended, repairs) = mended(vec![user("go"), call(&["a"]), user("stop")], Format::OpenAiChat);
+fn placeholder_for_unanswered_call_is_not_a_marker() {
+    let (mended, repairs) = repair(vec![user("go"), call(&["a"]), user("stop")], Format::OpenAiChat);
     assert_eq!(mended[2].parts, [Part::result("a", "[no result was recorded for this call]")]);
     assert!(!marker::is_marker("[no result was recorded for this call]") && repairs.unanswered == 1);
 }

@@ -4,24 +4,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::super::*;
-use super::{output, round, rounds, says, user};
+use super::{assistant, output, round, rounds, user};
 use crate::conversation::Role;
-use crate::measure::{Counter, Exactness, Tokens};
+use crate::measure::{CountExactness, TokenCounter, Tokens};
 
-fn project(messages: &[Message<'static>], budget: Tokens) -> (Vec<Message<'static>>, Compacted) {
+fn project(messages: &[Message<'static>], budget: Tokens) -> (Vec<Message<'static>>, CompactionStats) {
     compact_to_budget(messages, budget, &CompactToBudget::default())
 }
 
 #[test]
-fn nothing_happens_under_the_budget() {
+fn input_under_budget_is_unchanged() {
     let messages = rounds(10, 640);
-    let total = total_tokens(&of(messages.clone()));
+    let total = total_tokens(&conversation_of(messages.clone()));
     let (projected, stats) = project(&messages, total);
     assert_eq!((projected, stats.elided, stats.before, stats.after), (messages, 0, total, total));
 }
 
 #[test]
-fn results_of_the_current_parallel_round_are_seen_before_they_are_elided() {
+fn current_parallel_results_are_not_elided() {
     let mut messages = vec![user("go")];
     messages.extend(rounds(2, 3_200));
     messages.push(Message::new(Role::Assistant, (0..9).map(|at| Part::call(format!("p{at}"), "read", "{}")).collect()));
@@ -32,21 +32,21 @@ fn results_of_the_current_parallel_round_are_seen_before_they_are_elided() {
 }
 
 #[test]
-fn instructions_in_the_middle_of_the_list_stay() {
+fn instructions_in_the_middle_are_kept() {
     let rule = Message::text(Role::System, "a rule that came later\n".repeat(99));
     let more = Message::text(Role::Developer, "and another\n".repeat(99));
     let mut messages = vec![user(&"the whole task\n".repeat(99))];
     messages.extend(rounds(4, 3_200));
-    messages.extend([rule, more, says(&"prose of the model\n".repeat(99))]);
+    messages.extend([rule, more, assistant(&"prose of the model\n".repeat(99))]);
     messages.extend(rounds(4, 3_200));
     let (projected, stats) = project(&messages, 1);
     assert!(stats.elided >= 7);
     assert_eq!((&projected[0], &projected[9], &projected[10]), (&messages[0], &messages[9], &messages[10]));
-    assert_eq!(projected[11], says("[folded: 99 lines, 1.8 kB of assistant text]"));
+    assert_eq!(projected[11], assistant("[folded: 99 lines, 1.8 kB of assistant text]"));
 }
 
 #[test]
-fn arguments_of_a_file_write_shrink_and_are_json_still() {
+fn shortened_write_arguments_stay_valid_json() {
     let arguments = serde_json::json!({ "path": "src/a.rs", "content": "fn a() {}\n".repeat(400) }).to_string();
     let mut messages = vec![user("go"), Message::new(Role::Assistant, vec![Part::call("w", "write", arguments)])];
     messages.push(Message::new(Role::Tool, vec![Part::result("w", "ok")]));
@@ -60,7 +60,7 @@ fn arguments_of_a_file_write_shrink_and_are_json_still() {
 }
 
 #[test]
-fn the_oldest_results_go_first_and_failures_last() {
+fn oldest_results_are_elided_first_failures_last() {
     let mut messages = round("f", "sh", "make", &format!("{}error: it broke\n", "cc main.c\n".repeat(90))).to_vec();
     messages.extend(rounds(6, 960));
     let (projected, _) = project(&messages, 1_700);
@@ -80,7 +80,7 @@ fn payloads_below_256_characters_are_skipped() {
 
 /// It once stopped exactly at the budget, so that every step elided a little more.
 #[test]
-fn each_projection_begins_with_the_one_before_it_for_many_steps() {
+fn projection_prefix_is_stable_for_many_steps() {
     let mut history = vec![user("go")];
     history.extend(rounds(80, 960));
     let mut sent: Vec<Message<'_>> = Vec::new();
@@ -97,7 +97,7 @@ fn each_projection_begins_with_the_one_before_it_for_many_steps() {
 }
 
 #[test]
-fn a_tighter_budget_after_a_real_overflow_gives_less() {
+fn tighter_budget_gives_fewer_tokens() {
     let history = rounds(40, 960);
     let (_, first) = project(&history, 8_000);
     let (_, second) = project(&history, first.after * 3 / 4);
@@ -105,24 +105,24 @@ fn a_tighter_budget_after_a_real_overflow_gives_less() {
 }
 
 /// Counts how often it is asked.
-struct Asked(Arc<AtomicUsize>);
+struct ByteCountingCounter(Arc<AtomicUsize>);
 
-impl Counter for Asked {
+impl TokenCounter for ByteCountingCounter {
     fn count(&self, text: &str) -> Tokens {
         self.0.fetch_add(text.len(), Ordering::Relaxed);
         text.len() as Tokens
     }
 
-    fn exactness(&self) -> Exactness {
-        Exactness::Estimated
+    fn exactness(&self) -> CountExactness {
+        CountExactness::Estimated
     }
 }
 
 #[test]
-fn totals_are_not_counted_anew_after_each_elision() {
+fn totals_are_not_recounted_after_each_elision() {
     let cost = |count: usize| {
         let asked = Arc::new(AtomicUsize::new(0));
-        let meter = Meter::by_bytes().with_counter(Arc::new(Asked(asked.clone())));
+        let meter = Meter::for_byte_estimate().with_counter(Arc::new(ByteCountingCounter(asked.clone())));
         let options = CompactToBudget { meter, ..CompactToBudget::default() };
         let (_, stats) = compact_to_budget(&rounds(count, 640), 9_000, &options);
         assert!(stats.elided > count / 2);

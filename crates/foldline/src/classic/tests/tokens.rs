@@ -3,10 +3,10 @@
 use super::super::*;
 use super::{rounds, user};
 use crate::Budget;
-use crate::conversation::{Image, Role};
+use crate::conversation::{ImagePart, Role};
 
 #[test]
-fn an_estimate_never_shrinks_when_text_grows() {
+fn estimate_is_monotone() {
     let text = "a word, 数字 and 👩‍👩‍👧 {\"json\": [1, 2]}  \n\n".repeat(9);
     let ends: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
     assert!(ends.windows(2).all(|pair| estimate_tokens(&text[..pair[0]]) <= estimate_tokens(&text[..pair[1]])));
@@ -14,24 +14,27 @@ fn an_estimate_never_shrinks_when_text_grows() {
 }
 
 #[test]
-fn an_image_is_512_tokens_whatever_stands_beside_it() {
-    let with = |parts| total_tokens(&of(vec![Message::new(Role::User, parts)]));
-    let image = || Part::Image(Image::default());
+fn image_costs_512_tokens() {
+    let with = |parts| total_tokens(&conversation_of(vec![Message::new(Role::User, parts)]));
+    let image = || Part::Image(ImagePart::default());
     assert_eq!(with(vec![image()]), 512 + 8);
     assert_eq!(with(vec![image(), image(), Part::text("look")]), 2 * 512 + 2 + 8);
 }
 
 #[test]
 fn tools_and_instructions_count() {
-    let plain = of(vec![user("go")]);
-    let tool = crate::Tool { name: "sh".into(), definition: r#"{"name":"sh","description":"runs a command"}"#.into() };
+    let plain = conversation_of(vec![user("go")]);
+    let tool = crate::ToolDefinition {
+        name: "sh".into(),
+        definition: r#"{"name":"sh","description":"runs a command"}"#.into(),
+    };
     let with = Conversation { system: vec![Part::text("be brief")], tools: vec![tool], ..plain.clone() };
     assert!(total_tokens(&with) >= total_tokens(&plain) + 10);
 }
 
 #[test]
-fn an_answer_longer_than_the_window_leaves_nothing_and_underflows_nowhere() {
-    assert_eq!(Budget::projection(1_000, Some(4_000)).tokens, 0);
+fn output_above_the_window_leaves_zero_budget() {
+    assert_eq!(Budget::for_projection(1_000, Some(4_000)).tokens, 0);
     let mut messages = vec![user(&"折叠旧的部分".repeat(2_000))];
     messages.extend(rounds(4, 640));
     let (projected, stats) = compact_to_budget(&messages, 0, &CompactToBudget::default());

@@ -1,11 +1,11 @@
 //! What a rewritten request owes to the client's: one scenario a law.
 
-use super::super::{Cuts, Law, Profile, Rewriting, Thinking, Topic, compare};
+use super::super::{CutPoints, Law, LawProfile, LawTopic, RewriteContext, ThinkingTreatment, compare};
 use crate::conversation::{PartId, Role};
-use crate::wire::{Edit, Format, Request};
+use crate::wire::{Format, Request, RequestEdit};
 use std::collections::BTreeSet;
 
-const OUR_TOOL: &str = r#"{"name":"unfold","input_schema":{"type":"object"}}"#;
+const INJECTED_TOOL: &str = r#"{"name":"unfold","input_schema":{"type":"object"}}"#;
 
 fn claude(model: &str, messages: &[&str]) -> String {
     let tools = r#""tools":[{"name":"sh","input_schema":{"type":"object"}}]"#;
@@ -27,125 +27,147 @@ fn session(model: &str) -> String {
     claude(model, &[r#"{"role":"user","content":"go"}"#, &round(1), &round(2), &round(3)])
 }
 
-fn broken(body: &str, format: Format, edits: &[Edit], rewriting: impl Fn(&mut Rewriting<'_>)) -> Vec<Law> {
+fn broken_laws(
+    body: &str,
+    format: Format,
+    edits: &[RequestEdit],
+    rewriting: impl Fn(&mut RewriteContext<'_>),
+) -> Vec<Law> {
     let client = Request::parse(format, body.as_bytes()).unwrap();
     let bytes = client.splice(edits).unwrap();
     let rewritten = Request::parse(format, &bytes).unwrap();
-    let profile = Profile::of_request(&client);
-    let mut it = Rewriting::new(&profile);
+    let profile = LawProfile::for_request(&client);
+    let mut it = RewriteContext::new(&profile);
     rewriting(&mut it);
     compare(&client, &rewritten, &it).into_iter().map(|violation| violation.law).collect()
 }
 
-fn plain(_: &mut Rewriting<'_>) {}
+fn unchanged(_: &mut RewriteContext<'_>) {}
 
-fn fold(message: usize) -> Edit {
-    Edit::Text { at: PartId::new(message, 0), text: "[folded]".into() }
+fn fold_edit(message: usize) -> RequestEdit {
+    RequestEdit::Text { at: PartId::new(message, 0), text: "[folded]".into() }
 }
 
-fn thinking(message: usize) -> Edit {
-    Edit::DropPart(PartId::new(message, 0))
+fn drop_thinking(message: usize) -> RequestEdit {
+    RequestEdit::DropPart(PartId::new(message, 0))
 }
 
 #[test]
-fn an_old_result_may_be_folded_where_history_is_not_signed() {
+fn old_result_may_be_folded_if_history_is_unsigned() {
     let body = session("claude-opus-4-8");
-    assert_eq!(broken(&body, Format::Anthropic, &[fold(2)], plain), []);
-    assert_eq!(broken(&body, Format::Anthropic, &[Edit::DropMessage(1), Edit::DropMessage(2)], plain), []);
+    assert_eq!(broken_laws(&body, Format::Anthropic, &[fold_edit(2)], unchanged), []);
+    assert_eq!(
+        broken_laws(&body, Format::Anthropic, &[RequestEdit::DropMessage(1), RequestEdit::DropMessage(2)], unchanged),
+        []
+    );
 }
 
 #[test]
-fn thinking_behind_an_edit_must_go_where_history_is_signed() {
+fn thinking_after_an_edit_is_dropped_if_history_is_signed() {
     let body = session("claude-fable-5-2");
-    assert_eq!(broken(&body, Format::Anthropic, &[fold(2)], plain), [Law::ReasoningBound]);
+    assert_eq!(broken_laws(&body, Format::Anthropic, &[fold_edit(2)], unchanged), [Law::ReasoningAfterEdit]);
     // Thinking that was produced after the fold is bound to it.
-    assert_eq!(broken(&body, Format::Anthropic, &[fold(2)], |it| it.settled = Some(3)), []);
-    assert_eq!(broken(&body, Format::Anthropic, &[fold(2)], |it| it.thinking = Thinking::DropBlock), []);
+    assert_eq!(broken_laws(&body, Format::Anthropic, &[fold_edit(2)], |it| it.thinking_valid_from = Some(3)), []);
+    assert_eq!(
+        broken_laws(&body, Format::Anthropic, &[fold_edit(2)], |it| it.thinking = ThinkingTreatment::DropBlock),
+        []
+    );
     // A strip is a strip of all of it; without saying so, the newest turn is not the client's.
-    let strip = [fold(2), thinking(3), thinking(5)];
-    assert_eq!(broken(&body, Format::Anthropic, &strip, |it| it.thinking = Thinking::Stripped), []);
-    assert_eq!(broken(&body, Format::Anthropic, &strip, plain), [Law::NewestTurnKept]);
+    let strip = [fold_edit(2), drop_thinking(3), drop_thinking(5)];
+    assert_eq!(broken_laws(&body, Format::Anthropic, &strip, |it| it.thinking = ThinkingTreatment::Stripped), []);
+    assert_eq!(broken_laws(&body, Format::Anthropic, &strip, unchanged), [Law::NewestTurnKept]);
 }
 
 #[test]
-fn kept_thinking_is_one_run_where_history_is_signed() {
+fn kept_thinking_is_contiguous_if_history_is_signed() {
     let body = session("claude-opus-5-5");
-    assert_eq!(broken(&body, Format::Anthropic, &[thinking(3)], plain), [Law::ReasoningRun]);
-    assert_eq!(broken(&body, Format::Anthropic, &[thinking(1)], plain), []);
-    assert_eq!(broken(&session("claude-opus-4-8"), Format::Anthropic, &[thinking(3)], plain), []);
+    assert_eq!(broken_laws(&body, Format::Anthropic, &[drop_thinking(3)], unchanged), [Law::ReasoningContiguous]);
+    assert_eq!(broken_laws(&body, Format::Anthropic, &[drop_thinking(1)], unchanged), []);
+    assert_eq!(broken_laws(&session("claude-opus-4-8"), Format::Anthropic, &[drop_thinking(3)], unchanged), []);
 }
 
 #[test]
 fn the_newest_turn_and_the_last_message_are_kept() {
     let body = session("claude-opus-4-8");
-    let found = broken(&body, Format::Anthropic, &[fold(6)], plain);
+    let found = broken_laws(&body, Format::Anthropic, &[fold_edit(6)], unchanged);
     assert_eq!(found, [Law::LastMessageKept, Law::NewestTurnKept]);
-    assert_eq!(broken(&body, Format::Anthropic, &[thinking(5)], plain), [Law::NewestTurnKept]);
+    assert_eq!(broken_laws(&body, Format::Anthropic, &[drop_thinking(5)], unchanged), [Law::NewestTurnKept]);
 }
 
 #[test]
-fn no_result_is_left_behind_when_a_call_goes() {
-    let found = broken(&session("claude-opus-4-8"), Format::Anthropic, &[Edit::DropMessage(1)], plain);
+fn dropping_a_call_drops_its_result() {
+    let found = broken_laws(&session("claude-opus-4-8"), Format::Anthropic, &[RequestEdit::DropMessage(1)], unchanged);
     assert_eq!(found, [Law::ResultHasCall]);
-    let found = broken(&session("claude-opus-4-8"), Format::Anthropic, &[fold(2), Edit::DropMessage(0)], plain);
+    let found = broken_laws(
+        &session("claude-opus-4-8"),
+        Format::Anthropic,
+        &[fold_edit(2), RequestEdit::DropMessage(0)],
+        unchanged,
+    );
     assert_eq!(found, [Law::FirstIsUser]);
 }
 
 #[test]
 fn a_fold_leaves_no_blank_text_and_arguments_stay_objects() {
     let body = r#"{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c","content":"x"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}]}"#;
-    let text = |text: &str| Edit::Text { at: PartId::new(2, 0), text: text.into() };
-    let arguments = |json: &str| Edit::Arguments { at: PartId::new(1, 1), arguments: json.into() };
+    let text = |text: &str| RequestEdit::Text { at: PartId::new(2, 0), text: text.into() };
+    let arguments = |json: &str| RequestEdit::Arguments { at: PartId::new(1, 1), arguments: json.into() };
     // The client's own empty text is not held against us.
-    assert_eq!(broken(body, Format::OpenAiChat, &[text("[folded]")], plain), []);
-    assert_eq!(broken(body, Format::OpenAiChat, &[text("  ")], plain), [Law::TextNotBlank]);
+    assert_eq!(broken_laws(body, Format::OpenAiChat, &[text("[folded]")], unchanged), []);
+    assert_eq!(broken_laws(body, Format::OpenAiChat, &[text("  ")], unchanged), [Law::TextNotBlank]);
     // Nor does it excuse one of ours.
-    assert_eq!(broken(body, Format::OpenAiChat, &[text("")], plain), [Law::TextNotBlank]);
-    let emptied = Edit::Text { at: PartId::new(0, 0), text: String::new() };
-    assert_eq!(broken(body, Format::OpenAiChat, &[emptied], plain), [Law::TextNotBlank]);
-    assert_eq!(broken(body, Format::OpenAiChat, &[arguments(r#"{"a":1}"#)], plain), []);
-    assert_eq!(broken(body, Format::OpenAiChat, &[arguments("[]")], plain), [Law::ArgumentsObject]);
+    assert_eq!(broken_laws(body, Format::OpenAiChat, &[text("")], unchanged), [Law::TextNotBlank]);
+    let emptied = RequestEdit::Text { at: PartId::new(0, 0), text: String::new() };
+    assert_eq!(broken_laws(body, Format::OpenAiChat, &[emptied], unchanged), [Law::TextNotBlank]);
+    assert_eq!(broken_laws(body, Format::OpenAiChat, &[arguments(r#"{"a":1}"#)], unchanged), []);
+    assert_eq!(broken_laws(body, Format::OpenAiChat, &[arguments("[]")], unchanged), [Law::ArgumentsObject]);
 }
 
 #[test]
-fn ids_are_the_clients_or_of_a_call_of_ours() {
+fn ids_are_from_client_or_injected_calls() {
     let body = session("claude-opus-4-8");
     let call = r#"{"role":"assistant","content":[{"type":"tool_use","id":"t9","name":"sh","input":{}}]}"#;
     let result = r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"t9","content":"x"}]}"#;
-    let insert = [call, result].map(|json| Edit::InsertJson { before: 3, json: json.into() });
-    let found = broken(&body, Format::Anthropic, &insert, plain);
+    let insert = [call, result].map(|json| RequestEdit::InsertJson { before: 3, json: json.into() });
+    let found = broken_laws(&body, Format::Anthropic, &insert, unchanged);
     assert_eq!(found, [Law::IdsKept, Law::IdsKept]);
-    assert_eq!(broken(&body, Format::Anthropic, &insert, |it| it.own_calls = &["t9"]), []);
+    assert_eq!(broken_laws(&body, Format::Anthropic, &insert, |it| it.injected_call_ids = &["t9"]), []);
 }
 
 #[test]
-fn tools_are_the_clients_and_the_one_that_was_announced() {
+fn tools_are_from_client_plus_the_injected_one() {
     let body = session("claude-opus-4-8");
-    let append = [Edit::AppendTool { json: OUR_TOOL.into() }];
-    assert_eq!(broken(&body, Format::Anthropic, &append, plain), [Law::ToolsKept]);
-    assert_eq!(broken(&body, Format::Anthropic, &append, |it| it.tool = Some(OUR_TOOL)), []);
-    assert_eq!(broken(&body, Format::Anthropic, &[], |it| it.tool = Some(OUR_TOOL)), [Law::ToolsKept]);
+    let append = [RequestEdit::AppendTool { json: INJECTED_TOOL.into() }];
+    assert_eq!(broken_laws(&body, Format::Anthropic, &append, unchanged), [Law::ToolsKept]);
+    assert_eq!(broken_laws(&body, Format::Anthropic, &append, |it| it.injected_tool = Some(INJECTED_TOOL)), []);
+    assert_eq!(
+        broken_laws(&body, Format::Anthropic, &[], |it| it.injected_tool = Some(INJECTED_TOOL)),
+        [Law::ToolsKept]
+    );
 }
 
 #[test]
-fn reasoning_is_never_made_up() {
+fn reasoning_is_never_invented() {
     let body = session("claude-opus-4-8");
     let made_up = r#"{"role":"assistant","content":[{"type":"thinking","thinking":"aha","signature":"s"},{"type":"text","text":"x"}]}"#;
-    let insert = [Edit::InsertJson { before: 3, json: made_up.into() }];
-    let found = broken(&body, Format::Anthropic, &insert, plain);
+    let insert = [RequestEdit::InsertJson { before: 3, json: made_up.into() }];
+    let found = broken_laws(&body, Format::Anthropic, &insert, unchanged);
     assert_eq!(found, [Law::ReasoningKept, Law::NoMergedThinking]);
 }
 
 #[test]
-fn assistant_messages_with_thinking_do_not_meet() {
+fn assistant_messages_with_thinking_are_not_merged() {
     let said = r#"{"role":"assistant","content":[{"type":"thinking","thinking":"a","signature":"a"},{"type":"text","text":"a"}]}"#;
     let asked = r#"{"role":"user","content":"b"}"#;
     let body = claude("claude-opus-4-8", &[asked, said, asked, &said.replace("\"a\"", "\"c\""), asked]);
-    assert_eq!(broken(&body, Format::Anthropic, &[Edit::DropMessage(2)], plain), [Law::NoMergedThinking]);
+    assert_eq!(
+        broken_laws(&body, Format::Anthropic, &[RequestEdit::DropMessage(2)], unchanged),
+        [Law::NoMergedThinking]
+    );
 }
 
 #[test]
-fn a_call_keeps_its_reasoning_where_the_model_wants_it_back() {
+fn call_keeps_its_reasoning_if_the_model_requires_it() {
     let call = |id: &str| {
         format!(
             r#"{{"role":"assistant","content":null,"reasoning_content":"hm","tool_calls":[{{"id":"{id}","type":"function","function":{{"name":"f","arguments":"{{}}"}}}}]}},{{"role":"tool","tool_call_id":"{id}","content":"x"}}"#
@@ -157,75 +179,85 @@ fn a_call_keeps_its_reasoning_where_the_model_wants_it_back() {
         call("c2")
     );
     let found: BTreeSet<Law> =
-        broken(&body, Format::OpenAiChat, &[Edit::DropPart(PartId::new(1, 0))], plain).into_iter().collect();
-    assert_eq!(found, BTreeSet::from([Law::ReasoningBack, Law::ReasoningWithCalls]));
+        broken_laws(&body, Format::OpenAiChat, &[RequestEdit::DropPart(PartId::new(1, 0))], unchanged)
+            .into_iter()
+            .collect();
+    assert_eq!(found, BTreeSet::from([Law::ReasoningReturned, Law::CallReasoningKept]));
     assert_eq!(
-        broken(
+        broken_laws(
             &body.replace("deepseek-v4-pro", "qwen3"),
             Format::OpenAiChat,
-            &[Edit::DropPart(PartId::new(1, 0))],
-            plain
+            &[RequestEdit::DropPart(PartId::new(1, 0))],
+            unchanged
         ),
         []
     );
 }
 
 #[test]
-fn sealed_blocks_are_the_clients() {
+fn opaque_blocks_are_unchanged() {
     let search = r#"{"role":"assistant","content":[{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{}},{"type":"web_search_tool_result","tool_use_id":"srvtoolu_1","content":[]}]}"#;
     let asked = r#"{"role":"user","content":"b"}"#;
     let body = claude("claude-opus-4-8", &[asked, search, asked, &round(1)]);
-    let replaced = [Edit::DropMessage(1), Edit::InsertJson { before: 1, json: search.replace("[]}]", r#"["x"]}]"#) }];
-    assert_eq!(broken(&body, Format::Anthropic, &replaced, plain), [Law::OpaqueKept]);
-    assert_eq!(broken(&body, Format::Anthropic, &[Edit::DropMessage(1)], plain), []);
-    let half = [Edit::DropPart(PartId::new(1, 0))];
-    assert_eq!(broken(&body, Format::Anthropic, &half, plain), [Law::ServerPair]);
+    let replaced = [
+        RequestEdit::DropMessage(1),
+        RequestEdit::InsertJson { before: 1, json: search.replace("[]}]", r#"["x"]}]"#) },
+    ];
+    assert_eq!(broken_laws(&body, Format::Anthropic, &replaced, unchanged), [Law::OpaqueKept]);
+    assert_eq!(broken_laws(&body, Format::Anthropic, &[RequestEdit::DropMessage(1)], unchanged), []);
+    let half = [RequestEdit::DropPart(PartId::new(1, 0))];
+    assert_eq!(broken_laws(&body, Format::Anthropic, &half, unchanged), [Law::ServerPair]);
 }
 
 #[test]
-fn a_reasoning_item_goes_with_the_item_behind_it() {
+fn reasoning_item_is_dropped_with_its_following_item() {
     let body = r#"{"model":"gpt-5.5","store":false,"input":[{"role":"user","content":"a"},{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"e"},{"type":"message","id":"msg_1","role":"assistant","content":[{"type":"output_text","text":"x"}]},{"type":"message","id":"msg_2","role":"assistant","content":[{"type":"output_text","text":"y"}]},{"role":"user","content":"b"},{"role":"assistant","content":"c"},{"role":"user","content":"d"}]}"#;
     let dropped = |at: &[usize]| {
-        broken(body, Format::OpenAiResponses, &at.iter().map(|at| Edit::DropMessage(*at)).collect::<Vec<_>>(), plain)
+        broken_laws(
+            body,
+            Format::OpenAiResponses,
+            &at.iter().map(|at| RequestEdit::DropMessage(*at)).collect::<Vec<_>>(),
+            unchanged,
+        )
     };
-    assert_eq!(dropped(&[1]), [Law::AtomWhole]);
-    assert_eq!(dropped(&[2]), [Law::AtomWhole]);
+    assert_eq!(dropped(&[1]), [Law::ReasoningPairKept]);
+    assert_eq!(dropped(&[2]), [Law::ReasoningPairKept]);
     assert_eq!(dropped(&[1, 2]), []);
     assert_eq!(dropped(&[1, 2, 3]), []);
 }
 
 #[test]
-fn an_item_that_the_client_sent_twice_is_not_said_to_have_lost_its_reasoning() {
+fn duplicate_item_is_not_reported_as_missing_reasoning() {
     let body = r#"{"model":"gpt-5.5","store":false,"input":[{"role":"user","content":"a"},{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"e"},{"type":"message","id":"msg_1","role":"assistant","content":[{"type":"output_text","text":"x"}]},{"role":"user","content":"b"},{"type":"message","id":"msg_1","role":"assistant","content":[{"type":"output_text","text":"x"}]},{"role":"user","content":"c"}]}"#;
-    assert_eq!(broken(body, Format::OpenAiResponses, &[], plain), []);
+    assert_eq!(broken_laws(body, Format::OpenAiResponses, &[], unchanged), []);
 }
 
 /// The request that a client sends again after its own mistake is not refused by us.
 #[test]
-fn what_the_client_broke_is_not_held_against_the_rewriting() {
+fn violations_of_the_client_are_not_reported() {
     let body = r#"{"messages":[{"role":"user","content":"a"},{"role":"tool","tool_call_id":"lost","content":"x"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}]}"#;
-    let insert = [Edit::InsertMessage { before: 1, role: Role::User, text: "a note".into() }];
-    assert_eq!(broken(body, Format::OpenAiChat, &insert, plain), []);
+    let insert = [RequestEdit::InsertMessage { before: 1, role: Role::User, text: "a note".into() }];
+    assert_eq!(broken_laws(body, Format::OpenAiChat, &insert, unchanged), []);
 }
 
 #[test]
-fn every_law_of_rewriting_has_its_scenario() {
+fn every_rewrite_law_has_a_scenario() {
     let here = include_str!("comparisons.rs");
-    for law in Law::all().filter(|law| law.topic() == Topic::Rewriting) {
+    for law in Law::all().filter(|law| law.topic() == LawTopic::RewrittenRequest) {
         assert!(here.contains(&format!("Law::{law:?}")), "{law:?}");
     }
 }
 
 #[test]
-fn an_item_that_says_nothing_is_no_reasoning() {
+fn empty_item_is_not_reasoning() {
     let body = r#"{"model":"gpt-5.5","input":[{"role":"user","content":"a"},{"type":"message","id":"msg_1","role":"user"},{"type":"message","id":"msg_2","role":"assistant","content":[{"type":"output_text","text":"x"}]},{"role":"user","content":"b"},{"role":"assistant","content":"c"},{"role":"user","content":"d"}]}"#;
-    assert_eq!(broken(body, Format::OpenAiResponses, &[Edit::DropMessage(1)], plain), []);
+    assert_eq!(broken_laws(body, Format::OpenAiResponses, &[RequestEdit::DropMessage(1)], unchanged), []);
 }
 
 /// The client left a server tool's call without a result, and an answer of the user behind it. Without that answer the call
 /// would stand in the newest turn, as if it were pending.
 #[test]
-fn what_keeps_an_unanswered_server_call_out_of_the_newest_turn_stays() {
+fn message_after_unanswered_server_call_is_not_dropped() {
     let call = r#"{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{}}"#;
     // A block that names the call and is no result of it is no answer.
     let stray = r#"{"type":"of_tomorrow","tool_use_id":"srvtoolu_1"}"#;
@@ -234,7 +266,8 @@ fn what_keeps_an_unanswered_server_call_out_of_the_newest_turn_stays() {
             r#"{{"model":"claude-sonnet-4-5","max_tokens":9,"tools":[{{"name":"sh"}}],"messages":[{{"role":"user","content":"a"}},{{"role":"assistant","content":[{blocks}]}},{{"role":"user","content":"b"}},{{"role":"assistant","content":"c"}},{{"role":"user","content":"d"}}]}}"#
         );
         let request = Request::parse(Format::Anthropic, body.as_bytes()).unwrap();
-        let may_drop = |run| Cuts::of(request.conversation(), &Profile::of_request(&request)).may_drop(run);
+        let may_drop =
+            |run| CutPoints::for_conversation(request.conversation(), &LawProfile::for_request(&request)).may_drop(run);
         assert!(!may_drop(2..3), "{blocks}");
         assert!(may_drop(1..3), "{blocks}");
     }

@@ -2,51 +2,56 @@
 
 use std::collections::BTreeSet;
 
-use super::super::{Law, Profile, Server, Topic, check};
+use super::super::{Law, LawProfile, LawTopic, ServerKind, check};
 use crate::wire::{Format, Request};
 use Format::{Anthropic, OpenAiChat as Chat, OpenAiResponses as Responses};
 
-struct Case {
+struct LawExample {
     law: Law,
-    profile: Profile,
-    keeps: String,
-    breaks: String,
+    profile: LawProfile,
+    valid: String,
+    invalid: String,
 }
 
 /// A request that keeps a law and one that breaks it, for the model that they name.
-fn case(law: Law, format: Format, keeps: impl Into<String>, breaks: impl Into<String>) -> Case {
+fn example(law: Law, format: Format, keeps: impl Into<String>, breaks: impl Into<String>) -> LawExample {
     let (keeps, breaks) = (keeps.into(), breaks.into());
-    let profile = Profile::of_request(&Request::parse(format, breaks.as_bytes()).expect("an example is a request"));
-    Case { law, profile, keeps, breaks }
+    let profile = LawProfile::for_request(&Request::parse(format, breaks.as_bytes()).expect("an example is a request"));
+    LawExample { law, profile, valid: keeps, invalid: breaks }
 }
 
-fn served(law: Law, server: Server, keeps: impl Into<String>, breaks: impl Into<String>) -> Case {
-    let case = case(law, Chat, keeps, breaks);
-    Case { profile: case.profile.served_by(server), ..case }
+fn example_on_server(law: Law, server: ServerKind, keeps: impl Into<String>, breaks: impl Into<String>) -> LawExample {
+    let case = example(law, Chat, keeps, breaks);
+    LawExample { profile: case.profile.served_by(server), ..case }
 }
 
-fn served_items(law: Law, server: Server, keeps: impl Into<String>, breaks: impl Into<String>) -> Case {
-    let case = case(law, Responses, keeps, breaks);
-    Case { profile: case.profile.served_by(server), ..case }
+fn responses_example_on_server(
+    law: Law,
+    server: ServerKind,
+    keeps: impl Into<String>,
+    breaks: impl Into<String>,
+) -> LawExample {
+    let case = example(law, Responses, keeps, breaks);
+    LawExample { profile: case.profile.served_by(server), ..case }
 }
 
 /// Fields beside the messages, with their comma.
-const SH: &str = r#""tools":[{"name":"sh","input_schema":{"type":"object"}}],"#;
-const ASK: &str = r#"{"role":"user","content":"go"}"#;
+const SHELL_TOOL_FIELD: &str = r#""tools":[{"name":"sh","input_schema":{"type":"object"}}],"#;
+const USER_PROMPT: &str = r#"{"role":"user","content":"go"}"#;
 
 fn claude(messages: &[&str]) -> String {
-    format!(r#"{{"model":"claude-sonnet-4-5","max_tokens":9,{SH}"messages":[{}]}}"#, messages.join(","))
+    format!(r#"{{"model":"claude-sonnet-4-5","max_tokens":9,{SHELL_TOOL_FIELD}"messages":[{}]}}"#, messages.join(","))
 }
 
 fn claude_with(model: &str, fields: &str, messages: &[&str]) -> String {
     format!(r#"{{"model":"{model}",{fields}"max_tokens":9,"messages":[{}]}}"#, messages.join(","))
 }
 
-fn uses(blocks: &str) -> String {
+fn assistant_message(blocks: &str) -> String {
     format!(r#"{{"role":"assistant","content":[{blocks}]}}"#)
 }
 
-fn answers(blocks: &str) -> String {
+fn user_message(blocks: &str) -> String {
     format!(r#"{{"role":"user","content":[{blocks}]}}"#)
 }
 
@@ -73,11 +78,11 @@ fn calls(ids: &[&str]) -> String {
     format!(r#"{{"role":"assistant","content":null,"tool_calls":[{}]}}"#, calls.join(","))
 }
 
-fn tool(id: &str) -> String {
+fn tool_message(id: &str) -> String {
     format!(r#"{{"role":"tool","tool_call_id":"{id}","content":"ok"}}"#)
 }
 
-fn input(items: &[&str]) -> String {
+fn responses_body(items: &[&str]) -> String {
     format!(r#"{{"model":"gpt-5.5","store":false,"input":[{}]}}"#, items.join(","))
 }
 
@@ -85,15 +90,16 @@ fn function_call(id: &str) -> String {
     format!(r#"{{"type":"function_call","call_id":"{id}","name":"sh","arguments":"{{}}"}}"#)
 }
 
-fn output(id: &str) -> String {
+fn function_output(id: &str) -> String {
     format!(r#"{{"type":"function_call_output","call_id":"{id}","output":"ok"}}"#)
 }
 
-fn pairing() -> Vec<Case> {
+fn pairing() -> Vec<LawExample> {
     let (a, b) = (tool_use("a"), tool_use("b"));
     let (ra, rb) = (tool_result("a"), tool_result("b"));
     let said = r#"{"type":"text","text":"hm"}"#;
-    let both = claude(&[ASK, &uses(&format!("{a},{b}")), &answers(&format!("{rb},{ra},{said}"))]);
+    let both =
+        claude(&[USER_PROMPT, &assistant_message(&format!("{a},{b}")), &user_message(&format!("{rb},{ra},{said}"))]);
     let searched = r#"{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{}}"#;
     let found = r#"{"type":"web_search_tool_result","tool_use_id":"srvtoolu_1","content":[]}"#;
     let long = "c".repeat(41);
@@ -101,85 +107,132 @@ fn pairing() -> Vec<Case> {
     let by_code = |at: &str| at.replacen('{', r#"{"caller":{"type":"code_execution_20250825"},"#, 1);
     let image = r#"{"type":"image","source":{"type":"url","url":"https://x.org/i.png"}}"#;
     vec![
-        case(Law::CallAnswered, Anthropic, &both, claude(&[ASK, &uses(&format!("{a},{b}")), &answers(&ra)])),
-        // Neighbours of one role are one turn.
-        case(
+        example(
             Law::CallAnswered,
-            Anthropic,
-            claude(&[ASK, &uses(said), &uses(&format!("{a},{b}")), &answers(&ra), &answers(&rb)]),
-            claude(&[ASK, &uses(&a), ASK]),
-        ),
-        case(Law::CallAnswered, Chat, chat(&[&calls(&["a"]), &tool("a")]), chat(&[&calls(&["a"]), ASK])),
-        case(
-            Law::CallAnswered,
-            Responses,
-            input(&[&function_call("a"), ASK, &output("a")]),
-            input(&[&function_call("a"), ASK]),
-        ),
-        case(Law::ResultHasCall, Anthropic, &both, claude(&[&answers(&ra)])),
-        case(Law::ResultHasCall, Chat, chat(&[&calls(&["a"]), &tool("a")]), chat(&[ASK, &tool("a")])),
-        case(Law::ResultHasCall, Responses, input(&[&function_call("a"), &output("a")]), input(&[&output("a")])),
-        case(Law::OneResult, Anthropic, &both, claude(&[ASK, &uses(&a), &answers(&format!("{ra},{ra}"))])),
-        case(
-            Law::OneResult,
-            Chat,
-            chat(&[&calls(&["a", "b"]), &tool("b"), &tool("a")]),
-            chat(&[&calls(&["a"]), &tool("a"), &tool("a")]),
-        ),
-        case(
-            Law::OneResult,
-            Responses,
-            input(&[&function_call("a"), &output("a"), &function_call("a"), &output("a")]),
-            input(&[&function_call("a"), &output("a"), &output("a")]),
-        ),
-        case(Law::ResultsFirst, Anthropic, &both, claude(&[ASK, &uses(&a), &answers(&format!("{said},{ra}"))])),
-        case(
-            Law::ResultBehindCall,
-            Responses,
-            input(&[&function_call("a"), &output("a")]),
-            input(&[&output("a"), &function_call("a")]),
-        ),
-        case(Law::CallIdUnique, Anthropic, &both, claude(&[ASK, &uses(&a), &answers(&ra), &uses(&a), &answers(&ra)])),
-        // A server may count its ids anew in each turn.
-        case(
-            Law::CallIdUnique,
-            Chat,
-            chat(&[&calls(&["a"]), &tool("a"), &calls(&["a"]), &tool("a")]),
-            chat(&[&calls(&["a", "a"]), &tool("a")]),
-        ),
-        case(
-            Law::CallIdLetters,
             Anthropic,
             &both,
-            claude(&[ASK, &uses(&tool_use("a:1")), &answers(&tool_result("a:1"))]),
+            claude(&[USER_PROMPT, &assistant_message(&format!("{a},{b}")), &user_message(&ra)]),
         ),
-        case(
+        // Neighbours of one role are one turn.
+        example(
+            Law::CallAnswered,
+            Anthropic,
+            claude(&[
+                USER_PROMPT,
+                &assistant_message(said),
+                &assistant_message(&format!("{a},{b}")),
+                &user_message(&ra),
+                &user_message(&rb),
+            ]),
+            claude(&[USER_PROMPT, &assistant_message(&a), USER_PROMPT]),
+        ),
+        example(
+            Law::CallAnswered,
+            Chat,
+            chat(&[&calls(&["a"]), &tool_message("a")]),
+            chat(&[&calls(&["a"]), USER_PROMPT]),
+        ),
+        example(
+            Law::CallAnswered,
+            Responses,
+            responses_body(&[&function_call("a"), USER_PROMPT, &function_output("a")]),
+            responses_body(&[&function_call("a"), USER_PROMPT]),
+        ),
+        example(Law::ResultHasCall, Anthropic, &both, claude(&[&user_message(&ra)])),
+        example(
+            Law::ResultHasCall,
+            Chat,
+            chat(&[&calls(&["a"]), &tool_message("a")]),
+            chat(&[USER_PROMPT, &tool_message("a")]),
+        ),
+        example(
+            Law::ResultHasCall,
+            Responses,
+            responses_body(&[&function_call("a"), &function_output("a")]),
+            responses_body(&[&function_output("a")]),
+        ),
+        example(
+            Law::OneResult,
+            Anthropic,
+            &both,
+            claude(&[USER_PROMPT, &assistant_message(&a), &user_message(&format!("{ra},{ra}"))]),
+        ),
+        example(
+            Law::OneResult,
+            Chat,
+            chat(&[&calls(&["a", "b"]), &tool_message("b"), &tool_message("a")]),
+            chat(&[&calls(&["a"]), &tool_message("a"), &tool_message("a")]),
+        ),
+        example(
+            Law::OneResult,
+            Responses,
+            responses_body(&[&function_call("a"), &function_output("a"), &function_call("a"), &function_output("a")]),
+            responses_body(&[&function_call("a"), &function_output("a"), &function_output("a")]),
+        ),
+        example(
+            Law::ResultsFirst,
+            Anthropic,
+            &both,
+            claude(&[USER_PROMPT, &assistant_message(&a), &user_message(&format!("{said},{ra}"))]),
+        ),
+        example(
+            Law::ResultAfterCall,
+            Responses,
+            responses_body(&[&function_call("a"), &function_output("a")]),
+            responses_body(&[&function_output("a"), &function_call("a")]),
+        ),
+        example(
+            Law::CallIdUnique,
+            Anthropic,
+            &both,
+            claude(&[
+                USER_PROMPT,
+                &assistant_message(&a),
+                &user_message(&ra),
+                &assistant_message(&a),
+                &user_message(&ra),
+            ]),
+        ),
+        // A server may count its ids anew in each turn.
+        example(
+            Law::CallIdUnique,
+            Chat,
+            chat(&[&calls(&["a"]), &tool_message("a"), &calls(&["a"]), &tool_message("a")]),
+            chat(&[&calls(&["a", "a"]), &tool_message("a")]),
+        ),
+        example(
+            Law::CallIdCharacters,
+            Anthropic,
+            &both,
+            claude(&[USER_PROMPT, &assistant_message(&tool_use("a:1")), &user_message(&tool_result("a:1"))]),
+        ),
+        example(
             Law::CallIdLength,
             Chat,
-            gpt("", &[&calls(&[&long[1..]]), &tool(&long[1..])]),
-            gpt("", &[&calls(&[&long]), &tool(&long)]),
+            gpt("", &[&calls(&[&long[1..]]), &tool_message(&long[1..])]),
+            gpt("", &[&calls(&[&long]), &tool_message(&long)]),
         ),
-        case(
+        example(
             Law::CallIdLength,
             Responses,
-            input(&[&function_call(&long), &output(&long)]),
-            input(&[&function_call(&long.repeat(2)), &output(&long.repeat(2))]),
+            responses_body(&[&function_call(&long), &function_output(&long)]),
+            responses_body(&[&function_call(&long.repeat(2)), &function_output(&long.repeat(2))]),
         ),
-        served(
-            Law::CallIdNine,
-            Server::Mistral,
-            chat(&[ASK, &calls(&["abcDEF123"]), &tool("abcDEF123")]),
-            chat(&[ASK, &calls(&["call_1234"]), &tool("call_1234")]),
+        example_on_server(
+            Law::CallIdNineCharacters,
+            ServerKind::Mistral,
+            chat(&[USER_PROMPT, &calls(&["abcDEF123"]), &tool_message("abcDEF123")]),
+            chat(&[USER_PROMPT, &calls(&["call_1234"]), &tool_message("call_1234")]),
         ),
-        served(
-            Law::CallIdTail,
-            Server::Vllm,
+        example_on_server(
+            Law::CallIdSuffixUnique,
+            ServerKind::Vllm,
             r#"{"model":"qwen3","messages":[]}"#.replace(
                 "[]",
                 &format!(
                     "[{},{}]",
                     calls(&["x123456789", "y123456789"]),
-                    [tool("x123456789"), tool("y123456789")].join(",")
+                    [tool_message("x123456789"), tool_message("y123456789")].join(",")
                 ),
             ),
             r#"{"model":"devstral","messages":[]}"#.replace(
@@ -187,19 +240,27 @@ fn pairing() -> Vec<Case> {
                 &format!(
                     "[{},{}]",
                     calls(&["x123456789", "y123456789"]),
-                    [tool("x123456789"), tool("y123456789")].join(",")
+                    [tool_message("x123456789"), tool_message("y123456789")].join(",")
                 ),
             ),
         )
-        .without(&[Law::CallIdNine, Law::FirstIsUser]),
-        case(Law::CallSide, Anthropic, &both, claude(&[&answers(&format!("{said},{a}"))])),
-        case(
+        .without(&[Law::CallIdNineCharacters, Law::FirstIsUser]),
+        example(Law::CallRole, Anthropic, &both, claude(&[&user_message(&format!("{said},{a}"))])),
+        example(
             Law::ResultContent,
             Anthropic,
-            claude(&[ASK, &uses(&a), &answers(&ra.replace(r#""ok""#, &format!("[{image},{said}]")))]),
-            claude(&[ASK, &uses(&a), &answers(&ra.replace(r#""ok""#, r#"[{"type":"video"}]"#))]),
+            claude(&[
+                USER_PROMPT,
+                &assistant_message(&a),
+                &user_message(&ra.replace(r#""ok""#, &format!("[{image},{said}]"))),
+            ]),
+            claude(&[
+                USER_PROMPT,
+                &assistant_message(&a),
+                &user_message(&ra.replace(r#""ok""#, r#"[{"type":"video"}]"#)),
+            ]),
         ),
-        case(
+        example(
             Law::ResultContent,
             Chat,
             chat(&[&calls(&["a"]), r#"{"role":"tool","tool_call_id":"a","content":[{"type":"text","text":"x"}]}"#]),
@@ -208,222 +269,312 @@ fn pairing() -> Vec<Case> {
                 r#"{"role":"tool","tool_call_id":"a","content":[{"type":"image_url","image_url":{"url":"u"}}]}"#,
             ]),
         ),
-        case(
+        example(
             Law::ResultContent,
             Chat,
             chat(&[&calls(&["a"]), r#"{"role":"tool","tool_call_id":"a","content":""}"#]),
             chat(&[&calls(&["a"]), r#"{"role":"tool","tool_call_id":"a"}"#]),
         ),
-        case(
+        example(
             Law::ResultContent,
             Responses,
-            input(&[
+            responses_body(&[
                 &function_call("a"),
-                &output("a").replace(r#""ok""#, r#"[{"type":"input_image","image_url":"u"}]"#),
+                &function_output("a").replace(r#""ok""#, r#"[{"type":"input_image","image_url":"u"}]"#),
             ]),
-            input(&[&function_call("a"), &output("a").replace(r#""ok""#, r#"[{"type":"video"}]"#)]),
+            responses_body(&[&function_call("a"), &function_output("a").replace(r#""ok""#, r#"[{"type":"video"}]"#)]),
         ),
-        served_items(
+        responses_example_on_server(
             Law::ResultTextOnly,
-            Server::LlamaCpp,
-            input(&[&function_call("a"), &output("a")]),
-            input(&[
+            ServerKind::LlamaCpp,
+            responses_body(&[&function_call("a"), &function_output("a")]),
+            responses_body(&[
                 &function_call("a"),
-                &output("a").replace(r#""ok""#, r#"[{"type":"input_image","image_url":"u"}]"#),
+                &function_output("a").replace(r#""ok""#, r#"[{"type":"input_image","image_url":"u"}]"#),
             ]),
         ),
-        case(
+        example(
             Law::ToolsetEchoed,
             Anthropic,
-            claude(&[ASK, &uses(&set(&a)), &answers(&set(&ra))]),
-            claude(&[ASK, &uses(&set(&a)), &answers(&ra)]),
+            claude(&[USER_PROMPT, &assistant_message(&set(&a)), &user_message(&set(&ra))]),
+            claude(&[USER_PROMPT, &assistant_message(&set(&a)), &user_message(&ra)]),
         ),
-        case(
+        example(
             Law::ProgrammaticResult,
             Anthropic,
-            claude(&[ASK, &uses(&by_code(&a)), &answers(&ra)]),
-            claude(&[ASK, &uses(&by_code(&a)), &answers(&format!("{ra},{said}"))]),
+            claude(&[USER_PROMPT, &assistant_message(&by_code(&a)), &user_message(&ra)]),
+            claude(&[USER_PROMPT, &assistant_message(&by_code(&a)), &user_message(&format!("{ra},{said}"))]),
         ),
-        case(
+        example(
             Law::ServerPair,
             Anthropic,
-            claude(&[ASK, &uses(&format!("{searched},{a}")), &answers(&ra), &uses(&format!("{found},{said}")), ASK]),
-            claude(&[ASK, &uses(&format!("{searched},{said}")), ASK, &uses(said), ASK]),
+            claude(&[
+                USER_PROMPT,
+                &assistant_message(&format!("{searched},{a}")),
+                &user_message(&ra),
+                &assistant_message(&format!("{found},{said}")),
+                USER_PROMPT,
+            ]),
+            claude(&[
+                USER_PROMPT,
+                &assistant_message(&format!("{searched},{said}")),
+                USER_PROMPT,
+                &assistant_message(said),
+                USER_PROMPT,
+            ]),
         ),
-        case(
+        example(
             Law::ServerPair,
             Anthropic,
-            claude(&[ASK, &uses(&format!("{searched},{found}")), ASK]),
-            claude(&[ASK, &uses(found), ASK]),
+            claude(&[USER_PROMPT, &assistant_message(&format!("{searched},{found}")), USER_PROMPT]),
+            claude(&[USER_PROMPT, &assistant_message(found), USER_PROMPT]),
         ),
-        case(
+        example(
             Law::ServerPending,
             Anthropic,
-            claude(&[ASK, &uses(&format!("{searched},{a}")), &answers(&ra)]),
-            claude(&[ASK, &uses(&format!("{searched},{a}")), &answers(&format!("{ra},{said}"))]),
+            claude(&[USER_PROMPT, &assistant_message(&format!("{searched},{a}")), &user_message(&ra)]),
+            claude(&[
+                USER_PROMPT,
+                &assistant_message(&format!("{searched},{a}")),
+                &user_message(&format!("{ra},{said}")),
+            ]),
         ),
-        case(
-            Law::ServerCallUnanswered,
+        example(
+            Law::NoServerCallResult,
             Anthropic,
-            claude(&[ASK, &uses(&format!("{searched},{found}")), ASK]),
-            claude(&[ASK, &uses(&format!("{searched},{found}")), &answers(&tool_result("srvtoolu_1"))]),
+            claude(&[USER_PROMPT, &assistant_message(&format!("{searched},{found}")), USER_PROMPT]),
+            claude(&[
+                USER_PROMPT,
+                &assistant_message(&format!("{searched},{found}")),
+                &user_message(&tool_result("srvtoolu_1")),
+            ]),
         ),
-        case(
+        example(
             Law::NoCallBeforeFallback,
             Anthropic,
-            claude(&[ASK, &uses(&format!(r#"{{"type":"fallback"}},{a}"#)), &answers(&ra)]),
-            claude(&[ASK, &uses(&format!(r#"{a},{{"type":"fallback"}}"#)), &answers(&ra)]),
+            claude(&[USER_PROMPT, &assistant_message(&format!(r#"{{"type":"fallback"}},{a}"#)), &user_message(&ra)]),
+            claude(&[USER_PROMPT, &assistant_message(&format!(r#"{a},{{"type":"fallback"}}"#)), &user_message(&ra)]),
         ),
-        case(
+        example(
             Law::ApprovalPair,
             Responses,
-            input(&[
+            responses_body(&[
                 r#"{"type":"mcp_approval_request","id":"mcpr_1","name":"n","arguments":"{}","server_label":"s"}"#,
                 r#"{"type":"mcp_approval_response","approval_request_id":"mcpr_1","approve":true}"#,
             ]),
-            input(&[r#"{"type":"mcp_approval_response","approval_request_id":"mcpr_1","approve":true}"#]),
+            responses_body(&[r#"{"type":"mcp_approval_response","approval_request_id":"mcpr_1","approve":true}"#]),
         ),
-        case(
+        example(
             Law::ItemIdForm,
             Responses,
-            input(&[&function_call("a").replacen('{', r#"{"id":"fc_1","#, 1), &output("a")]),
-            input(&[&function_call("a").replacen('{', r#"{"id":"call_1","#, 1), &output("a")]),
+            responses_body(&[&function_call("a").replacen('{', r#"{"id":"fc_1","#, 1), &function_output("a")]),
+            responses_body(&[&function_call("a").replacen('{', r#"{"id":"call_1","#, 1), &function_output("a")]),
         ),
-        case(
+        example(
             Law::ItemIdUnique,
             Responses,
-            input(&[r#"{"id":"msg_1","role":"user","content":"a"}"#, r#"{"id":"msg_2","role":"user","content":"a"}"#]),
-            input(&[r#"{"id":"msg_1","role":"user","content":"a"}"#, r#"{"id":"msg_1","role":"user","content":"a"}"#]),
+            responses_body(&[
+                r#"{"id":"msg_1","role":"user","content":"a"}"#,
+                r#"{"id":"msg_2","role":"user","content":"a"}"#,
+            ]),
+            responses_body(&[
+                r#"{"id":"msg_1","role":"user","content":"a"}"#,
+                r#"{"id":"msg_1","role":"user","content":"a"}"#,
+            ]),
         ),
     ]
 }
 
-fn roles() -> Vec<Case> {
+fn roles() -> Vec<LawExample> {
     let hello = r#"{"role":"assistant","content":"hello"}"#;
     let rule = r#"{"role":"system","content":"be kind"}"#;
     let searched = r#"{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{}}"#;
     let newest = |messages: &[&str]| claude_with("claude-opus-4-8", "", messages);
-    let tool_round = [calls(&["abcdefgh1"]), tool("abcdefgh1")].join(",");
+    let tool_round = [calls(&["abcdefgh1"]), tool_message("abcdefgh1")].join(",");
     vec![
-        case(Law::SomeMessage, Anthropic, claude(&[ASK]), claude(&[])),
-        case(Law::SomeMessage, Chat, chat(&[ASK]), chat(&[])),
-        case(Law::FirstIsUser, Anthropic, claude(&[ASK, hello, ASK]), claude(&[hello, ASK])),
-        served(Law::FirstIsUser, Server::Local, chat(&[rule, ASK, hello, ASK]), chat(&[rule, hello, ASK])),
-        case(Law::KnownRole, Anthropic, claude(&[ASK]), claude(&[ASK, r#"{"role":"developer","content":"x"}"#])),
-        case(
+        example(Law::MessagesNotEmpty, Anthropic, claude(&[USER_PROMPT]), claude(&[])),
+        example(Law::MessagesNotEmpty, Chat, chat(&[USER_PROMPT]), chat(&[])),
+        example(Law::FirstIsUser, Anthropic, claude(&[USER_PROMPT, hello, USER_PROMPT]), claude(&[hello, USER_PROMPT])),
+        example_on_server(
+            Law::FirstIsUser,
+            ServerKind::ChatTemplate,
+            chat(&[rule, USER_PROMPT, hello, USER_PROMPT]),
+            chat(&[rule, hello, USER_PROMPT]),
+        ),
+        example(
+            Law::KnownRole,
+            Anthropic,
+            claude(&[USER_PROMPT]),
+            claude(&[USER_PROMPT, r#"{"role":"developer","content":"x"}"#]),
+        ),
+        example(
             Law::KnownRole,
             Chat,
             chat(&[r#"{"role":"developer","content":"x"}"#]),
             chat(&[r#"{"role":"critic","content":"x"}"#]),
         ),
-        case(Law::KnownRole, Responses, input(&[ASK]), input(&[r#"{"role":"critic","content":"x"}"#])),
-        case(Law::NoPrefill, Anthropic, newest(&[ASK, &uses(searched)]), newest(&[ASK, hello])),
-        case(
+        example(
+            Law::KnownRole,
+            Responses,
+            responses_body(&[USER_PROMPT]),
+            responses_body(&[r#"{"role":"critic","content":"x"}"#]),
+        ),
+        example(
+            Law::NoPrefill,
+            Anthropic,
+            newest(&[USER_PROMPT, &assistant_message(searched)]),
+            newest(&[USER_PROMPT, hello]),
+        ),
+        example(
             Law::NoPrefillWithThinking,
             Anthropic,
-            claude(&[ASK, hello]),
-            claude_with("claude-sonnet-4-5", r#""thinking":{"type":"enabled","budget_tokens":9},"#, &[ASK, hello]),
+            claude(&[USER_PROMPT, hello]),
+            claude_with(
+                "claude-sonnet-4-5",
+                r#""thinking":{"type":"enabled","budget_tokens":9},"#,
+                &[USER_PROMPT, hello],
+            ),
         ),
-        case(
+        example(
             Law::FinalTextTrimmed,
             Anthropic,
-            claude(&[ASK, hello]),
-            claude(&[ASK, &hello.replace("hello", "hello ")]),
+            claude(&[USER_PROMPT, hello]),
+            claude(&[USER_PROMPT, &hello.replace("hello", "hello ")]),
         ),
-        case(Law::NoSystemInside, Anthropic, newest(&[ASK, rule]), claude(&[ASK, rule])),
-        case(Law::SystemInsidePlace, Anthropic, newest(&[ASK, rule, rule, hello, ASK]), newest(&[ASK, hello, rule])),
-        case(Law::SystemInsidePlace, Anthropic, newest(&[ASK, rule]), newest(&[ASK, rule, ASK])),
-        served(Law::SystemFirst, Server::Local, chat(&[rule, ASK]), chat(&[ASK, rule, hello, ASK])),
-        served(Law::Alternation, Server::Local, chat(&[ASK, &tool_round, hello, ASK]), chat(&[ASK, &tool_round, ASK])),
-        served(
-            Law::SomeUserText,
-            Server::Local,
+        example(Law::NoSystemMessage, Anthropic, newest(&[USER_PROMPT, rule]), claude(&[USER_PROMPT, rule])),
+        example(
+            Law::SystemMessagePosition,
+            Anthropic,
+            newest(&[USER_PROMPT, rule, rule, hello, USER_PROMPT]),
+            newest(&[USER_PROMPT, hello, rule]),
+        ),
+        example(
+            Law::SystemMessagePosition,
+            Anthropic,
+            newest(&[USER_PROMPT, rule]),
+            newest(&[USER_PROMPT, rule, USER_PROMPT]),
+        ),
+        example_on_server(
+            Law::SystemFirst,
+            ServerKind::ChatTemplate,
+            chat(&[rule, USER_PROMPT]),
+            chat(&[USER_PROMPT, rule, hello, USER_PROMPT]),
+        ),
+        example_on_server(
+            Law::Alternation,
+            ServerKind::ChatTemplate,
+            chat(&[USER_PROMPT, &tool_round, hello, USER_PROMPT]),
+            chat(&[USER_PROMPT, &tool_round, USER_PROMPT]),
+        ),
+        example_on_server(
+            Law::HasUserText,
+            ServerKind::ChatTemplate,
             chat(&[
                 r#"{"role":"user","content":[{"type":"image_url","image_url":{"url":"u"}},{"type":"text","text":"?"}]}"#,
             ]),
             chat(&[r#"{"role":"user","content":[{"type":"image_url","image_url":{"url":"u"}}]}"#]),
         ),
-        served(
+        example_on_server(
             Law::LastRole,
-            Server::Mistral,
-            chat(&[ASK, r#"{"role":"assistant","content":"he","prefix":true}"#]),
-            chat(&[ASK, hello]),
+            ServerKind::Mistral,
+            chat(&[USER_PROMPT, r#"{"role":"assistant","content":"he","prefix":true}"#]),
+            chat(&[USER_PROMPT, hello]),
         ),
-        served(
+        example_on_server(
             Law::NoUserAfterTool,
-            Server::Mistral,
-            chat(&[ASK, &tool_round, hello, ASK]),
-            chat(&[ASK, &tool_round, ASK]),
+            ServerKind::Mistral,
+            chat(&[USER_PROMPT, &tool_round, hello, USER_PROMPT]),
+            chat(&[USER_PROMPT, &tool_round, USER_PROMPT]),
         ),
-        served(Law::OneAssistantAtEnd, Server::LlamaCpp, chat(&[ASK, hello]), chat(&[ASK, hello, hello])),
-        served_items(
+        example_on_server(
+            Law::OneAssistantAtEnd,
+            ServerKind::LlamaCpp,
+            chat(&[USER_PROMPT, hello]),
+            chat(&[USER_PROMPT, hello, hello]),
+        ),
+        responses_example_on_server(
             Law::NoPreviousResponse,
-            Server::LlamaCpp,
-            input(&[ASK]),
+            ServerKind::LlamaCpp,
+            responses_body(&[USER_PROMPT]),
             r#"{"previous_response_id":"resp_1","input":"go"}"#,
         ),
     ]
 }
 
-fn texts() -> Vec<Case> {
+fn texts() -> Vec<LawExample> {
     let refusal = r#"{"role":"assistant","content":null,"refusal":"no"}"#;
     let result = |content: &str| format!(r#"{{"type":"tool_result","tool_use_id":"a","content":{content}}}"#);
     let many = |count: usize| {
         let ids: Vec<String> = (0..count).map(|at| format!("c{at}")).collect();
-        let tools: Vec<String> = ids.iter().map(|id| tool(id)).collect();
+        let tools: Vec<String> = ids.iter().map(|id| tool_message(id)).collect();
         gpt("", &[&calls(&ids.iter().map(String::as_str).collect::<Vec<_>>()), &tools.join(",")])
     };
-    let long = |count: usize| gpt("", &[&ASK.replace("go", &"ä".repeat(count))]);
+    let long = |count: usize| gpt("", &[&USER_PROMPT.replace("go", &"ä".repeat(count))]);
     vec![
-        case(Law::HasContent, Anthropic, claude(&[ASK, &uses("")]), claude(&[&answers("")])),
-        case(Law::HasContent, Chat, chat(&[ASK, refusal]), chat(&[ASK, r#"{"role":"assistant","content":null}"#])),
-        case(Law::HasContent, Chat, chat(&[ASK]), chat(&[r#"{"role":"user"}"#])),
-        case(Law::TextNotBlank, Anthropic, claude(&[ASK]), claude(&[&ASK.replace("go", " \\n")])),
-        case(
+        example(
+            Law::HasContent,
+            Anthropic,
+            claude(&[USER_PROMPT, &assistant_message("")]),
+            claude(&[&user_message("")]),
+        ),
+        example(
+            Law::HasContent,
+            Chat,
+            chat(&[USER_PROMPT, refusal]),
+            chat(&[USER_PROMPT, r#"{"role":"assistant","content":null}"#]),
+        ),
+        example(Law::HasContent, Chat, chat(&[USER_PROMPT]), chat(&[r#"{"role":"user"}"#])),
+        example(Law::TextNotBlank, Anthropic, claude(&[USER_PROMPT]), claude(&[&USER_PROMPT.replace("go", " \\n")])),
+        example(
             Law::TextNotBlank,
             Anthropic,
-            claude(&[ASK, &uses(&tool_use("a")), &answers(&result(r#""""#))]),
-            claude(&[ASK, &uses(&tool_use("a")), &answers(&result(r#"[{"type":"text","text":""}]"#))]),
+            claude(&[USER_PROMPT, &assistant_message(&tool_use("a")), &user_message(&result(r#""""#))]),
+            claude(&[
+                USER_PROMPT,
+                &assistant_message(&tool_use("a")),
+                &user_message(&result(r#"[{"type":"text","text":""}]"#)),
+            ]),
         ),
-        case(
+        example(
             Law::TextNotBlank,
             Anthropic,
-            claude_with("claude-3-haiku", r#""system":"","#, &[ASK]),
-            claude_with("claude-3-haiku", r#""system":[{"type":"text","text":""}],"#, &[ASK]),
+            claude_with("claude-3-haiku", r#""system":"","#, &[USER_PROMPT]),
+            claude_with("claude-3-haiku", r#""system":[{"type":"text","text":""}],"#, &[USER_PROMPT]),
         ),
-        case(Law::TextLength, Chat, long(1_048_576), long(1_048_577)),
-        case(
+        example(Law::TextLength, Chat, long(1_048_576), long(1_048_577)),
+        example(
             Law::TextLength,
             Responses,
-            input(&[&function_call("a"), &output("a").replace("ok", &"x".repeat(10_485_760))]),
-            input(&[&function_call("a"), &output("a").replace("ok", &"x".repeat(10_485_761))]),
+            responses_body(&[&function_call("a"), &function_output("a").replace("ok", &"x".repeat(10_485_760))]),
+            responses_body(&[&function_call("a"), &function_output("a").replace("ok", &"x".repeat(10_485_761))]),
         ),
-        case(
+        example(
             Law::CallsNotEmpty,
             Chat,
-            chat(&[ASK, r#"{"role":"assistant","content":"x"}"#]),
-            chat(&[ASK, r#"{"role":"assistant","content":"x","tool_calls":[ ]}"#]),
+            chat(&[USER_PROMPT, r#"{"role":"assistant","content":"x"}"#]),
+            chat(&[USER_PROMPT, r#"{"role":"assistant","content":"x","tool_calls":[ ]}"#]),
         ),
-        case(Law::CallsPerMessage, Chat, many(128), many(129)),
+        example(Law::CallsPerMessage, Chat, many(128), many(129)),
     ]
 }
 
-fn reasoning() -> Vec<Case> {
+fn reasoning() -> Vec<LawExample> {
     let thought = r#"{"type":"thinking","thinking":"hm","signature":"s"}"#;
     let said = r#"{"type":"text","text":"hm"}"#;
     let (a, ra) = (tool_use("a"), tool_result("a"));
     let manual = |messages: &[&str]| {
-        let fields = format!(r#"{SH}"thinking":{{"type":"enabled","budget_tokens":9}},"#);
+        let fields = format!(r#"{SHELL_TOOL_FIELD}"thinking":{{"type":"enabled","budget_tokens":9}},"#);
         claude_with("claude-sonnet-4-5", &fields, messages)
     };
-    let mode = |model: &str, mode: &str| claude_with(model, &format!(r#""thinking":{{"type":"{mode}"}},"#), &[ASK]);
+    let mode =
+        |model: &str, mode: &str| claude_with(model, &format!(r#""thinking":{{"type":"{mode}"}},"#), &[USER_PROMPT]);
     let managed = |edits: &str| {
-        claude_with("claude-opus-4-8", &format!(r#""context_management":{{"edits":[{edits}]}},"#), &[ASK])
+        claude_with("claude-opus-4-8", &format!(r#""context_management":{{"edits":[{edits}]}},"#), &[USER_PROMPT])
     };
     let (clear, uses_gone) = (r#"{"type":"clear_thinking_20251015"}"#, r#"{"type":"clear_tool_uses_20250919"}"#);
     let bound = |mode: &str| {
         let fields = format!(r#""thinking":{{"type":"{mode}","block_binding":{{}}}},"#);
-        claude_with("claude-opus-4-8", &fields, &[ASK])
+        claude_with("claude-opus-4-8", &fields, &[USER_PROMPT])
     };
     let deepseek = |messages: &[&str]| format!(r#"{{"model":"deepseek-v4-pro","messages":[{}]}}"#, messages.join(","));
     let gemini =
@@ -431,123 +582,150 @@ fn reasoning() -> Vec<Case> {
     let reasoned = |it: &str| it.replacen('{', r#"{"reasoning_content":"","#, 1);
     let signed = |it: &str| it.replacen(r#"{"id""#, r#"{"extra_content":{"google":{"thought_signature":"s"}},"id""#, 1);
     let item = r#"{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"e"}"#;
-    let local =
-        |content: &str| format!(r#"{{"input":[{{"type":"reasoning","summary":[],"content":[{content}]}},{ASK}]}}"#);
+    let local = |content: &str| {
+        format!(r#"{{"input":[{{"type":"reasoning","summary":[],"content":[{content}]}},{USER_PROMPT}]}}"#)
+    };
     vec![
-        case(
-            Law::ThinkingSealed,
+        example(
+            Law::ThinkingSigned,
             Anthropic,
-            claude(&[ASK, &uses(&format!("{thought},{said}")), ASK]),
-            claude(&[ASK, &uses(&format!(r#"{{"type":"thinking","thinking":"hm"}},{said}"#)), ASK]),
+            claude(&[USER_PROMPT, &assistant_message(&format!("{thought},{said}")), USER_PROMPT]),
+            claude(&[
+                USER_PROMPT,
+                &assistant_message(&format!(r#"{{"type":"thinking","thinking":"hm"}},{said}"#)),
+                USER_PROMPT,
+            ]),
         ),
-        case(
+        example(
             Law::ThinkingFirst,
             Anthropic,
             manual(&[
-                ASK,
-                &uses(&format!("{thought},{a}")),
-                &answers(&ra),
-                &uses(&tool_use("b")),
-                &answers(&tool_result("b")),
+                USER_PROMPT,
+                &assistant_message(&format!("{thought},{a}")),
+                &user_message(&ra),
+                &assistant_message(&tool_use("b")),
+                &user_message(&tool_result("b")),
             ]),
-            manual(&[ASK, &uses(&a), &answers(&ra)]),
+            manual(&[USER_PROMPT, &assistant_message(&a), &user_message(&ra)]),
         ),
-        case(
+        example(
             Law::ClearThinkingFirst,
             Anthropic,
             managed(&format!("{clear},{uses_gone}")),
             managed(&format!("{uses_gone},{clear}")),
         ),
-        case(Law::BindingNeedsThinking, Anthropic, bound("adaptive"), bound("disabled")),
-        case(Law::NoManualThinking, Anthropic, mode("claude-opus-4-8", "adaptive"), mode("claude-opus-4-8", "enabled")),
-        case(
+        example(Law::BindingNeedsThinking, Anthropic, bound("adaptive"), bound("disabled")),
+        example(
+            Law::NoManualThinking,
+            Anthropic,
+            mode("claude-opus-4-8", "adaptive"),
+            mode("claude-opus-4-8", "enabled"),
+        ),
+        example(
             Law::NoAdaptiveThinking,
             Anthropic,
             mode("claude-opus-4-5", "enabled"),
             mode("claude-opus-4-5", "adaptive"),
         ),
-        case(
+        example(
             Law::NoDisabledThinking,
             Anthropic,
             mode("claude-fable-5", "adaptive"),
             mode("claude-fable-5", "disabled"),
         ),
-        case(
-            Law::ReasoningBack,
+        example(
+            Law::ReasoningReturned,
             Chat,
-            deepseek(&[ASK, &reasoned(&calls(&["a"])), &tool("a"), &reasoned(&calls(&["b"])), &tool("b")]),
-            deepseek(&[ASK, &reasoned(&calls(&["a"])), &tool("a"), &calls(&["b"]), &tool("b")]),
+            deepseek(&[
+                USER_PROMPT,
+                &reasoned(&calls(&["a"])),
+                &tool_message("a"),
+                &reasoned(&calls(&["b"])),
+                &tool_message("b"),
+            ]),
+            deepseek(&[USER_PROMPT, &reasoned(&calls(&["a"])), &tool_message("a"), &calls(&["b"]), &tool_message("b")]),
         ),
-        case(
+        example(
             Law::ThoughtSignature,
             Chat,
-            gemini(&[ASK, &calls(&["a"]), &tool("a"), ASK, &signed(&calls(&["b"])), &tool("b")]),
-            gemini(&[ASK, &calls(&["a"]), &tool("a")]),
+            gemini(&[
+                USER_PROMPT,
+                &calls(&["a"]),
+                &tool_message("a"),
+                USER_PROMPT,
+                &signed(&calls(&["b"])),
+                &tool_message("b"),
+            ]),
+            gemini(&[USER_PROMPT, &calls(&["a"]), &tool_message("a")]),
         ),
-        case(
+        example(
             Law::ReasoningFollowed,
             Responses,
-            input(&[item, &item.replace("rs_1", "rs_2"), &function_call("a"), &output("a")]),
-            input(&[item, ASK]),
+            responses_body(&[item, &item.replace("rs_1", "rs_2"), &function_call("a"), &function_output("a")]),
+            responses_body(&[item, USER_PROMPT]),
         ),
-        case(
-            Law::ReasoningSealed,
+        example(
+            Law::ReasoningEncrypted,
             Responses,
-            input(&[item, &function_call("a"), &output("a")]),
-            input(&[r#"{"type":"reasoning","id":"rs_1","summary":[]}"#, &function_call("a"), &output("a")]),
-        ),
-        case(
-            Law::ReasoningSummary,
-            Responses,
-            input(&[item, &function_call("a"), &output("a")]),
-            input(&[&item.replace(r#""summary":[],"#, ""), &function_call("a"), &output("a")]),
-        ),
-        case(
-            Law::ReasoningWithoutContent,
-            Responses,
-            input(&[&item.replacen('{', r#"{"content":[],"#, 1), &function_call("a"), &output("a")]),
-            input(&[
-                &item.replacen('{', r#"{"content":[{"type":"reasoning_text","text":"x"}],"#, 1),
+            responses_body(&[item, &function_call("a"), &function_output("a")]),
+            responses_body(&[
+                r#"{"type":"reasoning","id":"rs_1","summary":[]}"#,
                 &function_call("a"),
-                &output("a"),
+                &function_output("a"),
             ]),
         ),
-        served_items(
+        example(
+            Law::ReasoningSummary,
+            Responses,
+            responses_body(&[item, &function_call("a"), &function_output("a")]),
+            responses_body(&[&item.replace(r#""summary":[],"#, ""), &function_call("a"), &function_output("a")]),
+        ),
+        example(
+            Law::ReasoningWithoutContent,
+            Responses,
+            responses_body(&[&item.replacen('{', r#"{"content":[],"#, 1), &function_call("a"), &function_output("a")]),
+            responses_body(&[
+                &item.replacen('{', r#"{"content":[{"type":"reasoning_text","text":"x"}],"#, 1),
+                &function_call("a"),
+                &function_output("a"),
+            ]),
+        ),
+        responses_example_on_server(
             Law::ReasoningWithContent,
-            Server::LlamaCpp,
+            ServerKind::LlamaCpp,
             local(r#"{"type":"reasoning_text","text":"x"}"#),
             local(""),
         ),
-        case(
-            Law::CompactionSealed,
+        example(
+            Law::CompactionEncrypted,
             Responses,
-            input(&[r#"{"type":"compaction","encrypted_content":"e"}"#, ASK]),
-            input(&[r#"{"type":"compaction"}"#, ASK]),
+            responses_body(&[r#"{"type":"compaction","encrypted_content":"e"}"#, USER_PROMPT]),
+            responses_body(&[r#"{"type":"compaction"}"#, USER_PROMPT]),
         ),
     ]
 }
 
-fn tools() -> Vec<Case> {
-    let declared = |list: &str| claude_with("claude-sonnet-4-5", &format!(r#""tools":[{list}],"#), &[ASK]);
+fn tools() -> Vec<LawExample> {
+    let declared = |list: &str| claude_with("claude-sonnet-4-5", &format!(r#""tools":[{list}],"#), &[USER_PROMPT]);
     let named = |name: &str| format!(r#"{{"name":"{name}","input_schema":{{}}}}"#);
     let function = |name: &str| format!(r#"{{"type":"function","function":{{"name":"{name}"}}}}"#);
     let functions = |count: usize| {
         let list: Vec<String> = (0..count).map(|at| function(&format!("f{at}"))).collect();
-        gpt(&format!(r#""tools":[{}],"#, list.join(",")), &[ASK])
+        gpt(&format!(r#""tools":[{}],"#, list.join(",")), &[USER_PROMPT])
     };
     let choice = |name: &str| {
         let fields = format!(
             r#""tools":[{}],"tool_choice":{{"type":"function","function":{{"name":"{name}"}}}},"#,
             function("sh")
         );
-        gpt(&fields, &[ASK])
+        gpt(&fields, &[USER_PROMPT])
     };
     let strict = |schema: &str| {
         gpt(
             &format!(
                 r#""tools":[{{"type":"function","function":{{"name":"f","strict":true,"parameters":{schema}}}}}],"#
             ),
-            &[ASK],
+            &[USER_PROMPT],
         )
     };
     let inner =
@@ -558,64 +736,83 @@ fn tools() -> Vec<Case> {
         )
     };
     let forced = |model: &str, thinking: &str, choice: &str| {
-        claude_with(model, &format!(r#"{SH}{thinking}"tool_choice":{{"type":"{choice}"}},"#), &[ASK])
+        claude_with(
+            model,
+            &format!(r#"{SHELL_TOOL_FIELD}{thinking}"tool_choice":{{"type":"{choice}"}},"#),
+            &[USER_PROMPT],
+        )
     };
     let manual = r#""thinking":{"type":"enabled","budget_tokens":9},"#;
     let reference = |name: &str| {
         let content = format!(r#"[{{"type":"tool_reference","tool_name":"{name}"}}]"#);
         let result = tool_result("a").replace(r#""ok""#, &content);
-        claude(&[ASK, &uses(&tool_use("a")), &answers(&result)])
+        claude(&[USER_PROMPT, &assistant_message(&tool_use("a")), &user_message(&result)])
     };
-    let used = [uses(&tool_use("a")), answers(&tool_result("a"))].join(",");
+    let used = [assistant_message(&tool_use("a")), user_message(&tool_result("a"))].join(",");
     vec![
-        case(Law::ReferenceDeclared, Anthropic, reference("sh"), reference("gone")),
-        case(
-            Law::NoForceWithThinking,
+        example(Law::ReferenceDeclared, Anthropic, reference("sh"), reference("gone")),
+        example(
+            Law::NoForcedToolWithThinking,
             Anthropic,
             forced("claude-opus-4-5", manual, "auto"),
             forced("claude-opus-4-5", manual, "any"),
         ),
-        case(Law::NoForce, Anthropic, forced("claude-opus-5-5", "", "none"), forced("claude-opus-5-5", "", "tool")),
-        case(Law::ToolsDeclared, Anthropic, claude(&[ASK, &used]), claude_with("claude-sonnet-4-5", "", &[ASK, &used])),
-        case(Law::ToolName, Anthropic, declared(&named("mcp__x-1")), declared(&named("a.b"))),
-        case(Law::ToolName, Anthropic, declared(&named(&"f".repeat(128))), declared(&named(&"f".repeat(129)))),
-        case(
+        example(
+            Law::NoForcedTool,
+            Anthropic,
+            forced("claude-opus-5-5", "", "none"),
+            forced("claude-opus-5-5", "", "tool"),
+        ),
+        example(
+            Law::ToolsDeclared,
+            Anthropic,
+            claude(&[USER_PROMPT, &used]),
+            claude_with("claude-sonnet-4-5", "", &[USER_PROMPT, &used]),
+        ),
+        example(Law::ToolName, Anthropic, declared(&named("mcp__x-1")), declared(&named("a.b"))),
+        example(Law::ToolName, Anthropic, declared(&named(&"f".repeat(128))), declared(&named(&"f".repeat(129)))),
+        example(
             Law::ToolName,
             Chat,
-            gpt(&format!(r#""tools":[{}],"#, function("f")), &[ASK]),
-            gpt(&format!(r#""tools":[{}],"#, function(&"f".repeat(65))), &[ASK]),
+            gpt(&format!(r#""tools":[{}],"#, function("f")), &[USER_PROMPT]),
+            gpt(&format!(r#""tools":[{}],"#, function(&"f".repeat(65))), &[USER_PROMPT]),
         ),
-        case(
+        example(
             Law::ToolNameUnique,
             Anthropic,
             declared(&[named("a"), named("b")].join(",")),
             declared(&[named("a"), named("a")].join(",")),
         ),
         // An empty list is no fault by itself: Claude Code asks for titles with one.
-        case(
+        example(
             Law::ToolsDeclared,
             Anthropic,
             declared(""),
-            claude_with("claude-sonnet-4-5", r#""tools":[],"#, &[ASK, &used]),
+            claude_with("claude-sonnet-4-5", r#""tools":[],"#, &[USER_PROMPT, &used]),
         ),
-        case(Law::ToolsNotEmpty, Chat, gpt(r#""tools":null,"#, &[ASK]), gpt(r#""tools":[],"#, &[ASK])),
-        case(
-            Law::SomeToolAtHand,
+        example(
+            Law::ToolsNotEmpty,
+            Chat,
+            gpt(r#""tools":null,"#, &[USER_PROMPT]),
+            gpt(r#""tools":[],"#, &[USER_PROMPT]),
+        ),
+        example(
+            Law::SomeToolLoaded,
             Anthropic,
             declared(&[named("a"), named("b").replacen('{', r#"{"defer_loading":true,"#, 1)].join(",")),
             declared(&named("b").replacen('{', r#"{"defer_loading":true,"#, 1)),
         ),
-        case(Law::ToolCount, Chat, functions(128), functions(129)),
-        case(Law::ChoiceNeedsTools, Chat, choice("sh"), gpt(r#""tool_choice":"auto","#, &[ASK])),
-        case(Law::ChoiceDeclared, Chat, choice("sh"), choice("gone")),
-        served(
+        example(Law::ToolCount, Chat, functions(128), functions(129)),
+        example(Law::ChoiceNeedsTools, Chat, choice("sh"), gpt(r#""tool_choice":"auto","#, &[USER_PROMPT])),
+        example(Law::ChoiceDeclared, Chat, choice("sh"), choice("gone")),
+        example_on_server(
             Law::ChoiceNeedsTools,
-            Server::Vllm,
-            chat(&[ASK]),
-            format!(r#"{{"tool_choice":"auto","messages":[{ASK}]}}"#),
+            ServerKind::Vllm,
+            chat(&[USER_PROMPT]),
+            format!(r#"{{"tool_choice":"auto","messages":[{USER_PROMPT}]}}"#),
         ),
-        case(Law::StrictSchema, Chat, strict(&outer(inner)), strict(&outer(&inner.replace(r#"["x"]"#, "[]")))),
-        case(
+        example(Law::StrictSchema, Chat, strict(&outer(inner)), strict(&outer(&inner.replace(r#"["x"]"#, "[]")))),
+        example(
             Law::FunctionNamed,
             Responses,
             r#"{"tools":[{"type":"web_search"},{"type":"function","name":"f"}],"input":"go"}"#,
@@ -624,34 +821,34 @@ fn tools() -> Vec<Case> {
     ]
 }
 
-fn arguments() -> Vec<Case> {
+fn arguments() -> Vec<LawExample> {
     let object = |json: &str| {
         let call = tool_use("a").replace(r#""input":{}"#, &format!(r#""input":{json}"#));
-        claude(&[ASK, &uses(&call), &answers(&tool_result("a"))])
+        claude(&[USER_PROMPT, &assistant_message(&call), &user_message(&tool_result("a"))])
     };
-    let text = |json: &str| chat(&[ASK, &calls(&["a"]).replace(r#""{}""#, json), &tool("a")]);
+    let text = |json: &str| chat(&[USER_PROMPT, &calls(&["a"]).replace(r#""{}""#, json), &tool_message("a")]);
     let custom = r#"{"role":"assistant","tool_calls":[{"id":"a","type":"custom","custom":{"name":"p","input":"x"}}]}"#;
     vec![
-        case(Law::ArgumentsObject, Anthropic, object(r#"{"x":[1]}"#), object(r#""{}""#)),
-        served(Law::ArgumentsObject, Server::Vllm, text(r#""{\"x\":1}""#), text(r#""{\"x\":1""#)),
-        served(Law::ArgumentsObject, Server::Local, text(r#""{}""#), text(r#""[]""#)),
-        case(Law::ArgumentsText, Chat, text(r#""not JSON""#), text("{}")),
-        case(
-            Law::ArgumentsText,
+        example(Law::ArgumentsObject, Anthropic, object(r#"{"x":[1]}"#), object(r#""{}""#)),
+        example_on_server(Law::ArgumentsObject, ServerKind::Vllm, text(r#""{\"x\":1}""#), text(r#""{\"x\":1""#)),
+        example_on_server(Law::ArgumentsObject, ServerKind::ChatTemplate, text(r#""{}""#), text(r#""[]""#)),
+        example(Law::ArgumentsString, Chat, text(r#""not JSON""#), text("{}")),
+        example(
+            Law::ArgumentsString,
             Responses,
-            input(&[&function_call("a"), &output("a")]),
-            input(&[&function_call("a").replace(r#""{}""#, "{}"), &output("a")]),
+            responses_body(&[&function_call("a"), &function_output("a")]),
+            responses_body(&[&function_call("a").replace(r#""{}""#, "{}"), &function_output("a")]),
         ),
-        served(
+        example_on_server(
             Law::FunctionCallsOnly,
-            Server::Vllm,
-            chat(&[ASK, &calls(&["a"]), &tool("a")]),
-            chat(&[ASK, custom, &tool("a")]),
+            ServerKind::Vllm,
+            chat(&[USER_PROMPT, &calls(&["a"]), &tool_message("a")]),
+            chat(&[USER_PROMPT, custom, &tool_message("a")]),
         ),
     ]
 }
 
-fn cache_marks() -> Vec<Case> {
+fn cache_breakpoints() -> Vec<LawExample> {
     let text = |mark: &str| format!(r#"{{"role":"user","content":[{{"type":"text","text":"x"{mark}}}]}}"#);
     let short = r#","cache_control":{"type":"ephemeral"}"#;
     let long = r#","cache_control":{"type":"ephemeral","ttl":"1h"}"#;
@@ -664,35 +861,40 @@ fn cache_marks() -> Vec<Case> {
     let thought = |mark: &str| {
         let thought =
             format!(r#"{{"type":"thinking","thinking":"x","signature":"s"{mark}}},{{"type":"text","text":"y"}}"#);
-        claude_with("claude-opus-4-8", "", &[ASK, &uses(&thought), ASK])
+        claude_with("claude-opus-4-8", "", &[USER_PROMPT, &assistant_message(&thought), USER_PROMPT])
     };
-    let kept = |life: &str| gpt(&format!(r#""prompt_cache_options":{{"ttl":"{life}"}},"#), &[ASK]);
+    let kept = |life: &str| gpt(&format!(r#""prompt_cache_options":{{"ttl":"{life}"}},"#), &[USER_PROMPT]);
     vec![
-        case(
-            Law::CacheMarkCount,
+        example(
+            Law::CacheBreakpointCount,
             Anthropic,
             marked(&format!("{top}{}", system(short)), &[short, short, ""]),
             marked(&format!("{top}{}", system(short)), &[short, short, short, ""]),
         ),
         // The word inside a text is no mark.
-        case(
-            Law::CacheMarkCount,
+        example(
+            Law::CacheBreakpointCount,
             Anthropic,
             marked("", &[short, r#","cache_control":null"#, short, short, short])
                 .replace(r#""x""#, r#""say \"cache_control\"""#),
             marked("", &[short, short, short, short, short]),
         ),
-        case(Law::CacheMarkOrder, Anthropic, marked(&system(long), &[long, short]), marked(&system(short), &[long])),
-        case(Law::CacheMarkPlace, Anthropic, thought(""), thought(short)),
-        case(Law::CacheMarkPlace, Anthropic, marked(top, &[short]), marked(top, &[long])),
-        case(Law::CacheLife, Chat, kept("30m"), kept("1h")),
+        example(
+            Law::CacheBreakpointOrder,
+            Anthropic,
+            marked(&system(long), &[long, short]),
+            marked(&system(short), &[long]),
+        ),
+        example(Law::CacheBreakpointPosition, Anthropic, thought(""), thought(short)),
+        example(Law::CacheBreakpointPosition, Anthropic, marked(top, &[short]), marked(top, &[long])),
+        example(Law::CacheTtl, Chat, kept("30m"), kept("1h")),
     ]
 }
 
-fn media() -> Vec<Case> {
+fn media() -> Vec<LawExample> {
     let images = |count: usize, source: &str| {
         let block = format!(r#"{{"type":"image","source":{source}}}"#);
-        claude(&[&answers(&vec![block; count].join(","))])
+        claude(&[&user_message(&vec![block; count].join(","))])
     };
     let link = r#"{"type":"url","url":"https://x.org/i.png"}"#;
     let png = |width: u32| {
@@ -705,20 +907,20 @@ fn media() -> Vec<Case> {
     let sized = |bytes: usize| images(1, &format!(r#"{{"type":"base64","data":"/9j/{}"}}"#, "A".repeat(bytes - 4)));
     let part = |part: &str| chat(&[&format!(r#"{{"role":"user","content":[{{"type":"text","text":"x"}},{part}]}}"#)]);
     vec![
-        case(Law::ImageCount, Anthropic, images(100, link), images(101, link)),
-        case(Law::ImageBytes, Anthropic, sized(10 << 20), sized((10 << 20) + 1)),
-        case(Law::ImagePixels, Anthropic, images(1, &png(8000)), images(1, &png(8001))),
-        case(Law::ImageKind, Anthropic, images(1, &png(1)), images(1, r#"{"type":"base64","data":"QkA="}"#)),
-        served(
+        example(Law::ImageCount, Anthropic, images(100, link), images(101, link)),
+        example(Law::ImageBytes, Anthropic, sized(10 << 20), sized((10 << 20) + 1)),
+        example(Law::ImagePixels, Anthropic, images(1, &png(8000)), images(1, &png(8001))),
+        example(Law::ImageKind, Anthropic, images(1, &png(1)), images(1, r#"{"type":"base64","data":"QkA="}"#)),
+        example_on_server(
             Law::PartKind,
-            Server::LlamaCpp,
+            ServerKind::LlamaCpp,
             part(r#"{"type":"input_audio","input_audio":{}}"#),
             part(r#"{"type":"file","file":{"file_id":"f"}}"#),
         ),
     ]
 }
 
-impl Case {
+impl LawExample {
     /// The same case, judged without laws that it breaks on the way.
     fn without(mut self, laws: &[Law]) -> Self {
         self.profile = laws.iter().fold(self.profile, |profile, law| profile.without(*law));
@@ -726,70 +928,76 @@ impl Case {
     }
 }
 
-fn all() -> Vec<Case> {
-    [pairing(), roles(), texts(), reasoning(), tools(), arguments(), cache_marks(), media()]
+fn all_examples() -> Vec<LawExample> {
+    [pairing(), roles(), texts(), reasoning(), tools(), arguments(), cache_breakpoints(), media()]
         .into_iter()
         .flatten()
         .collect()
 }
 
-fn short(body: &str) -> String {
+fn truncated(body: &str) -> String {
     body.chars().take(600).collect()
 }
 
 #[test]
-fn a_request_that_breaks_one_law_is_found_to_break_that_law() {
-    for Case { law, profile, breaks, .. } in all() {
+fn invalid_example_breaks_exactly_its_law() {
+    for LawExample { law, profile, invalid: breaks, .. } in all_examples() {
         let request = Request::parse(profile.format(), breaks.as_bytes()).unwrap();
         let found: BTreeSet<Law> = check(&request, &profile).into_iter().map(|violation| violation.law).collect();
-        assert_eq!(found, BTreeSet::from([law]), "{}", short(&breaks));
+        assert_eq!(found, BTreeSet::from([law]), "{}", truncated(&breaks));
     }
 }
 
 #[test]
-fn a_request_that_keeps_the_laws_is_found_to_break_none() {
-    for Case { law, profile, keeps, .. } in all() {
+fn valid_example_breaks_no_law() {
+    for LawExample { law, profile, valid: keeps, .. } in all_examples() {
         let request = Request::parse(profile.format(), keeps.as_bytes()).unwrap();
         // Judged for the model that it names itself.
-        let profile =
-            if law == Law::CallIdTail || law == Law::NoSystemInside { Profile::of_request(&request) } else { profile };
-        assert_eq!(check(&request, &profile), [], "{law}: {}", short(&keeps));
+        let profile = if law == Law::CallIdSuffixUnique || law == Law::NoSystemMessage {
+            LawProfile::for_request(&request)
+        } else {
+            profile
+        };
+        assert_eq!(check(&request, &profile), [], "{law}: {}", truncated(&keeps));
     }
 }
 
 #[test]
 fn every_law_on_requests_has_an_example() {
-    let shown: BTreeSet<Law> = all().into_iter().map(|case| case.law).collect();
+    let shown: BTreeSet<Law> = all_examples().into_iter().map(|case| case.law).collect();
     // Tests of their own have the large ones.
     let apart = [Law::MessageCount, Law::BodySize];
     let unseen: Vec<Law> = Law::all()
-        .filter(|law| law.topic() != Topic::Rewriting && !shown.contains(law) && !apart.contains(law))
+        .filter(|law| law.topic() != LawTopic::RewrittenRequest && !shown.contains(law) && !apart.contains(law))
         .collect();
     assert_eq!(unseen, [] as [Law; 0]);
 }
 
 #[test]
-fn a_request_may_not_be_too_large() {
+fn too_large_request_is_a_violation() {
     let broken = |body: String| {
         let request = Request::parse(Anthropic, body.as_bytes()).unwrap();
-        check(&request, &Profile::of_request(&request)).into_iter().map(|violation| violation.law).collect::<Vec<_>>()
+        check(&request, &LawProfile::for_request(&request))
+            .into_iter()
+            .map(|violation| violation.law)
+            .collect::<Vec<_>>()
     };
-    assert_eq!(broken(claude(&vec![ASK; 100_000])), []);
-    assert_eq!(broken(claude(&vec![ASK; 100_001])), [Law::MessageCount]);
-    assert_eq!(broken(claude(&[&ASK.replace("go", &"x".repeat(31 << 20))])), []);
-    assert_eq!(broken(claude(&[&ASK.replace("go", &"x".repeat(32 << 20))])), [Law::BodySize]);
+    assert_eq!(broken(claude(&vec![USER_PROMPT; 100_000])), []);
+    assert_eq!(broken(claude(&vec![USER_PROMPT; 100_001])), [Law::MessageCount]);
+    assert_eq!(broken(claude(&[&USER_PROMPT.replace("go", &"x".repeat(31 << 20))])), []);
+    assert_eq!(broken(claude(&[&USER_PROMPT.replace("go", &"x".repeat(32 << 20))])), [Law::BodySize]);
 }
 
 /// Results of calls that the provider holds look like orphans, and the first message like a reply.
 #[test]
-fn a_continuation_is_not_judged_by_pairs() {
+fn continuation_is_not_checked_for_pairs() {
     let thread = r#"{"model":"claude-opus-4-8","thread":{"type":"continue","previous_message_id":"msg_1"},"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_1","content":"ok"}]}]}"#;
     let request = Request::parse(Anthropic, thread.as_bytes()).unwrap();
-    assert_eq!(check(&request, &Profile::of_request(&request)), []);
+    assert_eq!(check(&request, &LawProfile::for_request(&request)), []);
 
-    let items = format!(r#"{{"previous_response_id":"resp_1","input":[{}]}}"#, output("call_1"));
+    let items = format!(r#"{{"previous_response_id":"resp_1","input":[{}]}}"#, function_output("call_1"));
     let request = Request::parse(Responses, items.as_bytes()).unwrap();
-    assert_eq!(check(&request, &Profile::of_request(&request)), []);
+    assert_eq!(check(&request, &LawProfile::for_request(&request)), []);
 }
 
 /// The client or the provider may have run it; what it found stands in the result as it is.
@@ -799,5 +1007,5 @@ fn a_tool_search_with_its_output_breaks_no_law() {
         {"type":"tool_search_call","call_id":"call_1","execution":"client","arguments":{"query":"git"}},
         {"type":"tool_search_output","call_id":"call_1","tools":[{"type":"function","name":"git"}]}]}"#;
     let request = Request::parse(Responses, body).unwrap();
-    assert_eq!(check(&request, &Profile::of_request(&request)), []);
+    assert_eq!(check(&request, &LawProfile::for_request(&request)), []);
 }

@@ -5,23 +5,24 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
 
 use super::super::{
-    Cuts, Law, Place, Profile, Rewriting, Server, Topic, Violation, check, check_conversation, compare, cuts,
-    repair_as, repair_edits,
+    CutPoints, Law, LawProfile, LawTopic, LawViolation, RequestLocation, RewriteContext, ServerKind, check,
+    check_conversation, compare, free_cuts, repair_as, repair_edits,
 };
-use crate::conversation::{Conversation, Message, Part, Reasoning, Role};
-use crate::testing::{Sample, samples};
-use crate::wire::{Edit, Format, Request};
+use crate::conversation::{Conversation, Message, Part, ReasoningPart, Role};
+use crate::testing::{SampleRequest, samples};
+use crate::wire::{Format, Request, RequestEdit};
 
-const SERVERS: [Option<Server>; 4] = [None, Some(Server::Local), Some(Server::LlamaCpp), Some(Server::Mistral)];
+const SERVERS: [Option<ServerKind>; 4] =
+    [None, Some(ServerKind::ChatTemplate), Some(ServerKind::LlamaCpp), Some(ServerKind::Mistral)];
 
 const FORMATS: [Format; 3] = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic];
 
-fn pairs(found: &[Violation]) -> Vec<String> {
-    found.iter().filter(|violation| violation.law.topic() == Topic::Pairing).map(Violation::to_string).collect()
+fn pairing_violations(found: &[LawViolation]) -> Vec<String> {
+    found.iter().filter(|violation| violation.law.topic() == LawTopic::Pairing).map(LawViolation::to_string).collect()
 }
 
 /// A sample from which some messages were lost.
-fn torn() -> impl Strategy<Value = (Sample, Vec<usize>)> {
+fn samples_with_losses() -> impl Strategy<Value = (SampleRequest, Vec<usize>)> {
     samples().prop_flat_map(|sample| {
         let all: Vec<usize> = (0..sample.conversation.messages.len()).collect();
         let count = all.len();
@@ -30,13 +31,13 @@ fn torn() -> impl Strategy<Value = (Sample, Vec<usize>)> {
 }
 
 /// Calls, results and words in any order, by anyone.
-fn chaos() -> impl Strategy<Value = Conversation<'static>> {
+fn arbitrary_conversations() -> impl Strategy<Value = Conversation<'static>> {
     let id = || (0..4_u8).prop_map(|id| format!("c{id}"));
     let part = prop_oneof![
         3 => id().prop_map(|id| Part::call(id, "sh", "{}")),
         4 => id().prop_map(|id| Part::result(id, "ok")),
         2 => Just(Part::text("x")),
-        1 => Just(Part::Reasoning(Reasoning { text: "hm".into(), seal: Some("s".into()) })),
+        1 => Just(Part::Reasoning(ReasoningPart { text: "hm".into(), seal: Some("s".into()) })),
     ];
     let role =
         select(vec![Role::User, Role::User, Role::Assistant, Role::Assistant, Role::Tool, Role::Tool, Role::System]);
@@ -45,8 +46,8 @@ fn chaos() -> impl Strategy<Value = Conversation<'static>> {
 }
 
 /// The same, but nobody says what is not theirs to say.
-fn disorder() -> impl Strategy<Value = Conversation<'static>> {
-    chaos().prop_map(|mut conversation| {
+fn role_correct_conversations() -> impl Strategy<Value = Conversation<'static>> {
+    arbitrary_conversations().prop_map(|mut conversation| {
         for message in &mut conversation.messages {
             let role = message.role;
             message.parts.retain(|part| match part {
@@ -64,24 +65,24 @@ fn without(conversation: &Conversation<'static>, lost: &[usize]) -> Conversation
     Conversation { messages: kept.map(|(_, message)| message.clone()).collect(), ..conversation.clone() }
 }
 
-fn drop_run(sample: &Sample, run: std::ops::Range<usize>) -> Vec<u8> {
-    let edits: Vec<Edit> = run.map(Edit::DropMessage).collect();
+fn drop_run(sample: &SampleRequest, run: std::ops::Range<usize>) -> Vec<u8> {
+    let edits: Vec<RequestEdit> = run.map(RequestEdit::DropMessage).collect();
     sample.request().splice(&edits).expect("messages may be dropped").into_owned()
 }
 
 /// What is broken in a body, but for the place.
-fn broken(format: Format, body: &[u8]) -> Vec<String> {
+fn violations_without_location(format: Format, body: &[u8]) -> Vec<String> {
     let request = Request::parse(format, body).expect("a cut request is one");
-    let found = check(&request, &Profile::of_request(&request));
-    found.into_iter().map(|it| Violation { at: Place::Request, ..it }.to_string()).collect()
+    let found = check(&request, &LawProfile::for_request(&request));
+    found.into_iter().map(|it| LawViolation { at: RequestLocation::Request, ..it }.to_string()).collect()
 }
 
 /// Items of turns that use an id again: a result that came too early is the first call's, and the turns stay apart.
 #[test]
-fn turns_that_share_an_id_do_not_meet() {
+fn turns_sharing_an_id_stay_separate() {
     let call = || Message::new(Role::Assistant, vec![Part::call("c", "sh", "{}")]);
     let result = |role| Message::new(role, vec![Part::result("c", "ok")]);
-    let profile = Profile::of(Format::OpenAiResponses, None);
+    let profile = LawProfile::for_model(Format::OpenAiResponses, None);
     let of = |messages: Vec<Message<'static>>| Conversation { messages, ..Conversation::default() };
     let broken = |conversation: &Conversation<'_>| {
         check_conversation(conversation, &profile).into_iter().map(|it| it.law).collect::<Vec<_>>()
@@ -89,8 +90,8 @@ fn turns_that_share_an_id_do_not_meet() {
 
     let nothing = || Message::new(Role::Tool, Vec::new());
     let apart = of(vec![result(Role::User), call(), nothing(), call(), result(Role::Tool)]);
-    assert_eq!(broken(&apart), [Law::ResultBehindCall]);
-    assert!(!Cuts::of(&apart, &profile).may_drop(2..3));
+    assert_eq!(broken(&apart), [Law::ResultAfterCall]);
+    assert!(!CutPoints::for_conversation(&apart, &profile).may_drop(2..3));
 
     let unanswered = of(vec![result(Role::User), call(), result(Role::User), call(), Message::text(Role::User, "x")]);
     assert!(broken(&unanswered).contains(&Law::CallAnswered));
@@ -98,20 +99,20 @@ fn turns_that_share_an_id_do_not_meet() {
 
 proptest! {
     #[test]
-    fn a_sample_breaks_no_law(sample in samples()) {
+    fn sample_breaks_no_law(sample in samples()) {
         let request = sample.request();
-        let profile = Profile::of_request(&request);
+        let profile = LawProfile::for_request(&request);
         prop_assert_eq!(check(&request, &profile), []);
         prop_assert_eq!(check_conversation(&sample.conversation, &profile), []);
         prop_assert_eq!(repair_edits(&request), []);
-        prop_assert_eq!(compare(&request, &request, &Rewriting::new(&profile)), []);
+        prop_assert_eq!(compare(&request, &request, &RewriteContext::new(&profile)), []);
     }
 
     #[test]
-    fn a_mended_conversation_has_whole_pairs_and_needs_no_more((sample, lost) in torn()) {
-        let profile = Profile::of_request(&sample.request());
+    fn repaired_conversation_is_paired_and_repair_is_idempotent((sample, lost) in samples_with_losses()) {
+        let profile = LawProfile::for_request(&sample.request());
         let (mended, _) = repair_as(without(&sample.conversation, &lost), sample.format);
-        prop_assert_eq!(pairs(&check_conversation(&mended, &profile)), [] as [String; 0]);
+        prop_assert_eq!(pairing_violations(&check_conversation(&mended, &profile)), [] as [String; 0]);
         let (again, repairs) = repair_as(mended.clone(), sample.format);
         prop_assert_eq!(again, mended);
         prop_assert!(repairs.is_empty());
@@ -119,12 +120,12 @@ proptest! {
 
     /// However a conversation is broken, and whatever the format.
     #[test]
-    fn chaos_is_mended(conversation in chaos(), format in select(FORMATS.to_vec())) {
-        const PAIRS: [Law; 5] =
-            [Law::CallAnswered, Law::ResultHasCall, Law::OneResult, Law::ResultsFirst, Law::ResultBehindCall];
+    fn arbitrary_conversation_is_repaired(conversation in arbitrary_conversations(), format in select(FORMATS.to_vec())) {
+        const PAIRING_LAWS: [Law; 5] =
+            [Law::CallAnswered, Law::ResultHasCall, Law::OneResult, Law::ResultsFirst, Law::ResultAfterCall];
         let (mended, _) = repair_as(conversation, format);
-        let broken = check_conversation(&mended, &Profile::of(format, None));
-        let broken: Vec<_> = broken.into_iter().filter(|it| PAIRS.contains(&it.law)).collect();
+        let broken = check_conversation(&mended, &LawProfile::for_model(format, None));
+        let broken: Vec<_> = broken.into_iter().filter(|it| PAIRING_LAWS.contains(&it.law)).collect();
         prop_assert_eq!(broken, [], "{:?}", &mended);
         let (again, repairs) = repair_as(mended.clone(), format);
         prop_assert_eq!(again, mended);
@@ -133,7 +134,7 @@ proptest! {
 
     /// What everyone said stays, in order; only results move or go.
     #[test]
-    fn mending_keeps_all_that_is_no_result(conversation in chaos(), format in select(FORMATS.to_vec())) {
+    fn repair_keeps_everything_but_results(conversation in arbitrary_conversations(), format in select(FORMATS.to_vec())) {
         let words = |conversation: &Conversation<'_>| {
             let parts = conversation.messages.iter().flat_map(|message| message.parts.iter().map(|it| (message.role, it)));
             let said = parts.filter(|(_, part)| !matches!(part, Part::ToolResult(_)));
@@ -144,8 +145,8 @@ proptest! {
     }
 
     #[test]
-    fn cuts_of_disorder_break_nothing_new(conversation in disorder(), format in select(FORMATS.to_vec()), server in select(SERVERS.to_vec())) {
-        let profile = Profile::of(format, None);
+    fn cuts_of_any_conversation_add_no_violation(conversation in role_correct_conversations(), format in select(FORMATS.to_vec()), server in select(SERVERS.to_vec())) {
+        let profile = LawProfile::for_model(format, None);
         let profile = match server {
             Some(server) => profile.served_by(server),
             None => profile,
@@ -156,7 +157,7 @@ proptest! {
             found
         };
         let whole = count(&conversation);
-        let cuts = Cuts::of(&conversation, &profile);
+        let cuts = CutPoints::for_conversation(&conversation, &profile);
         let points: Vec<usize> = cuts.points().collect();
         for (at, &start) in points.iter().enumerate() {
             for &end in points[at + 1..].iter().filter(|end| cuts.may_drop(start..**end)) {
@@ -172,8 +173,8 @@ proptest! {
     }
 
     #[test]
-    fn mending_a_request_gives_what_mending_its_conversation_gives((sample, lost) in torn()) {
-        let edits: Vec<Edit> = lost.iter().map(|at| Edit::DropMessage(*at)).collect();
+    fn repairing_request_and_conversation_agree((sample, lost) in samples_with_losses()) {
+        let edits: Vec<RequestEdit> = lost.iter().map(|at| RequestEdit::DropMessage(*at)).collect();
         let body = sample.request().splice(&edits).unwrap();
         let torn = Request::parse(sample.format, &body).unwrap();
         let body = torn.splice(&repair_edits(&torn)).unwrap();
@@ -184,7 +185,7 @@ proptest! {
 
     /// Also conversations whose ids repeat in every round.
     #[test]
-    fn mending_does_not_mind_ids_that_are_used_again((sample, lost) in torn()) {
+    fn repair_handles_reused_ids((sample, lost) in samples_with_losses()) {
         let mut conversation = without(&sample.conversation, &lost);
         for message in &mut conversation.messages {
             for part in &mut message.parts {
@@ -197,31 +198,31 @@ proptest! {
                 *id = format!("c{}", number % 3).into();
             }
         }
-        let profile = Profile::of(sample.format, None).without(Law::CallIdUnique);
+        let profile = LawProfile::for_model(sample.format, None).without(Law::CallIdUnique);
         let (mended, _) = repair_as(conversation, sample.format);
-        prop_assert_eq!(pairs(&check_conversation(&mended, &profile)), [] as [String; 0]);
+        prop_assert_eq!(pairing_violations(&check_conversation(&mended, &profile)), [] as [String; 0]);
         prop_assert!(repair_as(mended, sample.format).1.is_empty());
     }
 
     #[test]
-    fn between_two_cuts_all_messages_may_go(sample in samples(), start in any::<Index>(), end in any::<Index>()) {
-        let points = cuts(&sample.conversation, &Profile::of_request(&sample.request()));
+    fn messages_between_two_cuts_can_be_dropped(sample in samples(), start in any::<Index>(), end in any::<Index>()) {
+        let points = free_cuts(&sample.conversation, &LawProfile::for_request(&sample.request()));
         prop_assume!(points.len() > 1);
         let (start, end) = (start.index(points.len()), end.index(points.len()));
         let run = points[start.min(end)]..points[start.max(end)];
-        prop_assert_eq!(broken(sample.format, &drop_run(&sample, run)), [] as [String; 0]);
+        prop_assert_eq!(violations_without_location(sample.format, &drop_run(&sample, run)), [] as [String; 0]);
     }
 
     /// For the model that the sample names, and for stricter servers, whose laws a sample may break itself.
     #[test]
-    fn a_run_that_may_go_breaks_nothing_when_it_goes(sample in samples(), server in select(SERVERS.to_vec())) {
+    fn droppable_run_breaks_no_law_when_dropped(sample in samples(), server in select(SERVERS.to_vec())) {
         let request = sample.request();
-        let profile = Profile::of_request(&request);
+        let profile = LawProfile::for_request(&request);
         let profile = match server {
             Some(server) => profile.served_by(server),
             None => profile,
         };
-        let cuts = Cuts::of(&sample.conversation, &profile);
+        let cuts = CutPoints::for_conversation(&sample.conversation, &profile);
         let points: Vec<usize> = cuts.points().collect();
         for (at, &start) in points.iter().enumerate() {
             // Nearby ends and the last one, so that long samples stay affordable.
@@ -229,7 +230,7 @@ proptest! {
                 if cuts.may_drop(start..end) {
                     let body = drop_run(&sample, start..end);
                     let rewritten = Request::parse(sample.format, &body).unwrap();
-                    let found = compare(&request, &rewritten, &Rewriting::new(&profile));
+                    let found = compare(&request, &rewritten, &RewriteContext::new(&profile));
                     prop_assert_eq!(found, [], "{}..{}", start, end);
                 }
             }
@@ -239,9 +240,9 @@ proptest! {
     /// Every round but the newest can be dropped, in every format. In manual thinking the first round of
     /// the unfinished turn stays when the next one does not think.
     #[test]
-    fn old_rounds_may_go_one_by_one(sample in samples()) {
+    fn old_rounds_can_be_dropped_one_by_one(sample in samples()) {
         let messages = &sample.conversation.messages;
-        let cuts = Cuts::of(&sample.conversation, &Profile::of_request(&sample.request()));
+        let cuts = CutPoints::for_conversation(&sample.conversation, &LawProfile::for_request(&sample.request()));
         let rounds = sample.conversation.rounds();
         let thinks = |at: usize| matches!(messages[at].parts.first(), Some(Part::Reasoning(_)));
         for round in rounds.iter().rev().skip(1) {
@@ -254,17 +255,17 @@ proptest! {
     }
 
     #[test]
-    fn laws_are_judged_on_any_request_without_panic(sample in samples(), noise in ".{0,12}", at in any::<Index>(), end in any::<Index>()) {
+    fn checks_never_panic_on_any_request(sample in samples(), noise in ".{0,12}", at in any::<Index>(), end in any::<Index>()) {
         let mut body = sample.body.clone();
         let floor = |at: usize| (0..=at).rev().find(|at| sample.body.is_char_boundary(*at)).unwrap_or(0);
         let (from, to) = (floor(at.index(body.len())), floor(end.index(body.len())));
         body.replace_range(from.min(to)..from.max(to), &noise);
         for format in [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic] {
             if let Ok(request) = Request::parse(format, body.as_bytes()) {
-                let profile = Profile::local(format);
+                let profile = LawProfile::for_chat_template(format);
                 check(&request, &profile);
-                compare(&request, &request, &Rewriting::new(&profile));
-                cuts(request.conversation(), &profile);
+                compare(&request, &request, &RewriteContext::new(&profile));
+                free_cuts(request.conversation(), &profile);
                 request.splice(&repair_edits(&request)).unwrap();
             }
         }

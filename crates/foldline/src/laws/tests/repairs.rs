@@ -1,12 +1,12 @@
 //! How pairs are mended: each known trap is a test.
 
-use super::super::{Repairs, repair, repair_as};
+use super::super::{RepairCounts, repair, repair_as};
 use crate::conversation::{Conversation, Message, Part, Role};
 use crate::wire::Format;
 
 /// Messages as words: `u:text`, `a:text`, `a>id` (a call), `t<id` (a result in a message of its own),
 /// `u<id` (one in a user message), parts joined by `+`.
-fn read(words: &str) -> Conversation<'_> {
+fn parse_words(words: &str) -> Conversation<'_> {
     let message = |word| {
         let mut role = Role::User;
         let parts = str::split(word, '+').map(|part| {
@@ -32,7 +32,7 @@ fn read(words: &str) -> Conversation<'_> {
     Conversation { messages: words.split_whitespace().map(message).collect(), ..Conversation::default() }
 }
 
-fn write(conversation: &Conversation<'_>) -> String {
+fn to_words(conversation: &Conversation<'_>) -> String {
     let message = |message: &Message<'_>| {
         let who = match message.role {
             Role::Assistant => "a",
@@ -57,117 +57,117 @@ fn write(conversation: &Conversation<'_>) -> String {
     conversation.messages.iter().map(message).collect::<Vec<_>>().join(" ")
 }
 
-fn mended(words: &str) -> String {
-    write(&repair(read(words)).0)
+fn repaired(words: &str) -> String {
+    to_words(&repair(parse_words(words)).0)
 }
 
-fn mended_as(format: Format, words: &str) -> String {
-    write(&repair_as(read(words), format).0)
+fn repaired_as(format: Format, words: &str) -> String {
+    to_words(&repair_as(parse_words(words), format).0)
 }
 
 #[test]
-fn a_whole_conversation_is_left_alone() {
+fn valid_conversation_is_unchanged() {
     for words in
         ["s:x u:go a>1+a>2 t<2 t<1 a:done u:more a>3 t<3", "u:go a>1 u<1+u:and a>2 u<2", "u:go a>1 a>2 t<1 t<2 u:x"]
     {
-        let (same, repairs) = repair(read(words));
-        assert_eq!((same, repairs), (read(words), Repairs::default()), "{words}");
+        let (same, repairs) = repair(parse_words(words));
+        assert_eq!((same, repairs), (parse_words(words), RepairCounts::default()), "{words}");
     }
 }
 
 #[test]
-fn an_orphan_goes_and_what_stood_beside_it_stays() {
-    assert_eq!(mended("u:go t<gone a>1 t<1"), "u:go a>1 t<1");
-    assert_eq!(mended("u:go a>1 u<1+u<gone+u:hello"), "u:go a>1 u<1+u:hello");
+fn orphan_is_removed_and_its_neighbors_stay() {
+    assert_eq!(repaired("u:go t<gone a>1 t<1"), "u:go a>1 t<1");
+    assert_eq!(repaired("u:go a>1 u<1+u<gone+u:hello"), "u:go a>1 u<1+u:hello");
 }
 
 /// A tool message that holds results of several calls, known and unknown.
 #[test]
 fn a_mixed_tool_message_loses_only_the_orphan() {
-    assert_eq!(mended("u:go a>1+a>2 t<1+t<gone+t<2 a:done"), "u:go a>1+a>2 t<1+t<2 a:done");
+    assert_eq!(repaired("u:go a>1+a>2 t<1+t<gone+t<2 a:done"), "u:go a>1+a>2 t<1+t<2 a:done");
 }
 
 /// The placeholder says that nothing was recorded; it does not claim that something was left out.
 #[test]
-fn an_unanswered_call_in_the_middle_is_told_to_have_no_result() {
-    assert_eq!(mended("u:go a>1+a>2 t<1 u:stop"), "u:go a>1+a>2 t<1 t<2? u:stop");
-    assert_eq!(mended("u:go a>0 u<0 a>1 u:stop a:ok"), "u:go a>0 u<0 a>1 u<1? u:stop a:ok");
-    let (fixed, repairs) = repair(read("a>1 u:stop"));
+fn unanswered_call_gets_a_placeholder_result() {
+    assert_eq!(repaired("u:go a>1+a>2 t<1 u:stop"), "u:go a>1+a>2 t<1 t<2? u:stop");
+    assert_eq!(repaired("u:go a>0 u<0 a>1 u:stop a:ok"), "u:go a>0 u<0 a>1 u<1? u:stop a:ok");
+    let (fixed, repairs) = repair(parse_words("a>1 u:stop"));
     assert_eq!(repairs.unanswered, 1);
     let text = fixed.messages[1].results().next().and_then(|result| result.only_text()).unwrap().to_owned();
     assert_eq!(text, "[no result was recorded for this call]");
 }
 
 #[test]
-fn calls_in_flight_are_left_alone() {
-    assert_eq!(mended("u:go a>1 t<1 a>2+a>3"), "u:go a>1 t<1 a>2+a>3");
-    assert_eq!(mended("u:go a>2+a>3 t<3"), "u:go a>2+a>3 t<3");
-    assert_eq!(mended("u:go a>0 u<0 a>2+a>3 u<3"), "u:go a>0 u<0 a>2+a>3 u<3");
+fn calls_in_flight_are_unchanged() {
+    assert_eq!(repaired("u:go a>1 t<1 a>2+a>3"), "u:go a>1 t<1 a>2+a>3");
+    assert_eq!(repaired("u:go a>2+a>3 t<3"), "u:go a>2+a>3 t<3");
+    assert_eq!(repaired("u:go a>0 u<0 a>2+a>3 u<3"), "u:go a>0 u<0 a>2+a>3 u<3");
 }
 
 /// The user spoke while a call was running: both stay, in order.
 #[test]
-fn an_unanswered_call_does_not_swallow_the_next_user_message() {
-    assert_eq!(mended("u:go a>1 u:stop u:really"), "u:go a>1 t<1? u:stop u:really");
+fn unanswered_call_keeps_the_next_user_message() {
+    assert_eq!(repaired("u:go a>1 u:stop u:really"), "u:go a>1 t<1? u:stop u:really");
 }
 
 #[test]
-fn of_two_results_the_last_one_stays() {
-    assert_eq!(mended("a>1 t<1=running t<1=done a:fine"), "a>1 t<1=done a:fine");
-    assert_eq!(mended("a>1 t<1=running u:wait t<1=done a:fine"), "a>1 t<1=done u:wait a:fine");
+fn last_of_two_results_is_kept() {
+    assert_eq!(repaired("a>1 t<1=running t<1=done a:fine"), "a>1 t<1=done a:fine");
+    assert_eq!(repaired("a>1 t<1=running u:wait t<1=done a:fine"), "a>1 t<1=done u:wait a:fine");
 }
 
 #[test]
-fn a_result_that_is_not_behind_its_call_moves_there() {
-    assert_eq!(mended("a>1 u:wait t<1 a:fine"), "a>1 t<1 u:wait a:fine");
-    assert_eq!(mended_as(Format::Anthropic, "u:go a>1 u:wait a:hm u<1"), "u:go a>1 u<1 u:wait a:hm");
+fn misplaced_result_moves_after_its_call() {
+    assert_eq!(repaired("a>1 u:wait t<1 a:fine"), "a>1 t<1 u:wait a:fine");
+    assert_eq!(repaired_as(Format::Anthropic, "u:go a>1 u:wait a:hm u<1"), "u:go a>1 u<1 u:wait a:hm");
     // Responses pairs by membership alone.
-    assert_eq!(mended_as(Format::OpenAiResponses, "a>1 u:wait t<1 a:fine"), "a>1 u:wait t<1 a:fine");
+    assert_eq!(repaired_as(Format::OpenAiResponses, "a>1 u:wait t<1 a:fine"), "a>1 u:wait t<1 a:fine");
 }
 
 #[test]
-fn results_come_before_what_the_user_says() {
-    assert_eq!(mended("u:go a>1+a>2 u<1+u:and+u<2"), "u:go a>1+a>2 u<2 u<1+u:and");
+fn results_come_before_user_text() {
+    assert_eq!(repaired("u:go a>1+a>2 u<1+u:and+u<2"), "u:go a>1+a>2 u<2 u<1+u:and");
 }
 
 #[test]
-fn a_result_before_its_call_moves_if_it_can_be_no_others() {
-    assert_eq!(mended("t<1 a>1 u:x"), "a>1 t<1 u:x");
+fn early_result_moves_only_if_unambiguous() {
+    assert_eq!(repaired("t<1 a>1 u:x"), "a>1 t<1 u:x");
     // The first result may be that of a call that is gone.
-    assert_eq!(mended("t<c0=old a>c0 t<c0=new u:x"), "a>c0 t<c0=new u:x");
-    assert_eq!(mended("t<c0=old a>c0 u:x a>c0 t<c0=new u:y"), "a>c0 t<c0? u:x a>c0 t<c0=new u:y");
+    assert_eq!(repaired("t<c0=old a>c0 t<c0=new u:x"), "a>c0 t<c0=new u:x");
+    assert_eq!(repaired("t<c0=old a>c0 u:x a>c0 t<c0=new u:y"), "a>c0 t<c0? u:x a>c0 t<c0=new u:y");
 }
 
 /// Servers that count calls anew in every turn.
 #[test]
 fn reused_ids_are_paired_turn_by_turn() {
     let whole = "u:go a>c0 t<c0=1 a>c0 t<c0=2 a>c0 t<c0=3";
-    assert_eq!(mended(whole), whole);
-    assert_eq!(mended("u:go a>c0 a>c0 t<c0=2 a>c0 t<c0=3"), "u:go a>c0 t<c0? a>c0 t<c0=2 a>c0 t<c0=3");
+    assert_eq!(repaired(whole), whole);
+    assert_eq!(repaired("u:go a>c0 a>c0 t<c0=2 a>c0 t<c0=3"), "u:go a>c0 t<c0? a>c0 t<c0=2 a>c0 t<c0=3");
 }
 
 #[test]
-fn two_assistant_messages_do_not_meet_where_an_orphan_was() {
-    assert_eq!(mended_as(Format::Anthropic, "u:go a:hm u<gone a:so u:x"), "u:go a:hm u:! a:so u:x");
-    assert_eq!(mended_as(Format::Anthropic, "u<gone a:so u:x"), "u:! a:so u:x");
-    assert_eq!(mended_as(Format::Anthropic, "u:go a:hm u<gone u:x"), "u:go a:hm u:x");
+fn removed_orphan_leaves_assistant_messages_separated() {
+    assert_eq!(repaired_as(Format::Anthropic, "u:go a:hm u<gone a:so u:x"), "u:go a:hm u:! a:so u:x");
+    assert_eq!(repaired_as(Format::Anthropic, "u<gone a:so u:x"), "u:! a:so u:x");
+    assert_eq!(repaired_as(Format::Anthropic, "u:go a:hm u<gone u:x"), "u:go a:hm u:x");
 }
 
 /// A result that the model is said to have given itself: it moves, and nothing comes between its turn's messages.
 #[test]
-fn a_result_inside_the_models_turn_goes_behind_it() {
-    assert_eq!(mended_as(Format::Anthropic, "u:go a>1 a<1 a:so u:x"), "u:go a>1 a:so u<1 u:x");
-    assert_eq!(mended_as(Format::Anthropic, "u:go a:hm u<gone a<2 a:so u:x"), "u:go a:hm u:! a:so u:x");
+fn result_inside_an_assistant_turn_moves_after_it() {
+    assert_eq!(repaired_as(Format::Anthropic, "u:go a>1 a<1 a:so u:x"), "u:go a>1 a:so u<1 u:x");
+    assert_eq!(repaired_as(Format::Anthropic, "u:go a:hm u<gone a<2 a:so u:x"), "u:go a:hm u:! a:so u:x");
 }
 
 /// Where an orphan goes, two turns of the model meet, and a call of one may have the id of a call of the other.
 #[test]
-fn turns_that_meet_may_share_an_id() {
+fn merged_turns_may_share_an_id() {
     let words = "a>1 u<gone a<1 a>1 u:x";
-    assert_eq!(mended_as(Format::OpenAiResponses, words), "a>1 a<1 a>1 t<1? u:x");
+    assert_eq!(repaired_as(Format::OpenAiResponses, words), "a>1 a<1 a>1 t<1? u:x");
 }
 
 #[test]
-fn a_system_message_does_not_stand_between_call_and_result() {
-    assert_eq!(mended_as(Format::Anthropic, "u:go a>1 s:note u<1 a:ok u:x"), "u:go a>1 u<1 s:note a:ok u:x");
+fn system_message_is_not_between_call_and_result() {
+    assert_eq!(repaired_as(Format::Anthropic, "u:go a>1 s:note u<1 a:ok u:x"), "u:go a>1 u<1 s:note a:ok u:x");
 }

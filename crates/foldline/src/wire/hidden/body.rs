@@ -1,13 +1,14 @@
 //! The same for answers that come as one JSON body each: the rounds become one body.
 
 use super::{
-    Asked, Finished, ReportedId, Round, Usage, Verdict, anthropic, hidden_calls, openai_chat, openai_responses,
+    FinishedAnswer, InterceptedCalls, ReportedId, RoundEnd, RoundState, Usage, anthropic, hidden_calls, openai_chat,
+    openai_responses,
 };
 use crate::error::Error;
 use crate::wire::Format;
 use crate::wire::response::Response;
-use crate::wire::scan::{self, Object};
-use crate::wire::write::list;
+use crate::wire::scan::{self, JsonObject};
+use crate::wire::write::json_array;
 
 /// Puts the rounds of one answer together into one body.
 ///
@@ -32,89 +33,89 @@ use crate::wire::write::list;
 pub struct BodySplicer {
     format: Format,
     tool: String,
-    reported: ReportedId,
-    round: Round,
+    reported_id: ReportedId,
+    round: RoundState,
     /// The bodies of the rounds so far.
-    earlier: Vec<String>,
+    earlier_bodies: Vec<String>,
 }
 
 /// What to do with the body of a round.
 #[derive(Clone, Debug)]
-pub enum NextBody {
+pub enum BodyOutcome {
     /// The answer is complete.
     Finished {
         /// The body for the client.
         body: Vec<u8>,
         /// What it cost, and hidden calls to be remembered.
-        finished: Box<Finished>,
+        finished: Box<FinishedAnswer>,
     },
     /// The model asked for the hidden tool and for nothing else: answer, and send the next round.
-    Continue(Asked),
+    Continue(InterceptedCalls),
 }
 
 impl BodySplicer {
     /// A splicer at the beginning of an answer, for a hidden tool of this name.
     pub fn new(format: Format, tool: impl Into<String>) -> Self {
         let (reported, round, earlier) = Default::default();
-        Self { format, tool: tool.into(), reported, round, earlier }
+        Self { format, tool: tool.into(), reported_id: reported, round, earlier_bodies: earlier }
     }
 
     /// Chooses the id that a Responses answer has.
-    pub fn reporting(mut self, id: ReportedId) -> Self {
-        self.reported = id;
+    pub fn with_reported_id(mut self, id: ReportedId) -> Self {
+        self.reported_id = id;
         self
     }
 
     /// Returns what the rounds before the next one cost.
     pub fn usage(&self) -> Option<Usage> {
-        self.round.before
+        self.round.earlier_usage
     }
 
     /// Takes the body of the next round.
-    pub fn round(&mut self, body: &[u8]) -> Result<NextBody, Error> {
+    pub fn push_round(&mut self, body: &[u8]) -> Result<BodyOutcome, Error> {
         let response = Response::parse(self.format, body)?;
         let calls = hidden_calls(&response, &self.tool);
-        self.round.hidden = calls.len();
-        self.round.visible = response.calls().count() - calls.len();
-        self.round.verdict = response.error.as_ref().map(|_| Verdict::Ended);
-        self.round.conclude(response.stop.as_ref());
+        self.round.hidden_calls = calls.len();
+        self.round.visible_calls = response.calls().count() - calls.len();
+        self.round.end = response.error.as_ref().map(|_| RoundEnd::Stopped);
+        self.round.record_stop(response.stop.as_ref());
         // The body was parsed above, so it is text and JSON.
         let text = String::from_utf8_lossy(body).into_owned();
-        let document = scan::document(&text)?;
+        let document = scan::parse_document(&text)?;
         let object = document.object();
         let usage = response.usage;
-        let total = self.round.total(usage);
-        let asked = (self.round.verdict != Some(Verdict::Ended) && !calls.is_empty()).then(|| Asked {
+        let total = self.round.total_usage(usage);
+        let asked = (self.round.end != Some(RoundEnd::Stopped) && !calls.is_empty()).then(|| InterceptedCalls {
             format: self.format,
             calls,
-            turn: self.turn(&object),
+            turn_json: self.turn_json(&object),
             usage,
             response_id: response.id.as_deref().map(str::to_owned),
-            at: self.position(&object),
+            position: self.position(&object),
         });
-        if let (true, Some(asked)) = (self.round.goes_on(), asked.clone()) {
-            self.round = Round { number: self.round.number + 1, before: total, ..Round::default() };
-            self.earlier.push(text);
-            return Ok(NextBody::Continue(asked));
+        if let (true, Some(asked)) = (self.round.continues(), asked.clone()) {
+            self.round = RoundState { number: self.round.number + 1, earlier_usage: total, ..RoundState::default() };
+            self.earlier_bodies.push(text);
+            return Ok(BodyOutcome::Continue(asked));
         }
-        let merged = self.merged(&object).map_or_else(|| body.to_vec(), String::into_bytes);
-        let finished = Box::new(Finished { response: response.into_owned(), usage: total, mixed: asked });
-        Ok(NextBody::Finished { body: merged, finished })
+        let merged = self.merged_body(&object).map_or_else(|| body.to_vec(), String::into_bytes);
+        let finished = Box::new(FinishedAnswer { response: response.into_owned(), usage: total, mixed_calls: asked });
+        Ok(BodyOutcome::Finished { body: merged, finished })
     }
 
     /// What the model said, word for word.
-    fn turn(&self, body: &Object<'_>) -> Vec<String> {
+    fn turn_json(&self, body: &JsonObject<'_>) -> Vec<String> {
         match self.format {
             Format::Anthropic => {
-                let blank = |block: &&Object<'_>| {
+                let blank = |block: &&JsonObject<'_>| {
                     block.string("type").as_deref() == Some("text") && block.string("text").as_deref() == Some("")
                 };
                 let content = body.elements("content");
                 let blocks = content.iter().filter(|block| !blank(block)).map(|block| block.value.raw());
-                vec![format!(r#"{{"role":"assistant","content":{}}}"#, list(blocks))]
+                vec![format!(r#"{{"role":"assistant","content":{}}}"#, json_array(blocks))]
             }
             Format::OpenAiChat => {
-                let message = openai_chat::message(body);
+                let message = openai_chat::first_message(body);
                 message.map(|message| message.value.raw().to_owned()).into_iter().collect()
             }
             Format::OpenAiResponses => body.elements("output").iter().map(|item| item.value.raw().to_owned()).collect(),
@@ -122,25 +123,27 @@ impl BodySplicer {
     }
 
     /// Where the client's copy lacks the calls of this round.
-    fn position(&self, body: &Object<'_>) -> u64 {
-        let earlier: Vec<_> = self.earlier.iter().filter_map(|text| scan::document(text).ok()).collect();
-        let bodies: Vec<Object<'_>> = earlier.iter().map(|it| it.object()).chain([body.clone()]).collect();
+    fn position(&self, body: &JsonObject<'_>) -> u64 {
+        let earlier: Vec<_> = self.earlier_bodies.iter().filter_map(|text| scan::parse_document(text).ok()).collect();
+        let bodies: Vec<JsonObject<'_>> = earlier.iter().map(|it| it.object()).chain([body.clone()]).collect();
         match self.format {
-            Format::Anthropic => anthropic::visible(&bodies, &self.tool).len() as u64,
-            Format::OpenAiChat => openai_chat::text(&bodies).len() as u64,
-            Format::OpenAiResponses => openai_responses::visible(&bodies, &self.tool).len() as u64,
+            Format::Anthropic => anthropic::visible_blocks(&bodies, &self.tool).len() as u64,
+            Format::OpenAiChat => openai_chat::joined_text(&bodies).len() as u64,
+            Format::OpenAiResponses => openai_responses::visible_items(&bodies, &self.tool).len() as u64,
         }
     }
 
     /// The body for the client; `None` when the last round's is that.
-    fn merged(&self, last: &Object<'_>) -> Option<String> {
-        let earlier: Vec<_> = self.earlier.iter().filter_map(|text| scan::document(text).ok()).collect();
-        let bodies: Vec<Object<'_>> = earlier.iter().map(|it| it.object()).chain([last.clone()]).collect();
+    fn merged_body(&self, last: &JsonObject<'_>) -> Option<String> {
+        let earlier: Vec<_> = self.earlier_bodies.iter().filter_map(|text| scan::parse_document(text).ok()).collect();
+        let bodies: Vec<JsonObject<'_>> = earlier.iter().map(|it| it.object()).chain([last.clone()]).collect();
         match self.format {
-            Format::OpenAiResponses => openai_responses::merged(&bodies, &self.round, &self.tool, self.reported),
-            _ if self.round.is_first() && self.round.hidden == 0 => None,
-            Format::Anthropic => Some(anthropic::merged(&bodies, &self.round, &self.tool)),
-            Format::OpenAiChat => Some(openai_chat::merged(&bodies, &self.round, &self.tool)),
+            Format::OpenAiResponses => {
+                openai_responses::merged_body(&bodies, &self.round, &self.tool, self.reported_id)
+            }
+            _ if self.round.is_first() && self.round.hidden_calls == 0 => None,
+            Format::Anthropic => Some(anthropic::merged_body(&bodies, &self.round, &self.tool)),
+            Format::OpenAiChat => Some(openai_chat::merged_body(&bodies, &self.round, &self.tool)),
         }
     }
 }

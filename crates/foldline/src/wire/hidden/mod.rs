@@ -17,14 +17,16 @@ mod openai_chat;
 mod openai_responses;
 
 use super::Format;
-use super::response::{ApiError, Event, Limits, Response, Step, Stop, StopReason, StreamReader, Usage};
-use super::scan::{self, Object};
-use super::sse::Frame;
+use super::response::{
+    ApiError, Response, StopInfo, StopReason, StreamEvent, StreamLimits, StreamReader, StreamStep, Usage,
+};
+use super::scan::{self, JsonObject};
+use super::sse::SseFrame;
 use super::write::quoted;
 
-pub use body::{BodySplicer, NextBody};
-pub use heal::Gap;
-pub use offer::Offer;
+pub use body::{BodyOutcome, BodySplicer};
+pub use heal::HiddenRound;
+pub use offer::InjectedTool;
 
 /// Puts the rounds of one answer together into one stream.
 ///
@@ -61,13 +63,13 @@ pub use offer::Offer;
 /// assert_eq!(client.matches("[DONE]").count(), 1);
 /// ```
 #[derive(Clone, Debug)]
-pub struct Splicer {
+pub struct StreamSplicer {
     format: Format,
     tool: String,
-    limits: Limits,
+    limits: StreamLimits,
     reader: StreamReader,
-    editor: Editor,
-    round: Round,
+    editor: DialectEditor,
+    round: RoundState,
     /// The bytes from the event on that ends an answer with hidden calls, until they are taken.
     end: Option<Vec<u8>>,
 }
@@ -78,52 +80,52 @@ pub struct Splicer {
 pub struct AnswerEnd {
     /// The bytes for the client, from the event that tells why the model stopped.
     pub bytes: Vec<u8>,
-    /// The same as [`Finished::mixed`].
-    pub mixed: Option<Asked>,
+    /// The same as [`FinishedAnswer::mixed_calls`].
+    pub mixed: Option<InterceptedCalls>,
     /// The id of the response.
     pub response_id: Option<String>,
 }
 
 /// What to do when a round has ended.
 #[derive(Clone, Debug)]
-pub enum Next {
+pub enum RoundOutcome {
     /// The answer is complete, and the client has all of it.
-    Finished(Box<Finished>),
+    Finished(Box<FinishedAnswer>),
     /// The model asked for the hidden tool and for nothing else: answer, and send the next round.
-    Continue(Asked),
+    Continue(InterceptedCalls),
     /// The round broke off, or in a later round the provider gave up. The same round may be sent
     /// again when nothing of it was shown; otherwise the client must be told.
-    Broken(Broken),
+    Interrupted(InterruptedRound),
 }
 
 /// A round that did not come to its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Broken {
+pub struct InterruptedRound {
     /// Whether the client has seen anything of this round.
-    pub shown: bool,
+    pub shown_to_client: bool,
     /// What the provider said, when it gave up in a later round. In the first one the client has it.
     pub error: Option<ApiError>,
     /// The bytes by which the provider told it, for a client that is to be told the same. Without
-    /// any, [`Splicer::fail`] writes some.
-    pub told: Vec<u8>,
+    /// any, [`StreamSplicer::write_error`] writes some.
+    pub error_bytes: Vec<u8>,
 }
 
 /// The calls of the hidden tool that a round made, to be answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct InterceptedCalls {
     format: Format,
     /// The calls, in order.
     pub calls: Vec<HiddenCall>,
     /// What the model said in this round, word for word, as the elements that the next request
     /// appends to its list.
-    pub turn: Vec<String>,
+    pub turn_json: Vec<String>,
     /// What this round cost.
     pub usage: Option<Usage>,
     /// The id of the response that made the calls.
     pub response_id: Option<String>,
     /// Where in the client's copy of the answer the calls are missing: before the block (Anthropic)
     /// or the item (Responses) of this number, or behind so many bytes of text (Chat Completions).
-    pub at: u64,
+    pub position: u64,
 }
 
 /// A call that the client does not see.
@@ -137,14 +139,14 @@ pub struct HiddenCall {
 
 /// A complete answer.
 #[derive(Clone, Debug)]
-pub struct Finished {
+pub struct FinishedAnswer {
     /// The last round as the provider gave it, hidden calls included.
     pub response: Response<'static>,
     /// What all rounds cost together; its context is that of the last.
     pub usage: Option<Usage>,
     /// Calls of the hidden tool that stand beside calls of the client's own. The client answers its
     /// own; these, with their results, must be put beside them in the client's next request.
-    pub mixed: Option<Asked>,
+    pub mixed_calls: Option<InterceptedCalls>,
 }
 
 /// Which id a Responses stream of several rounds ends with.
@@ -158,27 +160,29 @@ pub enum ReportedId {
     Last,
 }
 
-impl Splicer {
+impl StreamSplicer {
     /// A splicer at the beginning of an answer, for a hidden tool of this name.
     pub fn new(format: Format, tool: impl Into<String>) -> Self {
-        Self::with_limits(format, tool, Limits::default())
+        Self::with_limits(format, tool, StreamLimits::default())
     }
 
     /// A splicer that keeps no more of each round than it is told to.
-    pub fn with_limits(format: Format, tool: impl Into<String>, limits: Limits) -> Self {
+    pub fn with_limits(format: Format, tool: impl Into<String>, limits: StreamLimits) -> Self {
         let editor = match format {
-            Format::OpenAiChat => Editor::OpenAiChat(Default::default()),
-            Format::OpenAiResponses => Editor::OpenAiResponses(openai_responses::Editor::new(limits.kept)),
-            Format::Anthropic => Editor::Anthropic(Default::default()),
+            Format::OpenAiChat => DialectEditor::OpenAiChat(Default::default()),
+            Format::OpenAiResponses => {
+                DialectEditor::OpenAiResponses(openai_responses::ResponsesEditor::new(limits.max_kept_bytes))
+            }
+            Format::Anthropic => DialectEditor::Anthropic(Default::default()),
         };
         let reader = StreamReader::with_limits(format, limits);
-        Self { format, tool: tool.into(), limits, reader, editor, round: Round::default(), end: None }
+        Self { format, tool: tool.into(), limits, reader, editor, round: RoundState::default(), end: None }
     }
 
     /// Chooses the id that a Responses stream ends with.
-    pub fn reporting(mut self, id: ReportedId) -> Self {
-        if let Editor::OpenAiResponses(editor) = &mut self.editor {
-            editor.reported = id;
+    pub fn with_reported_id(mut self, id: ReportedId) -> Self {
+        if let DialectEditor::OpenAiResponses(editor) = &mut self.editor {
+            editor.reported_id = id;
         }
         self
     }
@@ -191,62 +195,76 @@ impl Splicer {
         }
     }
 
-    /// Returns the end of an answer with hidden calls, once it has come. What follows it is written by [`Self::push`]
+    /// Returns the end of an answer with hidden calls, once it has come. What follows it is written by [`Self::push_marker`]
     /// again.
     pub fn take_end(&mut self) -> Option<AnswerEnd> {
         let bytes = self.end.take()?;
         let response = self.reader.clone().finish();
-        let calls = || self.asked(&response, self.reader.turn(), self.reader.usage());
-        let mixed = self.hides().then(calls).flatten();
+        let calls = || self.asked(&response, self.reader.turn_json(), self.reader.usage());
+        let mixed = self.has_hidden_calls().then(calls).flatten();
         Some(AnswerEnd { bytes, mixed, response_id: response.id.as_deref().map(str::to_owned) })
     }
 
     /// Returns the hidden calls of the current round, unless it ended for a reason by which they do not count.
-    fn asked(&self, response: &Response<'_>, turn: Vec<String>, usage: Option<Usage>) -> Option<Asked> {
+    fn asked(&self, response: &Response<'_>, turn: Vec<String>, usage: Option<Usage>) -> Option<InterceptedCalls> {
         let calls = hidden_calls(response, &self.tool);
-        let counts = matches!(self.round.verdict, Some(Verdict::Asked | Verdict::Answered)) && !calls.is_empty();
-        counts.then(|| Asked {
+        let counts = matches!(self.round.end, Some(RoundEnd::HiddenCalls | RoundEnd::Answered)) && !calls.is_empty();
+        counts.then(|| InterceptedCalls {
             format: self.format,
             calls,
-            turn,
+            turn_json: turn,
             usage,
             response_id: response.id.as_deref().map(str::to_owned),
-            at: self.editor.position(),
+            position: self.editor.position(),
         })
     }
 
     /// Ends the current round, and writes what was left of it.
-    pub fn end_round(&mut self, client: &mut Vec<u8>) -> Next {
-        if let Some(step) = self.reader.end() {
+    pub fn end_round(&mut self, client: &mut Vec<u8>) -> RoundOutcome {
+        if let Some(step) = self.reader.flush() {
             self.round.pass(&step, &mut self.editor, &self.tool, &mut self.end, client);
         }
         client.append(&mut self.end.take().unwrap_or_default());
         let reader = std::mem::replace(&mut self.reader, StreamReader::with_limits(self.format, self.limits));
-        let verdict = match self.round.verdict {
+        let verdict = match self.round.end {
             Some(verdict) if self.round.error.is_none() => verdict,
             _ => {
-                let Round { number, before, output, shown, error, told, .. } = std::mem::take(&mut self.round);
-                self.round = Round { number, before, output, ..Round::default() };
+                let RoundState {
+                    number,
+                    earlier_usage: before,
+                    output,
+                    shown_to_client: shown,
+                    error,
+                    error_bytes: told,
+                    ..
+                } = std::mem::take(&mut self.round);
+                self.round = RoundState { number, earlier_usage: before, output, ..RoundState::default() };
                 self.editor.restart_round();
-                return Next::Broken(Broken { shown, error, told });
+                return RoundOutcome::Interrupted(InterruptedRound {
+                    shown_to_client: shown,
+                    error,
+                    error_bytes: told,
+                });
             }
         };
-        let (usage, turn) = (reader.usage(), reader.turn());
+        let (usage, turn) = (reader.usage(), reader.turn_json());
         let response = reader.finish();
-        let total = self.round.total(usage);
+        let total = self.round.total_usage(usage);
         let asked = self.asked(&response, turn, usage);
         match (verdict, asked) {
-            (Verdict::Asked, Some(asked)) => {
-                self.round = Round {
+            (RoundEnd::HiddenCalls, Some(asked)) => {
+                self.round = RoundState {
                     number: self.round.number + 1,
-                    before: total,
+                    earlier_usage: total,
                     output: self.round.output,
-                    ..Round::default()
+                    ..RoundState::default()
                 };
                 self.editor.next_round();
-                Next::Continue(asked)
+                RoundOutcome::Continue(asked)
             }
-            (_, mixed) => Next::Finished(Box::new(Finished { response, usage: total, mixed })),
+            (_, mixed) => {
+                RoundOutcome::Finished(Box::new(FinishedAnswer { response, usage: total, mixed_calls: mixed }))
+            }
         }
     }
 
@@ -258,40 +276,40 @@ impl Splicer {
 
     /// Returns what the answer has cost so far.
     pub fn usage(&self) -> Option<Usage> {
-        self.round.total(self.reader.usage())
+        self.round.total_usage(self.reader.usage())
     }
 
     /// Whether the round that is running has called the hidden tool.
-    pub fn hides(&self) -> bool {
-        self.round.hidden > 0
+    pub fn has_hidden_calls(&self) -> bool {
+        self.round.hidden_calls > 0
     }
 
     /// Writes the error that ends a stream which has begun, in the provider's own words, so that clients retry as they
     /// would without us. Where the provider gives an error no name, it gets the usual one for its HTTP status.
-    pub fn fail(&mut self, status: u16, error: &ApiError, client: &mut Vec<u8>) {
+    pub fn write_error(&mut self, status: u16, error: &ApiError, client: &mut Vec<u8>) {
         let message = quoted(&error.message);
         let name = error_name(self.format, status);
         let kind = quoted(error.kind.as_deref().unwrap_or(name));
         let event = match &mut self.editor {
-            Editor::Anthropic(_) => format!(
+            DialectEditor::Anthropic(_) => format!(
                 "event: error\ndata: {{\"type\":\"error\",\"error\":{{\"type\":{kind},\"message\":{message}}}}}\n\n"
             ),
-            Editor::OpenAiChat(_) => {
+            DialectEditor::OpenAiChat(_) => {
                 let code = error.code.as_deref().map_or("null".to_owned(), quoted);
                 format!(
                     "data: {{\"error\":{{\"message\":{message},\"type\":{kind},\"param\":null,\"code\":{code}}}}}\n\n"
                 )
             }
-            Editor::OpenAiResponses(editor) => {
+            DialectEditor::OpenAiResponses(editor) => {
                 let code = error.code.as_deref().or(error.kind.as_deref()).unwrap_or(name);
-                editor.failed(&quoted(code), &message)
+                editor.error_event(&quoted(code), &message)
             }
         };
         client.extend_from_slice(event.as_bytes());
     }
 
     /// What keeps a waiting client's connection open while a round is being prepared.
-    pub fn keep_alive(&self) -> &'static [u8] {
+    pub fn keep_alive_bytes(&self) -> &'static [u8] {
         match self.format {
             Format::Anthropic => b"event: ping\ndata: {\"type\": \"ping\"}\n\n",
             Format::OpenAiChat | Format::OpenAiResponses => b": keep-alive\n\n",
@@ -299,11 +317,11 @@ impl Splicer {
     }
 }
 
-impl Asked {
+impl InterceptedCalls {
     /// The elements that the next request appends to its list: what the model said, and the answers
     /// to its calls in their order.
     pub fn continuation(&self, answers: &[&str]) -> Vec<String> {
-        let mut elements = self.turn.clone();
+        let mut elements = self.turn_json.clone();
         let answered = self.calls.iter().zip(answers);
         match self.format {
             Format::Anthropic => {
@@ -330,74 +348,77 @@ impl Asked {
 
 /// What is known of the round that is running.
 #[derive(Clone, Debug, Default)]
-struct Round {
+struct RoundState {
     /// Zero for the first.
     number: u32,
     /// What the rounds before it cost.
-    before: Option<Usage>,
+    earlier_usage: Option<Usage>,
     /// How many calls the client will not see, and how many it will.
-    hidden: usize,
-    visible: usize,
-    verdict: Option<Verdict>,
+    hidden_calls: usize,
+    visible_calls: usize,
+    end: Option<RoundEnd>,
     /// The client has seen something of the model's, in this round or before.
     output: bool,
     /// The client has seen something of this round.
-    shown: bool,
+    shown_to_client: bool,
     /// The provider gave up in a later round, with these bytes.
     error: Option<ApiError>,
-    told: Vec<u8>,
+    error_bytes: Vec<u8>,
 }
 
 /// How a round ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum RoundEnd {
     /// In a call of the hidden tool, and none of the client's.
-    Asked,
+    HiddenCalls,
     /// In an answer, or in calls of the client's.
     Answered,
     /// For another reason: length, a filter, an error. Calls that were begun do not count.
-    Ended,
+    Stopped,
 }
 
-impl Round {
+impl RoundState {
     /// Takes a step of the stream, and writes what the client gets of it: into `end` from the event on that ends an
     /// answer with hidden calls, as long as nothing was taken out of it.
     fn pass(
         &mut self,
-        step: &Step<'_>,
-        editor: &mut Editor,
+        step: &StreamStep<'_>,
+        editor: &mut DialectEditor,
         tool: &str,
         end: &mut Option<Vec<u8>>,
         client: &mut Vec<u8>,
     ) {
-        let was_over = self.verdict.is_some();
-        self.note(&step.events, tool);
-        let hides = self.hidden > 0 || !self.is_first() || editor.is_stored();
-        if self.verdict.is_some() && !was_over && hides && !self.goes_on() && self.error.is_none() {
+        let was_over = self.end.is_some();
+        self.record_events(&step.events, tool);
+        let hides = self.hidden_calls > 0 || !self.is_first() || editor.is_stored();
+        if self.end.is_some() && !was_over && hides && !self.continues() && self.error.is_none() {
             *end = Some(Vec::new());
         }
-        editor.pass(step, self, tool, end.as_mut().unwrap_or(client));
+        editor.forward_frame(step, self, tool, end.as_mut().unwrap_or(client));
     }
 
     /// Returns true if the client sees more by this event than that a response begins.
-    fn shows(&self, event: &Event, tool: &str) -> bool {
+    fn shows(&self, event: &StreamEvent, tool: &str) -> bool {
         match event {
-            Event::ToolCallOpened { name, .. } => name != tool,
-            Event::Other { at, .. } => at.is_some(),
-            Event::Stopped { .. } | Event::Done | Event::Error { .. } | Event::Unreadable(_) => !self.goes_on(),
+            StreamEvent::ToolCallOpened { name, .. } => name != tool,
+            StreamEvent::Other { at, .. } => at.is_some(),
+            StreamEvent::Stopped { .. }
+            | StreamEvent::Done
+            | StreamEvent::Error { .. }
+            | StreamEvent::Unreadable(_) => !self.continues(),
             _ => event.is_output(),
         }
     }
 
-    fn note(&mut self, events: &[Event], tool: &str) {
+    fn record_events(&mut self, events: &[StreamEvent], tool: &str) {
         for event in events {
             match event {
-                Event::ToolCallOpened { name, .. } if name == tool => self.hidden += 1,
-                Event::ToolCallOpened { .. } => self.visible += 1,
-                Event::Stopped { choice: 0, stop } => self.conclude(Some(stop)),
-                Event::Done => self.conclude(None),
-                Event::Error { error, .. } => {
-                    self.verdict = Some(Verdict::Ended);
+                StreamEvent::ToolCallOpened { name, .. } if name == tool => self.hidden_calls += 1,
+                StreamEvent::ToolCallOpened { .. } => self.visible_calls += 1,
+                StreamEvent::Stopped { choice: 0, stop } => self.record_stop(Some(stop)),
+                StreamEvent::Done => self.record_stop(None),
+                StreamEvent::Error { error, .. } => {
+                    self.end = Some(RoundEnd::Stopped);
                     if !self.is_first() {
                         self.error.get_or_insert_with(|| error.clone());
                     }
@@ -407,27 +428,27 @@ impl Round {
         }
     }
 
-    fn conclude(&mut self, stop: Option<&Stop>) {
-        use StopReason::{Compacted, MaxTokens, Paused, Refused, WindowFull};
+    fn record_stop(&mut self, stop: Option<&StopInfo>) {
+        use StopReason::{Compacted, ContextFull, MaxTokens, Paused, Refused};
         let verdict = match stop.map(|stop| stop.reason) {
-            Some(MaxTokens | WindowFull | Refused | Paused | Compacted) => Verdict::Ended,
-            _ if self.hidden == 0 || self.visible > 0 => Verdict::Answered,
-            _ => Verdict::Asked,
+            Some(MaxTokens | ContextFull | Refused | Paused | Compacted) => RoundEnd::Stopped,
+            _ if self.hidden_calls == 0 || self.visible_calls > 0 => RoundEnd::Answered,
+            _ => RoundEnd::HiddenCalls,
         };
-        self.verdict.get_or_insert(verdict);
+        self.end.get_or_insert(verdict);
     }
 
     /// What all rounds cost, this one included.
-    fn total(&self, usage: Option<Usage>) -> Option<Usage> {
-        match (self.before, usage) {
-            (Some(before), Some(usage)) => Some(before.then(usage)),
+    fn total_usage(&self, usage: Option<Usage>) -> Option<Usage> {
+        match (self.earlier_usage, usage) {
+            (Some(before), Some(usage)) => Some(before.combined_with(usage)),
             (before, usage) => usage.or(before),
         }
     }
 
     /// The end of this round is not the end of the answer.
-    fn goes_on(&self) -> bool {
-        self.verdict == Some(Verdict::Asked)
+    fn continues(&self) -> bool {
+        self.end == Some(RoundEnd::HiddenCalls)
     }
 
     fn is_first(&self) -> bool {
@@ -435,85 +456,87 @@ impl Round {
     }
 
     /// Tokens that earlier rounds answered with.
-    fn output_before(&self) -> u64 {
-        self.before.map_or(0, |usage| usage.output)
+    fn earlier_output_tokens(&self) -> u64 {
+        self.earlier_usage.map_or(0, |usage| usage.output)
     }
 }
 
 #[derive(Clone, Debug)]
-enum Editor {
-    OpenAiChat(openai_chat::Editor),
-    OpenAiResponses(openai_responses::Editor),
-    Anthropic(anthropic::Editor),
+enum DialectEditor {
+    OpenAiChat(openai_chat::ChatEditor),
+    OpenAiResponses(openai_responses::ResponsesEditor),
+    Anthropic(anthropic::AnthropicEditor),
 }
 
 /// What becomes of a frame.
-enum Pass {
+enum FrameAction {
     /// It goes to the client as it is.
-    Whole,
+    Forward,
     /// The client does not get it.
-    Withheld,
+    Withhold,
     /// The client gets it with this data.
-    Changed(String),
+    Rewrite(String),
 }
 
-impl Editor {
-    fn pass(&mut self, step: &Step<'_>, round: &mut Round, tool: &str, client: &mut Vec<u8>) {
-        let pass = self.judge(&step.frame, round, tool);
+impl DialectEditor {
+    fn forward_frame(&mut self, step: &StreamStep<'_>, round: &mut RoundState, tool: &str, client: &mut Vec<u8>) {
+        let pass = self.edit_frame(&step.frame, round, tool);
         // An error of a later round is kept back: the round may be tried again.
-        let out = if round.error.is_some() { &mut round.told } else { client };
+        let out = if round.error.is_some() { &mut round.error_bytes } else { client };
         match pass {
-            Pass::Withheld => return,
-            Pass::Whole => out.extend_from_slice(step.frame.raw),
-            Pass::Changed(data) => step.frame.write_with(&data, out),
+            FrameAction::Withhold => return,
+            FrameAction::Forward => out.extend_from_slice(step.frame.raw),
+            FrameAction::Rewrite(data) => step.frame.write_with_data(&data, out),
         }
         if round.error.is_none() {
-            round.shown |= step.events != [Event::Ping];
+            round.shown_to_client |= step.events != [StreamEvent::Ping];
             round.output |= step.events.iter().any(|event| round.shows(event, tool));
         }
     }
 
     /// Returns true if the client may continue from the id of this answer, without sending the conversation again.
     fn is_stored(&self) -> bool {
-        matches!(self, Editor::OpenAiResponses(editor) if editor.reported == ReportedId::Last)
+        matches!(self, DialectEditor::OpenAiResponses(editor) if editor.reported_id == ReportedId::Last)
     }
 
-    fn judge(&mut self, frame: &Frame<'_>, round: &Round, tool: &str) -> Pass {
-        let Some(data) = frame.data() else { return Pass::Whole };
+    fn edit_frame(&mut self, frame: &SseFrame<'_>, round: &RoundState, tool: &str) -> FrameAction {
+        let Some(data) = frame.data() else { return FrameAction::Forward };
         if data.starts_with(b"[DONE]") {
-            return if round.goes_on() { Pass::Withheld } else { Pass::Whole };
+            return if round.continues() { FrameAction::Withhold } else { FrameAction::Forward };
         }
-        let document = std::str::from_utf8(&data).ok().and_then(|text| scan::document(text).ok());
-        let Some(data) = document.filter(|it| it.is_object()).map(|it| it.object()) else { return Pass::Whole };
+        let document = std::str::from_utf8(&data).ok().and_then(|text| scan::parse_document(text).ok());
+        let Some(data) = document.filter(|it| it.is_object()).map(|it| it.object()) else {
+            return FrameAction::Forward;
+        };
         let kind = data.string("type").unwrap_or_else(|| frame.name().unwrap_or_default().into());
         match self {
-            Editor::OpenAiChat(editor) => editor.judge(&data, round, tool),
-            Editor::OpenAiResponses(editor) => editor.judge(&kind, &data, round, tool),
-            Editor::Anthropic(editor) => editor.judge(&kind, &data, round, tool),
+            DialectEditor::OpenAiChat(editor) => editor.edit_frame(&data, round, tool),
+            DialectEditor::OpenAiResponses(editor) => editor.edit_frame(&kind, &data, round, tool),
+            DialectEditor::Anthropic(editor) => editor.edit_frame(&kind, &data, round, tool),
         }
     }
 
     fn next_round(&mut self) {
         match self {
-            Editor::OpenAiChat(editor) => editor.next_round(),
-            Editor::OpenAiResponses(editor) => editor.next_round(),
-            Editor::Anthropic(editor) => editor.next_round(),
+            DialectEditor::OpenAiChat(editor) => editor.next_round(),
+            DialectEditor::OpenAiResponses(editor) => editor.next_round(),
+            DialectEditor::Anthropic(editor) => editor.next_round(),
         }
     }
 
     fn restart_round(&mut self) {
         match self {
-            Editor::OpenAiChat(editor) => editor.restart_round(),
-            Editor::OpenAiResponses(editor) => editor.restart_round(),
-            Editor::Anthropic(editor) => editor.restart_round(),
+            DialectEditor::OpenAiChat(editor) => editor.restart_round(),
+            DialectEditor::OpenAiResponses(editor) => editor.restart_round(),
+            DialectEditor::Anthropic(editor) => editor.restart_round(),
         }
     }
 
     fn position(&self) -> u64 {
         match self {
-            Editor::OpenAiChat(editor) => editor.position(),
-            Editor::OpenAiResponses(editor) => editor.position(),
-            Editor::Anthropic(editor) => editor.position(),
+            DialectEditor::OpenAiChat(editor) => editor.position(),
+            DialectEditor::OpenAiResponses(editor) => editor.position(),
+            DialectEditor::Anthropic(editor) => editor.position(),
         }
     }
 }
@@ -521,15 +544,15 @@ impl Editor {
 /// Positions as the client counts them: those of the provider, without the hidden ones and behind
 /// those of earlier rounds. Clients address what they have by position, so a gap crashes them.
 #[derive(Clone, Debug, Default)]
-struct Positions {
+struct PositionMap {
     /// The client's position of this round's first.
-    first: u64,
+    round_start: u64,
     /// The client's next position.
     next: u64,
     hidden: std::collections::BTreeSet<u64>,
 }
 
-impl Positions {
+impl PositionMap {
     fn hide(&mut self, index: u64) {
         self.hidden.insert(index);
     }
@@ -542,20 +565,20 @@ impl Positions {
         !self.hidden.is_empty()
     }
 
-    fn of(&mut self, index: u64) -> u64 {
+    fn client_position(&mut self, index: u64) -> u64 {
         let before = self.hidden.range(..index).count() as u64;
-        let position = self.first.saturating_add(index).saturating_sub(before);
+        let position = self.round_start.saturating_add(index).saturating_sub(before);
         self.next = self.next.max(position.saturating_add(1));
         position
     }
 
     fn next_round(&mut self) {
-        self.first = self.next;
+        self.round_start = self.next;
         self.hidden.clear();
     }
 
     fn restart_round(&mut self) {
-        self.next = self.first;
+        self.next = self.round_start;
         self.hidden.clear();
     }
 }
@@ -584,7 +607,7 @@ fn error_name(format: Format, status: u16) -> &'static str {
 }
 
 /// A count as JSON, with what earlier rounds add to it.
-fn summed(counts: &Object<'_>, path: &[&str], before: u64) -> Option<String> {
+fn summed_count(counts: &JsonObject<'_>, path: &[&str], before: u64) -> Option<String> {
     counts.u64(path).map(|count| count.saturating_add(before).to_string())
 }
 

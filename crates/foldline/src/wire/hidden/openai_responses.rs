@@ -3,135 +3,154 @@
 //! The response also repeats the tools of the request, ours among them, so those are edited even
 //! when no call is made.
 
-use super::{Pass, Positions, ReportedId, Round, summed};
-use crate::wire::response::KnownItems;
-use crate::wire::scan::{self, Object};
-use crate::wire::write::{Change, changed, list};
+use super::{FrameAction, PositionMap, ReportedId, RoundState, summed_count};
+use crate::wire::response::ItemTracker;
+use crate::wire::scan::{self, JsonObject};
+use crate::wire::write::{FieldChange, json_array, with_changed_fields};
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Editor {
-    pub(super) reported: ReportedId,
-    known: KnownItems,
-    items: Positions,
+pub(super) struct ResponsesEditor {
+    pub(super) reported_id: ReportedId,
+    tracker: ItemTracker,
+    items: PositionMap,
     /// Visible items of earlier rounds, and of this one, as JSON.
-    earlier: Vec<String>,
-    done: Vec<String>,
+    earlier_items: Vec<String>,
+    done_items: Vec<String>,
     /// How many bytes of items may still be kept.
-    room: usize,
+    remaining_bytes: usize,
     /// The number of the last event that the client got.
-    sequence: Option<u64>,
+    last_sequence_number: Option<u64>,
     /// Numbers no longer follow the provider's.
-    renumbers: bool,
+    renumber: bool,
     /// The response as the client first saw it, as JSON.
-    opening: Option<String>,
+    first_response: Option<String>,
 }
 
 /// Fields that a later round may have otherwise than the first, because we asked otherwise.
-const OURS: [&str; 3] = ["created_at", "max_output_tokens", "tool_choice"];
+const ROUND_SPECIFIC_FIELDS: [&str; 3] = ["created_at", "max_output_tokens", "tool_choice"];
 
-impl Editor {
+impl ResponsesEditor {
     pub(super) fn new(room: usize) -> Self {
-        Self { room, ..Self::default() }
+        Self { remaining_bytes: room, ..Self::default() }
     }
 
-    pub(super) fn judge(&mut self, kind: &str, data: &Object<'_>, round: &Round, tool: &str) -> Pass {
-        let mut changes: Vec<(&str, Change)> = Vec::new();
+    pub(super) fn edit_frame(
+        &mut self,
+        kind: &str,
+        data: &JsonObject<'_>,
+        round: &RoundState,
+        tool: &str,
+    ) -> FrameAction {
+        let mut changes: Vec<(&str, FieldChange)> = Vec::new();
         match kind {
             "response.created" | "response.queued" | "response.in_progress" => {
                 if !round.is_first() {
-                    return self.withheld();
+                    return self.withhold();
                 }
                 if let Some(response) = data.object("response") {
-                    let shown = without_tool(&response, tool).map(|tools| changed(&response, &[tools]));
-                    self.opening.get_or_insert_with(|| shown.clone().unwrap_or(response.value.raw().to_owned()));
-                    changes.extend(shown.map(|response| ("response", Change::Set(response))));
+                    let shown = without_tool(&response, tool).map(|tools| with_changed_fields(&response, &[tools]));
+                    self.first_response.get_or_insert_with(|| shown.clone().unwrap_or(response.value.raw().to_owned()));
+                    changes.extend(shown.map(|response| ("response", FieldChange::Set(response))));
                 }
             }
             "response.completed" | "response.incomplete" | "response.failed" | "response.done" => {
-                if round.goes_on() {
-                    return self.withheld();
+                if round.continues() {
+                    return self.withhold();
                 }
                 if let Some(response) = data.object("response") {
-                    let fields = self.ending(&response, round, tool);
+                    let fields = self.final_changes(&response, round, tool);
                     if !fields.is_empty() {
-                        changes.push(("response", Change::Set(changed(&response, &fields))));
+                        changes.push(("response", FieldChange::Set(with_changed_fields(&response, &fields))));
                     }
                 }
             }
             _ => {
-                if let Some(index) = self.known.index(kind, data) {
+                if let Some(index) = self.tracker.resolve_index(kind, data) {
                     let item = data.object("item");
-                    if item.as_ref().is_some_and(|item| is_call(item, tool)) {
+                    if item.as_ref().is_some_and(|item| is_hidden_call(item, tool)) {
                         self.items.hide(index);
                     }
                     if self.items.is_hidden(index) {
-                        return self.withheld();
+                        return self.withhold();
                     }
-                    let position = self.items.of(index);
+                    let position = self.items.client_position(index);
                     if position != index && data.get("output_index").is_some() {
-                        changes.push(("output_index", Change::Set(position.to_string())));
+                        changes.push(("output_index", FieldChange::Set(position.to_string())));
                     }
                     if let Some(item) = item.filter(|_| kind == "response.output_item.done") {
-                        self.keep(item.value.raw());
+                        self.keep_item(item.value.raw());
                     }
                 }
             }
         }
         if let Some(number) = data.u64(&["sequence_number"]) {
-            let next = self.sequence.map_or(0, |last| last + 1);
-            let number_shown = if self.renumbers { next } else { number };
-            self.sequence = Some(number_shown);
+            let next = self.last_sequence_number.map_or(0, |last| last + 1);
+            let number_shown = if self.renumber { next } else { number };
+            self.last_sequence_number = Some(number_shown);
             if number_shown != number {
-                changes.push(("sequence_number", Change::Set(number_shown.to_string())));
+                changes.push(("sequence_number", FieldChange::Set(number_shown.to_string())));
             }
         }
-        if changes.is_empty() { Pass::Whole } else { Pass::Changed(changed(data, &changes)) }
+        if changes.is_empty() {
+            FrameAction::Forward
+        } else {
+            FrameAction::Rewrite(with_changed_fields(data, &changes))
+        }
     }
 
     /// Keeps an item for the response that will repeat it; without room for one, it is left out there.
-    fn keep(&mut self, item: &str) {
-        if let Some(room) = self.room.checked_sub(item.len()) {
-            self.room = room;
-            self.done.push(item.to_owned());
+    fn keep_item(&mut self, item: &str) {
+        if let Some(room) = self.remaining_bytes.checked_sub(item.len()) {
+            self.remaining_bytes = room;
+            self.done_items.push(item.to_owned());
         }
     }
 
-    fn withheld(&mut self) -> Pass {
-        self.renumbers = true;
-        Pass::Withheld
+    fn withhold(&mut self) -> FrameAction {
+        self.renumber = true;
+        FrameAction::Withhold
     }
 
     /// What changes in the response that ends the stream.
-    fn ending(&self, response: &Object<'_>, round: &Round, tool: &str) -> Vec<(&'static str, Change)> {
-        let mut changes: Vec<(&str, Change)> = without_tool(response, tool).into_iter().collect();
+    fn final_changes(
+        &self,
+        response: &JsonObject<'_>,
+        round: &RoundState,
+        tool: &str,
+    ) -> Vec<(&'static str, FieldChange)> {
+        let mut changes: Vec<(&str, FieldChange)> = without_tool(response, tool).into_iter().collect();
         let output = response.elements("output");
         // Some servers stream the items and leave this list empty; it stays so.
-        let repeats = !output.is_empty() || self.done.is_empty();
+        let repeats = !output.is_empty() || self.done_items.is_empty();
         if (!round.is_first() || self.items.any_hidden()) && repeats {
-            let this = output.iter().filter(|item| !is_call(item, tool)).map(|item| item.value.raw());
-            changes.push(("output", Change::Set(list(self.earlier.iter().map(String::as_str).chain(this)))));
+            let this = output.iter().filter(|item| !is_hidden_call(item, tool)).map(|item| item.value.raw());
+            changes.push((
+                "output",
+                FieldChange::Set(json_array(self.earlier_items.iter().map(String::as_str).chain(this))),
+            ));
         }
         if !round.is_first()
-            && let Some(opening) = self.opening.as_deref().and_then(|json| scan::document(json).ok())
+            && let Some(opening) = self.first_response.as_deref().and_then(|json| scan::parse_document(json).ok())
         {
-            changes.extend(of_several(&opening.object(), response, round, self.reported));
+            changes.extend(merge_changes(&opening.object(), response, round, self.reported_id));
         }
         changes
     }
 
     /// Returns the event that ends the stream with an error; code and message are JSON.
-    pub(super) fn failed(&mut self, code: &str, message: &str) -> String {
-        let opening = self.opening.clone().unwrap_or_else(|| r#"{"object":"response"}"#.to_owned());
-        let output = list(self.earlier.iter().chain(&self.done).map(String::as_str));
+    pub(super) fn error_event(&mut self, code: &str, message: &str) -> String {
+        let opening = self.first_response.clone().unwrap_or_else(|| r#"{"object":"response"}"#.to_owned());
+        let output = json_array(self.earlier_items.iter().chain(&self.done_items).map(String::as_str));
         let changes = [
-            ("status", Change::Set(r#""failed""#.to_owned())),
-            ("error", Change::Set(format!(r#"{{"code":{code},"message":{message}}}"#))),
-            ("output", Change::Set(output)),
+            ("status", FieldChange::Set(r#""failed""#.to_owned())),
+            ("error", FieldChange::Set(format!(r#"{{"code":{code},"message":{message}}}"#))),
+            ("output", FieldChange::Set(output)),
         ];
-        let response =
-            scan::document(&opening).map(|opening| changed(&opening.object(), &changes)).unwrap_or(opening.clone());
-        let number = self.sequence.map_or(0, |last| last + 1);
-        self.sequence = Some(number);
+        let response = scan::parse_document(&opening)
+            .map(|opening| with_changed_fields(&opening.object(), &changes))
+            .unwrap_or(opening.clone());
+        let number = self.last_sequence_number.map_or(0, |last| last + 1);
+        self.last_sequence_number = Some(number);
         format!(
             "event: response.failed\ndata: {{\"type\":\"response.failed\",\"sequence_number\":{number},\"response\":{response}}}\n\n"
         )
@@ -139,13 +158,13 @@ impl Editor {
 
     pub(super) fn next_round(&mut self) {
         self.items.next_round();
-        self.known = KnownItems::default();
-        self.earlier.append(&mut self.done);
+        self.tracker = ItemTracker::default();
+        self.earlier_items.append(&mut self.done_items);
     }
 
     pub(super) fn restart_round(&mut self) {
         self.items.restart_round();
-        self.known = KnownItems::default();
+        self.tracker = ItemTracker::default();
     }
 
     pub(super) fn position(&self) -> u64 {
@@ -154,67 +173,75 @@ impl Editor {
 }
 
 /// What changes in the last of several responses so that it looks like the end of the first.
-fn of_several(
-    first: &Object<'_>,
-    last: &Object<'_>,
-    round: &Round,
+fn merge_changes(
+    first: &JsonObject<'_>,
+    last: &JsonObject<'_>,
+    round: &RoundState,
     reported: ReportedId,
-) -> Vec<(&'static str, Change)> {
+) -> Vec<(&'static str, FieldChange)> {
     let mut changes = Vec::new();
     let id = (reported == ReportedId::First).then_some("id");
-    for key in id.into_iter().chain(OURS) {
-        if let (Some(first), Some(_)) = (first.set(key), last.get(key)) {
-            changes.push((key, Change::Set(first.raw().to_owned())));
+    for key in id.into_iter().chain(ROUND_SPECIFIC_FIELDS) {
+        if let (Some(first), Some(_)) = (first.get_non_null(key), last.get(key)) {
+            changes.push((key, FieldChange::Set(first.raw().to_owned())));
         }
     }
-    changes.extend(last.object("usage").map(|usage| ("usage", Change::Set(counted(&usage, round)))));
+    changes.extend(last.object("usage").map(|usage| ("usage", FieldChange::Set(summed_usage(&usage, round)))));
     changes
 }
 
 /// The items of all bodies that the client may see.
-pub(super) fn visible<'a>(bodies: &[Object<'a>], tool: &str) -> Vec<&'a str> {
+pub(super) fn visible_items<'a>(bodies: &[JsonObject<'a>], tool: &str) -> Vec<&'a str> {
     let items = bodies.iter().flat_map(|body| body.elements("output").into_owned());
-    items.filter(|item| !is_call(item, tool)).map(|item| item.value.raw()).collect()
+    items.filter(|item| !is_hidden_call(item, tool)).map(|item| item.value.raw()).collect()
 }
 
 /// One body of several; `None` when the only one has nothing to hide.
-pub(super) fn merged(bodies: &[Object<'_>], round: &Round, tool: &str, reported: ReportedId) -> Option<String> {
+pub(super) fn merged_body(
+    bodies: &[JsonObject<'_>],
+    round: &RoundState,
+    tool: &str,
+    reported: ReportedId,
+) -> Option<String> {
     let (first, last) = (bodies.first()?, bodies.last()?);
-    let mut changes: Vec<(&str, Change)> = without_tool(last, tool).into_iter().collect();
-    if !round.is_first() || round.hidden > 0 {
-        changes.push(("output", Change::Set(list(visible(bodies, tool)))));
+    let mut changes: Vec<(&str, FieldChange)> = without_tool(last, tool).into_iter().collect();
+    if !round.is_first() || round.hidden_calls > 0 {
+        changes.push(("output", FieldChange::Set(json_array(visible_items(bodies, tool)))));
     }
     if !round.is_first() {
-        changes.extend(of_several(first, last, round, reported));
+        changes.extend(merge_changes(first, last, round, reported));
     }
-    (!changes.is_empty()).then(|| changed(last, &changes))
+    (!changes.is_empty()).then(|| with_changed_fields(last, &changes))
 }
 
-fn is_call(item: &Object<'_>, tool: &str) -> bool {
+fn is_hidden_call(item: &JsonObject<'_>, tool: &str) -> bool {
     item.string("type").as_deref() == Some("function_call") && item.string("name").as_deref() == Some(tool)
 }
 
 /// The response's list of tools without ours, when ours is in it.
-fn without_tool(response: &Object<'_>, tool: &str) -> Option<(&'static str, Change)> {
+fn without_tool(response: &JsonObject<'_>, tool: &str) -> Option<(&'static str, FieldChange)> {
     let tools = response.elements("tools");
-    let ours = |it: &&Object<'_>| it.string("name").as_deref() == Some(tool);
+    let ours = |it: &&JsonObject<'_>| it.string("name").as_deref() == Some(tool);
     tools.iter().any(|it| ours(&it)).then(|| {
         let rest = tools.iter().filter(|it| !ours(it)).map(|it| it.value.raw());
-        ("tools", Change::Set(list(rest)))
+        ("tools", FieldChange::Set(json_array(rest)))
     })
 }
 
 /// The prompt is that of the last round; the answer is that of all rounds.
-fn counted(usage: &Object<'_>, round: &Round) -> String {
-    let reasoned = round.before.and_then(|before| before.reasoning).unwrap_or(0);
-    let mut changes: Vec<(&str, Change)> = Vec::new();
+fn summed_usage(usage: &JsonObject<'_>, round: &RoundState) -> String {
+    let reasoned = round.earlier_usage.and_then(|before| before.reasoning).unwrap_or(0);
+    let mut changes: Vec<(&str, FieldChange)> = Vec::new();
     for key in ["output_tokens", "total_tokens"] {
-        changes.extend(summed(usage, &[key], round.output_before()).map(|count| (key, Change::Set(count))));
+        changes.extend(
+            summed_count(usage, &[key], round.earlier_output_tokens()).map(|count| (key, FieldChange::Set(count))),
+        );
     }
     if let Some(details) = usage.object("output_tokens_details") {
-        let count = summed(&details, &["reasoning_tokens"], reasoned);
-        let details = count.map(|count| changed(&details, &[("reasoning_tokens", Change::Set(count))]));
-        changes.extend(details.map(|details| ("output_tokens_details", Change::Set(details))));
+        let count = summed_count(&details, &["reasoning_tokens"], reasoned);
+        let details =
+            count.map(|count| with_changed_fields(&details, &[("reasoning_tokens", FieldChange::Set(count))]));
+        changes.extend(details.map(|details| ("output_tokens_details", FieldChange::Set(details))));
     }
-    changed(usage, &changes)
+    with_changed_fields(usage, &changes)
 }

@@ -4,13 +4,13 @@ use serde_json::{Value, json};
 
 use crate::wire::Format;
 
-pub(super) const TOOL: &str = "unfold";
+pub(super) const TOOL_NAME: &str = "unfold";
 
 /// One thing that a model says.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Say {
+pub(super) enum ScriptedOutput {
     /// A thought with its seal.
-    Think(&'static str, &'static str),
+    Reasoning(&'static str, &'static str),
     Text(&'static str),
     /// A call: id, name, arguments.
     Call(&'static str, &'static str, &'static str),
@@ -20,16 +20,16 @@ pub(super) enum Say {
 
 /// One response of the provider.
 #[derive(Clone, Debug)]
-pub(super) struct Script {
+pub(super) struct ScriptedResponse {
     pub(super) id: &'static str,
-    pub(super) says: Vec<Say>,
-    pub(super) end: End,
+    pub(super) outputs: Vec<ScriptedOutput>,
+    pub(super) stop: ScriptedStop,
     pub(super) input: u64,
     pub(super) output: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum ScriptedStop {
     Answer,
     Calls,
     Length,
@@ -37,22 +37,22 @@ pub(super) enum End {
 
 /// What a client has in the end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Got {
+pub(super) struct ClientAnswer {
     pub(super) id: String,
-    pub(super) thoughts: String,
-    pub(super) seals: Vec<String>,
+    pub(super) reasoning: String,
+    pub(super) signatures: Vec<String>,
     pub(super) text: String,
     pub(super) calls: Vec<String>,
-    pub(super) end: String,
+    pub(super) stop: String,
     pub(super) input: u64,
     pub(super) output: u64,
 }
 
-pub(super) fn stream(format: Format, script: &Script) -> Vec<u8> {
+pub(super) fn scripted_stream(format: Format, script: &ScriptedResponse) -> Vec<u8> {
     let frames = match format {
-        Format::Anthropic => anthropic(script),
-        Format::OpenAiChat => chat(script),
-        Format::OpenAiResponses => responses(script),
+        Format::Anthropic => anthropic_frames(script),
+        Format::OpenAiChat => chat_frames(script),
+        Format::OpenAiResponses => responses_frames(script),
     };
     let mut bytes = String::new();
     for (name, data) in frames {
@@ -67,7 +67,7 @@ pub(super) fn stream(format: Format, script: &Script) -> Vec<u8> {
     bytes.into_bytes()
 }
 
-fn named(data: Value) -> (String, Value) {
+fn with_event_name(data: Value) -> (String, Value) {
     (data["type"].as_str().unwrap_or_default().to_owned(), data)
 }
 
@@ -76,56 +76,56 @@ fn halves(text: &str) -> [&str; 2] {
     [a, b]
 }
 
-fn anthropic(script: &Script) -> Vec<(String, Value)> {
+fn anthropic_frames(script: &ScriptedResponse) -> Vec<(String, Value)> {
     let usage = json!({"input_tokens": 3, "cache_read_input_tokens": script.input - 3, "cache_creation_input_tokens": 0, "output_tokens": 1});
     let message = json!({"id": script.id, "type": "message", "role": "assistant", "model": "m", "content": [], "stop_reason": null, "usage": usage});
     let mut frames = vec![json!({"type": "message_start", "message": message})];
-    for (index, say) in script.says.iter().enumerate() {
+    for (index, say) in script.outputs.iter().enumerate() {
         let (block, deltas) = match say {
-            Say::Think(text, seal) => {
+            ScriptedOutput::Reasoning(text, seal) => {
                 let mut deltas: Vec<Value> =
                     halves(text).iter().map(|it| json!({"type": "thinking_delta", "thinking": it})).collect();
                 deltas.push(json!({"type": "signature_delta", "signature": seal}));
                 (json!({"type": "thinking", "thinking": "", "signature": ""}), deltas)
             }
-            Say::Text(text) => {
+            ScriptedOutput::Text(text) => {
                 let deltas = halves(text).iter().map(|it| json!({"type": "text_delta", "text": it})).collect();
                 (json!({"type": "text", "text": ""}), deltas)
             }
-            Say::Call(id, name, arguments) => {
+            ScriptedOutput::Call(id, name, arguments) => {
                 let deltas = halves(arguments)
                     .iter()
                     .map(|it| json!({"type": "input_json_delta", "partial_json": it}))
                     .collect();
                 (json!({"type": "tool_use", "id": id, "name": name, "input": {}}), deltas)
             }
-            Say::Unknown => (json!({"type": "hologram"}), vec![json!({"type": "hologram_delta", "x": 1})]),
+            ScriptedOutput::Unknown => (json!({"type": "hologram"}), vec![json!({"type": "hologram_delta", "x": 1})]),
         };
         frames.push(json!({"type": "content_block_start", "index": index, "content_block": block}));
         frames.push(json!({"type": "ping"}));
         frames.extend(deltas.into_iter().map(|it| json!({"type": "content_block_delta", "index": index, "delta": it})));
         frames.push(json!({"type": "content_block_stop", "index": index}));
     }
-    let reason = match script.end {
-        End::Answer => "end_turn",
-        End::Calls => "tool_use",
-        End::Length => "max_tokens",
+    let reason = match script.stop {
+        ScriptedStop::Answer => "end_turn",
+        ScriptedStop::Calls => "tool_use",
+        ScriptedStop::Length => "max_tokens",
     };
     let delta = json!({"stop_reason": reason, "stop_sequence": null});
     frames.push(json!({"type": "message_delta", "delta": delta, "usage": {"output_tokens": script.output}}));
     frames.push(json!({"type": "message_stop"}));
-    frames.into_iter().map(named).collect()
+    frames.into_iter().map(with_event_name).collect()
 }
 
-fn chat(script: &Script) -> Vec<(String, Value)> {
+fn chat_frames(script: &ScriptedResponse) -> Vec<(String, Value)> {
     let chunk = |choices: Value, usage: Value| json!({"id": script.id, "object": "chat.completion.chunk", "created": script.input, "model": "m", "choices": choices, "usage": usage});
     let delta = |delta: Value| chunk(json!([{"index": 0, "delta": delta, "finish_reason": null}]), Value::Null);
     let mut frames = vec![delta(json!({"role": "assistant", "content": ""}))];
     let mut call = 0;
     let mut thought = 0;
-    for say in &script.says {
+    for say in &script.outputs {
         match say {
-            Say::Think(text, seal) => {
+            ScriptedOutput::Reasoning(text, seal) => {
                 frames.extend(halves(text).iter().map(|it| {
                     delta(json!({"reasoning": it, "reasoning_details": [{"index": thought, "type": "reasoning.text", "text": it}]}))
                 }));
@@ -134,8 +134,8 @@ fn chat(script: &Script) -> Vec<(String, Value)> {
                 ));
                 thought += 1;
             }
-            Say::Text(text) => frames.extend(halves(text).iter().map(|it| delta(json!({"content": it})))),
-            Say::Call(id, name, arguments) => {
+            ScriptedOutput::Text(text) => frames.extend(halves(text).iter().map(|it| delta(json!({"content": it})))),
+            ScriptedOutput::Call(id, name, arguments) => {
                 let function = json!({"name": name, "arguments": ""});
                 frames.push(delta(
                     json!({"tool_calls": [{"index": call, "id": id, "type": "function", "function": function}]}),
@@ -147,13 +147,13 @@ fn chat(script: &Script) -> Vec<(String, Value)> {
                 );
                 call += 1;
             }
-            Say::Unknown => frames.push(delta(json!({"hologram": "x"}))),
+            ScriptedOutput::Unknown => frames.push(delta(json!({"hologram": "x"}))),
         }
     }
-    let reason = match script.end {
-        End::Answer => "stop",
-        End::Calls => "tool_calls",
-        End::Length => "length",
+    let reason = match script.stop {
+        ScriptedStop::Answer => "stop",
+        ScriptedStop::Calls => "tool_calls",
+        ScriptedStop::Length => "length",
     };
     frames.push(chunk(json!([{"index": 0, "delta": {}, "finish_reason": reason}]), Value::Null));
     let total = script.input + script.output;
@@ -161,22 +161,22 @@ fn chat(script: &Script) -> Vec<(String, Value)> {
         json!([]),
         json!({"prompt_tokens": script.input, "completion_tokens": script.output, "total_tokens": total}),
     ));
-    frames.into_iter().map(named).collect()
+    frames.into_iter().map(with_event_name).collect()
 }
 
-fn responses(script: &Script) -> Vec<(String, Value)> {
-    let tools = json!([{"type": "function", "name": "read"}, {"type": "function", "name": TOOL}]);
+fn responses_frames(script: &ScriptedResponse) -> Vec<(String, Value)> {
+    let tools = json!([{"type": "function", "name": "read"}, {"type": "function", "name": TOOL_NAME}]);
     let response = |status: &str, output: &[Value], usage: Value| json!({"id": script.id, "object": "response", "created_at": script.input, "status": status, "model": "m", "tools": tools, "output": output, "usage": usage});
     let mut frames = vec![
         json!({"type": "response.created", "response": response("in_progress", &[], Value::Null)}),
         json!({"type": "response.in_progress", "response": response("in_progress", &[], Value::Null)}),
     ];
     let mut output = Vec::new();
-    for (index, say) in script.says.iter().enumerate() {
+    for (index, say) in script.outputs.iter().enumerate() {
         let item_id = format!("{}_{index}", script.id);
         let delta = |kind: &str, text: &str| json!({"type": format!("response.{kind}.delta"), "item_id": item_id, "output_index": index, "content_index": 0, "summary_index": 0, "delta": text});
         let (added, inner, done) = match say {
-            Say::Think(text, seal) => {
+            ScriptedOutput::Reasoning(text, seal) => {
                 let item = |summary: Value, seal: Value| json!({"type": "reasoning", "id": item_id, "summary": summary, "encrypted_content": seal});
                 let inner = halves(text).iter().map(|it| delta("reasoning_summary_text", it)).collect();
                 (
@@ -185,7 +185,7 @@ fn responses(script: &Script) -> Vec<(String, Value)> {
                     item(json!([{"type": "summary_text", "text": text}]), json!(seal)),
                 )
             }
-            Say::Text(text) => {
+            ScriptedOutput::Text(text) => {
                 let item =
                     |content: Value| json!({"type": "message", "id": item_id, "role": "assistant", "content": content});
                 let part = json!({"type": "output_text", "text": "", "annotations": []});
@@ -195,14 +195,14 @@ fn responses(script: &Script) -> Vec<(String, Value)> {
                 inner.extend(halves(text).iter().map(|it| delta("output_text", it)));
                 (item(json!([])), inner, item(json!([{"type": "output_text", "text": text, "annotations": []}])))
             }
-            Say::Call(id, name, arguments) => {
+            ScriptedOutput::Call(id, name, arguments) => {
                 let item = |arguments: &str| json!({"type": "function_call", "id": item_id, "call_id": id, "name": name, "arguments": arguments});
                 let mut inner: Vec<Value> =
                     halves(arguments).iter().map(|it| delta("function_call_arguments", it)).collect();
                 inner.push(json!({"type": "response.function_call_arguments.done", "item_id": item_id, "output_index": index, "name": name, "arguments": arguments}));
                 (item(""), inner, item(arguments))
             }
-            Say::Unknown => (json!({"type": "hologram"}), vec![], json!({"type": "hologram", "x": 1})),
+            ScriptedOutput::Unknown => (json!({"type": "hologram"}), vec![], json!({"type": "hologram", "x": 1})),
         };
         frames.push(json!({"type": "response.output_item.added", "output_index": index, "item": added}));
         frames.extend::<Vec<Value>>(inner);
@@ -210,24 +210,26 @@ fn responses(script: &Script) -> Vec<(String, Value)> {
         output.push(done);
     }
     let usage = json!({"input_tokens": script.input, "output_tokens": script.output, "total_tokens": script.input + script.output});
-    let mut last = match script.end {
-        End::Answer | End::Calls => {
+    let mut last = match script.stop {
+        ScriptedStop::Answer | ScriptedStop::Calls => {
             json!({"type": "response.completed", "response": response("completed", &output, usage)})
         }
-        End::Length => json!({"type": "response.incomplete", "response": response("incomplete", &output, usage)}),
+        ScriptedStop::Length => {
+            json!({"type": "response.incomplete", "response": response("incomplete", &output, usage)})
+        }
     };
-    if script.end == End::Length {
+    if script.stop == ScriptedStop::Length {
         last["response"]["incomplete_details"] = json!({"reason": "max_output_tokens"});
     }
     frames.push(last);
     for (number, frame) in frames.iter_mut().enumerate() {
         frame["sequence_number"] = json!(number);
     }
-    frames.into_iter().map(named).collect()
+    frames.into_iter().map(with_event_name).collect()
 }
 
 /// Reads a stream as the official client does, and panics where that would.
-pub(super) fn client(format: Format, bytes: &[u8]) -> Got {
+pub(super) fn read_as_client(format: Format, bytes: &[u8]) -> ClientAnswer {
     let text = std::str::from_utf8(bytes).unwrap();
     let mut frames = Vec::new();
     for frame in text.split_terminator("\n\n") {
@@ -244,19 +246,19 @@ pub(super) fn client(format: Format, bytes: &[u8]) -> Got {
         frames.push(data);
     }
     match format {
-        Format::Anthropic => anthropic_client(&frames),
-        Format::OpenAiChat => chat_client(&frames),
-        Format::OpenAiResponses => responses_client(&frames),
+        Format::Anthropic => read_anthropic_frames(&frames),
+        Format::OpenAiChat => read_chat_frames(&frames),
+        Format::OpenAiResponses => read_responses_frames(&frames),
     }
 }
 
-fn put(into: &mut String, text: &Value) {
+fn append_text(into: &mut String, text: &Value) {
     into.push_str(text.as_str().unwrap_or_default());
 }
 
 /// Blocks are appended when they start and addressed by position from then on.
-fn anthropic_client(frames: &[Value]) -> Got {
-    let mut got = Got::default();
+fn read_anthropic_frames(frames: &[Value]) -> ClientAnswer {
+    let mut got = ClientAnswer::default();
     let mut blocks: Vec<Value> = Vec::new();
     let mut usage = json!({});
     let mut over = false;
@@ -266,7 +268,7 @@ fn anthropic_client(frames: &[Value]) -> Got {
         match frame["type"].as_str().unwrap() {
             "message_start" => {
                 assert!(got.id.is_empty(), "a second beginning");
-                put(&mut got.id, &frame["message"]["id"]);
+                append_text(&mut got.id, &frame["message"]["id"]);
                 usage = frame["message"]["usage"].clone();
             }
             "content_block_start" => {
@@ -293,7 +295,7 @@ fn anthropic_client(frames: &[Value]) -> Got {
             }
             "content_block_stop" => blocks[index.unwrap()]["open"] = json!(false),
             "message_delta" => {
-                put(&mut got.end, &frame["delta"]["stop_reason"]);
+                append_text(&mut got.stop, &frame["delta"]["stop_reason"]);
                 for (key, count) in frame["usage"].as_object().unwrap() {
                     usage[key] = count.clone();
                 }
@@ -308,10 +310,10 @@ fn anthropic_client(frames: &[Value]) -> Got {
         assert_eq!(block["open"], false);
         match block["type"].as_str().unwrap() {
             "thinking" => {
-                put(&mut got.thoughts, &block["thinking"]);
-                got.seals.push(block["signature"].as_str().unwrap().to_owned());
+                append_text(&mut got.reasoning, &block["thinking"]);
+                got.signatures.push(block["signature"].as_str().unwrap().to_owned());
             }
-            "text" => put(&mut got.text, &block["text"]),
+            "text" => append_text(&mut got.text, &block["text"]),
             "tool_use" => got.calls.push(format!("{} {} {}", block["id"], block["name"], block["partial"])),
             _ => {}
         }
@@ -323,7 +325,7 @@ fn anthropic_client(frames: &[Value]) -> Got {
 }
 
 /// Text that comes again is appended, whatever it is; lists are addressed by position.
-fn chat_client(frames: &[Value]) -> Got {
+fn read_chat_frames(frames: &[Value]) -> ClientAnswer {
     fn accumulate(acc: &mut Value, delta: &Value) {
         match (acc, delta) {
             (acc @ Value::Null, delta) => *acc = delta.clone(),
@@ -353,7 +355,7 @@ fn chat_client(frames: &[Value]) -> Got {
     }
     let (last, frames) = frames.split_last().unwrap();
     assert_eq!(last, "[DONE]");
-    let mut got = Got::default();
+    let mut got = ClientAnswer::default();
     let mut message = json!({"tool_calls": [], "reasoning_details": []});
     for frame in frames {
         assert_ne!(frame, "[DONE]", "a second end");
@@ -361,9 +363,9 @@ fn chat_client(frames: &[Value]) -> Got {
         assert!(got.id.is_empty() || got.id == id, "the id changes to {id}");
         got.id = id.to_owned();
         for choice in frame["choices"].as_array().unwrap() {
-            assert!(got.end.is_empty(), "{choice} behind the end");
+            assert!(got.stop.is_empty(), "{choice} behind the end");
             accumulate(&mut message, &choice["delta"]);
-            put(&mut got.end, &choice["finish_reason"]);
+            append_text(&mut got.stop, &choice["finish_reason"]);
         }
         if let Some(usage) = frame["usage"].as_object() {
             got.input = usage["prompt_tokens"].as_u64().unwrap();
@@ -372,10 +374,10 @@ fn chat_client(frames: &[Value]) -> Got {
         }
     }
     assert_eq!(message["role"], "assistant");
-    put(&mut got.thoughts, &message["reasoning"]);
-    put(&mut got.text, &message["content"]);
+    append_text(&mut got.reasoning, &message["reasoning"]);
+    append_text(&mut got.text, &message["content"]);
     for detail in message["reasoning_details"].as_array().unwrap() {
-        got.seals.push(detail["signature"].as_str().unwrap_or_default().to_owned());
+        got.signatures.push(detail["signature"].as_str().unwrap_or_default().to_owned());
     }
     for call in message["tool_calls"].as_array().unwrap() {
         let function = &call["function"];
@@ -385,8 +387,8 @@ fn chat_client(frames: &[Value]) -> Got {
 }
 
 /// Items are appended when they are added; numbers rise; the end repeats what was done.
-fn responses_client(frames: &[Value]) -> Got {
-    let mut got = Got::default();
+fn read_responses_frames(frames: &[Value]) -> ClientAnswer {
+    let mut got = ClientAnswer::default();
     let mut items: Vec<Value> = Vec::new();
     let mut done: Vec<Value> = Vec::new();
     let mut before = None;
@@ -397,7 +399,7 @@ fn responses_client(frames: &[Value]) -> Got {
         let kind = frame["type"].as_str().unwrap();
         assert_eq!(at == 0, kind == "response.created");
         match kind {
-            "response.created" => put(&mut got.id, &frame["response"]["id"]),
+            "response.created" => append_text(&mut got.id, &frame["response"]["id"]),
             "response.in_progress" => assert_eq!(at, 1),
             "response.output_item.added" => {
                 assert_eq!(frame["output_index"].as_u64(), Some(items.len() as u64), "a gap before {frame}");
@@ -413,7 +415,7 @@ fn responses_client(frames: &[Value]) -> Got {
                 assert_eq!(at, frames.len() - 1, "more behind the end");
                 assert_eq!(response["output"].as_array().unwrap(), &done);
                 assert_eq!(response["created_at"], frames[0]["response"]["created_at"]);
-                put(&mut got.end, response["incomplete_details"].get("reason").unwrap_or(&response["status"]));
+                append_text(&mut got.stop, response["incomplete_details"].get("reason").unwrap_or(&response["status"]));
                 got.id = format!("{}..{}", got.id, response["id"].as_str().unwrap());
                 got.input = response["usage"]["input_tokens"].as_u64().unwrap();
                 got.output = response["usage"]["output_tokens"].as_u64().unwrap();
@@ -428,10 +430,10 @@ fn responses_client(frames: &[Value]) -> Got {
     for item in done {
         match item["type"].as_str().unwrap() {
             "reasoning" => {
-                put(&mut got.thoughts, &item["summary"][0]["text"]);
-                got.seals.push(item["encrypted_content"].as_str().unwrap().to_owned());
+                append_text(&mut got.reasoning, &item["summary"][0]["text"]);
+                got.signatures.push(item["encrypted_content"].as_str().unwrap().to_owned());
             }
-            "message" => put(&mut got.text, &item["content"][0]["text"]),
+            "message" => append_text(&mut got.text, &item["content"][0]["text"]),
             "function_call" => got.calls.push(format!("{} {} {}", item["call_id"], item["name"], item["arguments"])),
             _ => {}
         }

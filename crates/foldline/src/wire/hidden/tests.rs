@@ -3,133 +3,143 @@
 mod any_answer;
 mod bodies;
 
-use super::testing::{End, Got, Say, Script, TOOL, client, stream};
-use super::{ApiError, Asked, Broken, Finished, Next, ReportedId, Splicer};
+use super::testing::{
+    ClientAnswer, ScriptedOutput, ScriptedResponse, ScriptedStop, TOOL_NAME, read_as_client, scripted_stream,
+};
+use super::{ApiError, FinishedAnswer, InterceptedCalls, InterruptedRound, ReportedId, RoundOutcome, StreamSplicer};
 use crate::wire::Format::{self, Anthropic, OpenAiChat, OpenAiResponses};
 
 const FORMATS: [Format; 3] = [Anthropic, OpenAiChat, OpenAiResponses];
 
-fn script(id: &'static str, says: &[Say], end: End, input: u64, output: u64) -> Script {
-    Script { id, says: says.to_vec(), end, input, output }
+fn script(id: &'static str, says: &[ScriptedOutput], end: ScriptedStop, input: u64, output: u64) -> ScriptedResponse {
+    ScriptedResponse { id, outputs: says.to_vec(), stop: end, input, output }
 }
 
 /// What one answer of several rounds leaves on both sides.
-struct Played {
+struct PlayedAnswer {
     bytes: Vec<u8>,
-    got: Got,
-    asked: Vec<Asked>,
-    finished: Finished,
+    answer: ClientAnswer,
+    intercepted: Vec<InterceptedCalls>,
+    finished: FinishedAnswer,
 }
 
-fn play(format: Format, rounds: &[Script]) -> Played {
-    play_in_pieces(format, rounds, usize::MAX)
+fn play(format: Format, rounds: &[ScriptedResponse]) -> PlayedAnswer {
+    play_in_chunks(format, rounds, usize::MAX)
 }
 
-fn play_in_pieces(format: Format, rounds: &[Script], size: usize) -> Played {
-    let mut splicer = Splicer::new(format, TOOL);
+fn play_in_chunks(format: Format, rounds: &[ScriptedResponse], size: usize) -> PlayedAnswer {
+    let mut splicer = StreamSplicer::new(format, TOOL_NAME);
     let (mut bytes, mut asked) = (Vec::new(), Vec::new());
     for (number, round) in rounds.iter().enumerate() {
-        for piece in stream(format, round).chunks(size) {
+        for piece in scripted_stream(format, round).chunks(size) {
             splicer.push(piece, &mut bytes);
         }
         match splicer.end_round(&mut bytes) {
-            Next::Continue(it) => asked.push(it),
-            Next::Finished(finished) => {
+            RoundOutcome::Continue(it) => asked.push(it),
+            RoundOutcome::Finished(finished) => {
                 assert_eq!(number, rounds.len() - 1, "{format:?} ends too early");
-                assert!(!String::from_utf8_lossy(&bytes).contains(TOOL), "{format:?}: the client hears of the tool");
-                let got = client(format, &bytes);
-                return Played { bytes, got, asked, finished: *finished };
+                assert!(
+                    !String::from_utf8_lossy(&bytes).contains(TOOL_NAME),
+                    "{format:?}: the client hears of the tool"
+                );
+                let got = read_as_client(format, &bytes);
+                return PlayedAnswer { bytes, answer: got, intercepted: asked, finished: *finished };
             }
-            Next::Broken(broken) => panic!("{format:?}: {broken:?}"),
+            RoundOutcome::Interrupted(broken) => panic!("{format:?}: {broken:?}"),
         }
     }
     panic!("{format:?}: asks for more");
 }
 
 /// The reason to stop in the words of the format.
-fn reason(format: Format, end: End) -> &'static str {
+fn stop_reason(format: Format, end: ScriptedStop) -> &'static str {
     match (format, end) {
-        (Anthropic, End::Answer) => "end_turn",
-        (Anthropic, End::Calls) => "tool_use",
-        (Anthropic, End::Length) => "max_tokens",
-        (OpenAiChat, End::Answer) => "stop",
-        (OpenAiChat, End::Calls) => "tool_calls",
-        (OpenAiChat, End::Length) => "length",
-        (OpenAiResponses, End::Answer | End::Calls) => "completed",
-        (OpenAiResponses, End::Length) => "max_output_tokens",
+        (Anthropic, ScriptedStop::Answer) => "end_turn",
+        (Anthropic, ScriptedStop::Calls) => "tool_use",
+        (Anthropic, ScriptedStop::Length) => "max_tokens",
+        (OpenAiChat, ScriptedStop::Answer) => "stop",
+        (OpenAiChat, ScriptedStop::Calls) => "tool_calls",
+        (OpenAiChat, ScriptedStop::Length) => "length",
+        (OpenAiResponses, ScriptedStop::Answer | ScriptedStop::Calls) => "completed",
+        (OpenAiResponses, ScriptedStop::Length) => "max_output_tokens",
     }
 }
 
-fn texts(json: &[String]) -> String {
+fn joined_json(json: &[String]) -> String {
     json.join("\n")
 }
 
 #[test]
-fn without_a_hidden_call_every_byte_passes() {
-    let says = [Say::Think("hm", "sig"), Say::Text("a"), Say::Unknown, Say::Call("c", "read", "{}")];
+fn without_a_hidden_call_every_byte_is_forwarded() {
+    let says = [
+        ScriptedOutput::Reasoning("hm", "sig"),
+        ScriptedOutput::Text("a"),
+        ScriptedOutput::Unknown,
+        ScriptedOutput::Call("c", "read", "{}"),
+    ];
     for format in [Anthropic, OpenAiChat] {
-        let round = script("r1", &says, End::Calls, 50, 7);
+        let round = script("r1", &says, ScriptedStop::Calls, 50, 7);
         let played = play(format, std::slice::from_ref(&round));
-        assert_eq!(played.bytes, stream(format, &round));
+        assert_eq!(played.bytes, scripted_stream(format, &round));
         assert_eq!(played.finished.usage.unwrap().input, 50);
-        assert!(played.finished.mixed.is_none());
+        assert!(played.finished.mixed_calls.is_none());
     }
     // Responses repeats the request's tools, so ours is taken out of them and nothing else changes.
-    let round = script("r1", &says, End::Calls, 50, 7);
+    let round = script("r1", &says, ScriptedStop::Calls, 50, 7);
     let played = play(OpenAiResponses, std::slice::from_ref(&round));
-    let without = String::from_utf8(stream(OpenAiResponses, &round))
+    let without = String::from_utf8(scripted_stream(OpenAiResponses, &round))
         .unwrap()
         .replace(r#",{"name":"unfold","type":"function"}"#, "");
     assert_eq!(String::from_utf8(played.bytes).unwrap(), without);
 }
 
 #[test]
-fn text_before_the_call_and_text_after_it_become_one_answer() {
+fn text_before_and_after_the_call_becomes_one_answer() {
     for format in FORMATS {
         let played = play(
             format,
             &[
                 script(
                     "r1",
-                    &[Say::Text("Let me see. "), Say::Call("h", TOOL, r#"{"handle":"x"}"#)],
-                    End::Calls,
+                    &[ScriptedOutput::Text("Let me see. "), ScriptedOutput::Call("h", TOOL_NAME, r#"{"handle":"x"}"#)],
+                    ScriptedStop::Calls,
                     100,
                     20,
                 ),
-                script("r2", &[Say::Text("It is 42.")], End::Answer, 160, 9),
+                script("r2", &[ScriptedOutput::Text("It is 42.")], ScriptedStop::Answer, 160, 9),
             ],
         );
-        assert_eq!(played.got.text, "Let me see. It is 42.", "{format:?}");
-        assert_eq!(played.got.end, reason(format, End::Answer));
-        assert_eq!((played.got.input, played.got.output), (160, 29), "the last prompt, and all answers");
+        assert_eq!(played.answer.text, "Let me see. It is 42.", "{format:?}");
+        assert_eq!(played.answer.stop, stop_reason(format, ScriptedStop::Answer));
+        assert_eq!((played.answer.input, played.answer.output), (160, 29), "the last prompt, and all answers");
         let usage = played.finished.usage.unwrap();
-        assert_eq!((usage.input, usage.output, usage.context()), (260, 29, 160), "the bill is for both rounds");
-        assert_eq!(played.asked[0].calls[0].id, "h");
-        assert_eq!(played.asked[0].calls[0].arguments, r#"{"handle":"x"}"#);
-        assert_eq!(played.asked[0].at, if format == OpenAiChat { 12 } else { 1 });
+        assert_eq!((usage.input, usage.output, usage.context_tokens()), (260, 29, 160), "the bill is for both rounds");
+        assert_eq!(played.intercepted[0].calls[0].id, "h");
+        assert_eq!(played.intercepted[0].calls[0].arguments, r#"{"handle":"x"}"#);
+        assert_eq!(played.intercepted[0].position, if format == OpenAiChat { 12 } else { 1 });
     }
 }
 
 #[test]
-fn a_hidden_call_alone_leaves_no_trace() {
+fn lone_hidden_call_is_invisible_to_the_client() {
     for format in FORMATS {
         let played = play(
             format,
             &[
-                script("r1", &[Say::Call("h", TOOL, "{}")], End::Calls, 100, 20),
-                script("r2", &[Say::Text("So.")], End::Answer, 160, 9),
+                script("r1", &[ScriptedOutput::Call("h", TOOL_NAME, "{}")], ScriptedStop::Calls, 100, 20),
+                script("r2", &[ScriptedOutput::Text("So.")], ScriptedStop::Answer, 160, 9),
             ],
         );
         let id = if format == OpenAiResponses { "r1..r1" } else { "r1" };
-        let expected = Got {
+        let expected = ClientAnswer {
             id: id.into(),
             text: "So.".into(),
-            end: reason(format, End::Answer).into(),
+            stop: stop_reason(format, ScriptedStop::Answer).into(),
             input: 160,
             output: 29,
-            ..Got::default()
+            ..ClientAnswer::default()
         };
-        assert_eq!(played.got, expected, "{format:?}");
+        assert_eq!(played.answer, expected, "{format:?}");
     }
 }
 
@@ -141,18 +151,22 @@ fn two_hidden_calls_in_a_round_are_answered_together() {
             &[
                 script(
                     "r1",
-                    &[Say::Call("h1", TOOL, "{}"), Say::Text("and"), Say::Call("h2", TOOL, "{}")],
-                    End::Calls,
+                    &[
+                        ScriptedOutput::Call("h1", TOOL_NAME, "{}"),
+                        ScriptedOutput::Text("and"),
+                        ScriptedOutput::Call("h2", TOOL_NAME, "{}"),
+                    ],
+                    ScriptedStop::Calls,
                     100,
                     20,
                 ),
-                script("r2", &[Say::Text(" so")], End::Answer, 160, 9),
+                script("r2", &[ScriptedOutput::Text(" so")], ScriptedStop::Answer, 160, 9),
             ],
         );
-        assert_eq!(played.got.text, "and so", "{format:?}");
-        let ids: Vec<&str> = played.asked[0].calls.iter().map(|call| call.id.as_str()).collect();
+        assert_eq!(played.answer.text, "and so", "{format:?}");
+        let ids: Vec<&str> = played.intercepted[0].calls.iter().map(|call| call.id.as_str()).collect();
         assert_eq!(ids, ["h1", "h2"]);
-        let continuation = played.asked[0].continuation(&["one", "two"]);
+        let continuation = played.intercepted[0].continuation(&["one", "two"]);
         let expected = match format {
             Anthropic => 2,
             OpenAiChat => 3,
@@ -162,65 +176,81 @@ fn two_hidden_calls_in_a_round_are_answered_together() {
         for element in &continuation {
             serde_json::from_str::<serde_json::Value>(element).unwrap();
         }
-        assert!(texts(&continuation).contains("\"one\"") && texts(&continuation).contains("\"h2\""));
+        assert!(joined_json(&continuation).contains("\"one\"") && joined_json(&continuation).contains("\"h2\""));
     }
 }
 
 #[test]
-fn several_rounds_follow_each_other() {
+fn several_rounds_become_one_answer() {
     for format in FORMATS {
-        let ask = |id, text| script(id, &[Say::Text(text), Say::Call("h", TOOL, "{}")], End::Calls, 100, 10);
+        let ask = |id, text| {
+            script(
+                id,
+                &[ScriptedOutput::Text(text), ScriptedOutput::Call("h", TOOL_NAME, "{}")],
+                ScriptedStop::Calls,
+                100,
+                10,
+            )
+        };
         let last = script(
             "r3",
-            &[Say::Text("c"), Say::Call("c1", "read", "{}"), Say::Call("c2", "read", "{}")],
-            End::Calls,
+            &[
+                ScriptedOutput::Text("c"),
+                ScriptedOutput::Call("c1", "read", "{}"),
+                ScriptedOutput::Call("c2", "read", "{}"),
+            ],
+            ScriptedStop::Calls,
             300,
             10,
         );
         let played = play(format, &[ask("r1", "a"), ask("r2", "b"), last]);
-        assert_eq!(played.got.text, "abc", "{format:?}");
-        assert_eq!(played.got.calls, [r#""c1" "read" "{}""#, r#""c2" "read" "{}""#]);
-        assert_eq!((played.got.input, played.got.output), (300, 30));
-        assert_eq!(played.got.end, reason(format, End::Calls));
+        assert_eq!(played.answer.text, "abc", "{format:?}");
+        assert_eq!(played.answer.calls, [r#""c1" "read" "{}""#, r#""c2" "read" "{}""#]);
+        assert_eq!((played.answer.input, played.answer.output), (300, 30));
+        assert_eq!(played.answer.stop, stop_reason(format, ScriptedStop::Calls));
     }
 }
 
 #[test]
-fn a_turn_mixed_with_the_clients_own_calls_shows_only_those() {
+fn mixed_turn_shows_only_client_calls() {
     for format in FORMATS {
         let says = [
-            Say::Text("a"),
-            Say::Call("c1", "read", "{}"),
-            Say::Call("h", TOOL, "{}"),
-            Say::Call("c2", "list", r#"{"x":1}"#),
+            ScriptedOutput::Text("a"),
+            ScriptedOutput::Call("c1", "read", "{}"),
+            ScriptedOutput::Call("h", TOOL_NAME, "{}"),
+            ScriptedOutput::Call("c2", "list", r#"{"x":1}"#),
         ];
-        let played = play(format, &[script("r1", &says, End::Calls, 100, 20)]);
-        assert_eq!(played.got.calls, [r#""c1" "read" "{}""#, r#""c2" "list" "{\"x\":1}""#], "{format:?}");
-        assert_eq!(played.got.end, reason(format, End::Calls));
-        let mixed = played.finished.mixed.expect("the hidden call is to be remembered");
+        let played = play(format, &[script("r1", &says, ScriptedStop::Calls, 100, 20)]);
+        assert_eq!(played.answer.calls, [r#""c1" "read" "{}""#, r#""c2" "list" "{\"x\":1}""#], "{format:?}");
+        assert_eq!(played.answer.stop, stop_reason(format, ScriptedStop::Calls));
+        let mixed = played.finished.mixed_calls.expect("the hidden call is to be remembered");
         assert_eq!(mixed.calls[0].id, "h");
-        assert!(texts(&mixed.turn).contains("\"c1\"") && texts(&mixed.turn).contains("\"h\""));
+        assert!(joined_json(&mixed.turn_json).contains("\"c1\"") && joined_json(&mixed.turn_json).contains("\"h\""));
     }
 }
 
 #[test]
-fn a_hidden_call_that_comes_first_leaves_no_gap_before_the_clients() {
+fn leading_hidden_call_leaves_no_index_gap() {
     for format in FORMATS {
-        let says = [Say::Call("h", TOOL, "{}"), Say::Unknown, Say::Call("c", "read", "{}")];
-        let played = play(format, &[script("r1", &says, End::Calls, 100, 20)]);
-        assert_eq!(played.got.calls, [r#""c" "read" "{}""#], "{format:?}");
+        let says = [
+            ScriptedOutput::Call("h", TOOL_NAME, "{}"),
+            ScriptedOutput::Unknown,
+            ScriptedOutput::Call("c", "read", "{}"),
+        ];
+        let played = play(format, &[script("r1", &says, ScriptedStop::Calls, 100, 20)]);
+        assert_eq!(played.answer.calls, [r#""c" "read" "{}""#], "{format:?}");
     }
 }
 
 #[test]
-fn a_hidden_call_cut_by_its_length_is_no_call() {
+fn truncated_hidden_call_is_ignored() {
     for format in FORMATS {
-        let says = [Say::Text("a"), Say::Call("h", TOOL, r#"{"handle":"#)];
-        let played = play(format, &[script("r1", &says, End::Length, 100, 20)]);
-        assert_eq!(played.got.text, "a", "{format:?}");
-        assert_eq!(played.got.calls.len(), 0);
-        assert_eq!(played.got.end, reason(format, End::Length));
-        assert!(played.finished.mixed.is_none());
+        let says = [ScriptedOutput::Text("a"), ScriptedOutput::Call("h", TOOL_NAME, r#"{"handle":"#)];
+        let played = play(format, &[script("r1", &says, ScriptedStop::Length, 100, 20)]);
+        assert_eq!(played.answer.text, "a", "{format:?}");
+        assert_eq!(played.answer.calls.len(), 0);
+        assert_eq!(played.answer.stop, stop_reason(format, ScriptedStop::Length));
+        assert!(played.finished.mixed_calls.is_none());
     }
 }
 
@@ -230,33 +260,42 @@ fn the_second_round_may_stop_for_length() {
         let played = play(
             format,
             &[
-                script("r1", &[Say::Call("h", TOOL, "{}")], End::Calls, 100, 20),
-                script("r2", &[Say::Text("half")], End::Length, 160, 9),
+                script("r1", &[ScriptedOutput::Call("h", TOOL_NAME, "{}")], ScriptedStop::Calls, 100, 20),
+                script("r2", &[ScriptedOutput::Text("half")], ScriptedStop::Length, 160, 9),
             ],
         );
-        assert_eq!(played.got.end, reason(format, End::Length), "{format:?}");
+        assert_eq!(played.answer.stop, stop_reason(format, ScriptedStop::Length), "{format:?}");
     }
 }
 
 #[test]
-fn thoughts_keep_their_seals_and_go_back_word_for_word() {
+fn reasoning_keeps_signatures_and_is_returned_verbatim() {
     for format in FORMATS {
         let played = play(
             format,
             &[
                 script(
                     "r1",
-                    &[Say::Think("first ", "seal1"), Say::Call("h", TOOL, r#"{"a": 1}"#)],
-                    End::Calls,
+                    &[
+                        ScriptedOutput::Reasoning("first ", "seal1"),
+                        ScriptedOutput::Call("h", TOOL_NAME, r#"{"a": 1}"#),
+                    ],
+                    ScriptedStop::Calls,
                     100,
                     20,
                 ),
-                script("r2", &[Say::Think("second", "seal2"), Say::Text("so")], End::Answer, 160, 9),
+                script(
+                    "r2",
+                    &[ScriptedOutput::Reasoning("second", "seal2"), ScriptedOutput::Text("so")],
+                    ScriptedStop::Answer,
+                    160,
+                    9,
+                ),
             ],
         );
-        assert_eq!(played.got.thoughts, "first second", "{format:?}");
-        assert_eq!(played.got.seals, ["seal1", "seal2"]);
-        let turn = texts(&played.asked[0].turn);
+        assert_eq!(played.answer.reasoning, "first second", "{format:?}");
+        assert_eq!(played.answer.signatures, ["seal1", "seal2"]);
+        let turn = joined_json(&played.intercepted[0].turn_json);
         let expected = match format {
             Anthropic => {
                 r#"{"role":"assistant","content":[{"signature":"seal1","thinking":"first ","type":"thinking"},{"id":"h","input":{"a": 1},"name":"unfold","type":"tool_use"}]}"#
@@ -273,30 +312,46 @@ fn thoughts_keep_their_seals_and_go_back_word_for_word() {
 }
 
 #[test]
-fn where_responses_are_stored_the_last_id_is_reported() {
-    let mut splicer = Splicer::new(OpenAiResponses, TOOL).reporting(ReportedId::Last);
+fn last_id_is_reported_for_stored_responses() {
+    let mut splicer = StreamSplicer::new(OpenAiResponses, TOOL_NAME).with_reported_id(ReportedId::Last);
     let mut bytes = Vec::new();
-    splicer
-        .push(&stream(OpenAiResponses, &script("r1", &[Say::Call("h", TOOL, "{}")], End::Calls, 100, 20)), &mut bytes);
+    splicer.push(
+        &scripted_stream(
+            OpenAiResponses,
+            &script("r1", &[ScriptedOutput::Call("h", TOOL_NAME, "{}")], ScriptedStop::Calls, 100, 20),
+        ),
+        &mut bytes,
+    );
     splicer.end_round(&mut bytes);
-    splicer.push(&stream(OpenAiResponses, &script("r2", &[Say::Text("x")], End::Answer, 100, 20)), &mut bytes);
+    splicer.push(
+        &scripted_stream(OpenAiResponses, &script("r2", &[ScriptedOutput::Text("x")], ScriptedStop::Answer, 100, 20)),
+        &mut bytes,
+    );
     splicer.end_round(&mut bytes);
-    assert_eq!(client(OpenAiResponses, &bytes).id, "r1..r2");
+    assert_eq!(read_as_client(OpenAiResponses, &bytes).id, "r1..r2");
 }
 
 #[test]
-fn a_round_that_breaks_off_is_broken_and_a_failure_is_told_in_the_stream() {
+fn interrupted_round_is_reported_as_a_stream_error() {
     for format in FORMATS {
-        let round =
-            stream(format, &script("r1", &[Say::Text("half"), Say::Call("h", TOOL, "{}")], End::Calls, 100, 20));
-        let mut splicer = Splicer::new(format, TOOL);
+        let round = scripted_stream(
+            format,
+            &script(
+                "r1",
+                &[ScriptedOutput::Text("half"), ScriptedOutput::Call("h", TOOL_NAME, "{}")],
+                ScriptedStop::Calls,
+                100,
+                20,
+            ),
+        );
+        let mut splicer = StreamSplicer::new(format, TOOL_NAME);
         let mut bytes = Vec::new();
         splicer.push(&round[..round.len() * 2 / 3], &mut bytes);
-        let Next::Broken(broken) = splicer.end_round(&mut bytes) else { panic!("{format:?}") };
-        assert_eq!(broken, Broken { shown: true, error: None, told: Vec::new() });
+        let RoundOutcome::Interrupted(broken) = splicer.end_round(&mut bytes) else { panic!("{format:?}") };
+        assert_eq!(broken, InterruptedRound { shown_to_client: true, error: None, error_bytes: Vec::new() });
         let before = bytes.len();
         let error = ApiError { message: "the \"upstream\" went away".into(), ..ApiError::default() };
-        splicer.fail(502, &error, &mut bytes);
+        splicer.write_error(502, &error, &mut bytes);
         let told = String::from_utf8(bytes[before..].to_vec()).unwrap();
         let data: serde_json::Value = serde_json::from_str(told.split("data: ").nth(1).unwrap().trim()).unwrap();
         let error = if format == OpenAiResponses { &data["response"]["error"] } else { &data["error"] };
@@ -304,12 +359,12 @@ fn a_round_that_breaks_off_is_broken_and_a_failure_is_told_in_the_stream() {
         if format == OpenAiResponses {
             assert_eq!(data["response"]["status"], "failed");
             assert_eq!(data["response"]["output"][0]["content"][0]["text"], "half");
-            assert!(!told.contains(TOOL));
+            assert!(!told.contains(TOOL_NAME));
         }
     }
 }
 
-fn error(format: Format) -> &'static str {
+fn error_frame(format: Format) -> &'static str {
     match format {
         Anthropic => {
             "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"busy\"}}\n\n"
@@ -320,65 +375,79 @@ fn error(format: Format) -> &'static str {
 }
 
 #[test]
-fn an_error_in_the_first_round_passes_as_it_is_and_ends_the_answer() {
+fn error_in_first_round_is_forwarded_and_ends_answer() {
     for format in FORMATS {
-        let mut splicer = Splicer::new(format, TOOL);
+        let mut splicer = StreamSplicer::new(format, TOOL_NAME);
         let mut bytes = Vec::new();
-        splicer.push(error(format).as_bytes(), &mut bytes);
-        assert_eq!(bytes, error(format).as_bytes());
-        let Next::Finished(finished) = splicer.end_round(&mut bytes) else { panic!("{format:?}") };
+        splicer.push(error_frame(format).as_bytes(), &mut bytes);
+        assert_eq!(bytes, error_frame(format).as_bytes());
+        let RoundOutcome::Finished(finished) = splicer.end_round(&mut bytes) else { panic!("{format:?}") };
         assert_eq!(finished.response.error.unwrap().message, "busy");
     }
 }
 
 #[test]
-fn a_later_round_that_fails_before_it_speaks_can_be_tried_again() {
-    let ask = script("r1", &[Say::Text("a "), Say::Call("h", TOOL, "{}")], End::Calls, 100, 20);
-    let answer = script("r2", &[Say::Think("hm", "s"), Say::Text("b")], End::Answer, 160, 9);
+fn later_round_failing_before_output_can_be_retried() {
+    let ask = script(
+        "r1",
+        &[ScriptedOutput::Text("a "), ScriptedOutput::Call("h", TOOL_NAME, "{}")],
+        ScriptedStop::Calls,
+        100,
+        20,
+    );
+    let answer =
+        script("r2", &[ScriptedOutput::Reasoning("hm", "s"), ScriptedOutput::Text("b")], ScriptedStop::Answer, 160, 9);
     for format in FORMATS {
-        let mut splicer = Splicer::new(format, TOOL);
+        let mut splicer = StreamSplicer::new(format, TOOL_NAME);
         let mut bytes = Vec::new();
-        splicer.push(&stream(format, &ask), &mut bytes);
-        assert!(matches!(splicer.end_round(&mut bytes), Next::Continue(_)));
+        splicer.push(&scripted_stream(format, &ask), &mut bytes);
+        assert!(matches!(splicer.end_round(&mut bytes), RoundOutcome::Continue(_)));
 
         // It gives up, then it breaks off behind its opening, then it answers.
-        splicer.push(error(format).as_bytes(), &mut bytes);
-        let Next::Broken(broken) = splicer.end_round(&mut bytes) else { panic!("{format:?}") };
-        assert!(!broken.shown);
+        splicer.push(error_frame(format).as_bytes(), &mut bytes);
+        let RoundOutcome::Interrupted(broken) = splicer.end_round(&mut bytes) else { panic!("{format:?}") };
+        assert!(!broken.shown_to_client);
         assert_eq!(broken.error.unwrap().message, "busy");
-        assert_eq!(broken.told, error(format).as_bytes());
+        assert_eq!(broken.error_bytes, error_frame(format).as_bytes());
 
-        let whole = stream(format, &answer);
+        let whole = scripted_stream(format, &answer);
         let opening = whole.windows(2).position(|it| it == b"\n\n").unwrap() + 2;
         splicer.push(&whole[..opening], &mut bytes);
         splicer.push(b": keep-alive\n\n", &mut Vec::new());
-        assert_eq!(splicer.end_round(&mut bytes).broken(), Broken::default(), "{format:?}");
+        assert_eq!(splicer.end_round(&mut bytes).expect_interrupted(), InterruptedRound::default(), "{format:?}");
 
         splicer.push(&whole, &mut bytes);
-        assert!(matches!(splicer.end_round(&mut bytes), Next::Finished(_)), "{format:?}");
-        let got = client(format, &bytes);
-        assert_eq!((got.text.as_str(), got.thoughts.as_str(), got.output), ("a b", "hm", 29), "{format:?}");
+        assert!(matches!(splicer.end_round(&mut bytes), RoundOutcome::Finished(_)), "{format:?}");
+        let got = read_as_client(format, &bytes);
+        assert_eq!((got.text.as_str(), got.reasoning.as_str(), got.output), ("a b", "hm", 29), "{format:?}");
     }
 }
 
 #[test]
-fn a_later_round_that_fails_while_it_speaks_was_shown() {
+fn later_round_failing_after_output_was_shown() {
     for format in FORMATS {
-        let mut splicer = Splicer::new(format, TOOL);
+        let mut splicer = StreamSplicer::new(format, TOOL_NAME);
         let mut bytes = Vec::new();
-        splicer.push(&stream(format, &script("r1", &[Say::Call("h", TOOL, "{}")], End::Calls, 100, 20)), &mut bytes);
+        splicer.push(
+            &scripted_stream(
+                format,
+                &script("r1", &[ScriptedOutput::Call("h", TOOL_NAME, "{}")], ScriptedStop::Calls, 100, 20),
+            ),
+            &mut bytes,
+        );
         splicer.end_round(&mut bytes);
-        let answer = stream(format, &script("r2", &[Say::Text("half of it")], End::Answer, 160, 9));
+        let answer =
+            scripted_stream(format, &script("r2", &[ScriptedOutput::Text("half of it")], ScriptedStop::Answer, 160, 9));
         splicer.push(&answer[..answer.len() * 2 / 3], &mut bytes);
-        splicer.push(error(format).as_bytes(), &mut bytes);
-        assert!(splicer.end_round(&mut bytes).broken().shown, "{format:?}");
+        splicer.push(error_frame(format).as_bytes(), &mut bytes);
+        assert!(splicer.end_round(&mut bytes).expect_interrupted().shown_to_client, "{format:?}");
     }
 }
 
-impl Next {
-    fn broken(self) -> Broken {
+impl RoundOutcome {
+    fn expect_interrupted(self) -> InterruptedRound {
         match self {
-            Next::Broken(broken) => broken,
+            RoundOutcome::Interrupted(broken) => broken,
             next => panic!("{next:?}"),
         }
     }
@@ -387,9 +456,13 @@ impl Next {
 #[test]
 fn output_is_shown_once_the_model_speaks() {
     for format in FORMATS {
-        let mut splicer = Splicer::new(format, TOOL);
+        let mut splicer = StreamSplicer::new(format, TOOL_NAME);
         let mut bytes = Vec::new();
-        let round = String::from_utf8(stream(format, &script("r1", &[Say::Text("abcd")], End::Answer, 9, 9))).unwrap();
+        let round = String::from_utf8(scripted_stream(
+            format,
+            &script("r1", &[ScriptedOutput::Text("abcd")], ScriptedStop::Answer, 9, 9),
+        ))
+        .unwrap();
         let (opening, rest) = round.split_at(round.find("\n\n").unwrap() + 2);
         splicer.push(opening.as_bytes(), &mut bytes);
         assert!(!splicer.shows_output(), "{format:?}");
@@ -401,13 +474,22 @@ fn output_is_shown_once_the_model_speaks() {
 #[test]
 fn hidden_call_shows_no_output() {
     for format in FORMATS {
-        let mut splicer = Splicer::new(format, TOOL);
+        let mut splicer = StreamSplicer::new(format, TOOL_NAME);
         let mut bytes = Vec::new();
-        splicer.push(&stream(format, &script("r1", &[Say::Call("h", TOOL, "{}")], End::Calls, 100, 20)), &mut bytes);
-        assert!(matches!(splicer.end_round(&mut bytes), Next::Continue(_)));
+        splicer.push(
+            &scripted_stream(
+                format,
+                &script("r1", &[ScriptedOutput::Call("h", TOOL_NAME, "{}")], ScriptedStop::Calls, 100, 20),
+            ),
+            &mut bytes,
+        );
+        assert!(matches!(splicer.end_round(&mut bytes), RoundOutcome::Continue(_)));
         assert!(!splicer.shows_output() && !bytes.is_empty(), "{format:?}");
         assert_eq!(splicer.usage().unwrap().output, 20, "{format:?}");
-        splicer.push(&stream(format, &script("r2", &[Say::Text("x")], End::Answer, 100, 20)), &mut bytes);
+        splicer.push(
+            &scripted_stream(format, &script("r2", &[ScriptedOutput::Text("x")], ScriptedStop::Answer, 100, 20)),
+            &mut bytes,
+        );
         assert!(splicer.shows_output(), "{format:?}");
     }
 }
@@ -415,26 +497,38 @@ fn hidden_call_shows_no_output() {
 /// Whatever a client takes for the end of an answer is not written before the hidden calls can be recorded.
 #[test]
 fn end_of_answer_with_hidden_calls_is_held_until_taken() {
-    let says = [Say::Text("b"), Say::Call("h", TOOL, "{}"), Say::Call("c", "read", "{}")];
+    let says = [
+        ScriptedOutput::Text("b"),
+        ScriptedOutput::Call("h", TOOL_NAME, "{}"),
+        ScriptedOutput::Call("c", "read", "{}"),
+    ];
     for format in FORMATS {
         for hidden_in_last in [false, true] {
             let last = &says[..if hidden_in_last { 3 } else { 1 }];
-            let end = if hidden_in_last { End::Calls } else { End::Answer };
+            let end = if hidden_in_last { ScriptedStop::Calls } else { ScriptedStop::Answer };
             let end_marker = match format {
                 Anthropic => "\"stop_reason\":\"",
                 OpenAiChat => "\"finish_reason\":\"",
                 OpenAiResponses => "response.completed",
             };
-            let first =
-                stream(format, &script("r1", &[Say::Text("a "), Say::Call("h", TOOL, "{}")], End::Calls, 100, 20));
-            let last = stream(format, &script("r2", last, end, 160, 9));
-            let mut whole = Splicer::new(format, TOOL);
+            let first = scripted_stream(
+                format,
+                &script(
+                    "r1",
+                    &[ScriptedOutput::Text("a "), ScriptedOutput::Call("h", TOOL_NAME, "{}")],
+                    ScriptedStop::Calls,
+                    100,
+                    20,
+                ),
+            );
+            let last = scripted_stream(format, &script("r2", last, end, 160, 9));
+            let mut whole = StreamSplicer::new(format, TOOL_NAME);
             let mut expected = Vec::new();
             for round in [&first, &last] {
                 whole.push(round, &mut expected);
                 whole.end_round(&mut expected);
             }
-            let mut splicer = Splicer::new(format, TOOL);
+            let mut splicer = StreamSplicer::new(format, TOOL_NAME);
             let mut bytes = Vec::new();
             splicer.push(&first, &mut bytes);
             assert!(splicer.take_end().is_none(), "{format:?}: the answer goes on");
@@ -459,9 +553,18 @@ fn end_of_answer_with_hidden_calls_is_held_until_taken() {
 
 #[test]
 fn items_without_an_index_are_hidden_too() {
-    let round =
-        script("r1", &[Say::Text("a"), Say::Call("c1", "read", "{}"), Say::Call("h", TOOL, "{}")], End::Calls, 100, 20);
-    let numbered = String::from_utf8(stream(OpenAiResponses, &round)).unwrap();
+    let round = script(
+        "r1",
+        &[
+            ScriptedOutput::Text("a"),
+            ScriptedOutput::Call("c1", "read", "{}"),
+            ScriptedOutput::Call("h", TOOL_NAME, "{}"),
+        ],
+        ScriptedStop::Calls,
+        100,
+        20,
+    );
+    let numbered = String::from_utf8(scripted_stream(OpenAiResponses, &round)).unwrap();
     let bare = |stream: &str| {
         let mut bare = String::new();
         for line in stream.lines() {
@@ -478,21 +581,23 @@ fn items_without_an_index_are_hidden_too() {
         }
         bare
     };
-    let mut splicer = Splicer::new(OpenAiResponses, TOOL);
+    let mut splicer = StreamSplicer::new(OpenAiResponses, TOOL_NAME);
     let mut bytes = Vec::new();
     splicer.push(bare(&numbered).as_bytes(), &mut bytes);
-    let Next::Finished(finished) = splicer.end_round(&mut bytes) else { panic!("it has calls of the client's") };
-    assert_eq!(finished.mixed.unwrap().calls[0].id, "h");
+    let RoundOutcome::Finished(finished) = splicer.end_round(&mut bytes) else {
+        panic!("it has calls of the client's")
+    };
+    assert_eq!(finished.mixed_calls.unwrap().calls[0].id, "h");
     let shown = play(OpenAiResponses, &[round]).bytes;
     let bytes = String::from_utf8(bytes).unwrap();
-    assert!(!bytes.contains(TOOL));
+    assert!(!bytes.contains(TOOL_NAME));
     assert_eq!(bare(&bytes), bare(&String::from_utf8(shown).unwrap()), "as with an index, but for the index");
 }
 
 #[test]
-fn chat_dialects_are_spliced_too() {
+fn chat_variants_of_other_servers_are_spliced() {
     let splice = |rounds: &[&str]| {
-        let mut splicer = Splicer::new(OpenAiChat, TOOL);
+        let mut splicer = StreamSplicer::new(OpenAiChat, TOOL_NAME);
         let mut bytes = Vec::new();
         for round in rounds {
             splicer.push(round.as_bytes(), &mut bytes);

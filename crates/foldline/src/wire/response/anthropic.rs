@@ -2,55 +2,63 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::stream::{Event, Gathered, Place, owned_parts};
+use super::stream::{OutputPosition, ResponseBuilder, StreamEvent, parse_owned_parts};
 use super::usage::AnthropicUsage;
-use super::{ApiError, Response, Stop};
-use crate::conversation::{Arguments, Message, Part, Role};
-use crate::wire::anthropic::standing_part;
-use crate::wire::scan::{self, Object};
-use crate::wire::write::{Change, changed, list, quoted};
+use super::{ApiError, Response, StopInfo};
+use crate::conversation::{CallArguments, Message, Part, Role};
+use crate::wire::anthropic::block_part;
+use crate::wire::scan::{self, JsonObject};
+use crate::wire::write::{FieldChange, json_array, quoted, with_changed_fields};
 
-pub(super) fn response<'a>(body: &Object<'a>) -> Response<'a> {
-    let parts = body.elements("content").iter().map(standing_part).collect();
+pub(super) fn parse_response<'a>(body: &JsonObject<'a>) -> Response<'a> {
+    let parts = body.elements("content").iter().map(block_part).collect();
     let mut usage = AnthropicUsage::default();
     if let Some(counts) = body.object("usage") {
-        usage.overwrite(&counts);
+        usage.update(&counts);
     }
     Response {
         id: body.string("id"),
         model: body.string("model"),
-        message: Message::new(Role::Assistant, super::spoken(parts)),
-        stop: body.string("stop_reason").map(|raw| Stop::named(&raw)),
-        usage: usage.total(),
-        error: body.set("error").map(|error| ApiError::read(error, body)),
+        message: Message::new(Role::Assistant, super::without_empty_parts(parts)),
+        stop: body.string("stop_reason").map(|raw| StopInfo::from_raw(&raw)),
+        usage: usage.to_usage(),
+        error: body.get_non_null("error").map(|error| ApiError::from_error_value(error, body)),
         ..Response::empty()
     }
 }
 
 /// The state of a stream.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stream {
+pub(super) struct AnthropicStream {
     usage: AnthropicUsage,
-    blocks: Vec<Block>,
+    blocks: Vec<StreamedBlock>,
     by_index: HashMap<u64, usize>,
 }
 
-impl Stream {
-    pub(super) fn read(&mut self, kind: &str, data: &Object<'_>, gathered: &mut Gathered, out: &mut Vec<Event>) {
+impl AnthropicStream {
+    pub(super) fn read(
+        &mut self,
+        kind: &str,
+        data: &JsonObject<'_>,
+        gathered: &mut ResponseBuilder,
+        out: &mut Vec<StreamEvent>,
+    ) {
         let index = data.u64(&["index"]).unwrap_or(0);
-        let at = Place { choice: 0, index };
-        let other = |out: &mut Vec<Event>, kind: &str| out.push(Event::Other { at: Some(at), kind: kind.to_owned() });
+        let at = OutputPosition { choice: 0, index };
+        let other = |out: &mut Vec<StreamEvent>, kind: &str| {
+            out.push(StreamEvent::Other { at: Some(at), kind: kind.to_owned() })
+        };
         match kind {
             "message_start" => {
                 let message = data.object("message");
                 if let Some(message) = &message {
-                    gathered.started(message, out);
+                    gathered.record_start(message, out);
                 }
-                self.count(message.and_then(|message| message.object("usage")), gathered, out);
+                self.update_usage(message.and_then(|message| message.object("usage")), gathered, out);
             }
             "content_block_start" => {
                 let Some(block) = data.object("content_block") else { return other(out, kind) };
-                self.open(at, &block, gathered, out);
+                self.open_block(at, &block, gathered, out);
                 if out.is_empty() {
                     other(out, &block.string("type").unwrap_or_default());
                 }
@@ -59,74 +67,87 @@ impl Stream {
                 let Some(delta) = data.object("delta") else { return other(out, kind) };
                 let kind = delta.string("type").unwrap_or_default();
                 if let Some(&block) = self.by_index.get(&index) {
-                    self.blocks[block].grow(at, &kind, &delta, gathered, out);
+                    self.blocks[block].apply_delta(at, &kind, &delta, gathered, out);
                 }
                 if out.is_empty() {
                     other(out, &kind);
                 }
             }
             "content_block_stop" => match self.by_index.remove(&index).and_then(|block| self.blocks[block].call) {
-                Some(call) => out.push(Event::ToolCallClosed { at, call }),
+                Some(call) => out.push(StreamEvent::ToolCallClosed { at, call }),
                 None => other(out, kind),
             },
             "message_delta" => {
-                self.count(data.object("usage"), gathered, out);
+                self.update_usage(data.object("usage"), gathered, out);
                 let reason = data.object("delta").and_then(|delta| delta.string("stop_reason"));
                 if let Some(raw) = reason {
-                    gathered.stopped(0, Stop::named(&raw), out);
+                    gathered.record_stop(0, StopInfo::from_raw(&raw), out);
                 }
             }
-            "message_stop" => gathered.done(kind, out),
-            "ping" => out.push(Event::Ping),
-            "error" => gathered.failed(ApiError::find(data.value).unwrap_or_default(), out),
-            _ => match data.set("error") {
-                Some(error) => gathered.failed(ApiError::read(error, data), out),
-                None => out.push(Event::Other { at: None, kind: kind.to_owned() }),
+            "message_stop" => gathered.record_done(kind, out),
+            "ping" => out.push(StreamEvent::Ping),
+            "error" => gathered.record_error(ApiError::find(data.value).unwrap_or_default(), out),
+            _ => match data.get_non_null("error") {
+                Some(error) => gathered.record_error(ApiError::from_error_value(error, data), out),
+                None => out.push(StreamEvent::Other { at: None, kind: kind.to_owned() }),
             },
         }
     }
 
-    fn count(&mut self, counts: Option<Object<'_>>, gathered: &mut Gathered, out: &mut Vec<Event>) {
+    fn update_usage(
+        &mut self,
+        counts: Option<JsonObject<'_>>,
+        gathered: &mut ResponseBuilder,
+        out: &mut Vec<StreamEvent>,
+    ) {
         if let Some(counts) = counts {
-            self.usage.overwrite(&counts);
-            gathered.used(self.usage.total(), out);
+            self.usage.update(&counts);
+            gathered.record_usage(self.usage.to_usage(), out);
         }
     }
 
-    fn open(&mut self, at: Place, start: &Object<'_>, gathered: &mut Gathered, out: &mut Vec<Event>) {
+    fn open_block(
+        &mut self,
+        at: OutputPosition,
+        start: &JsonObject<'_>,
+        gathered: &mut ResponseBuilder,
+        out: &mut Vec<StreamEvent>,
+    ) {
         let text = |key: &str| start.string(key).filter(|text| !text.is_empty()).map(|text| text.into_owned());
         let mut call = None;
         match start.string("type").as_deref() {
             Some("tool_use") => {
-                let number = gathered.next_call();
+                let number = gathered.next_call_number();
                 call = Some(number);
                 let (id, name) = (text("id").unwrap_or_default(), text("name").unwrap_or_default());
-                out.push(Event::ToolCallOpened { at, call: number, id, name });
+                out.push(StreamEvent::ToolCallOpened { at, call: number, id, name });
                 // Some servers give the whole input at once and never a delta.
                 let input = start.object("input").filter(|input| !input.fields().is_empty());
                 out.extend(input.map(|input| {
                     let arguments = input.value.raw().to_owned();
-                    Event::ToolCallDelta { at, call: number, arguments }
+                    StreamEvent::ToolCallDelta { at, call: number, arguments }
                 }));
             }
-            Some("text") => out.extend(text("text").map(|text| Event::TextDelta { at, text })),
-            Some("thinking") => out.extend(text("thinking").map(|text| Event::ReasoningDelta { at, text })),
-            Some("redacted_thinking") => out.extend(text("data").map(|seal| Event::ReasoningSealed { at, seal })),
+            Some("text") => out.extend(text("text").map(|text| StreamEvent::TextDelta { at, text })),
+            Some("thinking") => out.extend(text("thinking").map(|text| StreamEvent::ReasoningDelta { at, text })),
+            Some("redacted_thinking") => {
+                out.extend(text("data").map(|seal| StreamEvent::ReasoningSignature { at, signature: seal }))
+            }
             _ => {}
         }
         let raw = start.value.raw();
-        if gathered.admits(raw.len() + size_of::<Block>()) {
+        if gathered.try_reserve(raw.len() + size_of::<StreamedBlock>()) {
             self.by_index.insert(at.index, self.blocks.len());
-            self.blocks.push(Block { start: raw.to_owned(), call, ..Block::default() });
+            self.blocks.push(StreamedBlock { start_json: raw.to_owned(), call, ..StreamedBlock::default() });
         }
     }
 
     /// The assistant's message, to be sent back: as it was generated, without texts that are empty,
     /// which the provider gives but does not take.
-    pub(super) fn turn(&self) -> Vec<String> {
+    pub(super) fn turn_json(&self) -> Vec<String> {
         let blocks: Vec<String> =
-            self.blocks.iter().filter(|block| !block.is_blank()).filter_map(Block::json).collect();
-        vec![format!(r#"{{"role":"assistant","content":{}}}"#, list(blocks.iter().map(String::as_str)))]
+            self.blocks.iter().filter(|block| !block.is_empty_text()).filter_map(StreamedBlock::to_json).collect();
+        vec![format!(r#"{{"role":"assistant","content":{}}}"#, json_array(blocks.iter().map(String::as_str)))]
     }
 
     pub(super) fn into_parts(self) -> Vec<Part<'static>> {
@@ -136,8 +157,8 @@ impl Stream {
 
 /// A block as it opened, with what has grown on it.
 #[derive(Clone, Debug, Default)]
-struct Block {
-    start: String,
+struct StreamedBlock {
+    start_json: String,
     call: Option<usize>,
     text: String,
     thinking: String,
@@ -146,45 +167,53 @@ struct Block {
     input: String,
     citations: Vec<String>,
     /// Other fields that a delta sets, as JSON.
-    set: BTreeMap<String, String>,
+    other_fields: BTreeMap<String, String>,
 }
 
-impl Block {
-    fn grow(&mut self, at: Place, kind: &str, delta: &Object<'_>, gathered: &mut Gathered, out: &mut Vec<Event>) {
+impl StreamedBlock {
+    fn apply_delta(
+        &mut self,
+        at: OutputPosition,
+        kind: &str,
+        delta: &JsonObject<'_>,
+        gathered: &mut ResponseBuilder,
+        out: &mut Vec<StreamEvent>,
+    ) {
         let text = |key: &str| delta.string(key).unwrap_or_default();
         match kind {
             "text_delta" => {
-                gathered.append(&mut self.text, &text("text"));
-                out.push(Event::TextDelta { at, text: text("text").into_owned() });
+                gathered.append_text(&mut self.text, &text("text"));
+                out.push(StreamEvent::TextDelta { at, text: text("text").into_owned() });
             }
             "thinking_delta" => {
-                gathered.append(&mut self.thinking, &text("thinking"));
-                out.push(Event::ReasoningDelta { at, text: text("thinking").into_owned() });
+                gathered.append_text(&mut self.thinking, &text("thinking"));
+                out.push(StreamEvent::ReasoningDelta { at, text: text("thinking").into_owned() });
             }
             "signature_delta" => {
                 let seal = text("signature").into_owned();
-                if gathered.admits(seal.len()) {
+                if gathered.try_reserve(seal.len()) {
                     self.signature = Some(seal.clone());
                 }
-                out.push(Event::ReasoningSealed { at, seal });
+                out.push(StreamEvent::ReasoningSignature { at, signature: seal });
             }
             "input_json_delta" => {
                 let arguments = text("partial_json");
-                gathered.append(&mut self.input, &arguments);
+                gathered.append_text(&mut self.input, &arguments);
                 if let Some(call) = self.call {
-                    out.push(Event::ToolCallDelta { at, call, arguments: arguments.into_owned() });
+                    out.push(StreamEvent::ToolCallDelta { at, call, arguments: arguments.into_owned() });
                 }
             }
             "citations_delta" => {
-                if let Some(citation) = delta.set("citation").filter(|it| gathered.admits(it.raw().len())) {
+                if let Some(citation) = delta.get_non_null("citation").filter(|it| gathered.try_reserve(it.raw().len()))
+                {
                     self.citations.push(citation.raw().to_owned());
                 }
             }
             _ => {
                 for field in delta.fields().iter().filter(|field| field.key != "type") {
                     let (key, value) = (field.key.clone().into_owned(), field.value.raw().to_owned());
-                    if gathered.admits(key.len() + value.len()) {
-                        self.set.insert(key, value);
+                    if gathered.try_reserve(key.len() + value.len()) {
+                        self.other_fields.insert(key, value);
                     }
                 }
             }
@@ -192,50 +221,50 @@ impl Block {
     }
 
     /// The block as the provider would have written it in a JSON body.
-    fn json(&self) -> Option<String> {
-        let document = scan::document(&self.start).ok()?;
+    fn to_json(&self) -> Option<String> {
+        let document = scan::parse_document(&self.start_json).ok()?;
         let start = document.object();
         let grown = |key: &str, more: &str| quoted(&format!("{}{more}", start.string(key).unwrap_or_default()));
-        let mut changes: Vec<(&str, Change)> = Vec::new();
+        let mut changes: Vec<(&str, FieldChange)> = Vec::new();
         if !self.text.is_empty() {
-            changes.push(("text", Change::Set(grown("text", &self.text))));
+            changes.push(("text", FieldChange::Set(grown("text", &self.text))));
         }
         if !self.thinking.is_empty() {
-            changes.push(("thinking", Change::Set(grown("thinking", &self.thinking))));
+            changes.push(("thinking", FieldChange::Set(grown("thinking", &self.thinking))));
         }
         if let Some(signature) = &self.signature {
-            changes.push(("signature", Change::Set(quoted(signature))));
+            changes.push(("signature", FieldChange::Set(quoted(signature))));
         }
-        if !self.input.is_empty() && !self.is_cut() {
-            changes.push(("input", Change::Set(self.input.clone())));
+        if !self.input.is_empty() && !self.has_truncated_input() {
+            changes.push(("input", FieldChange::Set(self.input.clone())));
         }
         if !self.citations.is_empty() {
-            changes.push(("citations", Change::Set(list(self.citations.iter().map(String::as_str)))));
+            changes.push(("citations", FieldChange::Set(json_array(self.citations.iter().map(String::as_str)))));
         }
-        changes.extend(self.set.iter().map(|(key, value)| (key.as_str(), Change::Set(value.clone()))));
-        Some(changed(&start, &changes))
+        changes.extend(self.other_fields.iter().map(|(key, value)| (key.as_str(), FieldChange::Set(value.clone()))));
+        Some(with_changed_fields(&start, &changes))
     }
 
-    fn is_blank(&self) -> bool {
+    fn is_empty_text(&self) -> bool {
         self.text.is_empty()
-            && scan::document(&self.start).is_ok_and(|start| {
+            && scan::parse_document(&self.start_json).is_ok_and(|start| {
                 let start = start.object();
                 start.string("type").as_deref() == Some("text") && start.string("text").unwrap_or_default().is_empty()
             })
     }
 
     /// Whether the input never became JSON.
-    fn is_cut(&self) -> bool {
-        !self.input.is_empty() && scan::document(&self.input).is_err()
+    fn has_truncated_input(&self) -> bool {
+        !self.input.is_empty() && scan::parse_document(&self.input).is_err()
     }
 
     fn into_parts(self) -> Vec<Part<'static>> {
-        let Some(json) = self.json() else { return Vec::new() };
-        let mut parts = owned_parts(&json, |block| vec![standing_part(block).into_owned()]);
-        if self.is_cut() {
+        let Some(json) = self.to_json() else { return Vec::new() };
+        let mut parts = parse_owned_parts(&json, |block| vec![block_part(block).into_owned()]);
+        if self.has_truncated_input() {
             for part in &mut parts {
                 if let Part::ToolCall(call) = part {
-                    call.arguments = Arguments::Json(self.input.clone().into());
+                    call.arguments = CallArguments::Json(self.input.clone().into());
                 }
             }
         }
@@ -245,10 +274,10 @@ impl Block {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{agree, body, shape};
+    use super::super::testing::{assert_stream_matches_body, body_summary, stream_summary};
     use crate::wire::Format::Anthropic as ANTHROPIC;
 
-    const THINK_CALL: &str = r#"
+    const THINKING_AND_CALL_STREAM: &str = r#"
 event: message_start
 data: {"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"claude-opus-4-6","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":3,"cache_creation_input_tokens":20,"cache_read_input_tokens":100,"cache_creation":{"ephemeral_5m_input_tokens":15,"ephemeral_1h_input_tokens":5},"output_tokens":1,"service_tier":"standard"}}}
 
@@ -303,8 +332,8 @@ data: {"type":"message_stop"}
 "#;
 
     #[test]
-    fn thinking_text_and_a_call() {
-        let (events, response) = shape(ANTHROPIC, THINK_CALL);
+    fn thinking_text_and_a_call_are_read() {
+        let (events, response) = stream_summary(ANTHROPIC, THINKING_AND_CALL_STREAM);
         assert_eq!(
             events,
             "started msg_1 claude-opus-4-6 | usage in=123 read=100 write=20 write_1h=5 out=1 | (thinking 0) | ping \
@@ -318,9 +347,9 @@ data: {"type":"message_stop"}
             "msg_1 claude-opus-4-6: thought I should look. [c2ln] + text Looking 😀 + call toolu_1 read {\"path\": \"a.rs\"} \
              | ToolUse tool_use | in=123 read=100 write=20 write_1h=5 out=42 | Whole"
         );
-        agree(
+        assert_stream_matches_body(
             ANTHROPIC,
-            THINK_CALL,
+            THINKING_AND_CALL_STREAM,
             r#"{"id":"msg_1","type":"message","role":"assistant","model":"claude-opus-4-6","content":[
                 {"type":"thinking","thinking":"I should look.","signature":"c2ln"},{"type":"text","text":"Looking 😀"},
                 {"type":"tool_use","id":"toolu_1","name":"read","input":{"path": "a.rs"}}],"stop_reason":"tool_use","stop_sequence":null,
@@ -329,17 +358,20 @@ data: {"type":"message_stop"}
     }
 
     #[test]
-    fn events_without_a_type_go_by_their_name_and_the_other_way_round() {
-        let nameless: String =
-            THINK_CALL.lines().filter(|line| !line.starts_with("event:")).map(|line| format!("{line}\n")).collect();
-        assert_eq!(shape(ANTHROPIC, &nameless), shape(ANTHROPIC, THINK_CALL));
-        let (events, _) = shape(ANTHROPIC, "event: message_stop\ndata: {}\n\n");
+    fn event_type_is_read_from_data_or_event_name() {
+        let nameless: String = THINKING_AND_CALL_STREAM
+            .lines()
+            .filter(|line| !line.starts_with("event:"))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        assert_eq!(stream_summary(ANTHROPIC, &nameless), stream_summary(ANTHROPIC, THINKING_AND_CALL_STREAM));
+        let (events, _) = stream_summary(ANTHROPIC, "event: message_stop\ndata: {}\n\n");
         assert_eq!(events, "done");
     }
 
     #[test]
-    fn the_last_usage_overwrites_and_is_never_added() {
-        let (_, response) = shape(
+    fn last_usage_replaces_earlier_counts() {
+        let (_, response) = stream_summary(
             ANTHROPIC,
             r#"
 data: {"type":"message_start","message":{"id":"m","usage":{"input_tokens":10,"cache_read_input_tokens":5,"output_tokens":3}}}
@@ -354,8 +386,8 @@ data: {"type":"message_stop"}
     }
 
     #[test]
-    fn a_prompt_that_nobody_counted_is_not_a_prompt_of_no_tokens() {
-        let (events, _) = shape(
+    fn uncounted_prompt_is_not_reported_as_zero_tokens() {
+        let (events, _) = stream_summary(
             ANTHROPIC,
             r#"
 data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}
@@ -370,18 +402,18 @@ data: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"outpu
     }
 
     #[test]
-    fn the_last_message_iteration_tells_how_full_the_window_is() {
+    fn context_tokens_come_from_the_last_message_iteration() {
         let text = r#"{"id":"m","type":"message","content":[],"stop_reason":"end_turn","usage":{"input_tokens":30000,"output_tokens":90,
             "iterations":[{"type":"compaction","input_tokens":180000,"output_tokens":3500},
                 {"type":"message","input_tokens":20000,"cache_read_input_tokens":1000,"output_tokens":40},
                 {"type":"message","input_tokens":10000,"cache_read_input_tokens":12000,"output_tokens":50},
                 {"type":"advisor_message","input_tokens":7,"output_tokens":1}]}}"#;
-        assert_eq!(body(ANTHROPIC, text), "m: | EndTurn end_turn | in=30000 out=90 last_input=22000 | Whole");
+        assert_eq!(body_summary(ANTHROPIC, text), "m: | EndTurn end_turn | in=30000 out=90 last_input=22000 | Whole");
     }
 
     #[test]
-    fn blocks_of_server_tools_and_unknown_ones_are_put_together_unread() {
-        let (events, response) = shape(
+    fn server_tool_and_unknown_blocks_are_reassembled_unchanged() {
+        let (events, response) = stream_summary(
             ANTHROPIC,
             r#"
 data: {"type":"content_block_start","index":0,"content_block":{"type":"server_tool_use","id":"srv","name":"web_search","input":{}}}
@@ -421,8 +453,8 @@ data: {"type":"new_event","index":3}
     }
 
     #[test]
-    fn redacted_thinking_is_all_seal() {
-        let (events, response) = shape(
+    fn redacted_thinking_is_read_as_signature_only() {
+        let (events, response) = stream_summary(
             ANTHROPIC,
             "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"redacted_thinking\",\"data\":\"abc\"}}\n\n",
         );
@@ -431,8 +463,8 @@ data: {"type":"new_event","index":3}
     }
 
     #[test]
-    fn a_call_cut_by_its_length_keeps_what_came() {
-        let (_, response) = shape(
+    fn truncated_call_keeps_partial_arguments() {
+        let (_, response) = stream_summary(
             ANTHROPIC,
             r#"
 data: {"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t","name":"write","input":{}}}
@@ -451,8 +483,8 @@ data: {"type":"message_stop"}
     }
 
     #[test]
-    fn a_call_whose_input_comes_at_once_has_it_in_an_event() {
-        let (events, response) = shape(
+    fn complete_input_at_block_start_gives_one_delta() {
+        let (events, response) = stream_summary(
             ANTHROPIC,
             "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"tool_use\",\"id\":\"t\",\"name\":\"f\",\"input\":{\"a\":1}}}\n\n",
         );
@@ -461,7 +493,7 @@ data: {"type":"message_stop"}
     }
 
     #[test]
-    fn every_reason_to_stop_is_known() {
+    fn every_stop_reason_is_mapped() {
         for (raw, reason) in [
             ("end_turn", "EndTurn"),
             ("max_tokens", "MaxTokens"),
@@ -474,18 +506,18 @@ data: {"type":"message_stop"}
             ("tomorrow", "Other"),
         ] {
             let text = format!(r#"{{"content":[],"stop_reason":"{raw}"}}"#);
-            assert_eq!(body(ANTHROPIC, &text), format!(": | {reason} {raw} | Whole"));
+            assert_eq!(body_summary(ANTHROPIC, &text), format!(": | {reason} {raw} | Whole"));
         }
     }
 
     #[test]
-    fn an_error_event_is_judged() {
-        let (events, _) = shape(
+    fn error_event_is_classified() {
+        let (events, _) = stream_summary(
             ANTHROPIC,
             "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n",
         );
         assert_eq!(events, "error overloaded_error: Overloaded [other]");
-        let (events, _) = shape(
+        let (events, _) = stream_summary(
             ANTHROPIC,
             "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":\"prompt is too long: 210000 tokens > 200000 maximum\"}}\n\n",
         );

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::wire::scan::{self, Object, Value};
+use crate::wire::scan::{self, JsonObject, JsonValue};
 
 /// The longest text that is kept of an error.
-const MAX_TEXT: usize = 8 << 10;
+const MAX_MESSAGE_BYTES: usize = 8 << 10;
 
 /// Types and codes of errors after which the same request may succeed.
 const TEMPORARY: [&str; 9] = [
@@ -45,7 +45,7 @@ pub struct ApiError {
     pub message: String,
     /// The error of the server behind the server, where a router passes it on.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub behind: Option<Box<ApiError>>,
+    pub upstream: Option<Box<ApiError>>,
     /// Tokens of the prompt and of the window, where a server tells them as fields (llama.cpp).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<PromptAndWindow>,
@@ -65,8 +65,10 @@ impl ApiError {
     /// is the message if nothing better is found in it.
     pub fn parse(body: &[u8]) -> Self {
         let text = String::from_utf8_lossy(body);
-        let found = scan::document(&text).ok().and_then(|it| Self::find(it).or_else(|| Self::bare(&it.object())));
-        found.unwrap_or_else(|| ApiError { message: shortened(text.trim()), ..ApiError::default() })
+        let found = scan::parse_document(&text)
+            .ok()
+            .and_then(|it| Self::find(it).or_else(|| Self::from_top_level_fields(&it.object())));
+        found.unwrap_or_else(|| ApiError { message: truncated(text.trim()), ..ApiError::default() })
     }
 
     /// Returns true if the same request may succeed a moment later: the server is overloaded, limits the rate or failed.
@@ -84,48 +86,54 @@ impl ApiError {
     }
 
     /// The error in a JSON value that may as well be a response.
-    pub(super) fn find(value: Value<'_>) -> Option<Self> {
+    pub(super) fn find(value: JsonValue<'_>) -> Option<Self> {
         let object = match value.is_array() {
             true => value.elements().into_iter().next()?,
             false => value.object(),
         };
-        if let Some(error) = object.set("error") {
-            return Some(Self::read(error, &object));
+        if let Some(error) = object.get_non_null("error") {
+            return Some(Self::from_error_value(error, &object));
         }
         let says_so = |key| object.string(key).as_deref() == Some("error");
-        let answers = ["choices", "content", "output", "id", "usage"].iter().any(|key| object.set(key).is_some());
-        if answers && !says_so("type") && !says_so("object") { None } else { Self::bare(&object) }
+        let answers =
+            ["choices", "content", "output", "id", "usage"].iter().any(|key| object.get_non_null(key).is_some());
+        if answers && !says_so("type") && !says_so("object") { None } else { Self::from_top_level_fields(&object) }
     }
 
     /// Reads an `error` value: an object, or a text whose type and code stand around it.
-    pub(super) fn read(error: Value<'_>, around: &Object<'_>) -> Self {
+    pub(super) fn from_error_value(error: JsonValue<'_>, around: &JsonObject<'_>) -> Self {
         if !error.is_object() {
-            return ApiError { message: text(error), ..Self::named(around) };
+            return ApiError { message: value_text(error), ..Self::from_type_and_code(around) };
         }
         let fields = error.object();
-        let behind = fields.object("metadata").and_then(|metadata| metadata.set("raw"));
+        let behind = fields.object("metadata").and_then(|metadata| metadata.get_non_null("raw"));
         let tokens = match (fields.u64(&["n_prompt_tokens"]), fields.u64(&["n_ctx"])) {
             (Some(prompt), Some(window)) => Some(PromptAndWindow { prompt, window }),
             _ => None,
         };
         ApiError {
-            message: text(fields.set("message").unwrap_or(error)),
-            behind: behind.map(|raw| Box::new(ApiError { behind: None, ..Self::parse(text(raw).as_bytes()) })),
+            message: value_text(fields.get_non_null("message").unwrap_or(error)),
+            upstream: behind
+                .map(|raw| Box::new(ApiError { upstream: None, ..Self::parse(value_text(raw).as_bytes()) })),
             tokens,
-            ..Self::named(&fields)
+            ..Self::from_type_and_code(&fields)
         }
     }
 
     /// Reads an error whose fields stand at the top: `message` or FastAPI's `detail`.
-    fn bare(fields: &Object<'_>) -> Option<Self> {
-        let message = ["message", "detail", "Message"].iter().find_map(|key| fields.set(key));
-        message.map(|message| ApiError { message: text(message), ..Self::named(fields) })
+    fn from_top_level_fields(fields: &JsonObject<'_>) -> Option<Self> {
+        let message = ["message", "detail", "Message"].iter().find_map(|key| fields.get_non_null(key));
+        message.map(|message| ApiError { message: value_text(message), ..Self::from_type_and_code(fields) })
     }
 
-    fn named(fields: &Object<'_>) -> Self {
+    fn from_type_and_code(fields: &JsonObject<'_>) -> Self {
         let kind =
             ["type", "status", "__type"].iter().find_map(|key| fields.string(key)).filter(|kind| kind != "error");
-        ApiError { kind: kind.map(Cow::into_owned), code: fields.set("code").map(text), ..ApiError::default() }
+        ApiError {
+            kind: kind.map(Cow::into_owned),
+            code: fields.get_non_null("code").map(value_text),
+            ..ApiError::default()
+        }
     }
 }
 
@@ -139,12 +147,12 @@ impl std::fmt::Display for ApiError {
 }
 
 /// A value as text: a string decoded, anything else as it is written.
-fn text(value: Value<'_>) -> String {
-    shortened(&value.string().unwrap_or(Cow::Borrowed(value.raw())))
+fn value_text(value: JsonValue<'_>) -> String {
+    truncated(&value.string().unwrap_or(Cow::Borrowed(value.raw())))
 }
 
-fn shortened(text: &str) -> String {
-    text[..text.floor_char_boundary(MAX_TEXT)].to_owned()
+fn truncated(text: &str) -> String {
+    text[..text.floor_char_boundary(MAX_MESSAGE_BYTES)].to_owned()
 }
 
 #[cfg(test)]
@@ -156,48 +164,51 @@ mod tests {
         (error.kind, error.code, error.message)
     }
 
-    fn said(kind: &str, code: &str, message: &str) -> (Option<String>, Option<String>, String) {
+    fn expected(kind: &str, code: &str, message: &str) -> (Option<String>, Option<String>, String) {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         (some(kind), some(code), message.to_owned())
     }
 
     #[test]
-    fn every_shape_of_error_is_read() {
+    fn every_error_shape_is_read() {
         for (body, expected) in [
-            (r#"{"error":{"message":"m","type":"t","param":null,"code":"c"}}"#, said("t", "c", "m")),
-            (r#"{"type":"error","error":{"type":"t","message":"m"},"request_id":"r"}"#, said("t", "", "m")),
-            (r#"{"error":{"message":"m","type":"BadRequestError","code":400}}"#, said("BadRequestError", "400", "m")),
+            (r#"{"error":{"message":"m","type":"t","param":null,"code":"c"}}"#, expected("t", "c", "m")),
+            (r#"{"type":"error","error":{"type":"t","message":"m"},"request_id":"r"}"#, expected("t", "", "m")),
+            (
+                r#"{"error":{"message":"m","type":"BadRequestError","code":400}}"#,
+                expected("BadRequestError", "400", "m"),
+            ),
             (
                 r#"{"object":"error","message":"m","type":"BadRequestError","code":400}"#,
-                said("BadRequestError", "400", "m"),
+                expected("BadRequestError", "400", "m"),
             ),
-            (r#"{"type":"error","code":"c","message":"m","param":null,"sequence_number":3}"#, said("", "c", "m")),
-            (r#"{"error":"m"}"#, said("", "", "m")),
-            (r#"{"error":"m","code":"c"}"#, said("", "c", "m")),
-            (r#"{"message":"m"}"#, said("", "", "m")),
-            (r#"{"__type":"ValidationException","message":"m"}"#, said("ValidationException", "", "m")),
-            (r#"{"detail":"m"}"#, said("", "", "m")),
-            (r#"{"detail":[{"msg":"m"}]}"#, said("", "", r#"[{"msg":"m"}]"#)),
+            (r#"{"type":"error","code":"c","message":"m","param":null,"sequence_number":3}"#, expected("", "c", "m")),
+            (r#"{"error":"m"}"#, expected("", "", "m")),
+            (r#"{"error":"m","code":"c"}"#, expected("", "c", "m")),
+            (r#"{"message":"m"}"#, expected("", "", "m")),
+            (r#"{"__type":"ValidationException","message":"m"}"#, expected("ValidationException", "", "m")),
+            (r#"{"detail":"m"}"#, expected("", "", "m")),
+            (r#"{"detail":[{"msg":"m"}]}"#, expected("", "", r#"[{"msg":"m"}]"#)),
             (
                 r#"[{"error":{"code":400,"message":"m","status":"INVALID_ARGUMENT"}}]"#,
-                said("INVALID_ARGUMENT", "400", "m"),
+                expected("INVALID_ARGUMENT", "400", "m"),
             ),
-            (r#"{"error":{"message":{"text":"m"}}}"#, said("", "", r#"{"text":"m"}"#)),
-            ("<html>Bad Gateway</html>\n", said("", "", "<html>Bad Gateway</html>")),
-            ("", said("", "", "")),
-            ("{}", said("", "", "{}")),
+            (r#"{"error":{"message":{"text":"m"}}}"#, expected("", "", r#"{"text":"m"}"#)),
+            ("<html>Bad Gateway</html>\n", expected("", "", "<html>Bad Gateway</html>")),
+            ("", expected("", "", "")),
+            ("{}", expected("", "", "{}")),
         ] {
             assert_eq!(parse(body), expected, "{body}");
         }
     }
 
     #[test]
-    fn the_error_behind_a_router_is_found_in_its_json_string() {
+    fn upstream_error_is_read_from_a_routers_json_string() {
         let error = ApiError::parse(
             br#"{"error":{"message":"Provider returned error","code":400,"metadata":{"raw":"{\"error\":{\"message\":\"too long\",\"code\":\"x\"}}","provider_name":"P"}}}"#,
         );
         assert_eq!(error.message, "Provider returned error");
-        let behind = error.behind.unwrap();
+        let behind = error.upstream.unwrap();
         assert_eq!((behind.message.as_str(), behind.code.as_deref()), ("too long", Some("x")));
     }
 
@@ -222,7 +233,7 @@ mod tests {
             r#"{"type":"message","content":[],"message":"odd"}"#,
             r#"{"object":"response","output":[],"error":null}"#,
         ] {
-            assert_eq!(ApiError::find(scan::document(body).unwrap()), None, "{body}");
+            assert_eq!(ApiError::find(scan::parse_document(body).unwrap()), None, "{body}");
         }
     }
 }

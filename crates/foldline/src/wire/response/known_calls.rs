@@ -6,78 +6,78 @@
 
 use std::collections::HashMap;
 
-use super::stream::Place;
+use super::stream::OutputPosition;
 
 /// Tells to which call a delta belongs.
 #[derive(Clone, Debug, Default)]
-pub(in crate::wire) struct KnownCalls {
+pub(in crate::wire) struct CallTracker {
     /// The id of each call, once it is told.
     ids: Vec<String>,
-    by_index: HashMap<Place, usize>,
+    by_index: HashMap<OutputPosition, usize>,
     by_id: HashMap<(u64, String), usize>,
     /// The call that grew last, of each choice.
-    last: HashMap<u64, usize>,
+    last_by_choice: HashMap<u64, usize>,
 }
 
 /// What a delta says about the call that it belongs to.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::wire) struct Mention<'a> {
+pub(in crate::wire) struct CallDelta<'a> {
     pub(in crate::wire) choice: u64,
     pub(in crate::wire) index: Option<u64>,
     pub(in crate::wire) id: &'a str,
     pub(in crate::wire) name: &'a str,
-    pub(in crate::wire) shape: Shape,
+    pub(in crate::wire) shape: CallShape,
 }
 
 /// Which field of a delta the call stands in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::wire) enum Shape {
+pub(in crate::wire) enum CallShape {
     /// `tool_calls[].function`.
     #[default]
     Function,
     /// `tool_calls[].custom`.
     Custom,
     /// `function_call`, from before there were several.
-    Alone,
+    LegacyFunction,
 }
 
-impl KnownCalls {
+impl CallTracker {
     /// The number of the call, when it is not a new one.
-    pub(in crate::wire) fn find(&self, it: Mention<'_>) -> Option<usize> {
+    pub(in crate::wire) fn find(&self, it: CallDelta<'_>) -> Option<usize> {
         let by_id = || self.by_id.get(&(it.choice, it.id.to_owned())).copied();
         match it.index {
             Some(index) => {
-                let there = *self.by_index.get(&Place { choice: it.choice, index })?;
+                let there = *self.by_index.get(&OutputPosition { choice: it.choice, index })?;
                 let same = it.id.is_empty() || self.ids[there].is_empty() || self.ids[there] == it.id;
                 if same { Some(there) } else { by_id() }
             }
             None if !it.id.is_empty() => by_id(),
-            None if it.shape != Shape::Alone && !it.name.is_empty() => None,
-            None => self.last.get(&it.choice).copied(),
+            None if it.shape != CallShape::LegacyFunction && !it.name.is_empty() => None,
+            None => self.last_by_choice.get(&it.choice).copied(),
         }
     }
 
     /// Notes a new call; its number is the next one.
-    pub(in crate::wire) fn add(&mut self, it: Mention<'_>) -> usize {
+    pub(in crate::wire) fn add(&mut self, it: CallDelta<'_>) -> usize {
         let call = self.ids.len();
         self.ids.push(String::new());
         if let Some(index) = it.index {
-            self.by_index.insert(Place { choice: it.choice, index }, call);
+            self.by_index.insert(OutputPosition { choice: it.choice, index }, call);
         }
         call
     }
 
     /// Notes that a call was spoken of, perhaps with its id.
-    pub(in crate::wire) fn grew(&mut self, call: usize, it: Mention<'_>) {
+    pub(in crate::wire) fn record_delta(&mut self, call: usize, it: CallDelta<'_>) {
         if self.ids[call].is_empty() && !it.id.is_empty() {
             self.ids[call] = it.id.to_owned();
             self.by_id.insert((it.choice, it.id.to_owned()), call);
         }
-        self.last.insert(it.choice, call);
+        self.last_by_choice.insert(it.choice, call);
     }
 
     /// Whether a choice has any call.
-    pub(in crate::wire) fn any(&self, choice: u64) -> bool {
-        self.last.contains_key(&choice)
+    pub(in crate::wire) fn has_calls(&self, choice: u64) -> bool {
+        self.last_by_choice.contains_key(&choice)
     }
 }

@@ -5,24 +5,24 @@
 
 use std::collections::HashMap;
 
-use crate::wire::scan::Object;
+use crate::wire::scan::JsonObject;
 
 /// The most ids that are remembered.
-const MAX_IDS: usize = 1 << 16;
+const MAX_TRACKED_IDS: usize = 1 << 16;
 
 /// Tells to which item an event belongs.
 #[derive(Clone, Debug, Default)]
-pub(in crate::wire) struct KnownItems {
+pub(in crate::wire) struct ItemTracker {
     by_id: HashMap<String, u64>,
     next: u64,
     /// The item that was spoken of last.
     last: u64,
 }
 
-impl KnownItems {
+impl ItemTracker {
     /// The index of the item that an event speaks of: the provider's, or one of our own counting;
     /// `None` when it speaks of no item.
-    pub(in crate::wire) fn index(&mut self, kind: &str, data: &Object<'_>) -> Option<u64> {
+    pub(in crate::wire) fn resolve_index(&mut self, kind: &str, data: &JsonObject<'_>) -> Option<u64> {
         let item = data.object("item");
         let field = |key: &str| item.as_ref().and_then(|item| item.string(key));
         let ids = [data.string("item_id"), field("id"), field("call_id")];
@@ -36,7 +36,7 @@ impl KnownItems {
             (None, None) if item.is_some() || named || kind.ends_with(".delta") => self.last,
             (None, None) => return None,
         };
-        if item.is_some() && self.by_id.len() < MAX_IDS {
+        if item.is_some() && self.by_id.len() < MAX_TRACKED_IDS {
             self.by_id.extend(ids.into_iter().map(|id| (id.into_owned(), index)));
         }
         self.next = self.next.max(index.saturating_add(1));

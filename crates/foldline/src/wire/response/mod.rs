@@ -21,15 +21,15 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 
 use super::Format;
-use super::overflow::{Evidence, Overflow, Refusal};
-use super::scan::{self, Object};
+use super::overflow::{ContextOverflow, OverflowEvidence, RequestRejection};
+use super::scan::{self, JsonObject};
 use crate::conversation::{Message, Part, Role, ToolCall};
 use crate::error::{Error, ErrorKind};
 
 pub use api_error::{ApiError, PromptAndWindow};
-pub(super) use known_calls::{KnownCalls, Mention, Shape};
-pub(super) use known_items::KnownItems;
-pub use stream::{Event, Limits, Place, Step, StreamReader, Unreadable};
+pub(super) use known_calls::{CallDelta, CallShape, CallTracker};
+pub(super) use known_items::ItemTracker;
+pub use stream::{OutputPosition, StreamEvent, StreamLimits, StreamReader, StreamStep, UnreadableFrame};
 pub use usage::Usage;
 
 /// A response, read.
@@ -58,29 +58,29 @@ pub struct Response<'a> {
     /// What it said, as parts in order. Of several choices, the first.
     pub message: Message<'a>,
     /// Why it stopped; `None` when it did not say.
-    pub stop: Option<Stop>,
+    pub stop: Option<StopInfo>,
     /// What it cost; `None` when it did not say.
     pub usage: Option<Usage>,
     /// What went wrong, in the body or in the stream.
     pub error: Option<ApiError>,
     /// How much of it there is.
-    pub extent: Extent,
+    pub extent: ResponseExtent,
 }
 
 /// How much of a response was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Extent {
+pub enum ResponseExtent {
     /// All of it.
-    Whole,
+    Complete,
     /// The stream ended before the response did.
-    Cut,
+    Interrupted,
     /// The response is longer than the reader was told to keep.
-    Shortened,
+    Truncated,
 }
 
 /// Why the model stopped.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Stop {
+pub struct StopInfo {
     /// In our words.
     pub reason: StopReason,
     /// In the provider's.
@@ -105,7 +105,7 @@ pub enum StopReason {
     /// A round of server tools ended; the client is to send the turn back.
     Paused,
     /// The window was full.
-    WindowFull,
+    ContextFull,
     /// The provider compacted the conversation and stopped there.
     Compacted,
     /// A reason that this version does not know.
@@ -113,7 +113,7 @@ pub enum StopReason {
 }
 
 impl StopReason {
-    fn named(raw: &str) -> Self {
+    fn from_raw(raw: &str) -> Self {
         match raw {
             "end_turn" | "stop" | "completed" | "eos_token" | "eos" => StopReason::EndTurn,
             "tool_use" | "tool_calls" | "function_call" => StopReason::ToolUse,
@@ -121,20 +121,20 @@ impl StopReason {
             "stop_sequence" => StopReason::StopSequence,
             "refusal" | "content_filter" | "sensitive" => StopReason::Refused,
             "pause_turn" => StopReason::Paused,
-            "model_context_window_exceeded" | "model_length" => StopReason::WindowFull,
+            "model_context_window_exceeded" | "model_length" => StopReason::ContextFull,
             "compaction" => StopReason::Compacted,
             _ => StopReason::Other,
         }
     }
 }
 
-impl Stop {
-    fn named(raw: &str) -> Self {
-        Stop { reason: StopReason::named(raw), raw: raw.to_owned() }
+impl StopInfo {
+    fn from_raw(raw: &str) -> Self {
+        StopInfo { reason: StopReason::from_raw(raw), raw: raw.to_owned() }
     }
 
     /// Some servers say that the turn ended although calls are waiting.
-    fn with_calls(mut self, any: bool) -> Self {
+    fn corrected_for_calls(mut self, any: bool) -> Self {
         if any && self.reason == StopReason::EndTurn {
             self.reason = StopReason::ToolUse;
         }
@@ -147,14 +147,14 @@ impl<'a> Response<'a> {
     pub fn parse(format: Format, body: &'a [u8]) -> Result<Self, Error> {
         let text = std::str::from_utf8(body)
             .map_err(|error| Error::not_json(error.valid_up_to(), "text that is not UTF-8"))?;
-        let document = scan::document(text)?;
+        let document = scan::parse_document(text)?;
         let object = document.object();
-        let (content, read): (_, fn(&Object<'a>) -> Self) = match format {
-            Format::OpenAiChat => ("choices", openai_chat::response),
-            Format::OpenAiResponses => ("output", openai_responses::response),
-            Format::Anthropic => ("content", anthropic::response),
+        let (content, read): (_, fn(&JsonObject<'a>) -> Self) = match format {
+            Format::OpenAiChat => ("choices", openai_chat::parse_response),
+            Format::OpenAiResponses => ("output", openai_responses::parse_response),
+            Format::Anthropic => ("content", anthropic::parse_response),
         };
-        if object.set(content).is_some() {
+        if object.get_non_null(content).is_some() {
             return Ok(read(&object));
         }
         let error = ApiError::find(document).ok_or_else(|| {
@@ -172,7 +172,7 @@ impl<'a> Response<'a> {
             stop: None,
             usage: None,
             error: None,
-            extent: Extent::Whole,
+            extent: ResponseExtent::Complete,
         }
     }
 
@@ -187,12 +187,12 @@ impl<'a> Response<'a> {
     }
 
     /// Whether it says that the prompt did not fit. `status` is the HTTP status it came with.
-    pub fn overflow(&self, status: u16) -> Option<Overflow> {
+    pub fn overflow(&self, status: u16) -> Option<ContextOverflow> {
         let status = (status >= 400).then_some(status);
-        match self.error.as_ref().map(|error| Refusal::of(status, error)) {
-            Some(Refusal::Overflow(overflow)) => Some(overflow),
-            _ if self.stop.as_ref().is_some_and(|stop| stop.reason == StopReason::WindowFull) => {
-                Some(Overflow::unnumbered(Evidence::StopReason))
+        match self.error.as_ref().map(|error| RequestRejection::from_error(status, error)) {
+            Some(RequestRejection::Overflow(overflow)) => Some(overflow),
+            _ if self.stop.as_ref().is_some_and(|stop| stop.reason == StopReason::ContextFull) => {
+                Some(ContextOverflow::without_numbers(OverflowEvidence::StopReason))
             }
             _ => None,
         }
@@ -213,7 +213,7 @@ impl<'a> Response<'a> {
 }
 
 /// The parts without those that say nothing: an empty text beside calls, a thought that was not told.
-fn spoken(mut parts: Vec<Part<'_>>) -> Vec<Part<'_>> {
+fn without_empty_parts(mut parts: Vec<Part<'_>>) -> Vec<Part<'_>> {
     parts.retain(|part| match part {
         Part::Text { text } => !text.is_empty(),
         Part::Reasoning(it) => !it.text.is_empty() || it.seal.as_ref().is_some_and(|seal| !seal.is_empty()),

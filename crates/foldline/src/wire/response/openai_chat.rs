@@ -5,146 +5,159 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::known_calls::{KnownCalls, Mention, Shape};
-use super::stream::{Event, Gathered, Place, owned_parts};
-use super::{ApiError, Response, Stop, Usage};
+use super::known_calls::{CallDelta, CallShape, CallTracker};
+use super::stream::{OutputPosition, ResponseBuilder, StreamEvent, parse_owned_parts};
+use super::{ApiError, Response, StopInfo, Usage};
 use crate::conversation::{Message, Part, Role};
-use crate::wire::scan::{Object, Value};
-use crate::wire::write::{list, quoted};
+use crate::wire::scan::{JsonObject, JsonValue};
+use crate::wire::write::{json_array, quoted};
 use crate::wire::{self, Format};
 
-pub(super) fn response<'a>(body: &Object<'a>) -> Response<'a> {
+pub(super) fn parse_response<'a>(body: &JsonObject<'a>) -> Response<'a> {
     let choices = body.elements("choices");
     let choice = choices.first();
-    let parts = choice.and_then(|choice| choice.object("message")).map(|message| parts(&message)).unwrap_or_default();
+    let parts =
+        choice.and_then(|choice| choice.object("message")).map(|message| message_parts(&message)).unwrap_or_default();
     let any_call = parts.iter().any(|part| matches!(part, Part::ToolCall(_)));
     let reason = choice.and_then(|choice| choice.string("finish_reason"));
-    let error = |it: &Object<'a>| it.set("error").map(|error| ApiError::read(error, it));
+    let error = |it: &JsonObject<'a>| it.get_non_null("error").map(|error| ApiError::from_error_value(error, it));
     Response {
         id: body.string("id"),
         model: body.string("model"),
-        message: Message::new(Role::Assistant, super::spoken(parts)),
-        stop: reason.map(|raw| Stop::named(&raw).with_calls(any_call)),
-        usage: Usage::of_chat(body),
+        message: Message::new(Role::Assistant, super::without_empty_parts(parts)),
+        stop: reason.map(|raw| StopInfo::from_raw(&raw).corrected_for_calls(any_call)),
+        usage: Usage::from_chat(body),
         error: error(body).or_else(|| choice.and_then(error)),
         ..Response::empty()
     }
 }
 
-fn parts<'a>(message: &Object<'a>) -> Vec<Part<'a>> {
-    let mut parts = wire::message(Format::OpenAiChat, message).parts;
+fn message_parts<'a>(message: &JsonObject<'a>) -> Vec<Part<'a>> {
+    let mut parts = wire::parse_message(Format::OpenAiChat, message).parts;
     // The same reasoning may stand there under two names.
     parts.dedup_by(|later, before| matches!(later, Part::Reasoning(_)) && later == before);
     parts
 }
 
 /// The names under which servers give readable reasoning.
-const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_text"];
+const REASONING_FIELDS: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_text"];
 
 /// The state of a stream. What is kept is that of the first choice; events are those of all.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stream {
+pub(super) struct ChatStream {
     text: String,
     refusal: String,
-    reasoning: [String; REASONING.len()],
+    reasoning: [String; REASONING_FIELDS.len()],
     /// Elements of `reasoning_details`, as JSON.
     details: Vec<String>,
-    calls: Vec<Call>,
-    known: KnownCalls,
+    calls: Vec<StreamedCall>,
+    tracker: CallTracker,
     /// The calls that are not closed yet, of each choice.
-    open: HashMap<u64, Vec<usize>>,
+    open_calls: HashMap<u64, Vec<usize>>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Call {
-    at: Place,
+struct StreamedCall {
+    at: OutputPosition,
     id: String,
     name: String,
     arguments: String,
-    shape: Shape,
+    shape: CallShape,
     /// Fields that belong to neither shape (Gemini's thought signatures), as JSON.
     extra: BTreeMap<String, String>,
     /// Its number in the response, from when its name is known.
     number: Option<usize>,
 }
 
-impl Stream {
-    pub(super) fn read(&mut self, chunk: &Object<'_>, gathered: &mut Gathered, out: &mut Vec<Event>) {
+impl ChatStream {
+    pub(super) fn read(&mut self, chunk: &JsonObject<'_>, gathered: &mut ResponseBuilder, out: &mut Vec<StreamEvent>) {
         let choices = chunk.elements("choices");
         if choices.is_empty() {
             if let Some(error) = ApiError::find(chunk.value) {
-                return gathered.failed(error, out);
+                return gathered.record_error(error, out);
             }
-        } else if let Some(error) = chunk.set("error") {
-            gathered.failed(ApiError::read(error, chunk), out);
+        } else if let Some(error) = chunk.get_non_null("error") {
+            gathered.record_error(ApiError::from_error_value(error, chunk), out);
         }
-        gathered.started(chunk, out);
+        gathered.record_start(chunk, out);
         for choice in choices.iter() {
             let number = choice.u64(&["index"]).unwrap_or(0);
             // Some servers put the whole message where a delta is due.
             if let Some(delta) = choice.object("delta").or_else(|| choice.object("message")) {
-                self.delta(number, &delta, gathered, out);
+                self.apply_delta(number, &delta, gathered, out);
             }
             if let Some(raw) = choice.string("finish_reason").filter(|raw| !raw.is_empty()) {
-                self.finish(number, &raw, gathered, out);
+                self.finish_choice(number, &raw, gathered, out);
             }
         }
-        gathered.used(Usage::of_chat(chunk), out);
+        gathered.record_usage(Usage::from_chat(chunk), out);
         if out.is_empty() {
             let kind = chunk.string("object").unwrap_or_default().into_owned();
-            out.push(Event::Other { at: None, kind });
+            out.push(StreamEvent::Other { at: None, kind });
         }
     }
 
-    fn delta(&mut self, choice: u64, delta: &Object<'_>, gathered: &mut Gathered, out: &mut Vec<Event>) {
-        let at = Place { choice, index: 0 };
+    fn apply_delta(
+        &mut self,
+        choice: u64,
+        delta: &JsonObject<'_>,
+        gathered: &mut ResponseBuilder,
+        out: &mut Vec<StreamEvent>,
+    ) {
+        let at = OutputPosition { choice, index: 0 };
         let kept = choice == 0;
         let mut thought = None;
-        for (key, sum) in REASONING.iter().zip(&mut self.reasoning) {
+        for (key, sum) in REASONING_FIELDS.iter().zip(&mut self.reasoning) {
             if let Some(text) = delta.string(key).filter(|text| !text.is_empty()) {
                 if kept {
-                    gathered.append(sum, &text);
+                    gathered.append_text(sum, &text);
                 }
                 thought.get_or_insert(text.into_owned());
             }
         }
-        out.extend(thought.map(|text| Event::ReasoningDelta { at, text }));
+        out.extend(thought.map(|text| StreamEvent::ReasoningDelta { at, text }));
         for detail in delta.elements("reasoning_details").iter().filter(|_| kept) {
-            if gathered.admits(detail.value.raw().len()) {
+            if gathered.try_reserve(detail.value.raw().len()) {
                 self.details.push(detail.value.raw().to_owned());
             }
         }
-        if let Some(content) = delta.set("content") {
-            self.content(at, content, gathered, out);
+        if let Some(content) = delta.get_non_null("content") {
+            self.apply_content(at, content, gathered, out);
         }
         if let Some(refusal) = delta.string("refusal").filter(|_| kept) {
-            gathered.append(&mut self.refusal, &refusal);
+            gathered.append_text(&mut self.refusal, &refusal);
         }
         for call in delta.elements("tool_calls").iter() {
             let (shape, function) = match call.object("custom") {
-                Some(custom) => (Shape::Custom, Some(custom)),
-                None => (Shape::Function, call.object("function")),
+                Some(custom) => (CallShape::Custom, Some(custom)),
+                None => (CallShape::Function, call.object("function")),
             };
-            self.call(choice, call, function, shape, gathered, out);
+            self.apply_call_delta(choice, call, function, shape, gathered, out);
         }
         if let Some(function) = delta.object("function_call") {
-            self.call(choice, &function.clone(), Some(function), Shape::Alone, gathered, out);
+            self.apply_call_delta(choice, &function.clone(), Some(function), CallShape::LegacyFunction, gathered, out);
         }
     }
 
     /// Content is a text, or with Mistral a list of texts and thoughts.
-    fn content(&mut self, at: Place, content: Value<'_>, gathered: &mut Gathered, out: &mut Vec<Event>) {
-        let mut say = |text: &str, kept: &mut String, event: fn(Place, String) -> Event| {
+    fn apply_content(
+        &mut self,
+        at: OutputPosition,
+        content: JsonValue<'_>,
+        gathered: &mut ResponseBuilder,
+        out: &mut Vec<StreamEvent>,
+    ) {
+        let mut say = |text: &str, kept: &mut String, event: fn(OutputPosition, String) -> StreamEvent| {
             if text.is_empty() {
                 return;
             }
             if at.choice == 0 {
-                gathered.append(kept, text);
+                gathered.append_text(kept, text);
             }
             out.push(event(at, text.to_owned()));
         };
-        let spoken: fn(Place, String) -> Event = |at, text| Event::TextDelta { at, text };
-        let thought: fn(Place, String) -> Event = |at, text| Event::ReasoningDelta { at, text };
+        let spoken: fn(OutputPosition, String) -> StreamEvent = |at, text| StreamEvent::TextDelta { at, text };
+        let thought: fn(OutputPosition, String) -> StreamEvent = |at, text| StreamEvent::ReasoningDelta { at, text };
         if let Some(text) = content.string() {
             return say(&text, &mut self.text, spoken);
         }
@@ -161,120 +174,127 @@ impl Stream {
         }
     }
 
-    fn call(
+    fn apply_call_delta(
         &mut self,
         choice: u64,
-        delta: &Object<'_>,
-        function: Option<Object<'_>>,
-        shape: Shape,
-        gathered: &mut Gathered,
-        out: &mut Vec<Event>,
+        delta: &JsonObject<'_>,
+        function: Option<JsonObject<'_>>,
+        shape: CallShape,
+        gathered: &mut ResponseBuilder,
+        out: &mut Vec<StreamEvent>,
     ) {
         let text = |key: &str| function.as_ref().and_then(|function| function.string(key)).unwrap_or_default();
         let (id, name) = (delta.string("id").unwrap_or_default(), text("name"));
-        let written =
-            function.as_ref().and_then(|it| it.set(if shape == Shape::Custom { "input" } else { "arguments" }));
+        let written = function
+            .as_ref()
+            .and_then(|it| it.get_non_null(if shape == CallShape::Custom { "input" } else { "arguments" }));
         // Some servers give the arguments as an object, not as the text of one.
         let arguments = written.map(|it| it.string().unwrap_or(it.raw().into())).unwrap_or_default();
-        let mention = Mention { choice, index: delta.u64(&["index"]), id: &id, name: &name, shape };
-        let slot = match self.known.find(mention) {
+        let mention = CallDelta { choice, index: delta.u64(&["index"]), id: &id, name: &name, shape };
+        let slot = match self.tracker.find(mention) {
             Some(slot) => slot,
-            None if gathered.admits(size_of::<Call>() + id.len()) => {
-                let at = Place { choice, index: mention.index.unwrap_or(0) };
-                self.calls.push(Call { at, shape, ..Call::default() });
-                let slot = self.known.add(mention);
-                self.open.entry(choice).or_default().push(slot);
+            None if gathered.try_reserve(size_of::<StreamedCall>() + id.len()) => {
+                let at = OutputPosition { choice, index: mention.index.unwrap_or(0) };
+                self.calls.push(StreamedCall { at, shape, ..StreamedCall::default() });
+                let slot = self.tracker.add(mention);
+                self.open_calls.entry(choice).or_default().push(slot);
                 slot
             }
             None => return,
         };
-        self.known.grew(slot, mention);
+        self.tracker.record_delta(slot, mention);
         let call = &mut self.calls[slot];
         if call.id.is_empty() {
-            gathered.append(&mut call.id, &id);
+            gathered.append_text(&mut call.id, &id);
         }
         if !name.is_empty() && call.name != *name {
-            gathered.append(&mut call.name, &name);
+            gathered.append_text(&mut call.name, &name);
         }
-        gathered.append(&mut call.arguments, &arguments);
-        for field in delta.fields().iter().filter(|_| shape != Shape::Alone) {
+        gathered.append_text(&mut call.arguments, &arguments);
+        for field in delta.fields().iter().filter(|_| shape != CallShape::LegacyFunction) {
             let known = ["index", "id", "type", "function", "custom"].contains(&field.key.as_ref());
             let (key, value) = (field.key.as_ref(), field.value.raw());
-            if !known && !call.extra.contains_key(key) && gathered.admits(key.len() + value.len()) {
+            if !known && !call.extra.contains_key(key) && gathered.try_reserve(key.len() + value.len()) {
                 call.extra.insert(key.to_owned(), value.to_owned());
             }
         }
         let at = call.at;
         match call.number {
             Some(number) if !arguments.is_empty() => {
-                out.push(Event::ToolCallDelta { at, call: number, arguments: arguments.into_owned() });
+                out.push(StreamEvent::ToolCallDelta { at, call: number, arguments: arguments.into_owned() });
             }
             None if !call.name.is_empty() => {
-                let number = gathered.next_call();
+                let number = gathered.next_call_number();
                 call.number = Some(number);
-                out.push(Event::ToolCallOpened { at, call: number, id: call.id.clone(), name: call.name.clone() });
+                out.push(StreamEvent::ToolCallOpened {
+                    at,
+                    call: number,
+                    id: call.id.clone(),
+                    name: call.name.clone(),
+                });
                 if !call.arguments.is_empty() {
-                    out.push(Event::ToolCallDelta { at, call: number, arguments: call.arguments.clone() });
+                    out.push(StreamEvent::ToolCallDelta { at, call: number, arguments: call.arguments.clone() });
                 }
             }
             _ => {}
         }
     }
 
-    fn finish(&mut self, choice: u64, raw: &str, gathered: &mut Gathered, out: &mut Vec<Event>) {
-        for slot in self.open.remove(&choice).unwrap_or_default() {
+    fn finish_choice(&mut self, choice: u64, raw: &str, gathered: &mut ResponseBuilder, out: &mut Vec<StreamEvent>) {
+        for slot in self.open_calls.remove(&choice).unwrap_or_default() {
             let call = &mut self.calls[slot];
             let number = *call.number.get_or_insert_with(|| {
-                let number = gathered.next_call();
+                let number = gathered.next_call_number();
                 let (id, name) = (call.id.clone(), String::new());
-                out.push(Event::ToolCallOpened { at: call.at, call: number, id, name });
+                out.push(StreamEvent::ToolCallOpened { at: call.at, call: number, id, name });
                 number
             });
-            out.push(Event::ToolCallClosed { at: call.at, call: number });
+            out.push(StreamEvent::ToolCallClosed { at: call.at, call: number });
         }
-        gathered.stopped(choice, Stop::named(raw).with_calls(self.known.any(choice)), out);
+        gathered.record_stop(choice, StopInfo::from_raw(raw).corrected_for_calls(self.tracker.has_calls(choice)), out);
     }
 
     /// The assistant's message, to be sent back as it was generated.
-    pub(super) fn turn(&self) -> Vec<String> {
-        vec![self.json()]
+    pub(super) fn turn_json(&self) -> Vec<String> {
+        vec![self.to_json()]
     }
 
     pub(super) fn into_parts(self) -> Vec<Part<'static>> {
-        owned_parts(&self.json(), |message| parts(message).into_iter().map(Part::into_owned).collect())
+        parse_owned_parts(&self.to_json(), |message| message_parts(message).into_iter().map(Part::into_owned).collect())
     }
 
     /// The message as the provider would have written it in a JSON body.
-    fn json(&self) -> String {
+    fn to_json(&self) -> String {
         let content = if self.text.is_empty() { "null".to_owned() } else { quoted(&self.text) };
         let mut json = format!(r#"{{"role":"assistant","content":{content}"#);
         let mut write = |key: &str, value: String| json.push_str(&format!(",{}:{value}", quoted(key)));
-        for (key, text) in REASONING.iter().zip(&self.reasoning).filter(|(_, text)| !text.is_empty()) {
+        for (key, text) in REASONING_FIELDS.iter().zip(&self.reasoning).filter(|(_, text)| !text.is_empty()) {
             write(key, quoted(text));
         }
         if !self.details.is_empty() {
-            write("reasoning_details", list(self.details.iter().map(String::as_str)));
+            write("reasoning_details", json_array(self.details.iter().map(String::as_str)));
         }
         if !self.refusal.is_empty() {
             write("refusal", quoted(&self.refusal));
         }
         let calls = || self.calls.iter().filter(|call| call.at.choice == 0);
-        if let Some(call) = calls().find(|call| call.shape == Shape::Alone) {
-            write("function_call", call.function());
+        if let Some(call) = calls().find(|call| call.shape == CallShape::LegacyFunction) {
+            write("function_call", call.function_json());
         }
-        let listed: Vec<String> = calls().filter(|call| call.shape != Shape::Alone).map(Call::json).collect();
+        let listed: Vec<String> =
+            calls().filter(|call| call.shape != CallShape::LegacyFunction).map(StreamedCall::to_json).collect();
         if !listed.is_empty() {
-            write("tool_calls", list(listed.iter().map(String::as_str)));
+            write("tool_calls", json_array(listed.iter().map(String::as_str)));
         }
         json.push('}');
         json
     }
 }
 
-impl Call {
-    fn json(&self) -> String {
-        let kind = if self.shape == Shape::Custom { "custom" } else { "function" };
-        let mut json = format!(r#"{{"id":{},"type":"{kind}","{kind}":{}"#, quoted(&self.id), self.function());
+impl StreamedCall {
+    fn to_json(&self) -> String {
+        let kind = if self.shape == CallShape::Custom { "custom" } else { "function" };
+        let mut json = format!(r#"{{"id":{},"type":"{kind}","{kind}":{}"#, quoted(&self.id), self.function_json());
         for (key, value) in &self.extra {
             json.push_str(&format!(",{}:{value}", quoted(key)));
         }
@@ -282,19 +302,19 @@ impl Call {
         json
     }
 
-    fn function(&self) -> String {
-        let key = if self.shape == Shape::Custom { "input" } else { "arguments" };
+    fn function_json(&self) -> String {
+        let key = if self.shape == CallShape::Custom { "input" } else { "arguments" };
         format!(r#"{{"name":{},"{key}":{}}}"#, quoted(&self.name), quoted(&self.arguments))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{agree, body, shape};
+    use super::super::testing::{assert_stream_matches_body, body_summary, stream_summary};
     use crate::wire::Format::OpenAiChat as CHAT;
 
     #[test]
-    fn text_then_usage_then_done_as_openai_streams_it() {
+    fn openai_text_stream_is_read() {
         let stream = r#"
 data: {"id":"c1","object":"chat.completion.chunk","created":1,"model":"gpt-4o","choices":[{"index":0,"delta":{"role":"assistant","content":"","refusal":null},"logprobs":null,"finish_reason":null}],"usage":null}
 
@@ -309,7 +329,7 @@ data: {"id":"c1","model":"gpt-4o","choices":[],"usage":{"prompt_tokens":100,"com
 data: [DONE]
 
 "#;
-        let (events, response) = shape(CHAT, stream);
+        let (events, response) = stream_summary(CHAT, stream);
         assert_eq!(
             events,
             "started c1 gpt-4o | text 0 Hel | text 0 lo | stop EndTurn stop \
@@ -319,7 +339,7 @@ data: [DONE]
             response,
             "c1 gpt-4o: text Hello | EndTurn stop | in=100 read=64 write=30 out=9 reasoning=4 | Whole"
         );
-        agree(
+        assert_stream_matches_body(
             CHAT,
             stream,
             r#"{"id":"c1","object":"chat.completion","model":"gpt-4o","choices":[{"index":0,"message":{"role":"assistant","content":"Hello","refusal":null},"finish_reason":"stop"}],
@@ -328,7 +348,7 @@ data: [DONE]
     }
 
     #[test]
-    fn parallel_calls_come_in_pieces_by_index() {
+    fn parallel_calls_are_assembled_by_index() {
         let stream = r#"
 data: {"id":"c","model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":null,"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"read","arguments":""}}]}}]}
 
@@ -343,12 +363,12 @@ data: {"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}
 data: [DONE]
 
 "#;
-        let (events, _) = shape(CHAT, stream);
+        let (events, _) = stream_summary(CHAT, stream);
         assert_eq!(
             events,
             r#"started c m | call 0@0 a read | call 0@0 +{"p": | call 1@1 b list | call 0@0 +1} | call 1@1 +{} | call 0@0 closed | call 1@1 closed | stop ToolUse tool_calls | done"#
         );
-        agree(
+        assert_stream_matches_body(
             CHAT,
             stream,
             r#"{"id":"c","model":"m","choices":[{"index":0,"finish_reason":"tool_calls","message":{"role":"assistant","content":null,"tool_calls":[
@@ -357,9 +377,9 @@ data: [DONE]
     }
 
     #[test]
-    fn whole_calls_in_one_chunk_without_index() {
+    fn complete_calls_in_one_chunk_need_no_index() {
         // Ollama and Gemini's surface; the reason to stop does not mention the calls.
-        let (events, response) = shape(
+        let (events, response) = stream_summary(
             CHAT,
             r#"
 data: {"id":"c","model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"","tool_calls":[{"id":"a","type":"function","function":{"name":"read","arguments":"{}"}},{"id":"b","type":"function","function":{"name":"read","arguments":"{\"x\":2}"}}]},"finish_reason":"stop"}]}
@@ -376,8 +396,8 @@ data: [DONE]
     }
 
     #[test]
-    fn calls_without_index_and_id_are_told_apart_by_their_names() {
-        let (_, response) = shape(
+    fn calls_without_index_and_id_are_separated_by_name() {
+        let (_, response) = stream_summary(
             CHAT,
             r#"
 data: {"choices":[{"delta":{"tool_calls":[{"function":{"name":"read","arguments":"{\"a\":1}"}}]}}]}
@@ -392,8 +412,8 @@ data: {"choices":[{"delta":{"tool_calls":[{"function":{"arguments":":2}"}}]},"fi
     }
 
     #[test]
-    fn index_zero_for_every_call_with_a_changed_id_is_a_new_call() {
-        let (events, response) = shape(
+    fn changed_id_at_same_index_starts_a_new_call() {
+        let (events, response) = stream_summary(
             CHAT,
             r#"
 data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"read","arguments":"{}"}}]}}]}
@@ -409,8 +429,8 @@ data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"b","function":{"name"
     }
 
     #[test]
-    fn the_same_id_at_another_index_is_another_call() {
-        let (_, response) = shape(
+    fn same_id_at_another_index_is_another_call() {
+        let (_, response) = stream_summary(
             CHAT,
             r#"
 data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"x","function":{"name":"read","arguments":"{}"}},{"index":1,"id":"x","function":{"name":"list","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}
@@ -421,8 +441,8 @@ data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"x","function":{"name"
     }
 
     #[test]
-    fn id_and_name_repeated_on_each_delta_are_said_once() {
-        let (events, response) = shape(
+    fn repeated_id_and_name_open_one_call() {
+        let (events, response) = stream_summary(
             CHAT,
             r#"
 data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"read","arguments":"{\"p\""}}]}}]}
@@ -438,8 +458,8 @@ data: {"choices":[{"delta":{},"finish_reason":"tool_calls"}]}
     }
 
     #[test]
-    fn a_name_that_comes_late_opens_the_call_then() {
-        let (events, _) = shape(
+    fn late_name_opens_the_call() {
+        let (events, _) = stream_summary(
             CHAT,
             r#"
 data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"arguments":"{"}}]}}]}
@@ -454,7 +474,7 @@ data: {"choices":[{"delta":{},"finish_reason":"tool_calls"}]}
     }
 
     #[test]
-    fn reasoning_has_three_names_and_may_come_twice() {
+    fn reasoning_is_read_from_three_fields_without_duplicates() {
         for key in ["reasoning_content", "reasoning", "reasoning_text"] {
             let stream = r#"
 data: {"choices":[{"delta":{"KEY":"hm"}}]}
@@ -462,11 +482,11 @@ data: {"choices":[{"delta":{"KEY":"hm"}}]}
 data: {"choices":[{"delta":{"content":"so"},"finish_reason":"stop"}]}
 
 "#;
-            let (events, response) = shape(CHAT, &stream.replace("KEY", key));
+            let (events, response) = stream_summary(CHAT, &stream.replace("KEY", key));
             assert_eq!(events, "started | thought 0 hm | text 0 so | stop EndTurn stop");
             assert_eq!(response, ": thought hm + text so | EndTurn stop | Whole");
         }
-        let (events, response) = shape(
+        let (events, response) = stream_summary(
             CHAT,
             r#"
 data: {"choices":[{"delta":{"reasoning":"hm","reasoning_content":"hm","reasoning_details":[{"type":"reasoning.text","text":"hm","signature":"s"}]},"finish_reason":"stop"}]}
@@ -481,8 +501,8 @@ data: {"choices":[{"delta":{"reasoning":"hm","reasoning_content":"hm","reasoning
     }
 
     #[test]
-    fn content_may_be_a_list_of_thoughts_and_texts() {
-        let (events, _) = shape(
+    fn content_may_be_a_list_of_thinking_and_text() {
+        let (events, _) = stream_summary(
             CHAT,
             r#"
 data: {"choices":[{"delta":{"content":[{"type":"thinking","thinking":[{"type":"text","text":"hm"}]}]}}]}
@@ -495,9 +515,9 @@ data: {"choices":[{"delta":{"content":[{"type":"text","text":"so"}]}}]}
     }
 
     #[test]
-    fn usage_is_found_wherever_a_server_puts_it() {
+    fn usage_is_read_from_every_known_field() {
         let usage = |chunk: &str| {
-            let (events, _) = shape(CHAT, &format!("data: {chunk}\n\n"));
+            let (events, _) = stream_summary(CHAT, &format!("data: {chunk}\n\n"));
             events.split(" | ").filter(|event| event.starts_with("usage")).collect::<Vec<_>>().join(" | ")
         };
         // vLLM: on every chunk, with what it wrote to its cache.
@@ -550,8 +570,8 @@ data: {"choices":[{"delta":{"content":[{"type":"text","text":"so"}]}}]}
     }
 
     #[test]
-    fn an_error_in_the_stream_is_judged() {
-        let (events, response) = shape(
+    fn error_in_the_stream_is_classified() {
+        let (events, response) = stream_summary(
             CHAT,
             r#"
 data: {"id":"c","model":"m","choices":[{"delta":{"content":"x"}}]}
@@ -565,15 +585,15 @@ data: {"error":{"message":"This model's maximum context length is 8192 tokens. H
         );
         assert!(response.ends_with("| Cut"), "{response}");
 
-        let (events, _) = shape(CHAT, "data: {\"error\":\"model crashed\"}\n\n");
+        let (events, _) = stream_summary(CHAT, "data: {\"error\":\"model crashed\"}\n\n");
         assert_eq!(events, "error model crashed [other]");
-        let (events, _) = shape(CHAT, "data: {\"object\":\"error\",\"message\":\"bad\",\"code\":400}\n\n");
+        let (events, _) = stream_summary(CHAT, "data: {\"object\":\"error\",\"message\":\"bad\",\"code\":400}\n\n");
         assert_eq!(events, "error 400: bad [other]");
     }
 
     #[test]
-    fn the_first_choice_is_kept_and_events_name_theirs() {
-        let (events, response) = shape(
+    fn first_choice_is_kept_events_carry_their_choice() {
+        let (events, response) = stream_summary(
             CHAT,
             r#"
 data: {"choices":[{"index":1,"delta":{"content":"b"}},{"index":0,"delta":{"content":"a"}}]}
@@ -589,7 +609,7 @@ data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}
     }
 
     #[test]
-    fn old_and_odd_bodies_are_read() {
+    fn legacy_and_unusual_bodies_are_read() {
         for (text, expected) in [
             (
                 r#"{"choices":[{"message":{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{}"}},"finish_reason":"function_call"}]}"#,
@@ -614,13 +634,13 @@ data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}
             (r#"{"choices":[]}"#, ": | Whole"),
             (r#"{"error":{"message":"no","code":"c"}}"#, ": | error c: no | Whole"),
         ] {
-            assert_eq!(body(CHAT, text), expected, "{text}");
+            assert_eq!(body_summary(CHAT, text), expected, "{text}");
         }
     }
 
     #[test]
-    fn an_old_function_call_streams_as_one_call() {
-        let (_, response) = shape(
+    fn legacy_function_call_streams_as_one_call() {
+        let (_, response) = stream_summary(
             CHAT,
             r#"
 data: {"choices":[{"delta":{"role":"assistant","function_call":{"name":"f","arguments":""}}}]}

@@ -4,53 +4,53 @@
 
 use std::collections::BTreeMap;
 
-use super::known_items::KnownItems;
-use super::stream::{Event, Gathered, Place, owned_parts};
-use super::{ApiError, Response, Stop, Usage};
-use crate::conversation::{Message, Part, Reasoning, Role};
-use crate::wire::scan::{self, Object};
-use crate::wire::write::{Change, changed, quoted};
+use super::known_items::ItemTracker;
+use super::stream::{OutputPosition, ResponseBuilder, StreamEvent, parse_owned_parts};
+use super::{ApiError, Response, StopInfo, Usage};
+use crate::conversation::{Message, Part, ReasoningPart, Role};
+use crate::wire::scan::{self, JsonObject};
+use crate::wire::write::{FieldChange, quoted, with_changed_fields};
 use crate::wire::{self, Format};
 
-pub(super) fn response<'a>(body: &Object<'a>) -> Response<'a> {
-    let parts: Vec<Part<'a>> = body.elements("output").iter().flat_map(parts).collect();
+pub(super) fn parse_response<'a>(body: &JsonObject<'a>) -> Response<'a> {
+    let parts: Vec<Part<'a>> = body.elements("output").iter().flat_map(item_parts).collect();
     let any_call = parts.iter().any(|part| matches!(part, Part::ToolCall(_)));
     Response {
         id: body.string("id"),
         model: body.string("model"),
-        message: Message::new(Role::Assistant, super::spoken(parts)),
-        stop: stop(body, any_call),
-        usage: Usage::of_responses(body),
-        error: body.set("error").map(|error| ApiError::read(error, body)),
+        message: Message::new(Role::Assistant, super::without_empty_parts(parts)),
+        stop: stop_info(body, any_call),
+        usage: Usage::from_responses(body),
+        error: body.get_non_null("error").map(|error| ApiError::from_error_value(error, body)),
         ..Response::empty()
     }
 }
 
-fn parts<'a>(item: &Object<'a>) -> Vec<Part<'a>> {
-    wire::message(Format::OpenAiResponses, item).parts
+fn item_parts<'a>(item: &JsonObject<'a>) -> Vec<Part<'a>> {
+    wire::parse_message(Format::OpenAiResponses, item).parts
 }
 
-fn stop(response: &Object<'_>, any_call: bool) -> Option<Stop> {
+fn stop_info(response: &JsonObject<'_>, any_call: bool) -> Option<StopInfo> {
     let status = response.string("status");
     let reason = response.object("incomplete_details").and_then(|details| details.string("reason"));
     match (status.as_deref(), reason) {
-        (_, Some(reason)) => Some(Stop::named(&reason)),
+        (_, Some(reason)) => Some(StopInfo::from_raw(&reason)),
         (None | Some("queued" | "in_progress"), None) => None,
-        (Some(status), None) => Some(Stop::named(status).with_calls(any_call)),
+        (Some(status), None) => Some(StopInfo::from_raw(status).corrected_for_calls(any_call)),
     }
 }
 
 /// The state of a stream.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stream {
-    items: BTreeMap<u64, Item>,
-    known: KnownItems,
+pub(super) struct ResponsesStream {
+    items: BTreeMap<u64, StreamedItem>,
+    tracker: ItemTracker,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Item {
+struct StreamedItem {
     /// As it was added, or as it was done.
-    raw: String,
+    json: String,
     done: bool,
     call: Option<usize>,
     /// What has grown on it, until it is done.
@@ -58,211 +58,244 @@ struct Item {
     summary: String,
     arguments: String,
     /// Whether any delta came.
-    grew: bool,
+    has_deltas: bool,
 }
 
-impl Stream {
-    pub(super) fn read(&mut self, kind: &str, data: &Object<'_>, gathered: &mut Gathered, out: &mut Vec<Event>) {
-        let told = self.known.index(kind, data).map(|index| Place { choice: 0, index });
+impl ResponsesStream {
+    pub(super) fn read(
+        &mut self,
+        kind: &str,
+        data: &JsonObject<'_>,
+        gathered: &mut ResponseBuilder,
+        out: &mut Vec<StreamEvent>,
+    ) {
+        let told = self.tracker.resolve_index(kind, data).map(|index| OutputPosition { choice: 0, index });
         let at = told.unwrap_or_default();
         match kind {
             "response.created" | "response.queued" | "response.in_progress" => {
                 if let Some(response) = data.object("response") {
-                    gathered.started(&response, out);
+                    gathered.record_start(&response, out);
                 }
             }
             "response.output_item.added" => {
                 if let Some(item) = data.object("item") {
-                    self.added(at, &item, gathered, out);
+                    self.add_item(at, &item, gathered, out);
                 }
             }
             "response.output_item.done" => {
                 if let Some(item) = data.object("item") {
-                    self.done(at, &item, gathered, out);
+                    self.finish_item(at, &item, gathered, out);
                 }
             }
-            "response.output_text.delta" => self.grow(at, Growth::Text, data, gathered, out),
+            "response.output_text.delta" => self.apply_delta(at, DeltaKind::Text, data, gathered, out),
             "response.reasoning_text.delta" | "response.reasoning_summary_text.delta" => {
-                self.grow(at, Growth::Summary, data, gathered, out);
+                self.apply_delta(at, DeltaKind::Reasoning, data, gathered, out);
             }
-            "response.function_call_arguments.delta" => self.grow(at, Growth::Arguments, data, gathered, out),
-            "response.custom_tool_call_input.delta" => self.grow(at, Growth::Input, data, gathered, out),
+            "response.function_call_arguments.delta" => self.apply_delta(at, DeltaKind::Arguments, data, gathered, out),
+            "response.custom_tool_call_input.delta" => self.apply_delta(at, DeltaKind::Input, data, gathered, out),
             "response.completed" | "response.incomplete" | "response.failed" | "response.done" => {
                 if let Some(response) = data.object("response") {
-                    self.completed(&response, gathered, out);
+                    self.apply_completed(&response, gathered, out);
                 }
-                gathered.done(kind, out);
+                gathered.record_done(kind, out);
             }
-            "error" => gathered.failed(ApiError::find(data.value).unwrap_or_default(), out),
-            _ => match data.set("error") {
-                Some(error) => gathered.failed(ApiError::read(error, data), out),
-                None => out.push(Event::Other { at: told, kind: kind.to_owned() }),
+            "error" => gathered.record_error(ApiError::find(data.value).unwrap_or_default(), out),
+            _ => match data.get_non_null("error") {
+                Some(error) => gathered.record_error(ApiError::from_error_value(error, data), out),
+                None => out.push(StreamEvent::Other { at: told, kind: kind.to_owned() }),
             },
         }
         if out.is_empty() {
-            out.push(Event::Other { at: told, kind: kind.to_owned() });
+            out.push(StreamEvent::Other { at: told, kind: kind.to_owned() });
         }
     }
 
-    fn added(&mut self, at: Place, item: &Object<'_>, gathered: &mut Gathered, out: &mut Vec<Event>) {
-        let call = parts(item).iter().find_map(|part| match part {
+    fn add_item(
+        &mut self,
+        at: OutputPosition,
+        item: &JsonObject<'_>,
+        gathered: &mut ResponseBuilder,
+        out: &mut Vec<StreamEvent>,
+    ) {
+        let call = item_parts(item).iter().find_map(|part| match part {
             Part::ToolCall(call) => {
-                let number = gathered.next_call();
+                let number = gathered.next_call_number();
                 let (id, name) = (call.id.clone().into_owned(), call.name.clone().into_owned());
-                out.push(Event::ToolCallOpened { at, call: number, id, name });
+                out.push(StreamEvent::ToolCallOpened { at, call: number, id, name });
                 Some(number)
             }
             _ => None,
         });
         let raw = item.value.raw();
-        if gathered.admits(raw.len() + size_of::<Item>()) {
-            self.items.insert(at.index, Item { raw: raw.to_owned(), call, ..Item::default() });
+        if gathered.try_reserve(raw.len() + size_of::<StreamedItem>()) {
+            self.items.insert(at.index, StreamedItem { json: raw.to_owned(), call, ..StreamedItem::default() });
         }
     }
 
-    fn grow(&mut self, at: Place, growth: Growth, data: &Object<'_>, gathered: &mut Gathered, out: &mut Vec<Event>) {
+    fn apply_delta(
+        &mut self,
+        at: OutputPosition,
+        growth: DeltaKind,
+        data: &JsonObject<'_>,
+        gathered: &mut ResponseBuilder,
+        out: &mut Vec<StreamEvent>,
+    ) {
         let delta = data.string("delta").unwrap_or_default();
-        if !self.items.contains_key(&at.index) && gathered.admits(size_of::<Item>()) {
+        if !self.items.contains_key(&at.index) && gathered.try_reserve(size_of::<StreamedItem>()) {
             // A server that adds no items before it fills them.
-            self.items.insert(at.index, Item { raw: growth.item().to_owned(), ..Item::default() });
+            self.items.insert(
+                at.index,
+                StreamedItem { json: growth.placeholder_item().to_owned(), ..StreamedItem::default() },
+            );
         }
         let Some(item) = self.items.get_mut(&at.index) else { return };
-        item.grew = true;
+        item.has_deltas = true;
         let text = delta.clone().into_owned();
         match (growth, item.call) {
-            (Growth::Text, _) => {
-                gathered.append(&mut item.text, &delta);
-                out.push(Event::TextDelta { at, text });
+            (DeltaKind::Text, _) => {
+                gathered.append_text(&mut item.text, &delta);
+                out.push(StreamEvent::TextDelta { at, text });
             }
-            (Growth::Summary, _) => {
-                gathered.append(&mut item.summary, &delta);
-                out.push(Event::ReasoningDelta { at, text });
+            (DeltaKind::Reasoning, _) => {
+                gathered.append_text(&mut item.summary, &delta);
+                out.push(StreamEvent::ReasoningDelta { at, text });
             }
-            (Growth::Arguments | Growth::Input, call) => {
-                gathered.append(&mut item.arguments, &delta);
-                out.extend(call.map(|call| Event::ToolCallDelta { at, call, arguments: text }));
+            (DeltaKind::Arguments | DeltaKind::Input, call) => {
+                gathered.append_text(&mut item.arguments, &delta);
+                out.extend(call.map(|call| StreamEvent::ToolCallDelta { at, call, arguments: text }));
             }
         }
     }
 
-    fn done(&mut self, at: Place, item: &Object<'_>, gathered: &mut Gathered, out: &mut Vec<Event>) {
+    fn finish_item(
+        &mut self,
+        at: OutputPosition,
+        item: &JsonObject<'_>,
+        gathered: &mut ResponseBuilder,
+        out: &mut Vec<StreamEvent>,
+    ) {
         if !self.items.contains_key(&at.index) {
-            self.added(at, item, gathered, out);
+            self.add_item(at, item, gathered, out);
         }
         let Some(kept) = self.items.get_mut(&at.index) else { return };
         if kept.done {
             return;
         }
-        let grew = kept.grew;
-        for part in parts(item) {
+        let grew = kept.has_deltas;
+        for part in item_parts(item) {
             match part {
                 Part::Text { text } if !grew && !text.is_empty() => {
-                    out.push(Event::TextDelta { at, text: text.into() });
+                    out.push(StreamEvent::TextDelta { at, text: text.into() });
                 }
-                Part::Reasoning(Reasoning { text, seal }) => {
+                Part::Reasoning(ReasoningPart { text, seal }) => {
                     if !grew && !text.is_empty() {
-                        out.push(Event::ReasoningDelta { at, text: text.into() });
+                        out.push(StreamEvent::ReasoningDelta { at, text: text.into() });
                     }
-                    out.extend(seal.map(|seal| Event::ReasoningSealed { at, seal: seal.into_owned() }));
+                    out.extend(seal.map(|seal| StreamEvent::ReasoningSignature { at, signature: seal.into_owned() }));
                 }
                 Part::ToolCall(call) => {
                     let Some(number) = kept.call else { continue };
                     let arguments = call.arguments.as_str();
                     if !grew && !arguments.is_empty() {
-                        out.push(Event::ToolCallDelta { at, call: number, arguments: arguments.to_owned() });
+                        out.push(StreamEvent::ToolCallDelta { at, call: number, arguments: arguments.to_owned() });
                     }
-                    out.push(Event::ToolCallClosed { at, call: number });
+                    out.push(StreamEvent::ToolCallClosed { at, call: number });
                 }
                 _ => {}
             }
         }
         let raw = item.value.raw();
-        if gathered.admits(raw.len()) {
-            *kept = Item { raw: raw.to_owned(), done: true, call: kept.call, ..Item::default() };
+        if gathered.try_reserve(raw.len()) {
+            *kept = StreamedItem { json: raw.to_owned(), done: true, call: kept.call, ..StreamedItem::default() };
         }
     }
 
-    fn completed(&mut self, response: &Object<'_>, gathered: &mut Gathered, out: &mut Vec<Event>) {
-        gathered.started(response, out);
+    fn apply_completed(
+        &mut self,
+        response: &JsonObject<'_>,
+        gathered: &mut ResponseBuilder,
+        out: &mut Vec<StreamEvent>,
+    ) {
+        gathered.record_start(response, out);
         // A server that streams nothing still tells everything at the end.
         if self.items.is_empty() {
             for (index, item) in (0..).zip(response.elements("output").iter()) {
-                self.done(Place { choice: 0, index }, item, gathered, out);
+                self.finish_item(OutputPosition { choice: 0, index }, item, gathered, out);
             }
         }
-        gathered.used(Usage::of_responses(response), out);
-        if let Some(error) = response.set("error") {
-            gathered.failed(ApiError::read(error, response), out);
+        gathered.record_usage(Usage::from_responses(response), out);
+        if let Some(error) = response.get_non_null("error") {
+            gathered.record_error(ApiError::from_error_value(error, response), out);
         }
         let any_call = self.items.values().any(|item| item.call.is_some());
-        if let Some(stop) = stop(response, any_call) {
-            gathered.stopped(0, stop, out);
+        if let Some(stop) = stop_info(response, any_call) {
+            gathered.record_stop(0, stop, out);
         }
     }
 
     /// The items, to be sent back as they were generated.
-    pub(super) fn turn(&self) -> Vec<String> {
-        self.items.values().map(Item::json).collect()
+    pub(super) fn turn_json(&self) -> Vec<String> {
+        self.items.values().map(StreamedItem::to_json).collect()
     }
 
     pub(super) fn into_parts(self) -> Vec<Part<'static>> {
-        let read = |item: &Object<'_>| parts(item).into_iter().map(Part::into_owned).collect();
-        self.items.values().flat_map(|item| owned_parts(&item.json(), read)).collect()
+        let read = |item: &JsonObject<'_>| item_parts(item).into_iter().map(Part::into_owned).collect();
+        self.items.values().flat_map(|item| parse_owned_parts(&item.to_json(), read)).collect()
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Growth {
+enum DeltaKind {
     Text,
-    Summary,
+    Reasoning,
     Arguments,
     Input,
 }
 
-impl Growth {
+impl DeltaKind {
     /// The item that must have been there, when it was not told.
-    fn item(self) -> &'static str {
+    fn placeholder_item(self) -> &'static str {
         match self {
-            Growth::Text => r#"{"type":"message","role":"assistant"}"#,
-            Growth::Summary => r#"{"type":"reasoning"}"#,
-            Growth::Arguments => r#"{"type":"function_call"}"#,
-            Growth::Input => r#"{"type":"custom_tool_call"}"#,
+            DeltaKind::Text => r#"{"type":"message","role":"assistant"}"#,
+            DeltaKind::Reasoning => r#"{"type":"reasoning"}"#,
+            DeltaKind::Arguments => r#"{"type":"function_call"}"#,
+            DeltaKind::Input => r#"{"type":"custom_tool_call"}"#,
         }
     }
 }
 
-impl Item {
+impl StreamedItem {
     /// The item as the provider would have written it in a JSON body.
-    fn json(&self) -> String {
-        let document = match scan::document(&self.raw) {
+    fn to_json(&self) -> String {
+        let document = match scan::parse_document(&self.json) {
             Ok(document) if !self.done => document,
-            _ => return self.raw.clone(),
+            _ => return self.json.clone(),
         };
         let item = document.object();
         let mut changes = Vec::new();
         if !self.text.is_empty() {
             let content = format!(r#"[{{"type":"output_text","text":{}}}]"#, quoted(&self.text));
-            changes.push(("content", Change::Set(content)));
+            changes.push(("content", FieldChange::Set(content)));
         }
         if !self.summary.is_empty() {
             let summary = format!(r#"[{{"type":"summary_text","text":{}}}]"#, quoted(&self.summary));
-            changes.push(("summary", Change::Set(summary)));
+            changes.push(("summary", FieldChange::Set(summary)));
         }
         if !self.arguments.is_empty() {
             let key = if item.string("type").as_deref() == Some("custom_tool_call") { "input" } else { "arguments" };
-            changes.push((key, Change::Set(quoted(&self.arguments))));
+            changes.push((key, FieldChange::Set(quoted(&self.arguments))));
         }
-        changed(&item, &changes)
+        with_changed_fields(&item, &changes)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{agree, body, shape};
+    use super::super::testing::{assert_stream_matches_body, body_summary, stream_summary};
     use crate::wire::Format::OpenAiResponses as RESPONSES;
 
     #[test]
-    fn reasoning_text_and_a_call() {
+    fn reasoning_text_and_a_call_are_read() {
         let stream = r#"
 event: response.created
 data: {"type":"response.created","sequence_number":0,"response":{"id":"resp_1","object":"response","status":"in_progress","model":"gpt-5","output":[],"usage":null}}
@@ -313,7 +346,7 @@ event: response.completed
 data: {"type":"response.completed","sequence_number":15,"response":{"id":"resp_1","status":"completed","model":"gpt-5","output":[],"usage":{"input_tokens":50,"input_tokens_details":{"cached_tokens":40,"cache_write_tokens":7},"output_tokens":9,"output_tokens_details":{"reasoning_tokens":5},"total_tokens":59}}}
 
 "#;
-        let (events, _) = shape(RESPONSES, stream);
+        let (events, _) = stream_summary(RESPONSES, stream);
         assert_eq!(
             events,
             "started resp_1 gpt-5 | (response.in_progress) | (response.output_item.added 0) \
@@ -322,7 +355,7 @@ data: {"type":"response.completed","sequence_number":15,"response":{"id":"resp_1
              | call 0@2 call_1 read | call 0@2 +{\"p\":1} | (response.function_call_arguments.done 2) | call 0@2 closed \
              | usage in=50 read=40 write=7 out=9 reasoning=5 | stop ToolUse completed | done"
         );
-        agree(
+        assert_stream_matches_body(
             RESPONSES,
             stream,
             r#"{"id":"resp_1","object":"response","status":"completed","model":"gpt-5","error":null,"incomplete_details":null,"output":[
@@ -334,8 +367,8 @@ data: {"type":"response.completed","sequence_number":15,"response":{"id":"resp_1
     }
 
     #[test]
-    fn a_custom_call_and_a_built_in_one() {
-        let (events, response) = shape(
+    fn custom_and_builtin_calls_are_read() {
+        let (events, response) = stream_summary(
             RESPONSES,
             r#"
 data: {"type":"response.output_item.added","output_index":0,"item":{"type":"custom_tool_call","id":"ctc","call_id":"a","name":"apply_patch","input":""}}
@@ -367,8 +400,8 @@ data: {"type":"response.output_item.done","output_index":2,"item":{"type":"web_s
     }
 
     #[test]
-    fn a_stream_that_breaks_off_leaves_what_came() {
-        let (_, response) = shape(
+    fn interrupted_stream_keeps_partial_items() {
+        let (_, response) = stream_summary(
             RESPONSES,
             r#"
 data: {"type":"response.created","response":{"id":"r","model":"m"}}
@@ -391,9 +424,9 @@ data: {"type":"response.outp"#,
     }
 
     #[test]
-    fn servers_that_skip_events_are_understood() {
+    fn skipped_events_are_filled_in() {
         // No deltas: the done item has it all.
-        let (events, _) = shape(
+        let (events, _) = stream_summary(
             RESPONSES,
             r#"
 data: {"type":"response.output_item.done","output_index":0,"item":{"type":"message","role":"assistant","content":[{"type":"output_text","text":"hi"}]}}
@@ -404,10 +437,11 @@ data: {"type":"response.output_item.done","output_index":1,"item":{"type":"funct
         );
         assert_eq!(events, "text 0 hi | call 0@1 c f | call 0@1 +{} | call 0@1 closed");
         // No items: deltas fall from the sky.
-        let (_, response) = shape(RESPONSES, "data: {\"type\":\"response.output_text.delta\",\"delta\":\"hi\"}\n\n");
+        let (_, response) =
+            stream_summary(RESPONSES, "data: {\"type\":\"response.output_text.delta\",\"delta\":\"hi\"}\n\n");
         assert_eq!(response, ": text hi | Cut");
         // Nothing but the end.
-        let (events, response) = shape(
+        let (events, response) = stream_summary(
             RESPONSES,
             r#"
 data: {"type":"response.completed","response":{"id":"r","status":"completed","output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"hi"}]}]}}
@@ -421,8 +455,8 @@ data: [DONE]
     }
 
     #[test]
-    fn items_without_an_index_are_known_by_their_ids() {
-        let (events, response) = shape(
+    fn items_without_an_index_are_matched_by_id() {
+        let (events, response) = stream_summary(
             RESPONSES,
             r#"
 data: {"type":"response.created","response":{"id":"r","object":"response","status":"in_progress"}}
@@ -464,7 +498,7 @@ data: {"type":"response.completed","response":{"id":"r","status":"completed","mo
     }
 
     #[test]
-    fn errors_come_in_three_shapes_and_are_judged() {
+    fn three_error_shapes_are_classified() {
         for (stream, expected) in [
             (
                 r#"data: {"type":"error","sequence_number":2,"error":{"type":"invalid_request_error","code":"context_length_exceeded","message":"Your input exceeds the context window of this model.","param":"input"}}"#,
@@ -479,26 +513,26 @@ data: {"type":"response.completed","response":{"id":"r","status":"completed","mo
                 "started r | error context_length_exceeded: too long [overflow 0] | stop Other failed | done",
             ),
         ] {
-            assert_eq!(shape(RESPONSES, &format!("{stream}\n\n")).0, expected);
+            assert_eq!(stream_summary(RESPONSES, &format!("{stream}\n\n")).0, expected);
         }
     }
 
     #[test]
-    fn an_incomplete_response_says_why() {
+    fn incomplete_response_has_a_stop_reason() {
         assert_eq!(
-            body(
+            body_summary(
                 RESPONSES,
                 r#"{"id":"r","status":"incomplete","incomplete_details":{"reason":"max_output_tokens"},"output":[]}"#
             ),
             "r: | MaxTokens max_output_tokens | Whole"
         );
-        let (events, _) = shape(
+        let (events, _) = stream_summary(
             RESPONSES,
             "data: {\"type\":\"response.incomplete\",\"response\":{\"id\":\"r\",\"status\":\"incomplete\",\"incomplete_details\":{\"reason\":\"content_filter\"}}}\n\n",
         );
         assert_eq!(events, "started r | stop Refused content_filter | done");
         assert_eq!(
-            body(
+            body_summary(
                 RESPONSES,
                 r#"{"id":"r","status":"failed","error":{"code":"server_error","message":"m"},"output":[]}"#
             ),

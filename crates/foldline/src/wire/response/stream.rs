@@ -6,12 +6,12 @@
 
 use std::ops::Range;
 
-use super::{ApiError, Extent, Response, Stop, Usage, anthropic, openai_chat, openai_responses};
+use super::{ApiError, Response, ResponseExtent, StopInfo, Usage, anthropic, openai_chat, openai_responses};
 use crate::conversation::{Message, Part, Role};
 use crate::wire::Format;
-use crate::wire::overflow::Refusal;
-use crate::wire::scan::{self, Object};
-use crate::wire::sse::{Ending, Frame, Framer, MAX_EVENT};
+use crate::wire::overflow::RequestRejection;
+use crate::wire::scan::{self, JsonObject};
+use crate::wire::sse::{FrameEnd, MAX_EVENT_BYTES, SseFrame, SseFramer};
 
 /// Reads a streamed response.
 ///
@@ -34,33 +34,33 @@ use crate::wire::sse::{Ending, Frame, Framer, MAX_EVENT};
 /// ```
 #[derive(Clone, Debug)]
 pub struct StreamReader {
-    framer: Framer,
-    dialect: Dialect,
-    gathered: Gathered,
+    framer: SseFramer,
+    reader: DialectReader,
+    builder: ResponseBuilder,
 }
 
 /// How much a reader holds in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct StreamLimits {
     /// The longest event that is read; a longer one passes unread.
-    pub event: usize,
+    pub max_event_bytes: usize,
     /// The most bytes of the response that are kept for its end; later ones pass but are not kept.
-    pub kept: usize,
+    pub max_kept_bytes: usize,
 }
 
 /// A frame with what it means.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step<'a> {
+pub struct StreamStep<'a> {
     /// The bytes, to be forwarded.
-    pub frame: Frame<'a>,
+    pub frame: SseFrame<'a>,
     /// What they say; at least one event.
-    pub events: Vec<Event>,
+    pub events: Vec<StreamEvent>,
 }
 
 /// What happens in a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Event {
+pub enum StreamEvent {
     /// The response begins.
     Started {
         /// Its id.
@@ -71,28 +71,28 @@ pub enum Event {
     /// A piece of text.
     TextDelta {
         /// Where it belongs.
-        at: Place,
+        at: OutputPosition,
         /// The piece.
         text: String,
     },
     /// A piece of readable reasoning.
     ReasoningDelta {
         /// Where it belongs.
-        at: Place,
+        at: OutputPosition,
         /// The piece.
         text: String,
     },
     /// The signature or encrypted content by which the provider will know this reasoning again.
-    ReasoningSealed {
+    ReasoningSignature {
         /// Where it belongs.
-        at: Place,
+        at: OutputPosition,
         /// The seal.
-        seal: String,
+        signature: String,
     },
     /// The model begins to call a tool.
     ToolCallOpened {
         /// The provider's index. Some servers give every call the same one.
-        at: Place,
+        at: OutputPosition,
         /// The number of the call in this response, counted from zero.
         call: usize,
         /// By which its result will refer to it.
@@ -103,7 +103,7 @@ pub enum Event {
     /// A piece of the arguments of a call.
     ToolCallDelta {
         /// The provider's index.
-        at: Place,
+        at: OutputPosition,
         /// The number of the call in this response.
         call: usize,
         /// The piece.
@@ -112,7 +112,7 @@ pub enum Event {
     /// The model is done with a call. Its arguments may still be cut when it stopped for length.
     ToolCallClosed {
         /// The provider's index.
-        at: Place,
+        at: OutputPosition,
         /// The number of the call in this response.
         call: usize,
     },
@@ -123,14 +123,14 @@ pub enum Event {
         /// Of which choice.
         choice: u64,
         /// Why.
-        stop: Stop,
+        stop: StopInfo,
     },
     /// The provider gives up in the middle of the stream.
     Error {
         /// What it says.
         error: ApiError,
         /// Whether that means that the prompt was too large.
-        refusal: Refusal,
+        refusal: RequestRejection,
     },
     /// The response is complete.
     Done,
@@ -139,17 +139,17 @@ pub enum Event {
     /// Something that needs no reading.
     Other {
         /// Where it belongs, when it says so.
-        at: Option<Place>,
+        at: Option<OutputPosition>,
         /// Its type, in the provider's words.
         kind: String,
     },
     /// A frame that can not be read; it is forwarded like all others.
-    Unreadable(Unreadable),
+    Unreadable(UnreadableFrame),
 }
 
 /// Where in a response an event belongs, by the provider's own numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place {
+pub struct OutputPosition {
     /// The choice; zero where there is only one.
     pub choice: u64,
     /// The index of the block (Anthropic), of the item (Responses) or of the tool call (Chat
@@ -160,70 +160,70 @@ pub struct Place {
 /// Why a frame can not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Unreadable {
+pub enum UnreadableFrame {
     /// Its data is not JSON, or not UTF-8, or nested too deep.
     NotJson,
     /// Its data is JSON, but no object.
     NotAnObject,
-    /// It is longer than [`Limits::event`].
-    TooLong,
+    /// It is longer than [`StreamLimits::event`].
+    Oversized,
 }
 
-impl Event {
+impl StreamEvent {
     /// Whether the model has said something by it, so that the answer has begun in earnest. A
     /// provider that opens a stream may still refuse the prompt in it.
     pub fn is_output(&self) -> bool {
         matches!(
             self,
-            Event::TextDelta { .. }
-                | Event::ReasoningDelta { .. }
-                | Event::ReasoningSealed { .. }
-                | Event::ToolCallOpened { .. }
+            StreamEvent::TextDelta { .. }
+                | StreamEvent::ReasoningDelta { .. }
+                | StreamEvent::ReasoningSignature { .. }
+                | StreamEvent::ToolCallOpened { .. }
         )
     }
 }
 
-impl Default for Limits {
+impl Default for StreamLimits {
     fn default() -> Self {
-        Self { event: MAX_EVENT, kept: 64 << 20 }
+        Self { max_event_bytes: MAX_EVENT_BYTES, max_kept_bytes: 64 << 20 }
     }
 }
 
 impl StreamReader {
     /// A reader at the beginning of a stream.
     pub fn new(format: Format) -> Self {
-        Self::with_limits(format, Limits::default())
+        Self::with_limits(format, StreamLimits::default())
     }
 
     /// A reader that keeps no more than it is told to.
-    pub fn with_limits(format: Format, limits: Limits) -> Self {
+    pub fn with_limits(format: Format, limits: StreamLimits) -> Self {
         let dialect = match format {
-            Format::OpenAiChat => Dialect::OpenAiChat(Default::default()),
-            Format::OpenAiResponses => Dialect::OpenAiResponses(Default::default()),
-            Format::Anthropic => Dialect::Anthropic(Default::default()),
+            Format::OpenAiChat => DialectReader::OpenAiChat(Default::default()),
+            Format::OpenAiResponses => DialectReader::OpenAiResponses(Default::default()),
+            Format::Anthropic => DialectReader::Anthropic(Default::default()),
         };
-        let gathered = Gathered { room: limits.kept, ..Gathered::default() };
-        Self { framer: Framer::with_limit(limits.event), dialect, gathered }
+        let gathered = ResponseBuilder { remaining_bytes: limits.max_kept_bytes, ..ResponseBuilder::default() };
+        Self { framer: SseFramer::with_max_event_bytes(limits.max_event_bytes), reader: dialect, builder: gathered }
     }
 
     /// The next frame that ends in `input`, which moves on behind it. `None` when the rest of
     /// `input` ends no frame; it is kept then.
-    pub fn next<'s, 'i: 's>(&'s mut self, input: &mut &'i [u8]) -> Option<Step<'s>> {
+    pub fn next<'s, 'i: 's>(&'s mut self, input: &mut &'i [u8]) -> Option<StreamStep<'s>> {
         let frame = self.framer.next(input)?;
-        let events = self.dialect.read(&frame, &mut self.gathered);
-        Some(Step { frame, events })
+        let events = self.reader.read(&frame, &mut self.builder);
+        Some(StreamStep { frame, events })
     }
 
     /// The last frame, when the stream ended without a blank line behind it.
-    pub fn end(&mut self) -> Option<Step<'_>> {
+    pub fn flush(&mut self) -> Option<StreamStep<'_>> {
         let frame = self.framer.finish()?;
-        let events = self.dialect.read(&frame, &mut self.gathered);
-        Some(Step { frame, events })
+        let events = self.reader.read(&frame, &mut self.builder);
+        Some(StreamStep { frame, events })
     }
 
     /// The events of all frames that end in `bytes`, each with the place of its frame in the stream:
     /// for readers who forward the bytes elsewhere.
-    pub fn push(&mut self, mut bytes: &[u8]) -> Vec<(Range<u64>, Event)> {
+    pub fn push(&mut self, mut bytes: &[u8]) -> Vec<(Range<u64>, StreamEvent)> {
         let mut events = Vec::new();
         while let Some(step) = self.next(&mut bytes) {
             let range = step.frame.range();
@@ -234,180 +234,191 @@ impl StreamReader {
 
     /// What the model said, as the elements that a next request appends to its list: the assistant's
     /// message, or the items.
-    pub(in crate::wire) fn turn(&self) -> Vec<String> {
-        match &self.dialect {
-            Dialect::OpenAiChat(stream) => stream.turn(),
-            Dialect::OpenAiResponses(stream) => stream.turn(),
-            Dialect::Anthropic(stream) => stream.turn(),
+    pub(in crate::wire) fn turn_json(&self) -> Vec<String> {
+        match &self.reader {
+            DialectReader::OpenAiChat(stream) => stream.turn_json(),
+            DialectReader::OpenAiResponses(stream) => stream.turn_json(),
+            DialectReader::Anthropic(stream) => stream.turn_json(),
         }
     }
 
     /// The cost, as far as it was told.
     pub(in crate::wire) fn usage(&self) -> Option<Usage> {
-        self.gathered.usage
+        self.builder.usage
     }
 
     /// The response, as far as it came.
     pub fn finish(mut self) -> Response<'static> {
-        self.end();
-        let gathered = self.gathered;
-        let parts = match self.dialect {
-            Dialect::OpenAiChat(stream) => stream.into_parts(),
-            Dialect::OpenAiResponses(stream) => stream.into_parts(),
-            Dialect::Anthropic(stream) => stream.into_parts(),
+        self.flush();
+        let gathered = self.builder;
+        let parts = match self.reader {
+            DialectReader::OpenAiChat(stream) => stream.into_parts(),
+            DialectReader::OpenAiResponses(stream) => stream.into_parts(),
+            DialectReader::Anthropic(stream) => stream.into_parts(),
         };
         Response {
             id: gathered.id.map(Into::into),
             model: gathered.model.map(Into::into),
-            message: Message::new(Role::Assistant, super::spoken(parts)),
+            message: Message::new(Role::Assistant, super::without_empty_parts(parts)),
             stop: gathered.stop,
             usage: gathered.usage,
             error: gathered.error,
-            extent: match (gathered.shortened, gathered.done || gathered.ended) {
-                (true, _) => Extent::Shortened,
-                (false, true) => Extent::Whole,
-                (false, false) => Extent::Cut,
+            extent: match (gathered.truncated, gathered.done || gathered.has_stop_reason) {
+                (true, _) => ResponseExtent::Truncated,
+                (false, true) => ResponseExtent::Complete,
+                (false, false) => ResponseExtent::Interrupted,
             },
         }
     }
 }
 
 #[derive(Clone, Debug)]
-enum Dialect {
-    OpenAiChat(openai_chat::Stream),
-    OpenAiResponses(openai_responses::Stream),
-    Anthropic(anthropic::Stream),
+enum DialectReader {
+    OpenAiChat(openai_chat::ChatStream),
+    OpenAiResponses(openai_responses::ResponsesStream),
+    Anthropic(anthropic::AnthropicStream),
 }
 
 /// What all dialects gather on the way.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Gathered {
+pub(super) struct ResponseBuilder {
     id: Option<String>,
     model: Option<String>,
-    pub(super) stop: Option<Stop>,
+    pub(super) stop: Option<StopInfo>,
     usage: Option<Usage>,
     error: Option<ApiError>,
     started: bool,
     /// The provider said that the response is complete.
     done: bool,
     /// The model said why it stopped; some servers leave it at that.
-    pub(super) ended: bool,
+    pub(super) has_stop_reason: bool,
     /// How many bytes may still be kept.
-    room: usize,
-    shortened: bool,
+    remaining_bytes: usize,
+    truncated: bool,
     /// The last frame was a piece of an event that is too long.
-    in_too_long: bool,
+    in_oversized_event: bool,
     /// How many calls were opened.
-    calls: usize,
+    call_count: usize,
 }
 
-impl Dialect {
-    fn read(&mut self, frame: &Frame<'_>, gathered: &mut Gathered) -> Vec<Event> {
+impl DialectReader {
+    fn read(&mut self, frame: &SseFrame<'_>, gathered: &mut ResponseBuilder) -> Vec<StreamEvent> {
         let name = frame.name();
         let mut out = Vec::new();
-        let was_too_long = std::mem::replace(&mut gathered.in_too_long, frame.ending == Ending::TooLong);
+        let was_too_long = std::mem::replace(&mut gathered.in_oversized_event, frame.end == FrameEnd::Oversized);
         match frame.data() {
             // Reported once, however many pieces it has.
-            _ if gathered.in_too_long && !was_too_long => {
-                gathered.shortened = true;
-                out.push(Event::Unreadable(Unreadable::TooLong));
+            _ if gathered.in_oversized_event && !was_too_long => {
+                gathered.truncated = true;
+                out.push(StreamEvent::Unreadable(UnreadableFrame::Oversized));
             }
-            Some(data) if data.starts_with(b"[DONE]") => gathered.done("[DONE]", &mut out),
+            Some(data) if data.starts_with(b"[DONE]") => gathered.record_done("[DONE]", &mut out),
             Some(data) if !data.trim_ascii().is_empty() => self.read_data(name, &data, gathered, &mut out),
-            _ if name == Some("ping") || frame.is_silent() && !gathered.in_too_long => out.push(Event::Ping),
+            _ if name == Some("ping") || frame.has_no_fields() && !gathered.in_oversized_event => {
+                out.push(StreamEvent::Ping)
+            }
             _ => {}
         }
         if out.is_empty() {
-            out.push(Event::Other { at: None, kind: name.unwrap_or_default().to_owned() });
+            out.push(StreamEvent::Other { at: None, kind: name.unwrap_or_default().to_owned() });
         }
         out
     }
 
-    fn read_data(&mut self, name: Option<&str>, data: &[u8], gathered: &mut Gathered, out: &mut Vec<Event>) {
-        let document = std::str::from_utf8(data).ok().and_then(|text| scan::document(text).ok());
-        let Some(document) = document else { return out.push(Event::Unreadable(Unreadable::NotJson)) };
+    fn read_data(
+        &mut self,
+        name: Option<&str>,
+        data: &[u8],
+        gathered: &mut ResponseBuilder,
+        out: &mut Vec<StreamEvent>,
+    ) {
+        let document = std::str::from_utf8(data).ok().and_then(|text| scan::parse_document(text).ok());
+        let Some(document) = document else { return out.push(StreamEvent::Unreadable(UnreadableFrame::NotJson)) };
         if !document.is_object() {
-            return out.push(Event::Unreadable(Unreadable::NotAnObject));
+            return out.push(StreamEvent::Unreadable(UnreadableFrame::NotAnObject));
         }
         let data = document.object();
         match self {
-            Dialect::OpenAiChat(stream) => stream.read(&data, gathered, out),
-            Dialect::OpenAiResponses(stream) => stream.read(&kind(name, &data), &data, gathered, out),
-            Dialect::Anthropic(stream) => stream.read(&kind(name, &data), &data, gathered, out),
+            DialectReader::OpenAiChat(stream) => stream.read(&data, gathered, out),
+            DialectReader::OpenAiResponses(stream) => stream.read(&event_type(name, &data), &data, gathered, out),
+            DialectReader::Anthropic(stream) => stream.read(&event_type(name, &data), &data, gathered, out),
         }
     }
 }
 
 /// The type of an event: in its body, or else its name.
-fn kind(name: Option<&str>, data: &Object<'_>) -> String {
+fn event_type(name: Option<&str>, data: &JsonObject<'_>) -> String {
     data.string("type").map_or_else(|| name.unwrap_or_default().to_owned(), |it| it.into_owned())
 }
 
-impl Gathered {
+impl ResponseBuilder {
     /// Appends to a text that is kept, as long as there is room.
-    pub(super) fn append(&mut self, kept: &mut String, text: &str) {
-        if self.admits(text.len()) {
+    pub(super) fn append_text(&mut self, kept: &mut String, text: &str) {
+        if self.try_reserve(text.len()) {
             kept.push_str(text);
         }
     }
 
     /// Whether so many more bytes may be kept. From the first refusal on nothing is, so that what is
     /// kept has no holes.
-    pub(super) fn admits(&mut self, bytes: usize) -> bool {
-        match self.room.checked_sub(bytes) {
-            Some(room) if !self.shortened => self.room = room,
-            _ => self.shortened = true,
+    pub(super) fn try_reserve(&mut self, bytes: usize) -> bool {
+        match self.remaining_bytes.checked_sub(bytes) {
+            Some(room) if !self.truncated => self.remaining_bytes = room,
+            _ => self.truncated = true,
         }
-        !self.shortened
+        !self.truncated
     }
 
     /// The number of a call that opens now.
-    pub(super) fn next_call(&mut self) -> usize {
-        self.calls += 1;
-        self.calls - 1
+    pub(super) fn next_call_number(&mut self) -> usize {
+        self.call_count += 1;
+        self.call_count - 1
     }
 
     /// The response begins, or says again what it is.
-    pub(super) fn started(&mut self, response: &Object<'_>, out: &mut Vec<Event>) {
+    pub(super) fn record_start(&mut self, response: &JsonObject<'_>, out: &mut Vec<StreamEvent>) {
         let text = |key| response.string(key).filter(|it| !it.is_empty()).map(|it| it.into_owned());
         self.id = self.id.take().or_else(|| text("id"));
         self.model = self.model.take().or_else(|| text("model"));
         if !std::mem::replace(&mut self.started, true) {
-            out.push(Event::Started { id: self.id.clone(), model: self.model.clone() });
+            out.push(StreamEvent::Started { id: self.id.clone(), model: self.model.clone() });
         }
     }
 
-    pub(super) fn used(&mut self, usage: Option<Usage>, out: &mut Vec<Event>) {
+    pub(super) fn record_usage(&mut self, usage: Option<Usage>, out: &mut Vec<StreamEvent>) {
         if let Some(usage) = usage {
             self.usage = Some(usage);
-            out.push(Event::Usage(usage));
+            out.push(StreamEvent::Usage(usage));
         }
     }
 
-    pub(super) fn stopped(&mut self, choice: u64, stop: Stop, out: &mut Vec<Event>) {
+    pub(super) fn record_stop(&mut self, choice: u64, stop: StopInfo, out: &mut Vec<StreamEvent>) {
         if choice == 0 {
             self.stop = Some(stop.clone());
-            self.ended = true;
+            self.has_stop_reason = true;
         }
-        out.push(Event::Stopped { choice, stop });
+        out.push(StreamEvent::Stopped { choice, stop });
     }
 
-    pub(super) fn failed(&mut self, error: ApiError, out: &mut Vec<Event>) {
-        let refusal = Refusal::of(None, &error);
+    pub(super) fn record_error(&mut self, error: ApiError, out: &mut Vec<StreamEvent>) {
+        let refusal = RequestRejection::from_error(None, &error);
         self.error = Some(error.clone());
-        out.push(Event::Error { error, refusal });
+        out.push(StreamEvent::Error { error, refusal });
     }
 
     /// The response is complete; said once.
-    pub(super) fn done(&mut self, kind: &str, out: &mut Vec<Event>) {
+    pub(super) fn record_done(&mut self, kind: &str, out: &mut Vec<StreamEvent>) {
         out.push(match std::mem::replace(&mut self.done, true) {
-            false => Event::Done,
-            true => Event::Other { at: None, kind: kind.to_owned() },
+            false => StreamEvent::Done,
+            true => StreamEvent::Other { at: None, kind: kind.to_owned() },
         });
     }
 }
 
 /// A part that was put together from a stream, owned.
-pub(super) fn owned_parts(json: &str, read: impl Fn(&Object<'_>) -> Vec<Part<'static>>) -> Vec<Part<'static>> {
-    scan::document(json).map(|document| read(&document.object())).unwrap_or_default()
+pub(super) fn parse_owned_parts(
+    json: &str,
+    read: impl Fn(&JsonObject<'_>) -> Vec<Part<'static>>,
+) -> Vec<Part<'static>> {
+    scan::parse_document(json).map(|document| read(&document.object())).unwrap_or_default()
 }

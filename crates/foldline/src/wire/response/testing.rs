@@ -1,70 +1,70 @@
 //! Streams and bodies as one line of text, so that a test shows at a glance what was understood.
 
-use super::{Event, Response, StreamReader, Usage};
+use super::{Response, StreamEvent, StreamReader, Usage};
 use crate::conversation::Part;
-use crate::wire::{Format, Refusal};
+use crate::wire::{Format, RequestRejection};
 
 /// The events of a stream, and the response that it leaves.
-pub(super) fn shape(format: Format, stream: &str) -> (String, String) {
+pub(super) fn stream_summary(format: Format, stream: &str) -> (String, String) {
     let stream = stream.trim_start_matches('\n');
     let mut reader = StreamReader::new(format);
-    let events: Vec<String> = reader.push(stream.as_bytes()).iter().map(|(_, event)| line(event)).collect();
-    (events.join(" | "), response(&reader.finish()))
+    let events: Vec<String> = reader.push(stream.as_bytes()).iter().map(|(_, event)| event_line(event)).collect();
+    (events.join(" | "), response_line(&reader.finish()))
 }
 
 /// A JSON body.
-pub(super) fn body(format: Format, text: &str) -> String {
-    response(&Response::parse(format, text.as_bytes()).unwrap())
+pub(super) fn body_summary(format: Format, text: &str) -> String {
+    response_line(&Response::parse(format, text.as_bytes()).unwrap())
 }
 
 /// A stream leaves the very response that the same answer has as a JSON body.
-pub(super) fn agree(format: Format, stream: &str, text: &str) {
+pub(super) fn assert_stream_matches_body(format: Format, stream: &str, text: &str) {
     let mut reader = StreamReader::new(format);
     reader.push(stream.trim_start_matches('\n').as_bytes());
     assert_eq!(reader.finish(), Response::parse(format, text.as_bytes()).unwrap().into_owned());
 }
 
-fn line(event: &Event) -> String {
-    let place = |at: &super::Place| match at.choice {
+fn event_line(event: &StreamEvent) -> String {
+    let place = |at: &super::OutputPosition| match at.choice {
         0 => at.index.to_string(),
         choice => format!("{choice}.{}", at.index),
     };
     match event {
-        Event::Started { id, model } => {
+        StreamEvent::Started { id, model } => {
             let said: Vec<&str> = ["started"].into_iter().chain(id.as_deref()).chain(model.as_deref()).collect();
             said.join(" ")
         }
-        Event::TextDelta { at, text } => format!("text {} {text}", place(at)),
-        Event::ReasoningDelta { at, text } => format!("thought {} {text}", place(at)),
-        Event::ReasoningSealed { at, seal } => format!("seal {} {seal}", place(at)),
-        Event::ToolCallOpened { at, call, id, name } => format!("call {call}@{} {id} {name}", place(at)),
-        Event::ToolCallDelta { at, call, arguments } => format!("call {call}@{} +{arguments}", place(at)),
-        Event::ToolCallClosed { at, call } => format!("call {call}@{} closed", place(at)),
-        Event::Usage(it) => format!("usage {}", usage(it)),
-        Event::Stopped { choice: 0, stop } => format!("stop {:?} {}", stop.reason, stop.raw),
-        Event::Stopped { choice, stop } => format!("stop#{choice} {:?} {}", stop.reason, stop.raw),
-        Event::Error { error, refusal } => match refusal {
-            Refusal::Overflow(it) => format!("error {error} [overflow {}]", it.limit.unwrap_or(0)),
-            Refusal::Payload => format!("error {error} [payload]"),
-            Refusal::Other => format!("error {error} [other]"),
+        StreamEvent::TextDelta { at, text } => format!("text {} {text}", place(at)),
+        StreamEvent::ReasoningDelta { at, text } => format!("thought {} {text}", place(at)),
+        StreamEvent::ReasoningSignature { at, signature: seal } => format!("seal {} {seal}", place(at)),
+        StreamEvent::ToolCallOpened { at, call, id, name } => format!("call {call}@{} {id} {name}", place(at)),
+        StreamEvent::ToolCallDelta { at, call, arguments } => format!("call {call}@{} +{arguments}", place(at)),
+        StreamEvent::ToolCallClosed { at, call } => format!("call {call}@{} closed", place(at)),
+        StreamEvent::Usage(it) => format!("usage {}", usage_text(it)),
+        StreamEvent::Stopped { choice: 0, stop } => format!("stop {:?} {}", stop.reason, stop.raw),
+        StreamEvent::Stopped { choice, stop } => format!("stop#{choice} {:?} {}", stop.reason, stop.raw),
+        StreamEvent::Error { error, refusal } => match refusal {
+            RequestRejection::Overflow(it) => format!("error {error} [overflow {}]", it.limit_tokens.unwrap_or(0)),
+            RequestRejection::PayloadTooLarge => format!("error {error} [payload]"),
+            RequestRejection::Other => format!("error {error} [other]"),
         },
-        Event::Done => "done".to_owned(),
-        Event::Ping => "ping".to_owned(),
-        Event::Other { at: Some(at), kind } => format!("({kind} {})", place(at)),
-        Event::Other { at: None, kind } => format!("({kind})"),
-        Event::Unreadable(why) => format!("unreadable {why:?}"),
+        StreamEvent::Done => "done".to_owned(),
+        StreamEvent::Ping => "ping".to_owned(),
+        StreamEvent::Other { at: Some(at), kind } => format!("({kind} {})", place(at)),
+        StreamEvent::Other { at: None, kind } => format!("({kind})"),
+        StreamEvent::Unreadable(why) => format!("unreadable {why:?}"),
     }
 }
 
-fn response(response: &Response<'_>) -> String {
-    let parts: Vec<String> = response.message.parts.iter().map(part).collect();
+fn response_line(response: &Response<'_>) -> String {
+    let parts: Vec<String> = response.message.parts.iter().map(part_text).collect();
     let names: Vec<&str> = response.id.as_deref().into_iter().chain(response.model.as_deref()).collect();
     let mut line = format!("{}: {}", names.join(" "), parts.join(" + ")).trim_end().to_owned();
     if let Some(stop) = &response.stop {
         line += &format!(" | {:?} {}", stop.reason, stop.raw);
     }
     if let Some(it) = &response.usage {
-        line += &format!(" | {}", usage(it));
+        line += &format!(" | {}", usage_text(it));
     }
     if let Some(error) = &response.error {
         line += &format!(" | error {error}");
@@ -72,7 +72,7 @@ fn response(response: &Response<'_>) -> String {
     format!("{line} | {:?}", response.extent)
 }
 
-fn part(part: &Part<'_>) -> String {
+fn part_text(part: &Part<'_>) -> String {
     match part {
         Part::Text { text } => format!("text {text}"),
         Part::Reasoning(it) => match &it.seal {
@@ -85,7 +85,7 @@ fn part(part: &Part<'_>) -> String {
     }
 }
 
-fn usage(it: &Usage) -> String {
+fn usage_text(it: &Usage) -> String {
     let mut line = format!("in={}", it.input);
     for (name, count) in [("read", it.cache_read), ("write", it.cache_write), ("write_1h", it.cache_write_1h)] {
         line += &count.map(|count| format!(" {name}={count}")).unwrap_or_default();

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::wire::scan::Object;
+use crate::wire::scan::JsonObject;
 
 /// The tokens of one response. `None` is what the server does not tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,12 +37,12 @@ pub struct Usage {
 
 impl Usage {
     /// How many tokens of prompt the model had before it when it last ran.
-    pub fn context(&self) -> u64 {
+    pub fn context_tokens(&self) -> u64 {
         self.last_input.unwrap_or(self.input)
     }
 
     /// The sum of two rounds that a client sees as one. The context is that of the later one.
-    pub fn then(self, later: Usage) -> Usage {
+    pub fn combined_with(self, later: Usage) -> Usage {
         let sum = |a: Option<u64>, b: Option<u64>| match (a, b) {
             (None, None) => None,
             (a, b) => Some(a.unwrap_or(0).saturating_add(b.unwrap_or(0))),
@@ -54,16 +54,16 @@ impl Usage {
             cache_write_1h: sum(self.cache_write_1h, later.cache_write_1h),
             output: self.output.saturating_add(later.output),
             reasoning: sum(self.reasoning, later.reasoning),
-            last_input: Some(later.context()),
+            last_input: Some(later.context_tokens()),
         }
     }
 
     /// Chat Completions, from a chunk or a body: `usage`, Moonshot's usage inside the first choice,
     /// or llama.cpp's `timings`.
-    pub(super) fn of_chat(body: &Object<'_>) -> Option<Usage> {
+    pub(super) fn from_chat(body: &JsonObject<'_>) -> Option<Usage> {
         let cached = body.u64(&["timings", "cache_n"]);
         let in_choice = || body.elements("choices").first().and_then(|choice| choice.object("usage"));
-        let counts = body.object("usage").or_else(in_choice).and_then(|usage| Self::of_chat_counts(&usage, cached));
+        let counts = body.object("usage").or_else(in_choice).and_then(|usage| Self::from_chat_counts(&usage, cached));
         let timed = || {
             Some(Usage {
                 input: body.u64(&["timings", "prompt_n"])?.saturating_add(cached.unwrap_or(0)),
@@ -75,7 +75,7 @@ impl Usage {
         counts.or_else(timed)
     }
 
-    fn of_chat_counts(usage: &Object<'_>, cached: Option<u64>) -> Option<Usage> {
+    fn from_chat_counts(usage: &JsonObject<'_>, cached: Option<u64>) -> Option<Usage> {
         let either = |paths: &[&[&str]]| paths.iter().find_map(|path| usage.u64(path));
         let missed_and_hit =
             || Some(usage.u64(&["prompt_cache_miss_tokens"])?.saturating_add(usage.u64(&["prompt_cache_hit_tokens"])?));
@@ -106,7 +106,7 @@ impl Usage {
     }
 
     /// The `usage` of a Responses response.
-    pub(super) fn of_responses(response: &Object<'_>) -> Option<Usage> {
+    pub(super) fn from_responses(response: &JsonObject<'_>) -> Option<Usage> {
         let usage = response.object("usage")?;
         Some(Usage {
             input: usage.u64(&["input_tokens"])?,
@@ -133,7 +133,7 @@ pub(super) struct AnthropicUsage {
 }
 
 impl AnthropicUsage {
-    pub(super) fn overwrite(&mut self, usage: &Object<'_>) {
+    pub(super) fn update(&mut self, usage: &JsonObject<'_>) {
         let later = AnthropicUsage {
             input: usage.u64(&["input_tokens"]),
             read: usage.u64(&["cache_read_input_tokens"]),
@@ -141,7 +141,7 @@ impl AnthropicUsage {
             write_1h: usage.u64(&["cache_creation", "ephemeral_1h_input_tokens"]),
             output: usage.u64(&["output_tokens"]),
             thinking: usage.u64(&["output_tokens_details", "thinking_tokens"]),
-            last_input: last_input(usage),
+            last_input: last_iteration_input(usage),
         };
         *self = AnthropicUsage {
             input: later.input.or(self.input),
@@ -156,7 +156,7 @@ impl AnthropicUsage {
 
     /// `None` until the prompt was counted: llama.cpp may leave out the event that does it, and a
     /// prompt of no tokens would look like one that was silently cut.
-    pub(super) fn total(&self) -> Option<Usage> {
+    pub(super) fn to_usage(&self) -> Option<Usage> {
         self.input?;
         Some(Usage {
             input: [self.input, self.read, self.write].into_iter().flatten().fold(0, u64::saturating_add),
@@ -171,7 +171,7 @@ impl AnthropicUsage {
 }
 
 /// The prompt of the last iteration in which the model answered.
-fn last_input(usage: &Object<'_>) -> Option<u64> {
+fn last_iteration_input(usage: &JsonObject<'_>) -> Option<u64> {
     let iterations = usage.elements("iterations");
     let answer = iterations.iter().rev().find(|it| it.string("type").as_deref() == Some("message"))?;
     ["input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"]
@@ -185,11 +185,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounds_add_up_but_the_context_is_that_of_the_last() {
+    fn usage_is_summed_but_context_is_of_last_round() {
         let first = Usage { input: 100, cache_read: Some(80), output: 5, ..Usage::default() };
         let second = Usage { input: 130, cache_read: Some(100), cache_write: Some(30), output: 7, ..Usage::default() };
-        let sum = first.then(second);
-        assert_eq!((sum.input, sum.output, sum.context()), (230, 12, 130));
+        let sum = first.combined_with(second);
+        assert_eq!((sum.input, sum.output, sum.context_tokens()), (230, 12, 130));
         assert_eq!((sum.cache_read, sum.cache_write, sum.reasoning), (Some(180), Some(30), None));
     }
 }
