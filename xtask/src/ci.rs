@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{repository, say, tidy};
+use crate::{print_line, repository, tidy};
 
-enum Step {
+enum CiStep {
     Cargo(&'static [&'static str]),
     /// Cargo, with warnings of rustdoc as errors.
     Rustdoc(&'static [&'static str]),
-    Here(fn(&[String]) -> Result<()>),
+    Function(fn(&[String]) -> Result<()>),
 }
 
 pub(crate) fn run(_: &[String]) -> Result<()> {
@@ -23,36 +23,36 @@ pub(crate) fn run(_: &[String]) -> Result<()> {
         false => &["test", "--workspace", "--lib", "--bins", "--tests"],
     };
     let steps = [
-        ("format", Step::Cargo(&["fmt", "--all", "--check"])),
-        ("lints", Step::Cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
-        ("fuzz", Step::Here(fuzz_targets)),
-        ("docs", Step::Rustdoc(&["doc", "--workspace", "--no-deps"])),
-        ("tests", Step::Cargo(tests)),
-        ("doc tests", Step::Cargo(&["test", "--workspace", "--doc"])),
-        ("tidy", Step::Here(tidy::run)),
-        ("demo", Step::Cargo(&["run", "--quiet", "--package", "foldline-cli", "--", "demo"])),
+        ("format", CiStep::Cargo(&["fmt", "--all", "--check"])),
+        ("lints", CiStep::Cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
+        ("fuzz", CiStep::Function(check_fuzz_targets)),
+        ("docs", CiStep::Rustdoc(&["doc", "--workspace", "--no-deps"])),
+        ("tests", CiStep::Cargo(tests)),
+        ("doc tests", CiStep::Cargo(&["test", "--workspace", "--doc"])),
+        ("tidy", CiStep::Function(tidy::run)),
+        ("demo", CiStep::Cargo(&["run", "--quiet", "--package", "foldline-cli", "--", "demo"])),
     ];
     let mut times = Vec::new();
     for (name, step) in &steps {
-        say(&format!("== {name}"));
+        print_line(&format!("== {name}"));
         let begin = Instant::now();
-        perform(step).with_context(|| format!("{name} failed"))?;
+        run_step(step).with_context(|| format!("{name} failed"))?;
         times.push((name, begin.elapsed()));
-        say(&format!("== {name}: {}", seconds(begin.elapsed())));
+        print_line(&format!("== {name}: {}", format_seconds(begin.elapsed())));
     }
-    say("\nall steps passed");
-    times.iter().for_each(|(name, time)| say(&format!("  {name:<10}{:>8}", seconds(*time))));
-    say(&format!("  {:<10}{:>8}", "together", seconds(times.iter().map(|(_, time)| *time).sum())));
+    print_line("\nall steps passed");
+    times.iter().for_each(|(name, time)| print_line(&format!("  {name:<10}{:>8}", format_seconds(*time))));
+    print_line(&format!("  {:<10}{:>8}", "together", format_seconds(times.iter().map(|(_, time)| *time).sum())));
     Ok(())
 }
 
-fn perform(step: &Step) -> Result<()> {
+fn run_step(step: &CiStep) -> Result<()> {
     let (arguments, rustdoc_flags) = match step {
-        Step::Cargo(arguments) => (arguments, None),
-        Step::Rustdoc(arguments) => (arguments, Some("-D warnings")),
-        Step::Here(task) => return task(&[]),
+        CiStep::Cargo(arguments) => (arguments, None),
+        CiStep::Rustdoc(arguments) => (arguments, Some("-D warnings")),
+        CiStep::Function(task) => return task(&[]),
     };
-    let mut cargo = repository::cargo();
+    let mut cargo = repository::cargo_command();
     // The same cases at every run: a change is judged by what it changes. New cases are looked for by running the
     // tests without this.
     cargo.args(*arguments).env("PROPTEST_RNG_SEED", "20261115");
@@ -68,9 +68,9 @@ fn perform(step: &Step) -> Result<()> {
 
 /// Compiles the fuzz targets, which are a workspace of their own: they need nightly only to run. The fuzzer itself is
 /// C++ and would be linked only then, so that a path of it is enough.
-fn fuzz_targets(_: &[String]) -> Result<()> {
+fn check_fuzz_targets(_: &[String]) -> Result<()> {
     let root = repository::root();
-    let mut cargo = repository::cargo();
+    let mut cargo = repository::cargo_command();
     cargo.args(["check", "--manifest-path", "fuzz/Cargo.toml"]);
     cargo.env("CUSTOM_LIBFUZZER_PATH", root.join("fuzz/libfuzzer.a"));
     if std::env::var_os("CARGO_TARGET_DIR").is_none() {
@@ -85,10 +85,11 @@ fn fuzz_targets(_: &[String]) -> Result<()> {
 
 /// nextest runs every test in its own process; without it cargo's own runner serves.
 fn has_nextest() -> bool {
-    let probe = repository::cargo().args(["nextest", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let probe =
+        repository::cargo_command().args(["nextest", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
     probe.is_ok_and(|status| status.success())
 }
 
-fn seconds(time: Duration) -> String {
+fn format_seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }

@@ -16,14 +16,14 @@ use anyhow::{Context, Result, bail};
 use foldline::laws::{self, LawProfile};
 use foldline::transcript::{LogFormat, TranscriptReader};
 use foldline::wire;
-use foldline_replay::open;
+use foldline_replay::open_decompressed;
 use serde_json::Value;
 
-use crate::{repository, say};
+use crate::{print_line, repository};
 
 /// What one row of the table says.
 #[derive(Default)]
-struct Row {
+struct CorpusRow {
     name: String,
     formats: Vec<LogFormat>,
     files: usize,
@@ -31,40 +31,40 @@ struct Row {
     messages: usize,
     calls: usize,
     results: usize,
-    left_out: usize,
+    omitted: usize,
     compactions: usize,
     /// Bodies that came back byte for byte, of those that were tried.
     round_trips: Option<(usize, usize)>,
-    faults: Vec<String>,
+    errors: Vec<String>,
     /// The laws that recordings break: how often, and where first.
-    broken: BTreeMap<&'static str, (usize, String)>,
+    violations: BTreeMap<&'static str, (usize, String)>,
 }
 
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let corpus = folder(arguments);
+    let corpus = corpus_folder(arguments);
     if !corpus.is_dir() {
-        say(&format!(
+        print_line(&format!(
             "there is no corpus at {}: name its folder, or set FOLDLINE_CORPUS; nothing was checked",
             corpus.display()
         ));
         return Ok(());
     }
     let mut rows = Vec::new();
-    for folder in sorted(&corpus.join("raw")).unwrap_or_default().iter().filter(|it| it.is_dir()) {
-        rows.push(originals(folder).with_context(|| folder.display().to_string())?);
+    for folder in sorted_entries(&corpus.join("raw")).unwrap_or_default().iter().filter(|it| it.is_dir()) {
+        rows.push(check_originals(folder).with_context(|| folder.display().to_string())?);
     }
-    for set in sorted(&corpus)?.iter().filter(|it| it.to_string_lossy().ends_with(".jsonl.zst")) {
-        rows.push(records(set).with_context(|| set.display().to_string())?);
+    for set in sorted_entries(&corpus)?.iter().filter(|it| it.to_string_lossy().ends_with(".jsonl.zst")) {
+        rows.push(check_records(set).with_context(|| set.display().to_string())?);
     }
-    print(&rows);
-    for row in rows.iter().filter(|row| !row.broken.is_empty()) {
-        say(&format!("\nlaws that the sessions of {} break", row.name));
-        for (law, (count, first)) in &row.broken {
-            say(&format!("  {count:>5}  {law:<28}  first in {first}"));
+    print_table(&rows);
+    for row in rows.iter().filter(|row| !row.violations.is_empty()) {
+        print_line(&format!("\nlaws that the sessions of {} break", row.name));
+        for (law, (count, first)) in &row.violations {
+            print_line(&format!("  {count:>5}  {law:<28}  first in {first}"));
         }
     }
-    let faults: Vec<&String> = rows.iter().flat_map(|row| &row.faults).collect();
-    faults.iter().for_each(|fault| say(fault));
+    let faults: Vec<&String> = rows.iter().flat_map(|row| &row.errors).collect();
+    faults.iter().for_each(|fault| print_line(fault));
     if !faults.is_empty() {
         bail!("{} places of the corpus were not read as they should be", faults.len());
     }
@@ -72,13 +72,13 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
 }
 
 /// The folder of the corpus: named, or by the variable, or beside the repository.
-pub(crate) fn folder(arguments: &[String]) -> PathBuf {
+pub(crate) fn corpus_folder(arguments: &[String]) -> PathBuf {
     let named = arguments.first().map(PathBuf::from).or_else(|| std::env::var_os("FOLDLINE_CORPUS").map(PathBuf::from));
     named.unwrap_or_else(|| repository::root().join("../shared/corpus"))
 }
 
 /// What a folder holds, in the order of the names.
-fn sorted(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+fn sorted_entries(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut paths: Vec<PathBuf> =
         std::fs::read_dir(folder)?.map(|it| it.map(|it| it.path())).collect::<Result<_, _>>()?;
     paths.sort();
@@ -86,7 +86,7 @@ fn sorted(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
 }
 
 /// Sessions and bodies in the format that they were found in.
-fn originals(folder: &Path) -> Result<Row> {
+fn check_originals(folder: &Path) -> Result<CorpusRow> {
     let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let body = match name.as_str() {
         "anthropic-messages" => Some(wire::Format::Anthropic),
@@ -94,46 +94,46 @@ fn originals(folder: &Path) -> Result<Row> {
         "openai-responses" => Some(wire::Format::OpenAiResponses),
         _ => None,
     };
-    let mut row = Row { name, round_trips: body.map(|_| (0, 0)), ..Row::default() };
-    for path in sorted(folder)? {
+    let mut row = CorpusRow { name, round_trips: body.map(|_| (0, 0)), ..CorpusRow::default() };
+    for path in sorted_entries(folder)? {
         row.files += 1;
-        row.read(&path, |_, _| None)?;
+        row.read_file(&path, |_, _| None)?;
         if let Some(format) = body {
-            row.round_trip(format, &path)?;
+            row.check_round_trip(format, &path)?;
         }
     }
     Ok(row)
 }
 
 /// A set of records, each of which says how many messages and calls it has.
-fn records(set: &Path) -> Result<Row> {
+fn check_records(set: &Path) -> Result<CorpusRow> {
     let mut said = HashMap::new();
-    for line in open(set)?.lines() {
+    for line in open_decompressed(set)?.lines() {
         let record: Value = serde_json::from_str(&line?)?;
         let count = |key: &str| record["stats"][key].as_u64().unwrap_or_default();
         said.insert(record["id"].as_str().unwrap_or_default().to_owned(), (count("messages"), count("tool_calls")));
     }
     let name = set.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let mut row = Row { name, files: 1, ..Row::default() };
-    row.read(set, |id, counted| match said.get(id) {
+    let mut row = CorpusRow { name, files: 1, ..CorpusRow::default() };
+    row.read_file(set, |id, counted| match said.get(id) {
         Some(said) if *said == counted => None,
         Some(said) => Some(format!("{id}: {said:?} messages and calls by its own count, {counted:?} by ours")),
         None => Some(format!("{id}: not an id of the set")),
     })?;
     if row.recordings != said.len() {
-        row.faults.push(format!("{}: {} records, {} recordings", row.name, said.len(), row.recordings));
+        row.errors.push(format!("{}: {} records, {} recordings", row.name, said.len(), row.recordings));
     }
     Ok(row)
 }
 
-impl Row {
+impl CorpusRow {
     /// Reads a file, and checks each recording's counts of messages and calls.
-    fn read(&mut self, path: &Path, check: impl Fn(&str, (u64, u64)) -> Option<String>) -> Result<()> {
+    fn read_file(&mut self, path: &Path, check: impl Fn(&str, (u64, u64)) -> Option<String>) -> Result<()> {
         let name = path.display().to_string();
-        let reader = match TranscriptReader::new(&name, open(path)?) {
+        let reader = match TranscriptReader::new(&name, open_decompressed(path)?) {
             Ok(reader) => reader,
             Err(fault) => {
-                self.faults.push(format!("{name}: {fault}"));
+                self.errors.push(format!("{name}: {fault}"));
                 return Ok(());
             }
         };
@@ -141,26 +141,26 @@ impl Row {
             let recording = match event {
                 Ok(recording) => recording,
                 Err(fault) => {
-                    self.faults.push(format!("{name}: {fault}"));
+                    self.errors.push(format!("{name}: {fault}"));
                     continue;
                 }
             };
             let messages = &recording.conversation.messages;
             let calls: usize = messages.iter().map(|message| message.calls().count()).sum();
             if messages.is_empty() {
-                self.faults.push(format!("{name}: {} has no messages", recording.id));
+                self.errors.push(format!("{name}: {} has no messages", recording.id));
             }
-            self.faults.extend(check(&recording.id, (messages.len() as u64, calls as u64)));
+            self.errors.extend(check(&recording.id, (messages.len() as u64, calls as u64)));
             let profile = LawProfile::for_model(recording.format.wire_format(), recording.model());
             for violation in laws::check_conversation(&recording.conversation, &profile) {
                 let first = || (0, format!("{}, {}: {}", recording.id, violation.at, violation.detail));
-                self.broken.entry(violation.law.name()).or_insert_with(first).0 += 1;
+                self.violations.entry(violation.law.name()).or_insert_with(first).0 += 1;
             }
             self.recordings += 1;
             self.messages += messages.len();
             self.calls += calls;
             self.results += messages.iter().map(|message| message.results().count()).sum::<usize>();
-            self.left_out += recording.omitted_messages;
+            self.omitted += recording.omitted_messages;
             self.compactions += recording.compactions;
             if !self.formats.contains(&recording.format) {
                 self.formats.push(recording.format);
@@ -169,21 +169,21 @@ impl Row {
         Ok(())
     }
 
-    fn round_trip(&mut self, format: wire::Format, path: &Path) -> Result<()> {
+    fn check_round_trip(&mut self, format: wire::Format, path: &Path) -> Result<()> {
         let body = std::fs::read(path)?;
         let same =
             wire::Request::parse(format, &body).and_then(|request| request.splice(&[])).is_ok_and(|it| *it == body);
         let (good, tried) = self.round_trips.unwrap_or_default();
         self.round_trips = Some((good + usize::from(same), tried + 1));
         if !same {
-            self.faults.push(format!("{}: does not come back byte for byte", path.display()));
+            self.errors.push(format!("{}: does not come back byte for byte", path.display()));
         }
         Ok(())
     }
 }
 
-fn print(rows: &[Row]) {
-    const HEAD: [&str; 12] = [
+fn print_table(rows: &[CorpusRow]) {
+    const TABLE_HEADER: [&str; 12] = [
         "corpus",
         "read as",
         "files",
@@ -197,7 +197,7 @@ fn print(rows: &[Row]) {
         "laws broken",
         "faults",
     ];
-    let mut lines = vec![HEAD.map(str::to_owned)];
+    let mut lines = vec![TABLE_HEADER.map(str::to_owned)];
     lines.extend(rows.iter().map(|row| {
         [
             row.name.clone(),
@@ -208,19 +208,19 @@ fn print(rows: &[Row]) {
             row.calls.to_string(),
             row.results.to_string(),
             row.compactions.to_string(),
-            row.left_out.to_string(),
+            row.omitted.to_string(),
             row.round_trips.map(|(good, tried)| format!("{good}/{tried}")).unwrap_or_default(),
-            row.broken.values().map(|(count, _)| count).sum::<usize>().to_string(),
-            row.faults.len().to_string(),
+            row.violations.values().map(|(count, _)| count).sum::<usize>().to_string(),
+            row.errors.len().to_string(),
         ]
     }));
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
+    let widths: Vec<usize> = (0..TABLE_HEADER.len()).map(width).collect();
     for line in &lines {
         let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, width))| match column {
             0 | 1 => format!("{cell:<width$}"),
             _ => format!("{cell:>width$}"),
         });
-        say(cells.collect::<Vec<_>>().join("  ").trim_end());
+        print_line(cells.collect::<Vec<_>>().join("  ").trim_end());
     }
 }

@@ -13,48 +13,50 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use foldline::transcript::RecordedSession;
 use foldline::{Meter, ModelTable, Policy, PriceTable, Prices};
-use foldline_replay::policy::{self, Grain};
+use foldline_replay::policy::{self, DropUnit};
 use foldline_replay::{
-    Comparison, Contestant, Engine, Estimate, Foresight, Maker, Options, Ours, Recordings, Refusal, Setup, Summary,
-    Survey, WINDOWS, compare, half,
+    CompareOptions, CorpusStats, EngineComparison, EngineError, EngineSession, EngineSetup, EngineSpec, EngineSummary,
+    FoldlineEngine, IntervalEstimate, OracleSchedule, RecordingFiles, ReplayEngine, WINDOW_TOKENS, compare_engines,
+    is_tuning_half,
 };
 
-use crate::{corpus, repository, say};
+use crate::{corpus, print_line, repository};
 
 /// The prices of the main table: those of the models that most of the recorded sessions ran on.
-const PRICES: &str = "anthropic-5m";
+const PRICE_TABLE_NAME: &str = "anthropic-5m";
 /// The budget of the main table.
-const BUDGET: u64 = 128_000;
+const BUDGET_TOKENS: u64 = 128_000;
 /// The file that is written, and the one that quotes it.
-const PAGE: &str = "docs/results.md";
-const README: &str = "README.md";
+const RESULTS_PATH: &str = "docs/results.md";
+const README_PATH: &str = "README.md";
 /// The README's numbers stand between these lines.
-const QUOTE: [&str; 2] = ["<!-- numbers of docs/results.md, written by `cargo xtask eval` -->", "<!-- end -->"];
+const README_MARKERS: [&str; 2] =
+    ["<!-- numbers of docs/results.md, written by `cargo xtask eval` -->", "<!-- end -->"];
 
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let set = corpus::folder(arguments).join("dev.jsonl.zst");
+    let set = corpus::corpus_folder(arguments).join("dev.jsonl.zst");
     if !set.exists() {
-        say(&format!("{} is not there: name the folder of a corpus, or set FOLDLINE_CORPUS", set.display()));
+        print_line(&format!("{} is not there: name the folder of a corpus, or set FOLDLINE_CORPUS", set.display()));
         return Ok(());
     }
     if cfg!(debug_assertions) {
-        return again_optimised(arguments);
+        return rerun_optimized(arguments);
     }
-    let eval = Eval { survey: Survey::of(recordings(&set)?), set };
-    let page = eval.page()?;
+    let eval = CorpusEval { stats: CorpusStats::from_recordings(read_recordings(&set)?), set };
+    let page = eval.build_page()?;
     let root = repository::root();
-    std::fs::write(root.join(PAGE), &page.text).with_context(|| format!("{PAGE} was not written"))?;
-    let readme = std::fs::read_to_string(root.join(README)).context("the README can not be read")?;
-    if let Some(readme) = quoted(&readme, &page.quote) {
-        std::fs::write(root.join(README), readme).context("the README was not written")?;
+    std::fs::write(root.join(RESULTS_PATH), &page.text).with_context(|| format!("{RESULTS_PATH} was not written"))?;
+    let readme = std::fs::read_to_string(root.join(README_PATH)).context("the README can not be read")?;
+    if let Some(readme) = replace_numbers(&readme, &page.readme_table) {
+        std::fs::write(root.join(README_PATH), readme).context("the README was not written")?;
     }
-    say(&page.text);
+    print_line(&page.text);
     Ok(())
 }
 
 /// Replaying a corpus without optimisation takes ten times as long.
-fn again_optimised(arguments: &[String]) -> Result<()> {
-    let status = repository::cargo()
+fn rerun_optimized(arguments: &[String]) -> Result<()> {
+    let status = repository::cargo_command()
         .args(["run", "--quiet", "--release", "--package", "xtask", "--", "eval"])
         .args(arguments)
         .status()
@@ -66,55 +68,59 @@ fn again_optimised(arguments: &[String]) -> Result<()> {
 }
 
 /// The README with these numbers in their place, if it has one.
-fn quoted(readme: &str, quote: &str) -> Option<String> {
-    let (before, rest) = readme.split_once(QUOTE[0])?;
-    let (_, after) = rest.split_once(QUOTE[1])?;
-    Some(format!("{before}{}\n{quote}\n{}{after}", QUOTE[0], QUOTE[1]))
+fn replace_numbers(readme: &str, quote: &str) -> Option<String> {
+    let (before, rest) = readme.split_once(README_MARKERS[0])?;
+    let (_, after) = rest.split_once(README_MARKERS[1])?;
+    Some(format!("{before}{}\n{quote}\n{}{after}", README_MARKERS[0], README_MARKERS[1]))
 }
 
-fn recordings(set: &Path) -> Result<impl Iterator<Item = RecordedSession> + Send + use<>> {
-    Ok(Recordings::under(from_ref(&set.to_owned()))?.filter_map(Result::ok))
+fn read_recordings(set: &Path) -> Result<impl Iterator<Item = RecordedSession> + Send + use<>> {
+    Ok(RecordingFiles::from_paths(from_ref(&set.to_owned()))?.filter_map(Result::ok))
 }
 
-struct Eval {
+struct CorpusEval {
     set: PathBuf,
-    survey: Survey,
+    stats: CorpusStats,
 }
 
-struct Page {
+struct ResultsPage {
     text: String,
-    quote: String,
+    readme_table: String,
 }
 
-impl Eval {
-    fn compare(&self, contestants: &[Contestant], prices: Prices) -> Result<Comparison> {
+impl CorpusEval {
+    fn compare_engines(&self, contestants: &[EngineSpec], prices: Prices) -> Result<EngineComparison> {
         let meter = Meter::for_model(ModelTable::builtin(), Some("gpt-4o"));
-        let options = Options { budget: BUDGET, prices, meter, calls: 1 };
-        Ok(compare(recordings(&self.set)?, &self.survey, contestants, &options, |_| ())?)
+        let options = CompareOptions { budget: BUDGET_TOKENS, prices, meter, min_calls: 1 };
+        Ok(compare_engines(read_recordings(&self.set)?, &self.stats, contestants, &options, |_| ())?)
     }
 
-    fn page(&self) -> Result<Page> {
-        let prices = PriceTable::builtin().get(PRICES).context("the price table is built in")?;
-        let (started, spent) = (Instant::now(), processor_time());
-        let alone = self.compare(&ours(), prices)?;
-        let took = (started.elapsed(), processor_time().zip(spent).map(|(now, then)| now - then));
-        let memory = peak_memory();
+    fn build_page(&self) -> Result<ResultsPage> {
+        let prices = PriceTable::builtin().get(PRICE_TABLE_NAME).context("the price table is built in")?;
+        let (started, spent) = (Instant::now(), cpu_seconds());
+        let alone = self.compare_engines(&default_engines(), prices)?;
+        let took = (started.elapsed(), cpu_seconds().zip(spent).map(|(now, then)| now - then));
+        let memory = peak_memory_bytes();
         // All in one pass, so that each session is prepared once. The rows behind `beside` are ours under other
         // prices and budgets.
-        let mut contestants = everyone();
+        let mut contestants = all_engines();
         let beside = contestants.len() + 1;
-        let told =
-            |name: &str, prices, budget| Told { name: name.to_owned(), engine: default_engine(), prices, budget };
-        contestants.extend(price_rows().iter().map(|(name, prices)| engine(told(name, Some(*prices), None))));
-        contestants.extend(WINDOWS.map(|window| engine(told(&window.to_string(), None, Some(window)))));
-        let main = self.compare(&contestants, prices)?;
+        let told = |name: &str, prices, budget| OverriddenEngine {
+            name: name.to_owned(),
+            engine: default_engine(),
+            prices,
+            budget,
+        };
+        contestants.extend(price_rows().iter().map(|(name, prices)| engine_spec(told(name, Some(*prices), None))));
+        contestants.extend(WINDOW_TOKENS.map(|window| engine_spec(told(&window.to_string(), None, Some(window)))));
+        let main = self.compare_engines(&contestants, prices)?;
 
         let (calls, conversations) = (main.calls(), main.outcomes.len());
         let tokens: u64 = main.outcomes.iter().map(|outcome| outcome.tokens).sum();
         let mut text = format!(
             "# Results\n\n\
              Written by `cargo xtask eval` on {}. {conversations} recorded sessions of agents (coding, research, customer \
-             service), {calls} calls, {:.1} M tokens in their last requests; budget {} k tokens. Prices `{PRICES}` unless said \
+             service), {calls} calls, {:.1} M tokens in their last requests; budget {} k tokens. Prices `{PRICE_TABLE_NAME}` unless said \
              otherwise: writing to the prompt cache costs {}, reading from it {}, output {}, an input token being 1. In \
              brackets 95 % bootstrap intervals over sessions, paired. What the numbers mean: [guide](guide/replay.md).\n\n\
              The replay tells whether the information was there when the recorded action needed it, not whether a task \
@@ -123,13 +129,13 @@ impl Eval {
              In percent. Tokens, bill and repaired bill relative to sending everything.\n\n",
             jiff::Zoned::now().date(),
             tokens as f64 / 1e6,
-            BUDGET / 1_000,
+            BUDGET_TOKENS / 1_000,
             prices.write,
             prices.read,
             prices.output,
         );
-        let summaries: Vec<Summary> = (0..main.names.len()).map(|row| main.summary(row)).collect();
-        text += &side_by_side(&summaries[..beside]);
+        let summaries: Vec<EngineSummary> = (0..main.engine_names.len()).map(|row| main.summary(row)).collect();
+        text += &comparison_table(&summaries[..beside]);
         text += "\nWorst: the dearest session's bill, 1 being that of sending everything; in brackets how many sessions were \
                  dearer by more than half a percent. Trail: recall and precision of the artifact trail. Other's future: hard \
                  support for the actions of another conversation, where knowing what matters must not help. Unfolds: handles \
@@ -141,9 +147,14 @@ impl Eval {
                  | half | sessions | repaired | hard support | edit anchors | gap closed | to the best schedule |\n\
                  |---|--:|--:|--:|--:|--:|--:|\n";
         for (name, wanted) in [("looked at", true), ("checked", false)] {
-            let part = Comparison {
-                names: main.names.clone(),
-                outcomes: main.outcomes.iter().filter(|outcome| half(&outcome.id) == wanted).cloned().collect(),
+            let part = EngineComparison {
+                engine_names: main.engine_names.clone(),
+                outcomes: main
+                    .outcomes
+                    .iter()
+                    .filter(|outcome| is_tuning_half(&outcome.id) == wanted)
+                    .cloned()
+                    .collect(),
                 prices,
             };
             let it = part.summary(1);
@@ -151,11 +162,11 @@ impl Eval {
                 text,
                 "| {name} | {} | {} | {} | {} | {} | {} |",
                 part.outcomes.len(),
-                interval(it.repaired),
-                interval(it.hard),
-                interval(it.anchors),
-                it.gap_closed_paying.map(interval).unwrap_or_default(),
-                it.gap_closed.map(interval).unwrap_or_default(),
+                format_interval(it.cost_with_retries),
+                format_interval(it.needed_context_kept),
+                format_interval(it.edits_that_apply),
+                it.paying_oracle_share.map(format_interval).unwrap_or_default(),
+                it.optimal_oracle_share.map(format_interval).unwrap_or_default(),
             )?;
         }
 
@@ -166,21 +177,21 @@ impl Eval {
                  |---|--:|--:|--:|--:|--:|--:|--:|--:|\n";
         for (at, (name, prices)) in price_rows().into_iter().enumerate() {
             let row = beside + at;
-            let [bill, repaired] = main.billed(row, &prices);
+            let [bill, repaired] = main.relative_costs(row, &prices);
             let it = &summaries[row];
             let dollars = |row: usize| match prices.base_usd {
                 0.0 => String::new(),
-                _ => format!("{:.0}", prices.dollars(summaries[row].score.bill(&prices))),
+                _ => format!("{:.0}", prices.dollars(summaries[row].score.cost(&prices))),
             };
             writeln!(
                 text,
                 "| {name} | {} | {} | {} | {} | {} | {} | {} | {} |",
                 prices.write,
                 prices.read,
-                percent(it.tokens.value),
-                percent(bill),
-                percent(repaired),
-                percent(it.hard.value),
+                format_percent(it.tokens.value),
+                format_percent(bill),
+                format_percent(repaired),
+                format_percent(it.needed_context_kept.value),
                 dollars(0),
                 dollars(row),
             )?;
@@ -191,38 +202,38 @@ impl Eval {
                  refused with the floor that it has; a refused call counts as the full request, and as all lost.\n\n\
                  | window | survival, everything | survival | refused | tokens | repaired | hard support | edit anchors |\n\
                  |--:|--:|--:|--:|--:|--:|--:|--:|\n";
-        for (at, window) in WINDOWS.into_iter().enumerate() {
+        for (at, window) in WINDOW_TOKENS.into_iter().enumerate() {
             let it = &summaries[beside + price_rows().len() + at];
             writeln!(
                 text,
                 "| {} k | {} | {} | {} | {} | {} | {} | {} |",
                 window / 1_000,
-                percent(summaries[0].fits[at]),
-                percent(it.fits[at]),
+                format_percent(summaries[0].fits[at]),
+                format_percent(it.fits[at]),
                 it.score.refused,
-                percent(it.tokens.value),
-                percent(it.repaired.value),
-                percent(it.hard.value),
-                percent(it.anchors.value),
+                format_percent(it.tokens.value),
+                format_percent(it.cost_with_retries.value),
+                format_percent(it.needed_context_kept.value),
+                format_percent(it.edits_that_apply.value),
             )?;
         }
 
-        text += &speed(&alone, took, memory);
-        Ok(Page { quote: quote(&summaries[..beside], conversations, calls), text })
+        text += &speed_section(&alone, took, memory);
+        Ok(ResultsPage { readme_table: readme_table(&summaries[..beside], conversations, calls), text })
     }
 }
 
-fn default_engine() -> Ours {
-    Ours::new(Policy::default())
+fn default_engine() -> FoldlineEngine {
+    FoldlineEngine::new(Policy::default())
 }
 
 /// Our engine alone.
-fn ours() -> Vec<Contestant> {
-    vec![engine(default_engine())]
+fn default_engines() -> Vec<EngineSpec> {
+    vec![engine_spec(default_engine())]
 }
 
-fn engine(maker: impl Maker + 'static) -> Contestant {
-    Contestant::Engine(Box::new(maker))
+fn engine_spec(maker: impl ReplayEngine + 'static) -> EngineSpec {
+    EngineSpec::Engine(Box::new(maker))
 }
 
 fn price_rows() -> Vec<(String, Prices)> {
@@ -231,77 +242,80 @@ fn price_rows() -> Vec<(String, Prices)> {
 }
 
 /// Our engine, told other prices or another budget than the rest.
-struct Told {
+struct OverriddenEngine {
     name: String,
-    engine: Ours,
+    engine: FoldlineEngine,
     prices: Option<Prices>,
     budget: Option<u64>,
 }
 
-impl Maker for Told {
+impl ReplayEngine for OverriddenEngine {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn open(&self, setup: &Setup) -> Result<Box<dyn Engine>, Refusal> {
+    fn open(&self, setup: &EngineSetup) -> Result<Box<dyn EngineSession>, EngineError> {
         let prices = self.prices.unwrap_or(setup.prices);
         let budget = self.budget.unwrap_or(setup.budget);
-        self.engine.open(&Setup { prices, budget, ..setup.clone() })
+        self.engine.open(&EngineSetup { prices, budget, ..setup.clone() })
     }
 }
 
 /// Everyone who needs no other program.
-fn everyone() -> Vec<Contestant> {
-    let mut all = ours();
+fn all_engines() -> Vec<EngineSpec> {
+    let mut all = default_engines();
     let default = all[0].name().to_owned();
-    for other in Policy::ALL.into_iter().map(Ours::new).filter(|it| it.name() != default && it.name().contains("tight"))
+    for other in Policy::ALL
+        .into_iter()
+        .map(FoldlineEngine::new)
+        .filter(|it| it.name() != default && it.name().contains("tight"))
     {
-        all.push(engine(other));
+        all.push(engine_spec(other));
     }
-    all.extend(policy::ALL[1..].iter().map(|it| engine(it.clone())));
-    all.extend(policy::CLASSIC.iter().map(|it| engine(it.clone())));
-    all.extend([Grain::Results, Grain::Lines].map(|grain| Contestant::RandomLike(0, grain)));
-    all.extend([Foresight::WhenItPays, Foresight::BestSchedule].map(Contestant::Clairvoyant));
+    all.extend(policy::BASELINES[1..].iter().map(|it| engine_spec(it.clone())));
+    all.extend(policy::CLASSIC_STRATEGIES.iter().map(|it| engine_spec(it.clone())));
+    all.extend([DropUnit::Results, DropUnit::Lines].map(|grain| EngineSpec::RandomMatching(0, grain)));
+    all.extend([OracleSchedule::Profitable, OracleSchedule::Optimal].map(EngineSpec::Oracle));
     all
 }
 
-fn side_by_side(summaries: &[Summary]) -> String {
+fn comparison_table(summaries: &[EngineSummary]) -> String {
     let mut text = "| | tokens | bill | repaired | worst | support | hard support | missteps | edit anchors | trail | \
                     instructions | gap closed | to the best schedule | other's future | creases | unfolds | laws broken | \
                     own words |\n\
                     |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
         .to_owned();
     for it in summaries {
-        let unfolds = match it.score.unfolded.of {
+        let unfolds = match it.score.unfolded.total {
             0 => String::new(),
-            _ => percent(it.score.unfolded.ratio()),
+            _ => format_percent(it.score.unfolded.ratio()),
         };
         let cells = [
             it.name.clone(),
-            percent(it.tokens.value),
-            percent(it.bill.value),
-            interval(it.repaired),
-            format!("{:.2} ({})", it.worst, it.dearer),
-            percent(it.support.value),
-            interval(it.hard),
-            percent(it.missteps.value),
-            percent(it.anchors.value),
-            format!("{} / {}", percent(it.trail_recall.value), percent(it.trail_precision.value)),
-            percent(it.instructions),
-            it.gap_closed_paying.map(interval).unwrap_or_default(),
-            it.gap_closed.map(interval).unwrap_or_default(),
-            percent(it.foreign.value),
+            format_percent(it.tokens.value),
+            format_percent(it.cost.value),
+            format_interval(it.cost_with_retries),
+            format!("{:.2} ({})", it.worst_cost, it.costlier_sessions),
+            format_percent(it.context_kept.value),
+            format_interval(it.needed_context_kept),
+            format_percent(it.actions_missing_context.value),
+            format_percent(it.edits_that_apply.value),
+            format!("{} / {}", format_percent(it.trail_recall.value), format_percent(it.trail_precision.value)),
+            format_percent(it.instructions_kept),
+            it.paying_oracle_share.map(format_interval).unwrap_or_default(),
+            it.optimal_oracle_share.map(format_interval).unwrap_or_default(),
+            format_percent(it.foreign.value),
             it.score.creases.to_string(),
             unfolds,
             it.score.laws_broken.to_string(),
-            (it.score.invented / 1_000).to_string(),
+            (it.score.invented_bytes / 1_000).to_string(),
         ];
         text += &format!("| {} |\n", cells.join(" | "));
     }
     text
 }
 
-fn speed(alone: &Comparison, (took, processor): (Duration, Option<f64>), memory: Option<u64>) -> String {
+fn speed_section(alone: &EngineComparison, (took, processor): (Duration, Option<f64>), memory: Option<u64>) -> String {
     let processor = processor.map_or_else(String::new, |seconds| format!(" ({seconds:.1} s of processor time)"));
     let memory = memory.map_or_else(String::new, |bytes| format!(", {} MB at the peak", bytes / 1_000_000));
     format!(
@@ -315,47 +329,48 @@ fn speed(alone: &Comparison, (took, processor): (Duration, Option<f64>), memory:
 }
 
 /// What the README shows.
-fn quote(summaries: &[Summary], conversations: usize, calls: u64) -> String {
+fn readme_table(summaries: &[EngineSummary], conversations: usize, calls: u64) -> String {
     let shown = ["everything", "mask all but 10 results", "clear above 100k, keep 3", "trim to the last 64k"];
     let ours = &summaries[1].name;
-    let bound = Foresight::WhenItPays.name();
+    let bound = OracleSchedule::Profitable.name();
     let mut text = format!(
-        "On {conversations} recorded sessions with {calls} calls (`{PRICES}`, [all numbers](docs/results.md)), in percent:\n\n\
+        "On {conversations} recorded sessions with {calls} calls (`{PRICE_TABLE_NAME}`, [all numbers](docs/results.md)), in percent:\n\n\
          | | tokens | bill | with repairs | needed and there | edits that find their text |\n|---|--:|--:|--:|--:|--:|\n"
     );
-    let wanted = |it: &&Summary| shown.contains(&it.name.as_str()) || &it.name == ours || it.name == bound;
+    let wanted = |it: &&EngineSummary| shown.contains(&it.name.as_str()) || &it.name == ours || it.name == bound;
     for it in summaries.iter().filter(wanted) {
         let name = if &it.name == ours { format!("**{}**", it.name) } else { it.name.clone() };
-        let numbers = [it.tokens, it.bill, it.repaired, it.hard, it.anchors].map(|it| percent(it.value));
+        let numbers = [it.tokens, it.cost, it.cost_with_retries, it.needed_context_kept, it.edits_that_apply]
+            .map(|it| format_percent(it.value));
         text += &format!("| {name} | {} |\n", numbers.join(" | "));
     }
     text.trim_end().to_owned()
 }
 
 /// Seconds that this process has computed, where the system tells.
-fn processor_time() -> Option<f64> {
-    const TICKS: f64 = 100.0;
+fn cpu_seconds() -> Option<f64> {
+    const TICKS_PER_SEC: f64 = 100.0;
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
     // The name of the program, in brackets, may hold anything; behind it the fields are numbers.
     let (_, fields) = stat.rsplit_once(')')?;
     let ticks = fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok());
-    Some(ticks.sum::<f64>() / TICKS)
+    Some(ticks.sum::<f64>() / TICKS_PER_SEC)
 }
 
 /// The most memory that this process had, where the system tells.
-fn peak_memory() -> Option<u64> {
+fn peak_memory_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kilobytes: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
     Some(kilobytes * 1_024)
 }
 
-fn percent(share: f64) -> String {
+fn format_percent(share: f64) -> String {
     format!("{:.1}", 100.0 * share)
 }
 
-fn interval(it: Estimate) -> String {
-    format!("{} ({} to {})", percent(it.value), percent(it.low), percent(it.high))
+fn format_interval(it: IntervalEstimate) -> String {
+    format!("{} ({} to {})", format_percent(it.value), format_percent(it.low), format_percent(it.high))
 }
 
 #[cfg(test)]
@@ -363,9 +378,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_readme_keeps_what_stands_around_its_numbers() {
-        let readme = format!("a\n{}\nold\n{}\nb\n", QUOTE[0], QUOTE[1]);
-        assert_eq!(quoted(&readme, "new").unwrap(), format!("a\n{}\nnew\n{}\nb\n", QUOTE[0], QUOTE[1]));
-        assert_eq!(quoted("no place", "new"), None);
+    fn readme_text_around_the_numbers_is_kept() {
+        let readme = format!("a\n{}\nold\n{}\nb\n", README_MARKERS[0], README_MARKERS[1]);
+        assert_eq!(
+            replace_numbers(&readme, "new").unwrap(),
+            format!("a\n{}\nnew\n{}\nb\n", README_MARKERS[0], README_MARKERS[1])
+        );
+        assert_eq!(replace_numbers("no place", "new"), None);
     }
 }

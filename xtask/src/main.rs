@@ -15,35 +15,39 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 
 /// Something that `cargo xtask` does.
-struct Task {
+struct RepoTask {
     name: &'static str,
     about: &'static str,
     /// Gets the arguments behind the name.
     run: fn(&[String]) -> Result<()>,
 }
 
-const TASKS: &[Task] = &[
-    Task { name: "ci", about: "everything that must hold before a change lands", run: ci::run },
-    Task { name: "corpus", about: "reads every recording of a corpus: cargo xtask corpus [FOLDER]", run: corpus::run },
-    Task {
+const TASKS: &[RepoTask] = &[
+    RepoTask { name: "ci", about: "everything that must hold before a change lands", run: ci::run },
+    RepoTask {
+        name: "corpus",
+        about: "reads every recording of a corpus: cargo xtask corpus [FOLDER]",
+        run: corpus::run,
+    },
+    RepoTask {
         name: "eval",
         about: "replays a corpus and writes docs/results.md: cargo xtask eval [FOLDER]",
         run: eval::run,
     },
-    Task { name: "reference", about: "writes docs/reference anew", run: reference::run },
-    Task {
+    RepoTask { name: "reference", about: "writes docs/reference anew", run: reference::run },
+    RepoTask {
         name: "renderings",
         about: "prints a digest of every rendering of a corpus: cargo xtask renderings [FOLDER]",
         run: renderings::run,
     },
-    Task { name: "tidy", about: "the rules of the repository that no compiler checks", run: tidy::run },
+    RepoTask { name: "tidy", about: "the rules of the repository that no compiler checks", run: tidy::run },
 ];
 
 fn main() -> ExitCode {
     match dispatch(&std::env::args().skip(1).collect::<Vec<_>>()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say(&format!("error: {error:#}"));
+            print_line(&format!("error: {error:#}"));
             ExitCode::FAILURE
         }
     }
@@ -53,8 +57,8 @@ fn dispatch(arguments: &[String]) -> Result<()> {
     let (name, rest) = match arguments {
         [name, rest @ ..] if name != "--help" && name != "help" => (name, rest),
         _ => {
-            say("usage: cargo xtask TASK\n");
-            TASKS.iter().for_each(|task| say(&format!("  {:<11}{}", task.name, task.about)));
+            print_line("usage: cargo xtask TASK\n");
+            TASKS.iter().for_each(|task| print_line(&format!("  {:<11}{}", task.name, task.about)));
             return Ok(());
         }
     };
@@ -66,6 +70,6 @@ fn dispatch(arguments: &[String]) -> Result<()> {
 
 /// What a person reads.
 #[expect(clippy::print_stdout, reason = "tasks talk to a person")]
-fn say(line: &str) {
+fn print_line(line: &str) {
     println!("{line}");
 }

@@ -4,33 +4,33 @@
 
 use anyhow::{Context, Result, bail};
 
-use crate::{repository, say};
+use crate::{print_line, repository};
 
 /// A page and how it is made.
-pub(crate) struct Page {
+pub(crate) struct ReferencePage {
     /// Its path from the root.
     pub(crate) path: &'static str,
     pub(crate) render: fn() -> Result<String>,
 }
 
-pub(crate) const PAGES: &[Page] = &[
-    Page { path: "docs/reference/cli.md", render: command_line },
-    Page { path: "docs/reference/laws.md", render: || Ok(foldline::laws::reference_page()) },
+pub(crate) const REFERENCE_PAGES: &[ReferencePage] = &[
+    ReferencePage { path: "docs/reference/cli.md", render: render_cli_reference },
+    ReferencePage { path: "docs/reference/laws.md", render: || Ok(foldline::laws::reference_page()) },
 ];
 
 pub(crate) fn run(_: &[String]) -> Result<()> {
-    for page in PAGES {
+    for page in REFERENCE_PAGES {
         let path = repository::root().join(page.path);
         std::fs::create_dir_all(path.parent().expect("a page stands in a folder"))?;
         std::fs::write(&path, (page.render)()?).with_context(|| format!("{} was not written", page.path))?;
-        say(page.path);
+        print_line(page.path);
     }
     Ok(())
 }
 
 /// The help of the binary and of each of its commands, as a person sees it.
-fn command_line() -> Result<String> {
-    let overview = help(&[])?;
+fn render_cli_reference() -> Result<String> {
+    let overview = command_help(&[])?;
     let commands: Vec<&str> = overview
         .lines()
         .skip_while(|line| *line != "Commands:")
@@ -44,13 +44,13 @@ fn command_line() -> Result<String> {
     let mut page =
         format!("# Command line\n\nWritten by `cargo xtask reference`.\n\n```text\n{}\n```\n", overview.trim_end());
     for command in commands {
-        page += &format!("\n## foldline {command}\n\n```text\n{}\n```\n", help(&[command])?.trim_end());
+        page += &format!("\n## foldline {command}\n\n```text\n{}\n```\n", command_help(&[command])?.trim_end());
     }
     Ok(page)
 }
 
-fn help(command: &[&str]) -> Result<String> {
-    let output = repository::cargo()
+fn command_help(command: &[&str]) -> Result<String> {
+    let output = repository::cargo_command()
         .args(["run", "--quiet", "--package", "foldline-cli", "--"])
         .args(command)
         .arg("--help")

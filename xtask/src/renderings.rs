@@ -8,30 +8,30 @@ use std::slice::from_ref;
 use anyhow::{Context, Result};
 use foldline::transcript::RecordedSession;
 use foldline::{FoldOptions, FoldSession, Meter, ModelTable, PriceTable, ReasoningRetention};
-use foldline_replay::Recordings;
+use foldline_replay::RecordingFiles;
 
-use crate::{corpus, say};
+use crate::{corpus, print_line};
 
 /// Budgets in tokens and names of price tables that are rendered with.
-const SETUPS: [(u64, &str); 4] =
+const RENDER_CONFIGS: [(u64, &str); 4] =
     [(128_000, "anthropic-5m"), (128_000, "local"), (32_000, "anthropic-5m"), (32_000, "local")];
 
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let set = corpus::folder(arguments).join("dev.jsonl.zst");
+    let set = corpus::corpus_folder(arguments).join("dev.jsonl.zst");
     if !set.exists() {
-        say(&format!("{} is not there: name the folder of a corpus, or set FOLDLINE_CORPUS", set.display()));
+        print_line(&format!("{} is not there: name the folder of a corpus, or set FOLDLINE_CORPUS", set.display()));
         return Ok(());
     }
-    let recordings: Vec<RecordedSession> = Recordings::under(from_ref(&set))?.filter_map(Result::ok).collect();
-    for (budget, prices) in SETUPS {
+    let recordings: Vec<RecordedSession> = RecordingFiles::from_paths(from_ref(&set))?.filter_map(Result::ok).collect();
+    for (budget, prices) in RENDER_CONFIGS {
         let mut digest = blake3::Hasher::new();
-        let mut counts = Counts::default();
+        let mut counts = RenderingCounts::default();
         for recording in &recordings {
             render_session(recording, budget, prices, &mut digest, &mut counts)?;
         }
-        let Counts { requests, creases, refused } = counts;
+        let RenderingCounts { requests, creases, refused } = counts;
         let sessions = recordings.len();
-        say(&format!(
+        print_line(&format!(
             "{budget:>7} {prices:<13} {sessions} sessions, {requests} requests, {creases} creases, {refused} that cannot \
              fit: {}",
             &digest.finalize().to_hex()[..32]
@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
 
 /// Counts of one setup, over all sessions.
 #[derive(Default)]
-struct Counts {
+struct RenderingCounts {
     requests: u64,
     creases: u64,
     refused: u64,
@@ -54,7 +54,7 @@ fn render_session(
     budget: u64,
     prices: &str,
     digest: &mut blake3::Hasher,
-    counts: &mut Counts,
+    counts: &mut RenderingCounts,
 ) -> Result<()> {
     let prices = PriceTable::builtin().get(prices).context("the price table is built in")?;
     let meter = Meter::for_model(ModelTable::builtin(), Some("gpt-4o"));

@@ -15,21 +15,21 @@ pub(crate) fn root() -> PathBuf {
 }
 
 /// The cargo that runs this, at the root of the workspace.
-pub(crate) fn cargo() -> Command {
+pub(crate) fn cargo_command() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root());
     cargo
 }
 
 /// A text file of the repository.
-pub(crate) struct File {
+pub(crate) struct RepoFile {
     /// Its path from the root, with forward slashes.
     pub(crate) path: String,
     pub(crate) text: String,
 }
 
 /// All text files that git tracks or would track, in the order of their paths.
-pub(crate) fn files() -> Result<Vec<File>> {
+pub(crate) fn tracked_files() -> Result<Vec<RepoFile>> {
     let mut git = Command::new("git");
     git.current_dir(root()).args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"]);
     let listing = git.output().context("git did not start: tidy asks it which files belong to the repository")?;
@@ -48,13 +48,13 @@ pub(crate) fn files() -> Result<Vec<File>> {
     // ours to read.
     Ok(paths
         .into_iter()
-        .filter_map(|path| std::fs::read_to_string(root().join(&path)).ok().map(|text| File { path, text }))
+        .filter_map(|path| std::fs::read_to_string(root().join(&path)).ok().map(|text| RepoFile { path, text }))
         .collect())
 }
 
 /// What cargo knows about the workspace and everything that it depends on.
-pub(crate) fn metadata() -> Result<Value> {
-    let output = cargo()
+pub(crate) fn cargo_metadata() -> Result<Value> {
+    let output = cargo_command()
         .args(["metadata", "--format-version", "1", "--all-features", "--locked"])
         .output()
         .context("cargo metadata did not start")?;

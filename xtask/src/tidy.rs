@@ -8,37 +8,40 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Result, bail};
 use serde_json::Value;
 
-use crate::repository::{self, File};
-use crate::{reference, say};
+use crate::repository::{self, RepoFile};
+use crate::{print_line, reference};
 
-type Rule = fn(&[File]) -> Result<Vec<String>>;
+type TidyRule = fn(&[RepoFile]) -> Result<Vec<String>>;
 
-const RULES: &[(&str, Rule)] = &[
-    ("every source file says at its head what it is for", module_docs),
-    ("crates depend on each other in one direction, and the engine on nothing that does IO", dependencies),
-    ("the engine touches no file, clock, environment or network", purity),
-    ("modules of the engine use those that ARCHITECTURE.md lists above them, and it lists them all", order),
-    ("environment variables are declared and read in one place", environment),
-    ("no path of a developer's machine is committed", machine_paths),
-    ("generated pages are up to date (`cargo xtask reference` writes them)", references),
+const RULES: &[(&str, TidyRule)] = &[
+    ("every source file says at its head what it is for", check_module_docs),
+    ("crates depend on each other in one direction, and the engine on nothing that does IO", check_dependencies),
+    ("the engine touches no file, clock, environment or network", check_purity),
+    (
+        "modules of the engine use those that ARCHITECTURE.md lists above them, and it lists them all",
+        check_module_order,
+    ),
+    ("environment variables are declared and read in one place", check_environment),
+    ("no path of a developer's machine is committed", check_machine_paths),
+    ("generated pages are up to date (`cargo xtask reference` writes them)", check_reference_pages),
 ];
 
 /// A file longer than this, tests apart, is looked at again: it is two ideas, or a table.
-const LONG: usize = 600;
+const MAX_FILE_LINES: usize = 600;
 
 pub(crate) fn run(_: &[String]) -> Result<()> {
-    let files = repository::files()?;
+    let files = repository::tracked_files()?;
     let mut broken = 0;
     for (name, rule) in RULES {
         let faults = rule(&files)?;
-        say(&format!("{} {name}", if faults.is_empty() { "ok  " } else { "FAIL" }));
-        faults.iter().for_each(|fault| say(&format!("       {fault}")));
+        print_line(&format!("{} {name}", if faults.is_empty() { "ok  " } else { "FAIL" }));
+        faults.iter().for_each(|fault| print_line(&format!("       {fault}")));
         broken += faults.len();
     }
     for file in files.iter().filter(|file| is_source(file)) {
-        let lines = shipped(file).lines().count();
-        if lines > LONG {
-            say(&format!("note {} has {lines} lines before its tests: two ideas, or a table?", file.path));
+        let lines = without_tests(file).lines().count();
+        if lines > MAX_FILE_LINES {
+            print_line(&format!("note {} has {lines} lines before its tests: two ideas, or a table?", file.path));
         }
     }
     if broken > 0 {
@@ -47,22 +50,22 @@ pub(crate) fn run(_: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn is_source(file: &File) -> bool {
+fn is_source(file: &RepoFile) -> bool {
     file.path.ends_with(".rs")
 }
 
 /// The text before the tests of a file.
-fn shipped(file: &File) -> &str {
+fn without_tests(file: &RepoFile) -> &str {
     file.text.split("\n#[cfg(test)]\nmod ").next().unwrap_or_default()
 }
 
-fn module_docs(files: &[File]) -> Result<Vec<String>> {
-    let silent = |file: &&File| is_source(file) && !file.text.starts_with("//! ");
+fn check_module_docs(files: &[RepoFile]) -> Result<Vec<String>> {
+    let silent = |file: &&RepoFile| is_source(file) && !file.text.starts_with("//! ");
     Ok(files.iter().filter(silent).map(|file| format!("{} does not begin with `//! `", file.path)).collect())
 }
 
 /// The crates of the workspace, each with those that it may depend on.
-const DIRECTION: &[(&str, &[&str])] = &[
+const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("foldline", &[]),
     ("foldline-archive", &["foldline"]),
     ("foldline-rlm", &["foldline"]),
@@ -74,7 +77,7 @@ const DIRECTION: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that do IO: none of them may stand anywhere behind the engine.
-const IMPURE: &[&str] = &[
+const IO_CRATES: &[&str] = &[
     "async-std",
     "axum",
     "chrono",
@@ -94,8 +97,8 @@ const IMPURE: &[&str] = &[
     "ureq",
 ];
 
-fn dependencies(_: &[File]) -> Result<Vec<String>> {
-    let metadata = repository::metadata()?;
+fn check_dependencies(_: &[RepoFile]) -> Result<Vec<String>> {
+    let metadata = repository::cargo_metadata()?;
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let names: BTreeMap<String, String> =
@@ -113,7 +116,7 @@ fn dependencies(_: &[File]) -> Result<Vec<String>> {
     let mut faults = Vec::new();
     for member in &members {
         let name = &names[member];
-        let Some((_, allowed)) = DIRECTION.iter().find(|(crate_name, _)| crate_name == name) else {
+        let Some((_, allowed)) = ALLOWED_DEPENDENCIES.iter().find(|(crate_name, _)| crate_name == name) else {
             faults.push(format!("{name} is not in the table of crates in xtask/src/tidy.rs"));
             continue;
         };
@@ -130,7 +133,7 @@ fn dependencies(_: &[File]) -> Result<Vec<String>> {
             let mut open = vec![member.clone()];
             while let Some(at) = open.pop() {
                 for next in behind.get(&at).into_iter().flatten().filter(|next| seen.insert((*next).clone())) {
-                    if IMPURE.contains(&names[next].as_str()) {
+                    if IO_CRATES.contains(&names[next].as_str()) {
                         faults.push(format!("the engine may not reach {} (through {})", names[next], names[&at]));
                     }
                     open.push(next.clone());
@@ -141,8 +144,8 @@ fn dependencies(_: &[File]) -> Result<Vec<String>> {
     Ok(faults)
 }
 
-fn purity(files: &[File]) -> Result<Vec<String>> {
-    const WORLD: [&str; 9] = [
+fn check_purity(files: &[RepoFile]) -> Result<Vec<String>> {
+    const IO_NAMES: [&str; 9] = [
         "std::fs",
         "std::env",
         "std::net",
@@ -153,18 +156,18 @@ fn purity(files: &[File]) -> Result<Vec<String>> {
         "stdin()",
         "RandomState",
     ];
-    let engine = |file: &&File| is_source(file) && file.path.starts_with(ENGINE);
-    Ok(mentions(files.iter().filter(engine), &WORLD))
+    let engine = |file: &&RepoFile| is_source(file) && file.path.starts_with(ENGINE_SOURCE_DIR);
+    Ok(find_mentions(files.iter().filter(engine), &IO_NAMES))
 }
 
-const ARCHITECTURE: &str = "ARCHITECTURE.md";
-const ENGINE: &str = "crates/foldline/src/";
+const ARCHITECTURE_FILE: &str = "ARCHITECTURE.md";
+const ENGINE_SOURCE_DIR: &str = "crates/foldline/src/";
 /// What only tests use.
-const OF_TESTS: [&str; 3] = ["promises", "testing", "traps"];
+const TEST_MODULES: [&str; 3] = ["promises", "testing", "traps"];
 
 /// Modules of one row of the table may use each other.
-fn order(files: &[File]) -> Result<Vec<String>> {
-    let page = files.iter().find(|file| file.path == ARCHITECTURE).map_or("", |file| file.text.as_str());
+fn check_module_order(files: &[RepoFile]) -> Result<Vec<String>> {
+    let page = files.iter().find(|file| file.path == ARCHITECTURE_FILE).map_or("", |file| file.text.as_str());
     let section = page.split("## Inside `foldline`\n").nth(1).and_then(|rest| rest.split("\n## ").next());
     let rows = section.unwrap_or_default().lines().filter_map(|line| line.strip_prefix("| `")?.split(" |").next());
     let names = rows.enumerate().flat_map(|(row, names)| names.split('`').step_by(2).map(move |name| (name, row)));
@@ -172,48 +175,53 @@ fn order(files: &[File]) -> Result<Vec<String>> {
 
     let mut faults = BTreeSet::new();
     for file in files.iter().filter(|file| is_source(file) && !file.path.contains("/tests/")) {
-        let Some(name) = file.path.strip_prefix(ENGINE).and_then(|path| path.split(['/', '.']).next()) else {
+        let Some(name) = file.path.strip_prefix(ENGINE_SOURCE_DIR).and_then(|path| path.split(['/', '.']).next())
+        else {
             continue;
         };
-        if name == "lib" || OF_TESTS.contains(&name) {
+        if name == "lib" || TEST_MODULES.contains(&name) {
             continue;
         }
         let Some(row) = listed.get(name) else {
-            faults.insert(format!("{ARCHITECTURE} does not list {name}"));
+            faults.insert(format!("{ARCHITECTURE_FILE} does not list {name}"));
             continue;
         };
-        let below = used(shipped(file)).filter(|used| listed.get(used).is_some_and(|other| other > row));
+        let below = used_modules(without_tests(file)).filter(|used| listed.get(used).is_some_and(|other| other > row));
         faults.extend(below.map(|used| format!("{} uses {used}, which is below it", file.path)));
     }
     Ok(faults.into_iter().collect())
 }
 
 /// The modules that a text names by their paths.
-fn used(text: &str) -> impl Iterator<Item = &str> {
-    const PATH: &str = "crate::";
+fn used_modules(text: &str) -> impl Iterator<Item = &str> {
+    const CRATE_PREFIX: &str = "crate::";
     let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
-    lines.flat_map(|line| line.match_indices(PATH).map(move |(at, _)| &line[at + PATH.len()..])).flat_map(|rest| {
-        // One path, or several in braces.
-        let paths = rest.strip_prefix('{').unwrap_or(&rest[..rest.find("::").unwrap_or(rest.len())]);
-        paths.split(", ").map(|path| path.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default())
-    })
+    lines
+        .flat_map(|line| line.match_indices(CRATE_PREFIX).map(move |(at, _)| &line[at + CRATE_PREFIX.len()..]))
+        .flat_map(|rest| {
+            // One path, or several in braces.
+            let paths = rest.strip_prefix('{').unwrap_or(&rest[..rest.find("::").unwrap_or(rest.len())]);
+            paths
+                .split(", ")
+                .map(|path| path.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default())
+        })
 }
 
 /// The file that declares them.
-const ENVIRONMENT: &str = "crates/foldline-cli/src/environment.rs";
+const ENVIRONMENT_FILE: &str = "crates/foldline-cli/src/environment.rs";
 /// The folder of recorded conversations that benches, examples and tasks try things on.
-const CORPUS: &str = "FOLDLINE_CORPUS";
+const CORPUS_VARIABLE: &str = "FOLDLINE_CORPUS";
 
-fn environment(files: &[File]) -> Result<Vec<String>> {
-    let shipped = |file: &&File| is_source(file) && file.path.starts_with("crates/") && file.path.contains("/src/");
-    let elsewhere = files.iter().filter(shipped).filter(|file| file.path != ENVIRONMENT);
-    let mut faults = mentions(elsewhere, &["env::var", "env::set_var", "env = \""]);
+fn check_environment(files: &[RepoFile]) -> Result<Vec<String>> {
+    let shipped = |file: &&RepoFile| is_source(file) && file.path.starts_with("crates/") && file.path.contains("/src/");
+    let elsewhere = files.iter().filter(shipped).filter(|file| file.path != ENVIRONMENT_FILE);
+    let mut faults = find_mentions(elsewhere, &["env::var", "env::set_var", "env = \""]);
 
-    let declared = files.iter().find(|file| file.path == ENVIRONMENT).map_or("", |file| file.text.as_str());
+    let declared = files.iter().find(|file| file.path == ENVIRONMENT_FILE).map_or("", |file| file.text.as_str());
     for file in files.iter().filter(|file| is_source(file) || file.path.ends_with(".md")) {
-        for name in variables(&file.text).filter(|name| *name != CORPUS) {
+        for name in foldline_variables(&file.text).filter(|name| *name != CORPUS_VARIABLE) {
             if !declared.contains(&format!("&str = \"{name}\"")) {
-                faults.push(format!("{} names {name}, which {ENVIRONMENT} does not declare", file.path));
+                faults.push(format!("{} names {name}, which {ENVIRONMENT_FILE} does not declare", file.path));
             }
         }
     }
@@ -222,30 +230,30 @@ fn environment(files: &[File]) -> Result<Vec<String>> {
 }
 
 /// The names of our variables in a text.
-fn variables(text: &str) -> impl Iterator<Item = &str> {
-    const PREFIX: &str = concat!("FOLDLINE", "_");
-    text.match_indices(PREFIX).filter_map(|(at, _)| {
+fn foldline_variables(text: &str) -> impl Iterator<Item = &str> {
+    const VARIABLE_PREFIX: &str = concat!("FOLDLINE", "_");
+    text.match_indices(VARIABLE_PREFIX).filter_map(|(at, _)| {
         let rest = &text[at..];
         let end = rest.find(|c: char| !c.is_ascii_uppercase() && c != '_' && !c.is_ascii_digit()).unwrap_or(rest.len());
-        (end > PREFIX.len()).then(|| &rest[..end])
+        (end > VARIABLE_PREFIX.len()).then(|| &rest[..end])
     })
 }
 
-fn machine_paths(files: &[File]) -> Result<Vec<String>> {
+fn check_machine_paths(files: &[RepoFile]) -> Result<Vec<String>> {
     // In pieces, so that this file does not name them.
-    const PATHS: [&str; 5] = [
+    const MACHINE_PATHS: [&str; 5] = [
         concat!("/wo", "rk/"),
         concat!("/tmp/", "wt"),
         concat!("/ro", "ot/"),
         concat!("/Us", "ers/"),
         concat!("/ho", "me/"),
     ];
-    Ok(mentions(files.iter(), &PATHS))
+    Ok(find_mentions(files.iter(), &MACHINE_PATHS))
 }
 
-fn references(files: &[File]) -> Result<Vec<String>> {
+fn check_reference_pages(files: &[RepoFile]) -> Result<Vec<String>> {
     let mut faults = Vec::new();
-    for page in reference::PAGES {
+    for page in reference::REFERENCE_PAGES {
         let committed = files.iter().find(|file| file.path == page.path).map(|file| file.text.as_str());
         if committed != Some((page.render)()?.as_str()) {
             faults.push(format!("{} is not what the code says", page.path));
@@ -255,10 +263,10 @@ fn references(files: &[File]) -> Result<Vec<String>> {
 }
 
 /// Where one of these words stands in the shipped part of a file, comments apart.
-fn mentions<'f>(files: impl Iterator<Item = &'f File>, words: &[&str]) -> Vec<String> {
+fn find_mentions<'f>(files: impl Iterator<Item = &'f RepoFile>, words: &[&str]) -> Vec<String> {
     let mut faults = Vec::new();
     for file in files {
-        let text = if is_source(file) { shipped(file) } else { &file.text };
+        let text = if is_source(file) { without_tests(file) } else { &file.text };
         for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//")) {
             for word in words.iter().filter(|word| line.contains(**word)) {
                 faults.push(format!("{}:{} mentions {word}", file.path, at + 1));
@@ -272,30 +280,33 @@ fn mentions<'f>(files: impl Iterator<Item = &'f File>, words: &[&str]) -> Vec<St
 mod tests {
     use super::*;
 
-    fn file(path: &str, text: &str) -> File {
-        File { path: path.into(), text: text.into() }
+    fn file(path: &str, text: &str) -> RepoFile {
+        RepoFile { path: path.into(), text: text.into() }
     }
 
     #[test]
-    fn a_file_without_a_word_about_itself_is_found() {
+    fn file_without_module_docs_is_found() {
         let files = [file("a.rs", "//! This.\n"), file("b.rs", "fn b() {}\n"), file("c.md", "c\n")];
-        assert_eq!(module_docs(&files).unwrap(), ["b.rs does not begin with `//! `"]);
+        assert_eq!(check_module_docs(&files).unwrap(), ["b.rs does not begin with `//! `"]);
     }
 
     #[test]
-    fn the_engine_may_not_look_at_the_world_but_its_tests_may() {
+    fn engine_io_is_found_except_in_tests() {
         let path = "crates/foldline/src/a.rs";
         let tests = "//! A.\n\n#[cfg(test)]\nmod tests {\n    use std::fs;\n}\n";
-        assert_eq!(purity(&[file(path, tests)]).unwrap(), Vec::<String>::new());
-        assert_eq!(purity(&[file(path, "//! A.\nuse std::fs;\n")]).unwrap(), [format!("{path}:2 mentions std::fs")]);
-        assert_eq!(purity(&[file("crates/other/src/a.rs", "use std::fs;\n")]).unwrap(), Vec::<String>::new());
+        assert_eq!(check_purity(&[file(path, tests)]).unwrap(), Vec::<String>::new());
+        assert_eq!(
+            check_purity(&[file(path, "//! A.\nuse std::fs;\n")]).unwrap(),
+            [format!("{path}:2 mentions std::fs")]
+        );
+        assert_eq!(check_purity(&[file("crates/other/src/a.rs", "use std::fs;\n")]).unwrap(), Vec::<String>::new());
     }
 
     #[test]
-    fn a_module_that_looks_down_is_found_and_one_that_is_not_listed() {
+    fn wrong_order_and_unlisted_modules_are_found() {
         let table = "# A\n\n## Inside `foldline`\n\n| module | idea |\n|---|---|\n| `text`, `wire` | a |\n| `wire::sse` | b |\n| `fold` | c |\n\n## More\n";
-        let page = file(ARCHITECTURE, table);
-        let of = |name: &str, text: &str| file(&format!("{ENGINE}{name}.rs"), text);
+        let page = file(ARCHITECTURE_FILE, table);
+        let of = |name: &str, text: &str| file(&format!("{ENGINE_SOURCE_DIR}{name}.rs"), text);
         let fine = [
             of("fold", "use crate::wire::Request;\n"),
             of("wire/sse", "use crate::text::Text;\n// crate::fold\n"),
@@ -303,24 +314,24 @@ mod tests {
             of("traps", "use crate::fold::fold;\n"),
         ];
         let [a, b, c, d] = fine;
-        assert_eq!(order(&[a, b, c, d, file(ARCHITECTURE, table)]).unwrap(), Vec::<String>::new());
+        assert_eq!(check_module_order(&[a, b, c, d, file(ARCHITECTURE_FILE, table)]).unwrap(), Vec::<String>::new());
         let down = of("wire/sse", "use crate::{text, fold::State};\nfn a() { crate::fold::fold() }\n");
-        let faults = order(&[page, down, of("apply", "")]).unwrap();
+        let faults = check_module_order(&[page, down, of("apply", "")]).unwrap();
         assert_eq!(
             faults,
             [
                 "ARCHITECTURE.md does not list apply".to_owned(),
-                format!("{ENGINE}wire/sse.rs uses fold, which is below it")
+                format!("{ENGINE_SOURCE_DIR}wire/sse.rs uses fold, which is below it")
             ]
         );
     }
 
     #[test]
-    fn a_variable_that_is_not_declared_is_found() {
+    fn undeclared_variable_is_found() {
         let name = |rest: &str| format!("{}{rest}", concat!("FOLDLINE", "_"));
-        let declared = file(ENVIRONMENT, &format!("//! E.\nconst A: &str = \"{}\";\n", name("A")));
+        let declared = file(ENVIRONMENT_FILE, &format!("//! E.\nconst A: &str = \"{}\";\n", name("A")));
         let page = file("README.md", &format!("set {} or {}\n", name("A"), name("B_2")));
-        let faults = environment(&[declared, page]).unwrap();
-        assert_eq!(faults, [format!("README.md names {}, which {ENVIRONMENT} does not declare", name("B_2"))]);
+        let faults = check_environment(&[declared, page]).unwrap();
+        assert_eq!(faults, [format!("README.md names {}, which {ENVIRONMENT_FILE} does not declare", name("B_2"))]);
     }
 }

@@ -12,20 +12,20 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use foldline::{Handle, Original};
-use foldline_archive::{Archive, Namespace, Shelf};
+use foldline_archive::{Archive, Namespace, TenantArchive};
 use rusqlite::Connection;
 
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|it| !it.starts_with('-')).collect();
     let runs = |name: &str| wanted.is_empty() || wanted.iter().any(|it| it == name);
     if runs("put") {
-        put();
+        bench_store();
     }
     if runs("size") {
-        size();
+        bench_size();
     }
     if runs("million") {
-        million();
+        bench_million();
     }
 }
 
@@ -34,8 +34,8 @@ fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-fn shelf(folder: &tempfile::TempDir) -> Shelf {
-    Archive::open(folder.path().join("archive.db")).unwrap().shelf(&Namespace::local())
+fn local_tenant(folder: &tempfile::TempDir) -> TenantArchive {
+    Archive::open(folder.path().join("archive.db")).unwrap().tenant(&Namespace::local())
 }
 
 fn original(text: &[u8]) -> Original<'_> {
@@ -50,33 +50,33 @@ fn original(text: &[u8]) -> Original<'_> {
 }
 
 /// Numbers that are the same in every run.
-struct Chance(u64);
+struct SeededRng(u64);
 
-impl Chance {
-    fn next(&mut self, below: usize) -> usize {
+impl SeededRng {
+    fn next_below(&mut self, below: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % below
     }
 }
 
 /// Time that passes, less that in which this thread was ready to run and the machine did other work.
-struct Watch {
-    begun: Instant,
-    waited: Duration,
+struct RunTimer {
+    started: Instant,
+    queued: Duration,
 }
 
-impl Watch {
+impl RunTimer {
     fn start() -> Self {
-        Self { waited: Self::waited(), begun: Instant::now() }
+        Self { queued: Self::queued_time(), started: Instant::now() }
     }
 
     fn elapsed(&self) -> Duration {
-        let passed = self.begun.elapsed();
-        passed.saturating_sub(Self::waited() - self.waited)
+        let passed = self.started.elapsed();
+        passed.saturating_sub(Self::queued_time() - self.queued)
     }
 
     /// How long this thread has waited for a processor; Linux tells, others do not.
-    fn waited() -> Duration {
+    fn queued_time() -> Duration {
         let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
         Duration::from_nanos(told.split(' ').nth(1).and_then(|it| it.parse().ok()).unwrap_or(0))
     }
@@ -87,21 +87,21 @@ fn quantile(times: &mut [Duration], share: f64) -> Duration {
     times[((times.len() - 1) as f64 * share) as usize]
 }
 
-fn put() {
-    const CREASES: usize = 200;
-    let lines = lines();
-    let mut chance = Chance(1);
+fn bench_store() {
+    const CREASE_COUNT: usize = 200;
+    let lines = sample_lines();
+    let mut chance = SeededRng(1);
     let folder = folder();
-    let shelf = shelf(&folder);
+    let shelf = local_tenant(&folder);
     let bare = Connection::open(folder.path().join("bare.db")).unwrap();
     bare.query_row("PRAGMA journal_mode = WAL", (), |_| Ok(())).unwrap();
     bare.execute_batch("PRAGMA synchronous = FULL; CREATE TABLE blob (id INTEGER PRIMARY KEY, content BLOB)").unwrap();
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for _ in 0..CREASES {
-        let texts: Vec<String> = (0..20).map(|_| text(&lines, &mut chance, 10_000)).collect();
+    for _ in 0..CREASE_COUNT {
+        let texts: Vec<String> = (0..20).map(|_| random_text(&lines, &mut chance, 10_000)).collect();
         let originals: Vec<_> = texts.iter().map(|text| original(text.as_bytes())).collect();
         let begun = Instant::now();
-        shelf.hold(&originals).unwrap();
+        shelf.store_durably(&originals).unwrap();
         ours.push(begun.elapsed());
         let begun = Instant::now();
         bare.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -122,33 +122,35 @@ fn put() {
     }
 }
 
-fn million() {
-    const ENTRIES: usize = 1_000_000;
-    let lines = lines();
-    let mut chance = Chance(2);
+fn bench_million() {
+    const ORIGINAL_COUNT: usize = 1_000_000;
+    let lines = sample_lines();
+    let mut chance = SeededRng(2);
     let (temporary, kept) = (folder(), std::env::var_os("MILLION").map(PathBuf::from));
     let path = kept.as_deref().unwrap_or(temporary.path()).join("archive.db");
-    let shelf = Archive::open(path).unwrap().shelf(&Namespace::local());
-    let is_filled = shelf.stats().unwrap().held == ENTRIES as u64;
-    let mut handles = Vec::with_capacity(ENTRIES);
+    let shelf = Archive::open(path).unwrap().tenant(&Namespace::local());
+    let is_filled = shelf.stats().unwrap().available == ORIGINAL_COUNT as u64;
+    let mut handles = Vec::with_capacity(ORIGINAL_COUNT);
     let mut queries = Vec::new();
     let (begun, mut bytes) = (Instant::now(), 0);
-    while handles.len() < ENTRIES {
+    while handles.len() < ORIGINAL_COUNT {
         // A number makes each different.
         let texts: Vec<String> = (0..1000)
             .map(|at| {
-                let length = 100 + chance.next(500);
-                format!("{}\n{}", handles.len() + at, text(&lines, &mut chance, length))
+                let length = 100 + chance.next_below(500);
+                format!("{}\n{}", handles.len() + at, random_text(&lines, &mut chance, length))
             })
             .collect();
         let originals: Vec<_> = texts.iter().map(|text| original(text.as_bytes())).collect();
         if !is_filled {
-            shelf.hold(&originals).unwrap();
+            shelf.store_durably(&originals).unwrap();
         }
         handles.extend(originals.iter().map(|it| it.handle));
         bytes += texts.iter().map(String::len).sum::<usize>();
         let words: Vec<&str> = texts[0].split_whitespace().collect();
-        queries.push((0..1 + chance.next(3)).map(|_| words[chance.next(words.len())]).collect::<Vec<_>>().join(" "));
+        queries.push(
+            (0..1 + chance.next_below(3)).map(|_| words[chance.next_below(words.len())]).collect::<Vec<_>>().join(" "),
+        );
     }
     println!("million {} MB kept in {:.0?}", bytes / 1_000_000, begun.elapsed());
     let begun = Instant::now();
@@ -157,11 +159,11 @@ fn million() {
     for round in ["cold", "warm", "warm"] {
         let mut times = Vec::new();
         for _ in 0..10_000 {
-            let handle = handles[chance.next(handles.len())];
-            let watch = Watch::start();
+            let handle = handles[chance.next_below(handles.len())];
+            let watch = RunTimer::start();
             let unfolded = shelf.unfold(handle.as_str()).unwrap();
             times.push(watch.elapsed());
-            assert_eq!(unfolded.entry.handle, handle);
+            assert_eq!(unfolded.info.handle, handle);
         }
         let (half, most) = (quantile(&mut times, 0.5), quantile(&mut times, 0.99));
         println!("unfold  {round} p50 {half:.1?}   p99 {most:.1?}");
@@ -171,7 +173,7 @@ fn million() {
         let mut slowest = (Duration::ZERO, "");
         let mut none = 0;
         for query in &queries {
-            let watch = Watch::start();
+            let watch = RunTimer::start();
             match shelf.search(query, 0, 10) {
                 Ok(found) => none += usize::from(found.hits.is_empty()),
                 // Signs and single letters are no words.
@@ -186,20 +188,20 @@ fn million() {
         println!("        slowest {:.1?}: {}", slowest.0, slowest.1);
     }
     let stats = shelf.stats().unwrap();
-    println!("        {} MB of archive, {} MB of index", stats.file / 1_000_000, stats.index / 1_000_000);
+    println!("        {} MB of archive, {} MB of index", stats.file_bytes / 1_000_000, stats.index_bytes / 1_000_000);
 }
 
-fn size() {
-    let Some(conversations) = conversations() else { return };
+fn bench_size() {
+    let Some(conversations) = corpus_texts() else { return };
     for creases_of in [2, 10] {
         let folder = folder();
-        let shelf = shelf(&folder);
+        let shelf = local_tenant(&folder);
         let mut seen = HashSet::new();
         let (mut bytes, mut count) = (0, 0);
         for texts in &conversations {
             for crease in texts.chunks(creases_of) {
                 let originals: Vec<_> = crease.iter().map(|text| original(text.as_bytes())).collect();
-                shelf.hold(&originals).unwrap();
+                shelf.store_durably(&originals).unwrap();
                 for it in originals.iter().filter(|it| seen.insert(it.handle)) {
                     bytes += it.bytes.len();
                     count += 1;
@@ -224,10 +226,10 @@ fn size() {
 }
 
 /// A text of about this length, of lines that were drawn.
-fn text(lines: &[String], chance: &mut Chance, length: usize) -> String {
+fn random_text(lines: &[String], chance: &mut SeededRng, length: usize) -> String {
     let mut text = String::with_capacity(length + 200);
     while text.len() < length {
-        text.push_str(&lines[chance.next(lines.len())]);
+        text.push_str(&lines[chance.next_below(lines.len())]);
         text.push('\n');
     }
     text.truncate(text.floor_char_boundary(length));
@@ -235,19 +237,20 @@ fn text(lines: &[String], chance: &mut Chance, length: usize) -> String {
 }
 
 /// Lines of recorded tool outputs, or made-up ones where there is no corpus.
-fn lines() -> Vec<String> {
-    if let Some(conversations) = conversations() {
+fn sample_lines() -> Vec<String> {
+    if let Some(conversations) = corpus_texts() {
         let lines = conversations.iter().flatten().flat_map(|text| text.lines()).filter(|line| line.len() > 8);
         return lines.step_by(7).map(str::to_owned).collect();
     }
-    let mut chance = Chance(3);
+    let mut chance = SeededRng(3);
     let syllables = ["ka", "to", "mi", "ren", "sol", "vex", "dar", "lu", "pho", "qui", "zan", "bre", "sti", "nor"];
-    let mut word = || (0..1 + chance.next(4)).map(|at| syllables[(at * 7 + chance.next(14)) % 14]).collect::<String>();
+    let mut word =
+        || (0..1 + chance.next_below(4)).map(|at| syllables[(at * 7 + chance.next_below(14)) % 14]).collect::<String>();
     (0..200_000).map(|_| (0..8).map(|_| word()).collect::<Vec<_>>().join(" ")).collect()
 }
 
 /// What an agent's conversations could fold: outputs of tools, prose and arguments of the model.
-fn conversations() -> Option<Vec<Vec<String>>> {
+fn corpus_texts() -> Option<Vec<Vec<String>>> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpus");
     let corpus = std::env::var_os("FOLDLINE_CORPUS").map_or(beside, PathBuf::from).join("dev.jsonl.zst");
     let Ok(file) = std::fs::File::open(&corpus) else {

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
-use crate::index::Index;
-use crate::keeper::Keeper;
-use crate::reader::{self, Readers};
-use crate::seal::{Key, Seal};
-use crate::shelf::Shelf;
-use crate::store::Store;
-use crate::writer::{Queue, Writer};
+use crate::index::SearchIndex;
+use crate::keeper::MaintenanceThread;
+use crate::reader::{self, ReaderPool};
+use crate::seal::{ArchiveCipher, ArchiveKey};
+use crate::shelf::TenantArchive;
+use crate::store::SqliteStore;
+use crate::writer::{WriteQueue, WriterThread};
 use crate::{Error, ErrorKind, Namespace, place, schema};
 
 /// A durable, exact, private store of everything that was folded.
@@ -47,79 +47,82 @@ use crate::{Error, ErrorKind, Namespace, place, schema};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Archive {
-    pub(crate) core: Arc<Core>,
+    pub(crate) core: Arc<ArchiveCore>,
 }
 
 /// How to open an archive.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct ArchiveOptions {
     /// The key of a sealed archive. A new archive that is opened with a key is sealed from then on; an
     /// archive that exists is opened with the key that it was made with, or not at all.
-    pub key: Option<Key>,
+    pub key: Option<ArchiveKey>,
     /// What will be done with it.
-    pub access: Access,
+    pub access: AccessMode,
 }
 
 /// What will be done with an archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Access {
+pub enum AccessMode {
     /// Reading and writing; the file is created when there is none.
     #[default]
-    Write,
+    ReadWrite,
     /// Reading alone; works on a read-only disk.
-    Read,
+    ReadOnly,
 }
 
 /// What all clones and shelves share. Dropping it ends its threads.
 #[derive(Debug)]
-pub(crate) struct Core {
-    pub(crate) store: Arc<Store>,
-    writer: Option<Writer>,
-    keeper: Option<Keeper>,
+pub(crate) struct ArchiveCore {
+    pub(crate) store: Arc<SqliteStore>,
+    writer: Option<WriterThread>,
+    maintenance: Option<MaintenanceThread>,
 }
 
 impl Archive {
     /// Opens the archive at this path for reading and writing, and creates it when there is none.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
-        Self::open_with(path, Options::default())
+        Self::open_with(path, ArchiveOptions::default())
     }
 
     /// Opens the archive at this path.
-    pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Self, Error> {
+    pub fn open_with(path: impl AsRef<Path>, options: ArchiveOptions) -> Result<Self, Error> {
         let path = path.as_ref().to_owned();
-        let seal = Seal::new(options.key)?;
+        let seal = ArchiveCipher::new(options.key)?;
         let writer = match options.access {
-            Access::Write => {
-                place::prepare(&path)?;
+            AccessMode::ReadWrite => {
+                place::create_private(&path)?;
                 let mut connection = open_for_writing(&path)?;
-                schema::prepare(&mut connection, &path)?;
-                put_lock(&connection, &seal)?;
+                schema::migrate(&mut connection, &path)?;
+                write_key_check(&connection, &seal)?;
                 Some(connection)
             }
-            Access::Read if !path.exists() => {
+            AccessMode::ReadOnly if !path.exists() => {
                 let path = path.display();
                 return Err(Error::new(
                     ErrorKind::Io,
                     format!("there is no archive at {path}; nothing was folded yet"),
                 ));
             }
-            Access::Read => {
-                place::check(&path)?;
+            AccessMode::ReadOnly => {
+                place::check_private(&path)?;
                 None
             }
         };
-        let readers = Readers::new(&path);
+        let readers = ReaderPool::new(&path);
         readers.read(|connection| {
-            if schema::check(connection, &path)? == 0 {
+            if schema::check_version(connection, &path)? == 0 {
                 return Err(Error::new(ErrorKind::NotAnArchive, format!("{} is empty", path.display())));
             }
-            check_lock(connection, &seal, &path)
+            check_key(connection, &seal, &path)
         })?;
-        let index = Index::beside(&path);
-        let store = Arc::new(Store { path, seal, readers, index });
-        let writer = writer.map(|connection| Writer::start(connection, &store.path)).transpose()?;
-        let keeper = writer.as_ref().map(|writer| Keeper::start(store.clone(), writer.queue().clone())).transpose()?;
-        Ok(Self { core: Arc::new(Core { store, writer, keeper }) })
+        let index = SearchIndex::for_archive(&path);
+        let store = Arc::new(SqliteStore { path, cipher: seal, readers, index });
+        let writer = writer.map(|connection| WriterThread::start(connection, &store.path)).transpose()?;
+        let keeper = writer
+            .as_ref()
+            .map(|writer| MaintenanceThread::start(store.clone(), writer.queue().clone()))
+            .transpose()?;
+        Ok(Self { core: Arc::new(ArchiveCore { store, writer, maintenance: keeper }) })
     }
 
     /// Where it lies.
@@ -129,38 +132,38 @@ impl Archive {
 
     /// The namespace of whoever holds a credential: a hash of it under the archive's own identity and, where
     /// it is sealed, its key. The credential can not be had from it, and another archive gives another name.
-    pub fn namespace_of(&self, credential: &[u8]) -> Result<Namespace, Error> {
+    pub fn namespace_for_credential(&self, credential: &[u8]) -> Result<Namespace, Error> {
         let store = &self.core.store;
-        let name = blake3::keyed_hash(&store.seal.name_key(&store.identity()?), credential).to_hex();
+        let name = blake3::keyed_hash(&store.cipher.credential_key(&store.identity()?), credential).to_hex();
         Namespace::new(format!("key-{}", &name[..32]))
     }
 
     /// The part of the archive that belongs to a namespace.
-    pub fn shelf(&self, namespace: &Namespace) -> Shelf {
-        Shelf::new(self.core.clone(), namespace.clone())
+    pub fn tenant(&self, namespace: &Namespace) -> TenantArchive {
+        TenantArchive::new(self.core.clone(), namespace.clone())
     }
 }
 
-impl Drop for Core {
+impl Drop for ArchiveCore {
     /// The writer goes last: whoever closes the file last folds the log into it, and a reader can not.
     fn drop(&mut self) {
-        self.keeper.take();
-        self.store.readers.close();
+        self.maintenance.take();
+        self.store.readers.close_idle();
         self.writer.take();
     }
 }
 
-impl Core {
+impl ArchiveCore {
     /// Where writing is handed over, or why there is none.
-    pub(crate) fn writer(&self) -> Result<&Queue, Error> {
-        self.writer.as_ref().map(Writer::queue).ok_or_else(|| {
+    pub(crate) fn write_queue(&self) -> Result<&WriteQueue, Error> {
+        self.writer.as_ref().map(WriterThread::queue).ok_or_else(|| {
             Error::new(ErrorKind::ReadOnly, format!("{} was opened for reading alone", self.store.path.display()))
         })
     }
 
     /// Tells the keeper that there is something new.
-    pub(crate) fn wake_keeper(&self) {
-        self.keeper.iter().for_each(Keeper::wake);
+    pub(crate) fn wake_maintenance(&self) {
+        self.maintenance.iter().for_each(MaintenanceThread::wake);
     }
 }
 
@@ -172,10 +175,10 @@ pub(crate) fn open_for_writing(path: &Path) -> Result<Connection, Error> {
         let path = path.display();
         return Err(Error::new(ErrorKind::ReadOnly, format!("{path} can be read but not written by this user")));
     }
-    connection.busy_handler(Some(reader::wait_for_others))?;
+    connection.busy_handler(Some(reader::busy_handler))?;
     connection.set_prepared_statement_cache_capacity(64);
     // A file that is not ours is left exactly as it is, so this comes before anything that writes.
-    if schema::check(&connection, path)? == 0 {
+    if schema::check_version(&connection, path)? == 0 {
         // Pages that retention frees can be given back to the disk.
         connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     }
@@ -193,29 +196,33 @@ pub(crate) fn open_for_writing(path: &Path) -> Result<Connection, Error> {
 }
 
 /// What the lock of a sealed archive holds once it is opened.
-const LOCK: &[u8] = b"foldline";
+const KEY_CHECK_PLAINTEXT: &[u8] = b"foldline";
 
 /// Marks a new archive as sealed or open, before anything is in it.
-fn put_lock(connection: &Connection, seal: &Seal) -> Result<(), Error> {
-    let lock = if seal.is_open() { Vec::new() } else { seal.close(&Namespace::local(), "lock", LOCK.to_vec())? };
+fn write_key_check(connection: &Connection, seal: &ArchiveCipher) -> Result<(), Error> {
+    let lock = if seal.is_plaintext() {
+        Vec::new()
+    } else {
+        seal.encrypt(&Namespace::local(), "lock", KEY_CHECK_PLAINTEXT.to_vec())?
+    };
     connection.execute("INSERT OR IGNORE INTO setting (name, value) VALUES ('lock', ?1)", [lock])?;
     Ok(())
 }
 
 /// Refuses a key that does not fit, a key that is missing, and a key where there is no lock: whoever
 /// gives one believes that the archive is sealed.
-fn check_lock(connection: &Connection, seal: &Seal, path: &Path) -> Result<(), Error> {
+fn check_key(connection: &Connection, seal: &ArchiveCipher, path: &Path) -> Result<(), Error> {
     let lock: Vec<u8> = connection
         .query_row("SELECT value FROM setting WHERE name = 'lock'", (), |row| row.get(0))
         .optional()?
         .unwrap_or_default();
-    let denied = |why: &str| Err(Error::new(ErrorKind::Denied, format!("{} {why}", path.display())));
-    match (lock.is_empty(), seal.is_open()) {
+    let denied = |why: &str| Err(Error::new(ErrorKind::WrongKey, format!("{} {why}", path.display())));
+    match (lock.is_empty(), seal.is_plaintext()) {
         (true, true) => Ok(()),
         (true, false) => denied("is not sealed, but a key was given; use it without the key, or begin another archive"),
         (false, true) => denied("is sealed; give its key"),
-        (false, false) => match seal.open(&Namespace::local(), "lock", lock) {
-            Ok(opened) if opened == LOCK => Ok(()),
+        (false, false) => match seal.decrypt(&Namespace::local(), "lock", lock) {
+            Ok(opened) if opened == KEY_CHECK_PLAINTEXT => Ok(()),
             _ => denied("is sealed with another key"),
         },
     }

@@ -3,12 +3,12 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Now.
-pub(crate) fn now() -> i64 {
+pub(crate) fn now_millis() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    millis(since)
+    to_millis(since)
 }
 
 /// A span in the archive's unit.
-pub(crate) fn millis(span: Duration) -> i64 {
+pub(crate) fn to_millis(span: Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }

@@ -4,12 +4,12 @@ use foldline::Handle;
 use rusqlite::Row;
 use rusqlite::types::Type;
 
-use crate::pack::{About, Place};
+use crate::pack::{OriginalDescription, PackSlot};
 
 /// What is known of an original.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Entry {
+pub struct OriginalInfo {
     /// Its content address.
     pub handle: Handle,
     /// How many bytes it has.
@@ -30,11 +30,11 @@ pub struct Entry {
     pub carried_at: i64,
 }
 
-impl Entry {
-    pub(crate) fn new(stored: Stored, about: About) -> Self {
+impl OriginalInfo {
+    pub(crate) fn new(stored: OriginalRow, about: OriginalDescription) -> Self {
         Self {
             handle: stored.handle,
-            length: stored.place.length as u64,
+            length: stored.slot.length as u64,
             tokens: stored.tokens,
             tool: about.tool,
             arguments: about.arguments,
@@ -48,44 +48,44 @@ impl Entry {
 
 /// An original, given back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unfolded {
+pub struct UnfoldedOriginal {
     /// What it was.
-    pub entry: Entry,
+    pub info: OriginalInfo,
     /// Its bytes, exactly.
     pub bytes: Vec<u8>,
 }
 
 /// How it stands with an original.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    Held = 0,
+pub(crate) enum OriginalState {
+    Available = 0,
     Expired = 1,
     Damaged = 2,
 }
 
 /// A row of the table of originals.
 #[derive(Clone, Debug)]
-pub(crate) struct Stored {
+pub(crate) struct OriginalRow {
     pub(crate) id: i64,
     pub(crate) handle: Handle,
     pub(crate) hash: [u8; 32],
-    pub(crate) state: State,
+    pub(crate) state: OriginalState,
     pub(crate) pack: Option<i64>,
-    pub(crate) place: Place,
+    pub(crate) slot: PackSlot,
     pub(crate) tokens: u64,
     pub(crate) message: u64,
     pub(crate) session: Option<String>,
     pub(crate) kept_at: i64,
     pub(crate) carried_at: i64,
-    pub(crate) gone_at: Option<i64>,
+    pub(crate) expired_at: Option<i64>,
 }
 
-impl Stored {
+impl OriginalRow {
     /// The columns that [`Stored::read`] wants, of `original AS o LEFT JOINER session AS s`.
     pub(crate) const COLUMNS: &'static str = "o.id, o.handle, o.hash, o.state, o.pack, o.start, o.about, o.length, \
          o.tokens, o.message, s.name, o.kept_at, o.carried_at, o.gone_at";
 
-    pub(crate) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+    pub(crate) fn from_row(row: &Row<'_>) -> rusqlite::Result<Self> {
         let odd = |column, what: &str| {
             rusqlite::Error::FromSqlConversionFailure(column, Type::Text, format!("odd {what} in the archive").into())
         };
@@ -96,19 +96,19 @@ impl Stored {
             handle: row.get_ref(1)?.as_str()?.parse().map_err(|_| odd(1, "handle"))?,
             hash: row.get(2)?,
             state: match row.get(3)? {
-                0 => State::Held,
-                1 => State::Expired,
-                2 => State::Damaged,
+                0 => OriginalState::Available,
+                1 => OriginalState::Expired,
+                2 => OriginalState::Damaged,
                 _ => return Err(odd(3, "state")),
             },
             pack: row.get(4)?,
-            place: Place { start: size(5)?, about: size(6)?, length: size(7)? },
+            slot: PackSlot { start: size(5)?, description_len: size(6)?, length: size(7)? },
             tokens: number(8)?,
             message: number(9)?,
             session: row.get(10)?,
             kept_at: row.get(11)?,
             carried_at: row.get(12)?,
-            gone_at: row.get(13)?,
+            expired_at: row.get(13)?,
         })
     }
 }

@@ -19,10 +19,10 @@ pub struct Error {
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The text can not be a handle or the beginning of one.
-    NotAHandle,
+    InvalidHandle,
     /// No original on this shelf has such a handle. An original of another namespace is unknown too:
     /// whether it exists is not told.
-    Unknown,
+    NotFound,
     /// Several originals begin like this.
     Ambiguous {
         /// Some of them, at most ten.
@@ -34,15 +34,15 @@ pub enum ErrorKind {
         at: i64,
     },
     /// The archive, or an entry of it, is sealed with a key that was not given.
-    Denied,
+    WrongKey,
     /// The bytes on disk are not the bytes that were kept.
     Damaged,
     /// The file or its folder can be read by others, or can not be written by us alone.
-    Exposed,
+    InsecurePermissions,
     /// The archive can be read but not written.
     ReadOnly,
     /// There is no room left on the disk.
-    Full,
+    DiskFull,
     /// Another process held the archive for too long.
     Busy,
     /// The file was written by a newer version.
@@ -50,14 +50,14 @@ pub enum ErrorKind {
         /// The version of its schema.
         found: i64,
         /// The newest version of the schema that this build knows.
-        known: i64,
+        supported: i64,
     },
     /// The file is something else.
     NotAnArchive,
     /// The original is larger than an archive takes.
     TooLarge,
     /// What was asked for makes no sense: a bad pattern, an impossible range, a bad name.
-    BadRequest,
+    InvalidInput,
     /// The operating system said no.
     Io,
 }
@@ -74,7 +74,7 @@ impl Error {
 
     pub(crate) fn io(doing: &str, path: &std::path::Path, error: &std::io::Error) -> Self {
         let kind = match error.kind() {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => ErrorKind::Full,
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => ErrorKind::DiskFull,
             std::io::ErrorKind::ReadOnlyFilesystem => ErrorKind::ReadOnly,
             _ => ErrorKind::Io,
         };
@@ -94,7 +94,7 @@ impl From<rusqlite::Error> for Error {
     fn from(error: rusqlite::Error) -> Self {
         use rusqlite::ErrorCode as Code;
         let kind = match error.sqlite_error_code() {
-            Some(Code::DiskFull) => ErrorKind::Full,
+            Some(Code::DiskFull) => ErrorKind::DiskFull,
             Some(Code::ReadOnly | Code::PermissionDenied) => ErrorKind::ReadOnly,
             Some(Code::DatabaseBusy | Code::DatabaseLocked) => ErrorKind::Busy,
             Some(Code::DatabaseCorrupt) => ErrorKind::Damaged,
@@ -103,7 +103,7 @@ impl From<rusqlite::Error> for Error {
             _ => ErrorKind::Io,
         };
         let advice = match kind {
-            ErrorKind::Full => "; make room on the disk, or run `foldline archive prune`",
+            ErrorKind::DiskFull => "; make room on the disk, or run `foldline archive prune`",
             ErrorKind::ReadOnly => "; make the archive writable, or choose another with --archive",
             ErrorKind::Busy => "; another process is writing to it, try again",
             ErrorKind::Damaged => "; run `foldline archive verify` to see what is left",

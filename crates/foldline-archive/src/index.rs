@@ -14,27 +14,27 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
-use crate::entry::{State, Stored};
-use crate::keeper::Step;
-use crate::store::{LastPack, Store};
-use crate::words::each_word;
-use crate::{Error, ErrorKind, Namespace, Unfolded, mask, place, reader};
+use crate::entry::{OriginalRow, OriginalState};
+use crate::keeper::WorkProgress;
+use crate::store::{LastPack, SqliteStore};
+use crate::words::for_each_word;
+use crate::{Error, ErrorKind, Namespace, UnfoldedOriginal, mask, place, reader};
 
 /// A change of the words or of the tables makes indexes of another version be made again.
-const VERSION: i64 = 1;
+const INDEX_VERSION: i64 = 1;
 
 /// Originals that one transaction takes in, and the bytes after which it takes no more.
-const BATCH: usize = 2048;
+const BATCH_DOCUMENTS: usize = 2048;
 const BATCH_BYTES: usize = 1024 * 1024;
 
 /// The newest bytes that an index in memory covers.
-const IN_MEMORY: u64 = 64 * 1024 * 1024;
+const MAX_MEMORY_INDEX_BYTES: u64 = 64 * 1024 * 1024;
 
 /// The most bytes of one original that are indexed. What lies behind is found by `unfold --grep`.
-pub(crate) const INDEXED: usize = 1024 * 1024;
+pub(crate) const MAX_INDEXED_BYTES: usize = 1024 * 1024;
 
 #[derive(Debug)]
-pub(crate) struct Index {
+pub(crate) struct SearchIndex {
     path: PathBuf,
     /// None until the first search.
     connection: Mutex<Option<Connection>>,
@@ -42,31 +42,31 @@ pub(crate) struct Index {
 
 /// The size of a namespace's part of the index, as ranking needs it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Size {
+pub(crate) struct IndexSize {
     pub(crate) documents: u64,
     pub(crate) words: u64,
 }
 
-impl Index {
-    pub(crate) fn beside(archive: &Path) -> Self {
-        Self { path: place::beside(archive, ".index"), connection: Mutex::new(None) }
+impl SearchIndex {
+    pub(crate) fn for_archive(archive: &Path) -> Self {
+        Self { path: place::sibling_path(archive, ".index"), connection: Mutex::new(None) }
     }
 
     /// Asks the index, once it has been brought up to date. Where another process is busy doing that,
     /// it is asked as it is.
-    pub(crate) fn ask<T>(
+    pub(crate) fn query<T>(
         &self,
-        store: &Store,
+        store: &SqliteStore,
         asking: impl FnOnce(&Connection) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut guard = self.open(store)?;
         let connection = guard.as_mut().expect("it was opened just now");
         // What is kept from here on may come later, so that this ends beside a busy proxy, too.
-        let newest = store.readers.read(newest)?;
-        while seen(connection)? < newest {
-            match self.take_in(store, connection) {
-                Ok(Step::Forward) => {}
-                Ok(Step::NoFurther) => break,
+        let newest = store.readers.read(newest_id)?;
+        while last_indexed_id(connection)? < newest {
+            match self.index_batch(store, connection) {
+                Ok(WorkProgress::Advanced) => {}
+                Ok(WorkProgress::Idle) => break,
                 Err(error) if *error.kind() == ErrorKind::Busy => break,
                 Err(error) => return Err(error),
             }
@@ -75,49 +75,51 @@ impl Index {
     }
 
     /// Takes in one batch of originals, for a thread that has nothing better to do.
-    pub(crate) fn catch_up(&self, store: &Store) -> Result<Step, Error> {
+    pub(crate) fn catch_up(&self, store: &SqliteStore) -> Result<WorkProgress, Error> {
         let mut guard = self.open(store)?;
         let connection = guard.as_mut().expect("it was opened just now");
-        if seen(connection)? >= store.readers.read(newest)? {
-            return Ok(Step::NoFurther);
+        if last_indexed_id(connection)? >= store.readers.read(newest_id)? {
+            return Ok(WorkProgress::Idle);
         }
-        self.take_in(store, connection)
+        self.index_batch(store, connection)
     }
 
     /// Forgets originals that retention gave up.
-    pub(crate) fn forget(&self, store: &Store, gone: &[(i64, i64)]) -> Result<(), Error> {
+    pub(crate) fn remove(&self, store: &SqliteStore, gone: &[(i64, i64)]) -> Result<(), Error> {
         let mut guard = self.open(store)?;
         let connection = guard.as_mut().expect("it was opened just now");
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let tables = tables(&transaction)?;
+        let tables = indexed_namespaces(&transaction)?;
         for (namespace, id) in gone.iter().filter(|(namespace, _)| tables.contains(namespace)) {
             transaction.prepare_cached(&format!("DELETE FROM words_{namespace} WHERE rowid = ?1"))?.execute([id])?;
         }
         Ok(transaction.commit()?)
     }
 
-    fn open(&self, store: &Store) -> Result<MutexGuard<'_, Option<Connection>>, Error> {
+    fn open(&self, store: &SqliteStore) -> Result<MutexGuard<'_, Option<Connection>>, Error> {
         let mut guard = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         if guard.is_none() {
-            *guard = Some(if store.seal.is_open() { self.on_disk(store)? } else { in_memory(store)? });
+            *guard = Some(if store.cipher.is_plaintext() { self.open_on_disk(store)? } else { open_in_memory(store)? });
         }
         Ok(guard)
     }
 
-    fn on_disk(&self, store: &Store) -> Result<Connection, Error> {
+    fn open_on_disk(&self, store: &SqliteStore) -> Result<Connection, Error> {
         let identity = store.identity()?;
         let opened = self.open_file().and_then(|mut connection| {
-            if is_ours(&connection, &identity)? && store.readers.read(|archive| is_behind(&connection, archive))? {
+            if belongs_to(&connection, &identity)?
+                && store.readers.read(|archive| matches_archive(&connection, archive))?
+            {
                 return Ok(connection);
             }
-            drop_all(&mut connection)?;
-            create(&mut connection, &identity, 0)?;
+            drop_tables(&mut connection)?;
+            create_tables(&mut connection, &identity, 0)?;
             Ok(connection)
         });
         match opened {
             Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotAnArchive) => {
                 for ending in ["", "-wal", "-shm"] {
-                    let path = place::beside(&self.path, ending);
+                    let path = place::sibling_path(&self.path, ending);
                     match std::fs::remove_file(&path) {
                         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                             return Err(Error::io("remove the damaged search index", &path, &error));
@@ -126,21 +128,21 @@ impl Index {
                     }
                 }
                 let mut connection = self.open_file()?;
-                create(&mut connection, &identity, 0)?;
+                create_tables(&mut connection, &identity, 0)?;
                 Ok(connection)
             }
             // Where nothing can be written, the index can still be made in memory.
-            Err(error) if matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::Io | ErrorKind::Full) => {
-                in_memory(store)
+            Err(error) if matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::Io | ErrorKind::DiskFull) => {
+                open_in_memory(store)
             }
             opened => opened,
         }
     }
 
     fn open_file(&self) -> Result<Connection, Error> {
-        place::prepare(&self.path)?;
+        place::create_private(&self.path)?;
         let mut connection = Connection::open(&self.path)?;
-        connection.busy_handler(Some(reader::wait_for_others))?;
+        connection.busy_handler(Some(reader::busy_handler))?;
         connection.query_row("PRAGMA journal_mode = WAL", (), |_| Ok(()))?;
         // What a crash takes from the index is taken in again.
         connection.pragma_update(None, "synchronous", "NORMAL")?;
@@ -149,18 +151,18 @@ impl Index {
     }
 
     /// Indexes the next originals.
-    fn take_in(&self, store: &Store, connection: &mut Connection) -> Result<Step, Error> {
+    fn index_batch(&self, store: &SqliteStore, connection: &mut Connection) -> Result<WorkProgress, Error> {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         // Another process may have taken them in while we waited.
-        let from = seen(&transaction)?;
-        let Next { documents, reached, reached_handle } =
-            store.readers.read(|archive| next_documents(store, archive, from))?;
-        let tables = tables(&transaction)?;
+        let from = last_indexed_id(&transaction)?;
+        let DocumentBatch { documents, last_id: reached, last_handle: reached_handle } =
+            store.readers.read(|archive| read_batch(store, archive, from))?;
+        let tables = indexed_namespaces(&transaction)?;
         for document in &documents {
             let namespace = document.namespace;
-            let (terms, words) = terms_of(&document.unfolded);
+            let (terms, words) = document_terms(&document.original);
             if !tables.contains(&namespace) {
-                transaction.execute_batch(&table(namespace))?;
+                transaction.execute_batch(&table_sql(namespace))?;
             }
             transaction
                 .prepare_cached(&format!("INSERT INTO words_{namespace} (rowid, words) VALUES (?1, ?2)"))?
@@ -173,26 +175,26 @@ impl Index {
                 .execute((namespace, words))?;
         }
         if reached == from {
-            return Ok(Step::NoFurther);
+            return Ok(WorkProgress::Idle);
         }
         transaction.execute("UPDATE about SET seen = ?1, seen_handle = ?2", (reached, reached_handle))?;
         transaction.commit()?;
-        Ok(Step::Forward)
+        Ok(WorkProgress::Advanced)
     }
 }
 
 /// The size of a namespace's part; nothing when it has none.
-pub(crate) fn size(connection: &Connection, namespace: i64) -> Result<Option<Size>, Error> {
+pub(crate) fn index_size(connection: &Connection, namespace: i64) -> Result<Option<IndexSize>, Error> {
     Ok(connection
         .prepare_cached("SELECT documents, words FROM size WHERE namespace = ?1")?
         .query_row([namespace], |row| {
             let number = |column| Ok::<_, rusqlite::Error>(u64::try_from(row.get::<_, i64>(column)?).unwrap_or(0));
-            Ok(Size { documents: number(0)?, words: number(1)? })
+            Ok(IndexSize { documents: number(0)?, words: number(1)? })
         })
         .optional()?)
 }
 
-fn create(connection: &mut Connection, identity: &[u8], seen: i64) -> Result<(), Error> {
+fn create_tables(connection: &mut Connection, identity: &[u8], seen: i64) -> Result<(), Error> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     transaction.execute_batch(
         "CREATE TABLE IF NOT EXISTS about (
@@ -202,26 +204,26 @@ fn create(connection: &mut Connection, identity: &[u8], seen: i64) -> Result<(),
     )?;
     let made: i64 = transaction.query_row("SELECT count(*) FROM about", (), |row| row.get(0))?;
     if made == 0 {
-        transaction.execute("INSERT INTO about VALUES (?1, ?2, ?3, '')", (identity, VERSION, seen))?;
+        transaction.execute("INSERT INTO about VALUES (?1, ?2, ?3, '')", (identity, INDEX_VERSION, seen))?;
     }
     Ok(transaction.commit()?)
 }
 
 /// Only which words a document has is stored, in the smallest form that full-text search knows: how
 /// often they occur is counted again in the few documents that are ranked. See docs/decisions.
-fn table(namespace: i64) -> String {
+fn table_sql(namespace: i64) -> String {
     format!(
         "CREATE VIRTUAL TABLE IF NOT EXISTS words_{namespace} USING fts5 (
              words, content = '', contentless_delete = 1, detail = none, tokenize = 'ascii')"
     )
 }
 
-fn tables(connection: &Connection) -> Result<BTreeSet<i64>, Error> {
+fn indexed_namespaces(connection: &Connection) -> Result<BTreeSet<i64>, Error> {
     let mut statement = connection.prepare_cached("SELECT namespace FROM size")?;
     Ok(statement.query_map((), |row| row.get(0))?.collect::<Result<_, _>>()?)
 }
 
-fn is_ours(connection: &Connection, identity: &[u8]) -> Result<bool, Error> {
+fn belongs_to(connection: &Connection, identity: &[u8]) -> Result<bool, Error> {
     let has_table: i64 =
         connection.query_row("SELECT count(*) FROM sqlite_schema WHERE name = 'about'", (), |row| row.get(0))?;
     if has_table == 0 {
@@ -230,12 +232,12 @@ fn is_ours(connection: &Connection, identity: &[u8]) -> Result<bool, Error> {
     let about: Option<(Vec<u8>, i64)> = connection
         .query_row("SELECT identity, version FROM about", (), |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
-    Ok(about.is_some_and(|(of, version)| of == identity && version == VERSION))
+    Ok(about.is_some_and(|(of, version)| of == identity && version == INDEX_VERSION))
 }
 
 /// Whether what the index saw last is what the archive has there. It is not when an older copy of the
 /// archive took the place of a newer one.
-fn is_behind(connection: &Connection, archive: &Connection) -> Result<bool, Error> {
+fn matches_archive(connection: &Connection, archive: &Connection) -> Result<bool, Error> {
     let (seen, handle): (i64, String) =
         connection.query_row("SELECT seen, seen_handle FROM about", (), |row| Ok((row.get(0)?, row.get(1)?)))?;
     let found: Option<String> =
@@ -244,7 +246,7 @@ fn is_behind(connection: &Connection, archive: &Connection) -> Result<bool, Erro
 }
 
 /// Empties an index that belongs to another archive or another version.
-fn drop_all(connection: &mut Connection) -> Result<(), Error> {
+fn drop_tables(connection: &mut Connection) -> Result<(), Error> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let names: Vec<String> = transaction
         .prepare("SELECT name FROM sqlite_schema WHERE name = 'about' OR name = 'size' OR sql LIKE 'CREATE VIRTUAL%'")?
@@ -256,77 +258,77 @@ fn drop_all(connection: &mut Connection) -> Result<(), Error> {
     Ok(transaction.commit()?)
 }
 
-fn in_memory(store: &Store) -> Result<Connection, Error> {
+fn open_in_memory(store: &SqliteStore) -> Result<Connection, Error> {
     // The newest originals, as many as are affordable to index anew in every process.
     let seen = store.readers.read(|archive| {
         let mut statement = archive.prepare("SELECT id, length FROM original WHERE state = 0 ORDER BY id DESC")?;
         let mut rows = statement.query(())?;
         let mut bytes = 0;
         while let Some(row) = rows.next()? {
-            bytes += u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0).min(INDEXED as u64);
-            if bytes > IN_MEMORY {
+            bytes += u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0).min(MAX_INDEXED_BYTES as u64);
+            if bytes > MAX_MEMORY_INDEX_BYTES {
                 return Ok(row.get(0)?);
             }
         }
         Ok(0)
     })?;
     let mut connection = Connection::open_in_memory()?;
-    create(&mut connection, &[], seen)?;
+    create_tables(&mut connection, &[], seen)?;
     Ok(connection)
 }
 
 /// The last original that was taken in.
-pub(crate) fn seen(connection: &Connection) -> Result<i64, Error> {
+pub(crate) fn last_indexed_id(connection: &Connection) -> Result<i64, Error> {
     Ok(connection.prepare_cached("SELECT seen FROM about")?.query_row((), |row| row.get(0))?)
 }
 
 /// The number of the newest original.
-fn newest(archive: &Connection) -> Result<i64, Error> {
+fn newest_id(archive: &Connection) -> Result<i64, Error> {
     Ok(archive.prepare_cached("SELECT coalesce(max(id), 0) FROM original")?.query_row((), |row| row.get(0))?)
 }
 
 /// An original that the index has not seen.
-struct Document {
+struct IndexDocument {
     id: i64,
     namespace: i64,
-    unfolded: Unfolded,
+    original: UnfoldedOriginal,
 }
 
 /// The next originals to take in.
-struct Next {
-    documents: Vec<Document>,
+struct DocumentBatch {
+    documents: Vec<IndexDocument>,
     /// The last that was looked at.
-    reached: i64,
-    reached_handle: String,
+    last_id: i64,
+    last_handle: String,
 }
 
 /// The originals behind `from`. They are only read here and looked at later: a long reading would keep the
 /// archive's log from being folded into its file.
-fn next_documents(store: &Store, archive: &Connection, from: i64) -> Result<Next, Error> {
+fn read_batch(store: &SqliteStore, archive: &Connection, from: i64) -> Result<DocumentBatch, Error> {
     let mut statement = archive.prepare_cached(&format!(
         "SELECT {}, n.id, n.name FROM original AS o
          JOIN namespace AS n ON n.id = o.namespace LEFT JOIN session AS s ON s.id = o.session
          WHERE o.id > ?1 ORDER BY o.id LIMIT ?2",
-        Stored::COLUMNS
+        OriginalRow::COLUMNS
     ))?;
-    let mut rows = statement.query((from, BATCH as i64))?;
-    let mut next = Next { documents: Vec::new(), reached: from, reached_handle: String::new() };
+    let mut rows = statement.query((from, BATCH_DOCUMENTS as i64))?;
+    let mut next = DocumentBatch { documents: Vec::new(), last_id: from, last_handle: String::new() };
     let (mut bytes, mut last) = (0, LastPack::default());
     while let Some(row) = rows.next()? {
-        let stored = Stored::read(row)?;
+        let stored = OriginalRow::from_row(row)?;
         let columns = row.as_ref().column_count();
         let namespace: i64 = row.get(columns - 2)?;
         let name = Namespace::new(row.get::<_, String>(columns - 1)?)?;
-        next.reached = stored.id;
-        next.reached_handle = stored.handle.to_string();
+        next.last_id = stored.id;
+        next.last_handle = stored.handle.to_string();
         let id = stored.id;
-        if stored.state != State::Held {
+        if stored.state != OriginalState::Available {
             continue;
         }
         // What can not be read can not be found; unfolding it says why.
         let Ok(unfolded) = store.fetch(archive, &name, stored, &mut last) else { continue };
         bytes += unfolded.bytes.len();
-        next.documents.push(Document { id, namespace, unfolded });
+        next.documents.push(IndexDocument { id, namespace, original: unfolded });
         if bytes >= BATCH_BYTES {
             break;
         }
@@ -335,11 +337,11 @@ fn next_documents(store: &Store, archive: &Connection, from: i64) -> Result<Next
 }
 
 /// The distinct words and pieces of an original, and how many words it has.
-fn terms_of(unfolded: &Unfolded) -> (String, i64) {
+fn document_terms(unfolded: &UnfoldedOriginal) -> (String, i64) {
     let mut terms = BTreeSet::new();
     let mut count = 0;
     let mut add = |text: &str| {
-        each_word(&mask::mask(text), |word| {
+        for_each_word(&mask::redact(text), |word| {
             count += 1;
             for term in word.terms() {
                 if !terms.contains(term) {
@@ -348,9 +350,9 @@ fn terms_of(unfolded: &Unfolded) -> (String, i64) {
             }
         });
     };
-    let head = &unfolded.bytes[..unfolded.bytes.len().min(INDEXED)];
+    let head = &unfolded.bytes[..unfolded.bytes.len().min(MAX_INDEXED_BYTES)];
     add(&String::from_utf8_lossy(head));
-    unfolded.entry.tool.as_deref().into_iter().for_each(&mut add);
-    unfolded.entry.arguments.as_deref().into_iter().for_each(&mut add);
+    unfolded.info.tool.as_deref().into_iter().for_each(&mut add);
+    unfolded.info.arguments.as_deref().into_iter().for_each(&mut add);
     (terms.into_iter().collect::<Vec<_>>().join(" "), count)
 }

@@ -1,14 +1,14 @@
 //! The journal: sessions, requests and events, for the dashboard and for whoever asks later what
 //! happened. Nothing depends on it, so writing it never waits and may be dropped under load.
 
-use crate::keep::{find_namespace, own_namespace, own_session, signed};
-use crate::shelf::Shelf;
+use crate::keep::{ensure_namespace, ensure_session, find_namespace, to_sql_int};
+use crate::shelf::TenantArchive;
 use crate::{Error, clock};
 
 /// A session that was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Session {
+pub struct SessionRecord {
     /// Its name.
     pub name: String,
     /// When it was first seen, in milliseconds since 1970.
@@ -25,7 +25,7 @@ pub struct Session {
 
 /// A request, as it is noted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Request {
+pub struct RequestRecord {
     /// When it was sent, in milliseconds since 1970; set when it is noted.
     pub at: i64,
     /// The session that it belongs to; set when it is noted.
@@ -45,7 +45,7 @@ pub struct Request {
 /// An event, as it is noted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Event {
+pub struct EventRecord {
     /// Grows with every event; by it one asks for what came behind.
     pub id: i64,
     /// When it happened, in milliseconds since 1970.
@@ -58,16 +58,16 @@ pub struct Event {
     pub payload: Vec<u8>,
 }
 
-impl Shelf {
+impl TenantArchive {
     /// Notes a request of this shelf's session.
-    pub fn note_request(&self, request: &Request) -> Result<(), Error> {
-        let now = clock::now();
-        let payload = self.store().seal.close(self.namespace(), "request", request.payload.clone())?;
-        let request = Request { payload, ..request.clone() };
+    pub fn append_request(&self, request: &RequestRecord) -> Result<(), Error> {
+        let now = clock::now_millis();
+        let payload = self.backend().cipher.encrypt(self.namespace(), "request", request.payload.clone())?;
+        let request = RequestRecord { payload, ..request.clone() };
         let (namespace, session) = (self.namespace().clone(), self.session_name().map(str::to_owned));
-        self.core().writer()?.later(move |connection| {
-            let namespace = own_namespace(connection, &namespace)?;
-            let session = session.map(|name| own_session(connection, namespace, &name, now)).transpose()?;
+        self.core().write_queue()?.enqueue(move |connection| {
+            let namespace = ensure_namespace(connection, &namespace)?;
+            let session = session.map(|name| ensure_session(connection, namespace, &name, now)).transpose()?;
             connection
                 .prepare_cached(
                     "INSERT INTO request (namespace, session, at, model, raw_tokens, sent_tokens, folds, payload)
@@ -78,9 +78,9 @@ impl Shelf {
                     session,
                     now,
                     request.model,
-                    signed(request.raw_tokens),
-                    signed(request.sent_tokens),
-                    signed(request.folds),
+                    to_sql_int(request.raw_tokens),
+                    to_sql_int(request.sent_tokens),
+                    to_sql_int(request.folds),
                     request.payload,
                 ))?;
             Ok(())
@@ -89,13 +89,13 @@ impl Shelf {
     }
 
     /// Notes an event of this shelf's session.
-    pub fn note_event(&self, kind: &str, payload: &[u8]) -> Result<(), Error> {
-        let (now, kind) = (clock::now(), kind.to_owned());
-        let payload = self.store().seal.close(self.namespace(), "event", payload.to_vec())?;
+    pub fn append_event(&self, kind: &str, payload: &[u8]) -> Result<(), Error> {
+        let (now, kind) = (clock::now_millis(), kind.to_owned());
+        let payload = self.backend().cipher.encrypt(self.namespace(), "event", payload.to_vec())?;
         let (namespace, session) = (self.namespace().clone(), self.session_name().map(str::to_owned));
-        self.core().writer()?.later(move |connection| {
-            let namespace = own_namespace(connection, &namespace)?;
-            let session = session.map(|name| own_session(connection, namespace, &name, now)).transpose()?;
+        self.core().write_queue()?.enqueue(move |connection| {
+            let namespace = ensure_namespace(connection, &namespace)?;
+            let session = session.map(|name| ensure_session(connection, namespace, &name, now)).transpose()?;
             connection
                 .prepare_cached(
                     "INSERT INTO event (namespace, session, at, kind, payload) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -107,8 +107,8 @@ impl Shelf {
     }
 
     /// The sessions of this shelf, last seen first.
-    pub fn sessions(&self, limit: usize) -> Result<Vec<Session>, Error> {
-        self.store().readers.read(|connection| {
+    pub fn sessions(&self, limit: usize) -> Result<Vec<SessionRecord>, Error> {
+        self.backend().readers.read(|connection| {
             let Some(namespace) = find_namespace(connection, self.namespace())? else { return Ok(Vec::new()) };
             let mut statement = connection.prepare_cached(
                 "SELECT s.name, s.first_at, s.last_at, count(r.id), coalesce(sum(r.raw_tokens), 0),
@@ -116,9 +116,9 @@ impl Shelf {
                  FROM (SELECT * FROM session WHERE namespace = ?1 ORDER BY last_at DESC LIMIT ?2) AS s
                  LEFT JOIN request AS r ON r.session = s.id GROUP BY s.id ORDER BY s.last_at DESC, s.id DESC",
             )?;
-            let rows = statement.query_map((namespace, signed(limit)), |row| {
+            let rows = statement.query_map((namespace, to_sql_int(limit)), |row| {
                 let number = |column| Ok::<_, rusqlite::Error>(u64::try_from(row.get::<_, i64>(column)?).unwrap_or(0));
-                Ok(Session {
+                Ok(SessionRecord {
                     name: row.get(0)?,
                     first_at: row.get(1)?,
                     last_at: row.get(2)?,
@@ -132,17 +132,17 @@ impl Shelf {
     }
 
     /// Requests of this shelf since a time, newest first.
-    pub fn requests(&self, since: i64, limit: usize) -> Result<Vec<Request>, Error> {
-        let requests: Vec<Request> = self.store().readers.read(|connection| {
+    pub fn requests(&self, since: i64, limit: usize) -> Result<Vec<RequestRecord>, Error> {
+        let requests: Vec<RequestRecord> = self.backend().readers.read(|connection| {
             let Some(namespace) = find_namespace(connection, self.namespace())? else { return Ok(Vec::new()) };
             let mut statement = connection.prepare_cached(
                 "SELECT r.at, s.name, r.model, r.raw_tokens, r.sent_tokens, r.folds, r.payload
                  FROM request AS r LEFT JOIN session AS s ON s.id = r.session
                  WHERE r.namespace = ?1 AND r.at >= ?2 ORDER BY r.at DESC, r.id DESC LIMIT ?3",
             )?;
-            let rows = statement.query_map((namespace, since, signed(limit)), |row| {
+            let rows = statement.query_map((namespace, since, to_sql_int(limit)), |row| {
                 let number = |column| Ok::<_, rusqlite::Error>(u64::try_from(row.get::<_, i64>(column)?).unwrap_or(0));
-                Ok(Request {
+                Ok(RequestRecord {
                     at: row.get(0)?,
                     session: row.get(1)?,
                     model: row.get(2)?,
@@ -154,24 +154,24 @@ impl Shelf {
             })?;
             Ok(rows.collect::<Result<_, _>>()?)
         })?;
-        let open = |request: Request| {
-            let payload = self.store().seal.open(self.namespace(), "request", request.payload)?;
-            Ok(Request { payload, ..request })
+        let open = |request: RequestRecord| {
+            let payload = self.backend().cipher.decrypt(self.namespace(), "request", request.payload)?;
+            Ok(RequestRecord { payload, ..request })
         };
         requests.into_iter().map(open).collect()
     }
 
     /// Events of this shelf behind the event with this id, oldest first.
-    pub fn events(&self, behind: i64, limit: usize) -> Result<Vec<Event>, Error> {
-        let events: Vec<Event> = self.store().readers.read(|connection| {
+    pub fn events(&self, behind: i64, limit: usize) -> Result<Vec<EventRecord>, Error> {
+        let events: Vec<EventRecord> = self.backend().readers.read(|connection| {
             let Some(namespace) = find_namespace(connection, self.namespace())? else { return Ok(Vec::new()) };
             let mut statement = connection.prepare_cached(
                 "SELECT e.id, e.at, s.name, e.kind, e.payload
                  FROM event AS e LEFT JOIN session AS s ON s.id = e.session
                  WHERE e.namespace = ?1 AND e.id > ?2 ORDER BY e.id LIMIT ?3",
             )?;
-            let rows = statement.query_map((namespace, behind, signed(limit)), |row| {
-                Ok(Event {
+            let rows = statement.query_map((namespace, behind, to_sql_int(limit)), |row| {
+                Ok(EventRecord {
                     id: row.get(0)?,
                     at: row.get(1)?,
                     session: row.get(2)?,
@@ -181,9 +181,9 @@ impl Shelf {
             })?;
             Ok(rows.collect::<Result<_, _>>()?)
         })?;
-        let open = |event: Event| {
-            let payload = self.store().seal.open(self.namespace(), "event", event.payload)?;
-            Ok(Event { payload, ..event })
+        let open = |event: EventRecord| {
+            let payload = self.backend().cipher.decrypt(self.namespace(), "event", event.payload)?;
+            Ok(EventRecord { payload, ..event })
         };
         events.into_iter().map(open).collect()
     }

@@ -8,57 +8,57 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::store::Store;
-use crate::writer::Queue;
+use crate::store::SqliteStore;
+use crate::writer::WriteQueue;
 use crate::{Error, ErrorKind, repack};
 
 /// It begins when nobody has kept anything for so long, and after so long at the latest: whoever keeps has requests to
 /// answer, and whoever searches does not wait for it.
-const QUIET: Duration = Duration::from_millis(500);
-const LATEST: Duration = Duration::from_secs(30);
+const IDLE_DELAY: Duration = Duration::from_millis(500);
+const MAX_DELAY: Duration = Duration::from_secs(30);
 
 /// How far a piece of its work went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum WorkProgress {
     /// Something was done; there may be more.
-    Forward,
+    Advanced,
     /// There was nothing to do.
-    NoFurther,
+    Idle,
 }
 
 #[derive(Debug)]
-pub(crate) struct Keeper {
-    bell: Option<SyncSender<()>>,
+pub(crate) struct MaintenanceThread {
+    signal: Option<SyncSender<()>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Keeper {
-    pub(crate) fn start(store: Arc<Store>, writer: Queue) -> Result<Self, Error> {
+impl MaintenanceThread {
+    pub(crate) fn start(store: Arc<SqliteStore>, writer: WriteQueue) -> Result<Self, Error> {
         let (bell, rung) = sync_channel(1);
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let work = move || {
             while rung.recv().is_ok() {
-                let latest = Instant::now() + LATEST;
+                let latest = Instant::now() + MAX_DELAY;
                 while Instant::now() < latest {
-                    match rung.recv_timeout(QUIET) {
+                    match rung.recv_timeout(IDLE_DELAY) {
                         Ok(()) => {}
                         Err(RecvTimeoutError::Timeout) => break,
                         // Whoever closes the archive meanwhile is not kept waiting for long. Where every process
                         // closes it soon, this is the only time at which small packs can move together.
                         Err(RecvTimeoutError::Disconnected) => {
-                            let _ = repack::merge_small(&store, &writer);
+                            let _ = repack::merge_small_packs(&store, &writer);
                             return;
                         }
                     }
                 }
                 // A fault shows when somebody searches, keeps or verifies; until then the house may wait.
                 let goes_on = || !stopped.load(Ordering::Relaxed);
-                let forward = |step| matches!(step, Ok(Step::Forward));
+                let forward = |step| matches!(step, Ok(WorkProgress::Advanced));
                 while goes_on() {
                     // Small packs come first: where others keep all the time, the index is never done.
-                    while goes_on() && forward(repack::merge_small(&store, &writer)) {}
+                    while goes_on() && forward(repack::merge_small_packs(&store, &writer)) {}
                     if !forward(store.index.catch_up(&store)) {
                         break;
                     }
@@ -69,21 +69,21 @@ impl Keeper {
             .name("foldline-keeper".into())
             .spawn(work)
             .map_err(|error| Error::new(ErrorKind::Io, format!("could not start the archive's keeper: {error}")))?;
-        Ok(Self { bell: Some(bell), stop, thread: Some(thread) })
+        Ok(Self { signal: Some(bell), stop, thread: Some(thread) })
     }
 
     pub(crate) fn wake(&self) {
-        if let Some(bell) = &self.bell {
+        if let Some(bell) = &self.signal {
             // When it has been rung already, that is enough.
             let _ = bell.try_send(());
         }
     }
 }
 
-impl Drop for Keeper {
+impl Drop for MaintenanceThread {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        drop(self.bell.take());
+        drop(self.signal.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

@@ -6,14 +6,14 @@
 
 use rusqlite::OptionalExtension;
 
-use crate::keep::{find_namespace, own_namespace, own_session};
-use crate::shelf::Shelf;
+use crate::keep::{ensure_namespace, ensure_session, find_namespace};
+use crate::shelf::TenantArchive;
 use crate::{Error, clock};
 
 /// A fact in the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Fact {
+pub struct LedgerFact {
     /// What kind of fact it is.
     pub kind: String,
     /// What it is about.
@@ -24,29 +24,29 @@ pub struct Fact {
     pub at: i64,
 }
 
-impl Shelf {
+impl TenantArchive {
     /// Records a fact of this shelf's session durably. When one of this kind and fingerprint is
     /// recorded already, that one stands; the fact that stands is returned.
-    pub fn record(&self, kind: &str, fingerprint: &[u8], payload: &[u8]) -> Result<Fact, Error> {
+    pub fn record_fact(&self, kind: &str, fingerprint: &[u8], payload: &[u8]) -> Result<LedgerFact, Error> {
         let fact = self.write_fact(kind, fingerprint, payload)?;
-        self.on_disk().wait()?;
+        self.request_sync().wait()?;
         Ok(fact)
     }
 
     /// The same without waiting for the disk; see [`write`](Shelf::write).
-    pub fn write_fact(&self, kind: &str, fingerprint: &[u8], payload: &[u8]) -> Result<Fact, Error> {
+    pub fn write_fact(&self, kind: &str, fingerprint: &[u8], payload: &[u8]) -> Result<LedgerFact, Error> {
         // Most facts are told again and again by a conversation that goes on.
         if let Some(fact) = self.fact(kind, fingerprint)? {
             return Ok(fact);
         }
-        let now = clock::now();
-        let closed = self.store().seal.close(self.namespace(), "fact", payload.to_vec())?;
+        let now = clock::now_millis();
+        let closed = self.backend().cipher.encrypt(self.namespace(), "fact", payload.to_vec())?;
         let (namespace, session) = (self.namespace().clone(), self.session_name().map(str::to_owned));
         let (kind_owned, fingerprint_owned) = (kind.to_owned(), fingerprint.to_vec());
-        self.core().writer()?.write(move |connection| {
-            let namespace = own_namespace(connection, &namespace)?;
+        self.core().write_queue()?.write(move |connection| {
+            let namespace = ensure_namespace(connection, &namespace)?;
             if let Some(session) = &session {
-                own_session(connection, namespace, session, now)?;
+                ensure_session(connection, namespace, session, now)?;
             }
             connection
                 .prepare_cached(
@@ -61,8 +61,8 @@ impl Shelf {
     }
 
     /// The fact of this kind and fingerprint in this shelf's session, if there is one.
-    pub fn fact(&self, kind: &str, fingerprint: &[u8]) -> Result<Option<Fact>, Error> {
-        let found: Option<(Vec<u8>, i64)> = self.store().readers.read(|connection| {
+    pub fn fact(&self, kind: &str, fingerprint: &[u8]) -> Result<Option<LedgerFact>, Error> {
+        let found: Option<(Vec<u8>, i64)> = self.backend().readers.read(|connection| {
             let Some(namespace) = find_namespace(connection, self.namespace())? else { return Ok(None) };
             let mut statement = connection.prepare_cached(
                 "SELECT payload, at FROM ledger WHERE namespace = ?1 AND session = ?2 AND kind = ?3 AND fingerprint = ?4",
@@ -72,28 +72,28 @@ impl Shelf {
         })?;
         found
             .map(|(closed, at)| {
-                let payload = self.store().seal.open(self.namespace(), "fact", closed)?;
-                Ok(Fact { kind: kind.to_owned(), fingerprint: fingerprint.to_vec(), payload, at })
+                let payload = self.backend().cipher.decrypt(self.namespace(), "fact", closed)?;
+                Ok(LedgerFact { kind: kind.to_owned(), fingerprint: fingerprint.to_vec(), payload, at })
             })
             .transpose()
     }
 
     /// All facts of this shelf's session, oldest first.
-    pub fn facts(&self) -> Result<Vec<Fact>, Error> {
-        let facts: Vec<Fact> = self.store().readers.read(|connection| {
+    pub fn facts(&self) -> Result<Vec<LedgerFact>, Error> {
+        let facts: Vec<LedgerFact> = self.backend().readers.read(|connection| {
             let Some(namespace) = find_namespace(connection, self.namespace())? else { return Ok(Vec::new()) };
             let mut statement = connection.prepare_cached(
                 "SELECT kind, fingerprint, payload, at FROM ledger WHERE namespace = ?1 AND session = ?2
                  ORDER BY at, kind, fingerprint",
             )?;
             let rows = statement.query_map((namespace, self.session_name().unwrap_or_default()), |row| {
-                Ok(Fact { kind: row.get(0)?, fingerprint: row.get(1)?, payload: row.get(2)?, at: row.get(3)? })
+                Ok(LedgerFact { kind: row.get(0)?, fingerprint: row.get(1)?, payload: row.get(2)?, at: row.get(3)? })
             })?;
             Ok(rows.collect::<Result<_, _>>()?)
         })?;
-        let open = |fact: Fact| {
-            let payload = self.store().seal.open(self.namespace(), "fact", fact.payload)?;
-            Ok(Fact { payload, ..fact })
+        let open = |fact: LedgerFact| {
+            let payload = self.backend().cipher.decrypt(self.namespace(), "fact", fact.payload)?;
+            Ok(LedgerFact { payload, ..fact })
         };
         facts.into_iter().map(open).collect()
     }

@@ -10,11 +10,11 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 /// What stands in place of a secret.
-pub(crate) const MASK: &str = "[secret]";
+pub(crate) const REDACTED: &str = "[secret]";
 
 /// One expression for all forms, so that a text is walked once. No form counts far, and borders of words are those of ASCII:
 /// either would make the walk many times slower.
-static SECRETS: LazyLock<Regex> = LazyLock::new(|| {
+static SECRET_PATTERNS: LazyLock<Regex> = LazyLock::new(|| {
     let forms = [
         // Keys that carry the name of their issuer.
         r"(?-u:\b)sk-[A-Za-z0-9_-]{16,}",
@@ -38,8 +38,8 @@ static SECRETS: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// The text with its secrets masked.
-pub(crate) fn mask(text: &str) -> Cow<'_, str> {
-    SECRETS.replace_all(text, MASK)
+pub(crate) fn redact(text: &str) -> Cow<'_, str> {
+    SECRET_PATTERNS.replace_all(text, REDACTED)
 }
 
 #[cfg(test)]
@@ -48,7 +48,7 @@ mod tests {
 
     /// The examples are put together here, so that no scanner takes this file for a leak.
     #[test]
-    fn known_forms_are_masked() {
+    fn known_secret_formats_are_redacted() {
         let long = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8";
         for secret in [
             format!("sk-{long}"),
@@ -62,14 +62,14 @@ mod tests {
             format!(r#""api_key": "{long}""#),
         ] {
             let text = format!("before {secret} after");
-            let masked = mask(&text);
-            assert!(masked.contains(MASK) && !masked.contains(long), "{masked}");
+            let masked = redact(&text);
+            assert!(masked.contains(REDACTED) && !masked.contains(long), "{masked}");
             assert!(masked.starts_with("before ") && masked.ends_with(" after"), "{masked}");
         }
     }
 
     #[test]
-    fn ordinary_text_is_left_alone() {
+    fn ordinary_text_is_not_redacted() {
         for text in [
             "the token counter counts tokens: 4096",
             "fn password(&self) -> &str",
@@ -77,7 +77,7 @@ mod tests {
             "https://example.com:8080/path@version",
             "let secret = secrets.next();",
         ] {
-            assert_eq!(mask(text), text);
+            assert_eq!(redact(text), text);
         }
     }
 }

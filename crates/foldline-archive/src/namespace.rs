@@ -30,7 +30,7 @@ impl Namespace {
             Ok(Self(name))
         } else {
             Err(Error::new(
-                ErrorKind::BadRequest,
+                ErrorKind::InvalidInput,
                 "not a namespace: a namespace is 1 to 128 letters, digits and the signs - _ . : @",
             ))
         }

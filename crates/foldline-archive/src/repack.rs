@@ -9,30 +9,32 @@ use std::sync::Arc;
 use rusqlite::{Connection, OptionalExtension};
 
 use crate::archive::Archive;
-use crate::entry::Stored;
-use crate::keep::signed;
-use crate::keeper::Step;
-use crate::pack::{self, About, Filling};
-use crate::store::{LastPack, Store};
-use crate::writer::Queue;
+use crate::entry::OriginalRow;
+use crate::keep::to_sql_int;
+use crate::keeper::WorkProgress;
+use crate::pack::{self, OriginalDescription, PackBuilder};
+use crate::store::{LastPack, SqliteStore};
+use crate::writer::WriteQueue;
 use crate::{Error, Namespace};
 
 /// A pack with fewer bytes, before compression, compresses better in company. The index of small packs
 /// in the schema has the same number.
-const SMALL: usize = 32 * 1024;
+const SMALL_PACK_BYTES: usize = 32 * 1024;
 
 /// The bytes of small packs that are moved together: a few full packs, so that the commit stays short.
-const ENOUGH: usize = 4 * pack::SIZE;
+const MERGE_BATCH_BYTES: usize = 4 * pack::PACK_BYTES;
 
 impl Archive {
     /// Packs anew what lies in packs of which little is left, or that were small from the start.
     pub(crate) fn repack_all(&self) -> Result<(), Error> {
-        for Wasteful { namespace, packs } in self.core.store.readers.read(wasteful_packs)? {
+        for RepackCandidates { namespace, packs } in self.core.store.readers.read(find_wasteful_packs)? {
             // Enough for a few packs, so that a commit stays small. One small pack alone stays as it is.
-            for group in packs.chunks(16).filter(|group| group.len() > 1 || group[0].1 == Waste::Holes) {
+            for group in packs.chunks(16).filter(|group| group.len() > 1 || group[0].1 == RepackReason::MostlyExpired) {
                 let (store, namespace) = (self.core.store.clone(), namespace.clone());
                 let group: Vec<i64> = group.iter().map(|(pack, _)| *pack).collect();
-                self.core.writer()?.commit(move |connection| repack(connection, &store, &namespace, &group))?;
+                self.core
+                    .write_queue()?
+                    .write_durably(move |connection| repack(connection, &store, &namespace, &group))?;
             }
         }
         Ok(())
@@ -40,35 +42,35 @@ impl Archive {
 }
 
 /// Moves a group of small packs together, once they fill a few.
-pub(crate) fn merge_small(store: &Arc<Store>, writer: &Queue) -> Result<Step, Error> {
-    let Some((namespace, packs)) = store.readers.read(many_small)? else { return Ok(Step::NoFurther) };
+pub(crate) fn merge_small_packs(store: &Arc<SqliteStore>, writer: &WriteQueue) -> Result<WorkProgress, Error> {
+    let Some((namespace, packs)) = store.readers.read(find_small_packs)? else { return Ok(WorkProgress::Idle) };
     let store = store.clone();
-    writer.commit(move |connection| {
+    writer.write_durably(move |connection| {
         let moved = repack(connection, &store, &namespace, &packs)?;
         // Where damage keeps packs in their place, trying again would change nothing.
-        Ok(if moved > packs.len() / 2 { Step::Forward } else { Step::NoFurther })
+        Ok(if moved > packs.len() / 2 { WorkProgress::Advanced } else { WorkProgress::Idle })
     })
 }
 
 /// The oldest small packs of a namespace that has many of them.
-fn many_small(connection: &Connection) -> Result<Option<(Namespace, Vec<i64>)>, Error> {
+fn find_small_packs(connection: &Connection) -> Result<Option<(Namespace, Vec<i64>)>, Error> {
     let many: Option<(i64, String)> = connection
         .prepare_cached(&format!(
             "SELECT n.id, n.name FROM pack AS p JOIN namespace AS n ON n.id = p.namespace
-             WHERE p.length < {SMALL} GROUP BY p.namespace HAVING sum(p.length) >= ?1 LIMIT 1"
+             WHERE p.length < {SMALL_PACK_BYTES} GROUP BY p.namespace HAVING sum(p.length) >= ?1 LIMIT 1"
         ))?
-        .query_row([signed(ENOUGH)], |row| Ok((row.get(0)?, row.get(1)?)))
+        .query_row([to_sql_int(MERGE_BATCH_BYTES)], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
     let Some((namespace, name)) = many else { return Ok(None) };
     let mut statement = connection.prepare_cached(&format!(
-        "SELECT id, length FROM pack WHERE namespace = ?1 AND length < {SMALL} ORDER BY id"
+        "SELECT id, length FROM pack WHERE namespace = ?1 AND length < {SMALL_PACK_BYTES} ORDER BY id"
     ))?;
     let mut rows = statement.query([namespace])?;
     let (mut packs, mut bytes) = (Vec::new(), 0);
     while let Some(row) = rows.next()? {
         packs.push(row.get(0)?);
         bytes += usize::try_from(row.get::<_, i64>(1)?).unwrap_or(0);
-        if bytes >= ENOUGH {
+        if bytes >= MERGE_BATCH_BYTES {
             break;
         }
     }
@@ -76,35 +78,37 @@ fn many_small(connection: &Connection) -> Result<Option<(Namespace, Vec<i64>)>, 
 }
 
 /// Packs of one namespace that are worth packing anew.
-struct Wasteful {
+struct RepackCandidates {
     namespace: Namespace,
-    packs: Vec<(i64, Waste)>,
+    packs: Vec<(i64, RepackReason)>,
 }
 
 /// Why a pack is worth packing anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Waste {
+enum RepackReason {
     /// More than half of it has expired.
-    Holes,
+    MostlyExpired,
     /// It is so small that it compresses better in company.
     Small,
 }
 
-fn wasteful_packs(connection: &Connection) -> Result<Vec<Wasteful>, Error> {
+fn find_wasteful_packs(connection: &Connection) -> Result<Vec<RepackCandidates>, Error> {
     let mut statement = connection.prepare(
         "SELECT n.name, p.id, 2 * sum(o.about + o.length) < p.length
          FROM pack AS p JOIN original AS o ON o.pack = p.id JOIN namespace AS n ON n.id = p.namespace
          GROUP BY p.id HAVING 2 * sum(o.about + o.length) < p.length OR p.length < ?1
          ORDER BY p.namespace, p.id",
     )?;
-    let mut rows = statement.query([signed(SMALL)])?;
-    let mut wasteful: Vec<Wasteful> = Vec::new();
+    let mut rows = statement.query([to_sql_int(SMALL_PACK_BYTES)])?;
+    let mut wasteful: Vec<RepackCandidates> = Vec::new();
     while let Some(row) = rows.next()? {
         let name: String = row.get(0)?;
-        let waste = if row.get(2)? { Waste::Holes } else { Waste::Small };
+        let waste = if row.get(2)? { RepackReason::MostlyExpired } else { RepackReason::Small };
         match wasteful.last_mut() {
             Some(last) if last.namespace.as_str() == name => last.packs.push((row.get(1)?, waste)),
-            _ => wasteful.push(Wasteful { namespace: Namespace::new(name)?, packs: vec![(row.get(1)?, waste)] }),
+            _ => {
+                wasteful.push(RepackCandidates { namespace: Namespace::new(name)?, packs: vec![(row.get(1)?, waste)] })
+            }
         }
     }
     Ok(wasteful)
@@ -112,56 +116,56 @@ fn wasteful_packs(connection: &Connection) -> Result<Vec<Wasteful>, Error> {
 
 /// Moves what is left in these packs into as few new ones as it takes. A pack with damage in it stays.
 /// Tells how many packs are gone.
-fn repack(connection: &Connection, store: &Store, namespace: &Namespace, packs: &[i64]) -> Result<usize, Error> {
-    let mut filling = Filling::default();
+fn repack(connection: &Connection, store: &SqliteStore, namespace: &Namespace, packs: &[i64]) -> Result<usize, Error> {
+    let mut filling = PackBuilder::default();
     let mut moved = Vec::new();
     for &pack in packs {
         let mut statement = connection.prepare_cached(&format!(
             "SELECT {} FROM original AS o LEFT JOIN session AS s ON s.id = o.session WHERE o.pack = ?1 ORDER BY o.start",
-            Stored::COLUMNS
+            OriginalRow::COLUMNS
         ))?;
-        let rows = statement.query_map([pack], Stored::read)?.collect::<Result<Vec<_>, _>>()?;
+        let rows = statement.query_map([pack], OriginalRow::from_row)?.collect::<Result<Vec<_>, _>>()?;
         let mut last = LastPack::default();
-        let fetch = |stored: Stored| {
+        let fetch = |stored: OriginalRow| {
             let id = stored.id;
             store.fetch(connection, namespace, stored, &mut last).map(|unfolded| (id, unfolded))
         };
         let Ok(originals) = rows.into_iter().map(fetch).collect::<Result<Vec<_>, _>>() else { continue };
         for (id, unfolded) in originals {
-            if !filling.takes(unfolded.bytes.len()) {
-                place(connection, store, namespace, std::mem::take(&mut filling), &std::mem::take(&mut moved))?;
+            if !filling.has_room(unfolded.bytes.len()) {
+                insert_pack(connection, store, namespace, std::mem::take(&mut filling), &std::mem::take(&mut moved))?;
             }
-            let about = About { tool: unfolded.entry.tool, arguments: unfolded.entry.arguments };
+            let about = OriginalDescription { tool: unfolded.info.tool, arguments: unfolded.info.arguments };
             moved.push((id, filling.add(&about, &unfolded.bytes)?));
         }
     }
-    place(connection, store, namespace, filling, &moved)?;
+    insert_pack(connection, store, namespace, filling, &moved)?;
     let mut drop_pack = connection
         .prepare_cached("DELETE FROM pack WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM original WHERE pack = ?1)")?;
     packs.iter().try_fold(0, |gone, pack| Ok(gone + drop_pack.execute([pack])?))
 }
 
-fn place(
+fn insert_pack(
     connection: &Connection,
-    store: &Store,
+    store: &SqliteStore,
     namespace: &Namespace,
-    filling: Filling,
-    moved: &[(i64, pack::Place)],
+    filling: PackBuilder,
+    moved: &[(i64, pack::PackSlot)],
 ) -> Result<(), Error> {
     if moved.is_empty() {
         return Ok(());
     }
-    let (content, length) = filling.close(&store.seal, namespace)?;
+    let (content, length) = filling.finish(&store.cipher, namespace)?;
     connection
         .prepare_cached(
             "INSERT INTO pack (namespace, length, content) SELECT id, ?2, ?3 FROM namespace WHERE name = ?1",
         )?
-        .execute((namespace.as_str(), signed(length), content))?;
+        .execute((namespace.as_str(), to_sql_int(length), content))?;
     let pack = connection.last_insert_rowid();
     let mut update =
         connection.prepare_cached("UPDATE original SET pack = ?2, start = ?3, about = ?4 WHERE id = ?1")?;
     for (id, place) in moved {
-        update.execute((id, pack, signed(place.start), signed(place.about)))?;
+        update.execute((id, pack, to_sql_int(place.start), to_sql_int(place.description_len)))?;
     }
     Ok(())
 }
@@ -172,11 +176,12 @@ mod tests {
 
     /// The number in the schema and the one here are the same, or the index would not be used.
     #[test]
-    fn small_packs_are_found_by_their_index() {
+    fn small_pack_query_uses_its_index() {
         let folder = tempfile::tempdir().unwrap();
         let archive = Archive::open(folder.path().join("archive.db")).unwrap();
-        let sql =
-            format!("EXPLAIN QUERY PLAN SELECT id FROM pack WHERE namespace = 1 AND length < {SMALL} ORDER BY id");
+        let sql = format!(
+            "EXPLAIN QUERY PLAN SELECT id FROM pack WHERE namespace = 1 AND length < {SMALL_PACK_BYTES} ORDER BY id"
+        );
         let plan = |connection: &Connection| Ok(connection.query_row(&sql, (), |row| row.get::<_, String>(3))?);
         let plan = archive.core.store.readers.read(plan).unwrap();
         assert!(plan.contains("pack_small"), "{plan}");

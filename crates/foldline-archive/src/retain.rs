@@ -12,82 +12,82 @@ use rusqlite::{Connection, OptionalExtension};
 
 use crate::Error;
 use crate::archive::Archive;
-use crate::clock::{self, millis};
+use crate::clock::{self, to_millis};
 
 /// How much one commit takes on.
-const BATCH: usize = 500;
+const EXPIRE_BATCH_ROWS: usize = 500;
 
 /// The note that an original expired is itself forgotten after this time.
-const REMEMBERED: Duration = Duration::from_secs(366 * 24 * 3600);
+const TOMBSTONE_LIFETIME: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// What is to be held, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retention {
+pub struct RetentionPolicy {
     /// Give up what no request has carried for so long.
-    pub age: Option<Duration>,
+    pub max_age: Option<Duration>,
     /// Give up the longest unused until the archive is not larger than this on disk.
-    pub bytes: Option<u64>,
+    pub max_bytes: Option<u64>,
     /// How long after its last request a conversation may still go on. What was carried within this
     /// time is never given up; at least a day.
-    pub live: Duration,
+    pub min_idle: Duration,
 }
 
-impl Default for Retention {
+impl Default for RetentionPolicy {
     /// No limits, and a week in which a conversation may be taken up again.
     fn default() -> Self {
-        Self { age: None, bytes: None, live: Duration::from_secs(7 * 24 * 3600) }
+        Self { max_age: None, max_bytes: None, min_idle: Duration::from_secs(7 * 24 * 3600) }
     }
 }
 
 /// What retention did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Pruned {
+pub struct PruneReport {
     /// Originals that were given up.
     pub originals: u64,
     /// Their bytes, before compression.
     pub bytes: u64,
     /// Bytes on disk before.
-    pub before: u64,
+    pub bytes_before: u64,
     /// Bytes on disk after. It may be above the limit when the rest may still be live.
-    pub after: u64,
+    pub bytes_after: u64,
 }
 
 impl Archive {
     /// Gives up what retention no longer holds, and packs the rest anew where that saves room.
-    pub fn prune(&self, retention: &Retention) -> Result<Pruned, Error> {
-        let now = clock::now();
-        let live = now - millis(retention.live.max(Duration::from_secs(24 * 3600)));
-        let mut pruned = Pruned { before: self.used()?, ..Pruned::default() };
-        if let Some(age) = retention.age {
-            let before = live.min(now - millis(age));
-            for batch in self.unused_since(before)?.chunks(BATCH) {
+    pub fn prune(&self, retention: &RetentionPolicy) -> Result<PruneReport, Error> {
+        let now = clock::now_millis();
+        let live = now - to_millis(retention.min_idle.max(Duration::from_secs(24 * 3600)));
+        let mut pruned = PruneReport { bytes_before: self.used_bytes()?, ..PruneReport::default() };
+        if let Some(age) = retention.max_age {
+            let before = live.min(now - to_millis(age));
+            for batch in self.unused_since(before)?.chunks(EXPIRE_BATCH_ROWS) {
                 self.expire(batch, before, now, &mut pruned)?;
             }
-            self.core.writer()?.commit(move |connection| forget_notes(connection, before))?;
+            self.core.write_queue()?.write_durably(move |connection| delete_old_records(connection, before))?;
         }
         self.repack_all()?;
-        if let Some(limit) = retention.bytes {
-            let unused = if self.used()? > limit { self.unused_since(live)? } else { Vec::new() };
-            for batch in unused.chunks(BATCH) {
-                if self.used()? <= limit {
+        if let Some(limit) = retention.max_bytes {
+            let unused = if self.used_bytes()? > limit { self.unused_since(live)? } else { Vec::new() };
+            for batch in unused.chunks(EXPIRE_BATCH_ROWS) {
+                if self.used_bytes()? <= limit {
                     break;
                 }
                 self.expire(batch, live, now, &mut pruned)?;
             }
             self.repack_all()?;
         }
-        self.core.writer()?.commit(move |connection| {
-            let forgotten = now - millis(REMEMBERED);
+        self.core.write_queue()?.write_durably(move |connection| {
+            let forgotten = now - to_millis(TOMBSTONE_LIFETIME);
             connection.execute("DELETE FROM original WHERE state = 1 AND gone_at < ?1", [forgotten])?;
-            give_back_pages(connection)
+            vacuum(connection)
         })?;
-        pruned.after = self.used()?;
+        pruned.bytes_after = self.used_bytes()?;
         Ok(pruned)
     }
 
     /// Bytes on disk that are in use, the index apart.
-    fn used(&self) -> Result<u64, Error> {
+    fn used_bytes(&self) -> Result<u64, Error> {
         self.core.store.readers.read(|connection| {
             let number = |pragma| connection.query_row(pragma, (), |row| row.get::<_, i64>(0));
             let pages = number("PRAGMA page_count")? - number("PRAGMA freelist_count")?;
@@ -104,9 +104,9 @@ impl Archive {
     }
 
     /// Lets these originals expire, except those that a request has carried meanwhile.
-    fn expire(&self, ids: &[i64], before: i64, now: i64, pruned: &mut Pruned) -> Result<(), Error> {
+    fn expire(&self, ids: &[i64], before: i64, now: i64, pruned: &mut PruneReport) -> Result<(), Error> {
         let ids = ids.to_vec();
-        let gone = self.core.writer()?.commit(move |connection| {
+        let gone = self.core.write_queue()?.write_durably(move |connection| {
             let mut choose = connection.prepare_cached(
                 "SELECT namespace, id, length, pack FROM original WHERE id = ?1 AND state <> 1 AND carried_at < ?2",
             )?;
@@ -128,7 +128,7 @@ impl Archive {
             Ok(gone)
         })?;
         let store = &self.core.store;
-        store.index.forget(store, &gone.iter().map(|(namespace, id, _)| (*namespace, *id)).collect::<Vec<_>>())?;
+        store.index.remove(store, &gone.iter().map(|(namespace, id, _)| (*namespace, *id)).collect::<Vec<_>>())?;
         pruned.originals += gone.len() as u64;
         pruned.bytes += gone.iter().map(|(_, _, length)| u64::try_from(*length).unwrap_or(0)).sum::<u64>();
         Ok(())
@@ -136,7 +136,7 @@ impl Archive {
 }
 
 /// Forgets requests, events and facts of sessions that ended before.
-fn forget_notes(connection: &Connection, before: i64) -> Result<(), Error> {
+fn delete_old_records(connection: &Connection, before: i64) -> Result<(), Error> {
     connection.execute("DELETE FROM request WHERE at < ?1", [before])?;
     connection.execute("DELETE FROM event WHERE at < ?1", [before])?;
     connection.execute(
@@ -153,7 +153,7 @@ fn forget_notes(connection: &Connection, before: i64) -> Result<(), Error> {
     Ok(())
 }
 
-fn give_back_pages(connection: &Connection) -> Result<(), Error> {
+fn vacuum(connection: &Connection) -> Result<(), Error> {
     let mut statement = connection.prepare("PRAGMA incremental_vacuum")?;
     let mut rows = statement.query(())?;
     while rows.next()?.is_some() {}

@@ -10,10 +10,10 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::{Error, ErrorKind, clock};
 
 /// Written into the header of the file, so that tools (and we) recognise it: `fold` in ASCII.
-const APPLICATION: i64 = 0x666f_6c64;
+const APPLICATION_ID: i64 = 0x666f_6c64;
 
 /// The steps from an empty file to the newest schema; the version of a file is how many it has taken.
-const STEPS: &[(&str, &str)] = &[
+const MIGRATIONS: &[(&str, &str)] = &[
     (
         "originals in packs, sessions, requests, events, ledger",
         "
@@ -114,36 +114,36 @@ const STEPS: &[(&str, &str)] = &[
 ];
 
 /// The newest version of the schema that this build knows.
-pub(crate) fn known() -> i64 {
-    i64::try_from(STEPS.len()).expect("the list of steps is short")
+pub(crate) fn latest_version() -> i64 {
+    i64::try_from(MIGRATIONS.len()).expect("the list of steps is short")
 }
 
 /// Brings the file to the newest schema; on an empty file, creates it.
-pub(crate) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Error> {
-    if check(connection, path)? == known() {
+pub(crate) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), Error> {
+    if check_version(connection, path)? == latest_version() {
         return Ok(());
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Exclusive)?;
     // Another process may have been first while we waited for the lock.
-    let version = check(&transaction, path)?;
-    for (number, (what, tables)) in (1..).zip(STEPS).skip_while(|(number, _)| *number <= version) {
+    let version = check_version(&transaction, path)?;
+    for (number, (what, tables)) in (1..).zip(MIGRATIONS).skip_while(|(number, _)| *number <= version) {
         transaction.execute_batch(tables)?;
         transaction.execute(
             "INSERT INTO migration (version, applied_at, what) VALUES (?1, ?2, ?3)",
-            (number, clock::now(), what),
+            (number, clock::now_millis(), what),
         )?;
     }
     if version == 0 {
         transaction.execute("INSERT INTO setting (name, value) VALUES ('identity', randomblob(16))", ())?;
-        transaction.pragma_update(None, "application_id", APPLICATION)?;
+        transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     }
-    transaction.pragma_update(None, "user_version", known())?;
+    transaction.pragma_update(None, "user_version", latest_version())?;
     transaction.commit()?;
     Ok(())
 }
 
 /// The version of the file; an error when it is no archive or a newer one. An empty file has version 0.
-pub(crate) fn check(connection: &Connection, path: &Path) -> Result<i64, Error> {
+pub(crate) fn check_version(connection: &Connection, path: &Path) -> Result<i64, Error> {
     let number = |sql| connection.query_row(sql, (), |row| row.get::<_, i64>(0));
     let version = number("PRAGMA user_version")?;
     let application = number("PRAGMA application_id")?;
@@ -151,15 +151,15 @@ pub(crate) fn check(connection: &Connection, path: &Path) -> Result<i64, Error> 
     let path = path.display();
     match (application, version) {
         (0, 0) if tables == 0 => Ok(0),
-        (APPLICATION, version) if version > known() => Err(Error::new(
-            ErrorKind::TooNew { found: version, known: known() },
+        (APPLICATION_ID, version) if version > latest_version() => Err(Error::new(
+            ErrorKind::TooNew { found: version, supported: latest_version() },
             format!(
                 "{path} has schema {version} and this foldline knows schemas up to {}; \
                  upgrade foldline, or choose another file with --archive",
-                known()
+                latest_version()
             ),
         )),
-        (APPLICATION, version) if version > 0 => Ok(version),
+        (APPLICATION_ID, version) if version > 0 => Ok(version),
         _ => Err(Error::new(
             ErrorKind::NotAnArchive,
             format!("{path} is a database, but not an archive of foldline; choose another file with --archive"),

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use crate::archive::Core;
-use crate::entry::Unfolded;
-use crate::store::{LastPack, Prefix, Store};
-use crate::writer::Queue;
-use crate::{Error, ErrorKind, Namespace, OnDisk};
+use crate::archive::ArchiveCore;
+use crate::entry::UnfoldedOriginal;
+use crate::store::{HandlePrefix, LastPack, SqliteStore};
+use crate::writer::WriteQueue;
+use crate::{Error, ErrorKind, Namespace, SyncHandle};
 
 /// The part of an archive that belongs to one namespace.
 ///
@@ -36,14 +36,14 @@ use crate::{Error, ErrorKind, Namespace, OnDisk};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Shelf {
-    core: Arc<Core>,
+pub struct TenantArchive {
+    core: Arc<ArchiveCore>,
     namespace: Namespace,
     session: Option<String>,
 }
 
-impl Shelf {
-    pub(crate) fn new(core: Arc<Core>, namespace: Namespace) -> Self {
+impl TenantArchive {
+    pub(crate) fn new(core: Arc<ArchiveCore>, namespace: Namespace) -> Self {
         Self { core, namespace, session: None }
     }
 
@@ -53,8 +53,8 @@ impl Shelf {
     }
 
     /// The way to the disk of all that was written by now, through this shelf or another.
-    pub fn on_disk(&self) -> OnDisk {
-        self.core.writer().map_or_else(|_| OnDisk::already(), Queue::on_disk)
+    pub fn request_sync(&self) -> SyncHandle {
+        self.core.write_queue().map_or_else(|_| SyncHandle::completed(), WriteQueue::request_sync)
     }
 
     /// Whose shelf it is.
@@ -62,11 +62,11 @@ impl Shelf {
         &self.namespace
     }
 
-    pub(crate) fn core(&self) -> &Core {
+    pub(crate) fn core(&self) -> &ArchiveCore {
         &self.core
     }
 
-    pub(crate) fn store(&self) -> &Arc<Store> {
+    pub(crate) fn backend(&self) -> &Arc<SqliteStore> {
         &self.core.store
     }
 
@@ -75,12 +75,12 @@ impl Shelf {
     }
 
     /// Returns an original, exactly, by its handle or at least the first 8 characters of it.
-    pub fn unfold(&self, handle: &str) -> Result<Unfolded, Error> {
-        let prefix = Prefix::parse(handle)?;
-        self.store().readers.read(|connection| {
-            let stored = self.store().resolve(connection, &self.namespace, &prefix)?;
+    pub fn unfold(&self, handle: &str) -> Result<UnfoldedOriginal, Error> {
+        let prefix = HandlePrefix::parse(handle)?;
+        self.backend().readers.read(|connection| {
+            let stored = self.backend().resolve(connection, &self.namespace, &prefix)?;
             let id = stored.id;
-            let fetched = self.store().fetch(connection, &self.namespace, stored, &mut LastPack::default());
+            let fetched = self.backend().fetch(connection, &self.namespace, stored, &mut LastPack::default());
             if fetched.as_ref().is_err_and(|error| *error.kind() == ErrorKind::Damaged) {
                 self.quarantine(id);
             }
@@ -91,8 +91,8 @@ impl Shelf {
     /// Sets a damaged entry aside, so that it is neither searched nor taken for held: when the same
     /// original is kept again, the good copy takes its place.
     fn quarantine(&self, id: i64) {
-        if let Ok(writer) = self.core.writer() {
-            writer.later(move |connection| {
+        if let Ok(writer) = self.core.write_queue() {
+            writer.enqueue(move |connection| {
                 connection.execute("UPDATE original SET state = 2 WHERE id = ?1 AND state = 0", [id])?;
                 Ok(())
             });

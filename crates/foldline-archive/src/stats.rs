@@ -1,18 +1,18 @@
 //! Statistics: how much a shelf holds, of what, since when.
 
 use crate::keep::find_namespace;
-use crate::shelf::Shelf;
+use crate::shelf::TenantArchive;
 use crate::{Error, place};
 
 /// How many tools are listed.
-const TOOLS: i64 = 20;
+const MAX_TOOLS: i64 = 20;
 
 /// How much a shelf holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Stats {
+pub struct ArchiveStats {
     /// Originals that can be unfolded.
-    pub held: u64,
+    pub available: u64,
     /// Originals that retention gave up.
     pub expired: u64,
     /// Originals that are damaged on disk.
@@ -22,19 +22,19 @@ pub struct Stats {
     /// Tokens of the held originals.
     pub tokens: u64,
     /// Bytes that they take on disk, packed.
-    pub packed: u64,
+    pub packed_bytes: u64,
     /// Sessions that were seen.
     pub sessions: u64,
     /// When the oldest of the held was kept, in milliseconds since 1970.
-    pub oldest: Option<i64>,
+    pub oldest_at: Option<i64>,
     /// When the newest was.
-    pub newest: Option<i64>,
+    pub newest_at: Option<i64>,
     /// What produced most of it. Empty in a sealed archive, where tools are sealed too.
     pub tools: Vec<ToolStats>,
     /// The size of the archive's file, all namespaces together.
-    pub file: u64,
+    pub file_bytes: u64,
     /// The size of the search index beside it.
-    pub index: u64,
+    pub index_bytes: u64,
 }
 
 /// How much a tool produced.
@@ -44,20 +44,23 @@ pub struct ToolStats {
     /// Its name.
     pub tool: String,
     /// Originals of it that are held.
-    pub held: u64,
+    pub originals: u64,
     /// Their bytes.
     pub bytes: u64,
     /// Their tokens.
     pub tokens: u64,
 }
 
-impl Shelf {
+impl TenantArchive {
     /// How much this shelf holds.
-    pub fn stats(&self) -> Result<Stats, Error> {
-        let store = self.store();
-        let size = |ending| std::fs::metadata(place::beside(&store.path, ending)).map_or(0, |it| it.len());
-        let empty =
-            Stats { file: size("") + size("-wal"), index: size(".index") + size(".index-wal"), ..Stats::default() };
+    pub fn stats(&self) -> Result<ArchiveStats, Error> {
+        let store = self.backend();
+        let size = |ending| std::fs::metadata(place::sibling_path(&store.path, ending)).map_or(0, |it| it.len());
+        let empty = ArchiveStats {
+            file_bytes: size("") + size("-wal"),
+            index_bytes: size(".index") + size(".index-wal"),
+            ..ArchiveStats::default()
+        };
         store.readers.read(|connection| {
             let Some(namespace) = find_namespace(connection, self.namespace())? else { return Ok(empty) };
             let number = |row: &rusqlite::Row<'_>, column| -> rusqlite::Result<u64> {
@@ -70,20 +73,20 @@ impl Shelf {
                  FROM original WHERE namespace = ?1",
                 [namespace],
                 |row| {
-                    Ok(Stats {
-                        held: number(row, 0)?,
+                    Ok(ArchiveStats {
+                        available: number(row, 0)?,
                         expired: number(row, 1)?,
                         damaged: number(row, 2)?,
                         bytes: number(row, 3)?,
                         tokens: number(row, 4)?,
-                        oldest: row.get(5)?,
-                        newest: row.get(6)?,
+                        oldest_at: row.get(5)?,
+                        newest_at: row.get(6)?,
                         ..empty
                     })
                 },
             )?;
             let one = |sql: &str| connection.query_row(sql, [namespace], |row| number(row, 0));
-            stats.packed = one("SELECT sum(length(content)) FROM pack WHERE namespace = ?1")?;
+            stats.packed_bytes = one("SELECT sum(length(content)) FROM pack WHERE namespace = ?1")?;
             stats.sessions = one("SELECT count(*) FROM session WHERE namespace = ?1")?;
             stats.tools = connection
                 .prepare(
@@ -91,10 +94,10 @@ impl Shelf {
                      WHERE namespace = ?1 AND state = 0 AND tool IS NOT NULL
                      GROUP BY tool ORDER BY sum(length) DESC, tool LIMIT ?2",
                 )?
-                .query_map((namespace, TOOLS), |row| {
+                .query_map((namespace, MAX_TOOLS), |row| {
                     Ok(ToolStats {
                         tool: row.get(0)?,
-                        held: number(row, 1)?,
+                        originals: number(row, 1)?,
                         bytes: number(row, 2)?,
                         tokens: number(row, 3)?,
                     })

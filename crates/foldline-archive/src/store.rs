@@ -7,33 +7,33 @@ use std::path::PathBuf;
 use foldline::Handle;
 use rusqlite::Connection;
 
-use crate::entry::{Entry, State, Stored, Unfolded};
-use crate::index::Index;
+use crate::entry::{OriginalInfo, OriginalRow, OriginalState, UnfoldedOriginal};
+use crate::index::SearchIndex;
 use crate::keep::find_namespace;
-use crate::pack::{About, Opened};
-use crate::reader::Readers;
-use crate::seal::Seal;
+use crate::pack::{OpenPack, OriginalDescription};
+use crate::reader::ReaderPool;
+use crate::seal::ArchiveCipher;
 use crate::{Error, ErrorKind, Namespace};
 
 /// How many candidates an ambiguous beginning of a handle is answered with.
-const CANDIDATES: usize = 10;
+const MAX_CANDIDATES: usize = 10;
 
 /// Fewest characters that are looked up as the beginning of a handle: 40 bits, too many to be guessed.
 const MIN_PREFIX_CHARS: usize = 8;
 
 #[derive(Debug)]
-pub(crate) struct Store {
+pub(crate) struct SqliteStore {
     pub(crate) path: PathBuf,
-    pub(crate) seal: Seal,
-    pub(crate) readers: Readers,
-    pub(crate) index: Index,
+    pub(crate) cipher: ArchiveCipher,
+    pub(crate) readers: ReaderPool,
+    pub(crate) index: SearchIndex,
 }
 
 /// The pack that was read last: neighbours are often wanted next.
 #[derive(Debug, Default)]
-pub(crate) struct LastPack(Option<(i64, Opened)>);
+pub(crate) struct LastPack(Option<(i64, OpenPack)>);
 
-impl Store {
+impl SqliteStore {
     /// What tells this archive from another.
     pub(crate) fn identity(&self) -> Result<Vec<u8>, Error> {
         let sql = "SELECT value FROM setting WHERE name = 'identity'";
@@ -45,11 +45,11 @@ impl Store {
         &self,
         connection: &Connection,
         namespace: &Namespace,
-        prefix: &Prefix,
-    ) -> Result<Stored, Error> {
+        prefix: &HandlePrefix,
+    ) -> Result<OriginalRow, Error> {
         let unknown = || {
             Error::new(
-                ErrorKind::Unknown,
+                ErrorKind::NotFound,
                 format!("no original with the handle {prefix} is on the shelf of {namespace}"),
             )
         };
@@ -59,15 +59,15 @@ impl Store {
             "SELECT {} FROM original AS o LEFT JOIN session AS s ON s.id = o.session
              WHERE o.namespace = ?1 AND o.handle >= ?2 AND o.handle < ?3
              ORDER BY o.state = 1, o.handle LIMIT ?4",
-            Stored::COLUMNS
+            OriginalRow::COLUMNS
         ))?;
         let (from, to) = prefix.range();
         let mut found = statement
-            .query_map((namespace, from, to, CANDIDATES as i64 + 1), Stored::read)?
+            .query_map((namespace, from, to, MAX_CANDIDATES as i64 + 1), OriginalRow::from_row)?
             .collect::<Result<Vec<_>, _>>()?;
-        let there = found.iter().filter(|it| it.state != State::Expired).count();
+        let there = found.iter().filter(|it| it.state != OriginalState::Expired).count();
         if there > 1 {
-            let candidates: Vec<Handle> = found.iter().take(there.min(CANDIDATES)).map(|it| it.handle).collect();
+            let candidates: Vec<Handle> = found.iter().take(there.min(MAX_CANDIDATES)).map(|it| it.handle).collect();
             // The message may be read by a model, so it lists none of them.
             let message = format!("several originals have handles that begin with {prefix}; give the whole handle");
             return Err(Error::new(ErrorKind::Ambiguous { candidates }, message));
@@ -80,9 +80,9 @@ impl Store {
         &self,
         connection: &Connection,
         namespace: &Namespace,
-        stored: Stored,
+        stored: OriginalRow,
         last: &mut LastPack,
-    ) -> Result<Unfolded, Error> {
+    ) -> Result<UnfoldedOriginal, Error> {
         let handle = stored.handle;
         let damaged = |why: &str| {
             Error::new(
@@ -91,11 +91,11 @@ impl Store {
             )
         };
         let pack = match (stored.state, stored.pack) {
-            (State::Damaged, _) => return Err(damaged("as an earlier reading found")),
-            (State::Held, Some(pack)) => pack,
-            (State::Expired, _) | (_, None) => {
+            (OriginalState::Damaged, _) => return Err(damaged("as an earlier reading found")),
+            (OriginalState::Available, Some(pack)) => pack,
+            (OriginalState::Expired, _) | (_, None) => {
                 return Err(Error::new(
-                    ErrorKind::Expired { at: stored.gone_at.unwrap_or_default() },
+                    ErrorKind::Expired { at: stored.expired_at.unwrap_or_default() },
                     format!("the original {handle} was held, and was given up by retention"),
                 ));
             }
@@ -104,12 +104,12 @@ impl Store {
             ErrorKind::Damaged => damaged(&error.to_string()),
             _ => error,
         })?;
-        let (about, bytes) = opened.at(stored.place).ok_or_else(|| damaged("its pack ends too early"))?;
+        let (about, bytes) = opened.get(stored.slot).ok_or_else(|| damaged("its pack ends too early"))?;
         if blake3::hash(bytes) != stored.hash {
             return Err(damaged("its hash is another"));
         }
-        let about: About = serde_json::from_slice(about).unwrap_or_default();
-        Ok(Unfolded { entry: Entry::new(stored, about), bytes: bytes.to_vec() })
+        let about: OriginalDescription = serde_json::from_slice(about).unwrap_or_default();
+        Ok(UnfoldedOriginal { info: OriginalInfo::new(stored, about), bytes: bytes.to_vec() })
     }
 
     pub(crate) fn open_pack<'last>(
@@ -118,7 +118,7 @@ impl Store {
         namespace: &Namespace,
         pack: i64,
         last: &'last mut LastPack,
-    ) -> Result<&'last Opened, Error> {
+    ) -> Result<&'last OpenPack, Error> {
         if last.0.as_ref().is_none_or(|(id, _)| *id != pack) {
             let (content, length): (Vec<u8>, i64) = connection
                 .prepare_cached(
@@ -131,7 +131,7 @@ impl Store {
                     error => error.into(),
                 })?;
             let length = usize::try_from(length).unwrap_or(0);
-            last.0 = Some((pack, Opened::new(content, length, &self.seal, namespace)?));
+            last.0 = Some((pack, OpenPack::open(content, length, &self.cipher, namespace)?));
         }
         let (_, opened) = last.0.as_ref().expect("it was put there just now");
         Ok(opened)
@@ -140,15 +140,15 @@ impl Store {
 
 /// The beginning of a handle, or all of it.
 #[derive(Debug)]
-pub(crate) struct Prefix(String);
+pub(crate) struct HandlePrefix(String);
 
-impl Prefix {
+impl HandlePrefix {
     pub(crate) fn parse(text: &str) -> Result<Self, Error> {
         let text = text.trim();
         let odd = || {
             // What was typed may be long or unprintable, so only its length is repeated.
             Error::new(
-                ErrorKind::NotAHandle,
+                ErrorKind::InvalidHandle,
                 format!(
                     "not a handle ({} characters): a handle is the {} digits and lower-case letters behind the \
                      word unfold in a marker, or at least the first {MIN_PREFIX_CHARS} of them",
@@ -173,7 +173,7 @@ impl Prefix {
     }
 }
 
-impl std::fmt::Display for Prefix {
+impl std::fmt::Display for HandlePrefix {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }

@@ -22,30 +22,30 @@ use foldline::Handle;
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
-use crate::entry::{Stored, Unfolded};
-use crate::keep::{Incoming, Kept, LARGEST, find_namespace, own_namespace};
-use crate::pack::{self, About};
-use crate::shelf::Shelf;
+use crate::entry::{OriginalRow, UnfoldedOriginal};
+use crate::keep::{MAX_ORIGINAL_BYTES, NewOriginal, StoreCounts, ensure_namespace, find_namespace};
+use crate::pack::{self, OriginalDescription};
+use crate::shelf::TenantArchive;
 use crate::store::LastPack;
-use crate::verify::Progress;
+use crate::verify::ByteProgress;
 use crate::{Error, ErrorKind, clock};
 
 /// The version of the format.
-const VERSION: u64 = 1;
+const FORMAT_VERSION: u64 = 1;
 
 /// Originals that are read, or taken in, at a time.
-const STEP: i64 = 256;
+const BATCH_ORIGINALS: i64 = 256;
 
 /// No line of an export is longer: every byte of the largest original, escaped.
-const LONGEST_LINE: u64 = 6 * LARGEST as u64 + 64 * 1024;
+const MAX_LINE_BYTES: u64 = 6 * MAX_ORIGINAL_BYTES as u64 + 64 * 1024;
 
 /// How many refused lines are remembered with their reason.
-const REMEMBERED: usize = 20;
+const MAX_REPORTED_LINES: usize = 20;
 
 /// What an export wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Exported {
+pub struct ExportReport {
     /// Originals that were written.
     pub originals: u64,
     /// Facts that were written.
@@ -57,22 +57,22 @@ pub struct Exported {
 /// What an import took in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Imported {
+pub struct ImportReport {
     /// Originals that are new.
     pub added: u64,
     /// Originals that were held already.
-    pub held: u64,
+    pub existing: u64,
     /// Facts that are new.
     pub facts: u64,
     /// How many lines were refused.
-    pub refused: u64,
+    pub rejected: u64,
     /// The first of them: the number of the line, and why.
-    pub reasons: Vec<(u64, String)>,
+    pub rejections: Vec<(u64, String)>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Line {
+enum ExportLine {
     FoldlineExport(u64),
     Original(OriginalLine),
     Fact(FactLine),
@@ -111,29 +111,29 @@ struct FactLine {
     at: i64,
 }
 
-impl Shelf {
+impl TenantArchive {
     /// Writes all that is held on this shelf, oldest first.
-    pub fn export(&self, out: impl Write, mut progress: impl FnMut(Progress)) -> Result<Exported, Error> {
+    pub fn export(&self, out: impl Write, mut progress: impl FnMut(ByteProgress)) -> Result<ExportReport, Error> {
         let failed =
             |error: std::io::Error| Error::new(ErrorKind::Io, format!("the export could not be written: {error}"));
         let mut out = zstd::stream::write::Encoder::new(out, 3).map_err(failed)?;
-        let mut write = |line: &Line| {
+        let mut write = |line: &ExportLine| {
             serde_json::to_writer(&mut out, line).map_err(std::io::Error::from)?;
             out.write_all(b"\n")
         };
-        write(&Line::FoldlineExport(VERSION)).map_err(failed)?;
-        let mut exported = Exported::default();
-        let mut at = Progress { done: 0, total: self.stats()?.bytes };
+        write(&ExportLine::FoldlineExport(FORMAT_VERSION)).map_err(failed)?;
+        let mut exported = ExportReport::default();
+        let mut at = ByteProgress { done_bytes: 0, total_bytes: self.stats()?.bytes };
         let (mut after, mut last) = (0, LastPack::default());
         loop {
-            let written = self.store().readers.read(|connection| {
-                let rows = self.held_behind(connection, after)?;
+            let written = self.backend().readers.read(|connection| {
+                let rows = self.originals_after(connection, after)?;
                 let newest = rows.last().map(|stored| stored.id);
                 for stored in rows {
-                    at.done += stored.place.length as u64;
-                    match self.store().fetch(connection, self.namespace(), stored, &mut last) {
+                    at.done_bytes += stored.slot.length as u64;
+                    match self.backend().fetch(connection, self.namespace(), stored, &mut last) {
                         Ok(unfolded) => {
-                            write(&Line::Original(OriginalLine::from(unfolded))).map_err(failed)?;
+                            write(&ExportLine::Original(OriginalLine::from(unfolded))).map_err(failed)?;
                             exported.originals += 1;
                         }
                         Err(error) if *error.kind() == ErrorKind::Damaged => exported.damaged += 1,
@@ -147,7 +147,7 @@ impl Shelf {
             progress(at);
         }
         for fact in self.all_facts()? {
-            write(&Line::Fact(fact)).map_err(failed)?;
+            write(&ExportLine::Fact(fact)).map_err(failed)?;
             exported.facts += 1;
         }
         out.finish().and_then(|mut out| out.flush()).map_err(failed)?;
@@ -156,7 +156,7 @@ impl Shelf {
 
     /// Takes in what an export wrote, compressed or not. A line that can not be taken is reported and
     /// skipped; an original whose bytes do not have its handle is one of those.
-    pub fn import(&self, from: impl Read, mut progress: impl FnMut(u64)) -> Result<Imported, Error> {
+    pub fn import(&self, from: impl Read, mut progress: impl FnMut(u64)) -> Result<ImportReport, Error> {
         let failed =
             |error: std::io::Error| Error::new(ErrorKind::Io, format!("the export could not be read: {error}"));
         let mut from = BufReader::new(from);
@@ -165,70 +165,72 @@ impl Shelf {
             true => Box::new(BufReader::new(zstd::stream::read::Decoder::with_buffer(from).map_err(failed)?)),
             false => Box::new(from),
         };
-        let mut imported = Imported::default();
+        let mut imported = ImportReport::default();
         let mut batch: Vec<(Vec<u8>, OriginalLine)> = Vec::new();
         let (mut number, mut bytes, mut line) = (0, 0, Vec::new());
         loop {
             line.clear();
             number += 1;
-            let read = from.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line).map_err(failed)?;
+            let read = from.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line).map_err(failed)?;
             if read == 0 {
                 break;
             }
             let parsed = serde_json::from_slice(&line).map_err(|error| error.to_string());
             match (number, parsed) {
-                (1, Ok(Line::FoldlineExport(VERSION))) => {}
-                (1, Ok(Line::FoldlineExport(version))) => {
+                (1, Ok(ExportLine::FoldlineExport(FORMAT_VERSION))) => {}
+                (1, Ok(ExportLine::FoldlineExport(version))) => {
                     return Err(Error::new(
-                        ErrorKind::BadRequest,
+                        ErrorKind::InvalidInput,
                         format!(
-                            "the export has version {version} of the format; this foldline reads version {VERSION}"
+                            "the export has version {version} of the format; this foldline reads version {FORMAT_VERSION}"
                         ),
                     ));
                 }
                 (1, _) => {
                     return Err(Error::new(
-                        ErrorKind::BadRequest,
+                        ErrorKind::InvalidInput,
                         "not an export of foldline: its first line is another",
                     ));
                 }
-                (_, Ok(Line::FoldlineExport(_))) => imported.refuse(number, "a second beginning".into()),
-                (_, Ok(Line::Original(mut original))) => match original.take_bytes() {
+                (_, Ok(ExportLine::FoldlineExport(_))) => imported.reject(number, "a second beginning".into()),
+                (_, Ok(ExportLine::Original(mut original))) => match original.take_bytes() {
                     Ok(content) => {
                         bytes += content.len();
                         batch.push((content, original));
                     }
-                    Err(why) => imported.refuse(number, why),
+                    Err(why) => imported.reject(number, why),
                 },
-                (_, Ok(Line::Fact(fact))) => match self.take_fact(fact) {
+                (_, Ok(ExportLine::Fact(fact))) => match self.import_fact(fact) {
                     Ok(added) => imported.facts += u64::from(added),
-                    Err(error) => imported.refuse(number, error.to_string()),
+                    Err(error) => imported.reject(number, error.to_string()),
                 },
-                (_, Err(why)) => imported.refuse(number, why),
+                (_, Err(why)) => imported.reject(number, why),
             }
-            if bytes >= 16 * pack::SIZE || batch.len() >= STEP as usize {
-                imported.count(self.take_lines(&std::mem::take(&mut batch))?);
+            if bytes >= 16 * pack::PACK_BYTES || batch.len() >= BATCH_ORIGINALS as usize {
+                imported.add_counts(self.import_originals(&std::mem::take(&mut batch))?);
                 bytes = 0;
-                progress(imported.added + imported.held);
+                progress(imported.added + imported.existing);
             }
         }
-        imported.count(self.take_lines(&batch)?);
-        self.on_disk().wait()?;
+        imported.add_counts(self.import_originals(&batch)?);
+        self.request_sync().wait()?;
         Ok(imported)
     }
 
-    fn held_behind(&self, connection: &Connection, after: i64) -> Result<Vec<Stored>, Error> {
+    fn originals_after(&self, connection: &Connection, after: i64) -> Result<Vec<OriginalRow>, Error> {
         let Some(namespace) = find_namespace(connection, self.namespace())? else { return Ok(Vec::new()) };
         let mut statement = connection.prepare_cached(&format!(
             "SELECT {} FROM original AS o LEFT JOIN session AS s ON s.id = o.session
              WHERE o.id > ?1 AND o.namespace = ?2 AND o.state <> 1 ORDER BY o.id LIMIT ?3",
-            Stored::COLUMNS
+            OriginalRow::COLUMNS
         ))?;
-        Ok(statement.query_map((after, namespace, STEP), Stored::read)?.collect::<Result<_, _>>()?)
+        Ok(statement
+            .query_map((after, namespace, BATCH_ORIGINALS), OriginalRow::from_row)?
+            .collect::<Result<_, _>>()?)
     }
 
     fn all_facts(&self) -> Result<Vec<FactLine>, Error> {
-        let lines: Vec<(FactLine, Vec<u8>, Vec<u8>)> = self.store().readers.read(|connection| {
+        let lines: Vec<(FactLine, Vec<u8>, Vec<u8>)> = self.backend().readers.read(|connection| {
             let Some(namespace) = find_namespace(connection, self.namespace())? else { return Ok(Vec::new()) };
             let mut statement = connection.prepare(
                 "SELECT session, kind, at, fingerprint, payload FROM ledger WHERE namespace = ?1 ORDER BY at",
@@ -241,21 +243,21 @@ impl Shelf {
             Ok(rows.collect::<Result<_, _>>()?)
         })?;
         let open = |(line, fingerprint, closed): (FactLine, Vec<u8>, Vec<u8>)| {
-            let payload = self.store().seal.open(self.namespace(), "fact", closed)?;
+            let payload = self.backend().cipher.decrypt(self.namespace(), "fact", closed)?;
             Ok(FactLine { fingerprint: BASE64.encode(fingerprint), payload: BASE64.encode(payload), ..line })
         };
         lines.into_iter().map(open).collect()
     }
 
-    fn take_lines(&self, lines: &[(Vec<u8>, OriginalLine)]) -> Result<Kept, Error> {
-        let now = clock::now();
-        let incoming: Vec<Incoming<'_>> = lines
+    fn import_originals(&self, lines: &[(Vec<u8>, OriginalLine)]) -> Result<StoreCounts, Error> {
+        let now = clock::now_millis();
+        let incoming: Vec<NewOriginal<'_>> = lines
             .iter()
-            .map(|(bytes, line)| Incoming {
+            .map(|(bytes, line)| NewOriginal {
                 handle: Handle::for_content(bytes),
                 hash: *blake3::hash(bytes).as_bytes(),
                 bytes,
-                about: About { tool: line.tool.clone(), arguments: line.arguments.clone() },
+                description: OriginalDescription { tool: line.tool.clone(), arguments: line.arguments.clone() },
                 session: line.session.as_deref(),
                 message: line.message,
                 tokens: line.tokens,
@@ -263,18 +265,18 @@ impl Shelf {
                 carried_at: line.carried_at.unwrap_or(now),
             })
             .collect();
-        self.take_in(&incoming)
+        self.store_missing(&incoming)
     }
 
-    fn take_fact(&self, line: FactLine) -> Result<bool, Error> {
+    fn import_fact(&self, line: FactLine) -> Result<bool, Error> {
         let bytes = |text: &str| {
-            BASE64.decode(text).map_err(|error| Error::new(ErrorKind::BadRequest, format!("not base64: {error}")))
+            BASE64.decode(text).map_err(|error| Error::new(ErrorKind::InvalidInput, format!("not base64: {error}")))
         };
         let (fingerprint, payload) = (bytes(&line.fingerprint)?, bytes(&line.payload)?);
-        let closed = self.store().seal.close(self.namespace(), "fact", payload)?;
+        let closed = self.backend().cipher.encrypt(self.namespace(), "fact", payload)?;
         let namespace = self.namespace().clone();
-        self.core().writer()?.write(move |connection| {
-            let namespace = own_namespace(connection, &namespace)?;
+        self.core().write_queue()?.write(move |connection| {
+            let namespace = ensure_namespace(connection, &namespace)?;
             let added = connection
                 .prepare_cached(
                     "INSERT OR IGNORE INTO ledger (namespace, session, kind, fingerprint, payload, at)
@@ -286,22 +288,22 @@ impl Shelf {
     }
 }
 
-impl Imported {
-    fn refuse(&mut self, line: u64, why: String) {
-        self.refused += 1;
-        if self.reasons.len() < REMEMBERED {
-            self.reasons.push((line, why));
+impl ImportReport {
+    fn reject(&mut self, line: u64, why: String) {
+        self.rejected += 1;
+        if self.rejections.len() < MAX_REPORTED_LINES {
+            self.rejections.push((line, why));
         }
     }
 
-    fn count(&mut self, kept: Kept) {
+    fn add_counts(&mut self, kept: StoreCounts) {
         self.added += kept.added;
-        self.held += kept.held;
+        self.existing += kept.existing;
     }
 }
 
-impl From<Unfolded> for OriginalLine {
-    fn from(Unfolded { entry, bytes }: Unfolded) -> Self {
+impl From<UnfoldedOriginal> for OriginalLine {
+    fn from(UnfoldedOriginal { info: entry, bytes }: UnfoldedOriginal) -> Self {
         let (text, base64) = match String::from_utf8(bytes) {
             Ok(text) => (Some(text), None),
             Err(error) => (None, Some(BASE64.encode(error.as_bytes()))),
@@ -332,7 +334,7 @@ impl OriginalLine {
         if let Some(handle) = self.handle.filter(|handle| *handle != Handle::for_content(&bytes)) {
             return Err(format!("the bytes do not have the handle {handle}"));
         }
-        if bytes.len() > LARGEST {
+        if bytes.len() > MAX_ORIGINAL_BYTES {
             return Err("larger than an archive takes".into());
         }
         Ok(bytes)

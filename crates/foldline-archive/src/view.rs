@@ -12,16 +12,16 @@ use regex::bytes::{Regex, RegexBuilder};
 use crate::{Error, ErrorKind};
 
 /// Bytes on a page: about four thousand tokens.
-pub const PAGE: usize = 16 * 1024;
+pub const PAGE_BYTES: usize = 16 * 1024;
 
 /// Longer patterns are not looked at.
-const LONGEST_PATTERN: usize = 4 * 1024;
+const MAX_PATTERN_BYTES: usize = 4 * 1024;
 
 /// Matching takes time in proportion to the text, but a cruel pattern makes the proportion large.
-const PATIENCE: Duration = Duration::from_secs(2);
+const GREP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A line is matched in pieces of this many bytes, so that the time can be looked at in between.
-const PIECE: usize = 256 * 1024;
+const MATCH_CHUNK_BYTES: usize = 256 * 1024;
 
 /// Which part of an original.
 ///
@@ -37,9 +37,9 @@ const PIECE: usize = 256 * 1024;
 /// # Ok::<(), foldline_archive::Error>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct View {
+pub struct ExcerptQuery {
     /// These lines alone.
-    pub lines: Option<Lines>,
+    pub lines: Option<LineRange>,
     /// Lines that match this regular expression, each with its number.
     pub grep: Option<String>,
     /// Lines to show before and behind each match.
@@ -50,7 +50,7 @@ pub struct View {
 
 /// A range of lines, counted from 1, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lines {
+pub struct LineRange {
     /// The first line.
     pub first: usize,
     /// The last line; `None` is the end.
@@ -64,7 +64,7 @@ pub struct Excerpt {
     /// The bytes of the part; with a pattern, lines in the form `12:text`, their neighbours `13-text`.
     pub bytes: Vec<u8>,
     /// Lines in the whole original.
-    pub lines: usize,
+    pub total_lines: usize,
     /// Lines that matched, when there was a pattern.
     pub matches: Option<usize>,
     /// The page that this is.
@@ -72,32 +72,32 @@ pub struct Excerpt {
     /// How many pages there are.
     pub pages: usize,
     /// Whether the pattern was tried on every line; a cruel one is given up after two seconds.
-    pub complete: bool,
+    pub is_complete: bool,
 }
 
 /// The part of `bytes` that the view asks for.
-pub fn view(bytes: &[u8], view: &View) -> Result<Excerpt, Error> {
-    let total = lines_of(bytes).count();
+pub fn excerpt(bytes: &[u8], view: &ExcerptQuery) -> Result<Excerpt, Error> {
+    let total = lines_with_breaks(bytes).count();
     let chosen = match view.lines {
-        Some(lines) => lines.cut(bytes, total)?,
+        Some(lines) => lines.slice(bytes, total)?,
         None => bytes,
     };
     let (part, matches, complete) = match &view.grep {
         Some(pattern) => {
             let first = view.lines.map_or(1, |lines| lines.first);
-            let found = grep(chosen, &compile(pattern)?, view.context, first);
-            (found.bytes, Some(found.matches), found.complete)
+            let found = grep(chosen, &compile_pattern(pattern)?, view.context, first);
+            (found.bytes, Some(found.matches), found.is_complete)
         }
         None => (chosen.to_vec(), None, true),
     };
-    let all = |bytes| Excerpt { bytes, lines: total, matches, page: 1, pages: 1, complete };
+    let all = |bytes| Excerpt { bytes, total_lines: total, matches, page: 1, pages: 1, is_complete: complete };
     match view.page {
         None => Ok(all(part)),
         Some(page) => {
-            let pages: Vec<_> = pages_of(&part).collect();
+            let pages: Vec<_> = split_pages(&part).collect();
             let out_of = pages.len().max(1);
             if page == 0 || page > out_of {
-                return Err(bad(format!("there is no page {page}: the pages are 1 to {out_of}")));
+                return Err(invalid_input(format!("there is no page {page}: the pages are 1 to {out_of}")));
             }
             let bytes = pages.get(page - 1).map(|page| page.to_vec()).unwrap_or_default();
             Ok(Excerpt { page, pages: out_of, ..all(bytes) })
@@ -105,25 +105,25 @@ pub fn view(bytes: &[u8], view: &View) -> Result<Excerpt, Error> {
     }
 }
 
-impl Lines {
-    fn cut(self, bytes: &[u8], total: usize) -> Result<&[u8], Error> {
+impl LineRange {
+    fn slice(self, bytes: &[u8], total: usize) -> Result<&[u8], Error> {
         if self.first > total {
-            return Err(bad(format!("there is no line {}: the original has {total}", self.first)));
+            return Err(invalid_input(format!("there is no line {}: the original has {total}", self.first)));
         }
-        let before: usize = lines_of(bytes).take(self.first - 1).map(<[u8]>::len).sum();
+        let before: usize = lines_with_breaks(bytes).take(self.first - 1).map(<[u8]>::len).sum();
         let rest = &bytes[before..];
         let count = self.last.map_or(usize::MAX, |last| last - self.first + 1);
-        let length: usize = lines_of(rest).take(count).map(<[u8]>::len).sum();
+        let length: usize = lines_with_breaks(rest).take(count).map(<[u8]>::len).sum();
         Ok(&rest[..length])
     }
 }
 
-impl FromStr for Lines {
+impl FromStr for LineRange {
     type Err = Error;
 
     /// Reads `10..20`, `10..`, `..20` and `10`; `10-20` and `10:20` are understood as well.
     fn from_str(text: &str) -> Result<Self, Error> {
-        let odd = || bad("not a range of lines: write it as 10..20, 10.. or ..20, counted from 1".into());
+        let odd = || invalid_input("not a range of lines: write it as 10..20, 10.. or ..20, counted from 1".into());
         let number = |text: &str| text.trim().parse::<usize>().ok().filter(|&it| it > 0).ok_or_else(odd);
         let ends = match text.split_once("..") {
             // A lone sign in front would be a negative number, which means nothing here.
@@ -149,19 +149,19 @@ impl FromStr for Lines {
 }
 
 /// The lines, each with its line break.
-fn lines_of(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn lines_with_breaks(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.split_inclusive(|&byte| byte == b'\n')
 }
 
 /// Pages of at most [`PAGE`] bytes that end with a line where that is possible, and never inside a
 /// character.
-fn pages_of(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn split_pages(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
         if rest.is_empty() {
             return None;
         }
-        let mut end = rest.len().min(PAGE);
+        let mut end = rest.len().min(PAGE_BYTES);
         if end < rest.len() {
             end = match rest[..end].iter().rposition(|&byte| byte == b'\n') {
                 Some(at) => at + 1,
@@ -175,35 +175,37 @@ fn pages_of(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-fn compile(pattern: &str) -> Result<Regex, Error> {
-    if pattern.len() > LONGEST_PATTERN {
-        return Err(bad(format!("the pattern is longer than {LONGEST_PATTERN} bytes")));
+fn compile_pattern(pattern: &str) -> Result<Regex, Error> {
+    if pattern.len() > MAX_PATTERN_BYTES {
+        return Err(invalid_input(format!("the pattern is longer than {MAX_PATTERN_BYTES} bytes")));
     }
     RegexBuilder::new(pattern)
         .size_limit(1024 * 1024)
         .dfa_size_limit(4 * 1024 * 1024)
         .build()
-        .map_err(|error| bad(format!("not a regular expression: {error}")))
+        .map_err(|error| invalid_input(format!("not a regular expression: {error}")))
 }
 
-struct Grepped {
+struct GrepResult {
     bytes: Vec<u8>,
     matches: usize,
-    complete: bool,
+    is_complete: bool,
 }
 
-fn grep(bytes: &[u8], pattern: &Regex, context: usize, first: usize) -> Grepped {
-    let until = Instant::now() + PATIENCE;
-    let mut found = Grepped { bytes: Vec::new(), matches: 0, complete: true };
-    let lines: Vec<&[u8]> = lines_of(bytes).collect();
+fn grep(bytes: &[u8], pattern: &Regex, context: usize, first: usize) -> GrepResult {
+    let until = Instant::now() + GREP_TIMEOUT;
+    let mut found = GrepResult { bytes: Vec::new(), matches: 0, is_complete: true };
+    let lines: Vec<&[u8]> = lines_with_breaks(bytes).collect();
     let mut matching = Vec::new();
     for (at, line) in lines.iter().enumerate() {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
-        if line.is_empty() && pattern.is_match(line) || line.chunks(PIECE).any(|piece| pattern.is_match(piece)) {
+        if line.is_empty() && pattern.is_match(line)
+            || line.chunks(MATCH_CHUNK_BYTES).any(|piece| pattern.is_match(piece))
+        {
             matching.push(at);
         }
         if Instant::now() > until {
-            found.complete = at + 1 == lines.len();
+            found.is_complete = at + 1 == lines.len();
             break;
         }
     }
@@ -230,8 +232,8 @@ fn grep(bytes: &[u8], pattern: &Regex, context: usize, first: usize) -> Grepped 
     found
 }
 
-fn bad(message: String) -> Error {
-    Error::new(ErrorKind::BadRequest, message)
+fn invalid_input(message: String) -> Error {
+    Error::new(ErrorKind::InvalidInput, message)
 }
 
 #[cfg(test)]
@@ -240,77 +242,77 @@ mod tests {
 
     use super::*;
 
-    fn text(bytes: &[u8], wanted: &View) -> String {
-        String::from_utf8(view(bytes, wanted).unwrap().bytes).unwrap()
+    fn text(bytes: &[u8], wanted: &ExcerptQuery) -> String {
+        String::from_utf8(excerpt(bytes, wanted).unwrap().bytes).unwrap()
     }
 
-    fn lines(range: &str) -> View {
-        View { lines: Some(range.parse().unwrap()), ..View::default() }
+    fn lines(range: &str) -> ExcerptQuery {
+        ExcerptQuery { lines: Some(range.parse().unwrap()), ..ExcerptQuery::default() }
     }
 
     #[test]
-    fn lines_are_exact_to_the_last_byte() {
+    fn line_ranges_are_byte_exact() {
         let it = b"a\r\n\nb\nc";
         assert_eq!(text(it, &lines("1")), "a\r\n");
         assert_eq!(text(it, &lines("2..3")), "\nb\n");
         assert_eq!(text(it, &lines("3..")), "b\nc");
         assert_eq!(text(it, &lines("..99")), "a\r\n\nb\nc");
-        assert!(view(it, &lines("5")).is_err());
+        assert!(excerpt(it, &lines("5")).is_err());
     }
 
     #[test]
-    fn odd_ranges_are_refused() {
+    fn invalid_line_ranges_are_rejected() {
         for odd in ["", "..", "0", "0..3", "5..4", "a..b", "-1", "1..2..3", "99999999999999999999999"] {
-            assert!(odd.parse::<Lines>().is_err(), "{odd:?}");
+            assert!(odd.parse::<LineRange>().is_err(), "{odd:?}");
         }
-        assert_eq!("10-20".parse::<Lines>().unwrap(), "10..20".parse().unwrap());
+        assert_eq!("10-20".parse::<LineRange>().unwrap(), "10..20".parse().unwrap());
     }
 
     #[test]
-    fn a_pattern_shows_its_neighbours_once() {
+    fn grep_context_lines_are_shown_once() {
         let it = b"a\nhit 1\nb\nhit 2\nc\nd\ne\nhit 3";
-        let grep = |context| View { grep: Some("^hit".into()), context, ..View::default() };
+        let grep = |context| ExcerptQuery { grep: Some("^hit".into()), context, ..ExcerptQuery::default() };
         assert_eq!(text(it, &grep(0)), "2:hit 1\n4:hit 2\n8:hit 3\n");
         assert_eq!(text(it, &grep(1)), "1-a\n2:hit 1\n3-b\n4:hit 2\n5-c\n--\n7-e\n8:hit 3\n");
-        let within = View { lines: Some("3..7".parse().unwrap()), ..grep(0) };
+        let within = ExcerptQuery { lines: Some("3..7".parse().unwrap()), ..grep(0) };
         assert_eq!(text(it, &within), "4:hit 2\n");
-        assert_eq!(view(it, &grep(0)).unwrap().matches, Some(3));
+        assert_eq!(excerpt(it, &grep(0)).unwrap().matches, Some(3));
     }
 
     /// The classic catastrophe of backtracking engines, on a long line and with large repetitions.
     #[test]
-    fn a_cruel_pattern_ends() {
+    fn pathological_pattern_terminates() {
         let line = "a".repeat(2_000_000);
         for cruel in ["(a+)+$b", "(a|aa)+$b", "(.*)*x", ".{0,400}b.{0,400}c"] {
             let begun = Instant::now();
-            let found = view(line.as_bytes(), &View { grep: Some(cruel.into()), ..View::default() });
+            let found = excerpt(line.as_bytes(), &ExcerptQuery { grep: Some(cruel.into()), ..ExcerptQuery::default() });
             assert!(found.is_err() || found.unwrap().matches == Some(0), "{cruel}");
             assert!(begun.elapsed() < Duration::from_secs(60), "{cruel}");
         }
         for refused in ["a{1000}{1000}{1000}", "(", &"x".repeat(1_000_000)] {
-            let grep = View { grep: Some(refused.into()), ..View::default() };
-            assert_eq!(view(b"x", &grep).unwrap_err().kind(), &ErrorKind::BadRequest);
+            let grep = ExcerptQuery { grep: Some(refused.into()), ..ExcerptQuery::default() };
+            assert_eq!(excerpt(b"x", &grep).unwrap_err().kind(), &ErrorKind::InvalidInput);
         }
     }
 
     #[test]
-    fn an_empty_original_has_one_empty_page() {
-        let page = view(b"", &View { page: Some(1), ..View::default() }).unwrap();
-        assert_eq!((page.bytes.as_slice(), page.pages, page.lines), (b"".as_slice(), 1, 0));
-        assert!(view(b"", &View { page: Some(2), ..View::default() }).is_err());
-        assert!(view(b"", &View { page: Some(0), ..View::default() }).is_err());
+    fn empty_original_has_one_empty_page() {
+        let page = excerpt(b"", &ExcerptQuery { page: Some(1), ..ExcerptQuery::default() }).unwrap();
+        assert_eq!((page.bytes.as_slice(), page.pages, page.total_lines), (b"".as_slice(), 1, 0));
+        assert!(excerpt(b"", &ExcerptQuery { page: Some(2), ..ExcerptQuery::default() }).is_err());
+        assert!(excerpt(b"", &ExcerptQuery { page: Some(0), ..ExcerptQuery::default() }).is_err());
     }
 
     proptest! {
         /// Pages are bounded, do not tear characters, and together are the original.
         #[test]
-        fn pages_make_up_the_original(words in prop::collection::vec("[a-zé漢🦀]{0,3000}|\n{1,5}", 0..40)) {
+        fn pages_concatenate_to_the_original(words in prop::collection::vec("[a-zé漢🦀]{0,3000}|\n{1,5}", 0..40)) {
             let whole = words.concat();
-            let count = view(whole.as_bytes(), &View { page: Some(1), ..View::default() }).unwrap().pages;
+            let count = excerpt(whole.as_bytes(), &ExcerptQuery { page: Some(1), ..ExcerptQuery::default() }).unwrap().pages;
             let mut together = String::new();
             for page in 1..=count {
-                let page = view(whole.as_bytes(), &View { page: Some(page), ..View::default() }).unwrap();
-                prop_assert!(page.bytes.len() <= PAGE);
+                let page = excerpt(whole.as_bytes(), &ExcerptQuery { page: Some(page), ..ExcerptQuery::default() }).unwrap();
+                prop_assert!(page.bytes.len() <= PAGE_BYTES);
                 together.push_str(std::str::from_utf8(&page.bytes).unwrap());
             }
             prop_assert_eq!(together, whole);
@@ -318,18 +320,18 @@ mod tests {
 
         /// Binary bytes survive paging as well.
         #[test]
-        fn any_bytes_make_up_the_original(bytes in prop::collection::vec(any::<u8>(), 0..60_000)) {
-            let together: Vec<u8> = pages_of(&bytes).flatten().copied().collect();
+        fn pages_of_binary_data_concatenate_to_the_original(bytes in prop::collection::vec(any::<u8>(), 0..60_000)) {
+            let together: Vec<u8> = split_pages(&bytes).flatten().copied().collect();
             prop_assert_eq!(together, bytes);
         }
 
         #[test]
-        fn two_ranges_make_up_the_original(text in "[a-z\n]{0,200}", at in 1usize..50) {
+        fn adjacent_ranges_concatenate_to_the_original(text in "[a-z\n]{0,200}", at in 1usize..50) {
             let bytes = text.as_bytes();
-            let total = lines_of(bytes).count();
+            let total = lines_with_breaks(bytes).count();
             prop_assume!(at < total);
-            let head = Lines { first: 1, last: Some(at) }.cut(bytes, total).unwrap();
-            let tail = Lines { first: at + 1, last: None }.cut(bytes, total).unwrap();
+            let head = LineRange { first: 1, last: Some(at) }.slice(bytes, total).unwrap();
+            let tail = LineRange { first: at + 1, last: None }.slice(bytes, total).unwrap();
             prop_assert_eq!([head, tail].concat(), bytes);
         }
     }

@@ -8,30 +8,30 @@
 //! Both sides go through here, so nothing that a user types is ever read as query syntax.
 
 /// Longer words are data (base64, minified code), which nobody types into a search.
-const LONGEST: usize = 64;
+const MAX_TERM_BYTES: usize = 64;
 
 /// Numbers below this many digits are line numbers and counts: in every text, and telling nothing.
-const SHORTEST_NUMBER: usize = 3;
+const MIN_NUMBER_DIGITS: usize = 3;
 
 /// A word and its pieces, all in lower case.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Word {
-    letters: String,
+pub(crate) struct SearchWord {
+    text: String,
     /// Where its pieces end; empty when they mean nothing.
-    ends: Vec<usize>,
+    piece_ends: Vec<usize>,
 }
 
-impl Word {
+impl SearchWord {
     /// The word as one, when it is short enough to be looked up.
     pub(crate) fn whole(&self) -> Option<&str> {
-        Some(self.letters.as_str()).filter(|whole| whole.len() <= LONGEST)
+        Some(self.text.as_str()).filter(|whole| whole.len() <= MAX_TERM_BYTES)
     }
 
     /// What it is made of, when that is more than one piece.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = &str> {
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        let pieces = starts.zip(&self.ends).map(|(start, &end)| &self.letters[start..end]);
-        pieces.filter(|piece| (2..=LONGEST).contains(&piece.len()))
+        let starts = std::iter::once(0).chain(self.piece_ends.iter().copied());
+        let pieces = starts.zip(&self.piece_ends).map(|(start, &end)| &self.text[start..end]);
+        pieces.filter(|piece| (2..=MAX_TERM_BYTES).contains(&piece.len()))
     }
 
     /// All that it is found by.
@@ -41,19 +41,22 @@ impl Word {
 }
 
 /// Calls `found` for each word of the text, in order. The word is reused between calls.
-pub(crate) fn each_word(text: &str, mut found: impl FnMut(&Word)) {
-    let mut word = Word::default();
+pub(crate) fn for_each_word(text: &str, mut found: impl FnMut(&SearchWord)) {
+    let mut word = SearchWord::default();
     for run in text.split(|c: char| !c.is_alphanumeric() && c != '_') {
         let mut rest = run;
         while let Some(first) = rest.chars().next() {
-            let is_dense = is_dense(first);
-            let end = rest.char_indices().find(|&(_, c)| self::is_dense(c) != is_dense).map_or(rest.len(), |it| it.0);
+            let is_dense = is_unspaced_script(first);
+            let end = rest
+                .char_indices()
+                .find(|&(_, c)| self::is_unspaced_script(c) != is_dense)
+                .map_or(rest.len(), |it| it.0);
             let (head, tail) = rest.split_at(end);
             if is_dense {
-                each_pair(head, &mut word, &mut found);
+                for_each_bigram(head, &mut word, &mut found);
             } else {
-                split(head, &mut word);
-                if !word.letters.is_empty() {
+                split_identifier(head, &mut word);
+                if !word.text.is_empty() {
                     found(&word);
                 }
             }
@@ -62,33 +65,36 @@ pub(crate) fn each_word(text: &str, mut found: impl FnMut(&Word)) {
     }
 }
 
-fn each_pair(run: &str, word: &mut Word, found: &mut impl FnMut(&Word)) {
+fn for_each_bigram(run: &str, word: &mut SearchWord, found: &mut impl FnMut(&SearchWord)) {
     let ends: Vec<usize> = run.char_indices().map(|(at, _)| at).chain([run.len()]).collect();
     // A lone character is a word of its own.
     let reach = if ends.len() > 2 { 2 } else { 1 };
     for ends in ends.windows(reach + 1) {
-        word.ends.clear();
-        word.letters.clear();
-        word.letters.push_str(&run[ends[0]..ends[reach]]);
+        word.piece_ends.clear();
+        word.text.clear();
+        word.text.push_str(&run[ends[0]..ends[reach]]);
         found(word);
     }
 }
 
 /// Splits an identifier where its writing changes.
-fn split(run: &str, word: &mut Word) {
-    let Word { letters, ends } = word;
+fn split_identifier(run: &str, word: &mut SearchWord) {
+    let SearchWord { text: letters, piece_ends: ends } = word;
     letters.clear();
     ends.clear();
     // Hashes and ids change between letters and digits all the time; their pieces mean nothing.
     let mut changes = 0;
-    let mut before = Kind::Sign;
+    let mut before = CharClass::Separator;
     let mut chars = run.chars().peekable();
     while let Some(c) = chars.next() {
-        let kind = Kind::of(c);
+        let kind = CharClass::for_char(c);
         let begins = match (before, kind) {
-            (_, Kind::Sign) | (Kind::Lower, Kind::Upper) => true,
-            (Kind::Upper, Kind::Upper) => chars.peek().is_some_and(|&next| Kind::of(next) == Kind::Lower),
-            (Kind::Digit, Kind::Lower | Kind::Upper) | (Kind::Lower | Kind::Upper, Kind::Digit) => {
+            (_, CharClass::Separator) | (CharClass::Lower, CharClass::Upper) => true,
+            (CharClass::Upper, CharClass::Upper) => {
+                chars.peek().is_some_and(|&next| CharClass::for_char(next) == CharClass::Lower)
+            }
+            (CharClass::Digit, CharClass::Lower | CharClass::Upper)
+            | (CharClass::Lower | CharClass::Upper, CharClass::Digit) => {
                 changes += 1;
                 true
             }
@@ -98,14 +104,14 @@ fn split(run: &str, word: &mut Word) {
             ends.push(letters.len());
         }
         match kind {
-            Kind::Sign => {}
+            CharClass::Separator => {}
             _ if c.is_ascii() => letters.push(c.to_ascii_lowercase()),
             _ => letters.extend(c.to_lowercase()),
         }
         before = kind;
     }
     let is_number = letters.bytes().all(|byte| byte.is_ascii_digit());
-    if letters.len() < 2 || is_number && letters.len() < SHORTEST_NUMBER {
+    if letters.len() < 2 || is_number && letters.len() < MIN_NUMBER_DIGITS {
         letters.clear();
     }
     if ends.last() != Some(&letters.len()) {
@@ -117,28 +123,28 @@ fn split(run: &str, word: &mut Word) {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum CharClass {
     Lower,
     Upper,
     Digit,
-    Sign,
+    Separator,
 }
 
-impl Kind {
-    fn of(c: char) -> Self {
+impl CharClass {
+    fn for_char(c: char) -> Self {
         match c {
-            '_' => Kind::Sign,
-            'a'..='z' => Kind::Lower,
-            'A'..='Z' => Kind::Upper,
-            c if c.is_numeric() => Kind::Digit,
-            c if c.is_uppercase() => Kind::Upper,
-            _ => Kind::Lower,
+            '_' => CharClass::Separator,
+            'a'..='z' => CharClass::Lower,
+            'A'..='Z' => CharClass::Upper,
+            c if c.is_numeric() => CharClass::Digit,
+            c if c.is_uppercase() => CharClass::Upper,
+            _ => CharClass::Lower,
         }
     }
 }
 
 /// Scripts that are written without spaces.
-fn is_dense(c: char) -> bool {
+fn is_unspaced_script(c: char) -> bool {
     matches!(u32::from(c), 0x3040..=0x30ff | 0x3400..=0x9fff | 0xac00..=0xd7af | 0xf900..=0xfaff | 0x2_0000..=0x2_fa1f)
 }
 
@@ -150,7 +156,7 @@ mod tests {
 
     fn words(text: &str) -> Vec<String> {
         let mut all = Vec::new();
-        each_word(text, |word| {
+        for_each_word(text, |word| {
             let pieces: Vec<_> = word.pieces().collect();
             let whole = word.whole().unwrap_or_default();
             all.push(if pieces.is_empty() { whole.to_owned() } else { format!("{whole}={}", pieces.join("+")) });
@@ -159,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn identifiers_fall_into_pieces_however_they_are_written() {
+    fn identifiers_split_in_every_case_style() {
         for written in
             ["readConfigFile", "read_config_file", "ReadConfigFile", "READ_CONFIG_FILE", "__read_config_file__"]
         {
@@ -170,21 +176,21 @@ mod tests {
     }
 
     #[test]
-    fn paths_and_errors_are_their_words() {
+    fn paths_and_errors_split_into_words() {
         assert_eq!(words("/src/fold-line/main.rs:12"), ["src", "fold", "line", "main", "rs"]);
         assert_eq!(words("error[E0308]: it's 404"), ["error", "e0308=0308", "it", "404"]);
         assert_eq!(words("Größe ÉCOLE"), ["größe", "école"]);
     }
 
     #[test]
-    fn ids_stay_whole_and_data_is_left_out() {
+    fn ids_stay_whole_and_long_data_is_skipped() {
         assert_eq!(words("9f86d081884c7d65"), ["9f86d081884c7d65"]);
         assert_eq!(words(&"x".repeat(65)), [""]);
         assert_eq!(words("a 1 22 _ __ -"), [""; 0]);
     }
 
     #[test]
-    fn text_without_spaces_is_taken_in_pairs() {
+    fn cjk_text_is_split_into_bigrams() {
         assert_eq!(words("漢字入力"), ["漢字", "字入", "入力"]);
         assert_eq!(words("漢"), ["漢"]);
         assert_eq!(words("vim漢字x2"), ["vim", "漢字", "x2"]);
@@ -193,10 +199,10 @@ mod tests {
     proptest! {
         /// What is indexed is letters and digits alone, whatever the text: nothing in it can be syntax.
         #[test]
-        fn words_are_letters_and_digits(text in any::<String>()) {
-            each_word(&text, |word| {
+        fn terms_are_alphanumeric(text in any::<String>()) {
+            for_each_word(&text, |word| {
                 for term in word.terms() {
-                    assert!((1..=LONGEST).contains(&term.len()));
+                    assert!((1..=MAX_TERM_BYTES).contains(&term.len()));
                     assert!(term.chars().all(|c| c.is_alphanumeric() || !c.is_ascii()), "{term:?}");
                 }
             });

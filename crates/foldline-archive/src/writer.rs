@@ -13,68 +13,68 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
-use crate::disk::{Disk, OnDisk};
+use crate::disk::{SyncHandle, SyncQueue};
 use crate::{Error, ErrorKind};
 
 /// How many pieces of work may wait, and how many one commit takes at most.
-const QUEUE: usize = 1024;
+const MAX_QUEUED_JOBS: usize = 1024;
 
 /// A piece of work. It runs inside the transaction, or hears why there is none, and gives back how to
 /// tell its caller.
-type Work = Box<dyn FnOnce(Result<&Connection, Error>) -> Told + Send>;
+type WriteJob = Box<dyn FnOnce(Result<&Connection, Error>) -> CommitCallback + Send>;
 
 /// Tells the caller how the work went, once it is known how the commit went.
-type Told = Box<dyn FnOnce(Result<(), Error>)>;
+type CommitCallback = Box<dyn FnOnce(Result<(), Error>)>;
 
 #[derive(Debug)]
-pub(crate) struct Writer {
-    queue: Option<Queue>,
+pub(crate) struct WriterThread {
+    queue: Option<WriteQueue>,
     /// What writes, and what syncs.
     threads: Vec<JoinHandle<()>>,
 }
 
 /// Where work is handed over. The writer goes on until the last of these is dropped.
 #[derive(Clone, Debug)]
-pub(crate) struct Queue {
-    work: SyncSender<Work>,
-    disk: Disk,
+pub(crate) struct WriteQueue {
+    jobs: SyncSender<WriteJob>,
+    sync: SyncQueue,
 }
 
-impl Writer {
+impl WriterThread {
     pub(crate) fn start(mut connection: Connection, path: &Path) -> Result<Self, Error> {
-        let (work, waiting) = sync_channel(QUEUE);
-        let (disk, syncing) = Disk::of(path);
-        let log = disk.log.clone();
+        let (work, waiting) = sync_channel(MAX_QUEUED_JOBS);
+        let (disk, syncing) = SyncQueue::new(path);
+        let log = disk.wal_pages.clone();
         connection.wal_hook(Some(move |_: &mut _, pages| {
             log.store(u32::try_from(pages).unwrap_or(0), Ordering::Relaxed);
             Ok(())
         }))?;
         let beside = disk.clone();
-        let writing = start("foldline-archive", move || write(&connection, &waiting, &beside))?;
-        let threads = vec![writing, start("foldline-disk", syncing)?];
-        Ok(Self { queue: Some(Queue { work, disk }), threads })
+        let writing = spawn_thread("foldline-archive", move || run_writer(&connection, &waiting, &beside))?;
+        let threads = vec![writing, spawn_thread("foldline-disk", syncing)?];
+        Ok(Self { queue: Some(WriteQueue { jobs: work, sync: disk }), threads })
     }
 
     /// Where work is handed over.
-    pub(crate) fn queue(&self) -> &Queue {
+    pub(crate) fn queue(&self) -> &WriteQueue {
         self.queue.as_ref().expect("it is there until the writer is dropped")
     }
 }
 
-impl Queue {
+impl WriteQueue {
     /// Does the work in a transaction and waits until it is on disk.
-    pub(crate) fn commit<T: Send + 'static>(
+    pub(crate) fn write_durably<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let done = self.write(work)?;
-        self.on_disk().wait()?;
+        self.request_sync().wait()?;
         Ok(done)
     }
 
     /// Waits for the disk, for all that is written by now.
-    pub(crate) fn on_disk(&self) -> OnDisk {
-        self.disk.settled()
+    pub(crate) fn request_sync(&self) -> SyncHandle {
+        self.sync.request_sync()
     }
 
     /// Does the work in a transaction and waits until it is written.
@@ -83,31 +83,31 @@ impl Queue {
         work: impl FnOnce(&Connection) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let (answer, answered) = sync_channel(1);
-        let work: Work = Box::new(move |connection| {
+        let work: WriteJob = Box::new(move |connection| {
             let outcome = connection.and_then(|connection| in_savepoint(connection, work));
             Box::new(move |committed| {
                 // The caller may have been dropped meanwhile; the work is done all the same.
                 let _ = answer.send(committed.and(outcome));
             })
         });
-        self.work.send(work).map_err(|_| stopped())?;
-        answered.recv().map_err(|_| stopped())?
+        self.jobs.send(work).map_err(|_| stopped_error())?;
+        answered.recv().map_err(|_| stopped_error())?
     }
 
     /// Does the work some time soon, without waiting for it. When too much is waiting already the
     /// work is dropped, so this is for what will be said again, such as that a marker is still in use.
-    pub(crate) fn later(&self, work: impl FnOnce(&Connection) -> Result<(), Error> + Send + 'static) {
-        let work: Work = Box::new(move |connection| {
+    pub(crate) fn enqueue(&self, work: impl FnOnce(&Connection) -> Result<(), Error> + Send + 'static) {
+        let work: WriteJob = Box::new(move |connection| {
             let _ = connection.and_then(|connection| in_savepoint(connection, work));
             Box::new(|_| ())
         });
-        match self.work.try_send(work) {
+        match self.jobs.try_send(work) {
             Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
         }
     }
 }
 
-impl Drop for Writer {
+impl Drop for WriterThread {
     /// Finishes what was handed over, then closes the connection.
     fn drop(&mut self) {
         drop(self.queue.take());
@@ -115,23 +115,23 @@ impl Drop for Writer {
     }
 }
 
-fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
+fn spawn_thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
     let started = std::thread::Builder::new().name(name.into()).spawn(work);
     started.map_err(|error| Error::new(ErrorKind::Io, format!("could not start a thread of the archive: {error}")))
 }
 
-fn stopped() -> Error {
+fn stopped_error() -> Error {
     Error::new(ErrorKind::Io, "the archive's writer has stopped")
 }
 
-fn write(connection: &Connection, queue: &Receiver<Work>, disk: &Disk) {
-    let mut company = Company::default();
+fn run_writer(connection: &Connection, queue: &Receiver<WriteJob>, disk: &SyncQueue) {
+    let mut company = WriterContention::default();
     while let Ok(first) = queue.recv() {
-        let mut batch = std::iter::once(first).chain(queue.try_iter().take(QUEUE - 1)).peekable();
+        let mut batch = std::iter::once(first).chain(queue.try_iter().take(MAX_QUEUED_JOBS - 1)).peekable();
         while batch.peek().is_some() {
-            commit_together(connection, &mut batch, &mut company);
-            disk.committed(connection);
-            company.let_in();
+            commit_batch(connection, &mut batch, &mut company);
+            disk.after_commit(connection);
+            company.yield_to_others();
         }
     }
 }
@@ -139,47 +139,47 @@ fn write(connection: &Connection, queue: &Receiver<Work>, disk: &Disk) {
 /// Whether another process writes to the same file. SQLite has no queue for writers: one that goes
 /// on without a pause starves the other. So whoever had to wait pauses for a while after each commit.
 #[derive(Default)]
-struct Company {
+struct WriterContention {
     until: Option<Instant>,
 }
 
-impl Company {
+impl WriterContention {
     /// A wait longer than this was for another process.
-    const WAITED: Duration = Duration::from_millis(1);
+    const CONTENTION_WAIT: Duration = Duration::from_millis(1);
     /// Long enough for one that looks every millisecond.
-    const PAUSE: Duration = Duration::from_millis(2);
+    const YIELD_DELAY: Duration = Duration::from_millis(2);
     /// How long the other is expected to stay.
-    const STAY: Duration = Duration::from_secs(2);
+    const CONTENTION_MEMORY: Duration = Duration::from_secs(2);
 
-    fn waited(&mut self, since: Instant) {
-        if since.elapsed() > Self::WAITED {
-            self.until = Some(Instant::now() + Self::STAY);
+    fn record_wait(&mut self, since: Instant) {
+        if since.elapsed() > Self::CONTENTION_WAIT {
+            self.until = Some(Instant::now() + Self::CONTENTION_MEMORY);
         }
     }
 
-    fn let_in(&self) {
+    fn yield_to_others(&self) {
         if self.until.is_some_and(|until| Instant::now() < until) {
-            std::thread::sleep(Self::PAUSE);
+            std::thread::sleep(Self::YIELD_DELAY);
         }
     }
 }
 
 /// Commits as much of the batch as one transaction takes: all of it, unless the database gave the
 /// transaction up halfway (a full disk does that). The rest is then tried in another.
-fn commit_together(connection: &Connection, batch: &mut impl Iterator<Item = Work>, company: &mut Company) {
+fn commit_batch(connection: &Connection, batch: &mut impl Iterator<Item = WriteJob>, company: &mut WriterContention) {
     let asked = Instant::now();
     if let Err(error) = connection.execute_batch("BEGIN IMMEDIATE").map_err(Error::from) {
         // The next in line would wait for the same lock in vain, so all of them hear of it.
         batch.for_each(|work| work(Err(error.clone()))(Ok(())));
         return;
     }
-    company.waited(asked);
-    let mut told: Vec<Told> = Vec::new();
+    company.record_wait(asked);
+    let mut told: Vec<CommitCallback> = Vec::new();
     for work in batch {
         told.push(work(Ok(connection)));
         if connection.is_autocommit() {
             let lost = "the database gave up the transaction, most likely because the disk is full";
-            let lost = Error::new(ErrorKind::Full, lost);
+            let lost = Error::new(ErrorKind::DiskFull, lost);
             told.into_iter().for_each(|tell| tell(Err(lost.clone())));
             return;
         }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 /// Where a proxy is, as clients are told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Bases {
+pub(crate) struct BaseUrls {
     /// With the version of the API at its end, as OpenAI's libraries want it.
     pub(crate) openai: String,
     /// Without one, as Anthropic's libraries want it.
@@ -20,7 +20,7 @@ pub(crate) struct Bases {
 
 /// What a client's process gets beside what it has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Pointed {
+pub(crate) struct ClientOverrides {
     /// Variables that are set, or taken away.
     pub(crate) variables: Vec<(&'static str, Option<OsString>)>,
     /// Arguments that come first.
@@ -29,25 +29,25 @@ pub(crate) struct Pointed {
 
 /// The variables of a caller that matter to its clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Caller {
+pub(crate) struct CallerEnv {
     /// The base URL of the OpenAI API, where another than the official one is used.
     pub(crate) openai: Option<String>,
     /// The same for the Anthropic API.
     pub(crate) anthropic: Option<String>,
     /// Settings of opencode, in JSON.
-    pub(crate) opencode: Option<String>,
+    pub(crate) opencode_config: Option<String>,
     /// Hosts that are reached without a proxy of the network.
     pub(crate) no_proxy: Option<String>,
     /// Variables that send Claude Code to a cloud instead, and to which.
-    pub(crate) elsewhere: Vec<(&'static str, &'static str)>,
+    pub(crate) cloud_variables: Vec<(&'static str, &'static str)>,
     /// The network has a proxy, which does not know this machine's own ports.
     pub(crate) behind_proxy: bool,
 }
 
 /// How the process of a command is pointed at a proxy.
-pub(crate) fn point(command: &OsStr, bases: &Bases, caller: &Caller) -> Pointed {
+pub(crate) fn client_overrides(command: &OsStr, bases: &BaseUrls, caller: &CallerEnv) -> ClientOverrides {
     let set = |name, value: &str| (name, Some(OsString::from(value)));
-    let mut pointed = Pointed {
+    let mut pointed = ClientOverrides {
         variables: vec![
             set("OPENAI_BASE_URL", &bases.openai),
             set("OPENAI_API_BASE", &bases.openai),
@@ -56,7 +56,7 @@ pub(crate) fn point(command: &OsStr, bases: &Bases, caller: &Caller) -> Pointed 
         ],
         arguments: Vec::new(),
     };
-    if let Some(settings) = opencode(bases, caller.opencode.as_deref()) {
+    if let Some(settings) = opencode_config(bases, caller.opencode_config.as_deref()) {
         pointed.variables.push(set("OPENCODE_CONFIG_CONTENT", &settings));
     }
     if caller.behind_proxy {
@@ -84,7 +84,7 @@ pub(crate) fn point(command: &OsStr, bases: &Bases, caller: &Caller) -> Pointed 
 
 /// opencode knows no variable for a base URL, but settings in one; they are laid over its files. `None`
 /// when the caller's own can not be read: then they stay as they are.
-fn opencode(bases: &Bases, callers: Option<&str>) -> Option<String> {
+fn opencode_config(bases: &BaseUrls, callers: Option<&str>) -> Option<String> {
     let mut settings: Value = match callers {
         Some(text) => serde_json::from_str(text).ok().filter(Value::is_object)?,
         None => json!({}),
@@ -103,38 +103,42 @@ fn opencode(bases: &Bases, callers: Option<&str>) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn bases() -> Bases {
-        Bases { openai: "http://127.0.0.1:9/v1".into(), anthropic: "http://127.0.0.1:9".into() }
+    fn sample_base_urls() -> BaseUrls {
+        BaseUrls { openai: "http://127.0.0.1:9/v1".into(), anthropic: "http://127.0.0.1:9".into() }
     }
 
-    fn value(pointed: &Pointed, name: &str) -> Option<String> {
+    fn variable_value(pointed: &ClientOverrides, name: &str) -> Option<String> {
         let (_, value) = pointed.variables.iter().find(|(it, _)| *it == name)?;
         value.clone().map(|it| it.into_string().unwrap())
     }
 
     #[test]
-    fn anything_is_pointed_by_variables() {
-        let pointed = point("my-agent".as_ref(), &bases(), &Caller::default());
-        assert_eq!(value(&pointed, "OPENAI_BASE_URL").unwrap(), "http://127.0.0.1:9/v1");
-        assert_eq!(value(&pointed, "ANTHROPIC_BASE_URL").unwrap(), "http://127.0.0.1:9");
+    fn any_command_gets_base_url_variables() {
+        let pointed = client_overrides("my-agent".as_ref(), &sample_base_urls(), &CallerEnv::default());
+        assert_eq!(variable_value(&pointed, "OPENAI_BASE_URL").unwrap(), "http://127.0.0.1:9/v1");
+        assert_eq!(variable_value(&pointed, "ANTHROPIC_BASE_URL").unwrap(), "http://127.0.0.1:9");
         assert!(pointed.arguments.is_empty());
-        assert_eq!(value(&pointed, "NO_PROXY"), None);
+        assert_eq!(variable_value(&pointed, "NO_PROXY"), None);
     }
 
     #[test]
-    fn clients_with_ways_of_their_own_are_pointed_by_those() {
-        let codex = point("/usr/bin/codex".as_ref(), &bases(), &Caller::default());
+    fn codex_and_aider_get_their_own_flags() {
+        let codex = client_overrides("/usr/bin/codex".as_ref(), &sample_base_urls(), &CallerEnv::default());
         assert_eq!(codex.arguments, ["-c", "openai_base_url=\"http://127.0.0.1:9/v1\""]);
         assert!(codex.variables.contains(&("OPENAI_BASE_URL", None)), "codex warns of it");
-        let aider = point("aider".as_ref(), &bases(), &Caller::default());
+        let aider = client_overrides("aider".as_ref(), &sample_base_urls(), &CallerEnv::default());
         assert_eq!(aider.arguments[..2], ["--openai-api-base", "http://127.0.0.1:9/v1"]);
     }
 
     #[test]
-    fn settings_of_opencode_are_added_to_what_the_caller_has() {
+    fn opencode_config_is_merged_with_the_callers() {
         let theirs = r#"{"model":"openai/gpt-5","provider":{"openai":{"options":{"timeout":1}}}}"#;
-        let caller = Caller { opencode: Some(theirs.into()), ..Caller::default() };
-        let settings = value(&point("opencode".as_ref(), &bases(), &caller), "OPENCODE_CONFIG_CONTENT").unwrap();
+        let caller = CallerEnv { opencode_config: Some(theirs.into()), ..CallerEnv::default() };
+        let settings = variable_value(
+            &client_overrides("opencode".as_ref(), &sample_base_urls(), &caller),
+            "OPENCODE_CONFIG_CONTENT",
+        )
+        .unwrap();
         let settings: Value = serde_json::from_str(&settings).unwrap();
         assert_eq!(settings["model"], "openai/gpt-5");
         assert_eq!(
@@ -142,15 +146,21 @@ mod tests {
             json!({ "timeout": 1, "baseURL": "http://127.0.0.1:9/v1" })
         );
         assert_eq!(settings["provider"]["anthropic"]["options"]["baseURL"], "http://127.0.0.1:9/v1");
-        let odd = Caller { opencode: Some("not json".into()), ..Caller::default() };
-        assert_eq!(value(&point("opencode".as_ref(), &bases(), &odd), "OPENCODE_CONFIG_CONTENT"), None);
+        let odd = CallerEnv { opencode_config: Some("not json".into()), ..CallerEnv::default() };
+        assert_eq!(
+            variable_value(
+                &client_overrides("opencode".as_ref(), &sample_base_urls(), &odd),
+                "OPENCODE_CONFIG_CONTENT"
+            ),
+            None
+        );
     }
 
     #[test]
-    fn a_proxy_of_the_network_is_not_asked_for_this_machine() {
-        let caller = Caller { behind_proxy: true, no_proxy: Some("intranet".into()), ..Caller::default() };
-        let pointed = point("claude".as_ref(), &bases(), &caller);
-        assert_eq!(value(&pointed, "NO_PROXY").unwrap(), "intranet,127.0.0.1,localhost");
-        assert_eq!(value(&pointed, "no_proxy"), value(&pointed, "NO_PROXY"));
+    fn network_proxy_is_bypassed_for_localhost() {
+        let caller = CallerEnv { behind_proxy: true, no_proxy: Some("intranet".into()), ..CallerEnv::default() };
+        let pointed = client_overrides("claude".as_ref(), &sample_base_urls(), &caller);
+        assert_eq!(variable_value(&pointed, "NO_PROXY").unwrap(), "intranet,127.0.0.1,localhost");
+        assert_eq!(variable_value(&pointed, "no_proxy"), variable_value(&pointed, "NO_PROXY"));
     }
 }

@@ -8,8 +8,8 @@ use std::str::FromStr;
 use anyhow::{Result, anyhow};
 use foldline::wire::Format;
 
-use crate::client::Caller;
-use crate::proxy_settings::Said;
+use crate::client::CallerEnv;
+use crate::proxy_settings::ProxyArgs;
 
 /// Set to anything: no colours, as <https://no-color.org> asks.
 const NO_COLOR: &str = "NO_COLOR";
@@ -41,7 +41,7 @@ const MODE: &str = "FOLDLINE_MODE";
 const POLICY: &str = "FOLDLINE_POLICY";
 const WINDOW: &str = "FOLDLINE_WINDOW";
 const UNFOLD: &str = "FOLDLINE_UNFOLD";
-const SUMMARISE: &str = "FOLDLINE_SUMMARISE";
+const SUMMARIZE: &str = "FOLDLINE_SUMMARISE";
 const SUMMARY_MODEL: &str = "FOLDLINE_SUMMARY_MODEL";
 const MAX_BODY: &str = "FOLDLINE_MAX_BODY";
 const MAX_BODIES: &str = "FOLDLINE_MAX_BODIES";
@@ -72,38 +72,38 @@ const NETWORK_PROXIES: [&str; 6] = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "
 const NO_PROXY: [&str; 2] = ["NO_PROXY", "no_proxy"];
 
 /// Columns when nobody tells.
-const USUAL_WIDTH: usize = 80;
+const DEFAULT_COLUMNS: usize = 80;
 
 /// How the output is to be drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Look {
+pub(crate) struct Terminal {
     /// Columns that a line may take.
     pub(crate) width: usize,
-    pub(crate) ink: Ink,
+    pub(crate) color: ColorChoice,
 }
 
 /// Whether colours are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ink {
-    Colours,
+pub(crate) enum ColorChoice {
+    Colored,
     Plain,
 }
 
-impl Look {
+impl Terminal {
     /// What suits the terminal, or the file, that the output goes to.
-    pub(crate) fn of_stdout() -> Self {
+    pub(crate) fn for_stdout() -> Self {
         let no_color = std::env::var_os(NO_COLOR).is_some_and(|value| !value.is_empty());
         let columns = std::env::var(COLUMNS).ok().and_then(|value| value.parse().ok());
         let width = columns.or_else(|| terminal_size::terminal_size().map(|(width, _)| usize::from(width.0)));
         Self {
-            width: width.unwrap_or(USUAL_WIDTH).clamp(40, 140),
-            ink: if stdout().is_terminal() && !no_color { Ink::Colours } else { Ink::Plain },
+            width: width.unwrap_or(DEFAULT_COLUMNS).clamp(40, 140),
+            color: if stdout().is_terminal() && !no_color { ColorChoice::Colored } else { ColorChoice::Plain },
         }
     }
 }
 
 /// The user's own table of models, if the environment names one.
-pub(crate) fn models() -> Option<PathBuf> {
+pub(crate) fn models_path() -> Option<PathBuf> {
     std::env::var_os(MODELS).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
@@ -118,9 +118,9 @@ pub(crate) struct ArchiveVariables {
 impl ArchiveVariables {
     pub(crate) fn read() -> Self {
         Self {
-            path: variable(ARCHIVE).map(PathBuf::from),
-            key_file: variable(ARCHIVE_KEY_FILE).map(PathBuf::from),
-            key: variable(ARCHIVE_KEY).map(OsString::into_encoded_bytes),
+            path: read_variable(ARCHIVE).map(PathBuf::from),
+            key_file: read_variable(ARCHIVE_KEY_FILE).map(PathBuf::from),
+            key: read_variable(ARCHIVE_KEY).map(OsString::into_encoded_bytes),
         }
     }
 }
@@ -128,60 +128,60 @@ impl ArchiveVariables {
 /// What the environment says of the proxy.
 pub(crate) struct ProxyVariables {
     pub(crate) settings: Option<PathBuf>,
-    pub(crate) said: Said,
+    pub(crate) args: ProxyArgs,
 }
 
 impl ProxyVariables {
     pub(crate) fn read() -> Result<Self> {
-        let said = Said {
-            listen: parsed(LISTEN)?,
-            token: parsed(TOKEN)?,
-            tokens: parsed(TOKENS)?,
-            token_file: parsed(TOKEN_FILE)?,
-            tenancy: parsed(TENANCY)?,
-            tls_cert: parsed(TLS_CERT)?,
-            tls_key: parsed(TLS_KEY)?,
-            upstream: parsed(UPSTREAM)?,
-            openai: parsed(OPENAI)?,
-            anthropic: parsed(ANTHROPIC)?,
-            mode: parsed(MODE)?,
-            policy: parsed(POLICY)?,
-            window: parsed(WINDOW)?,
-            unfold: parsed(UNFOLD)?,
-            summarise: parsed(SUMMARISE)?,
-            summary_model: parsed(SUMMARY_MODEL)?,
-            max_body: parsed(MAX_BODY)?,
-            max_bodies: parsed(MAX_BODIES)?,
-            max_requests: parsed(MAX_REQUESTS)?,
-            max_sessions: parsed(MAX_SESSIONS)?,
-            answer_timeout: parsed(ANSWER_TIMEOUT)?,
-            stall_timeout: parsed(STALL_TIMEOUT)?,
+        let said = ProxyArgs {
+            listen: parse_variable(LISTEN)?,
+            token: parse_variable(TOKEN)?,
+            tokens: parse_variable(TOKENS)?,
+            token_file: parse_variable(TOKEN_FILE)?,
+            tenancy: parse_variable(TENANCY)?,
+            tls_cert: parse_variable(TLS_CERT)?,
+            tls_key: parse_variable(TLS_KEY)?,
+            upstream: parse_variable(UPSTREAM)?,
+            openai: parse_variable(OPENAI)?,
+            anthropic: parse_variable(ANTHROPIC)?,
+            mode: parse_variable(MODE)?,
+            policy: parse_variable(POLICY)?,
+            window: parse_variable(WINDOW)?,
+            unfold: parse_variable(UNFOLD)?,
+            summarize: parse_variable(SUMMARIZE)?,
+            summary_model: parse_variable(SUMMARY_MODEL)?,
+            max_body: parse_variable(MAX_BODY)?,
+            max_bodies: parse_variable(MAX_BODIES)?,
+            max_requests: parse_variable(MAX_REQUESTS)?,
+            max_sessions: parse_variable(MAX_SESSIONS)?,
+            response_timeout: parse_variable(ANSWER_TIMEOUT)?,
+            idle_timeout: parse_variable(STALL_TIMEOUT)?,
         };
-        Ok(Self { settings: variable(SETTINGS).map(PathBuf::from), said })
+        Ok(Self { settings: read_variable(SETTINGS).map(PathBuf::from), args: said })
     }
 }
 
 /// The value of a variable. An empty one is one that somebody meant to unset.
-fn variable(name: &str) -> Option<OsString> {
+fn read_variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-fn parsed<T: FromStr>(name: &str) -> Result<Option<T>> {
-    let Some(value) = variable(name) else { return Ok(None) };
+fn parse_variable<T: FromStr>(name: &str) -> Result<Option<T>> {
+    let Some(value) = read_variable(name) else { return Ok(None) };
     let parsed = value.to_str().and_then(|it| it.parse().ok());
     parsed.map(Some).ok_or_else(|| anyhow!("the variable {name} can not be understood; see `foldline serve --help`"))
 }
 
 /// What the environment says to clients of providers.
-pub(crate) fn caller() -> Caller {
-    let text = |name: &str| variable(name).and_then(|value| value.into_string().ok());
-    Caller {
+pub(crate) fn caller_env() -> CallerEnv {
+    let text = |name: &str| read_variable(name).and_then(|value| value.into_string().ok());
+    CallerEnv {
         openai: text(OPENAI_BASE_URL).or_else(|| text(OPENAI_API_BASE)),
         anthropic: text(ANTHROPIC_BASE_URL).or_else(|| text(ANTHROPIC_API_BASE)),
-        opencode: text(OPENCODE_CONFIG_CONTENT),
-        elsewhere: CLAUDE_CODE_CLOUDS.into_iter().filter(|(name, _)| variable(name).is_some()).collect(),
+        opencode_config: text(OPENCODE_CONFIG_CONTENT),
+        cloud_variables: CLAUDE_CODE_CLOUDS.into_iter().filter(|(name, _)| read_variable(name).is_some()).collect(),
         no_proxy: NO_PROXY.into_iter().find_map(text),
-        behind_proxy: NETWORK_PROXIES.iter().any(|name| variable(name).is_some()),
+        behind_proxy: NETWORK_PROXIES.iter().any(|name| read_variable(name).is_some()),
     }
 }
 

@@ -7,21 +7,21 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use foldline::transcript::{self, DETECTION_HEAD_BYTES, RecordedSession, TranscriptReader};
 use foldline::wire::{self, Request};
-use foldline_replay::Recordings;
+use foldline_replay::RecordingFiles;
 
 /// The name that stands for standard input.
-const STDIN: &str = "-";
+const STDIN_ARGUMENT: &str = "-";
 /// A request body up to this size is also read as such, so that all its laws can be checked.
-const BODY: u64 = 64 << 20;
+const MAX_BODY_BYTES: u64 = 64 << 20;
 
 /// What was named, in one line.
-pub(crate) fn named(paths: &[PathBuf]) -> String {
+pub(crate) fn join_paths(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// All of a file, or of standard input when none is named.
-pub(crate) fn bytes(path: Option<&Path>) -> Result<Vec<u8>> {
-    match path.filter(|path| *path != Path::new(STDIN)) {
+pub(crate) fn read_bytes(path: Option<&Path>) -> Result<Vec<u8>> {
+    match path.filter(|path| *path != Path::new(STDIN_ARGUMENT)) {
         Some(path) => std::fs::read(path).with_context(|| format!("{} could not be read", path.display())),
         None => {
             let mut bytes = Vec::new();
@@ -33,20 +33,21 @@ pub(crate) fn bytes(path: Option<&Path>) -> Result<Vec<u8>> {
 
 /// Calls `each` with every recording, and with the request where the input is one; calls `fault` with what
 /// could not be read. One recording is held at a time.
-pub(crate) fn recordings(
+pub(crate) fn for_each_recording(
     paths: &[PathBuf],
     mut each: impl FnMut(RecordedSession, Option<&Request<'_>>),
     mut fault: impl FnMut(String),
 ) -> Result<()> {
     for path in paths {
-        if path == Path::new(STDIN) {
-            read("standard input", io::stdin().lock(), &mut each, &mut fault)?;
+        if path == Path::new(STDIN_ARGUMENT) {
+            read_input("standard input", io::stdin().lock(), &mut each, &mut fault)?;
         } else if path.is_file() {
             let name = path.display().to_string();
-            let input = foldline_replay::open(path).with_context(|| format!("{name} could not be opened"))?;
-            read(&name, input, &mut each, &mut fault)?;
+            let input =
+                foldline_replay::open_decompressed(path).with_context(|| format!("{name} could not be opened"))?;
+            read_input(&name, input, &mut each, &mut fault)?;
         } else {
-            Recordings::under(std::slice::from_ref(path))?.for_each(|event| match event {
+            RecordingFiles::from_paths(std::slice::from_ref(path))?.for_each(|event| match event {
                 Ok(recording) => each(recording, None),
                 Err(error) => fault(error.to_string()),
             });
@@ -55,7 +56,7 @@ pub(crate) fn recordings(
     Ok(())
 }
 
-fn read(
+fn read_input(
     name: &str,
     mut input: impl BufRead,
     each: &mut impl FnMut(RecordedSession, Option<&Request<'_>>),
@@ -74,7 +75,11 @@ fn read(
         _ => None,
     };
     if format.is_some() {
-        input.by_ref().take(BODY).read_to_end(&mut beginning).with_context(|| format!("{name} was not read"))?;
+        input
+            .by_ref()
+            .take(MAX_BODY_BYTES)
+            .read_to_end(&mut beginning)
+            .with_context(|| format!("{name} was not read"))?;
     }
     // The format may show only far behind the beginning; the body as a whole tells.
     let request = format.and_then(|format| {

@@ -12,7 +12,7 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt;
 
 /// Sends what is logged to standard error: as lines for a person at a terminal, else as JSON.
-pub(crate) fn to_stderr() {
+pub(crate) fn init_stderr() {
     let log = fmt().with_max_level(LevelFilter::INFO).with_writer(std::io::stderr).with_target(false);
     // A second proxy in one process finds the log in place.
     let _ = match std::io::stderr().is_terminal() {
@@ -22,7 +22,7 @@ pub(crate) fn to_stderr() {
 }
 
 /// Sends what is logged to a file, behind what stands in it.
-pub(crate) fn to_file(path: &Path) -> Result<()> {
+pub(crate) fn init_file(path: &Path) -> Result<()> {
     let file = OpenOptions::new().create(true).append(true).open(path);
     let file = file.with_context(|| format!("could not write a log to {}", path.display()))?;
     let log = fmt().with_max_level(LevelFilter::INFO).with_writer(Mutex::new(file)).with_target(false);

@@ -19,23 +19,23 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use command::Command;
+use command::CliCommand;
 
 /// Keeps an LLM agent's conversation inside its window at the lowest bill, by folds that can be
 /// unfolded byte for byte.
 #[derive(Parser)]
 #[command(name = "foldline", version)]
-struct Arguments {
+struct CliArgs {
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 fn main() -> ExitCode {
-    match Arguments::parse().command.run() {
+    match CliArgs::parse().command.run() {
         Ok(code) => code,
         Err(error) => {
-            command::complain(&format!("foldline: {error:#}"));
-            command::code_of(&error)
+            command::report(&format!("foldline: {error:#}"));
+            command::exit_code_for(&error)
         }
     }
 }

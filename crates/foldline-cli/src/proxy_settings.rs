@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use foldline_server::proxy::{AccessToken, Limits, Patience, Settings, TlsFiles};
+use foldline_server::proxy::{AccessToken, ProxyLimits, ProxySettings, Timeouts, TlsFiles};
 use serde::{Deserialize, Serialize};
 
-use crate::client::Caller;
+use crate::client::CallerEnv;
 use crate::environment::ProxyVariables;
 
 pub(crate) const HELP: &str = "\
@@ -31,7 +31,7 @@ answer: x-foldline-tokens: RAW,SENT and x-foldline-folds: N.";
 /// What was said in one place.
 #[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub(crate) struct Said {
+pub(crate) struct ProxyArgs {
     /// Where to listen; port 0 takes a free one [default: 127.0.0.1:8787]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<String>,
@@ -79,7 +79,7 @@ pub(crate) struct Said {
     /// Let a model write summaries of old rounds, with the agent's own key: off, prepared (in the background, before they are
     /// needed; no request waits) or inline (a request that must be folded waits, 30 seconds at most) [default: off]
     #[arg(long, value_name = "MODE")]
-    pub(crate) summarise: Option<String>,
+    pub(crate) summarize: Option<String>,
     /// The model that writes them, at the agent's own provider [default: the agent's]
     #[arg(long, value_name = "NAME")]
     pub(crate) summary_model: Option<String>,
@@ -98,10 +98,10 @@ pub(crate) struct Said {
     pub(crate) max_sessions: Option<usize>,
     /// Seconds for an upstream to begin its answer [default: 600]
     #[arg(long, value_name = "SECONDS")]
-    pub(crate) answer_timeout: Option<u64>,
+    pub(crate) response_timeout: Option<u64>,
     /// Seconds between two pieces of an answer [default: 300]
     #[arg(long, value_name = "SECONDS")]
-    pub(crate) stall_timeout: Option<u64>,
+    pub(crate) idle_timeout: Option<u64>,
 }
 
 /// The flags of every command that starts a proxy.
@@ -109,37 +109,37 @@ pub(crate) struct Said {
 #[command(next_help_heading = "Proxy")]
 pub(crate) struct ProxyFlags {
     #[command(flatten)]
-    said: Said,
+    args: ProxyArgs,
     /// A settings file [default: $FOLDLINE_SETTINGS, or proxy.toml in the user's configuration folder]
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
 }
 
 impl ProxyFlags {
-    pub(crate) fn resolve(self) -> Result<Settings> {
-        let (settings, _) = self.resolve_with_places()?;
+    pub(crate) fn resolve(self) -> Result<ProxySettings> {
+        let (settings, _) = self.resolve_with_sources()?;
         Ok(settings)
     }
 
     /// What that means, and where each of it was said.
-    pub(crate) fn resolve_with_places(self) -> Result<(Settings, Places)> {
-        let Told { flags, variables, file } = self.said()?;
-        let places = Places {
-            flags: flags.names(),
-            variables: variables.names(),
-            file: file.as_ref().map(|(path, said)| (path.clone(), said.names())),
-            usual: usual_file(),
+    pub(crate) fn resolve_with_sources(self) -> Result<(ProxySettings, SettingSources)> {
+        let ConfigLayers { flags, variables, file } = self.load_layers()?;
+        let places = SettingSources {
+            flags: flags.set_names(),
+            variables: variables.set_names(),
+            file: file.as_ref().map(|(path, said)| (path.clone(), said.set_names())),
+            default_file: default_settings_path(),
         };
         let file = file.map(|(_, said)| said).unwrap_or_default();
-        Ok((flags.or(variables).or(file).meant()?, places))
+        Ok((flags.or(variables).or(file).resolve()?, places))
     }
 
     /// What a proxy is told that serves one command alone. Where others are served, and whom, is not
     /// meant for it; and the providers that the caller uses are its own.
-    pub(crate) fn resolve_for_child(self, caller: &Caller) -> Result<Settings> {
-        let Told { flags, variables, file } = self.said()?;
+    pub(crate) fn resolve_for_child(self, caller: &CallerEnv) -> Result<ProxySettings> {
+        let ConfigLayers { flags, variables, file } = self.load_layers()?;
         let beside = variables.or(file.map(|(_, said)| said).unwrap_or_default());
-        let beside = Said {
+        let beside = ProxyArgs {
             listen: None,
             token: None,
             tokens: None,
@@ -154,48 +154,48 @@ impl ProxyFlags {
                 "`foldline run` serves one command on a port of its own, without tokens and TLS; use `foldline serve`"
             );
         }
-        let callers = Said {
+        let callers = ProxyArgs {
             listen: Some("127.0.0.1:0".to_owned()),
             openai: caller.openai.clone(),
             anthropic: caller.anthropic.clone(),
-            ..Said::default()
+            ..ProxyArgs::default()
         };
-        flags.or(beside).or(callers).meant()
+        flags.or(beside).or(callers).resolve()
     }
 
     /// What was said by flags, by variables, and in which file.
-    fn said(self) -> Result<Told> {
+    fn load_layers(self) -> Result<ConfigLayers> {
         let variables = ProxyVariables::read()?;
         let named = self.settings.or(variables.settings);
-        let file = named.or_else(|| usual_file().filter(|path| path.exists()));
-        let file = file.map(|path| Said::from_file(&path).map(|said| (path, said))).transpose()?;
-        Ok(Told { flags: self.said, variables: variables.said, file })
+        let file = named.or_else(|| default_settings_path().filter(|path| path.exists()));
+        let file = file.map(|path| ProxyArgs::from_file(&path).map(|said| (path, said))).transpose()?;
+        Ok(ConfigLayers { flags: self.args, variables: variables.args, file })
     }
 }
 
 /// What was said in each place.
-struct Told {
-    flags: Said,
-    variables: Said,
-    file: Option<(PathBuf, Said)>,
+struct ConfigLayers {
+    flags: ProxyArgs,
+    variables: ProxyArgs,
+    file: Option<(PathBuf, ProxyArgs)>,
 }
 
 /// Where settings were said, by their names.
-pub(crate) struct Places {
+pub(crate) struct SettingSources {
     pub(crate) flags: Vec<String>,
     pub(crate) variables: Vec<String>,
     pub(crate) file: Option<(PathBuf, Vec<String>)>,
     /// Where a file is looked for when none is named.
-    pub(crate) usual: Option<PathBuf>,
+    pub(crate) default_file: Option<PathBuf>,
 }
 
-fn usual_file() -> Option<PathBuf> {
+fn default_settings_path() -> Option<PathBuf> {
     directories::ProjectDirs::from("", "", "foldline").map(|it| it.config_dir().join("proxy.toml"))
 }
 
-impl Said {
+impl ProxyArgs {
     /// What is said, without what is said of it: a token is a secret.
-    fn names(&self) -> Vec<String> {
+    fn set_names(&self) -> Vec<String> {
         let said = serde_json::to_value(self).unwrap_or_default();
         let said = said.as_object().into_iter().flatten();
         said.filter(|(_, value)| !value.is_null()).map(|(name, _)| name.clone()).collect()
@@ -225,28 +225,28 @@ impl Said {
             policy: self.policy.or(there.policy),
             window: self.window.or(there.window),
             unfold: self.unfold.or(there.unfold),
-            summarise: self.summarise.or(there.summarise),
+            summarize: self.summarize.or(there.summarize),
             summary_model: self.summary_model.or(there.summary_model),
             max_body: self.max_body.or(there.max_body),
             max_bodies: self.max_bodies.or(there.max_bodies),
             max_requests: self.max_requests.or(there.max_requests),
             max_sessions: self.max_sessions.or(there.max_sessions),
-            answer_timeout: self.answer_timeout.or(there.answer_timeout),
-            stall_timeout: self.stall_timeout.or(there.stall_timeout),
+            response_timeout: self.response_timeout.or(there.response_timeout),
+            idle_timeout: self.idle_timeout.or(there.idle_timeout),
         }
     }
 
     /// What that means, with defaults for what nobody said.
-    fn meant(self) -> Result<Settings> {
-        let usual = Settings::default();
+    fn resolve(self) -> Result<ProxySettings> {
+        let usual = ProxySettings::default();
         let upstream = |one: Option<String>, usual| match one.or_else(|| self.upstream.clone()) {
             Some(url) => url.parse().map_err(anyhow::Error::new),
             None => Ok(usual),
         };
         let megabytes = |said: Option<usize>, usual| said.map_or(usual, |count| count.saturating_mul(1 << 20));
         let seconds = |said: Option<u64>, usual| said.map_or(usual, Duration::from_secs);
-        Ok(Settings {
-            listen: self.listen.map_or(Ok(usual.listen), |it| address(&it))?,
+        Ok(ProxySettings {
+            listen: self.listen.map_or(Ok(usual.listen), |it| parse_listen_address(&it))?,
             tokens: tokens(self.token.as_deref(), self.tokens.as_deref(), self.token_file.as_deref())?,
             tenancy: self.tenancy.map(|it| it.parse()).transpose().map_err(anyhow::Error::msg)?,
             namespace: usual.namespace,
@@ -261,19 +261,19 @@ impl Said {
             policy: self.policy.map_or(Ok(usual.policy), |it| it.parse()).map_err(anyhow::Error::msg)?,
             models: usual.models,
             window: self.window,
-            unfold: self.unfold.unwrap_or(usual.unfold),
-            summarise: self.summarise.map_or(Ok(usual.summarise), |it| it.parse()).map_err(anyhow::Error::msg)?,
+            offer_unfold_tool: self.unfold.unwrap_or(usual.offer_unfold_tool),
+            summary_mode: self.summarize.map_or(Ok(usual.summary_mode), |it| it.parse()).map_err(anyhow::Error::msg)?,
             summary_model: self.summary_model.filter(|it| !it.is_empty()),
-            limits: Limits {
-                body: megabytes(self.max_body, usual.limits.body),
-                bodies: megabytes(self.max_bodies, usual.limits.bodies),
+            limits: ProxyLimits {
+                body_bytes: megabytes(self.max_body, usual.limits.body_bytes),
+                total_body_bytes: megabytes(self.max_bodies, usual.limits.total_body_bytes),
                 requests: self.max_requests.unwrap_or(usual.limits.requests).max(1),
                 sessions: self.max_sessions.unwrap_or(usual.limits.sessions).max(1),
             },
-            patience: Patience {
-                answer: seconds(self.answer_timeout, usual.patience.answer),
-                stall: seconds(self.stall_timeout, usual.patience.stall),
-                ..usual.patience
+            timeouts: Timeouts {
+                response_start: seconds(self.response_timeout, usual.timeouts.response_start),
+                idle: seconds(self.idle_timeout, usual.timeouts.idle),
+                ..usual.timeouts
             },
         })
     }
@@ -296,7 +296,7 @@ fn tokens(one: Option<&str>, several: Option<&str>, file: Option<&Path>) -> Resu
 }
 
 /// An address to listen on. Names are not looked up, but one is known to everybody.
-fn address(text: &str) -> Result<SocketAddr> {
+fn parse_listen_address(text: &str) -> Result<SocketAddr> {
     let local = text.strip_prefix("localhost:").map(|port| format!("{}:{port}", Ipv4Addr::LOCALHOST));
     local.as_deref().unwrap_or(text).parse().with_context(|| {
         format!("can not listen on \"{text}\": write an address with its port, such as 127.0.0.1:8787 or [::1]:8787")
@@ -307,40 +307,45 @@ fn address(text: &str) -> Result<SocketAddr> {
 mod tests {
     use super::*;
 
-    fn said(toml: &str) -> Said {
+    fn args_from_toml(toml: &str) -> ProxyArgs {
         toml::from_str(toml).unwrap()
     }
 
     #[test]
-    fn the_stronger_place_wins_setting_by_setting() {
-        let flags = said("listen = \"127.0.0.1:1\"");
-        let variables = said("listen = \"127.0.0.1:2\"\nmode = \"observe\"");
-        let file = said(
+    fn flags_override_variables_override_file() {
+        let flags = args_from_toml("listen = \"127.0.0.1:1\"");
+        let variables = args_from_toml("listen = \"127.0.0.1:2\"\nmode = \"observe\"");
+        let file = args_from_toml(
             "mode = \"off\"\nmax-body = 3\nmax-bodies = 30\nunfold = false\nsummarise = \"prepared\"\nsummary-model = \"m\"",
         );
-        let settings = flags.or(variables).or(file).meant().unwrap();
+        let settings = flags.or(variables).or(file).resolve().unwrap();
         assert_eq!(settings.listen.port(), 1);
-        assert_eq!(settings.mode, foldline_server::proxy::Mode::Observe);
-        assert_eq!((settings.limits.body, settings.limits.bodies, settings.unfold), (3 << 20, 30 << 20, false));
-        assert_eq!(settings.summarise, foldline_server::proxy::Summarise::Prepared);
+        assert_eq!(settings.mode, foldline_server::proxy::ProxyMode::Observe);
+        assert_eq!(
+            (settings.limits.body_bytes, settings.limits.total_body_bytes, settings.offer_unfold_tool),
+            (3 << 20, 30 << 20, false)
+        );
+        assert_eq!(settings.summary_mode, foldline_server::proxy::SummaryMode::Prepared);
         assert_eq!(settings.summary_model.as_deref(), Some("m"));
         assert_eq!(settings.openai.to_string(), "https://api.openai.com");
     }
 
     #[test]
-    fn an_upstream_for_all_is_for_all_unless_one_is_named_as_strongly() {
-        let settings = said("upstream = \"http://a\"\nanthropic = \"http://b\"").meant().unwrap();
+    fn upstream_applies_to_all_formats_unless_overridden() {
+        let settings = args_from_toml("upstream = \"http://a\"\nanthropic = \"http://b\"").resolve().unwrap();
         assert_eq!(
             (settings.openai.to_string(), settings.anthropic.to_string()),
             ("http://a".into(), "http://b".into())
         );
-        let settings = said("upstream = \"http://a\"").or(said("anthropic = \"http://b\"")).meant().unwrap();
+        let settings =
+            args_from_toml("upstream = \"http://a\"").or(args_from_toml("anthropic = \"http://b\"")).resolve().unwrap();
         assert_eq!(settings.anthropic.to_string(), "http://a");
     }
 
     #[test]
-    fn an_address_is_told_with_its_port() {
-        let listen = |text: &str| said(&format!("listen = \"{text}\"")).meant().map(|it| it.listen.to_string());
+    fn listen_address_requires_a_port() {
+        let listen =
+            |text: &str| args_from_toml(&format!("listen = \"{text}\"")).resolve().map(|it| it.listen.to_string());
         assert_eq!(listen("localhost:8080").unwrap(), "127.0.0.1:8080");
         assert_eq!(listen("[::1]:0").unwrap(), "[::1]:0");
         for odd in ["8787", "127.0.0.1", "127.0.0.1:99999", "example.com:80", "localhost:"] {
@@ -353,22 +358,32 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("tokens");
         std::fs::write(&file, "# of the team\nalice = t1\nbob:t2\n").unwrap();
-        let settings = said(&format!("token = \"t3\"\ntoken-file = {file:?}\ntenancy = \"token\"")).meant().unwrap();
+        let settings =
+            args_from_toml(&format!("token = \"t3\"\ntoken-file = {file:?}\ntenancy = \"token\"")).resolve().unwrap();
         let names: Vec<_> = settings.tokens.iter().map(AccessToken::name).collect();
         assert_eq!(names, [None, Some("alice"), Some("bob")]);
         assert_eq!(settings.tenancy, Some(foldline_server::proxy::Tenancy::Token));
-        assert!(said("tenancy = \"team\"").meant().unwrap_err().to_string().contains("credential"));
-        assert!(said("token-file = \"/nowhere/tokens\"").meant().unwrap_err().to_string().contains("/nowhere/tokens"));
-        assert!(said("tls-cert = \"a.pem\"").meant().unwrap_err().to_string().contains("tls-key"));
+        assert!(args_from_toml("tenancy = \"team\"").resolve().unwrap_err().to_string().contains("credential"));
+        assert!(
+            args_from_toml("token-file = \"/nowhere/tokens\"")
+                .resolve()
+                .unwrap_err()
+                .to_string()
+                .contains("/nowhere/tokens")
+        );
+        assert!(args_from_toml("tls-cert = \"a.pem\"").resolve().unwrap_err().to_string().contains("tls-key"));
         std::fs::write(&file, "\n").unwrap();
-        assert!(said(&format!("token-file = {file:?}")).meant().is_err(), "an empty file must not open the door");
+        assert!(
+            args_from_toml(&format!("token-file = {file:?}")).resolve().is_err(),
+            "an empty file must not open the door"
+        );
     }
 
     #[test]
-    fn what_is_misspelt_is_told() {
-        assert!(toml::from_str::<Said>("upsteam = \"x\"").is_err());
-        assert!(said("summarise = \"on\"").meant().unwrap_err().to_string().contains("prepared"));
-        assert!(said("mode = \"fast\"").meant().unwrap_err().to_string().contains("observe"));
-        assert!(said("upstream = \"ftp://x\"").meant().is_err());
+    fn misspelled_settings_are_rejected() {
+        assert!(toml::from_str::<ProxyArgs>("upsteam = \"x\"").is_err());
+        assert!(args_from_toml("summarise = \"on\"").resolve().unwrap_err().to_string().contains("prepared"));
+        assert!(args_from_toml("mode = \"fast\"").resolve().unwrap_err().to_string().contains("observe"));
+        assert!(args_from_toml("upstream = \"ftp://x\"").resolve().is_err());
     }
 }

@@ -5,17 +5,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A span of time: `90m`, `12h`, `30d`, `8w`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Age(pub(crate) Duration);
+pub(crate) struct AgeArg(pub(crate) Duration);
 
 /// A number of bytes: `1000`, `500MB`, `2GB`, `512KiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Size(pub(crate) u64);
+pub(crate) struct SizeArg(pub(crate) u64);
 
-impl FromStr for Age {
+impl FromStr for AgeArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (number, unit) = split(text);
+        let (number, unit) = split_unit(text);
         let seconds = match unit {
             "s" => 1,
             "m" | "min" => 60,
@@ -25,15 +25,15 @@ impl FromStr for Age {
             _ => return Err("write an age as a number and s, m, h, d or w, such as 30d".into()),
         };
         let number: u64 = number.parse().map_err(|_| "an age begins with a whole number, such as 30d".to_owned())?;
-        number.checked_mul(seconds).map(Duration::from_secs).map(Age).ok_or_else(|| "that is too long".to_owned())
+        number.checked_mul(seconds).map(Duration::from_secs).map(AgeArg).ok_or_else(|| "that is too long".to_owned())
     }
 }
 
-impl FromStr for Size {
+impl FromStr for SizeArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (number, unit) = split(text);
+        let (number, unit) = split_unit(text);
         let factor: u64 = match unit.to_ascii_lowercase().as_str() {
             "" | "b" => 1,
             "k" | "kb" => 1000,
@@ -47,29 +47,29 @@ impl FromStr for Size {
             _ => return Err("write a size as a number and KB, MB, GB or TB, such as 500MB".into()),
         };
         let number: u64 = number.parse().map_err(|_| "a size begins with a whole number, such as 500MB".to_owned())?;
-        number.checked_mul(factor).map(Size).ok_or_else(|| "that is too large".to_owned())
+        number.checked_mul(factor).map(SizeArg).ok_or_else(|| "that is too large".to_owned())
     }
 }
 
-fn split(text: &str) -> (&str, &str) {
+fn split_unit(text: &str) -> (&str, &str) {
     let text = text.trim();
     let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
     (number, unit.trim())
 }
 
 /// A number of bytes in the unit that suits it.
-pub(crate) fn bytes(number: u64) -> String {
+pub(crate) fn format_bytes(number: u64) -> String {
     indicatif::DecimalBytes(number).to_string()
 }
 
 /// An amount of money: in cents, or with two digits when it is less.
-pub(crate) fn dollars(amount: f64) -> String {
+pub(crate) fn format_dollars(amount: f64) -> String {
     let decimals = if amount >= 0.095 || amount <= 0.0 { 2 } else { (1.0 - amount.log10().floor()).min(8.0) as usize };
     format!("${amount:.decimals$}")
 }
 
 /// How long ago a time was, in milliseconds since 1970, in the largest unit that fits.
-pub(crate) fn ago(at: i64) -> String {
+pub(crate) fn format_age(at: i64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let age = now.saturating_sub(Duration::from_millis(u64::try_from(at).unwrap_or(0)));
     if age < Duration::from_secs(60) { "just now".to_owned() } else { format!("{} ago", indicatif::HumanDuration(age)) }
@@ -80,31 +80,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_and_sizes_are_read_as_they_are_written() {
-        assert_eq!("30d".parse(), Ok(Age(Duration::from_secs(30 * 86_400))));
-        assert_eq!(" 12 h ".parse(), Ok(Age(Duration::from_secs(12 * 3600))));
-        assert_eq!("2GB".parse(), Ok(Size(2_000_000_000)));
-        assert_eq!("512KiB".parse(), Ok(Size(512 * 1024)));
-        assert_eq!("1000".parse(), Ok(Size(1000)));
+    fn ages_and_sizes_are_parsed() {
+        assert_eq!("30d".parse(), Ok(AgeArg(Duration::from_secs(30 * 86_400))));
+        assert_eq!(" 12 h ".parse(), Ok(AgeArg(Duration::from_secs(12 * 3600))));
+        assert_eq!("2GB".parse(), Ok(SizeArg(2_000_000_000)));
+        assert_eq!("512KiB".parse(), Ok(SizeArg(512 * 1024)));
+        assert_eq!("1000".parse(), Ok(SizeArg(1000)));
     }
 
     #[test]
-    fn money_is_told_in_cents_or_finer() {
+    fn dollars_are_formatted_in_cents_or_finer() {
         for (amount, told) in
             [(0.0, "$0.00"), (12.345, "$12.35"), (0.5, "$0.50"), (0.012_34, "$0.012"), (0.000_056_7, "$0.000057")]
         {
-            assert_eq!(dollars(amount), told);
+            assert_eq!(format_dollars(amount), told);
         }
     }
 
     #[test]
-    fn nonsense_is_refused_with_an_example() {
+    fn invalid_ages_and_sizes_are_rejected() {
         for odd in ["", "30", "d", "-3d", "3 parsecs", "99999999999999999999d", "18446744073709551615w"] {
-            assert!(odd.parse::<Age>().is_err(), "{odd:?}");
+            assert!(odd.parse::<AgeArg>().is_err(), "{odd:?}");
         }
         for odd in ["", "GB", "1.5GB", "12 florins", "99999999999999999999", "18446744073709551615TB"] {
-            assert!(odd.parse::<Size>().is_err(), "{odd:?}");
+            assert!(odd.parse::<SizeArg>().is_err(), "{odd:?}");
         }
-        assert!("3 parsecs".parse::<Age>().unwrap_err().contains("30d"));
+        assert!("3 parsecs".parse::<AgeArg>().unwrap_err().contains("30d"));
     }
 }

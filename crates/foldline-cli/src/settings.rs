@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Args;
 use foldline::{ModelTable, Original, OriginalStore, StoreError};
-use foldline_archive::{Access, Archive, Key, Namespace, Options, Shelf};
-use foldline_server::proxy::Mode;
+use foldline_archive::{AccessMode, Archive, ArchiveKey, ArchiveOptions, Namespace, TenantArchive};
+use foldline_server::proxy::ProxyMode;
 
 use crate::environment::{self, ArchiveVariables};
 
-const MODELS: &str = "\
+const MODELS_HELP: &str = "\
 Windows, prices and overheads of your own [default: $FOLDLINE_MODELS]
 
 A file of comma-separated values that is laid over the built-in table. Its first line names the columns that it has; a row of \
@@ -24,13 +24,13 @@ it is a model, or all whose names begin so:
 #[derive(Args)]
 pub(crate) struct ModelFlags {
     /// Windows, prices and overheads of your own [default: $FOLDLINE_MODELS]
-    #[arg(long, value_name = "FILE", long_help = MODELS)]
+    #[arg(long, value_name = "FILE", long_help = MODELS_HELP)]
     models: Option<PathBuf>,
 }
 
 impl ModelFlags {
     pub(crate) fn resolve(&self) -> Result<Cow<'static, ModelTable>> {
-        let Some(file) = self.models.clone().or_else(environment::models) else {
+        let Some(file) = self.models.clone().or_else(environment::models_path) else {
             return Ok(Cow::Borrowed(ModelTable::builtin()));
         };
         let name = file.display();
@@ -59,20 +59,20 @@ pub(crate) struct ArchiveFlags {
 pub(crate) struct ArchiveSettings {
     pub(crate) path: PathBuf,
     pub(crate) namespace: Namespace,
-    key: Option<Key>,
+    key: Option<ArchiveKey>,
 }
 
 impl ArchiveFlags {
     /// The archive of a proxy: only one that folds has anything to keep.
-    pub(crate) fn open_for(&self, mode: Mode) -> Result<Option<Archive>> {
+    pub(crate) fn open_for_mode(&self, mode: ProxyMode) -> Result<Option<Archive>> {
         match mode {
-            Mode::Fold => {
-                let opened = self.resolve()?.open(Access::Write);
+            ProxyMode::Fold => {
+                let opened = self.resolve()?.open(AccessMode::ReadWrite);
                 Ok(Some(
                     opened.context("there is no archive to fold into; name another with --archive, or --mode off")?,
                 ))
             }
-            Mode::Observe | Mode::Off => Ok(None),
+            ProxyMode::Observe | ProxyMode::Off => Ok(None),
         }
     }
 
@@ -98,25 +98,25 @@ impl ArchiveFlags {
             None => variables.key,
         };
         // A key that was written by an editor or by `echo` ends in a line break that is not meant.
-        let key = secret.map(|secret| Key::new(secret.trim_ascii())).transpose()?;
+        let key = secret.map(|secret| ArchiveKey::new(secret.trim_ascii())).transpose()?;
         Ok(ArchiveSettings { path, namespace: self.namespace()?, key })
     }
 }
 
 impl ArchiveSettings {
     /// Opens the archive.
-    pub(crate) fn open(&self, access: Access) -> Result<Archive, foldline_archive::Error> {
-        Archive::open_with(&self.path, Options { key: self.key.clone(), access })
+    pub(crate) fn open(&self, access: AccessMode) -> Result<Archive, foldline_archive::Error> {
+        Archive::open_with(&self.path, ArchiveOptions { key: self.key.clone(), access })
     }
 
     /// Opens the archive for writing, where there is one.
     pub(crate) fn open_existing(&self) -> Result<Archive, foldline_archive::Error> {
-        self.open(if self.path.exists() { Access::Write } else { Access::Read })
+        self.open(if self.path.exists() { AccessMode::ReadWrite } else { AccessMode::ReadOnly })
     }
 
     /// Opens the user's part of the archive for reading.
-    pub(crate) fn shelf(&self) -> Result<Shelf> {
-        Ok(self.open(Access::Read)?.shelf(&self.namespace))
+    pub(crate) fn open_tenant(&self) -> Result<TenantArchive> {
+        Ok(self.open(AccessMode::ReadOnly)?.tenant(&self.namespace))
     }
 }
 
@@ -124,8 +124,8 @@ impl ArchiveSettings {
 /// leaves no file behind.
 impl OriginalStore for ArchiveSettings {
     fn store(&self, originals: &[Original<'_>]) -> Result<(), StoreError> {
-        let archive = self.open(Access::Write).map_err(|error| StoreError(error.to_string()))?;
-        archive.shelf(&self.namespace).store(originals)
+        let archive = self.open(AccessMode::ReadWrite).map_err(|error| StoreError(error.to_string()))?;
+        archive.tenant(&self.namespace).store(originals)
     }
 }
 

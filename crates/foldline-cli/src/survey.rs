@@ -14,16 +14,16 @@ use serde_json::Value;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 /// Texts shorter than this are not worth calling a repeat: "ok" is said often.
-const REPEAT_FROM: usize = 64;
+const MIN_REPEAT_BYTES: usize = 64;
 /// Lines shorter than this are braces and blanks.
-const LINE_FROM: usize = 24;
+const MIN_LINE_CHARS: usize = 24;
 /// So much of a text is shown to recognise it.
-const HEAD: usize = 120;
+const MAX_HEAD_CHARS: usize = 120;
 
 /// Where the tokens are.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Survey {
-    pub(crate) sessions: Vec<Session>,
+pub(crate) struct TokenReport {
+    pub(crate) sessions: Vec<SessionReport>,
     /// Tokens of the conversations as they stand at their ends.
     pub(crate) tokens: Tokens,
     pub(crate) messages: usize,
@@ -31,19 +31,19 @@ pub(crate) struct Survey {
     /// How many requests were sent on the way.
     pub(crate) requests: usize,
     /// Tokens of all those requests together: what stands early was sent often.
-    pub(crate) sent: Tokens,
-    pub(crate) by_role: Vec<Share>,
+    pub(crate) sent_tokens: Tokens,
+    pub(crate) by_role: Vec<TokenShare>,
     pub(crate) by_tool: Vec<ToolShare>,
-    pub(crate) by_age: Vec<Share>,
-    pub(crate) largest: Vec<Large>,
-    pub(crate) repeats: Repeats,
+    pub(crate) by_age: Vec<TokenShare>,
+    pub(crate) largest: Vec<LargePart>,
+    pub(crate) repeats: RepeatedParts,
     pub(crate) lines: RepeatedLines,
-    pub(crate) broken_laws: Vec<Broken>,
+    pub(crate) broken_laws: Vec<ViolationReport>,
 }
 
 /// One conversation.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Session {
+pub(crate) struct SessionReport {
     pub(crate) id: String,
     pub(crate) format: String,
     pub(crate) model: Option<String>,
@@ -54,13 +54,13 @@ pub(crate) struct Session {
     /// The window of the model.
     pub(crate) window: Tokens,
     /// How the tokens were counted.
-    pub(crate) counted: Counted,
+    pub(crate) counted: CountAccuracy,
 }
 
 /// How far a count can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Counted {
+pub(crate) enum CountAccuracy {
     Exactly,
     /// Scaled to what the provider reported.
     ByCalibration,
@@ -68,7 +68,7 @@ pub(crate) enum Counted {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Share {
+pub(crate) struct TokenShare {
     pub(crate) name: String,
     pub(crate) tokens: Tokens,
 }
@@ -85,36 +85,36 @@ pub(crate) struct ToolShare {
 
 /// A part that takes much room.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Large {
+pub(crate) struct LargePart {
     pub(crate) tokens: Tokens,
     /// Which of the sessions.
     pub(crate) session: usize,
     /// Message and part, both from 0.
-    pub(crate) place: String,
+    pub(crate) part: String,
     /// How many requests ago it was first sent.
     pub(crate) age: usize,
     /// What it is: `result of read_file {"path":..}`.
-    pub(crate) what: String,
+    pub(crate) description: String,
     /// How it begins.
     pub(crate) head: String,
 }
 
 /// Parts that say word for word what an earlier part said.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Repeats {
+pub(crate) struct RepeatedParts {
     pub(crate) parts: usize,
     pub(crate) tokens: Tokens,
     /// The most expensive ones, first said at `place`.
-    pub(crate) groups: Vec<Repeat>,
+    pub(crate) groups: Vec<RepeatGroup>,
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Repeat {
+pub(crate) struct RepeatGroup {
     pub(crate) session: usize,
     pub(crate) place: String,
-    pub(crate) what: String,
+    pub(crate) description: String,
     /// How often it was said again.
-    pub(crate) again: usize,
+    pub(crate) repeat_count: usize,
     /// What saying it again took.
     pub(crate) tokens: Tokens,
 }
@@ -131,7 +131,7 @@ pub(crate) struct RepeatedLines {
 
 /// A law of the provider that a conversation breaks.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Broken {
+pub(crate) struct ViolationReport {
     pub(crate) session: usize,
     pub(crate) law: String,
     pub(crate) place: String,
@@ -139,7 +139,7 @@ pub(crate) struct Broken {
 }
 
 /// The ages that are told apart, in requests, oldest last.
-const AGES: [(usize, &str); 6] = [
+const AGE_BUCKETS: [(usize, &str); 6] = [
     (1, "new in the last request"),
     (4, "1 to 3 requests old"),
     (10, "4 to 9 requests old"),
@@ -148,25 +148,30 @@ const AGES: [(usize, &str); 6] = [
     (usize::MAX, "100 requests old, or more"),
 ];
 
-impl Survey {
+impl TokenReport {
     /// Looks at one conversation. `top` is how many of the largest parts and repeats are named.
-    pub(crate) fn of(session: Session, conversation: &Conversation<'_>, meter: &Meter, top: usize) -> Survey {
-        let mut look = Look::new(conversation, meter);
+    pub(crate) fn from_conversation(
+        session: SessionReport,
+        conversation: &Conversation<'_>,
+        meter: &Meter,
+        top: usize,
+    ) -> TokenReport {
+        let mut look = ReportBuilder::new(conversation, meter);
         for (at, message) in conversation.messages.iter().enumerate() {
-            look.message(at, message);
+            look.add_message(at, message);
         }
-        look.survey(session, top)
+        look.build(session, top)
     }
 
     /// The survey of several conversations together.
-    pub(crate) fn add(&mut self, other: Survey, top: usize) {
+    pub(crate) fn merge(&mut self, other: TokenReport, top: usize) {
         let sessions = self.sessions.len();
         self.sessions.extend(other.sessions);
         self.tokens += other.tokens;
         self.messages += other.messages;
         self.rounds += other.rounds;
         self.requests += other.requests;
-        self.sent += other.sent;
+        self.sent_tokens += other.sent_tokens;
         add_shares(&mut self.by_role, other.by_role);
         self.by_role.sort_by_key(|share| Reverse(share.tokens));
         add_shares(&mut self.by_age, other.by_age);
@@ -182,91 +187,91 @@ impl Survey {
             }
         }
         self.by_tool.sort_by_key(|tool| Reverse(tool.call_tokens + tool.result_tokens));
-        self.largest.extend(other.largest.into_iter().map(|it| Large { session: it.session + sessions, ..it }));
+        self.largest.extend(other.largest.into_iter().map(|it| LargePart { session: it.session + sessions, ..it }));
         keep_top(&mut self.largest, top, |it| it.tokens);
         self.repeats.parts += other.repeats.parts;
         self.repeats.tokens += other.repeats.tokens;
         let groups = other.repeats.groups.into_iter();
-        self.repeats.groups.extend(groups.map(|it| Repeat { session: it.session + sessions, ..it }));
+        self.repeats.groups.extend(groups.map(|it| RepeatGroup { session: it.session + sessions, ..it }));
         keep_top(&mut self.repeats.groups, top, |it| it.tokens);
         self.lines.bytes += other.lines.bytes;
         self.lines.repeated_bytes += other.lines.repeated_bytes;
         self.lines.tokens += other.lines.tokens;
         let broken = other.broken_laws.into_iter();
-        self.broken_laws.extend(broken.map(|it| Broken { session: it.session + sessions, ..it }));
+        self.broken_laws.extend(broken.map(|it| ViolationReport { session: it.session + sessions, ..it }));
     }
 }
 
-impl From<LawViolation> for Broken {
+impl From<LawViolation> for ViolationReport {
     fn from(violation: LawViolation) -> Self {
         let (place, law) = (violation.at.to_string(), violation.law.to_string());
-        Self { session: 0, place, law, detail: short(&violation.detail) }
+        Self { session: 0, place, law, detail: one_line(&violation.detail) }
     }
 }
 
-impl From<CountExactness> for Counted {
+impl From<CountExactness> for CountAccuracy {
     fn from(exactness: CountExactness) -> Self {
         match exactness {
-            CountExactness::Exact => Counted::Exactly,
-            CountExactness::Calibrated => Counted::ByCalibration,
-            _ => Counted::ByEstimate,
+            CountExactness::Exact => CountAccuracy::Exactly,
+            CountExactness::Calibrated => CountAccuracy::ByCalibration,
+            _ => CountAccuracy::ByEstimate,
         }
     }
 }
 
 /// What is gathered while a conversation is walked through.
-struct Look<'c> {
+struct ReportBuilder<'c> {
     meter: &'c Meter,
     conversation: &'c Conversation<'c>,
     /// The request points, ascending.
-    points: Vec<usize>,
-    roles: BTreeMap<&'static str, Tokens>,
-    ages: [Tokens; AGES.len()],
+    request_points: Vec<usize>,
+    role_tokens: BTreeMap<&'static str, Tokens>,
+    age_tokens: [Tokens; AGE_BUCKETS.len()],
     /// What stands outside the messages: instructions, declared tools.
-    every_time: Tokens,
+    fixed_tokens: Tokens,
     tools: BTreeMap<&'c str, ToolShare>,
     /// The call that an id stands for; the newest one, where ids are used again.
-    calls: HashMap<&'c str, &'c ToolCall<'c>>,
+    calls_by_id: HashMap<&'c str, &'c ToolCall<'c>>,
     /// The call that each result answers.
-    answered: HashMap<PartId, &'c ToolCall<'c>>,
-    parts: Vec<(Tokens, PartId)>,
-    sent: Tokens,
-    seen: HashMap<u128, Seen>,
+    calls_by_result: HashMap<PartId, &'c ToolCall<'c>>,
+    part_tokens: Vec<(Tokens, PartId)>,
+    sent_tokens: Tokens,
+    texts_seen: HashMap<u128, TextOccurrence>,
     lines_seen: HashSet<u64>,
     lines: RepeatedLines,
 }
 
 /// A text that was said.
-struct Seen {
+struct TextOccurrence {
     first: PartId,
     /// How often again, and for how many tokens.
-    again: usize,
-    tokens: Tokens,
+    repeat_count: usize,
+    repeat_tokens: Tokens,
 }
 
-impl<'c> Look<'c> {
+impl<'c> ReportBuilder<'c> {
     fn new(conversation: &'c Conversation<'c>, meter: &'c Meter) -> Self {
         let points = conversation.request_points();
         let standing = meter.system(&conversation.system);
         let declared = meter.tools(&conversation.tools);
         let every_time = standing + declared + meter.request_overhead();
-        Look {
+        ReportBuilder {
             meter,
             conversation,
-            sent: every_time * points.len() as Tokens,
-            points,
-            roles: BTreeMap::from([
+            sent_tokens: every_time * points.len() as Tokens,
+            request_points: points,
+            role_tokens: BTreeMap::from([
                 ("system", standing),
                 ("tool declarations", declared),
                 ("framing", meter.request_overhead()),
             ]),
-            ages: [0; AGES.len()],
-            every_time,
+            age_tokens: [0; AGE_BUCKETS.len()],
+            fixed_tokens: every_time,
             tools: BTreeMap::new(),
-            calls: HashMap::new(),
-            answered: HashMap::new(),
-            parts: Vec::new(),
-            seen: HashMap::new(),
+            calls_by_id: HashMap::new(),
+            calls_by_result: HashMap::new(),
+            part_tokens: Vec::new(),
+            texts_seen: HashMap::new(),
             lines_seen: HashSet::new(),
             lines: RepeatedLines::default(),
         }
@@ -274,75 +279,75 @@ impl<'c> Look<'c> {
 
     /// How many requests ago a message was first sent: it is in every request behind it.
     fn age(&self, message: usize) -> usize {
-        let carried = self.points.len() - self.points.partition_point(|&point| point <= message);
+        let carried = self.request_points.len() - self.request_points.partition_point(|&point| point <= message);
         carried.saturating_sub(1)
     }
 
-    fn message(&mut self, at: usize, message: &'c Message<'c>) {
+    fn add_message(&mut self, at: usize, message: &'c Message<'c>) {
         let mut whole = self.meter.message(&Message::new(message.role, Vec::new()));
-        *self.roles.entry("framing").or_default() += whole;
+        *self.role_tokens.entry("framing").or_default() += whole;
         for (index, part) in message.parts.iter().enumerate() {
             let id = PartId::new(at, index);
             let tokens = self.meter.part(part);
             whole += tokens;
-            self.parts.push((tokens, id));
-            *self.roles.entry(share(message.role, part)).or_default() += tokens;
-            self.part(id, part, tokens);
+            self.part_tokens.push((tokens, id));
+            *self.role_tokens.entry(share_name(message.role, part)).or_default() += tokens;
+            self.add_part(id, part, tokens);
         }
         let age = self.age(at);
-        self.sent += whole * (age as Tokens + 1);
-        let bucket = AGES.iter().position(|(below, _)| age < *below).unwrap_or(AGES.len() - 1);
-        self.ages[bucket] += whole;
+        self.sent_tokens += whole * (age as Tokens + 1);
+        let bucket = AGE_BUCKETS.iter().position(|(below, _)| age < *below).unwrap_or(AGE_BUCKETS.len() - 1);
+        self.age_tokens[bucket] += whole;
     }
 
-    fn part(&mut self, id: PartId, part: &'c Part<'c>, tokens: Tokens) {
+    fn add_part(&mut self, id: PartId, part: &'c Part<'c>, tokens: Tokens) {
         match part {
-            Part::Text { text } => self.said(id, text),
+            Part::Text { text } => self.record_text(id, text),
             Part::ToolCall(call) => {
-                self.calls.insert(&call.id, call);
-                let tool = self.tool(&call.name);
+                self.calls_by_id.insert(&call.id, call);
+                let tool = self.tool_share(&call.name);
                 tool.calls += 1;
                 tool.call_tokens += tokens;
-                self.said(id, call.arguments.as_str());
+                self.record_text(id, call.arguments.as_str());
             }
             Part::ToolResult(result) => {
-                let call = self.calls.get(&*result.call_id).copied();
-                self.answered.extend(call.map(|call| (id, call)));
-                let tool = self.tool(call.map_or("(unknown)", |call| &call.name));
+                let call = self.calls_by_id.get(&*result.call_id).copied();
+                self.calls_by_result.extend(call.map(|call| (id, call)));
+                let tool = self.tool_share(call.map_or("(unknown)", |call| &call.name));
                 tool.failed += usize::from(result.is_error);
                 tool.result_tokens += tokens;
                 for text in result.texts() {
-                    self.said(id, text);
-                    self.look_at_lines(text);
+                    self.record_text(id, text);
+                    self.count_repeated_lines(text);
                 }
             }
             _ => {}
         }
     }
 
-    fn tool(&mut self, name: &'c str) -> &mut ToolShare {
+    fn tool_share(&mut self, name: &'c str) -> &mut ToolShare {
         self.tools.entry(name).or_insert_with(|| ToolShare { name: name.to_owned(), ..ToolShare::default() })
     }
 
     /// Notes a text, and whether it was said before.
-    fn said(&mut self, id: PartId, text: &str) {
-        if text.len() < REPEAT_FROM {
+    fn record_text(&mut self, id: PartId, text: &str) {
+        if text.len() < MIN_REPEAT_BYTES {
             return;
         }
-        match self.seen.entry(xxh3_128(text.as_bytes())) {
-            Entry::Vacant(it) => drop(it.insert(Seen { first: id, again: 0, tokens: 0 })),
+        match self.texts_seen.entry(xxh3_128(text.as_bytes())) {
+            Entry::Vacant(it) => drop(it.insert(TextOccurrence { first: id, repeat_count: 0, repeat_tokens: 0 })),
             Entry::Occupied(mut it) => {
-                it.get_mut().again += 1;
-                it.get_mut().tokens += self.meter.text(text);
+                it.get_mut().repeat_count += 1;
+                it.get_mut().repeat_tokens += self.meter.text(text);
             }
         }
     }
 
-    fn look_at_lines(&mut self, text: &str) {
+    fn count_repeated_lines(&mut self, text: &str) {
         let mut repeated = 0;
-        for line in text.lines().filter(|line| line.chars().take(LINE_FROM).count() == LINE_FROM) {
+        for line in text.lines().filter(|line| line.chars().take(MIN_LINE_CHARS).count() == MIN_LINE_CHARS) {
             self.lines.bytes += line.len() as u64;
-            if !self.lines_seen.insert(xxh3_64(without_number(line).trim_end().as_bytes())) {
+            if !self.lines_seen.insert(xxh3_64(strip_line_number(line).trim_end().as_bytes())) {
                 repeated += line.len() as u64;
             }
         }
@@ -352,38 +357,53 @@ impl<'c> Look<'c> {
         }
     }
 
-    fn survey(mut self, session: Session, top: usize) -> Survey {
-        keep_top(&mut self.parts, top, |(tokens, _)| *tokens);
+    fn build(mut self, session: SessionReport, top: usize) -> TokenReport {
+        keep_top(&mut self.part_tokens, top, |(tokens, _)| *tokens);
         let large = |&(tokens, id): &(Tokens, PartId)| {
-            let head = self.conversation.part(id).map(text_of).map(short).unwrap_or_default();
-            Large { tokens, session: 0, place: id.to_string(), age: self.age(id.message), what: self.what(id), head }
+            let head = self.conversation.part(id).map(part_text).map(one_line).unwrap_or_default();
+            LargePart {
+                tokens,
+                session: 0,
+                part: id.to_string(),
+                age: self.age(id.message),
+                description: self.describe_part(id),
+                head,
+            }
         };
-        let largest = self.parts.iter().map(large).collect();
+        let largest = self.part_tokens.iter().map(large).collect();
 
-        let mut groups: Vec<&Seen> = self.seen.values().filter(|seen| seen.again > 0).collect();
-        let (parts, tokens) = groups.iter().fold((0, 0), |(parts, sum), it| (parts + it.again, sum + it.tokens));
+        let mut groups: Vec<&TextOccurrence> = self.texts_seen.values().filter(|seen| seen.repeat_count > 0).collect();
+        let (parts, tokens) =
+            groups.iter().fold((0, 0), |(parts, sum), it| (parts + it.repeat_count, sum + it.repeat_tokens));
         groups.sort_by_key(|it| it.first);
-        keep_top(&mut groups, top, |it| it.tokens);
-        let group = |it: &&Seen| {
-            let (place, what) = (it.first.to_string(), self.what(it.first));
-            Repeat { session: 0, place, what, again: it.again, tokens: it.tokens }
+        keep_top(&mut groups, top, |it| it.repeat_tokens);
+        let group = |it: &&TextOccurrence| {
+            let (place, what) = (it.first.to_string(), self.describe_part(it.first));
+            RepeatGroup {
+                session: 0,
+                place,
+                description: what,
+                repeat_count: it.repeat_count,
+                tokens: it.repeat_tokens,
+            }
         };
-        let repeats = Repeats { parts, tokens, groups: groups.iter().map(group).collect() };
+        let repeats = RepeatedParts { parts, tokens, groups: groups.iter().map(group).collect() };
 
         let mut by_tool: Vec<ToolShare> = self.tools.into_values().collect();
         by_tool.sort_by_key(|tool| Reverse(tool.call_tokens + tool.result_tokens));
-        let mut by_role: Vec<Share> = self.roles.iter().map(|(name, tokens)| Share::new(name, *tokens)).collect();
+        let mut by_role: Vec<TokenShare> =
+            self.role_tokens.iter().map(|(name, tokens)| TokenShare::new(name, *tokens)).collect();
         by_role.retain(|share| share.tokens > 0);
         by_role.sort_by_key(|share| Reverse(share.tokens));
-        let ages = AGES.iter().zip(self.ages).map(|((_, name), tokens)| Share::new(name, tokens));
-        let by_age = ages.chain([Share::new("in every request", self.every_time)]).collect();
-        Survey {
+        let ages = AGE_BUCKETS.iter().zip(self.age_tokens).map(|((_, name), tokens)| TokenShare::new(name, tokens));
+        let by_age = ages.chain([TokenShare::new("in every request", self.fixed_tokens)]).collect();
+        TokenReport {
             tokens: session.tokens,
             messages: session.messages,
             rounds: session.rounds,
-            requests: self.points.len(),
-            sent: self.sent,
-            sessions: vec![Session { sent: self.sent, ..session }],
+            requests: self.request_points.len(),
+            sent_tokens: self.sent_tokens,
+            sessions: vec![SessionReport { sent: self.sent_tokens, ..session }],
             by_role,
             by_tool,
             by_age,
@@ -395,16 +415,16 @@ impl<'c> Look<'c> {
     }
 
     /// What a part is, in words.
-    fn what(&self, id: PartId) -> String {
+    fn describe_part(&self, id: PartId) -> String {
         let Some(part) = self.conversation.part(id) else { return String::new() };
         let role = self.conversation.messages[id.message].role;
         match part {
             Part::Text { .. } if role == Role::Assistant => "assistant text".to_owned(),
-            Part::Text { .. } => format!("{} text", share(role, part)),
+            Part::Text { .. } => format!("{} text", share_name(role, part)),
             Part::Reasoning(_) => "reasoning".to_owned(),
-            Part::ToolCall(call) => format!("call of {} {}", call.name, aim(&call.arguments)),
-            Part::ToolResult(_) => match self.answered.get(&id) {
-                Some(call) => format!("result of {} {}", call.name, aim(&call.arguments)),
+            Part::ToolCall(call) => format!("call of {} {}", call.name, call_target(&call.arguments)),
+            Part::ToolResult(_) => match self.calls_by_result.get(&id) {
+                Some(call) => format!("result of {} {}", call.name, call_target(&call.arguments)),
                 None => "result of an unknown call".to_owned(),
             },
             Part::Image(_) => "image".to_owned(),
@@ -416,7 +436,7 @@ impl<'c> Look<'c> {
 }
 
 /// Under which name the tokens of a part are booked.
-fn share(role: Role, part: &Part<'_>) -> &'static str {
+fn share_name(role: Role, part: &Part<'_>) -> &'static str {
     match (part, role) {
         (Part::Text { .. }, Role::System | Role::Developer) => "system",
         (Part::Text { .. }, Role::User) => "user",
@@ -430,13 +450,13 @@ fn share(role: Role, part: &Part<'_>) -> &'static str {
     }
 }
 
-impl Share {
+impl TokenShare {
     fn new(name: &str, tokens: Tokens) -> Self {
         Self { name: name.to_owned(), tokens }
     }
 }
 
-fn add_shares(shares: &mut Vec<Share>, others: Vec<Share>) {
+fn add_shares(shares: &mut Vec<TokenShare>, others: Vec<TokenShare>) {
     for other in others {
         match shares.iter_mut().find(|share| share.name == other.name) {
             Some(share) => share.tokens += other.tokens,
@@ -451,7 +471,7 @@ fn keep_top<T>(all: &mut Vec<T>, top: usize, tokens: impl Fn(&T) -> Tokens) {
 }
 
 /// What a person said, or the model: a call and its result are told by what they aim at.
-fn text_of<'p>(part: &'p Part<'_>) -> &'p str {
+fn part_text<'p>(part: &'p Part<'_>) -> &'p str {
     match part {
         Part::Text { text } => text,
         Part::Reasoning(it) => &it.text,
@@ -460,36 +480,36 @@ fn text_of<'p>(part: &'p Part<'_>) -> &'p str {
 }
 
 /// What a call aims at: the argument that tells it from the other calls of its tool.
-fn aim(arguments: &CallArguments<'_>) -> String {
-    const TELLING: [&str; 8] = ["file_path", "path", "command", "cmd", "query", "pattern", "url", "name"];
-    let CallArguments::Json(json) = arguments else { return short(arguments.as_str()) };
-    let Ok(Value::Object(fields)) = serde_json::from_str(json) else { return short(json) };
-    let named = TELLING.iter().find_map(|key| fields.get(*key));
+fn call_target(arguments: &CallArguments<'_>) -> String {
+    const TARGET_KEYS: [&str; 8] = ["file_path", "path", "command", "cmd", "query", "pattern", "url", "name"];
+    let CallArguments::Json(json) = arguments else { return one_line(arguments.as_str()) };
+    let Ok(Value::Object(fields)) = serde_json::from_str(json) else { return one_line(json) };
+    let named = TARGET_KEYS.iter().find_map(|key| fields.get(*key));
     match named.or_else(|| fields.values().find(|value| value.is_string())) {
-        Some(Value::String(text)) => short(text),
-        Some(Value::Array(words)) => short(&words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ")),
-        _ => short(json),
+        Some(Value::String(text)) => one_line(text),
+        Some(Value::Array(words)) => one_line(&words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ")),
+        _ => one_line(json),
     }
 }
 
 /// The start of a text on one line, with nothing in it that a terminal would obey.
-fn short(text: &str) -> String {
+fn one_line(text: &str) -> String {
     let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
     let mut line = String::new();
     for word in words {
         if !line.is_empty() {
             line.push(' ');
         }
-        line.extend(word.chars().take(HEAD));
-        if line.len() >= HEAD {
+        line.extend(word.chars().take(MAX_HEAD_CHARS));
+        if line.len() >= MAX_HEAD_CHARS {
             break;
         }
     }
-    line.chars().take(HEAD).collect()
+    line.chars().take(MAX_HEAD_CHARS).collect()
 }
 
 /// A line without the number that a listing puts in front of it: `  12→text`, `12: text`, `12|text`.
-fn without_number(line: &str) -> &str {
+fn strip_line_number(line: &str) -> &str {
     let digits = line.trim_start().trim_start_matches(|c: char| c.is_ascii_digit());
     let numbered = digits.len() < line.trim_start().len();
     let rest = digits.trim_start_matches(' ').strip_prefix(['→', '\t', ':', '|']);

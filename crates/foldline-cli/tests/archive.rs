@@ -8,13 +8,13 @@ use std::process::{Command, Output};
 use foldline::{Handle, Original, OriginalStore};
 use foldline_archive::{Archive, Namespace};
 
-const LOG: &str = "compiling\nerror[E0308]: mismatched types\n  --> src/readConfigFile.rs:12\nfailed\n";
+const LOG_TEXT: &str = "compiling\nerror[E0308]: mismatched types\n  --> src/readConfigFile.rs:12\nfailed\n";
 
 /// A folder with an archive that holds `LOG`.
-fn folder() -> tempfile::TempDir {
+fn archive_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let archive = Archive::open(folder.path().join("archive.db")).unwrap();
-    archive.shelf(&Namespace::local()).store(&[original(LOG)]).unwrap();
+    archive.tenant(&Namespace::local()).store(&[original(LOG_TEXT)]).unwrap();
     folder
 }
 
@@ -24,7 +24,7 @@ fn original(text: &str) -> Original<'_> {
     Original { handle, bytes: text.as_bytes(), tool: Some("bash"), arguments, message: 4, tokens: 30 }
 }
 
-fn foldline(folder: &Path, arguments: &[&str]) -> Output {
+fn run_foldline(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_foldline"))
         .args(arguments)
         .env("FOLDLINE_ARCHIVE", folder.join("archive.db"))
@@ -36,42 +36,47 @@ fn foldline(folder: &Path, arguments: &[&str]) -> Output {
 }
 
 /// What went to standard output, when all went well.
-fn said(folder: &Path, arguments: &[&str]) -> String {
-    let output = foldline(folder, arguments);
+fn stdout_of(folder: &Path, arguments: &[&str]) -> String {
+    let output = run_foldline(folder, arguments);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// The exit code and what went to standard error.
-fn refused(folder: &Path, arguments: &[&str]) -> (i32, String) {
-    let output = foldline(folder, arguments);
+fn failure_of(folder: &Path, arguments: &[&str]) -> (i32, String) {
+    let output = run_foldline(folder, arguments);
     assert!(output.stdout.is_empty(), "{arguments:?}");
     (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
 }
 
 #[test]
 fn unfold_prints_all_or_a_part() {
-    let folder = folder();
+    let folder = archive_folder();
     let folder = folder.path();
-    let handle = Handle::for_content(LOG.as_bytes());
+    let handle = Handle::for_content(LOG_TEXT.as_bytes());
     let handle = handle.as_str();
-    assert_eq!(said(folder, &["unfold", handle]), LOG);
-    assert_eq!(said(folder, &["unfold", &handle[..8]]), LOG);
-    assert_eq!(said(folder, &["unfold", handle, "--lines", "2..2"]), "error[E0308]: mismatched types\n");
+    assert_eq!(stdout_of(folder, &["unfold", handle]), LOG_TEXT);
+    assert_eq!(stdout_of(folder, &["unfold", &handle[..8]]), LOG_TEXT);
+    assert_eq!(stdout_of(folder, &["unfold", handle, "--lines", "2..2"]), "error[E0308]: mismatched types\n");
     assert_eq!(
-        said(folder, &["unfold", handle, "--grep", "^err", "-C", "1"]),
-        LOG.lines().take(3).zip(["1-", "2:", "3-"]).map(|(line, front)| format!("{front}{line}\n")).collect::<String>()
+        stdout_of(folder, &["unfold", handle, "--grep", "^err", "-C", "1"]),
+        LOG_TEXT
+            .lines()
+            .take(3)
+            .zip(["1-", "2:", "3-"])
+            .map(|(line, front)| format!("{front}{line}\n"))
+            .collect::<String>()
     );
-    assert_eq!(said(folder, &["unfold", handle, "--page", "1"]), LOG);
+    assert_eq!(stdout_of(folder, &["unfold", handle, "--page", "1"]), LOG_TEXT);
 }
 
 #[test]
-fn faults_have_their_exit_codes() {
-    let folder = folder();
+fn errors_have_exit_codes() {
+    let folder = archive_folder();
     let folder = folder.path();
-    let handle = Handle::for_content(LOG.as_bytes());
+    let handle = Handle::for_content(LOG_TEXT.as_bytes());
     let handle = handle.as_str();
-    let (code, why) = refused(folder, &["unfold", "00000000"]);
+    let (code, why) = failure_of(folder, &["unfold", "00000000"]);
     assert!(code == 1 && why.contains("no original"), "{why}");
     for bad in [
         &["unfold", "not a handle"][..],
@@ -81,66 +86,66 @@ fn faults_have_their_exit_codes() {
         &["unfold", handle, "--page", "7"],
         &["search", "?"],
     ] {
-        let (code, why) = refused(folder, bad);
+        let (code, why) = failure_of(folder, bad);
         assert!(code == 2 && why.starts_with("foldline: "), "{bad:?}: {code} {why}");
     }
-    let (code, why) = refused(folder, &["unfold", handle, "--namespace", "other"]);
+    let (code, why) = failure_of(folder, &["unfold", handle, "--namespace", "other"]);
     assert!(code == 1 && why.contains("other"), "{why}");
-    let (code, why) = refused(folder, &["unfold", handle, "--archive", "/nowhere/archive.db"]);
+    let (code, why) = failure_of(folder, &["unfold", handle, "--archive", "/nowhere/archive.db"]);
     assert!(code == 1 && why.contains("no archive at /nowhere/archive.db"), "{why}");
 }
 
 #[test]
-fn search_finds_by_pieces_and_answers_in_json() {
-    let folder = folder();
+fn search_matches_identifier_parts_and_prints_json() {
+    let folder = archive_folder();
     let folder = folder.path();
-    let picture = said(folder, &["search", "config"]);
+    let picture = stdout_of(folder, &["search", "config"]);
     assert!(
-        picture.contains(Handle::for_content(LOG.as_bytes()).as_str()) && picture.contains("readConfigFile"),
+        picture.contains(Handle::for_content(LOG_TEXT.as_bytes()).as_str()) && picture.contains("readConfigFile"),
         "{picture}"
     );
     let json: serde_json::Value =
-        serde_json::from_str(&said(folder, &["search", "mismatched", "types", "--json"])).unwrap();
+        serde_json::from_str(&stdout_of(folder, &["search", "mismatched", "types", "--json"])).unwrap();
     assert_eq!((json["tool"].as_str(), json["line"].as_u64()), (Some("bash"), Some(2)));
-    assert_eq!(foldline(folder, &["search", "zebra"]).status.code(), Some(1));
+    assert_eq!(run_foldline(folder, &["search", "zebra"]).status.code(), Some(1));
 }
 
 #[test]
-fn the_archive_is_looked_after() {
-    let folder = folder();
+fn archive_stats_verify_prune_export_and_import_work() {
+    let folder = archive_folder();
     let folder = folder.path();
-    let stats = said(folder, &["archive", "stats"]);
+    let stats = stdout_of(folder, &["archive", "stats"]);
     assert!(stats.contains("1 held") && stats.contains("bash"), "{stats}");
-    assert!(said(folder, &["archive", "verify"]).starts_with("1 originals are sound"));
+    assert!(stdout_of(folder, &["archive", "verify"]).starts_with("1 originals are sound"));
     assert!(
-        said(folder, &["archive", "prune", "--unused-for", "30d", "--max-size", "1GB"])
+        stdout_of(folder, &["archive", "prune", "--unused-for", "30d", "--max-size", "1GB"])
             .starts_with("gave up 0 originals")
     );
     let export = folder.join("export.jsonl.zst");
-    said(folder, &["archive", "export", export.to_str().unwrap()]);
+    stdout_of(folder, &["archive", "export", export.to_str().unwrap()]);
     let elsewhere = folder.join("other.db");
     let elsewhere = elsewhere.to_str().unwrap();
-    let imported = said(folder, &["archive", "import", export.to_str().unwrap(), "--archive", elsewhere]);
+    let imported = stdout_of(folder, &["archive", "import", export.to_str().unwrap(), "--archive", elsewhere]);
     assert!(imported.starts_with("took in 1 originals"), "{imported}");
-    let handle = Handle::for_content(LOG.as_bytes());
-    assert_eq!(said(folder, &["unfold", handle.as_str(), "--archive", elsewhere]), LOG);
+    let handle = Handle::for_content(LOG_TEXT.as_bytes());
+    assert_eq!(stdout_of(folder, &["unfold", handle.as_str(), "--archive", elsewhere]), LOG_TEXT);
 }
 
 /// Damage ends in exit code 1 with the handle, and the rest serves on.
 #[test]
 fn verify_reports_damage() {
-    let folder = folder();
+    let folder = archive_folder();
     let path = folder.path().join("archive.db");
     rusqlite::Connection::open(&path).unwrap().execute("UPDATE pack SET content = x'00'", ()).unwrap();
-    Archive::open(&path).unwrap().shelf(&Namespace::local()).store(&[original("sound")]).unwrap();
-    let output = foldline(folder.path(), &["archive", "verify"]);
+    Archive::open(&path).unwrap().tenant(&Namespace::local()).store(&[original("sound")]).unwrap();
+    let output = run_foldline(folder.path(), &["archive", "verify"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stderr).contains(Handle::for_content(LOG.as_bytes()).as_str()));
-    assert_eq!(said(folder.path(), &["unfold", Handle::for_content(b"sound").as_str()]), "sound");
+    assert!(String::from_utf8_lossy(&output.stderr).contains(Handle::for_content(LOG_TEXT.as_bytes()).as_str()));
+    assert_eq!(stdout_of(folder.path(), &["unfold", Handle::for_content(b"sound").as_str()]), "sound");
 }
 
 #[test]
-fn a_sealed_archive_wants_its_key() {
+fn encrypted_archive_requires_its_key() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let key = folder.join("key");
@@ -148,10 +153,10 @@ fn a_sealed_archive_wants_its_key() {
     let key = key.to_str().unwrap();
     let export = folder.join("export.jsonl");
     std::fs::write(&export, "{\"foldline_export\":1}\n{\"original\":{\"text\":\"sealed words\"}}\n").unwrap();
-    said(folder, &["archive", "import", export.to_str().unwrap(), "--archive-key-file", key]);
+    stdout_of(folder, &["archive", "import", export.to_str().unwrap(), "--archive-key-file", key]);
     let handle = Handle::for_content(b"sealed words");
-    assert_eq!(said(folder, &["unfold", handle.as_str(), "--archive-key-file", key]), "sealed words");
-    assert!(said(folder, &["search", "sealed", "--archive-key-file", key]).contains(handle.as_str()));
-    let (code, why) = refused(folder, &["unfold", handle.as_str()]);
+    assert_eq!(stdout_of(folder, &["unfold", handle.as_str(), "--archive-key-file", key]), "sealed words");
+    assert!(stdout_of(folder, &["search", "sealed", "--archive-key-file", key]).contains(handle.as_str()));
+    let (code, why) = failure_of(folder, &["unfold", handle.as_str()]);
     assert!(code == 1 && why.contains("is sealed"), "{why}");
 }

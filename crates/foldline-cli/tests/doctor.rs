@@ -12,38 +12,38 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use support::{Serving, foldline, server, text};
+use support::{RunningServer, foldline, start_server, utf8};
 
-const MODELS: &str = r#"{"data":[{"id":"qwen3-coder","max_model_len":32768}]}"#;
+const MODELS_RESPONSE: &str = r#"{"data":[{"id":"qwen3-coder","max_model_len":32768}]}"#;
 
 /// The exit code, and what was found: what it is about, its state, and what it says.
-fn asked(mut command: Command, flags: &[&str]) -> (Option<i32>, Vec<(String, String, String)>) {
+fn run_doctor(mut command: Command, flags: &[&str]) -> (Option<i32>, Vec<(String, String, String)>) {
     let output = command.args(["doctor", "--json"]).args(flags).output().unwrap();
     let findings: Vec<Value> =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output.stderr)));
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", utf8(&output.stderr)));
     let word = |finding: &Value, key: &str| finding[key].as_str().unwrap().to_owned();
     let findings = findings.iter().map(|it| (word(it, "about"), word(it, "state"), word(it, "says"))).collect();
     (output.status.code(), findings)
 }
 
-fn about<'f>(findings: &'f [(String, String, String)], what: &str) -> (&'f str, &'f str) {
+fn finding_for<'f>(findings: &'f [(String, String, String)], what: &str) -> (&'f str, &'f str) {
     let found = findings.iter().find(|(about, ..)| about == what);
     let (_, state, says) = found.unwrap_or_else(|| panic!("{what} is not in {findings:?}"));
     (state, says)
 }
 
 #[test]
-fn a_local_server_is_asked_for_its_window_and_gets_no_key() {
+fn local_server_is_probed_without_the_key() {
     let home = tempfile::tempdir().unwrap();
-    let (base, received) = server("GET /v1/models ", MODELS);
+    let (base, received) = start_server("GET /v1/models ", MODELS_RESPONSE);
     let mut command = foldline(home.path());
     command.env("OPENAI_API_KEY", "a-secret").env("FOLDLINE_TOKEN", "another");
     let flags = ["--upstream", &base, "--listen", "127.0.0.1:0", "--model", "qwen3-coder"];
-    let (code, findings) = asked(command, &flags);
+    let (code, findings) = run_doctor(command, &flags);
     assert_eq!(code, Some(0), "{findings:?}");
-    assert_eq!(about(&findings, "upstream").0, "ok");
-    assert!(about(&findings, "window").1.ends_with("32,768 tokens"), "{findings:?}");
-    let (_, settings) = about(&findings, "settings");
+    assert_eq!(finding_for(&findings, "upstream").0, "ok");
+    assert!(finding_for(&findings, "window").1.ends_with("32,768 tokens"), "{findings:?}");
+    let (_, settings) = finding_for(&findings, "settings");
     assert!(settings.contains("flags: listen, upstream") && settings.contains("variables: token"), "{settings}");
     assert!(!format!("{findings:?}").contains("another"), "a token is a secret");
     let received = received.lock().unwrap();
@@ -52,28 +52,28 @@ fn a_local_server_is_asked_for_its_window_and_gets_no_key() {
 }
 
 #[test]
-fn a_proxy_that_runs_already_is_known() {
+fn running_proxy_is_detected() {
     let home = tempfile::tempdir().unwrap();
-    let (base, _) = server("GET /v1/models ", MODELS);
-    let serving = Serving::before(home.path(), &base);
-    let proxy = &serving.base;
+    let (base, _) = start_server("GET /v1/models ", MODELS_RESPONSE);
+    let serving = RunningServer::start(home.path(), &base);
+    let proxy = &serving.base_url;
     let listen = proxy.strip_prefix("http://").unwrap();
     let mut command = foldline(home.path());
     command.env("OPENAI_BASE_URL", format!("{proxy}/v1"));
-    let (_, findings) = asked(command, &["--upstream", &base, "--listen", listen]);
-    let (_, twice) = asked(foldline(home.path()), &["--upstream", proxy, "--listen", "127.0.0.1:0"]);
-    let (state, says) = about(&findings, "listen");
+    let (_, findings) = run_doctor(command, &["--upstream", &base, "--listen", listen]);
+    let (_, twice) = run_doctor(foldline(home.path()), &["--upstream", proxy, "--listen", "127.0.0.1:0"]);
+    let (state, says) = finding_for(&findings, "listen");
     assert!(state == "ok" && says.contains(&base), "{says}");
-    assert_eq!(about(&findings, "clients").0, "ok");
-    assert_eq!(about(&twice, "upstream").0, "warn", "everything would be folded twice");
+    assert_eq!(finding_for(&findings, "clients").0, "ok");
+    assert_eq!(finding_for(&twice, "upstream").0, "warn", "everything would be folded twice");
 }
 
 #[test]
 fn doctor_shows_learned_windows_with_their_evidence() {
     let home = tempfile::tempdir().unwrap();
-    let (base, _) = server("GET /v1/models ", MODELS);
-    let serving = Serving::before(home.path(), &base);
-    let listen = serving.base.strip_prefix("http://").unwrap();
+    let (base, _) = start_server("GET /v1/models ", MODELS_RESPONSE);
+    let serving = RunningServer::start(home.path(), &base);
+    let listen = serving.base_url.strip_prefix("http://").unwrap();
     let body = r#"{"model":"qwen3-coder","messages":[{"role":"user","content":"hi"}]}"#;
     let mut stream = TcpStream::connect(listen).unwrap();
     write!(
@@ -82,27 +82,27 @@ fn doctor_shows_learned_windows_with_their_evidence() {
         body.len()
     )
     .unwrap();
-    support::message(&mut BufReader::new(stream)).expect("an answer");
-    let (_, findings) = asked(foldline(home.path()), &["--upstream", &base, "--listen", listen]);
-    let (state, says) = about(&findings, "learned");
+    support::read_message(&mut BufReader::new(stream)).expect("an answer");
+    let (_, findings) = run_doctor(foldline(home.path()), &["--upstream", &base, "--listen", listen]);
+    let (state, says) = finding_for(&findings, "learned");
     assert_eq!(state, "ok");
     let expected = format!("qwen3-coder at {base}: 32,768 tokens, from the server's answer when it was asked");
     assert!(says.starts_with(&expected), "{says}");
 }
 
 #[test]
-fn what_is_broken_is_told_with_the_exit_code() {
+fn broken_setup_exits_with_1() {
     let home = tempfile::tempdir().unwrap();
-    let (base, received) = server("GET /v1/models ", MODELS);
+    let (base, received) = start_server("GET /v1/models ", MODELS_RESPONSE);
     let archive = home.path().join("archive.db");
     std::fs::write(&archive, "").unwrap();
     std::fs::set_permissions(&archive, std::fs::Permissions::from_mode(0o644)).unwrap();
     let flags = ["--upstream", &base, "--listen", "127.0.0.1:0", "--archive", archive.to_str().unwrap()];
-    let (code, findings) = asked(foldline(home.path()), &flags);
-    assert_eq!((code, about(&findings, "archive").0), (Some(1), "fail"));
+    let (code, findings) = run_doctor(foldline(home.path()), &flags);
+    assert_eq!((code, finding_for(&findings, "archive").0), (Some(1), "fail"));
 
     received.lock().unwrap().clear();
-    let (code, findings) = asked(foldline(home.path()), &["--upstream", &base, "--mode", "fast"]);
-    assert_eq!((code, about(&findings, "settings").0), (Some(1), "fail"));
+    let (code, findings) = run_doctor(foldline(home.path()), &["--upstream", &base, "--mode", "fast"]);
+    assert_eq!((code, finding_for(&findings, "settings").0), (Some(1), "fail"));
     assert!(received.lock().unwrap().is_empty(), "nobody is asked before it is known whom to ask");
 }

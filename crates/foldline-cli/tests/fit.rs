@@ -11,7 +11,7 @@ use foldline::marker;
 use serde_json::json;
 
 /// A request of an agent that has read so many files, each about a thousand tokens long.
-fn body(files: usize) -> String {
+fn request_body(files: usize) -> String {
     let mut messages = vec![json!({ "role": "user", "content": "Find out why the build is slow." })];
     for file in 0..files {
         let text: String = (0..100)
@@ -26,7 +26,7 @@ fn body(files: usize) -> String {
     json!({ "model": "gpt-4o", "messages": messages }).to_string()
 }
 
-fn foldline(archive: &Path, arguments: &[&str], input: &str) -> Output {
+fn run_foldline(archive: &Path, arguments: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_foldline"))
         .args(arguments)
         .env("FOLDLINE_ARCHIVE", archive)
@@ -54,17 +54,17 @@ fn texts_and_handles(body: &[u8]) -> (Vec<String>, Vec<String>) {
 }
 
 #[test]
-fn every_handle_that_it_writes_unfolds_to_what_stood_there() {
+fn written_handles_unfold_to_their_originals() {
     let folder = tempfile::tempdir().unwrap();
     let archive = folder.path().join("archive.db");
-    let body = body(30);
-    let folded = foldline(&archive, &["fit", "--budget", "12000"], &body);
+    let body = request_body(30);
+    let folded = run_foldline(&archive, &["fit", "--budget", "12000"], &body);
     let (raw, _) = texts_and_handles(body.as_bytes());
     let (_, handles) = texts_and_handles(&folded.stdout);
     assert!(handles.len() > 5, "{}", String::from_utf8_lossy(&folded.stdout));
     let mut exact = 0;
     for handle in &handles {
-        let unfolded = String::from_utf8(foldline(&archive, &["unfold", handle], "").stdout).unwrap();
+        let unfolded = String::from_utf8(run_foldline(&archive, &["unfold", handle], "").stdout).unwrap();
         // A handle of whole rounds gives their messages as JSON.
         let is_whole = raw.contains(&unfolded) || serde_json::from_str::<Vec<serde_json::Value>>(&unfolded).is_ok();
         assert!(is_whole, "{handle}: {unfolded}");
@@ -74,20 +74,20 @@ fn every_handle_that_it_writes_unfolds_to_what_stood_there() {
 }
 
 #[test]
-fn a_body_that_needs_no_fold_leaves_no_archive_behind() {
+fn body_that_fits_creates_no_archive() {
     let folder = tempfile::tempdir().unwrap();
     let archive = folder.path().join("archive.db");
-    let body = body(2);
-    assert_eq!(foldline(&archive, &["fit", "--budget", "100000"], &body).stdout, body.as_bytes());
+    let body = request_body(2);
+    assert_eq!(run_foldline(&archive, &["fit", "--budget", "100000"], &body).stdout, body.as_bytes());
     assert!(!archive.exists());
 }
 
 #[test]
-fn an_archive_that_fails_costs_no_body_and_hands_out_no_handle() {
+fn failing_archive_folds_without_handles() {
     let folder = tempfile::tempdir().unwrap();
     let archive = folder.path().join("archive.db");
     std::fs::write(&archive, "this is a shopping list and no database at all\n".repeat(99)).unwrap();
-    let folded = foldline(&archive, &["fit", "--budget", "12000"], &body(30));
+    let folded = run_foldline(&archive, &["fit", "--budget", "12000"], &request_body(30));
     assert_eq!(texts_and_handles(&folded.stdout).1, Vec::<String>::new());
     assert!(String::from_utf8_lossy(&folded.stdout).contains("[folded: "));
     let warning = String::from_utf8(folded.stderr).unwrap();
@@ -95,10 +95,10 @@ fn an_archive_that_fails_costs_no_body_and_hands_out_no_handle() {
 }
 
 #[test]
-fn without_an_archive_there_are_no_handles_and_no_warnings() {
+fn no_archive_flag_writes_no_handles_or_warnings() {
     let folder = tempfile::tempdir().unwrap();
     let archive = folder.path().join("archive.db");
-    let folded = foldline(&archive, &["fit", "--budget", "12000", "--no-archive"], &body(30));
+    let folded = run_foldline(&archive, &["fit", "--budget", "12000", "--no-archive"], &request_body(30));
     assert_eq!(texts_and_handles(&folded.stdout).1, Vec::<String>::new());
     assert_eq!(String::from_utf8(folded.stderr).unwrap(), "");
     assert!(!archive.exists());

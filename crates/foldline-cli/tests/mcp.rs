@@ -9,14 +9,14 @@ use foldline::{Handle, Original, OriginalStore};
 use foldline_archive::{Archive, Namespace};
 use serde_json::{Value, json};
 
-struct Client {
+struct McpClient {
     child: Child,
-    to: Option<ChildStdin>,
-    from: BufReader<ChildStdout>,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
     id: u64,
 }
 
-impl Client {
+impl McpClient {
     fn start(folder: &std::path::Path) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_foldline"))
             .args(["mcp", "--archive"])
@@ -26,26 +26,26 @@ impl Client {
             .spawn()
             .unwrap();
         let (to, from) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
-        let mut client = Self { child, to, from, id: 0 };
-        let hello = client.ask(
+        let mut client = Self { child, stdin: to, stdout: from, id: 0 };
+        let hello = client.request(
             "initialize",
             json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}),
         );
         assert_eq!(hello["result"]["serverInfo"]["name"], "foldline");
-        client.say(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+        client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
         client
     }
 
-    fn say(&mut self, message: &Value) {
-        writeln!(self.to.as_mut().unwrap(), "{message}").unwrap();
+    fn send(&mut self, message: &Value) {
+        writeln!(self.stdin.as_mut().unwrap(), "{message}").unwrap();
     }
 
-    fn ask(&mut self, method: &str, params: Value) -> Value {
+    fn request(&mut self, method: &str, params: Value) -> Value {
         self.id += 1;
-        self.say(&json!({"jsonrpc": "2.0", "id": self.id, "method": method, "params": params}));
+        self.send(&json!({"jsonrpc": "2.0", "id": self.id, "method": method, "params": params}));
         loop {
             let mut line = String::new();
-            assert!(self.from.read_line(&mut line).unwrap() > 0, "the server hung up");
+            assert!(self.stdout.read_line(&mut line).unwrap() > 0, "the server hung up");
             let answer: Value = serde_json::from_str(&line).unwrap();
             if answer["id"] == self.id {
                 return answer;
@@ -54,58 +54,58 @@ impl Client {
     }
 
     /// The texts of a tool's answer, and whether it is an error.
-    fn call(&mut self, tool: &str, arguments: Value) -> (Vec<String>, bool) {
-        let answer = self.ask("tools/call", json!({"name": tool, "arguments": arguments}));
+    fn call_tool(&mut self, tool: &str, arguments: Value) -> (Vec<String>, bool) {
+        let answer = self.request("tools/call", json!({"name": tool, "arguments": arguments}));
         let result = &answer["result"];
         let texts = result["content"].as_array().unwrap_or_else(|| panic!("{answer}"));
         let texts = texts.iter().map(|it| it["text"].as_str().unwrap().to_owned()).collect();
         (texts, result["isError"].as_bool().unwrap_or(false))
     }
 
-    fn hang_up(mut self) {
-        drop(self.to.take());
+    fn close(mut self) {
+        drop(self.stdin.take());
         assert!(self.child.wait().unwrap().success());
     }
 }
 
 #[test]
-fn a_model_unfolds_and_searches() {
+fn mcp_client_unfolds_and_searches() {
     let folder = tempfile::tempdir().unwrap();
     let text: String = (1..=2000).map(|at| format!("line {at} of the output\n")).collect();
     let handle = Handle::for_content(text.as_bytes());
     let archive = Archive::open(folder.path().join("archive.db")).unwrap();
-    let shelf = archive.shelf(&Namespace::local());
+    let shelf = archive.tenant(&Namespace::local());
     let kept =
         Original { handle, bytes: text.as_bytes(), tool: Some("bash"), arguments: Some("{}"), message: 1, tokens: 9 };
     shelf.store(&[kept]).unwrap();
     // A namespace is a wall for this door, too.
     archive
-        .shelf(&Namespace::new("other").unwrap())
+        .tenant(&Namespace::new("other").unwrap())
         .store(&[Original { bytes: b"zebra", handle: Handle::for_content(b"zebra"), ..kept }])
         .unwrap();
 
-    let mut client = Client::start(folder.path());
-    let tools = client.ask("tools/list", json!({}));
+    let mut client = McpClient::start(folder.path());
+    let tools = client.request("tools/list", json!({}));
     let mut names: Vec<_> =
         tools["result"]["tools"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap()).collect();
     names.sort_unstable();
     assert_eq!(names, ["search", "stats", "unfold"]);
 
-    let (texts, is_error) = client.call("unfold", json!({"handle": handle}));
+    let (texts, is_error) = client.call_tool("unfold", json!({"handle": handle}));
     assert!(!is_error && texts[0].len() <= 16384 && text.starts_with(&texts[0]));
     assert!(texts[1].contains("2000 lines") && texts[1].contains("ask for page 2"), "{}", texts[1]);
     assert_eq!(
-        client.call("unfold", json!({"handle": handle, "lines": "7..8"})).0[0],
+        client.call_tool("unfold", json!({"handle": handle, "lines": "7..8"})).0[0],
         "line 7 of the output\nline 8 of the output\n"
     );
     assert_eq!(
-        client.call("unfold", json!({"handle": handle, "grep": " 1999 "})).0[0],
+        client.call_tool("unfold", json!({"handle": handle, "grep": " 1999 "})).0[0],
         "1999:line 1999 of the output\n"
     );
-    let (texts, _) = client.call("search", json!({"words": "output"}));
+    let (texts, _) = client.call_tool("search", json!({"words": "output"}));
     assert!(texts[0].contains(handle.as_str()), "{}", texts[0]);
-    assert!(client.call("search", json!({"words": "zebra"})).0[0].starts_with("Nothing"));
-    assert!(client.call("stats", json!({})).0[0].starts_with("1 originals"));
+    assert!(client.call_tool("search", json!({"words": "zebra"})).0[0].starts_with("Nothing"));
+    assert!(client.call_tool("stats", json!({})).0[0].starts_with("1 originals"));
 
     for (tool, arguments) in [
         ("unfold", json!({"handle": Handle::for_content(b"zebra")})),
@@ -114,18 +114,18 @@ fn a_model_unfolds_and_searches() {
         ("unfold", json!({"handle": handle, "page": 1000})),
         ("search", json!({"words": ""})),
     ] {
-        let (texts, is_error) = client.call(tool, arguments.clone());
+        let (texts, is_error) = client.call_tool(tool, arguments.clone());
         assert!(is_error && texts[0].len() > 20, "{tool} {arguments}: {texts:?}");
     }
-    client.hang_up();
+    client.close();
 }
 
 /// A client starts its servers before anything was folded; the archive appears later.
 #[test]
-fn there_need_not_be_an_archive_yet() {
+fn server_starts_before_the_archive_exists() {
     let folder = tempfile::tempdir().unwrap();
-    let mut client = Client::start(folder.path());
-    let (texts, is_error) = client.call("search", json!({"words": "needle"}));
+    let mut client = McpClient::start(folder.path());
+    let (texts, is_error) = client.call_tool("search", json!({"words": "needle"}));
     assert!(is_error && texts[0].contains("nothing was folded yet"), "{texts:?}");
     let archive = Archive::open(folder.path().join("archive.db")).unwrap();
     let kept = Original {
@@ -136,8 +136,8 @@ fn there_need_not_be_an_archive_yet() {
         message: 0,
         tokens: 1,
     };
-    archive.shelf(&Namespace::local()).store(&[kept]).unwrap();
-    let (texts, is_error) = client.call("search", json!({"words": "needle"}));
+    archive.tenant(&Namespace::local()).store(&[kept]).unwrap();
+    let (texts, is_error) = client.call_tool("search", json!({"words": "needle"}));
     assert!(!is_error && texts[0].contains("needle"), "{texts:?}");
-    client.hang_up();
+    client.close();
 }

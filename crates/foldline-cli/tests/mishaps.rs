@@ -8,16 +8,16 @@ mod support;
 use std::net::TcpListener;
 use std::path::Path;
 
-use support::{foldline, text};
+use support::{foldline, utf8};
 
 /// The exit code, and what went to standard error.
-fn told(home: &Path, arguments: &[&str]) -> (i32, String) {
+fn run_failing(home: &Path, arguments: &[&str]) -> (i32, String) {
     let output = foldline(home).args(arguments).current_dir(home).output().unwrap();
-    (output.status.code().unwrap(), text(&output.stderr).to_owned())
+    (output.status.code().unwrap(), utf8(&output.stderr).to_owned())
 }
 
 #[test]
-fn an_empty_input_is_said_to_be_empty() {
+fn empty_input_is_reported() {
     let home = tempfile::tempdir().unwrap();
     std::fs::write(home.path().join("nothing"), "\n").unwrap();
     for (arguments, code) in [
@@ -27,35 +27,35 @@ fn an_empty_input_is_said_to_be_empty() {
         (&["replay", "nothing"], 1),
         (&["summarise", "nothing"], 1),
     ] {
-        let (exit, said) = told(home.path(), arguments);
+        let (exit, said) = run_failing(home.path(), arguments);
         assert_eq!(exit, code, "{arguments:?}: {said}");
         assert!(said.contains("is empty") && !said.contains("not JSON") && !said.contains("codex"), "{said}");
     }
 }
 
 #[test]
-fn a_folder_without_sessions_is_named() {
+fn folder_without_sessions_is_reported() {
     let home = tempfile::tempdir().unwrap();
     std::fs::create_dir(home.path().join("sessions")).unwrap();
     for command in ["show", "replay"] {
-        let (exit, said) = told(home.path(), &[command, "sessions"]);
+        let (exit, said) = run_failing(home.path(), &[command, "sessions"]);
         assert_eq!((exit, said.contains("in sessions")), (1, true), "{said}");
     }
 }
 
 /// Looking after an archive that is not there does not make one.
 #[test]
-fn housekeeping_makes_no_archive() {
+fn archive_commands_create_no_archive() {
     let home = tempfile::tempdir().unwrap();
     for task in ["stats", "prune", "verify", "export"] {
-        let (exit, said) = told(home.path(), &["archive", task, "--archive", "archive.db"]);
+        let (exit, said) = run_failing(home.path(), &["archive", task, "--archive", "archive.db"]);
         assert_eq!((exit, said.contains("there is no archive at archive.db")), (1, true), "{task}: {said}");
     }
     assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
 }
 
 #[test]
-fn a_proxy_that_can_not_start_says_what_to_do() {
+fn serve_startup_errors_give_advice() {
     let home = tempfile::tempdir().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
@@ -66,14 +66,14 @@ fn a_proxy_that_can_not_start_says_what_to_do() {
         (["--archive", "file/archive.db"], "name another with --archive"),
         (["--mode", "slow"], "choose fold, observe or off"),
     ] {
-        let (exit, said) = told(home.path(), &[&["serve"][..], &arguments].concat());
+        let (exit, said) = run_failing(home.path(), &[&["serve"][..], &arguments].concat());
         assert_eq!((exit, said.contains(advice)), (1, true), "{said}");
     }
 }
 
 /// A replay takes minutes; that its report has nowhere to go is told in the first second.
 #[test]
-fn where_a_report_can_not_go_is_told_before_the_replay() {
+fn unwritable_report_is_reported_before_replay() {
     let home = tempfile::tempdir().unwrap();
     let call = |at: usize| {
         serde_json::json!([
@@ -90,15 +90,15 @@ fn where_a_report_can_not_go_is_told_before_the_replay() {
         .current_dir(home.path())
         .output()
         .unwrap();
-    assert!(!output.status.success() && output.stdout.is_empty(), "{}", text(&output.stdout));
-    assert!(text(&output.stderr).contains("nowhere/report.html could not be written"), "{}", text(&output.stderr));
+    assert!(!output.status.success() && output.stdout.is_empty(), "{}", utf8(&output.stdout));
+    assert!(utf8(&output.stderr).contains("nowhere/report.html could not be written"), "{}", utf8(&output.stderr));
 }
 
 #[test]
-fn one_message_is_not_messages() {
+fn singular_counts_are_not_pluralized() {
     let home = tempfile::tempdir().unwrap();
     std::fs::write(home.path().join("a"), r#"{"model":"gpt-4o","messages":[{"role":"user","content":"hi"}]}"#).unwrap();
     let shown = foldline(home.path()).args(["show", "a"]).current_dir(home.path()).output().unwrap();
-    let shown = text(&shown.stdout);
+    let shown = utf8(&shown.stdout);
     assert!(shown.contains("1 message in 0 rounds") && shown.contains("1 request sent 7 tokens"), "{shown}");
 }

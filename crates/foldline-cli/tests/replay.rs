@@ -8,18 +8,18 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 
 /// A folder of sessions as an agent leaves them: one long enough to be replayed, a short one, and what is none.
-fn sessions() -> tempfile::TempDir {
+fn session_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let project = folder.path().join("projects/-home-me-work");
     std::fs::create_dir_all(&project).unwrap();
-    std::fs::write(project.join("long.jsonl"), session("long", 60)).unwrap();
-    std::fs::write(project.join("short.jsonl"), session("short", 3)).unwrap();
+    std::fs::write(project.join("long.jsonl"), session_json("long", 60)).unwrap();
+    std::fs::write(project.join("short.jsonl"), session_json("short", 3)).unwrap();
     std::fs::write(project.join("notes.json"), "{}").unwrap();
     folder
 }
 
 /// Each round reads a file; much later a name out of it is used.
-fn session(id: &str, rounds: usize) -> String {
+fn session_json(id: &str, rounds: usize) -> String {
     let mut messages = vec![json!({ "role": "user", "content": "go through them all" })];
     for round in 0..rounds {
         let call = format!("c{round}");
@@ -35,11 +35,11 @@ fn session(id: &str, rounds: usize) -> String {
     json!({ "id": id, "source": "test", "messages": messages }).to_string() + "\n"
 }
 
-fn foldline(arguments: &[&str]) -> Output {
+fn run_foldline(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_foldline")).args(arguments).env("COLUMNS", "100").output().unwrap()
 }
 
-fn said(bytes: &[u8]) -> String {
+fn utf8(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
@@ -49,14 +49,14 @@ fn read_json(path: &Path) -> Value {
 
 /// One screen for a folder of sessions, and the report as data and as a page.
 #[test]
-fn a_folder_of_sessions_is_told_in_one_screen() {
-    let folder = sessions();
+fn folder_of_sessions_is_summarized_in_one_screen() {
+    let folder = session_folder();
     let (json, html) = (folder.path().join("r.json"), folder.path().join("r.html"));
     let projects = folder.path().join("projects");
     let arguments = ["replay", projects.to_str().unwrap(), "--json", json.to_str().unwrap(), "--html"];
-    let output = foldline(&[&arguments[..], &[html.to_str().unwrap()]].concat());
-    let screen = said(&output.stdout);
-    assert!(output.status.success(), "{}", said(&output.stderr));
+    let output = run_foldline(&[&arguments[..], &[html.to_str().unwrap()]].concat());
+    let screen = utf8(&output.stdout);
+    assert!(output.status.success(), "{}", utf8(&output.stderr));
     assert!(screen.starts_with("1 sessions, 60 calls; prices anthropic-5m (write 1.25, read 0.1).\n"), "{screen}");
     assert!(screen.lines().count() <= 40 && screen.contains("foldline balanced"), "{screen}");
     let report = read_json(&json);
@@ -68,14 +68,14 @@ fn a_folder_of_sessions_is_told_in_one_screen() {
 
 /// The lines of `pipe` carry all that is needed: our own engine in another process has the same numbers as in this.
 #[test]
-fn an_engine_behind_the_pipe_is_on_equal_terms() {
-    let folder = sessions();
+fn piped_engine_scores_the_same() {
+    let folder = session_folder();
     let json = folder.path().join("r.json");
     let projects = folder.path().join("projects");
     let engine = format!("ours=exec '{}' pipe --model gpt-4o", env!("CARGO_BIN_EXE_foldline"));
     let arguments = ["replay", projects.to_str().unwrap(), "--beside", "none", "--engine", &engine, "--json"];
-    let output = foldline(&[&arguments[..], &[json.to_str().unwrap(), "--budget", "16000"]].concat());
-    assert!(output.status.success(), "{}", said(&output.stderr));
+    let output = run_foldline(&[&arguments[..], &[json.to_str().unwrap(), "--budget", "16000"]].concat());
+    assert!(output.status.success(), "{}", utf8(&output.stderr));
     let report = read_json(&json);
     let (here, there) = (&report["rows"][1], &report["rows"][2]);
     assert_eq!(there["name"], "ours");
@@ -89,12 +89,12 @@ fn an_engine_behind_the_pipe_is_on_equal_terms() {
 }
 
 #[test]
-fn what_can_not_be_replayed_is_told() {
-    let folder = sessions();
+fn replay_errors_are_reported() {
+    let folder = session_folder();
     let refused = |arguments: &[&str]| {
-        let output = foldline(arguments);
+        let output = run_foldline(arguments);
         assert!(!output.status.success() && output.stdout.is_empty(), "{arguments:?}");
-        said(&output.stderr)
+        utf8(&output.stderr)
     };
     let projects = folder.path().join("projects");
     let projects = projects.to_str().unwrap();

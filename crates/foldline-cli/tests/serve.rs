@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 /// An upstream that answers everything, and counts prompts.
-fn upstream() -> (SocketAddr, Arc<AtomicUsize>) {
+fn start_upstream() -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, count) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
     let counted = count.clone();
     thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = BufReader::new(stream.unwrap());
-            let (head, _) = message(&mut stream);
+            let (head, _) = read_message(&mut stream);
             counted.fetch_add(usize::from(head.starts_with("POST /v1/chat/completions")), Ordering::SeqCst);
             let answer = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}";
             stream.get_mut().write_all(answer).unwrap();
@@ -31,7 +31,7 @@ fn upstream() -> (SocketAddr, Arc<AtomicUsize>) {
 }
 
 /// The head and the body of a message with a length.
-fn message(stream: &mut impl BufRead) -> (String, Vec<u8>) {
+fn read_message(stream: &mut impl BufRead) -> (String, Vec<u8>) {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") && stream.read_line(&mut head).unwrap() > 0 {}
     let length = head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length:")?.trim().parse().ok());
@@ -40,7 +40,7 @@ fn message(stream: &mut impl BufRead) -> (String, Vec<u8>) {
     (head, body)
 }
 
-fn ask(proxy: &str, method: &str, path: &str, body: &str) -> (String, Vec<u8>) {
+fn send_request(proxy: &str, method: &str, path: &str, body: &str) -> (String, Vec<u8>) {
     let mut stream = TcpStream::connect(proxy).unwrap();
     let length = body.len();
     write!(
@@ -48,12 +48,12 @@ fn ask(proxy: &str, method: &str, path: &str, body: &str) -> (String, Vec<u8>) {
         "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
     )
     .unwrap();
-    message(&mut BufReader::new(stream))
+    read_message(&mut BufReader::new(stream))
 }
 
-struct Serving(Child, String);
+struct ServeProcess(Child, String);
 
-impl Serving {
+impl ServeProcess {
     fn start(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
@@ -63,7 +63,7 @@ impl Serving {
     }
 }
 
-impl Drop for Serving {
+impl Drop for ServeProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -73,8 +73,8 @@ impl Drop for Serving {
 /// The disk is full from some point on: no file can grow. Every request is still answered, and what was
 /// folded before stays folded.
 #[test]
-fn a_full_disk_costs_no_request() {
-    let (upstream, received) = upstream();
+fn full_disk_fails_no_request() {
+    let (upstream, received) = start_upstream();
     let folder = tempfile::tempdir().unwrap();
     // A process that ignores this signal is told by its writes that there is no room. 300 KB are enough for
     // an empty archive and the first folds.
@@ -83,7 +83,7 @@ fn a_full_disk_costs_no_request() {
     command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_foldline"), "serve", "--listen", "127.0.0.1:0"]);
     command.args(["--upstream", &format!("http://{upstream}"), "--window", "8000", "--archive"]);
     command.arg(folder.path().join("archive.db"));
-    let serving = Serving::start(command);
+    let serving = ServeProcess::start(command);
 
     let mut messages = vec![json!({ "role": "user", "content": "Please make the parser faster." })];
     let mut sent = Vec::new();
@@ -103,13 +103,13 @@ fn a_full_disk_costs_no_request() {
         let tools =
             json!([{ "type": "function", "function": { "name": "read_file", "parameters": { "type": "object" } } }]);
         let body = json!({ "model": "gpt-4o", "max_tokens": 500, "messages": messages, "tools": tools }).to_string();
-        let (head, body) = ask(&serving.1, "POST", "/v1/chat/completions", &body);
+        let (head, body) = send_request(&serving.1, "POST", "/v1/chat/completions", &body);
         assert!(head.starts_with("HTTP/1.1 200"), "turn {turn}: {head}{}", String::from_utf8_lossy(&body));
         let tokens = head.lines().find_map(|line| line.strip_prefix("x-foldline-tokens: "));
         sent.push(tokens.map(|it| it.split_once(',').unwrap().1.parse::<u64>().unwrap()));
     }
     assert_eq!(received.load(Ordering::SeqCst), 120);
-    let (head, metrics) = ask(&serving.1, "GET", "/foldline/metrics", "");
+    let (head, metrics) = send_request(&serving.1, "GET", "/foldline/metrics", "");
     assert!(head.starts_with("HTTP/1.1 200"));
     let metrics = String::from_utf8(metrics).unwrap();
     assert!(metrics.contains("foldline_faults_total{kind=\"refused\"}"), "the disk never was full: {metrics}");
@@ -119,12 +119,12 @@ fn a_full_disk_costs_no_request() {
 /// A proxy that is told to stop while it folds for a client that has left does not finish that fold first.
 #[test]
 fn sigterm_ends_a_busy_proxy_in_time() {
-    let (upstream, received) = upstream();
+    let (upstream, received) = start_upstream();
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_foldline"));
     command.args(["serve", "--listen", "127.0.0.1:0", "--upstream", &format!("http://{upstream}"), "--archive"]);
     command.arg(folder.path().join("archive.db"));
-    let mut serving = Serving::start(command);
+    let mut serving = ServeProcess::start(command);
 
     let mut messages = vec![json!({ "role": "user", "content": "Find the bug." })];
     for round in 0..2400 {
@@ -172,8 +172,8 @@ fn token_comes_from_a_file_and_not_from_arguments() {
     assert!(refused(&["--token-file", file, "--tenancy", "single"]).contains("choose token or credential"));
     assert!(refused(&["--token-file", file, "--namespace", "team-7"]).contains("tenancy single"));
 
-    let serving = Serving::start(serve(&["--token-file", file]));
-    let status = |path: &str| ask(&serving.1, "GET", path, "").0.lines().next().unwrap().to_owned();
+    let serving = ServeProcess::start(serve(&["--token-file", file]));
+    let status = |path: &str| send_request(&serving.1, "GET", path, "").0.lines().next().unwrap().to_owned();
     assert!(status("/foldline/healthz").contains("401"));
     assert!(status("/token/t-1/foldline/healthz").contains("200"));
 }

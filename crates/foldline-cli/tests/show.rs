@@ -6,7 +6,7 @@ use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 /// A session with everything that `show` tells about: a file read twice, a failed command.
-const BODY: &str = r#"{"model":"claude-sonnet-4-5","max_tokens":100,"system":"You fix bugs.",
+const REQUEST_BODY: &str = r#"{"model":"claude-sonnet-4-5","max_tokens":100,"system":"You fix bugs.",
 "tools":[{"name":"Read","input_schema":{"type":"object"}}],
 "messages":[
 {"role":"user","content":"Why does the build fail?"},
@@ -18,7 +18,7 @@ const BODY: &str = r#"{"model":"claude-sonnet-4-5","max_tokens":100,"system":"Yo
 {"role":"user","content":[{"type":"tool_result","tool_use_id":"t3","content":"1→fn main() { println!(\"hello, world\"); }\n2→fn other() { println!(\"hello, moon\"); }"}]}
 ]}"#;
 
-fn show(arguments: &[&str], input: &str) -> Output {
+fn run_show(arguments: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_foldline"))
         .arg("show")
         .args(arguments)
@@ -34,16 +34,16 @@ fn show(arguments: &[&str], input: &str) -> Output {
     child.wait_with_output().unwrap()
 }
 
-fn text(bytes: &[u8]) -> String {
+fn utf8(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 /// A request body on standard input, the output into a pipe: no colours, nothing wider than asked for.
 #[test]
-fn a_request_body_is_drawn() {
-    let output = show(&["-"], BODY);
-    let picture = text(&output.stdout);
-    assert!(output.status.success(), "{}", text(&output.stderr));
+fn request_body_is_rendered() {
+    let output = run_show(&["-"], REQUEST_BODY);
+    let picture = utf8(&output.stdout);
+    assert!(output.status.success(), "{}", utf8(&output.stderr));
     assert!(!picture.contains('\x1b'), "{picture}");
     for line in picture.lines() {
         assert!(line.chars().count() <= 80, "{line}");
@@ -66,8 +66,8 @@ fn a_request_body_is_drawn() {
 
 /// The numbers add up, and a script can have all of them.
 #[test]
-fn the_shares_are_the_whole() {
-    let output = show(&["--json", "-"], BODY);
+fn shares_sum_to_the_total() {
+    let output = run_show(&["--json", "-"], REQUEST_BODY);
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let sum = |key: &str| json[key].as_array().unwrap().iter().map(|it| it["tokens"].as_u64().unwrap()).sum::<u64>();
     assert_eq!(sum("by_role"), json["tokens"].as_u64().unwrap());
@@ -80,66 +80,66 @@ fn the_shares_are_the_whole() {
 
 /// Two conversations in one file, a damaged line between them: both are shown, the damage is told.
 #[test]
-fn a_damaged_line_is_told_and_the_rest_is_shown() {
+fn damaged_line_is_reported_and_skipped() {
     let one = |id: &str| format!(r#"{{"id":"{id}","source":"s","messages":[{{"role":"user","content":"hi"}}]}}"#);
-    let output = show(&["-"], &format!("{}\n{{\"id\":\"broken\n{}\n", one("first"), one("second")));
-    let picture = text(&output.stdout);
+    let output = run_show(&["-"], &format!("{}\n{{\"id\":\"broken\n{}\n", one("first"), one("second")));
+    let picture = utf8(&output.stdout);
     assert!(picture.starts_with("2 conversations\n   0 first "), "{picture}");
     assert_eq!(
-        text(&output.stderr),
+        utf8(&output.stderr),
         "foldline: standard input: line 2: not JSON: a string without an end at byte 13\n"
     );
     assert_eq!(output.status.code(), Some(2));
 }
 
 #[test]
-fn what_is_no_conversation_is_refused_with_what_is_read() {
-    let output = show(&["-"], "Dear diary");
+fn unknown_input_lists_supported_formats() {
+    let output = run_show(&["-"], "Dear diary");
     assert_eq!(output.status.code(), Some(1));
-    let complaint = text(&output.stderr);
+    let complaint = utf8(&output.stderr);
     assert!(complaint.starts_with("foldline: standard input was not understood: line 1:"), "{complaint}");
     assert!(complaint.contains("claude-code"), "{complaint}");
 
-    let output = show(&["no/such/file"], "");
-    assert!(text(&output.stderr).starts_with("foldline: no/such/file: "), "{}", text(&output.stderr));
+    let output = run_show(&["no/such/file"], "");
+    assert!(utf8(&output.stderr).starts_with("foldline: no/such/file: "), "{}", utf8(&output.stderr));
 }
 
 /// A call without a result, in a body and in a recorded session.
 #[test]
-fn broken_laws_are_told_with_their_place() {
+fn broken_laws_are_reported_with_their_position() {
     let body = r#"{"model":"gpt-4o","messages":[{"role":"user","content":"hi"},{"role":"tool","tool_call_id":"c9","content":"x"}]}"#;
     let record = format!(r#"{{"id":"r","source":"s",{}"#, &body[1..]);
     for input in [body, &record] {
-        let picture = text(&show(&["-"], input).stdout);
+        let picture = utf8(&run_show(&["-"], input).stdout);
         assert!(picture.contains("\n  result-has-call: part 1.0: no call before it has the id `c9`\n"), "{picture}");
     }
 }
 
 /// The model can be named, and its vocabulary is used.
 #[test]
-fn counts_for_the_model_that_is_asked_for() {
-    let output = show(&["--json", "--model", "gpt-4o", "-"], r#"[{"role":"user","content":"hello world"}]"#);
+fn tokens_are_counted_for_the_given_model() {
+    let output = run_show(&["--json", "--model", "gpt-4o", "-"], r#"[{"role":"user","content":"hello world"}]"#);
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&json["tokens"], &json["sessions"][0]["counted"]), (&8.into(), &"exactly".into()));
 }
 
 /// The demo needs nothing and ends well.
 #[test]
-fn the_demo_runs() {
+fn demo_succeeds() {
     let output = Command::new(env!("CARGO_BIN_EXE_foldline")).arg("demo").output().unwrap();
-    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{}{}", utf8(&output.stdout), utf8(&output.stderr));
     for told in ["refused with 400", "unfolded", "recoverable"] {
-        assert!(text(&output.stdout).contains(told), "{told}: {}", text(&output.stdout));
+        assert!(utf8(&output.stdout).contains(told), "{told}: {}", utf8(&output.stdout));
     }
 }
 
 /// A server that serves less than the model could: the user's table says so, and a wrong one is named with its place.
 #[test]
-fn the_users_table_of_models_is_laid_over_ours() {
+fn user_model_table_overrides_builtin() {
     let folder = tempfile::tempdir().unwrap();
     let table = folder.path().join("models.csv");
     let window = |arguments: &[&str]| {
-        let survey: serde_json::Value = serde_json::from_slice(&show(arguments, BODY).stdout).unwrap();
+        let survey: serde_json::Value = serde_json::from_slice(&run_show(arguments, REQUEST_BODY).stdout).unwrap();
         survey["sessions"][0]["window"].clone()
     };
     let arguments = ["--json", "--models", table.to_str().unwrap(), "-"];
@@ -148,9 +148,9 @@ fn the_users_table_of_models_is_laid_over_ours() {
     assert_eq!(window(&arguments), 4096);
 
     std::fs::write(&table, "prefix,window\nclaude-sonnet-4-5,many\n").unwrap();
-    let output = show(&arguments, BODY);
+    let output = run_show(&arguments, REQUEST_BODY);
     assert!(!output.status.success());
-    let complaint = text(&output.stderr);
+    let complaint = utf8(&output.stderr);
     assert!(complaint.contains("models.csv is no table of models"), "{complaint}");
     assert!(complaint.contains("line 2"), "{complaint}");
 }

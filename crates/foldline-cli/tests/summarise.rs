@@ -6,9 +6,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
 
-const LOG: &str = "03:00:00 start\n03:14:07 error ENOSPC: no space left on device /mnt/b7\n03:14:08 backup stopped\n";
+const LOG_TEXT: &str =
+    "03:00:00 start\n03:14:07 error ENOSPC: no space left on device /mnt/b7\n03:14:08 backup stopped\n";
 
-fn summarise(arguments: &[&str], input: &str) -> Output {
+fn run_summarize(arguments: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_foldline"))
         .arg("summarise")
         .args(arguments)
@@ -22,12 +23,12 @@ fn summarise(arguments: &[&str], input: &str) -> Output {
     child.wait_with_output().unwrap()
 }
 
-fn text(bytes: &[u8]) -> String {
+fn utf8(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 /// A server that gives every question the same answer, and hands back what it was asked.
-fn server(answer: serde_json::Value, questions: usize) -> (String, std::thread::JoinHandle<Vec<String>>) {
+fn start_server(answer: serde_json::Value, questions: usize) -> (String, std::thread::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
     let served = std::thread::spawn(move || {
@@ -56,14 +57,14 @@ fn server(answer: serde_json::Value, questions: usize) -> (String, std::thread::
                     answer.len()
                 )
                 .unwrap();
-                format!("{head}{}", text(&body))
+                format!("{head}{}", utf8(&body))
             })
             .collect()
     });
     (base, served)
 }
 
-fn handing_in(briefing: &str) -> serde_json::Value {
+fn final_call_response(briefing: &str) -> serde_json::Value {
     let arguments = serde_json::json!({ "text": briefing }).to_string();
     serde_json::json!({"choices": [{"message": {"role": "assistant", "content": null, "tool_calls": [
         {"id": "a", "type": "function", "function": {"name": "final", "arguments": arguments}}]},
@@ -72,42 +73,43 @@ fn handing_in(briefing: &str) -> serde_json::Value {
 
 /// Without a server the facts are told, and nothing is sent anywhere.
 #[test]
-fn without_a_model_the_facts_are_printed() {
-    let output = summarise(&[], LOG);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let facts = text(&output.stdout);
+fn facts_are_printed_without_a_model() {
+    let output = run_summarize(&[], LOG_TEXT);
+    assert!(output.status.success(), "{}", utf8(&output.stderr));
+    let facts = utf8(&output.stdout);
     assert!(facts.contains("2: 03:14:07 error ENOSPC") && facts.contains("/mnt/b7"), "{facts}");
 }
 
 #[test]
-fn a_request_body_is_read_as_a_conversation() {
+fn request_body_is_read_as_conversation() {
     let body = r#"{"model":"m","messages":[{"role":"user","content":"mend the backup"},
         {"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"bash","arguments":"{}"}}]},
         {"role":"tool","tool_call_id":"c","content":"error ENOSPC"}]}"#;
-    let facts = text(&summarise(&["-"], body).stdout);
+    let facts = utf8(&run_summarize(&["-"], body).stdout);
     assert!(facts.contains("Tools called (1): bash") && facts.contains("Text: a conversation"), "{facts}");
 }
 
 #[test]
-fn a_model_writes_the_briefing_and_the_bill_is_told() {
+fn model_summary_and_cost_are_printed() {
     let briefing = "Goal: the backup. It stopped since no space was left on device /mnt/b7 at 03:14:07.";
-    let (base, served) = server(handing_in(briefing), 1);
-    let output = summarise(&["--upstream", &base, "--model", "some-model", "--goal", "mend the backup"], LOG);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    assert_eq!(text(&output.stdout).trim_end(), briefing);
+    let (base, served) = start_server(final_call_response(briefing), 1);
+    let output = run_summarize(&["--upstream", &base, "--model", "some-model", "--goal", "mend the backup"], LOG_TEXT);
+    assert!(output.status.success(), "{}", utf8(&output.stderr));
+    assert_eq!(utf8(&output.stdout).trim_end(), briefing);
     assert!(
-        text(&output.stderr).contains("a model wrote it; 1 turns, 0 sub-calls, 50 tokens in, 9 out"),
+        utf8(&output.stderr).contains("a model wrote it; 1 turns, 0 sub-calls, 50 tokens in, 9 out"),
         "{}",
-        text(&output.stderr)
+        utf8(&output.stderr)
     );
     let asked = served.join().unwrap().remove(0);
     assert!(asked.starts_with("POST /v1/chat/completions") && asked.contains("Bearer sk-of-the-test"), "{asked}");
 }
 
 #[test]
-fn what_a_model_made_up_is_not_printed() {
-    let (base, served) = server(handing_in("Goal: mend the backup. The disk /mnt/b8 is full since 04:15:09 or so."), 3);
-    let output = summarise(&["--upstream", &base, "--goal", "mend the backup", "--json"], LOG);
+fn fabricated_summary_is_not_printed() {
+    let (base, served) =
+        start_server(final_call_response("Goal: mend the backup. The disk /mnt/b8 is full since 04:15:09 or so."), 3);
+    let output = run_summarize(&["--upstream", &base, "--goal", "mend the backup", "--json"], LOG_TEXT);
     assert_eq!(output.status.code(), Some(4));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&report["author"], &report["outcome"]["exhausted"]), (&"code".into(), &"refusals".into()), "{report}");
@@ -116,9 +118,9 @@ fn what_a_model_made_up_is_not_printed() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_told_and_the_facts_are_printed() {
-    let output = summarise(&["--upstream", "http://127.0.0.1:9", "--seconds", "20"], LOG);
-    assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).contains("error ENOSPC"));
-    assert!(text(&output.stderr).contains("could not be reached"), "{}", text(&output.stderr));
+fn unreachable_server_falls_back_to_facts() {
+    let output = run_summarize(&["--upstream", "http://127.0.0.1:9", "--seconds", "20"], LOG_TEXT);
+    assert_eq!(output.status.code(), Some(4), "{}", utf8(&output.stderr));
+    assert!(utf8(&output.stdout).contains("error ENOSPC"));
+    assert!(utf8(&output.stderr).contains("could not be reached"), "{}", utf8(&output.stderr));
 }

@@ -11,11 +11,12 @@ use anyhow::Context;
 use clap::Parser;
 use foldline::{Meter, ModelTable, PriceTable};
 use foldline_replay::{
-    Comparison, Contestant, Foresight, Maker, Options, Recordings, Report, Score, Survey, compare, half, policy,
+    CompareOptions, CorpusStats, EngineComparison, EngineSpec, OracleSchedule, RecordingFiles, ReplayEngine,
+    ReplayReport, ReplayScore, compare_engines, is_tuning_half, policy,
 };
 
 #[derive(Parser)]
-struct Arguments {
+struct TuneArgs {
     /// The set of recordings; the development corpus by default.
     file: Option<PathBuf>,
     /// Only engines whose name contains this.
@@ -23,7 +24,7 @@ struct Arguments {
     engine: Option<String>,
     /// Only one half of the set: a to look at, b to check.
     #[arg(long)]
-    half: Option<Half>,
+    half: Option<CorpusHalf>,
     /// Prints this many missteps, and tables of what is missed.
     #[arg(long)]
     missteps: Option<usize>,
@@ -51,13 +52,13 @@ struct Arguments {
 }
 
 #[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
-enum Half {
+enum CorpusHalf {
     A,
     B,
 }
 
 /// Changes one choice of a policy.
-fn set(policy: &mut foldline::Policy, choice: &str) -> anyhow::Result<()> {
+fn set_policy_field(policy: &mut foldline::Policy, choice: &str) -> anyhow::Result<()> {
     let (name, value) = choice.split_once('=').context("a choice is name=number")?;
     let number: f64 = value.parse().with_context(|| format!("{value} is not a number"))?;
     match name {
@@ -76,7 +77,7 @@ fn set(policy: &mut foldline::Policy, choice: &str) -> anyhow::Result<()> {
 
 #[expect(clippy::print_stdout, reason = "it is a program")]
 fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::parse();
+    let arguments = TuneArgs::parse();
     let corpus = std::env::var_os("FOLDLINE_CORPUS").map_or_else(|| PathBuf::from("../shared/corpus"), PathBuf::from);
     let file = arguments.file.clone().unwrap_or_else(|| corpus.join("dev.jsonl.zst"));
     if !file.exists() {
@@ -84,42 +85,42 @@ fn main() -> anyhow::Result<()> {
         return Ok(());
     }
     let started = Instant::now();
-    let survey = Survey::of(Recordings::under(from_ref(&file))?.flatten());
-    let in_half = |id: &str| arguments.half.is_none_or(|wanted| half(id) == (wanted == Half::A));
-    let chosen = Recordings::under(from_ref(&file))?.flatten().filter(|recording| in_half(&recording.id));
+    let survey = CorpusStats::from_recordings(RecordingFiles::from_paths(from_ref(&file))?.flatten());
+    let in_half = |id: &str| arguments.half.is_none_or(|wanted| is_tuning_half(id) == (wanted == CorpusHalf::A));
+    let chosen = RecordingFiles::from_paths(from_ref(&file))?.flatten().filter(|recording| in_half(&recording.id));
     let read = started.elapsed();
     let named = |name: &str| arguments.engine.as_ref().is_none_or(|wanted| name.contains(wanted.as_str()));
     let mut contestants = Vec::new();
-    for policy in policy::ALL[1..].iter().filter(|policy| named(policy.name())) {
-        contestants.push(Contestant::Engine(Box::new(policy.clone())));
+    for policy in policy::BASELINES[1..].iter().filter(|policy| named(policy.name())) {
+        contestants.push(EngineSpec::Engine(Box::new(policy.clone())));
     }
-    for classic in policy::CLASSIC.iter().filter(|classic| named(classic.name())) {
-        contestants.push(Contestant::Engine(Box::new(classic.clone())));
+    for classic in policy::CLASSIC_STRATEGIES.iter().filter(|classic| named(classic.name())) {
+        contestants.push(EngineSpec::Engine(Box::new(classic.clone())));
     }
     let mut policies = foldline::Policy::ALL;
     for choice in &arguments.set {
-        policies.iter_mut().try_for_each(|policy| set(policy, choice))?;
+        policies.iter_mut().try_for_each(|policy| set_policy_field(policy, choice))?;
     }
-    for ours in policies.into_iter().map(foldline_replay::Ours::new).filter(|ours| named(ours.name())) {
-        contestants.push(Contestant::Engine(Box::new(ours)));
+    for ours in policies.into_iter().map(foldline_replay::FoldlineEngine::new).filter(|ours| named(ours.name())) {
+        contestants.push(EngineSpec::Engine(Box::new(ours)));
     }
     let balanced = contestants.iter().position(|it| it.name() == "foldline balanced");
     if let Some(like) = balanced.or(contestants.len().checked_sub(1)) {
-        contestants.push(Contestant::RandomLike(like, policy::Grain::Results));
-        contestants.push(Contestant::RandomLike(like, policy::Grain::Lines));
+        contestants.push(EngineSpec::RandomMatching(like, policy::DropUnit::Results));
+        contestants.push(EngineSpec::RandomMatching(like, policy::DropUnit::Lines));
     }
     if !arguments.no_bound {
-        contestants.push(Contestant::Clairvoyant(Foresight::WhenItPays));
-        contestants.push(Contestant::Clairvoyant(Foresight::BestSchedule));
+        contestants.push(EngineSpec::Oracle(OracleSchedule::Profitable));
+        contestants.push(EngineSpec::Oracle(OracleSchedule::Optimal));
     }
-    let options = Options {
+    let options = CompareOptions {
         budget: arguments.budget,
         prices: PriceTable::builtin().get(&arguments.prices).context("no such price table")?,
         meter: Meter::for_model(ModelTable::builtin(), Some("gpt-4o")),
-        calls: arguments.calls,
+        min_calls: arguments.calls,
     };
     let started = Instant::now();
-    let comparison = compare(chosen, &survey, &contestants, &options, |_| ())?;
+    let comparison = compare_engines(chosen, &survey, &contestants, &options, |_| ())?;
     println!(
         "{} conversations of {} calls and more, {} calls; prices {}; read in {read:.1?}, replayed in {:.1?}",
         comparison.outcomes.len(),
@@ -128,24 +129,24 @@ fn main() -> anyhow::Result<()> {
         arguments.prices,
         started.elapsed(),
     );
-    table(&comparison);
+    print_table(&comparison);
     if let Some(path) = &arguments.html {
-        let report = Report::new(&comparison, 1, "development set", &arguments.prices, "", arguments.budget);
+        let report = ReplayReport::new(&comparison, 1, "development set", &arguments.prices, "", arguments.budget);
         std::fs::write(path, report.to_html())?;
     }
     if arguments.each {
-        each(&comparison);
+        print_sessions(&comparison);
     }
     if let Some(show) = arguments.missteps {
-        for contestant in 1..comparison.names.len() {
-            missteps(&comparison, contestant, show);
+        for contestant in 1..comparison.engine_names.len() {
+            print_missing_context(&comparison, contestant, show);
         }
     }
     Ok(())
 }
 
 #[expect(clippy::print_stdout, reason = "it is a program")]
-fn table(comparison: &Comparison) {
+fn print_table(comparison: &EngineComparison) {
     println!(
         "{:36} {:>6} {:>6} {:>17} {:>5} {:>4} {:>6} {:>17} {:>6} {:>6} {:>11} {:>7} {:>6} {:>17} {:>17} {:>6} {:>5}",
         "policy",
@@ -166,42 +167,42 @@ fn table(comparison: &Comparison) {
         "crease",
         "<=32k"
     );
-    for contestant in 0..comparison.names.len() {
+    for contestant in 0..comparison.engine_names.len() {
         let it = comparison.summary(contestant);
-        let interval = |it: foldline_replay::Estimate| {
+        let interval = |it: foldline_replay::IntervalEstimate| {
             format!("{:5.1} ({:5.1},{:5.1})", 100.0 * it.value, 100.0 * it.low, 100.0 * it.high)
         };
         println!(
             "{:36} {:>6.1} {:>6.1} {:>17} {:>5.2} {:>4} {:>6.2} {:>17} {:>6.2} {:>6.2} {:>11} {:>7.1} {:>6.2} {:>17} {:>17} {:>6} {:>5.1}{}",
             it.name,
             100.0 * it.tokens.value,
-            100.0 * it.bill.value,
-            interval(it.repaired),
-            it.worst,
-            it.dearer,
-            100.0 * it.support.value,
-            interval(it.hard),
-            100.0 * it.missteps.value,
-            100.0 * it.anchors.value,
+            100.0 * it.cost.value,
+            interval(it.cost_with_retries),
+            it.worst_cost,
+            it.costlier_sessions,
+            100.0 * it.context_kept.value,
+            interval(it.needed_context_kept),
+            100.0 * it.actions_missing_context.value,
+            100.0 * it.edits_that_apply.value,
             format!("{:.1}/{:.1}", 100.0 * it.trail_recall.value, 100.0 * it.trail_precision.value),
             100.0 * it.foreign.value,
-            100.0 * it.instructions,
-            it.gap_closed.map(interval).unwrap_or_default(),
-            it.gap_closed_paying.map(interval).unwrap_or_default(),
+            100.0 * it.instructions_kept,
+            it.optimal_oracle_share.map(interval).unwrap_or_default(),
+            it.paying_oracle_share.map(interval).unwrap_or_default(),
             it.score.creases,
             100.0 * it.fits[2],
-            faults(&it.score),
+            format_violations(&it.score),
         );
     }
 }
 
 /// What should not happen.
-fn faults(score: &Score) -> String {
+fn format_violations(score: &ReplayScore) -> String {
     let all = [
         ("refused", score.refused),
         ("unannounced creases", score.unannounced),
         ("laws broken", score.laws_broken),
-        ("bytes invented", score.invented),
+        ("bytes invented", score.invented_bytes),
     ];
     let there: Vec<String> =
         all.iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!("{name} {count}")).collect();
@@ -209,17 +210,17 @@ fn faults(score: &Score) -> String {
 }
 
 #[expect(clippy::print_stdout, reason = "it is a program")]
-fn each(comparison: &Comparison) {
+fn print_sessions(comparison: &EngineComparison) {
     for outcome in &comparison.outcomes {
         println!("{} ({} calls, {} tokens)", outcome.id, outcome.runs[0].score.calls, outcome.tokens);
-        let full = outcome.runs[0].score.bill(&comparison.prices);
-        for (name, run) in comparison.names.iter().zip(&outcome.runs).skip(1) {
+        let full = outcome.runs[0].score.cost(&comparison.prices);
+        for (name, run) in comparison.engine_names.iter().zip(&outcome.runs).skip(1) {
             println!(
                 "  {name:32} bill {:.3}, repaired {:.3}, hard {:.3}, {} atoms missing, {} creases",
-                run.score.bill(&comparison.prices) / full,
-                run.score.repaired(&comparison.prices) / full,
-                run.score.hard.ratio(),
-                run.missteps.len(),
+                run.score.cost(&comparison.prices) / full,
+                run.score.cost_with_retries(&comparison.prices) / full,
+                run.score.needed_context_kept.ratio(),
+                run.missing_context.len(),
                 run.score.creases,
             );
         }
@@ -228,12 +229,12 @@ fn each(comparison: &Comparison) {
 
 /// Tables of what was missing, then some of it.
 #[expect(clippy::print_stdout, reason = "it is a program")]
-fn missteps(comparison: &Comparison, contestant: usize, show: usize) {
+fn print_missing_context(comparison: &EngineComparison, contestant: usize, show: usize) {
     let mut tables: BTreeMap<&str, BTreeMap<String, usize>> = BTreeMap::new();
     let mut shown = Vec::new();
     for outcome in &comparison.outcomes {
-        for misstep in &outcome.runs[contestant].missteps {
-            let kind = format!("{:?} {}", misstep.place.kind, misstep.tool);
+        for misstep in &outcome.runs[contestant].missing_context {
+            let kind = format!("{:?} {}", misstep.position.kind, misstep.tool);
             let age = match misstep.age {
                 0..4 => "age 00-03",
                 4..8 => "age 04-07",
@@ -252,7 +253,7 @@ fn missteps(comparison: &Comparison, contestant: usize, show: usize) {
         }
     }
     let all = shown.len();
-    println!("\n{}: {all} hard atoms were gone", comparison.names[contestant]);
+    println!("\n{}: {all} hard atoms were gone", comparison.engine_names[contestant]);
     for (title, table) in tables {
         println!("-- by {title}");
         let mut rows: Vec<_> = table.into_iter().collect();
@@ -267,11 +268,11 @@ fn missteps(comparison: &Comparison, contestant: usize, show: usize) {
             "{} call {} needs {:?}: message {} ({kind}, {} calls ago, {})\n    {}\n    {}",
             outcome.id,
             misstep.call,
-            misstep.atom,
-            misstep.place.message,
+            misstep.identifier,
+            misstep.position.message,
             misstep.age,
             if misstep.used_before { "used before" } else { "never used before" },
-            misstep.asked,
+            misstep.arguments,
             misstep.line,
         );
     }

@@ -14,26 +14,26 @@
 /// foldline_replay::atoms("see src/fold_line.rs:120, it was readFile (or so)", |atom| seen.push(atom.to_owned()));
 /// assert_eq!(seen, ["src/fold_line.rs", "fold_line.rs", "fold_line", "120", "readFile"]);
 /// ```
-pub fn atoms<'t>(line: &'t str, mut visit: impl FnMut(&'t str)) {
+pub fn for_each_identifier<'t>(line: &'t str, mut visit: impl FnMut(&'t str)) {
     let bytes = line.as_bytes();
     let mut at = 0;
     while at < bytes.len() {
-        if !in_run(bytes[at]) {
+        if !is_run_byte(bytes[at]) {
             at += 1;
             continue;
         }
         let start = at;
-        while at < bytes.len() && in_run(bytes[at]) {
+        while at < bytes.len() && is_run_byte(bytes[at]) {
             at += 1;
         }
         // Runs are ASCII, so their ends are character boundaries.
-        run(&line[start..at], &mut visit);
+        visit_run(&line[start..at], &mut visit);
     }
 }
 
 /// A run: everything that may stand inside a path.
-fn run<'t>(text: &'t str, visit: &mut impl FnMut(&'t str)) {
-    let text = text.trim_matches(|c: char| !is_word(c as u8));
+fn visit_run<'t>(text: &'t str, visit: &mut impl FnMut(&'t str)) {
+    let text = text.trim_matches(|c: char| !is_word_byte(c as u8));
     if text.len() < 3 {
         return;
     }
@@ -42,20 +42,20 @@ fn run<'t>(text: &'t str, visit: &mut impl FnMut(&'t str)) {
             visit(text);
         }
         for segment in text.split(['/', '~', '@', '+']) {
-            name(segment, visit);
+            visit_name(segment, visit);
         }
     } else if text.contains(['~', '@', '+']) {
         for segment in text.split(['~', '@', '+']) {
-            name(segment, visit);
+            visit_name(segment, visit);
         }
     } else {
-        name(text, visit);
+        visit_name(text, visit);
     }
 }
 
 /// One segment of a path, or a dotted name that stands alone.
-fn name<'t>(text: &'t str, visit: &mut impl FnMut(&'t str)) {
-    let text = text.trim_matches(|c: char| !is_word(c as u8));
+fn visit_name<'t>(text: &'t str, visit: &mut impl FnMut(&'t str)) {
+    let text = text.trim_matches(|c: char| !is_word_byte(c as u8));
     if text.len() < 3 {
         return;
     }
@@ -107,51 +107,51 @@ fn is_identifier(word: &str) -> bool {
     letters > 0 && ((bar && letters + digits >= 3) || (hump && lower) || digits > 0)
 }
 
-fn is_word(byte: u8) -> bool {
+fn is_word_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-fn in_run(byte: u8) -> bool {
-    is_word(byte) || matches!(byte, b'.' | b'/' | b'-' | b'~' | b'@' | b'+')
+fn is_run_byte(byte: u8) -> bool {
+    is_word_byte(byte) || matches!(byte, b'.' | b'/' | b'-' | b'~' | b'@' | b'+')
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn all(line: &str) -> Vec<&str> {
+    fn identifiers_in(line: &str) -> Vec<&str> {
         let mut seen = Vec::new();
-        atoms(line, |atom| seen.push(atom));
+        for_each_identifier(line, |atom| seen.push(atom));
         seen
     }
 
     #[test]
-    fn plain_words_are_no_evidence() {
-        assert!(all("Let me look at the file, and/or the other one. I think so - e.g. now!").is_empty());
-        assert!(all("README WHY 12 a1 x.y").is_empty());
+    fn plain_words_are_not_identifiers() {
+        assert!(identifiers_in("Let me look at the file, and/or the other one. I think so - e.g. now!").is_empty());
+        assert!(identifiers_in("README WHY 12 a1 x.y").is_empty());
     }
 
     #[test]
-    fn paths_give_themselves_and_their_names() {
-        assert_eq!(all("(./crates/a/src/lib.rs)"), ["crates/a/src/lib.rs", "lib.rs"]);
-        assert_eq!(all("/usr/local/bin/"), ["usr/local/bin"]);
-        assert_eq!(all("\"src/read-file.ts\","), ["src/read-file.ts", "read-file.ts"]);
+    fn path_yields_itself_and_its_file_name() {
+        assert_eq!(identifiers_in("(./crates/a/src/lib.rs)"), ["crates/a/src/lib.rs", "lib.rs"]);
+        assert_eq!(identifiers_in("/usr/local/bin/"), ["usr/local/bin"]);
+        assert_eq!(identifiers_in("\"src/read-file.ts\","), ["src/read-file.ts", "read-file.ts"]);
     }
 
     #[test]
-    fn names_with_structure_count() {
-        assert_eq!(all("os.path.join(base_dir, getName)"), ["os.path.join", "base_dir", "getName"]);
-        assert_eq!(all("commit a1b2c3d of HTTPServer"), ["a1b2c3d", "HTTPServer"]);
-        assert_eq!(all("__init__ and MAX_SIZE"), ["__init__", "MAX_SIZE"]);
+    fn structured_names_are_identifiers() {
+        assert_eq!(identifiers_in("os.path.join(base_dir, getName)"), ["os.path.join", "base_dir", "getName"]);
+        assert_eq!(identifiers_in("commit a1b2c3d of HTTPServer"), ["a1b2c3d", "HTTPServer"]);
+        assert_eq!(identifiers_in("__init__ and MAX_SIZE"), ["__init__", "MAX_SIZE"]);
     }
 
     #[test]
-    fn numbers_of_three_digits_count() {
-        assert_eq!(all("12 of 1234 in 0.125s, 1.25.3"), ["1234", "0.125s", "125s", "1.25.3"]);
+    fn numbers_of_three_digits_are_identifiers() {
+        assert_eq!(identifiers_in("12 of 1234 in 0.125s, 1.25.3"), ["1234", "0.125s", "125s", "1.25.3"]);
     }
 
     #[test]
-    fn text_of_other_scripts_does_not_break_the_scan() {
-        assert_eq!(all("größe_x → snake_case ñ"), ["snake_case"]);
+    fn non_ascii_text_does_not_break_the_scan() {
+        assert_eq!(identifiers_in("größe_x → snake_case ñ"), ["snake_case"]);
     }
 }

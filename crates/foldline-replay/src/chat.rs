@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 /// A message as one or more chat messages: results stand in messages of their own, in front of what
 /// else their message says.
-pub(crate) fn chat(message: &Message<'_>) -> Vec<Value> {
+pub(crate) fn to_chat_messages(message: &Message<'_>) -> Vec<Value> {
     let mut out: Vec<Value> = message
         .results()
         .map(|result| {
@@ -13,8 +13,8 @@ pub(crate) fn chat(message: &Message<'_>) -> Vec<Value> {
             json!({ "role": "tool", "tool_call_id": result.call_id, "content": text })
         })
         .collect();
-    let said = said(message);
-    let reasoning: Vec<&str> = message.parts.iter().filter_map(thought).collect();
+    let said = joined_text(message);
+    let reasoning: Vec<&str> = message.parts.iter().filter_map(reasoning_text).collect();
     let calls: Vec<Value> = message
         .calls()
         .map(|call| {
@@ -47,12 +47,12 @@ pub(crate) fn chat(message: &Message<'_>) -> Vec<Value> {
 }
 
 /// What a message says, in one text: engines are told of no parts.
-pub(crate) fn said(message: &Message<'_>) -> Option<String> {
-    let texts: Vec<&str> = message.parts.iter().filter_map(text).collect();
+pub(crate) fn joined_text(message: &Message<'_>) -> Option<String> {
+    let texts: Vec<&str> = message.parts.iter().filter_map(part_text).collect();
     (!texts.is_empty()).then(|| texts.join("\n"))
 }
 
-fn text<'a>(part: &'a Part<'_>) -> Option<&'a str> {
+fn part_text<'a>(part: &'a Part<'_>) -> Option<&'a str> {
     match part {
         Part::Text { text } => Some(text),
         Part::File(file) => match &file.source {
@@ -64,7 +64,7 @@ fn text<'a>(part: &'a Part<'_>) -> Option<&'a str> {
     }
 }
 
-fn thought<'a>(part: &'a Part<'_>) -> Option<&'a str> {
+fn reasoning_text<'a>(part: &'a Part<'_>) -> Option<&'a str> {
     match part {
         Part::Reasoning(reasoning) if !reasoning.text.is_empty() => Some(&reasoning.text),
         _ => None,
@@ -78,7 +78,7 @@ mod tests {
 
     /// What is written is read back the same, so that an engine which changes nothing is seen to.
     #[test]
-    fn chat_messages_come_back_as_they_were() {
+    fn chat_messages_round_trip() {
         let messages = [
             Message::text(Role::System, "s"),
             Message::text(Role::User, "u"),
@@ -89,7 +89,7 @@ mod tests {
             Message::new(Role::Tool, vec![Part::result("c", "out\nput")]),
             Message::new(Role::Assistant, vec![Part::call("d", "sh", "{}")]),
         ];
-        let body = Value::Array(messages.iter().flat_map(chat).collect()).to_string();
+        let body = Value::Array(messages.iter().flat_map(to_chat_messages).collect()).to_string();
         let request = Request::parse(Format::OpenAiChat, body.as_bytes()).unwrap();
         assert_eq!(request.conversation().messages, messages);
     }
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn results_inside_a_user_message_become_messages() {
         let message = Message::new(Role::User, vec![Part::result("c", "out"), Part::text("and now?")]);
-        let roles: Vec<_> = chat(&message).into_iter().map(|message| message["role"].clone()).collect();
+        let roles: Vec<_> = to_chat_messages(&message).into_iter().map(|message| message["role"].clone()).collect();
         assert_eq!(roles, ["tool", "user"]);
     }
 }

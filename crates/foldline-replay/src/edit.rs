@@ -11,26 +11,29 @@ use foldline::{Message, Part};
 use memchr::memmem::Finder;
 use serde_json::Value;
 
-use crate::engine::Shared;
-use crate::text::{argument_object, arguments, texts, without_line_numbers};
+use crate::engine::SharedMessage;
+use crate::text::{argument_object, for_each_argument, for_each_text, without_line_numbers};
 
 /// The old text of an edit, and the messages of the full request where it stood.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Anchor {
+pub struct EditAnchor {
     /// The old text.
-    pub old: String,
+    pub old_text: String,
     /// Where it stood.
-    pub places: Vec<usize>,
+    pub messages: Vec<usize>,
 }
 
 /// The names under which tools take the text to be replaced.
-const OLD: [&str; 5] = ["old_string", "old_str", "oldText", "old_text", "search"];
+const OLD_TEXT_KEYS: [&str; 5] = ["old_string", "old_str", "oldText", "old_text", "search"];
 
 /// For each action the anchors that stood in a message before it.
-pub(crate) fn anchors(messages: &[Shared], actions: impl Iterator<Item = Range<usize>>) -> Vec<Vec<Anchor>> {
+pub(crate) fn find_anchors(
+    messages: &[SharedMessage],
+    actions: impl Iterator<Item = Range<usize>>,
+) -> Vec<Vec<EditAnchor>> {
     let mut plain: Vec<Vec<String>> = Vec::new();
     let anchors_of = |action: Range<usize>| {
-        let edits: Vec<String> = messages[action.clone()].iter().flat_map(|message| replaced(message)).collect();
+        let edits: Vec<String> = messages[action.clone()].iter().flat_map(|message| replaced_texts(message)).collect();
         if edits.is_empty() {
             return Vec::new();
         }
@@ -41,7 +44,7 @@ pub(crate) fn anchors(messages: &[Shared], actions: impl Iterator<Item = Range<u
                 let finder = Finder::new(&old);
                 let stands = |texts: &Vec<String>| texts.iter().any(|text| finder.find(text.as_bytes()).is_some());
                 let places: Vec<usize> = (0..action.start).filter(|&at| stands(&plain[at])).collect();
-                (!places.is_empty()).then_some(Anchor { old, places })
+                (!places.is_empty()).then_some(EditAnchor { old_text: old, messages: places })
             })
             .collect()
     };
@@ -49,10 +52,10 @@ pub(crate) fn anchors(messages: &[Shared], actions: impl Iterator<Item = Range<u
 }
 
 /// Whether the old text stands in a rendered message.
-pub(crate) fn stands(old: &str, message: &Message<'_>) -> bool {
+pub(crate) fn contains_text(old: &str, message: &Message<'_>) -> bool {
     let finder = Finder::new(old);
     let mut found = false;
-    texts(message, |_, _, text| {
+    for_each_text(message, |_, _, text| {
         found = found || (text.len() >= old.len() && finder.find(without_line_numbers(text).as_bytes()).is_some());
     });
     found
@@ -60,12 +63,12 @@ pub(crate) fn stands(old: &str, message: &Message<'_>) -> bool {
 
 fn plain_texts(message: &Message<'_>) -> Vec<String> {
     let mut plain = Vec::new();
-    texts(message, |_, _, text| plain.push(without_line_numbers(text).into_owned()));
+    for_each_text(message, |_, _, text| plain.push(without_line_numbers(text).into_owned()));
     plain
 }
 
 /// The texts that the edits in a message replace.
-fn replaced(message: &Message<'_>) -> Vec<String> {
+fn replaced_texts(message: &Message<'_>) -> Vec<String> {
     let mut old = Vec::new();
     for part in &message.parts {
         match part {
@@ -77,7 +80,7 @@ fn replaced(message: &Message<'_>) -> Vec<String> {
                         edits.iter().filter_map(Value::as_object).for_each(|fields| old_fields(fields, &mut old));
                     }
                 }
-                arguments(&call.arguments, |text| patch_hunks(text, &mut old));
+                for_each_argument(&call.arguments, |text| patch_hunks(text, &mut old));
             }
             _ => {}
         }
@@ -87,7 +90,7 @@ fn replaced(message: &Message<'_>) -> Vec<String> {
 }
 
 fn old_fields(fields: &serde_json::Map<String, Value>, old: &mut Vec<String>) {
-    for name in OLD {
+    for name in OLD_TEXT_KEYS {
         if let Some(Value::String(text)) = fields.get(name) {
             old.push(text.clone());
         }
@@ -142,38 +145,41 @@ mod tests {
     use foldline::Role;
     use std::sync::Arc;
 
-    fn edit(arguments: &'static str) -> Message<'static> {
+    fn edit_call(arguments: &'static str) -> Message<'static> {
         Message::new(Role::Assistant, vec![Part::call("c", "edit", arguments)])
     }
 
     #[test]
-    fn the_usual_tools_are_read() {
-        assert_eq!(replaced(&edit(r#"{"file_path":"a","old_string":"x = 1","new_string":"x = 2"}"#)), ["x = 1"]);
-        assert_eq!(replaced(&edit(r#"{"edits":[{"oldText":"a"},{"old_str":"b"}]}"#)), ["a", "b"]);
+    fn common_edit_tools_are_parsed() {
+        assert_eq!(
+            replaced_texts(&edit_call(r#"{"file_path":"a","old_string":"x = 1","new_string":"x = 2"}"#)),
+            ["x = 1"]
+        );
+        assert_eq!(replaced_texts(&edit_call(r#"{"edits":[{"oldText":"a"},{"old_str":"b"}]}"#)), ["a", "b"]);
         let patch = r#"{"input":"*** Begin Patch\n*** Update File: a.rs\n@@ fn a\n keep\n-gone\n+come\n@@\n-two\n*** Add File: b\n+new\n*** End Patch"}"#;
-        assert_eq!(replaced(&edit(patch)), ["keep\ngone", "two"]);
+        assert_eq!(replaced_texts(&edit_call(patch)), ["keep\ngone", "two"]);
         // Codex also gives its patch to a shell, as one of its words.
         let shell = r#"{"command":["bash","-lc","apply_patch <<'EOF'\n*** Begin Patch\n*** Update File: a.rs\n@@\n-two\n+2\n*** End Patch\nEOF"]}"#;
-        assert_eq!(replaced(&edit(shell)), ["two"]);
+        assert_eq!(replaced_texts(&edit_call(shell)), ["two"]);
         // SWE-agent and OpenHands have an editor that is told what to do.
         let editor = r#"{"command":"str_replace","path":"a.py","old_str":"x = 1\n","new_str":"x = 2\n"}"#;
-        assert_eq!(replaced(&edit(editor)), ["x = 1\n"]);
+        assert_eq!(replaced_texts(&edit_call(editor)), ["x = 1\n"]);
         let aider = Message::text(Role::Assistant, "a.py\n<<<<<<< SEARCH\none\ntwo\n=======\nthree\n>>>>>>> REPLACE");
-        assert_eq!(replaced(&aider), ["one\ntwo"]);
+        assert_eq!(replaced_texts(&aider), ["one\ntwo"]);
     }
 
     /// A file that was read with line numbers is the source of an edit that has none.
     #[test]
-    fn an_anchor_stands_only_in_one_piece() {
-        let messages: Vec<Shared> = vec![
+    fn anchor_must_be_contiguous() {
+        let messages: Vec<SharedMessage> = vec![
             Arc::new(Message::new(Role::Tool, vec![Part::result("r", "   1→fn a() {\n   2→    b();\n   3→}")])),
-            Arc::new(edit(r#"{"old_string":"a() {\n    b();","new_string":""}"#)),
-            Arc::new(edit(r#"{"old_string":"never seen","new_string":""}"#)),
+            Arc::new(edit_call(r#"{"old_string":"a() {\n    b();","new_string":""}"#)),
+            Arc::new(edit_call(r#"{"old_string":"never seen","new_string":""}"#)),
         ];
-        let found = anchors(&messages, [1..2, 2..3].into_iter());
-        assert_eq!(found[0][0].places, [0]);
+        let found = find_anchors(&messages, [1..2, 2..3].into_iter());
+        assert_eq!(found[0][0].messages, [0]);
         assert!(found[1].is_empty());
-        assert!(stands("a() {\n    b();", &messages[0]));
-        assert!(!stands("a() {\n    b();", &Message::text(Role::User, "a() {\n[2 lines folded]\n    b();")));
+        assert!(contains_text("a() {\n    b();", &messages[0]));
+        assert!(!contains_text("a() {\n    b();", &Message::text(Role::User, "a() {\n[2 lines folded]\n    b();")));
     }
 }

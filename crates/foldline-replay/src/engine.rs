@@ -9,11 +9,11 @@ use std::sync::Arc;
 use foldline::{Handle, Message, Meter, Part, Prices, ToolDefinition};
 
 /// A message of the replayed conversation. Shared, because most of a rendering is the original.
-pub type Shared = Arc<Message<'static>>;
+pub type SharedMessage = Arc<Message<'static>>;
 
 /// What an engine is told when a conversation begins.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct EngineSetup {
     /// Tokens that a rendering may have.
     pub budget: u64,
     /// The model, when the recording names one.
@@ -30,61 +30,61 @@ pub struct Setup {
 
 /// What changed since the engine's last rendering.
 #[derive(Clone, Debug, Default)]
-pub struct Delta {
+pub struct RenderingDelta {
     /// Changed and new messages by their index in the rendering, ascending.
-    pub set: Vec<(usize, Shared)>,
+    pub changed: Vec<(usize, SharedMessage)>,
     /// The rendering's length after the change.
     pub len: usize,
     /// Whether the engine says that it moved bytes which were sent before.
-    pub creased: bool,
+    pub is_crease: bool,
 }
 
 /// Why an engine gave no rendering.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum EngineError {
     /// The engine says that it cannot go below this many tokens.
     CannotFit {
         /// The fewest tokens that it could reach.
         floor: u64,
     },
     /// The engine is gone or does not make sense.
-    Broken(String),
+    Failed(String),
 }
 
-impl std::fmt::Display for Refusal {
+impl std::fmt::Display for EngineError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Refusal::CannotFit { floor } => {
+            EngineError::CannotFit { floor } => {
                 write!(f, "the engine cannot fit the conversation: its floor is {floor} tokens")
             }
-            Refusal::Broken(why) => write!(f, "the engine gave no rendering: {why}"),
+            EngineError::Failed(why) => write!(f, "the engine gave no rendering: {why}"),
         }
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for EngineError {}
 
 /// Something that renders a growing conversation.
-pub trait Engine {
+pub trait EngineSession {
     /// The conversation has grown by these messages.
-    fn push(&mut self, messages: &[Shared]) -> Result<(), Refusal>;
+    fn push(&mut self, messages: &[SharedMessage]) -> Result<(), EngineError>;
 
     /// A request is about to be sent: what changed in its rendering?
-    fn request(&mut self) -> Result<Delta, Refusal>;
+    fn request(&mut self) -> Result<RenderingDelta, EngineError>;
 
     /// The original behind a handle that stands in a marker; `None` from an engine that has none.
-    fn unfold(&mut self, handle: Handle) -> Result<Option<Vec<u8>>, Refusal> {
+    fn unfold(&mut self, handle: Handle) -> Result<Option<Vec<u8>>, EngineError> {
         let _ = handle;
         Ok(None)
     }
 }
 
 /// Makes a fresh engine for each conversation.
-pub trait Maker: Send + Sync {
+pub trait ReplayEngine: Send + Sync {
     /// The name that the tables show.
     fn name(&self) -> &str;
 
     /// An engine for one conversation.
-    fn open(&self, setup: &Setup) -> Result<Box<dyn Engine>, Refusal>;
+    fn open(&self, setup: &EngineSetup) -> Result<Box<dyn EngineSession>, EngineError>;
 }

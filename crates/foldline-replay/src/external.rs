@@ -15,67 +15,67 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::chat::chat;
-use crate::engine::{Delta, Engine, Maker, Refusal, Setup, Shared};
+use crate::chat::to_chat_messages;
+use crate::engine::{EngineError, EngineSession, EngineSetup, RenderingDelta, ReplayEngine, SharedMessage};
 
 /// An engine in other processes, started by a shell command.
-pub struct External {
+pub struct ExternalEngine {
     name: String,
     command: String,
-    idle: Idle,
+    idle: IdleProcesses,
 }
 
-type Idle = Arc<Mutex<Vec<Process>>>;
+type IdleProcesses = Arc<Mutex<Vec<EngineProcess>>>;
 
-struct Process {
+struct EngineProcess {
     child: Child,
     input: BufWriter<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
-impl External {
+impl ExternalEngine {
     /// An engine that this command starts. Nothing is started yet.
     pub fn new(command: impl Into<String>) -> Self {
         let command = command.into();
-        Self { name: command.clone(), command, idle: Idle::default() }
+        Self { name: command.clone(), command, idle: IdleProcesses::default() }
     }
 
     /// The same under another name in tables.
-    pub fn called(self, name: impl Into<String>) -> Self {
+    pub fn with_name(self, name: impl Into<String>) -> Self {
         Self { name: name.into(), ..self }
     }
 
-    fn start(&self) -> Result<Process, Refusal> {
+    fn spawn(&self) -> Result<EngineProcess, EngineError> {
         let started = Command::new("sh")
             .args(["-c", &self.command])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .map_err(|error| Refusal::Broken(format!("`{}` did not start: {error}", self.command)))?;
+            .map_err(|error| EngineError::Failed(format!("`{}` did not start: {error}", self.command)))?;
         let mut child = started;
         let input = BufWriter::new(child.stdin.take().expect("its input is piped"));
         let output = BufReader::new(child.stdout.take().expect("its output is piped"));
-        Ok(Process { child, input, output })
+        Ok(EngineProcess { child, input, output })
     }
 }
 
-impl Maker for External {
+impl ReplayEngine for ExternalEngine {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn open(&self, setup: &Setup) -> Result<Box<dyn Engine>, Refusal> {
+    fn open(&self, setup: &EngineSetup) -> Result<Box<dyn EngineSession>, EngineError> {
         let waiting = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut process = match waiting {
             Some(process) => process,
-            None => self.start()?,
+            None => self.spawn()?,
         };
         let tools: Vec<&RawValue> = setup
             .tools
             .iter()
             .map(|tool| serde_json::from_str(&tool.definition))
             .collect::<Result<_, _>>()
-            .map_err(|error| Refusal::Broken(format!("a tool of the recording is not JSON: {error}")))?;
+            .map_err(|error| EngineError::Failed(format!("a tool of the recording is not JSON: {error}")))?;
         let mut open = json!({
             "op": "open",
             "format": Format::OpenAiChat.name(),
@@ -89,37 +89,38 @@ impl Maker for External {
             open["tools"] = json!(tools);
         }
         process.send(&open)?;
-        Ok(Box::new(Remote { process: Some(process), idle: Arc::clone(&self.idle) }))
+        Ok(Box::new(ExternalSession { process: Some(process), idle: Arc::clone(&self.idle) }))
     }
 }
 
-impl Process {
-    fn send(&mut self, line: &serde_json::Value) -> Result<(), Refusal> {
-        let gone = |error| Refusal::Broken(format!("it no longer reads: {error}"));
+impl EngineProcess {
+    fn send(&mut self, line: &serde_json::Value) -> Result<(), EngineError> {
+        let gone = |error| EngineError::Failed(format!("it no longer reads: {error}"));
         serde_json::to_writer(&mut self.input, line).map_err(|error| gone(error.into()))?;
         self.input.write_all(b"\n").map_err(gone)
     }
 
     /// The next line that answers a request. Mere acknowledgements are passed over.
-    fn answer(&mut self) -> Result<Answer, Refusal> {
-        self.input.flush().map_err(|error| Refusal::Broken(format!("it no longer reads: {error}")))?;
+    fn read_response(&mut self) -> Result<PipeResponse, EngineError> {
+        self.input.flush().map_err(|error| EngineError::Failed(format!("it no longer reads: {error}")))?;
         let mut line = String::new();
         loop {
             line.clear();
             match self.output.read_line(&mut line) {
-                Ok(0) => return Err(Refusal::Broken(self.how_it_ended())),
+                Ok(0) => return Err(EngineError::Failed(self.exit_message())),
                 Ok(_) => {}
-                Err(error) => return Err(Refusal::Broken(format!("it no longer writes: {error}"))),
+                Err(error) => return Err(EngineError::Failed(format!("it no longer writes: {error}"))),
             }
-            let answer: Answer = serde_json::from_str(&line)
-                .map_err(|error| Refusal::Broken(format!("its line is no answer ({error}): {}", head(&line))))?;
+            let answer: PipeResponse = serde_json::from_str(&line).map_err(|error| {
+                EngineError::Failed(format!("its line is no answer ({error}): {}", truncated(&line)))
+            })?;
             if !answer.ok || answer.len.is_some() || answer.text.is_some() {
                 return Ok(answer);
             }
         }
     }
 
-    fn how_it_ended(&mut self) -> String {
+    fn exit_message(&mut self) -> String {
         match self.child.wait() {
             Ok(status) => format!("it ended ({status}) before it answered"),
             Err(error) => format!("it ended before it answered: {error}"),
@@ -127,7 +128,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for EngineProcess {
     fn drop(&mut self) {
         // Its input closes behind this; an engine that does not end by that is ended.
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
@@ -137,31 +138,31 @@ impl Drop for Process {
     }
 }
 
-struct Remote {
-    process: Option<Process>,
-    idle: Idle,
+struct ExternalSession {
+    process: Option<EngineProcess>,
+    idle: IdleProcesses,
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct PipeResponse {
     ok: bool,
     #[serde(default)]
     creased: bool,
     #[serde(default)]
-    set: Vec<Set>,
+    set: Vec<ChangedMessage>,
     len: Option<usize>,
     text: Option<String>,
-    error: Option<Fault>,
+    error: Option<PipeErrorBody>,
 }
 
 #[derive(Deserialize)]
-struct Set {
+struct ChangedMessage {
     at: usize,
     message: Box<RawValue>,
 }
 
 #[derive(Deserialize)]
-struct Fault {
+struct PipeErrorBody {
     #[serde(default)]
     kind: String,
     floor: Option<u64>,
@@ -169,41 +170,43 @@ struct Fault {
     message: String,
 }
 
-impl Engine for Remote {
-    fn push(&mut self, messages: &[Shared]) -> Result<(), Refusal> {
-        let messages: Vec<_> = messages.iter().flat_map(|message| chat(message)).collect();
+impl EngineSession for ExternalSession {
+    fn push(&mut self, messages: &[SharedMessage]) -> Result<(), EngineError> {
+        let messages: Vec<_> = messages.iter().flat_map(|message| to_chat_messages(message)).collect();
         self.process()?.send(&json!({ "op": "push", "messages": messages }))
     }
 
-    fn request(&mut self) -> Result<Delta, Refusal> {
+    fn request(&mut self) -> Result<RenderingDelta, EngineError> {
         let process = self.process()?;
         process.send(&json!({ "op": "request" }))?;
-        let answer = process.answer()?;
+        let answer = process.read_response()?;
         match answer.len {
-            Some(len) if answer.ok => Ok(Delta { set: messages(&answer.set)?, len, creased: answer.creased }),
+            Some(len) if answer.ok => {
+                Ok(RenderingDelta { changed: parse_messages(&answer.set)?, len, is_crease: answer.creased })
+            }
             _ => Err(match answer.error {
-                Some(Fault { floor: Some(floor), .. }) => Refusal::CannotFit { floor },
-                Some(Fault { kind, .. }) if kind == "cannot_fit" => Refusal::CannotFit { floor: 0 },
-                Some(fault) => Refusal::Broken(format!("it says {}: {}", fault.kind, fault.message)),
-                None => Refusal::Broken("it says that it failed, and not why".to_owned()),
+                Some(PipeErrorBody { floor: Some(floor), .. }) => EngineError::CannotFit { floor },
+                Some(PipeErrorBody { kind, .. }) if kind == "cannot_fit" => EngineError::CannotFit { floor: 0 },
+                Some(fault) => EngineError::Failed(format!("it says {}: {}", fault.kind, fault.message)),
+                None => EngineError::Failed("it says that it failed, and not why".to_owned()),
             }),
         }
     }
 
-    fn unfold(&mut self, handle: Handle) -> Result<Option<Vec<u8>>, Refusal> {
+    fn unfold(&mut self, handle: Handle) -> Result<Option<Vec<u8>>, EngineError> {
         let process = self.process()?;
         process.send(&json!({ "op": "unfold", "handle": handle.as_str() }))?;
-        Ok(process.answer()?.text.map(String::into_bytes))
+        Ok(process.read_response()?.text.map(String::into_bytes))
     }
 }
 
-impl Remote {
-    fn process(&mut self) -> Result<&mut Process, Refusal> {
-        self.process.as_mut().ok_or_else(|| Refusal::Broken("it is gone".to_owned()))
+impl ExternalSession {
+    fn process(&mut self) -> Result<&mut EngineProcess, EngineError> {
+        self.process.as_mut().ok_or_else(|| EngineError::Failed("it is gone".to_owned()))
     }
 }
 
-impl Drop for Remote {
+impl Drop for ExternalSession {
     fn drop(&mut self) {
         // The process waits for the next conversation.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).extend(self.process.take());
@@ -211,18 +214,18 @@ impl Drop for Remote {
 }
 
 /// Reads the changed messages. An engine may answer with what is no chat message at all.
-fn messages(set: &[Set]) -> Result<Vec<(usize, Shared)>, Refusal> {
+fn parse_messages(set: &[ChangedMessage]) -> Result<Vec<(usize, SharedMessage)>, EngineError> {
     let texts: Vec<&str> = set.iter().map(|set| set.message.get()).collect();
     let body = format!("[{}]", texts.join(","));
     let request = Request::parse(Format::OpenAiChat, body.as_bytes())
-        .map_err(|error| Refusal::Broken(format!("its messages can not be read: {error}")))?;
+        .map_err(|error| EngineError::Failed(format!("its messages can not be read: {error}")))?;
     let messages = &request.conversation().messages;
     if messages.len() != set.len() {
-        return Err(Refusal::Broken("some of its messages are none".to_owned()));
+        return Err(EngineError::Failed("some of its messages are none".to_owned()));
     }
     Ok(set.iter().zip(messages).map(|(set, message)| (set.at, Arc::new(message.clone().into_owned()))).collect())
 }
 
-fn head(line: &str) -> String {
+fn truncated(line: &str) -> String {
     line.trim().chars().take(200).collect()
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// A number with its interval of 95 %.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Estimate {
+pub struct IntervalEstimate {
     /// Over all conversations.
     pub value: f64,
     /// The lower end.
@@ -14,32 +14,36 @@ pub struct Estimate {
 }
 
 /// How often the conversations are drawn anew.
-const DRAWS: usize = 1_000;
+const BOOTSTRAP_SAMPLES: usize = 1_000;
 
 /// The interval of a number that is computed from a choice of `count` conversations. Numbers that are
 /// compared are paired by computing them from the same choice.
-pub(crate) fn bootstrap(count: usize, of: impl Fn(&[usize]) -> f64) -> Estimate {
+pub(crate) fn bootstrap(count: usize, of: impl Fn(&[usize]) -> f64) -> IntervalEstimate {
     let everything: Vec<usize> = (0..count).collect();
     let value = of(&everything);
     if count < 2 {
-        return Estimate { value, low: value, high: value };
+        return IntervalEstimate { value, low: value, high: value };
     }
-    let mut random = Random(0x5eed);
+    let mut random = SplitMix(0x5eed);
     let mut draw = everything;
-    let mut values: Vec<f64> = (0..DRAWS)
+    let mut values: Vec<f64> = (0..BOOTSTRAP_SAMPLES)
         .map(|_| {
             draw.iter_mut().for_each(|at| *at = random.below(count));
             of(&draw)
         })
         .collect();
     values.sort_by(f64::total_cmp);
-    Estimate { value, low: values[DRAWS / 40], high: values[DRAWS - 1 - DRAWS / 40] }
+    IntervalEstimate {
+        value,
+        low: values[BOOTSTRAP_SAMPLES / 40],
+        high: values[BOOTSTRAP_SAMPLES - 1 - BOOTSTRAP_SAMPLES / 40],
+    }
 }
 
 /// Splitmix: the same draws on every machine.
-pub(crate) struct Random(pub(crate) u64);
+pub(crate) struct SplitMix(pub(crate) u64);
 
-impl Random {
+impl SplitMix {
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
@@ -59,7 +63,7 @@ mod tests {
 
     /// The interval of a mean narrows with the square root of the count.
     #[test]
-    fn an_interval_holds_the_value_and_narrows() {
+    fn interval_contains_value_and_narrows_with_count() {
         let width = |count: usize| {
             let estimate =
                 bootstrap(count, |draw| draw.iter().map(|at| (at % 2) as f64).sum::<f64>() / draw.len() as f64);

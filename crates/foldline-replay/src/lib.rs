@@ -26,17 +26,19 @@ mod text;
 mod trail;
 mod validity;
 
-pub use atom::atoms;
-pub use bound::{Clairvoyant, Foresight};
-pub use case::{Call, Case, Need, Place, RECENT};
-pub use compare::{Comparison, Contestant, Options, Outcome, Summary, compare, half};
-pub use edit::Anchor;
-pub use engine::{Delta, Engine, Maker, Refusal, Setup, Shared};
-pub use external::External;
-pub use interval::Estimate;
-pub use open::{Recordings, Unread, open};
-pub use ours::Ours;
-pub use report::{Bills, Report, ReportedPrices, Row, Session};
-pub use score::{Misstep, Point, Run, Score, Share, Spent, WINDOWS, replay};
-pub use survey::Survey;
-pub use text::Kind;
+pub use atom::for_each_identifier;
+pub use bound::{OracleEngine, OracleSchedule};
+pub use case::{ContextNeed, RECENT_MESSAGES, RecordedCall, ReplayCase, TextPosition};
+pub use compare::{
+    CompareOptions, EngineComparison, EngineSpec, EngineSummary, SessionOutcome, compare_engines, is_tuning_half,
+};
+pub use edit::EditAnchor;
+pub use engine::{EngineError, EngineSession, EngineSetup, RenderingDelta, ReplayEngine, SharedMessage};
+pub use external::ExternalEngine;
+pub use interval::IntervalEstimate;
+pub use open::{ReadError, RecordingFiles, open_decompressed};
+pub use ours::FoldlineEngine;
+pub use report::{PriceTableCosts, ReplayReport, ReplayedSession, ReportRow, ReportedPrices};
+pub use score::{CallPoint, HitRatio, MissingContext, ReplayRun, ReplayScore, TokenSpend, WINDOW_TOKENS, replay};
+pub use survey::CorpusStats;
+pub use text::TextOrigin;

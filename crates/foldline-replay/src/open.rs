@@ -13,7 +13,7 @@ use foldline::transcript::{RecordedSession, TranscriptReader};
 use walkdir::WalkDir;
 
 /// A reader of a file's text, decompressed (gzip, zstd).
-pub fn open(path: &Path) -> io::Result<Box<dyn BufRead + Send>> {
+pub fn open_decompressed(path: &Path) -> io::Result<Box<dyn BufRead + Send>> {
     let mut file = File::open(path)?;
     let mut magic = Vec::new();
     file.by_ref().take(4).read_to_end(&mut magic)?;
@@ -28,20 +28,20 @@ pub fn open(path: &Path) -> io::Result<Box<dyn BufRead + Send>> {
 
 /// Something that could not be read. Reading goes on behind it.
 #[derive(Debug)]
-pub struct Unread {
+pub struct ReadError {
     /// The file.
     pub path: PathBuf,
     /// What is wrong, and where in the file.
-    pub why: String,
+    pub message: String,
 }
 
-impl fmt::Display for Unread {
+impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path.display(), self.why)
+        write!(f, "{}: {}", self.path.display(), self.message)
     }
 }
 
-impl std::error::Error for Unread {}
+impl std::error::Error for ReadError {}
 
 /// The recordings in files and folders, in the order of the paths, read as they are asked for.
 ///
@@ -51,36 +51,36 @@ impl std::error::Error for Unread {}
 /// }
 /// # Ok::<(), foldline_replay::Unread>(())
 /// ```
-pub struct Recordings {
+pub struct RecordingFiles {
     /// What is left to read, the next one last.
-    files: Vec<Named>,
-    now: Option<(Named, TranscriptReader<Box<dyn BufRead + Send>>)>,
+    files: Vec<InputFile>,
+    current: Option<(InputFile, TranscriptReader<Box<dyn BufRead + Send>>)>,
 }
 
-struct Named {
+struct InputFile {
     path: PathBuf,
     /// Whether it was named itself, and not found in a folder.
-    asked_for: bool,
+    is_explicit: bool,
 }
 
-impl Recordings {
+impl RecordingFiles {
     /// Looks for files. They are not opened yet.
-    pub fn under(paths: &[PathBuf]) -> Result<Self, Unread> {
+    pub fn from_paths(paths: &[PathBuf]) -> Result<Self, ReadError> {
         let mut files = Vec::new();
         for path in paths {
             for entry in WalkDir::new(path).sort_by_file_name() {
-                let entry = entry.map_err(|error| Unread {
+                let entry = entry.map_err(|error| ReadError {
                     path: error.path().unwrap_or(path).to_owned(),
-                    why: error.io_error().map_or_else(|| error.to_string(), ToString::to_string),
+                    message: error.io_error().map_or_else(|| error.to_string(), ToString::to_string),
                 })?;
                 let asked_for = entry.depth() == 0;
                 if entry.file_type().is_file() && (asked_for || may_be_recording(entry.path())) {
-                    files.push(Named { path: entry.into_path(), asked_for });
+                    files.push(InputFile { path: entry.into_path(), is_explicit: asked_for });
                 }
             }
         }
         files.reverse();
-        Ok(Self { files, now: None })
+        Ok(Self { files, current: None })
     }
 
     /// How many files are left to read.
@@ -89,35 +89,35 @@ impl Recordings {
     }
 
     /// Opens the next file; `None` when it is passed over.
-    fn open_next(&mut self, file: Named) -> Option<Unread> {
-        let unread = |why: String| Unread { path: file.path.clone(), why };
+    fn open_next(&mut self, file: InputFile) -> Option<ReadError> {
+        let unread = |why: String| ReadError { path: file.path.clone(), message: why };
         let name = file.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let input = match open(&file.path) {
+        let input = match open_decompressed(&file.path) {
             Ok(input) => input,
             Err(error) => return Some(unread(error.to_string())),
         };
         match TranscriptReader::new(name, input) {
             Ok(reader) => {
-                self.now = Some((file, reader));
+                self.current = Some((file, reader));
                 None
             }
-            Err(fault) => file.asked_for.then(|| unread(fault.to_string())),
+            Err(fault) => file.is_explicit.then(|| unread(fault.to_string())),
         }
     }
 }
 
-impl Iterator for Recordings {
-    type Item = Result<RecordedSession, Unread>;
+impl Iterator for RecordingFiles {
+    type Item = Result<RecordedSession, ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some((file, reader)) = &mut self.now {
+            if let Some((file, reader)) = &mut self.current {
                 match reader.next() {
                     Some(Ok(recording)) => return Some(Ok(recording)),
                     Some(Err(fault)) => {
-                        return Some(Err(Unread { path: file.path.clone(), why: fault.to_string() }));
+                        return Some(Err(ReadError { path: file.path.clone(), message: fault.to_string() }));
                     }
-                    None => self.now = None,
+                    None => self.current = None,
                 }
             }
             let file = self.files.pop()?;
@@ -139,30 +139,31 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    const LOG: &str = "{\"id\":\"a\",\"source\":\"s\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}\n";
+    const RECORDING_LINE: &str =
+        "{\"id\":\"a\",\"source\":\"s\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}\n";
 
     fn ids(path: &Path) -> Vec<String> {
-        Recordings::under(&[path.to_owned()])
+        RecordingFiles::from_paths(&[path.to_owned()])
             .unwrap()
-            .map(|recording| recording.map_or_else(|unread| unread.why, |recording| recording.id))
+            .map(|recording| recording.map_or_else(|unread| unread.message, |recording| recording.id))
             .collect()
     }
 
     /// Compression is told by content: the names say nothing of it.
     #[test]
-    fn files_are_read_however_they_are_packed() {
+    fn compression_is_detected_by_content() {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("1.jsonl"), LOG).unwrap();
-        std::fs::write(folder.path().join("2.jsonl"), zstd::encode_all(LOG.as_bytes(), 3).unwrap()).unwrap();
+        std::fs::write(folder.path().join("1.jsonl"), RECORDING_LINE).unwrap();
+        std::fs::write(folder.path().join("2.jsonl"), zstd::encode_all(RECORDING_LINE.as_bytes(), 3).unwrap()).unwrap();
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        gzip.write_all(LOG.as_bytes()).unwrap();
+        gzip.write_all(RECORDING_LINE.as_bytes()).unwrap();
         std::fs::create_dir(folder.path().join("inner")).unwrap();
         std::fs::write(folder.path().join("inner/3.jsonl"), gzip.finish().unwrap()).unwrap();
         assert_eq!(ids(folder.path()), ["a", "a", "a"]);
     }
 
     #[test]
-    fn what_is_no_recording_is_passed_over_in_a_folder_and_a_fault_by_name() {
+    fn unknown_files_are_skipped_only_in_folders() {
         let folder = tempfile::tempdir().unwrap();
         let diary = folder.path().join("diary.json");
         std::fs::write(&diary, "Dear diary").unwrap();
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_not_there_is_a_fault() {
-        assert!(Recordings::under(&["/no/such/place".into()]).is_err());
+    fn missing_path_is_an_error() {
+        assert!(RecordingFiles::from_paths(&["/no/such/place".into()]).is_err());
     }
 }

@@ -4,28 +4,28 @@ use std::sync::Arc;
 
 use foldline::{ErrorKind, FoldSession, Handle, Policy, ReasoningRetention};
 
-use crate::engine::{Delta, Engine, Maker, Refusal, Setup, Shared};
+use crate::engine::{EngineError, EngineSession, EngineSetup, RenderingDelta, ReplayEngine, SharedMessage};
 
 /// Our engine under a policy.
 #[derive(Clone, Debug)]
-pub struct Ours {
+pub struct FoldlineEngine {
     name: String,
     policy: Policy,
 }
 
-impl Ours {
+impl FoldlineEngine {
     /// Our engine under this policy.
     pub fn new(policy: Policy) -> Self {
         Self { name: format!("foldline {}", policy.name), policy }
     }
 }
 
-impl Maker for Ours {
+impl ReplayEngine for FoldlineEngine {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn open(&self, setup: &Setup) -> Result<Box<dyn Engine>, Refusal> {
+    fn open(&self, setup: &EngineSetup) -> Result<Box<dyn EngineSession>, EngineError> {
         let mut own = foldline::FoldOptions::new(setup.meter.clone(), setup.prices, setup.budget);
         own.policy = self.policy.clone();
         own.handles = true;
@@ -33,46 +33,46 @@ impl Maker for Ours {
             setup.meter.tools(&setup.tools) + setup.meter.system(&setup.system) + setup.meter.request_overhead();
         own.reasoning_retention = ReasoningRetention::DropOld;
         let folder = FoldSession::new(own);
-        Ok(Box::new(Running { folder, sent: 0, length: 0 }))
+        Ok(Box::new(FoldlineSession { session: folder, rendered_count: 0, rendering_len: 0 }))
     }
 }
 
-struct Running {
-    folder: FoldSession,
+struct FoldlineSession {
+    session: FoldSession,
     /// Messages that were rendered before.
-    sent: usize,
+    rendered_count: usize,
     /// Messages of the rendering.
-    length: usize,
+    rendering_len: usize,
 }
 
-impl Engine for Running {
-    fn push(&mut self, messages: &[Shared]) -> Result<(), Refusal> {
+impl EngineSession for FoldlineSession {
+    fn push(&mut self, messages: &[SharedMessage]) -> Result<(), EngineError> {
         for message in messages {
-            self.folder.push(message.as_ref().clone());
+            self.session.push(message.as_ref().clone());
         }
         Ok(())
     }
 
-    fn request(&mut self) -> Result<Delta, Refusal> {
-        self.folder.plan_request().map_err(refusal)?;
-        let from = self.folder.take_first_changed();
-        let creased = from < self.sent;
-        let first = if creased { self.folder.rendered_position(from) } else { self.length };
-        let rendered = self.folder.rendered_messages(from).enumerate();
+    fn request(&mut self) -> Result<RenderingDelta, EngineError> {
+        self.session.plan_request().map_err(engine_error)?;
+        let from = self.session.take_first_changed();
+        let creased = from < self.rendered_count;
+        let first = if creased { self.session.rendered_position(from) } else { self.rendering_len };
+        let rendered = self.session.rendered_messages(from).enumerate();
         let set: Vec<_> = rendered.map(|(at, message)| (first + at, Arc::new(message))).collect();
-        self.length = first + set.len();
-        self.sent = self.folder.messages().len();
-        Ok(Delta { set, len: self.length, creased })
+        self.rendering_len = first + set.len();
+        self.rendered_count = self.session.messages().len();
+        Ok(RenderingDelta { changed: set, len: self.rendering_len, is_crease: creased })
     }
 
-    fn unfold(&mut self, handle: Handle) -> Result<Option<Vec<u8>>, Refusal> {
-        Ok(self.folder.unfold(handle))
+    fn unfold(&mut self, handle: Handle) -> Result<Option<Vec<u8>>, EngineError> {
+        Ok(self.session.unfold(handle))
     }
 }
 
-fn refusal(error: foldline::Error) -> Refusal {
+fn engine_error(error: foldline::Error) -> EngineError {
     match error.kind() {
-        ErrorKind::CannotFit { floor, .. } => Refusal::CannotFit { floor: *floor },
-        _ => Refusal::Broken(error.to_string()),
+        ErrorKind::CannotFit { floor, .. } => EngineError::CannotFit { floor: *floor },
+        _ => EngineError::Failed(error.to_string()),
     }
 }

@@ -8,178 +8,179 @@ use std::sync::Arc;
 use foldline::Handle;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::case::{Case, Measured, form};
-use crate::edit::{self, Anchor};
-use crate::engine::{Delta, Refusal, Shared};
-use crate::trail::Facts;
+use crate::case::{MessageMetrics, ReplayCase, canonical_bytes};
+use crate::edit::{self, EditAnchor};
+use crate::engine::{EngineError, RenderingDelta, SharedMessage};
+use crate::trail::TrailFacts;
 
-pub(crate) struct Rendering<'c> {
-    case: &'c Case,
-    slots: Vec<Slot>,
+pub(crate) struct TrackedRendering<'c> {
+    case: &'c ReplayCase,
+    slots: Vec<RenderedSlot>,
     /// Tokens of the messages before each index; one longer than `slots`.
-    sums: Vec<u64>,
+    token_sums: Vec<u64>,
     /// In how many lines each atom stands.
-    standing: Vec<u32>,
+    identifier_counts: Vec<u32>,
     instructions: FxHashMap<u64, u32>,
     /// What the artifact trail can read off it: files, by how many messages.
     files: FxHashMap<u64, u32>,
     /// How often each original message stands whole.
-    whole: Vec<u32>,
+    intact_counts: Vec<u32>,
     /// Bytes that ever entered and are neither verbatim nor in the marker grammar.
-    pub(crate) invented: u64,
+    pub(crate) invented_bytes: u64,
     /// In how many messages each handle stands.
     handles: FxHashMap<Handle, u32>,
     /// Handles that came to stand since they were last asked for.
-    fresh: Vec<Handle>,
+    new_handles: Vec<Handle>,
 }
 
-struct Slot {
-    message: Shared,
-    measured: Arc<Measured>,
+struct RenderedSlot {
+    message: SharedMessage,
+    metrics: Arc<MessageMetrics>,
 }
 
 /// The tokens of a request, as the provider's cache sees them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sent {
+pub(crate) struct SentTokens {
     pub(crate) tokens: u64,
     /// The common prefix with the request before.
-    pub(crate) read: u64,
+    pub(crate) cached_tokens: u64,
     /// Whether bytes that were sent before have moved.
-    pub(crate) moved: bool,
+    pub(crate) is_crease: bool,
 }
 
-impl<'c> Rendering<'c> {
-    pub(crate) fn new(case: &'c Case) -> Self {
+impl<'c> TrackedRendering<'c> {
+    pub(crate) fn new(case: &'c ReplayCase) -> Self {
         Self {
             case,
             slots: Vec::new(),
-            sums: vec![0],
-            standing: vec![0; case.atoms.len()],
+            token_sums: vec![0],
+            identifier_counts: vec![0; case.identifiers.len()],
             instructions: FxHashMap::default(),
             files: FxHashMap::default(),
-            whole: vec![0; case.messages.len()],
-            invented: 0,
+            intact_counts: vec![0; case.messages.len()],
+            invented_bytes: 0,
             handles: FxHashMap::default(),
-            fresh: Vec::new(),
+            new_handles: Vec::new(),
         }
     }
 
     /// Takes a change over, and says what of the new rendering the provider has seen.
-    pub(crate) fn apply(&mut self, delta: Delta) -> Result<Sent, Refusal> {
+    pub(crate) fn apply(&mut self, delta: RenderingDelta) -> Result<SentTokens, EngineError> {
         let before = self.slots.len();
         // The first message that is not what it was, and how much of it is the same.
         let mut first = before.min(delta.len);
         let mut inside = 0;
-        for (at, message) in delta.set {
+        for (at, message) in delta.changed {
             if at >= delta.len || at > self.slots.len() {
-                return Err(Refusal::Broken(format!("it set message {at} of a rendering of {}", delta.len)));
+                return Err(EngineError::Failed(format!("it set message {at} of a rendering of {}", delta.len)));
             }
-            let measured = self.measured(&message);
-            let slot = Slot { message, measured };
+            let measured = self.metrics_for(&message);
+            let slot = RenderedSlot { message, metrics: measured };
             if at == self.slots.len() {
-                self.enter(&slot.measured);
+                self.add_metrics(&slot.metrics);
                 self.slots.push(slot);
                 continue;
             }
             let old = &self.slots[at];
-            if old.measured.hash == slot.measured.hash {
+            if old.metrics.hash == slot.metrics.hash {
                 continue;
             }
             if at < first {
                 first = at;
-                inside = common_tokens(old, &slot);
+                inside = common_prefix_tokens(old, &slot);
             }
-            let old = Arc::clone(&old.measured);
-            self.leave(&old);
-            self.enter(&slot.measured);
+            let old = Arc::clone(&old.metrics);
+            self.remove_metrics(&old);
+            self.add_metrics(&slot.metrics);
             self.slots[at] = slot;
         }
         for at in delta.len..self.slots.len() {
-            let old = Arc::clone(&self.slots[at].measured);
-            self.leave(&old);
+            let old = Arc::clone(&self.slots[at].metrics);
+            self.remove_metrics(&old);
         }
         self.slots.truncate(delta.len);
         if self.slots.len() < delta.len {
-            return Err(Refusal::Broken(format!("its rendering of {} messages has a hole", delta.len)));
+            return Err(EngineError::Failed(format!("its rendering of {} messages has a hole", delta.len)));
         }
-        self.sums.truncate(first + 1);
+        self.token_sums.truncate(first + 1);
         for at in first..self.slots.len() {
-            self.sums.push(self.sums[at] + self.slots[at].measured.tokens);
+            self.token_sums.push(self.token_sums[at] + self.slots[at].metrics.tokens);
         }
         // Tools and outer instructions stand before all messages; the first request writes them.
-        let read = if before == 0 { 0 } else { self.case.base + self.sums[first] + inside };
-        Ok(Sent { tokens: self.tokens(), read, moved: first < before })
+        let read = if before == 0 { 0 } else { self.case.base_tokens + self.token_sums[first] + inside };
+        Ok(SentTokens { tokens: self.tokens(), cached_tokens: read, is_crease: first < before })
     }
 
     pub(crate) fn tokens(&self) -> u64 {
-        self.case.base + self.sums[self.slots.len()]
+        self.case.base_tokens + self.token_sums[self.slots.len()]
     }
 
-    pub(crate) fn stands(&self, atom: u32) -> bool {
-        self.standing[atom as usize] > 0
+    pub(crate) fn has_identifier(&self, atom: u32) -> bool {
+        self.identifier_counts[atom as usize] > 0
     }
 
     pub(crate) fn has_instruction(&self, key: u64) -> bool {
         self.instructions.get(&key).is_some_and(|&count| count > 0)
     }
 
-    pub(crate) fn has_anchor(&self, anchor: &Anchor) -> bool {
-        anchor.places.iter().any(|&at| self.whole[at] > 0)
+    pub(crate) fn has_anchor(&self, anchor: &EditAnchor) -> bool {
+        anchor.messages.iter().any(|&at| self.intact_counts[at] > 0)
             || self
                 .slots
                 .iter()
-                .filter(|slot| slot.measured.original.is_none())
-                .any(|slot| edit::stands(&anchor.old, &slot.message))
+                .filter(|slot| slot.metrics.original_index.is_none())
+                .any(|slot| edit::contains_text(&anchor.old_text, &slot.message))
     }
 
     /// The handles that came to stand since the last time.
-    pub(crate) fn fresh_handles(&mut self) -> Vec<Handle> {
-        std::mem::take(&mut self.fresh)
+    pub(crate) fn take_new_handles(&mut self) -> Vec<Handle> {
+        std::mem::take(&mut self.new_handles)
     }
 
     /// The handles that stand.
-    pub(crate) fn standing_handles(&self) -> impl Iterator<Item = Handle> + '_ {
+    pub(crate) fn current_handles(&self) -> impl Iterator<Item = Handle> + '_ {
         self.handles.iter().filter(|&(_, &count)| count > 0).map(|(&handle, _)| handle)
     }
 
-    pub(crate) fn offers(&self, handle: Handle) -> bool {
+    pub(crate) fn has_handle(&self, handle: Handle) -> bool {
         self.handles.get(&handle).is_some_and(|&count| count > 0)
     }
 
-    pub(crate) fn messages(&self) -> impl Iterator<Item = &Shared> {
+    pub(crate) fn messages(&self) -> impl Iterator<Item = &SharedMessage> {
         self.slots.iter().map(|slot| &slot.message)
     }
 
     /// What the artifact trail reads off it.
-    pub(crate) fn trail(&self) -> FxHashSet<u64> {
-        let newest = |of: fn(&Facts) -> Option<u64>| self.slots.iter().rev().find_map(|slot| of(&slot.measured.facts));
+    pub(crate) fn artifact_trail(&self) -> FxHashSet<u64> {
+        let newest =
+            |of: fn(&TrailFacts) -> Option<u64>| self.slots.iter().rev().find_map(|slot| of(&slot.metrics.trail_facts));
         let files = self.files.iter().filter(|&(_, &count)| count > 0).map(|(&file, _)| file);
         files.chain(newest(|facts| facts.test)).chain(newest(|facts| facts.error)).collect()
     }
 
-    fn measured(&self, message: &Shared) -> Arc<Measured> {
-        self.case.measured(message)
+    fn metrics_for(&self, message: &SharedMessage) -> Arc<MessageMetrics> {
+        self.case.metrics_for(message)
     }
 
-    fn enter(&mut self, measured: &Measured) {
-        self.invented += measured.invented;
+    fn add_metrics(&mut self, measured: &MessageMetrics) {
+        self.invented_bytes += measured.invented_bytes;
         for &handle in &measured.handles {
             let count = self.handles.entry(handle).or_default();
             *count += 1;
             if *count == 1 {
-                self.fresh.push(handle);
+                self.new_handles.push(handle);
             }
         }
-        measured.atoms.iter().for_each(|&atom| self.standing[atom as usize] += 1);
+        measured.identifiers.iter().for_each(|&atom| self.identifier_counts[atom as usize] += 1);
         measured.instructions.iter().for_each(|&key| *self.instructions.entry(key).or_default() += 1);
-        measured.facts.files.iter().for_each(|&file| *self.files.entry(file).or_default() += 1);
-        if let Some(at) = measured.original {
-            self.whole[at] += 1;
+        measured.trail_facts.files.iter().for_each(|&file| *self.files.entry(file).or_default() += 1);
+        if let Some(at) = measured.original_index {
+            self.intact_counts[at] += 1;
         }
     }
 
-    fn leave(&mut self, measured: &Measured) {
-        measured.atoms.iter().for_each(|&atom| self.standing[atom as usize] -= 1);
+    fn remove_metrics(&mut self, measured: &MessageMetrics) {
+        measured.identifiers.iter().for_each(|&atom| self.identifier_counts[atom as usize] -= 1);
         for key in &measured.instructions {
             if let Some(count) = self.instructions.get_mut(key) {
                 *count -= 1;
@@ -190,20 +191,20 @@ impl<'c> Rendering<'c> {
                 *count -= 1;
             }
         }
-        for file in &measured.facts.files {
+        for file in &measured.trail_facts.files {
             if let Some(count) = self.files.get_mut(file) {
                 *count -= 1;
             }
         }
-        if let Some(at) = measured.original {
-            self.whole[at] -= 1;
+        if let Some(at) = measured.original_index {
+            self.intact_counts[at] -= 1;
         }
     }
 }
 
 /// The tokens of the common beginning of two messages, by its share of the bytes.
-fn common_tokens(old: &Slot, new: &Slot) -> u64 {
-    let (old, bytes) = (form(&old.message), form(&new.message));
+fn common_prefix_tokens(old: &RenderedSlot, new: &RenderedSlot) -> u64 {
+    let (old, bytes) = (canonical_bytes(&old.message), canonical_bytes(&new.message));
     let common = old.iter().zip(&bytes).take_while(|(old, new)| old == new).count();
-    new.measured.tokens * common as u64 / new.measured.bytes.max(1) as u64
+    new.metrics.tokens * common as u64 / new.metrics.bytes.max(1) as u64
 }

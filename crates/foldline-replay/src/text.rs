@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// What kind of text it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum TextOrigin {
     /// What a system, developer or user message says.
     Instruction,
     /// What the model says.
@@ -32,47 +32,47 @@ pub enum Kind {
     Result,
 }
 
-impl Kind {
+impl TextOrigin {
     /// Lines count as verbatim only among texts of the same class: the value of an argument is
     /// often a bare path, and a list of such values is not what the original said.
-    fn class(self) -> u64 {
+    fn line_class(self) -> u64 {
         match self {
-            Kind::Instruction | Kind::Prose | Kind::Reasoning | Kind::Result => 0,
-            Kind::ToolName | Kind::CallId | Kind::Argument => 1,
+            TextOrigin::Instruction | TextOrigin::Prose | TextOrigin::Reasoning | TextOrigin::Result => 0,
+            TextOrigin::ToolName | TextOrigin::CallId | TextOrigin::Argument => 1,
         }
     }
 
     /// The key of a line of such a text, as a screen shows it: nobody quotes the codes of a colour.
     pub(crate) fn line_key(self, line: &str) -> u64 {
         let shown = strip_terminal_codes(line).map_or(Cow::Borrowed(line), Cow::Owned);
-        xxh3_64_with_seed(shown.trim_end().as_bytes(), self.class())
+        xxh3_64_with_seed(shown.trim_end().as_bytes(), self.line_class())
     }
 }
 
 /// Calls `visit` with every text of a message and the index of the part that holds it.
-pub(crate) fn texts(message: &Message<'_>, mut visit: impl FnMut(Kind, usize, &str)) {
+pub(crate) fn for_each_text(message: &Message<'_>, mut visit: impl FnMut(TextOrigin, usize, &str)) {
     let said = match message.role {
-        Role::Assistant => Kind::Prose,
-        Role::Tool => Kind::Result,
-        _ => Kind::Instruction,
+        Role::Assistant => TextOrigin::Prose,
+        Role::Tool => TextOrigin::Result,
+        _ => TextOrigin::Instruction,
     };
     for (at, part) in message.parts.iter().enumerate() {
         match part {
             Part::Text { text } => visit(said, at, text),
-            Part::Reasoning(reasoning) => visit(Kind::Reasoning, at, &reasoning.text),
+            Part::Reasoning(reasoning) => visit(TextOrigin::Reasoning, at, &reasoning.text),
             Part::ToolCall(call) => {
-                visit(Kind::CallId, at, &call.id);
-                visit(Kind::ToolName, at, &call.name);
-                arguments(&call.arguments, |text| visit(Kind::Argument, at, text));
+                visit(TextOrigin::CallId, at, &call.id);
+                visit(TextOrigin::ToolName, at, &call.name);
+                for_each_argument(&call.arguments, |text| visit(TextOrigin::Argument, at, text));
             }
             Part::ToolResult(result) => {
-                visit(Kind::CallId, at, &result.call_id);
+                visit(TextOrigin::CallId, at, &result.call_id);
                 for part in &result.content {
                     match part {
-                        Part::Text { text } => visit(Kind::Result, at, text),
+                        Part::Text { text } => visit(TextOrigin::Result, at, text),
                         Part::File(file) => {
                             if let MediaSource::Text(text) = &file.source {
-                                visit(Kind::Result, at, text);
+                                visit(TextOrigin::Result, at, text);
                             }
                         }
                         _ => {}
@@ -90,22 +90,22 @@ pub(crate) fn texts(message: &Message<'_>, mut visit: impl FnMut(Kind, usize, &s
 }
 
 /// Calls `visit` with every value inside the arguments of a call, decoded.
-pub(crate) fn arguments(arguments: &CallArguments<'_>, mut visit: impl FnMut(&str)) {
+pub(crate) fn for_each_argument(arguments: &CallArguments<'_>, mut visit: impl FnMut(&str)) {
     match arguments {
         CallArguments::Text(text) => visit(text),
         CallArguments::Json(json) => match serde_json::from_str::<Value>(json) {
-            Ok(value) => leaves(&value, &mut visit),
+            Ok(value) => for_each_leaf(&value, &mut visit),
             Err(_) => visit(json),
         },
     }
 }
 
-fn leaves(value: &Value, visit: &mut impl FnMut(&str)) {
+fn for_each_leaf(value: &Value, visit: &mut impl FnMut(&str)) {
     match value {
         Value::String(text) => visit(text),
         Value::Number(number) => visit(&number.to_string()),
-        Value::Array(values) => values.iter().for_each(|value| leaves(value, visit)),
-        Value::Object(fields) => fields.values().for_each(|value| leaves(value, visit)),
+        Value::Array(values) => values.iter().for_each(|value| for_each_leaf(value, visit)),
+        Value::Object(fields) => fields.values().for_each(|value| for_each_leaf(value, visit)),
         Value::Null | Value::Bool(_) => {}
     }
 }
@@ -161,22 +161,26 @@ mod tests {
     fn strings_inside_arguments_are_decoded() {
         let message = Message::new(Role::Assistant, vec![Part::call("c1", "write", r#"{"a":{"b":"x\ny"},"n":[123]}"#)]);
         let mut seen = Vec::new();
-        texts(&message, |kind, part, text| seen.push((kind, part, text.to_owned())));
-        let expected =
-            [(Kind::CallId, "c1"), (Kind::ToolName, "write"), (Kind::Argument, "x\ny"), (Kind::Argument, "123")];
+        for_each_text(&message, |kind, part, text| seen.push((kind, part, text.to_owned())));
+        let expected = [
+            (TextOrigin::CallId, "c1"),
+            (TextOrigin::ToolName, "write"),
+            (TextOrigin::Argument, "x\ny"),
+            (TextOrigin::Argument, "123"),
+        ];
         assert_eq!(seen, expected.map(|(kind, text)| (kind, 0, text.to_owned())));
     }
 
     #[test]
-    fn a_line_without_its_colours_is_the_same_line() {
-        let key = |line| Kind::Result.line_key(line);
+    fn line_key_ignores_terminal_codes() {
+        let key = |line| TextOrigin::Result.line_key(line);
         assert_eq!(key("\u{1b}[31merror\u{1b}[0m: no such field"), key("error: no such field"));
         assert_eq!(key(" 10 %\r100 % done"), key("100 % done"));
         assert_ne!(key("error: no such field"), key("error: no such file"));
     }
 
     #[test]
-    fn line_numbers_of_viewers_are_taken_off() {
+    fn viewer_line_numbers_are_removed() {
         assert_eq!(without_line_numbers("     1→fn a() {\n    20→\t}"), "fn a() {\n\t}");
         assert_eq!(without_line_numbers("  12\tx = 1"), "x = 1");
         assert_eq!(without_line_numbers("12 apples\n2024-01-01"), "12 apples\n2024-01-01");

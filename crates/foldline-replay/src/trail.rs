@@ -13,7 +13,7 @@ use crate::text::argument_object;
 
 /// What was done to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Deed {
+enum FileAction {
     Read = 1,
     Created = 2,
     Modified = 3,
@@ -21,7 +21,7 @@ enum Deed {
 
 /// What a message tells, as keys that can be compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Facts {
+pub(crate) struct TrailFacts {
     /// What was done to which file.
     pub(crate) files: Box<[u64]>,
     /// The status of the last test run in it.
@@ -30,30 +30,30 @@ pub(crate) struct Facts {
     pub(crate) error: Option<u64>,
 }
 
-const TEST: u64 = 4;
-const ERROR: u64 = 5;
+const TEST_SEED: u64 = 4;
+const ERROR_SEED: u64 = 5;
 
 /// Reads a message.
-pub(crate) fn facts(message: &Message<'_>) -> Facts {
+pub(crate) fn extract_facts(message: &Message<'_>) -> TrailFacts {
     let mut files = Vec::new();
-    let mut note = |deed: Deed, path: &str| {
+    let mut note = |deed: FileAction, path: &str| {
         let path = path.trim();
         if !path.is_empty() {
             files.push(xxh3_64_with_seed(path.as_bytes(), deed as u64));
         }
     };
-    let mut facts = Facts::default();
+    let mut facts = TrailFacts::default();
     for part in &message.parts {
         match part {
-            Part::ToolCall(call) => of_call(call, &mut note),
+            Part::ToolCall(call) => scan_call(call, &mut note),
             Part::ToolResult(result) => {
                 for text in result.texts() {
-                    of_markers(text, &mut note);
+                    scan_markers(text, &mut note);
                     facts.test = test_status(text).or(facts.test);
                     facts.error = last_error(text, result.is_error).or(facts.error);
                 }
             }
-            Part::Text { text } => of_markers(text, &mut note),
+            Part::Text { text } => scan_markers(text, &mut note),
             _ => {}
         }
     }
@@ -63,11 +63,11 @@ pub(crate) fn facts(message: &Message<'_>) -> Facts {
     facts
 }
 
-const PATHS: [&str; 6] = ["file_path", "path", "filename", "target_file", "notebook_path", "file"];
+const PATH_KEYS: [&str; 6] = ["file_path", "path", "filename", "target_file", "notebook_path", "file"];
 
-fn of_call(call: &ToolCall<'_>, note: &mut impl FnMut(Deed, &str)) {
+fn scan_call(call: &ToolCall<'_>, note: &mut impl FnMut(FileAction, &str)) {
     let Some(fields) = argument_object(&call.arguments) else {
-        of_patch(call.arguments.as_str(), note);
+        scan_patch(call.arguments.as_str(), note);
         return;
     };
     let text = |name: &str| fields.get(name).and_then(Value::as_str);
@@ -76,14 +76,14 @@ fn of_call(call: &ToolCall<'_>, note: &mut impl FnMut(Deed, &str)) {
         Some(command @ ("view" | "create" | "str_replace" | "insert" | "undo_edit")) => command,
         _ => &*call.name,
     };
-    if let (Some(deed), Some(path)) = (deed_of(name), PATHS.iter().find_map(|name| text(name))) {
+    if let (Some(deed), Some(path)) = (file_action(name), PATH_KEYS.iter().find_map(|name| text(name))) {
         note(deed, path);
     }
     for field in ["input", "patch", "command", "cmd"] {
         match fields.get(field) {
-            Some(Value::String(text)) => of_command(text, note),
+            Some(Value::String(text)) => scan_command(text, note),
             Some(Value::Array(words)) => {
-                words.iter().filter_map(Value::as_str).for_each(|text| of_command(text, note));
+                words.iter().filter_map(Value::as_str).for_each(|text| scan_command(text, note));
             }
             _ => {}
         }
@@ -91,42 +91,42 @@ fn of_call(call: &ToolCall<'_>, note: &mut impl FnMut(Deed, &str)) {
 }
 
 /// What a tool of this name does to a file.
-fn deed_of(name: &str) -> Option<Deed> {
+fn file_action(name: &str) -> Option<FileAction> {
     let name = name.to_ascii_lowercase();
     let is = |words: &[&str]| words.iter().any(|word| name.contains(word));
     if is(&["edit", "replace", "patch", "insert"]) {
-        Some(Deed::Modified)
+        Some(FileAction::Modified)
     } else if is(&["write", "create"]) {
-        Some(Deed::Created)
+        Some(FileAction::Created)
     } else if is(&["read", "view", "open", "cat"]) {
-        Some(Deed::Read)
+        Some(FileAction::Read)
     } else {
         None
     }
 }
 
-fn of_patch(text: &str, note: &mut impl FnMut(Deed, &str)) {
+fn scan_patch(text: &str, note: &mut impl FnMut(FileAction, &str)) {
     for line in text.lines() {
         if let Some(path) = line.strip_prefix("*** Add File: ") {
-            note(Deed::Created, path);
+            note(FileAction::Created, path);
         } else if let Some(path) = line.strip_prefix("*** Update File: ") {
-            note(Deed::Modified, path);
+            note(FileAction::Modified, path);
         }
     }
 }
 
 /// The plainest shell commands: what everyone prints, writes and changes files with.
-fn of_command(text: &str, note: &mut impl FnMut(Deed, &str)) {
+fn scan_command(text: &str, note: &mut impl FnMut(FileAction, &str)) {
     if text.contains("*** Begin Patch") {
-        return of_patch(text, note);
+        return scan_patch(text, note);
     }
     let Some(line) = text.lines().next() else { return };
     for command in line.split([';', '|', '&']) {
-        of_simple_command(command, note);
+        scan_simple_command(command, note);
     }
 }
 
-fn of_simple_command(command: &str, note: &mut impl FnMut(Deed, &str)) {
+fn scan_simple_command(command: &str, note: &mut impl FnMut(FileAction, &str)) {
     let words: Vec<&str> = command.split_whitespace().map(|word| word.trim_matches(['\'', '"'])).collect();
     let Some((&program, rest)) = words.split_first() else { return };
     let target = rest.iter().rev().find(|word| !word.starts_with('-') && word.contains(['.', '/']));
@@ -134,33 +134,33 @@ fn of_simple_command(command: &str, note: &mut impl FnMut(Deed, &str)) {
         "cat" | "tee" if rest.iter().any(|&word| word == ">" || word == ">>" || word.starts_with('>')) => {
             let after = rest.iter().skip_while(|word| !word.starts_with('>'));
             if let Some(path) = after.map(|word| word.trim_start_matches('>')).find(|word| !word.is_empty()) {
-                note(Deed::Created, path);
+                note(FileAction::Created, path);
             }
         }
-        "sed" if rest.contains(&"-i") => target.iter().for_each(|path| note(Deed::Modified, path)),
-        "cat" | "head" | "tail" | "sed" | "nl" | "less" => target.iter().for_each(|path| note(Deed::Read, path)),
+        "sed" if rest.contains(&"-i") => target.iter().for_each(|path| note(FileAction::Modified, path)),
+        "cat" | "head" | "tail" | "sed" | "nl" | "less" => target.iter().for_each(|path| note(FileAction::Read, path)),
         _ => {}
     }
 }
 
 /// Markers that name the tool and its target, as ours do.
-fn of_markers(text: &str, note: &mut impl FnMut(Deed, &str)) {
+fn scan_markers(text: &str, note: &mut impl FnMut(FileAction, &str)) {
     for line in text.lines().filter(|line| line.starts_with("[folded: ")) {
         let Some((_, what)) = line.trim_end_matches(']').split_once(" of ") else { continue };
         let what = what.split("; unfold ").next().unwrap_or(what);
         let what = what.split_once("lines of ").map_or(what, |(_, what)| what);
         // A long target is cut and says so; it names no file any more.
         let Some((tool, target)) = what.split_once(' ').filter(|(_, target)| !target.ends_with("..")) else { continue };
-        match deed_of(tool) {
+        match file_action(tool) {
             Some(deed) => note(deed, target),
-            None => of_simple_command(target, note),
+            None => scan_simple_command(target, note),
         }
     }
 }
 
 /// What the last summary of a test run in a text says.
 fn test_status(text: &str) -> Option<u64> {
-    let passed = |passed: bool| xxh3_64_with_seed(&[u8::from(passed)], TEST);
+    let passed = |passed: bool| xxh3_64_with_seed(&[u8::from(passed)], TEST_SEED);
     text.lines().rev().find_map(|line| {
         let line = line.trim();
         if line.len() > 300 {
@@ -187,10 +187,10 @@ fn test_status(text: &str) -> Option<u64> {
 
 /// The last line of a text that says that something went wrong.
 fn last_error(text: &str, marked: bool) -> Option<u64> {
-    const WORDS: [&str; 6] = ["error:", "error[", "Error:", "fatal:", "panicked at", "Exception:"];
-    let says = |line: &&str| line.len() < 500 && WORDS.iter().any(|word| line.contains(word));
+    const ERROR_WORDS: [&str; 6] = ["error:", "error[", "Error:", "fatal:", "panicked at", "Exception:"];
+    let says = |line: &&str| line.len() < 500 && ERROR_WORDS.iter().any(|word| line.contains(word));
     let line = text.lines().rev().find(says).or_else(|| text.lines().next().filter(|_| marked))?;
-    Some(xxh3_64_with_seed(line.trim().as_bytes(), ERROR))
+    Some(xxh3_64_with_seed(line.trim().as_bytes(), ERROR_SEED))
 }
 
 #[cfg(test)]
@@ -199,10 +199,10 @@ mod tests {
     use foldline::Role;
 
     fn files(message: Message<'_>) -> Vec<u64> {
-        facts(&message).files.to_vec()
+        extract_facts(&message).files.to_vec()
     }
 
-    fn key(deed: Deed, path: &str) -> u64 {
+    fn key(deed: FileAction, path: &str) -> u64 {
         xxh3_64_with_seed(path.as_bytes(), deed as u64)
     }
 
@@ -211,16 +211,24 @@ mod tests {
     }
 
     #[test]
-    fn calls_of_the_usual_tools_are_read() {
-        let all: [(Message<'_>, Deed, &str); 8] = [
-            (call("Read", r#"{"file_path":"a.rs"}"#), Deed::Read, "a.rs"),
-            (call("Write", r#"{"file_path":"a.rs","content":"x"}"#), Deed::Created, "a.rs"),
-            (call("Edit", r#"{"file_path":"a.rs","old_string":"x"}"#), Deed::Modified, "a.rs"),
-            (call("str_replace_editor", r#"{"command":"view","path":"a.rs"}"#), Deed::Read, "a.rs"),
-            (call("apply_patch", r#"{"input":"*** Begin Patch\n*** Update File: a.rs\n"}"#), Deed::Modified, "a.rs"),
-            (call("shell", r#"{"command":["bash","-lc","sed -n '1,20p' src/a.rs"]}"#), Deed::Read, "src/a.rs"),
-            (call("Bash", r#"{"command":"cd x && cat > new.txt <<EOF\nfoo.bar\nEOF"}"#), Deed::Created, "new.txt"),
-            (call("Bash", r#"{"command":"sed -i s/a/b/ lib.rs"}"#), Deed::Modified, "lib.rs"),
+    fn common_tool_calls_are_parsed() {
+        let all: [(Message<'_>, FileAction, &str); 8] = [
+            (call("Read", r#"{"file_path":"a.rs"}"#), FileAction::Read, "a.rs"),
+            (call("Write", r#"{"file_path":"a.rs","content":"x"}"#), FileAction::Created, "a.rs"),
+            (call("Edit", r#"{"file_path":"a.rs","old_string":"x"}"#), FileAction::Modified, "a.rs"),
+            (call("str_replace_editor", r#"{"command":"view","path":"a.rs"}"#), FileAction::Read, "a.rs"),
+            (
+                call("apply_patch", r#"{"input":"*** Begin Patch\n*** Update File: a.rs\n"}"#),
+                FileAction::Modified,
+                "a.rs",
+            ),
+            (call("shell", r#"{"command":["bash","-lc","sed -n '1,20p' src/a.rs"]}"#), FileAction::Read, "src/a.rs"),
+            (
+                call("Bash", r#"{"command":"cd x && cat > new.txt <<EOF\nfoo.bar\nEOF"}"#),
+                FileAction::Created,
+                "new.txt",
+            ),
+            (call("Bash", r#"{"command":"sed -i s/a/b/ lib.rs"}"#), FileAction::Modified, "lib.rs"),
         ];
         for (message, deed, path) in all {
             assert_eq!(files(message.clone()), [key(deed, path)], "{message:?}");
@@ -228,17 +236,17 @@ mod tests {
     }
 
     #[test]
-    fn a_marker_tells_what_its_call_told() {
+    fn marker_yields_the_file_of_its_call() {
         let marker = "[folded: 412 lines, 18.3 kB of read_file src/main.rs; unfold 7k3q9p2m4x1c]";
-        assert_eq!(files(Message::text(Role::Assistant, marker)), [key(Deed::Read, "src/main.rs")]);
+        assert_eq!(files(Message::text(Role::Assistant, marker)), [key(FileAction::Read, "src/main.rs")]);
         let excerpt = "[folded: kept 4 of 41 lines of Edit a.rs]";
-        assert_eq!(files(Message::text(Role::Assistant, excerpt)), [key(Deed::Modified, "a.rs")]);
+        assert_eq!(files(Message::text(Role::Assistant, excerpt)), [key(FileAction::Modified, "a.rs")]);
         assert!(files(Message::text(Role::Assistant, "[folded: 3 lines of Read a/very/long/pa..]")).is_empty());
     }
 
     #[test]
-    fn test_runs_and_errors_are_read() {
-        let of = |text: &'static str| facts(&Message::new(Role::Tool, vec![Part::result("c", text)]));
+    fn test_runs_and_errors_are_parsed() {
+        let of = |text: &'static str| extract_facts(&Message::new(Role::Tool, vec![Part::result("c", text)]));
         assert_eq!(of("2 passed, 1 failed").test, of("x\ntest result: FAILED. 1 passed").test);
         assert_eq!(of("12 passed in 3s").test, of("test result: ok. 3 passed; 0 failed").test);
         assert_ne!(of("12 passed in 3s").test, of("FAIL x").test);

@@ -4,22 +4,30 @@ use foldline::laws::{Law, LawProfile, check_conversation};
 use foldline::{Conversation, Message};
 use rustc_hash::FxHashMap;
 
-use crate::case::Case;
-use crate::engine::Shared;
+use crate::case::ReplayCase;
+use crate::engine::SharedMessage;
 
 /// How many laws a rendering breaks beyond those that the recording itself breaks before `at`.
-pub(crate) fn laws_broken<'m>(case: &Case, at: usize, rendering: impl Iterator<Item = &'m Shared>) -> u64 {
+pub(crate) fn count_new_violations<'m>(
+    case: &ReplayCase,
+    at: usize,
+    rendering: impl Iterator<Item = &'m SharedMessage>,
+) -> u64 {
     let profile = LawProfile::for_model(case.format, case.model.as_deref());
-    let rendered = broken(case, rendering.map(|message| (**message).clone()), &profile);
+    let rendered = violation_counts(case, rendering.map(|message| (**message).clone()), &profile);
     if rendered.is_empty() {
         return 0;
     }
-    let recorded = broken(case, case.messages[..at].iter().map(|message| (**message).clone()), &profile);
+    let recorded = violation_counts(case, case.messages[..at].iter().map(|message| (**message).clone()), &profile);
     let beyond = |(law, count): (&Law, &u64)| count.saturating_sub(recorded.get(law).copied().unwrap_or_default());
     rendered.iter().map(beyond).sum()
 }
 
-fn broken(case: &Case, messages: impl Iterator<Item = Message<'static>>, profile: &LawProfile) -> FxHashMap<Law, u64> {
+fn violation_counts(
+    case: &ReplayCase,
+    messages: impl Iterator<Item = Message<'static>>,
+    profile: &LawProfile,
+) -> FxHashMap<Law, u64> {
     let conversation = Conversation {
         model: case.model.clone().map(Into::into),
         system: case.system.clone(),

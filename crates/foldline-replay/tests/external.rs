@@ -2,12 +2,12 @@
 
 use foldline::transcript::TranscriptReader;
 use foldline::{Meter, ModelTable, PriceTable, Prices};
-use foldline_replay::{Case, External, Refusal, Run, Survey, policy, replay};
+use foldline_replay::{CorpusStats, EngineError, ExternalEngine, ReplayCase, ReplayRun, policy, replay};
 use serde_json::json;
 
 /// An engine in a few lines of Python: renders everything, but results of more than 100 characters that
 /// are older than the last four messages are cut, which it announces.
-const CUTTER: &str = r#"
+const CUTTING_ENGINE: &str = r#"
 import json, sys
 for line in sys.stdin:
     ask = json.loads(line)
@@ -34,7 +34,7 @@ fn prices() -> Prices {
     PriceTable::builtin().get("anthropic-5m").expect("it is built in")
 }
 
-fn case() -> Case {
+fn sample_case() -> ReplayCase {
     let said = ["go", "and look around"].map(|text| json!({ "type": "text", "text": text }));
     let mut messages = vec![json!({ "role": "user", "content": said })];
     for round in 0..12 {
@@ -48,35 +48,35 @@ fn case() -> Case {
     let line = json!({ "id": "one", "source": "test", "messages": messages }).to_string();
     let mut reader = TranscriptReader::new("test", line.as_bytes()).expect("it is a recording");
     let recording = reader.next().expect("there is one").expect("it can be read");
-    Case::new(recording, &Survey::default(), &Meter::for_model(ModelTable::builtin(), Some("gpt-4o")))
+    ReplayCase::new(recording, &CorpusStats::default(), &Meter::for_model(ModelTable::builtin(), Some("gpt-4o")))
 }
 
-fn run(case: &Case, engine: &External) -> Result<Run, Refusal> {
+fn run_engine(case: &ReplayCase, engine: &ExternalEngine) -> Result<ReplayRun, EngineError> {
     replay(case, engine, 100_000, prices())
 }
 
-fn python(program: &str) -> Option<External> {
+fn python_engine(program: &str) -> Option<ExternalEngine> {
     let there = std::process::Command::new("python3").arg("--version").output().is_ok();
-    there.then(|| External::new(format!("exec python3 -u -c '{program}'")))
+    there.then(|| ExternalEngine::new(format!("exec python3 -u -c '{program}'")))
 }
 
 #[test]
-fn an_engine_in_another_process_is_scored_like_one_in_this() {
-    let Some(engine) = python(CUTTER) else { return };
-    let case = case();
-    let full = replay(&case, &policy::ALL[0], 100_000, prices()).unwrap().score;
-    let cut = run(&case, &engine).unwrap().score;
+fn external_engine_is_scored_like_an_internal_one() {
+    let Some(engine) = python_engine(CUTTING_ENGINE) else { return };
+    let case = sample_case();
+    let full = replay(&case, &policy::BASELINES[0], 100_000, prices()).unwrap().score;
+    let cut = run_engine(&case, &engine).unwrap().score;
     assert_eq!((cut.calls, cut.unannounced), (12, 0));
     assert!(cut.tokens < full.tokens / 2 && cut.creases == 9, "{cut:?}");
-    assert_eq!(cut.instructions.ratio(), 1.0, "a message of two texts is told as one");
+    assert_eq!(cut.instructions_kept.ratio(), 1.0, "a message of two texts is told as one");
     // The same process serves the next conversation, from its beginning.
-    assert_eq!(run(&case, &engine).unwrap().score.tokens, cut.tokens);
+    assert_eq!(run_engine(&case, &engine).unwrap().score.tokens, cut.tokens);
 }
 
 #[test]
-fn engines_that_die_or_talk_nonsense_are_told_by_name_of_the_trouble() {
-    let case = case();
-    let trouble = |command: &str| run(&case, &External::new(command)).unwrap_err().to_string();
+fn failing_engine_is_reported_with_its_error() {
+    let case = sample_case();
+    let trouble = |command: &str| run_engine(&case, &ExternalEngine::new(command)).unwrap_err().to_string();
     // Whether it is noticed when writing to it or when reading from it is a matter of time.
     let died = trouble("exit 3");
     assert!(died.contains("before it answered") || died.contains("no longer"), "{died}");
@@ -89,12 +89,12 @@ fn engines_that_die_or_talk_nonsense_are_told_by_name_of_the_trouble() {
 }
 
 #[test]
-fn an_engine_that_can_not_fit_is_counted() {
+fn engine_that_cannot_fit_is_counted() {
     let refuses = r#"while read line; do case $line in *request*) echo '{"ok":false,"error":{"kind":"cannot_fit","floor":9,"budget":8,"message":"x"}}';; esac; done"#;
-    let run = run(&case(), &External::new(refuses)).unwrap();
+    let run = run_engine(&sample_case(), &ExternalEngine::new(refuses)).unwrap();
     assert_eq!((run.score.refused, run.score.calls), (12, 12));
     // Refusing is not a way to save.
-    let full = replay(&case(), &policy::ALL[0], 100_000, prices()).unwrap().score;
-    assert!(run.score.bill(&prices()) > full.bill(&prices()));
-    assert_eq!(run.score.missteps(), 1.0);
+    let full = replay(&sample_case(), &policy::BASELINES[0], 100_000, prices()).unwrap().score;
+    assert!(run.score.cost(&prices()) > full.cost(&prices()));
+    assert_eq!(run.score.missing_context_ratio(), 1.0);
 }

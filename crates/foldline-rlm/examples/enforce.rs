@@ -13,7 +13,10 @@ use std::time::Duration;
 
 use foldline::wire::{Format, Request};
 use foldline::{Conversation, Message, Part, Role};
-use foldline_rlm::{Endpoint, Enforce, HttpModel, Limits, Speech, Step, Summariser, Traits, enforce_context_window};
+use foldline_rlm::{
+    CascadeStep, EnforceOptions, HttpModel, ModelEndpoint, ModelInfo, Summarizer, SummaryLimits, ToolStyle,
+    enforce_context_window,
+};
 use serde_json::json;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -21,40 +24,41 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let [base, name, window, seconds, plain @ ..] = arguments.as_slice() else {
         return Err("say where the server is, the model's name, its window, and how many seconds it may take".into());
     };
-    let speech = if plain.is_empty() { Speech::Calls } else { Speech::Text };
+    let speech = if plain.is_empty() { ToolStyle::Calls } else { ToolStyle::Text };
     let time = Duration::from_secs(seconds.parse()?);
     let mut body = Vec::new();
     std::io::stdin().read_to_end(&mut body)?;
     let mut session = Request::parse(Format::OpenAiChat, &body)?.conversation().clone().into_owned();
-    let users = words_of_users(&session);
+    let users = user_texts(&session);
 
-    let traits = Traits { window: window.parse()?, speech, ..Traits::of(name) };
+    let traits = ModelInfo { window: window.parse()?, tool_style: speech, ..ModelInfo::for_model(name) };
     let meter = traits.meter.clone();
-    let endpoint = Endpoint {
+    let endpoint = ModelEndpoint {
         format: Format::OpenAiChat,
-        base: base.clone(),
+        base_url: base.clone(),
         model: name.clone(),
-        key: None,
+        api_key: None,
         headers: Vec::new(),
     };
-    let model = Arc::new(HttpModel::with_traits(endpoint, traits)?);
-    let limits = Limits { time, call_time: time, iterations: 6, sub_calls: 4, ..Limits::default() };
-    let summariser = Summariser::new(model).with_limits(limits);
-    let with = Enforce { summariser: Some(&summariser), ..Enforce::new(window.parse()?, meter) };
+    let model = Arc::new(HttpModel::with_info(endpoint, traits)?);
+    let limits =
+        SummaryLimits { total_time: time, call_time: time, iterations: 6, sub_calls: 4, ..SummaryLimits::default() };
+    let summariser = Summarizer::new(model).with_limits(limits);
+    let with = EnforceOptions { summarizer: Some(&summariser), ..EnforceOptions::new(window.parse()?, meter) };
     let events = Mutex::new(Vec::new());
     let listener = |event: foldline_rlm::CascadeEvent| {
-        if !matches!(event.step, Step::Progress(_)) {
+        if !matches!(event.step, CascadeStep::Progress(_)) {
             events.lock().expect("nobody panics with it").push(event.step);
         }
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(enforce_context_window(&mut session, &with, &listener));
-    let stayed = words_of_users(&session);
+    let stayed = user_texts(&session);
     let report = json!({
-        "end": format!("{:?}", done.end),
+        "end": format!("{:?}", done.outcome),
         "fits": done.fits(),
-        "before": done.before,
-        "after": done.after,
+        "before": done.tokens_before,
+        "after": done.tokens_after,
         "budget": done.budget,
         "spent": done.spent,
         "users_words_stayed": users.iter().all(|said| stayed.contains(said)),
@@ -65,7 +69,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn words_of_users(session: &Conversation<'_>) -> Vec<String> {
+fn user_texts(session: &Conversation<'_>) -> Vec<String> {
     let said = |message: &&Message<'_>| message.role == Role::User;
     let parts = session.messages.iter().filter(said).flat_map(|message| &message.parts);
     parts.filter_map(Part::as_text).map(str::to_owned).collect()

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 /// What a summary may cost at most.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Limits {
+pub struct SummaryLimits {
     /// Turns of the root model.
     pub iterations: usize,
     /// Calls of the sub-model.
@@ -24,16 +24,16 @@ pub struct Limits {
     /// Dollars.
     pub dollars: f64,
     /// From the beginning to the end.
-    pub time: Duration,
+    pub total_time: Duration,
     /// For one call.
     pub call_time: Duration,
     /// Calls of the sub-model at the same time.
-    pub at_once: usize,
+    pub concurrency: usize,
     /// How often a call is tried again when the server is busy or stumbles.
     pub retries: usize,
 }
 
-impl Default for Limits {
+impl Default for SummaryLimits {
     /// 15 turns, 50 sub-calls, two million tokens, two dollars, five minutes, two for a call, 4 at once, 2 retries.
     fn default() -> Self {
         Self {
@@ -41,9 +41,9 @@ impl Default for Limits {
             sub_calls: 50,
             tokens: 2_000_000,
             dollars: 2.0,
-            time: Duration::from_secs(300),
+            total_time: Duration::from_secs(300),
             call_time: Duration::from_secs(120),
-            at_once: 4,
+            concurrency: 4,
             retries: 2,
         }
     }
@@ -53,7 +53,7 @@ impl Default for Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Limit {
+pub enum LimitKind {
     /// The root model had no turn left.
     Iterations,
     /// The sub-model may not be asked again.
@@ -68,22 +68,22 @@ pub enum Limit {
     Refusals,
 }
 
-impl fmt::Display for Limit {
+impl fmt::Display for LimitKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Limit::Iterations => "no turn is left",
-            Limit::SubCalls => "no sub-call is left",
-            Limit::Tokens => "no tokens are left",
-            Limit::Dollars => "no money is left",
-            Limit::Time => "no time is left",
-            Limit::Refusals => "what it handed in was refused too often",
+            LimitKind::Iterations => "no turn is left",
+            LimitKind::SubCalls => "no sub-call is left",
+            LimitKind::Tokens => "no tokens are left",
+            LimitKind::Dollars => "no money is left",
+            LimitKind::Time => "no time is left",
+            LimitKind::Refusals => "what it handed in was refused too often",
         })
     }
 }
 
 /// What was spent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Spent {
+pub struct ModelSpend {
     /// Turns of the root model.
     pub iterations: usize,
     /// Calls of the sub-model.
@@ -94,14 +94,14 @@ pub struct Spent {
     pub dollars: f64,
 }
 
-impl Spent {
-    fn tokens(&self) -> Tokens {
+impl ModelSpend {
+    fn total_tokens(&self) -> Tokens {
         self.usage.input.saturating_add(self.usage.output)
     }
 
     /// The sum of two.
-    pub fn and(self, other: Spent) -> Spent {
-        Spent {
+    pub fn plus(self, other: ModelSpend) -> ModelSpend {
+        ModelSpend {
             iterations: self.iterations + other.iterations,
             sub_calls: self.sub_calls + other.sub_calls,
             usage: self.usage.combined_with(other.usage),
@@ -112,93 +112,93 @@ impl Spent {
 
 /// Who is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum ModelRole {
     Root,
     Sub,
 }
 
 /// What one call may cost at most.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Estimate {
+pub(crate) struct CallEstimate {
     pub(crate) input: Tokens,
     pub(crate) output: Tokens,
 }
 
 /// The account of one summary. Calls at the same time share it.
-pub(crate) struct Account<'l> {
-    limits: &'l Limits,
-    began: Instant,
-    book: Mutex<Book>,
+pub(crate) struct CallBudget<'l> {
+    limits: &'l SummaryLimits,
+    started_at: Instant,
+    state: Mutex<BudgetState>,
 }
 
 #[derive(Default)]
-struct Book {
-    spent: Spent,
+struct BudgetState {
+    spent: ModelSpend,
     /// Of calls that are under way.
     reserved_tokens: Tokens,
     reserved_dollars: f64,
 }
 
-impl<'l> Account<'l> {
-    pub(crate) fn open(limits: &'l Limits) -> Self {
-        Self { limits, began: Instant::now(), book: Mutex::default() }
+impl<'l> CallBudget<'l> {
+    pub(crate) fn new(limits: &'l SummaryLimits) -> Self {
+        Self { limits, started_at: Instant::now(), state: Mutex::default() }
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn lock_state(&self) -> MutexGuard<'_, BudgetState> {
         // Nothing panics while it holds the lock; if it did, the numbers are still whole.
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn spent(&self) -> Spent {
-        self.book().spent
+    pub(crate) fn spent(&self) -> ModelSpend {
+        self.lock_state().spent
     }
 
     pub(crate) fn elapsed(&self) -> Duration {
-        self.began.elapsed()
+        self.started_at.elapsed()
     }
 
     pub(crate) fn deadline(&self) -> Instant {
-        self.began + self.limits.time
+        self.started_at + self.limits.total_time
     }
 
     /// Calls that are left.
-    pub(crate) fn left(&self, asked: Asked) -> usize {
+    pub(crate) fn calls_left(&self, asked: ModelRole) -> usize {
         let spent = self.spent();
         match asked {
-            Asked::Root => self.limits.iterations.saturating_sub(spent.iterations),
-            Asked::Sub => self.limits.sub_calls.saturating_sub(spent.sub_calls),
+            ModelRole::Root => self.limits.iterations.saturating_sub(spent.iterations),
+            ModelRole::Sub => self.limits.sub_calls.saturating_sub(spent.sub_calls),
         }
     }
 
     /// Whether another question of this size can be put after the next one.
-    pub(crate) fn has_room_for_two(&self, estimate: Estimate) -> bool {
-        let book = self.book();
-        book.spent.tokens() + book.reserved_tokens + 2 * (estimate.input + estimate.output) <= self.limits.tokens
+    pub(crate) fn allows_two_more(&self, estimate: CallEstimate) -> bool {
+        let book = self.lock_state();
+        book.spent.total_tokens() + book.reserved_tokens + 2 * (estimate.input + estimate.output) <= self.limits.tokens
     }
 
     /// Admits a call, or tells which limit it would pass. What it may cost is set aside until the ticket is
     /// settled or dropped.
     pub(crate) fn admit<'a>(
         &'a self,
-        asked: Asked,
-        estimate: Estimate,
+        asked: ModelRole,
+        estimate: CallEstimate,
         prices: &'a Prices,
-    ) -> Result<Ticket<'a, 'l>, Limit> {
+    ) -> Result<CallReservation<'a, 'l>, LimitKind> {
         if Instant::now() >= self.deadline() {
-            return Err(Limit::Time);
+            return Err(LimitKind::Time);
         }
         let tokens = estimate.input.saturating_add(estimate.output);
-        let dollars = cost(prices, &usage(estimate));
-        let mut book = self.book();
-        if book.spent.tokens().saturating_add(book.reserved_tokens).saturating_add(tokens) > self.limits.tokens {
-            return Err(Limit::Tokens);
+        let dollars = cost_usd(prices, &estimated_usage(estimate));
+        let mut book = self.lock_state();
+        if book.spent.total_tokens().saturating_add(book.reserved_tokens).saturating_add(tokens) > self.limits.tokens {
+            return Err(LimitKind::Tokens);
         }
         if book.spent.dollars + book.reserved_dollars + dollars > self.limits.dollars {
-            return Err(Limit::Dollars);
+            return Err(LimitKind::Dollars);
         }
         let (count, most, limit) = match asked {
-            Asked::Root => (&mut book.spent.iterations, self.limits.iterations, Limit::Iterations),
-            Asked::Sub => (&mut book.spent.sub_calls, self.limits.sub_calls, Limit::SubCalls),
+            ModelRole::Root => (&mut book.spent.iterations, self.limits.iterations, LimitKind::Iterations),
+            ModelRole::Sub => (&mut book.spent.sub_calls, self.limits.sub_calls, LimitKind::SubCalls),
         };
         if *count >= most {
             return Err(limit);
@@ -206,44 +206,44 @@ impl<'l> Account<'l> {
         *count += 1;
         book.reserved_tokens += tokens;
         book.reserved_dollars += dollars;
-        Ok(Ticket { account: self, prices, tokens, dollars })
+        Ok(CallReservation { account: self, prices, tokens, dollars })
     }
 }
 
 /// A call that was admitted. Dropping it gives back what was set aside, not the turn.
-pub(crate) struct Ticket<'a, 'l> {
-    account: &'a Account<'l>,
+pub(crate) struct CallReservation<'a, 'l> {
+    account: &'a CallBudget<'l>,
     prices: &'a Prices,
     tokens: Tokens,
     dollars: f64,
 }
 
-impl Ticket<'_, '_> {
+impl CallReservation<'_, '_> {
     /// Writes down what an answer cost.
-    pub(crate) fn settle(&self, usage: Usage) {
-        let mut book = self.account.book();
+    pub(crate) fn record_usage(&self, usage: Usage) {
+        let mut book = self.account.lock_state();
         book.spent.usage = book.spent.usage.combined_with(usage);
-        book.spent.dollars += cost(self.prices, &usage);
+        book.spent.dollars += cost_usd(self.prices, &usage);
     }
 }
 
-impl Drop for Ticket<'_, '_> {
+impl Drop for CallReservation<'_, '_> {
     fn drop(&mut self) {
-        let mut book = self.account.book();
+        let mut book = self.account.lock_state();
         book.reserved_tokens = book.reserved_tokens.saturating_sub(self.tokens);
         book.reserved_dollars = (book.reserved_dollars - self.dollars).max(0.0);
     }
 }
 
 /// An estimate in the words of a server.
-pub(crate) fn usage(estimate: Estimate) -> Usage {
+pub(crate) fn estimated_usage(estimate: CallEstimate) -> Usage {
     let mut usage = Usage::default();
     (usage.input, usage.output) = (estimate.input, estimate.output);
     usage
 }
 
 /// What a call costs, in dollars.
-fn cost(prices: &Prices, usage: &Usage) -> f64 {
+fn cost_usd(prices: &Prices, usage: &Usage) -> f64 {
     let read = usage.cache_read.unwrap_or(0).min(usage.input);
     let written = usage.cache_write.unwrap_or(0).min(usage.input - read);
     let plain = (usage.input - read - written) as f64;

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// Something that the root model wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Command {
+pub(crate) enum RootCommand {
     Head { rows: usize },
     Tail { rows: usize },
     Grep { pattern: String, from: usize },
@@ -21,15 +21,15 @@ pub(crate) enum Command {
 }
 
 /// Rows that are shown when the model does not say how many.
-const USUAL_ROWS: usize = 40;
+const DEFAULT_ROWS: usize = 40;
 
-pub(crate) const FINAL: ToolSpec<'static> = ToolSpec {
+pub(crate) const FINAL_TOOL: ToolSpec<'static> = ToolSpec {
     name: "final",
     description: "Hand in the finished briefing. Call it alone, once you have seen what you need.",
     parameters: r#"{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}"#,
 };
 
-pub(crate) const TOOLS: [ToolSpec<'static>; 8] = [
+pub(crate) const ROOT_TOOLS: [ToolSpec<'static>; 8] = [
     ToolSpec {
         name: "head",
         description: "Show the first rows of the text.",
@@ -65,11 +65,11 @@ pub(crate) const TOOLS: [ToolSpec<'static>; 8] = [
         description: "Let another model read many rows and answer a question about them. Several calls at once run at the same time.",
         parameters: r#"{"type":"object","properties":{"first":{"type":"integer"},"last":{"type":"integer"},"question":{"type":"string"}},"required":["first","last","question"]}"#,
     },
-    FINAL,
+    FINAL_TOOL,
 ];
 
 /// The commands as a model without tools is told of them.
-pub(crate) const LINES: &str = "\
+pub(crate) const COMMAND_SYNTAX: &str = "\
 Write commands, each on a line of its own, and nothing else:
 HEAD 40
 TAIL 40
@@ -83,9 +83,9 @@ FINAL
 the briefing
 END";
 
-impl Command {
+impl RootCommand {
     /// Reads a call.
-    pub(crate) fn of_call(call: &ToolCall<'_>) -> Result<Self, String> {
+    pub(crate) fn from_call(call: &ToolCall<'_>) -> Result<Self, String> {
         let text = call.arguments.as_str();
         let arguments: Value = match text.trim() {
             "" => Value::Object(serde_json::Map::new()),
@@ -106,49 +106,51 @@ impl Command {
             _ => Err(format!("`{key}` is missing, or not a text")),
         };
         Ok(match &*call.name {
-            "head" => Command::Head { rows: number("rows")?.unwrap_or(USUAL_ROWS) },
-            "tail" => Command::Tail { rows: number("rows")?.unwrap_or(USUAL_ROWS) },
-            "grep" => Command::Grep { pattern: string("pattern")?, from: number("from")?.unwrap_or(0) },
-            "count" => Command::Count { pattern: string("pattern")? },
-            "slice" => Command::Slice { first: required("first")?, last: required("last")? },
-            "chunks" => Command::Chunks,
-            "ask" => Command::Ask { first: required("first")?, last: required("last")?, question: string("question")? },
-            "final" => Command::Final { text: arguments["text"].as_str().unwrap_or_default().to_owned() },
+            "head" => RootCommand::Head { rows: number("rows")?.unwrap_or(DEFAULT_ROWS) },
+            "tail" => RootCommand::Tail { rows: number("rows")?.unwrap_or(DEFAULT_ROWS) },
+            "grep" => RootCommand::Grep { pattern: string("pattern")?, from: number("from")?.unwrap_or(0) },
+            "count" => RootCommand::Count { pattern: string("pattern")? },
+            "slice" => RootCommand::Slice { first: required("first")?, last: required("last")? },
+            "chunks" => RootCommand::Chunks,
+            "ask" => {
+                RootCommand::Ask { first: required("first")?, last: required("last")?, question: string("question")? }
+            }
+            "final" => RootCommand::Final { text: arguments["text"].as_str().unwrap_or_default().to_owned() },
             name => return Err(format!("there is no tool `{}`", &name[..name.floor_char_boundary(40)])),
         })
     }
 
     /// Reads the commands in a text, in order. A line that begins with the word of a command and is none is a fault;
     /// every other line is talk.
-    pub(crate) fn of_text(text: &str) -> Vec<Result<Self, String>> {
+    pub(crate) fn parse_text(text: &str) -> Vec<Result<Self, String>> {
         let mut commands = Vec::new();
         let mut lines = text.lines();
         while let Some(line) = lines.next() {
             let line = line.trim();
             if line == "FINAL" {
                 let body: Vec<&str> = lines.by_ref().take_while(|line| line.trim() != "END").collect();
-                commands.push(Ok(Command::Final { text: body.join("\n") }));
-            } else if let Some(command) = Self::of_line(line) {
+                commands.push(Ok(RootCommand::Final { text: body.join("\n") }));
+            } else if let Some(command) = Self::parse_line(line) {
                 commands.push(command.map_err(|why| format!("`{}`: {why}", &line[..line.floor_char_boundary(80)])));
             }
         }
         commands
     }
 
-    fn of_line(line: &str) -> Option<Result<Self, String>> {
+    fn parse_line(line: &str) -> Option<Result<Self, String>> {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         let rest = rest.trim();
         let number = |text: &str| text.parse::<usize>().map_err(|_| "wants numbers of rows".to_owned());
-        let rows = || if rest.is_empty() { Ok(USUAL_ROWS) } else { number(rest) };
+        let rows = || if rest.is_empty() { Ok(DEFAULT_ROWS) } else { number(rest) };
         let pattern = || if rest.is_empty() { Err("wants a pattern".to_owned()) } else { Ok(rest.to_owned()) };
         Some(match word {
-            "HEAD" => rows().map(|rows| Command::Head { rows }),
-            "TAIL" => rows().map(|rows| Command::Tail { rows }),
-            "GREP" => pattern().map(|pattern| Command::Grep { pattern, from: 0 }),
-            "COUNT" => pattern().map(|pattern| Command::Count { pattern }),
-            "CHUNKS" if rest.is_empty() => Ok(Command::Chunks),
+            "HEAD" => rows().map(|rows| RootCommand::Head { rows }),
+            "TAIL" => rows().map(|rows| RootCommand::Tail { rows }),
+            "GREP" => pattern().map(|pattern| RootCommand::Grep { pattern, from: 0 }),
+            "COUNT" => pattern().map(|pattern| RootCommand::Count { pattern }),
+            "CHUNKS" if rest.is_empty() => Ok(RootCommand::Chunks),
             "SLICE" => match rest.split_ascii_whitespace().collect::<Vec<_>>()[..] {
-                [first, last] => number(first).and_then(|first| Ok(Command::Slice { first, last: number(last)? })),
+                [first, last] => number(first).and_then(|first| Ok(RootCommand::Slice { first, last: number(last)? })),
                 _ => Err("wants the first row and the last".to_owned()),
             },
             "ASK" => {
@@ -156,7 +158,7 @@ impl Command {
                 match (words.next(), words.next(), words.next()) {
                     (Some(first), Some(last), Some(question)) if !question.trim().is_empty() => {
                         number(first).and_then(|first| {
-                            Ok(Command::Ask { first, last: number(last)?, question: question.trim().to_owned() })
+                            Ok(RootCommand::Ask { first, last: number(last)?, question: question.trim().to_owned() })
                         })
                     }
                     _ => Err("wants the first row, the last, and a question".to_owned()),
@@ -169,14 +171,14 @@ impl Command {
     /// The name of the tool.
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            Command::Head { .. } => "head",
-            Command::Tail { .. } => "tail",
-            Command::Grep { .. } => "grep",
-            Command::Count { .. } => "count",
-            Command::Slice { .. } => "slice",
-            Command::Chunks => "chunks",
-            Command::Ask { .. } => "ask",
-            Command::Final { .. } => "final",
+            RootCommand::Head { .. } => "head",
+            RootCommand::Tail { .. } => "tail",
+            RootCommand::Grep { .. } => "grep",
+            RootCommand::Count { .. } => "count",
+            RootCommand::Slice { .. } => "slice",
+            RootCommand::Chunks => "chunks",
+            RootCommand::Ask { .. } => "ask",
+            RootCommand::Final { .. } => "final",
         }
     }
 }
@@ -187,8 +189,8 @@ mod tests {
 
     use super::*;
 
-    fn call(name: &'static str, arguments: &'static str) -> Result<Command, String> {
-        Command::of_call(&ToolCall {
+    fn call(name: &'static str, arguments: &'static str) -> Result<RootCommand, String> {
+        RootCommand::from_call(&ToolCall {
             id: "c".into(),
             name: name.into(),
             arguments: CallArguments::Json(arguments.into()),
@@ -196,40 +198,45 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_read_strictly_and_numbers_leniently() {
-        assert_eq!(call("head", ""), Ok(Command::Head { rows: 40 }));
-        assert_eq!(call("slice", r#"{"first":"3","last":9.0}"#), Ok(Command::Slice { first: 3, last: 9 }));
+    fn calls_are_strict_and_numbers_lenient() {
+        assert_eq!(call("head", ""), Ok(RootCommand::Head { rows: 40 }));
+        assert_eq!(call("slice", r#"{"first":"3","last":9.0}"#), Ok(RootCommand::Slice { first: 3, last: 9 }));
         assert_eq!(call("slice", r#"{"first":3}"#), Err("`last` is missing".into()));
         assert_eq!(call("slice", r#"{"first":-3,"last":1}"#), Err("`first` is not a number of a row".into()));
         assert_eq!(call("grep", r#"{"pattern":" "}"#), Err("`pattern` is missing, or not a text".into()));
         assert_eq!(call("rm", "{}"), Err("there is no tool `rm`".into()));
         assert!(call("head", "{").is_err());
-        for tool in TOOLS {
+        for tool in ROOT_TOOLS {
             assert!(serde_json::from_str::<Value>(tool.parameters).is_ok(), "{}", tool.name);
         }
     }
 
     #[test]
     fn finally_is_not_final() {
-        assert_eq!(Command::of_text("FINALLY I am done.\nFINAL answer: 3\nThe FINAL"), []);
+        assert_eq!(RootCommand::parse_text("FINALLY I am done.\nFINAL answer: 3\nThe FINAL"), []);
         assert_eq!(
-            Command::of_text("so\nFINAL\nGoal: x\nGREP y\nEND\nGREP z"),
-            [Ok(Command::Final { text: "Goal: x\nGREP y".into() }), Ok(Command::Grep { pattern: "z".into(), from: 0 })]
+            RootCommand::parse_text("so\nFINAL\nGoal: x\nGREP y\nEND\nGREP z"),
+            [
+                Ok(RootCommand::Final { text: "Goal: x\nGREP y".into() }),
+                Ok(RootCommand::Grep { pattern: "z".into(), from: 0 })
+            ]
         );
     }
 
     #[test]
-    fn lines_are_commands_or_talk_or_faults() {
+    fn lines_parse_to_commands_prose_or_errors() {
         assert_eq!(
-            Command::of_text("Let me look.\nHEAD\nSLICE 3 9\nASK 1 90 what failed there?\nCHUNKS\nHEADING for it"),
+            RootCommand::parse_text(
+                "Let me look.\nHEAD\nSLICE 3 9\nASK 1 90 what failed there?\nCHUNKS\nHEADING for it"
+            ),
             [
-                Ok(Command::Head { rows: 40 }),
-                Ok(Command::Slice { first: 3, last: 9 }),
-                Ok(Command::Ask { first: 1, last: 90, question: "what failed there?".into() }),
-                Ok(Command::Chunks),
+                Ok(RootCommand::Head { rows: 40 }),
+                Ok(RootCommand::Slice { first: 3, last: 9 }),
+                Ok(RootCommand::Ask { first: 1, last: 90, question: "what failed there?".into() }),
+                Ok(RootCommand::Chunks),
             ]
         );
-        let faults = Command::of_text("SLICE a b\nSLICE 1\nASK 1 2\nGREP");
+        let faults = RootCommand::parse_text("SLICE a b\nSLICE 1\nASK 1 2\nGREP");
         assert!(faults.len() == 4 && faults.iter().all(Result::is_err), "{faults:?}");
     }
 }

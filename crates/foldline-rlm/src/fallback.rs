@@ -10,14 +10,14 @@ use foldline::chunk::{CompressOptions, ContentKind, compress};
 use foldline::content::{IdentifierKind, for_each_identifier, is_failure};
 use foldline::{Meter, Tokens};
 
-use crate::gate::whole_path;
+use crate::gate::full_path;
 
 /// Files that are listed.
-const FILES: usize = 40;
+const MAX_LISTED_FILES: usize = 40;
 /// Lines of failures that are listed.
-const FAILURES: usize = 20;
+const MAX_LISTED_FAILURES: usize = 20;
 /// Characters of a line.
-const WIDTH: usize = 200;
+const MAX_LINE_CHARS: usize = 200;
 
 /// The facts of a text, in at most so many tokens.
 ///
@@ -31,11 +31,11 @@ const WIDTH: usize = 200;
 /// assert!(facts.contains("Tools called (1): read_file"));
 /// assert!(facts.contains("6: error: no such file"));
 /// ```
-pub fn facts(text: &str, at_most: Tokens, meter: &Meter) -> String {
+pub fn extract_facts(text: &str, at_most: Tokens, meter: &Meter) -> String {
     let mut files: HashMap<&str, (usize, usize)> = HashMap::new();
     for_each_identifier(text, |atom, place| {
         if atom.kind == IdentifierKind::Path {
-            let (times, last) = files.entry(whole_path(text, &place)).or_default();
+            let (times, last) = files.entry(full_path(text, &place)).or_default();
             (*times, *last) = (*times + 1, place.start);
         }
     });
@@ -65,7 +65,7 @@ pub fn facts(text: &str, at_most: Tokens, meter: &Meter) -> String {
         // The most often named first; of equals, the latest.
         let mut named: Vec<_> = files.iter().collect();
         named.sort_unstable_by_key(|(_, (times, last))| std::cmp::Reverse((*times, *last)));
-        let shown: Vec<String> = named.iter().take(FILES).map(|(path, _)| clipped(path)).collect();
+        let shown: Vec<String> = named.iter().take(MAX_LISTED_FILES).map(|(path, _)| clipped(path)).collect();
         let _ = writeln!(out, "Files named ({}): {}", named.len(), shown.join(", "));
     }
     if !tools.is_empty() {
@@ -73,7 +73,7 @@ pub fn facts(text: &str, at_most: Tokens, meter: &Meter) -> String {
         called.sort_unstable_by_key(|(name, times)| (std::cmp::Reverse(**times), **name));
         let shown: Vec<String> = called
             .iter()
-            .take(FILES)
+            .take(MAX_LISTED_FILES)
             .map(|(name, times)| match times {
                 1 => clipped(name),
                 times => format!("{} {times} times", clipped(name)),
@@ -83,7 +83,7 @@ pub fn facts(text: &str, at_most: Tokens, meter: &Meter) -> String {
     }
     if !failures.is_empty() {
         let _ = writeln!(out, "Lines that report failures ({}), the last ones:", failures.len());
-        for (at, line) in &failures[failures.len().saturating_sub(FAILURES)..] {
+        for (at, line) in &failures[failures.len().saturating_sub(MAX_LISTED_FAILURES)..] {
             let _ = writeln!(out, "{at}: {}", clipped(line));
         }
     }
@@ -104,7 +104,7 @@ pub fn facts(text: &str, at_most: Tokens, meter: &Meter) -> String {
 }
 
 fn clipped(line: &str) -> String {
-    match line.char_indices().nth(WIDTH) {
+    match line.char_indices().nth(MAX_LINE_CHARS) {
         Some((end, _)) => format!("{}..", &line[..end]),
         None => line.to_owned(),
     }
@@ -115,21 +115,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn facts_fit_and_tell_of_failures() {
+    fn facts_fit_and_list_failures() {
         let mut text: String = (0..3_000).map(|at| format!("step {at} read src/file_{}.rs\n", at % 90)).collect();
         text.insert_str(text.len() / 2, "\nerror: the disk is full\n");
         let meter = Meter::for_byte_estimate();
         for at_most in [60, 200, 1_000, 5_000] {
-            let facts = facts(&text, at_most, &meter);
+            let facts = extract_facts(&text, at_most, &meter);
             assert!(meter.text(&facts) <= at_most, "{at_most}: {facts}");
             assert!(at_most < 200 || facts.contains("error: the disk is full"), "{at_most}: {facts}");
         }
     }
 
     #[test]
-    fn odd_texts_have_facts_too() {
+    fn facts_handle_unusual_texts() {
         for text in ["", "\n", "é", "[call "] {
-            assert!(facts(text, 200, &Meter::for_byte_estimate()).contains("lines"));
+            assert!(extract_facts(text, 200, &Meter::for_byte_estimate()).contains("lines"));
         }
     }
 }

@@ -14,18 +14,18 @@ use foldline::{Meter, Tokens};
 use regex::Regex;
 
 /// A summary of fewer letters says nothing.
-const FEWEST_LETTERS: usize = 40;
+const MIN_LETTERS: usize = 40;
 /// Quotations from this many characters on must stand in the source.
-const QUOTED: usize = 12;
+const MIN_QUOTE_CHARS: usize = 12;
 /// A text whose lines are repetitions to this share is a loop of the model's.
-const LOOPING: f64 = 0.5;
+const MAX_REPETITION_RATIO: f64 = 0.5;
 /// Values that are named in a refusal.
-const NAMED: usize = 12;
+const MAX_NAMED_VALUES: usize = 12;
 
 /// Why a summary is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Flaw {
+pub enum SummaryFlaw {
     /// There is nothing in it.
     Empty,
     /// It says that there is no summary.
@@ -35,28 +35,35 @@ pub enum Flaw {
         /// What it has.
         tokens: Tokens,
         /// What it may have.
-        at_most: Tokens,
+        max_tokens: Tokens,
     },
     /// It says the same again and again.
-    Looping,
+    Repetitive,
     /// It does not name what the work is about.
-    NoGoal,
+    MissingGoal,
     /// It states values that the source does not have.
     Invented(Vec<String>),
 }
 
-impl fmt::Display for Flaw {
+impl fmt::Display for SummaryFlaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Flaw::Empty => f.write_str("it says nothing"),
-            Flaw::Excuse => f.write_str("it is an excuse, not a briefing"),
-            Flaw::TooLong { tokens, at_most } => write!(f, "it has {tokens} tokens, and may have {at_most}"),
-            Flaw::Looping => f.write_str("it repeats itself"),
-            Flaw::NoGoal => f.write_str("it does not name the goal"),
-            Flaw::Invented(values) => {
-                let shown = values.iter().take(NAMED).map(|value| format!("`{value}`")).collect::<Vec<_>>().join(", ");
+            SummaryFlaw::Empty => f.write_str("it says nothing"),
+            SummaryFlaw::Excuse => f.write_str("it is an excuse, not a briefing"),
+            SummaryFlaw::TooLong { tokens, max_tokens: at_most } => {
+                write!(f, "it has {tokens} tokens, and may have {at_most}")
+            }
+            SummaryFlaw::Repetitive => f.write_str("it repeats itself"),
+            SummaryFlaw::MissingGoal => f.write_str("it does not name the goal"),
+            SummaryFlaw::Invented(values) => {
+                let shown = values
+                    .iter()
+                    .take(MAX_NAMED_VALUES)
+                    .map(|value| format!("`{value}`"))
+                    .collect::<Vec<_>>()
+                    .join(", ");
                 write!(f, "these do not occur in the text: {shown}")?;
-                match values.len().saturating_sub(NAMED) {
+                match values.len().saturating_sub(MAX_NAMED_VALUES) {
                     0 => Ok(()),
                     more => write!(f, ", and {more} more"),
                 }
@@ -66,15 +73,15 @@ impl fmt::Display for Flaw {
 }
 
 /// What a summary is measured by.
-pub struct Gate<'s> {
+pub struct QualityGate<'s> {
     sources: Vec<&'s str>,
-    names: HashSet<u64>,
+    identifiers: HashSet<u64>,
     goal: &'s str,
-    at_most: Tokens,
+    max_tokens: Tokens,
     meter: &'s Meter,
 }
 
-impl<'s> Gate<'s> {
+impl<'s> QualityGate<'s> {
     /// A gate for summaries of these sources, in the light of a goal (none when empty), of at most so many tokens.
     ///
     /// ```
@@ -98,48 +105,48 @@ impl<'s> Gate<'s> {
                 names.insert(atom.hash);
             })
         });
-        Self { sources, names, goal, at_most, meter }
+        Self { sources, identifiers: names, goal, max_tokens: at_most, meter }
     }
 
     /// Whether a summary may be installed; if not, all that is wrong with it.
-    pub fn check(&self, summary: &str) -> Result<(), Vec<Flaw>> {
+    pub fn check(&self, summary: &str) -> Result<(), Vec<SummaryFlaw>> {
         let mut flaws = Vec::new();
-        if summary.chars().filter(|sign| sign.is_alphanumeric()).take(FEWEST_LETTERS).count() < FEWEST_LETTERS {
+        if summary.chars().filter(|sign| sign.is_alphanumeric()).take(MIN_LETTERS).count() < MIN_LETTERS {
             // A short excuse is both; what it is tells more.
-            flaws.push(if is_excuse(summary) { Flaw::Excuse } else { Flaw::Empty });
+            flaws.push(if is_excuse(summary) { SummaryFlaw::Excuse } else { SummaryFlaw::Empty });
             return Err(flaws);
         }
         if is_excuse(summary) {
-            flaws.push(Flaw::Excuse);
+            flaws.push(SummaryFlaw::Excuse);
         }
         let tokens = self.meter.text(summary);
-        if tokens > self.at_most {
-            flaws.push(Flaw::TooLong { tokens, at_most: self.at_most });
+        if tokens > self.max_tokens {
+            flaws.push(SummaryFlaw::TooLong { tokens, max_tokens: self.max_tokens });
         }
-        if is_looping(summary) {
-            flaws.push(Flaw::Looping);
+        if is_repetitive(summary) {
+            flaws.push(SummaryFlaw::Repetitive);
         }
         if !names_goal(summary, self.goal) {
-            flaws.push(Flaw::NoGoal);
+            flaws.push(SummaryFlaw::MissingGoal);
         }
-        let invented = self.invented(summary);
+        let invented = self.invented_values(summary);
         if !invented.is_empty() {
-            flaws.push(Flaw::Invented(invented));
+            flaws.push(SummaryFlaw::Invented(invented));
         }
         if flaws.is_empty() { Ok(()) } else { Err(flaws) }
     }
 
     /// The exact values in a summary that stand nowhere in the sources.
-    fn invented(&self, summary: &str) -> Vec<String> {
+    fn invented_values(&self, summary: &str) -> Vec<String> {
         // `12,345` is the number 12345.
-        static GROUPED: LazyLock<Regex> =
+        static GROUPED_NUMBER: LazyLock<Regex> =
             LazyLock::new(|| Regex::new(r"\b[0-9]{1,3}(,[0-9]{3})+\b").expect("a pattern of ours"));
         static QUOTE: LazyLock<Regex> =
             LazyLock::new(|| Regex::new("`([^`\n]+)`|\"([^\"\n]+)\"|“([^”\n]+)”").expect("a pattern of ours"));
         let mut seen = HashSet::new();
         let mut invented = Vec::new();
         let mut doubt = |value: &str| {
-            if seen.insert(value.to_owned()) && !self.occurs(value) {
+            if seen.insert(value.to_owned()) && !self.occurs_in_sources(value) {
                 invented.push(value.to_owned());
             }
         };
@@ -148,27 +155,28 @@ impl<'s> Gate<'s> {
             // A quotation may be shortened in the middle.
             for piece in quoted.split("...").flat_map(|piece| piece.split('…')) {
                 let piece = piece.trim().trim_end_matches(['.', ',']);
-                if piece.chars().nth(QUOTED).is_some() {
+                if piece.chars().nth(MIN_QUOTE_CHARS).is_some() {
                     doubt(piece);
                 }
             }
         }
-        let grouped: HashSet<&str> = GROUPED.find_iter(summary).map(|it| it.as_str()).collect();
+        let grouped: HashSet<&str> = GROUPED_NUMBER.find_iter(summary).map(|it| it.as_str()).collect();
         for number in &grouped {
-            if !self.occurs(number) {
+            if !self.occurs_in_sources(number) {
                 doubt(&number.replace(',', ""));
             }
         }
         // Of a path that is doubted the pieces say nothing more.
         let mut doubted = 0;
         for_each_identifier(summary, |atom, place| {
-            let value = whole_path(summary, &place);
+            let value = full_path(summary, &place);
             let in_group = grouped.iter().any(|number| {
                 let from = summary.floor_char_boundary(place.start.saturating_sub(number.len()));
                 let to = summary.ceil_char_boundary((place.end + number.len()).min(summary.len()));
                 summary[from..to].contains(number) && number.split(',').any(|piece| piece == value)
             });
-            let known = self.names.contains(&atom.hash) || in_group || self.is_talk(value, atom.kind);
+            let known =
+                self.identifiers.contains(&atom.hash) || in_group || self.is_ordinary_language(value, atom.kind);
             if !known && place.end > doubted {
                 doubted = place.end;
                 doubt(value);
@@ -177,20 +185,20 @@ impl<'s> Gate<'s> {
         invented
     }
 
-    fn occurs(&self, value: &str) -> bool {
+    fn occurs_in_sources(&self, value: &str) -> bool {
         let finder = memchr::memmem::Finder::new(value.as_bytes());
         self.sources.iter().any(|source| finder.find(source.as_bytes()).is_some())
     }
 
     /// Words that look like names and are language: `e.g`, `and/or`, a sentence that runs into the next.
-    fn is_talk(&self, value: &str, kind: IdentifierKind) -> bool {
+    fn is_ordinary_language(&self, value: &str, kind: IdentifierKind) -> bool {
         let word = |piece: &str| piece.bytes().all(|byte| byte.is_ascii_alphabetic());
         match kind {
             IdentifierKind::Dotted if ["e.g", "i.e", "a.k.a"].contains(&value.to_ascii_lowercase().as_str()) => true,
             IdentifierKind::Path if !value.starts_with('/') && !value.contains('.') => {
                 let mut pieces = value.split('/');
                 pieces.clone().count() == 2
-                    && pieces.all(|piece| word(piece) && !piece.is_empty() && self.occurs(piece))
+                    && pieces.all(|piece| word(piece) && !piece.is_empty() && self.occurs_in_sources(piece))
             }
             _ => false,
         }
@@ -198,7 +206,7 @@ impl<'s> Gate<'s> {
 }
 
 /// A name with the slash before it, if it is a path from the root.
-pub(crate) fn whole_path<'t>(text: &'t str, place: &Range<usize>) -> &'t str {
+pub(crate) fn full_path<'t>(text: &'t str, place: &Range<usize>) -> &'t str {
     let rooted = place.start > 0 && text.as_bytes()[place.start - 1] == b'/' && text[place.clone()].contains('/');
     &text[place.start - usize::from(rooted)..place.end]
 }
@@ -206,7 +214,7 @@ pub(crate) fn whole_path<'t>(text: &'t str, place: &Range<usize>) -> &'t str {
 /// Whether a text says that there is no summary, or is what a program prints when it fails. Long texts may speak of
 /// failures: only what they begin with counts.
 pub(crate) fn is_excuse(text: &str) -> bool {
-    static BEGINS: LazyLock<Regex> = LazyLock::new(|| {
+    static EXCUSE_PREFIX: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(
             r"(?ix)^[\s\#*>\-]*(
               (i(’|'|\s+a)m\s+|i\s+am\s+)?(very\s+)?(sorry|afraid)\b
@@ -220,19 +228,19 @@ pub(crate) fn is_excuse(text: &str) -> bool {
         )
         .expect("a pattern of ours")
     });
-    BEGINS.is_match(text)
+    EXCUSE_PREFIX.is_match(text)
 }
 
 /// Whether most lines, or most runs of words, are repetitions.
-fn is_looping(text: &str) -> bool {
+fn is_repetitive(text: &str) -> bool {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| line.len() > 8).collect();
     let words: Vec<&str> = text.split_whitespace().collect();
     let runs: Vec<&[&str]> = words.windows(6).collect();
     let repeats = |all: usize, different: usize| 1.0 - different as f64 / all.max(1) as f64;
     let different_lines = lines.iter().collect::<HashSet<_>>().len();
     let different_runs = runs.iter().collect::<HashSet<_>>().len();
-    lines.len() >= 6 && repeats(lines.len(), different_lines) > LOOPING
-        || runs.len() >= 40 && repeats(runs.len(), different_runs) > LOOPING
+    lines.len() >= 6 && repeats(lines.len(), different_lines) > MAX_REPETITION_RATIO
+        || runs.len() >= 40 && repeats(runs.len(), different_runs) > MAX_REPETITION_RATIO
 }
 
 /// Whether a summary shares enough telling words with the goal.
@@ -241,7 +249,7 @@ fn names_goal(summary: &str, goal: &str) -> bool {
         let mut words: Vec<String> = Vec::new();
         for word in text.split(|sign: char| !sign.is_alphanumeric() && sign != '_') {
             let word = word.to_lowercase();
-            if word.chars().count() >= 4 && !COMMON.contains(&word.as_str()) && !words.contains(&word) {
+            if word.chars().count() >= 4 && !STOP_WORDS.contains(&word.as_str()) && !words.contains(&word) {
                 words.push(word);
             }
             if words.len() == most {
@@ -262,7 +270,7 @@ fn names_goal(summary: &str, goal: &str) -> bool {
 }
 
 /// Words of four letters and more that say nothing about a goal.
-const COMMON: [&str; 40] = [
+const STOP_WORDS: [&str; 40] = [
     "about", "after", "again", "also", "been", "before", "could", "does", "each", "every", "find", "from", "have",
     "here", "into", "just", "like", "make", "more", "most", "need", "only", "over", "please", "should", "some", "such",
     "than", "that", "their", "them", "then", "there", "these", "they", "this", "want", "what", "with", "your",
@@ -277,12 +285,12 @@ mod tests {
         read and write or input; output\n";
     const GOAL: &str = "make the parser accept empty lists";
 
-    fn check(summary: &str) -> Result<(), Vec<Flaw>> {
-        Gate::new(vec![SOURCE], GOAL, 120, &Meter::for_byte_estimate()).check(summary)
+    fn check(summary: &str) -> Result<(), Vec<SummaryFlaw>> {
+        QualityGate::new(vec![SOURCE], GOAL, 120, &Meter::for_byte_estimate()).check(summary)
     }
 
     #[test]
-    fn a_faithful_briefing_passes() {
+    fn faithful_summary_passes() {
         let summary = "Goal: the parser must accept empty lists.\nState: `cargo test` fails with E0308 in \
             src/parser.rs:212 (run 0af3-77bc, 12,345 ms), e.g. \"mismatched types ... took\", read/write and 2 more.";
         assert_eq!(check(summary), Ok(()));
@@ -299,7 +307,7 @@ mod tests {
             "Unable to process the parser, accept, empty lists. Please provide more information.",
             "Traceback (most recent call last): parser accept empty lists, and so on and so forth",
         ] {
-            assert!(check(text).unwrap_err().contains(&Flaw::Excuse), "{text}");
+            assert!(check(text).unwrap_err().contains(&SummaryFlaw::Excuse), "{text}");
         }
         for text in ["", " \n ", "ok", "...", "No summary.", "N/A"] {
             assert!(check(text).is_err(), "{text}");
@@ -307,11 +315,11 @@ mod tests {
     }
 
     #[test]
-    fn values_that_the_source_does_not_have_are_found() {
+    fn invented_values_are_rejected() {
         let base = "Goal: the parser must accept empty lists.";
         let invented = |rest: &str| match check(&format!("{base} {rest}")) {
             Err(flaws) => match &flaws[..] {
-                [Flaw::Invented(values)] => values.clone(),
+                [SummaryFlaw::Invented(values)] => values.clone(),
                 _ => panic!("{flaws:?}"),
             },
             Ok(()) => Vec::new(),
@@ -325,17 +333,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_loops_or_is_about_something_else_is_found() {
-        let long = format!("the parser accepts empty lists. {}", words(200));
-        assert!(matches!(check(&long).unwrap_err()[..], [Flaw::TooLong { at_most: 120, .. }]));
+    fn long_repetitive_and_off_topic_summaries_are_rejected() {
+        let long = format!("the parser accepts empty lists. {}", distinct_words(200));
+        assert!(matches!(check(&long).unwrap_err()[..], [SummaryFlaw::TooLong { max_tokens: 120, .. }]));
         let looping = "the parser accepts empty lists\n".repeat(12);
-        assert_eq!(check(&looping).unwrap_err(), [Flaw::Looping]);
+        assert_eq!(check(&looping).unwrap_err(), [SummaryFlaw::Repetitive]);
         let other = "The weather is fine today and the birds are singing in all the trees of the garden.";
-        assert_eq!(check(other).unwrap_err(), [Flaw::NoGoal]);
+        assert_eq!(check(other).unwrap_err(), [SummaryFlaw::MissingGoal]);
     }
 
     /// Different words without a meaning.
-    fn words(count: usize) -> String {
+    fn distinct_words(count: usize) -> String {
         (0..count)
             .map(|at| format!("{}{} ", (b'a' + (at % 26) as u8) as char, (b'a' + (at / 26) as u8) as char))
             .collect()

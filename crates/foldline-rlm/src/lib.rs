@@ -21,16 +21,19 @@ mod progress;
 mod route;
 mod summarise;
 
-pub use account::{Limit, Limits, Spent};
+pub use account::{LimitKind, ModelSpend, SummaryLimits};
 pub use cascade::{
-    CascadeEvent, CascadeListener, End, Enforce, Enforced, Record, Step, Strategy, enforce_context_window,
+    ActionRecord, CascadeEvent, CascadeListener, CascadeStep, EnforceOptions, EnforceOutcome, EnforceResult,
+    EnforceStrategy, enforce_context_window,
 };
-pub use environment::{Clamp, Environment, Found, Pattern, ROW};
-pub use fallback::facts;
-pub use gate::{Flaw, Gate};
-pub use http::{Endpoint, HttpModel};
-pub use model::{Answer, Answering, Model, ModelError, ModelErrorKind, Question, Speech, Traits};
-pub use prepare::{Fingerprint, NEAR, Preparation, Prepared, prepare};
-pub use progress::{Outcome, Progress, ProgressListener, forward};
-pub use route::{Mode, Output, Route, Sizes, Thresholds, is_exact};
-pub use summarise::{Author, Summariser, Summary, Task};
+pub use environment::{GrepMatches, MAX_ROW_BYTES, SearchPattern, TextEnvironment, ViewLimits};
+pub use fallback::extract_facts;
+pub use gate::{QualityGate, SummaryFlaw};
+pub use http::{HttpModel, ModelEndpoint};
+pub use model::{
+    LanguageModel, ModelError, ModelErrorKind, ModelInfo, ModelRequest, ModelResponse, ResponseFuture, ToolStyle,
+};
+pub use prepare::{MessageFingerprint, PREPARE_THRESHOLD, PrepareResult, PreparedSummary, prepare_summary};
+pub use progress::{ProgressEvent, ProgressListener, SummaryOutcome, forward_events};
+pub use route::{OutputRoute, RouteMode, RouteSizes, RouteThresholds, ToolOutput, needs_exact_output};
+pub use summarise::{Summarizer, SummaryAuthor, SummaryResult, SummaryTask};

@@ -12,23 +12,23 @@ use foldline::wire::{ContextOverflow, StopReason, ToolSpec, Usage};
 use foldline::{Message, Meter, ModelTable, Prices, Tokens, ToolCall};
 
 /// The answer that a model is about to give.
-pub type Answering<'a> = Pin<Box<dyn Future<Output = Result<Answer, ModelError>> + Send + 'a>>;
+pub type ResponseFuture<'a> = Pin<Box<dyn Future<Output = Result<ModelResponse, ModelError>> + Send + 'a>>;
 
 /// Something that answers. One method is one call; it keeps no conversation.
 ///
 /// Dropping the future ends the call. The summariser bounds how long it waits, how often and how many at once it
 /// asks, and how much; an implementation need not.
-pub trait Model: Send + Sync {
+pub trait LanguageModel: Send + Sync {
     /// What is known of the model.
-    fn traits(&self) -> &Traits;
+    fn info(&self) -> &ModelInfo;
 
     /// Answers a question.
-    fn answer<'a>(&'a self, question: &'a Question<'a>) -> Answering<'a>;
+    fn complete<'a>(&'a self, question: &'a ModelRequest<'a>) -> ResponseFuture<'a>;
 }
 
 /// What is known of a model.
 #[derive(Clone)]
-pub struct Traits {
+pub struct ModelInfo {
     /// Its name, for reports.
     pub name: String,
     /// Tokens of question and answer together.
@@ -38,21 +38,21 @@ pub struct Traits {
     /// What its tokens cost.
     pub prices: Prices,
     /// How it is asked to use tools.
-    pub speech: Speech,
+    pub tool_style: ToolStyle,
 }
 
 /// How a model uses tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Speech {
+pub enum ToolStyle {
     /// Tools are declared, and it calls them.
     Calls,
     /// It knows no tools: commands and what they give back are lines of text.
     Text,
 }
 
-impl Traits {
+impl ModelInfo {
     /// What the table of models knows of a name.
-    pub fn of(name: &str) -> Self {
+    pub fn for_model(name: &str) -> Self {
         let table = ModelTable::builtin();
         let meter = Meter::for_model(table, Some(name));
         Self {
@@ -60,21 +60,21 @@ impl Traits {
             window: meter.row().window,
             prices: Prices::for_model(table, Some(name)),
             meter,
-            speech: Speech::Calls,
+            tool_style: ToolStyle::Calls,
         }
     }
 }
 
-impl fmt::Debug for Traits {
+impl fmt::Debug for ModelInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, window, speech, .. } = self;
+        let Self { name, window, tool_style: speech, .. } = self;
         f.debug_struct("Traits").field("name", name).field("window", window).field("speech", speech).finish()
     }
 }
 
 /// What a model is asked.
 #[derive(Clone, Copy, Debug)]
-pub struct Question<'a> {
+pub struct ModelRequest<'a> {
     /// Its instructions.
     pub system: &'a str,
     /// The conversation so far: texts, calls and results.
@@ -87,7 +87,7 @@ pub struct Question<'a> {
 
 /// What a model answered.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Answer {
+pub struct ModelResponse {
     /// What it said.
     pub text: String,
     /// The tools that it calls.
@@ -120,7 +120,7 @@ pub enum ModelErrorKind {
     /// There is no way to the server.
     Unreachable,
     /// What came back is no answer.
-    Unreadable,
+    InvalidResponse,
 }
 
 impl ModelError {
@@ -130,8 +130,8 @@ impl ModelError {
     }
 
     /// Whether the same question may be answered a little later.
-    pub fn is_passing(&self) -> bool {
-        matches!(self.kind, ModelErrorKind::Busy(_) | ModelErrorKind::Unreachable | ModelErrorKind::Unreadable)
+    pub fn is_transient(&self) -> bool {
+        matches!(self.kind, ModelErrorKind::Busy(_) | ModelErrorKind::Unreachable | ModelErrorKind::InvalidResponse)
     }
 }
 

@@ -7,18 +7,18 @@
 use foldline::{Conversation, Message, Tokens};
 use serde::{Deserialize, Serialize};
 
-use crate::account::Spent;
-use crate::cascade::{Enforce, goal, goes_before};
-use crate::progress::{Outcome, ProgressListener};
-use crate::summarise::{Author, Task};
+use crate::account::ModelSpend;
+use crate::cascade::{EnforceOptions, rounds_to_summarize, user_goal};
+use crate::progress::{ProgressListener, SummaryOutcome};
+use crate::summarise::{SummaryAuthor, SummaryTask};
 
 /// The hash of some messages, word for word.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Fingerprint([u8; 32]);
+pub struct MessageFingerprint([u8; 32]);
 
-impl Fingerprint {
+impl MessageFingerprint {
     /// The fingerprint of these messages.
-    pub fn of(messages: &[Message<'_>]) -> Self {
+    pub fn from_messages(messages: &[Message<'_>]) -> Self {
         let mut hasher = blake3::Hasher::new();
         for message in messages {
             let json = serde_json::to_vec(message).expect("a message is always JSON");
@@ -34,7 +34,7 @@ impl Fingerprint {
     }
 }
 
-impl std::fmt::Debug for Fingerprint {
+impl std::fmt::Debug for MessageFingerprint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Fingerprint({:02x}{:02x}{:02x}{:02x})", self.0[0], self.0[1], self.0[2], self.0[3])
     }
@@ -42,35 +42,35 @@ impl std::fmt::Debug for Fingerprint {
 
 /// A summary of the first messages of a session, which passed the gate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Prepared {
-    fingerprint: Fingerprint,
+pub struct PreparedSummary {
+    fingerprint: MessageFingerprint,
     until: usize,
     text: String,
     /// What it cost, without the earlier one that it goes on from.
-    pub spent: Spent,
+    pub spent: ModelSpend,
 }
 
 /// What came of preparing a summary.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct Preparation {
+pub struct PrepareResult {
     /// The summary; none when nothing could go, when there is no summariser, or when what its model wrote did not pass the
     /// gate: what code can say is said when it is needed.
-    pub prepared: Option<Prepared>,
+    pub prepared: Option<PreparedSummary>,
     /// How the writing ended; none when no model was asked.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<SummaryOutcome>,
     /// What it cost, summary or not.
-    pub spent: Spent,
+    pub spent: ModelSpend,
 }
 
-impl Prepared {
+impl PreparedSummary {
     /// Whether these messages still begin with what it summarises.
     pub fn is_fresh(&self, messages: &[Message<'_>]) -> bool {
-        messages.get(..self.until).is_some_and(|head| Fingerprint::of(head) == self.fingerprint)
+        messages.get(..self.until).is_some_and(|head| MessageFingerprint::from_messages(head) == self.fingerprint)
     }
 
     /// The fingerprint of what it summarises: the key under which a ledger holds it.
-    pub fn fingerprint(&self) -> &Fingerprint {
+    pub fn fingerprint(&self) -> &MessageFingerprint {
         &self.fingerprint
     }
 
@@ -86,12 +86,12 @@ impl Prepared {
 }
 
 /// Whether it is time to prepare a summary: the session has this share of its budget.
-pub const NEAR: f64 = 0.75;
+pub const PREPARE_THRESHOLD: f64 = 0.75;
 
-impl Enforce<'_> {
+impl EnforceOptions<'_> {
     /// Whether a session of so many tokens will need a summary soon.
-    pub fn is_near(&self, tokens: Tokens) -> bool {
-        tokens as f64 >= self.budget as f64 * NEAR
+    pub fn should_prepare(&self, tokens: Tokens) -> bool {
+        tokens as f64 >= self.budget as f64 * PREPARE_THRESHOLD
     }
 }
 
@@ -99,24 +99,26 @@ impl Enforce<'_> {
 /// would part it; on from an earlier one, if that is still fresh.
 ///
 /// The session is only read. Dropping the future loses nothing but the work.
-pub async fn prepare(
+pub async fn prepare_summary(
     session: &Conversation<'_>,
-    with: &Enforce<'_>,
-    earlier: Option<&Prepared>,
+    with: &EnforceOptions<'_>,
+    earlier: Option<&PreparedSummary>,
     listener: ProgressListener<'_>,
-) -> Preparation {
+) -> PrepareResult {
     let earlier = earlier.filter(|earlier| earlier.is_fresh(&session.messages));
-    let parted = with.summariser.and_then(|summariser| Some((summariser, goes_before(session, with, earlier)?)));
-    let Some((summariser, (until, text, before))) = parted else { return Preparation::default() };
-    let goal = goal(&session.messages[..until]);
-    let task = Task { text: &text, goal: &goal, earlier: before.as_deref(), at_most: with.budget / 8 };
-    let summary = summariser.summarise(&task, listener).await;
+    let parted =
+        with.summarizer.and_then(|summariser| Some((summariser, rounds_to_summarize(session, with, earlier)?)));
+    let Some((summariser, (until, text, before))) = parted else { return PrepareResult::default() };
+    let goal = user_goal(&session.messages[..until]);
+    let task =
+        SummaryTask { text: &text, goal: &goal, earlier_summary: before.as_deref(), max_tokens: with.budget / 8 };
+    let summary = summariser.summarize(&task, listener).await;
     let spent = summary.spent;
-    let prepared = (summary.author == Author::Model).then(|| Prepared {
-        fingerprint: Fingerprint::of(&session.messages[..until]),
+    let prepared = (summary.author == SummaryAuthor::Model).then(|| PreparedSummary {
+        fingerprint: MessageFingerprint::from_messages(&session.messages[..until]),
         until,
         text: summary.text,
         spent,
     });
-    Preparation { prepared, outcome: Some(summary.outcome), spent }
+    PrepareResult { prepared, outcome: Some(summary.outcome), spent }
 }

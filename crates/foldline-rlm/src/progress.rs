@@ -8,13 +8,13 @@ use std::sync::mpsc::SyncSender;
 use foldline::Tokens;
 use serde::Serialize;
 
-use crate::account::Limit;
+use crate::account::LimitKind;
 
 /// Something happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "progress", rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Progress {
+pub enum ProgressEvent {
     /// The text was walked through.
     Read {
         /// Its rows.
@@ -32,14 +32,14 @@ pub enum Progress {
         context: Tokens,
     },
     /// The root model looked at the text.
-    Looked {
+    Viewed {
         /// By which tool.
         tool: &'static str,
         /// Tokens that it was shown.
         shown: Tokens,
     },
     /// The sub-model is asked.
-    Asked {
+    SubCall {
         /// From this row.
         first: usize,
         /// To this one.
@@ -58,18 +58,18 @@ pub enum Progress {
         why: String,
     },
     /// The end.
-    Ended(Outcome),
+    Ended(SummaryOutcome),
 }
 
 /// How the writing of a summary ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Outcome {
+pub enum SummaryOutcome {
     /// The model handed in a summary that passed the gate.
     Converged,
     /// A limit was reached before.
-    Exhausted(Limit),
+    Exhausted(LimitKind),
     /// The model could not be asked; why.
     Failed(String),
     /// The caller did not want it any more.
@@ -77,7 +77,7 @@ pub enum Outcome {
 }
 
 /// Hears of progress. It must not block.
-pub type ProgressListener<'l> = &'l (dyn Fn(Progress) + Send + Sync);
+pub type ProgressListener<'l> = &'l (dyn Fn(ProgressEvent) + Send + Sync);
 
 /// A listener that puts events into a channel and lets go of those that do not fit: a reader that is slow, or gone,
 /// never holds up the work.
@@ -91,7 +91,7 @@ pub type ProgressListener<'l> = &'l (dyn Fn(Progress) + Send + Sync);
 /// listener(Progress::Ended(Outcome::Aborted));
 /// assert_eq!(receiver.try_iter().count(), 1);
 /// ```
-pub fn forward<E: Send>(sender: SyncSender<E>) -> impl Fn(E) + Send + Sync {
+pub fn forward_events<E: Send>(sender: SyncSender<E>) -> impl Fn(E) + Send + Sync {
     move |event| {
         let _ = sender.try_send(event);
     }

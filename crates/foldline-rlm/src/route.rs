@@ -9,11 +9,11 @@ use std::str::FromStr;
 use foldline::{ActionKind, Tokens, ToolAction, ToolCall};
 
 use crate::progress::ProgressListener;
-use crate::summarise::{Summariser, Summary, Task};
+use crate::summarise::{Summarizer, SummaryResult, SummaryTask};
 
 /// When output is summarised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Mode {
+pub enum RouteMode {
     /// Never. No model is called.
     #[default]
     Off,
@@ -25,35 +25,35 @@ pub enum Mode {
 
 /// The thresholds of [`Mode::Auto`], as shares of the window.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Thresholds {
+pub struct RouteThresholds {
     /// Output above this share is summarised.
-    pub output: f64,
+    pub output_ratio: f64,
     /// So is output that brings the whole request above this share and is at least half of it.
-    pub total: f64,
+    pub total_ratio: f64,
 }
 
-impl Default for Thresholds {
+impl Default for RouteThresholds {
     /// 0.35 of the window alone; 0.8 of it together.
     fn default() -> Self {
-        Self { output: 0.35, total: 0.8 }
+        Self { output_ratio: 0.35, total_ratio: 0.8 }
     }
 }
 
 /// How large things are when it is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sizes {
+pub struct RouteSizes {
     /// The output.
-    pub output: Tokens,
+    pub output_tokens: Tokens,
     /// The request without it.
-    pub rest: Tokens,
+    pub rest_tokens: Tokens,
     /// The window of the agent's model.
-    pub window: Tokens,
+    pub window_tokens: Tokens,
 }
 
 /// What was decided, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Route {
+pub enum OutputRoute {
     /// It stays as it is: summaries are off.
     Off,
     /// It stays as it is: its exact words matter.
@@ -63,12 +63,12 @@ pub enum Route {
     /// It is summarised: by itself it takes too much of the window.
     Large,
     /// It is summarised: with it the request is too large.
-    Filling,
+    FillsWindow,
     /// It is summarised: so it was asked for.
-    Asked,
+    Always,
 }
 
-impl Route {
+impl OutputRoute {
     /// Decides about the output of a call.
     ///
     /// ```
@@ -82,28 +82,30 @@ impl Route {
     /// assert_eq!(decide(Mode::Off, "browse_page"), Route::Off);
     /// assert_eq!(decide(Mode::Always, "read_file"), Route::Exact);
     /// ```
-    pub fn of(mode: Mode, call: &ToolCall<'_>, sizes: Sizes, thresholds: Thresholds) -> Self {
-        let Sizes { output, rest, window } = sizes;
+    pub fn decide(mode: RouteMode, call: &ToolCall<'_>, sizes: RouteSizes, thresholds: RouteThresholds) -> Self {
+        let RouteSizes { output_tokens: output, rest_tokens: rest, window_tokens: window } = sizes;
         let (output, window, total) = (output as f64, window as f64, output.saturating_add(rest) as f64);
         match mode {
-            Mode::Off => Route::Off,
-            _ if is_exact(call) => Route::Exact,
-            Mode::Always => Route::Asked,
-            Mode::Auto if output > thresholds.output * window => Route::Large,
-            Mode::Auto if total > thresholds.total * window && output * 2.0 >= total => Route::Filling,
-            Mode::Auto => Route::Small,
+            RouteMode::Off => OutputRoute::Off,
+            _ if needs_exact_output(call) => OutputRoute::Exact,
+            RouteMode::Always => OutputRoute::Always,
+            RouteMode::Auto if output > thresholds.output_ratio * window => OutputRoute::Large,
+            RouteMode::Auto if total > thresholds.total_ratio * window && output * 2.0 >= total => {
+                OutputRoute::FillsWindow
+            }
+            RouteMode::Auto => OutputRoute::Small,
         }
     }
 
     /// Whether a model is called.
-    pub fn is_summarised(self) -> bool {
-        matches!(self, Route::Large | Route::Filling | Route::Asked)
+    pub fn is_summarized(self) -> bool {
+        matches!(self, OutputRoute::Large | OutputRoute::FillsWindow | OutputRoute::Always)
     }
 }
 
 /// What a call gave back, before the agent sees it.
 #[derive(Clone, Copy, Debug)]
-pub struct Output<'o> {
+pub struct ToolOutput<'o> {
     /// The call.
     pub call: &'o ToolCall<'o>,
     /// What it gave back.
@@ -111,56 +113,60 @@ pub struct Output<'o> {
     /// What the work is about, in the user's words.
     pub goal: &'o str,
     /// Tokens of the request without it.
-    pub rest: Tokens,
+    pub rest_tokens: Tokens,
     /// The window of the agent's model.
-    pub window: Tokens,
+    pub window_tokens: Tokens,
 }
 
-impl Summariser {
+impl Summarizer {
     /// Routes what a call gave back and, if it is to be, summarises it in a sixteenth of the window. Where it is to stay
     /// as it is, no model is asked.
-    pub async fn route(
+    pub async fn route_output(
         &self,
-        output: &Output<'_>,
-        mode: Mode,
-        thresholds: Thresholds,
+        output: &ToolOutput<'_>,
+        mode: RouteMode,
+        thresholds: RouteThresholds,
         listener: ProgressListener<'_>,
-    ) -> (Route, Option<Summary>) {
-        let Output { call, text, goal, rest, window } = *output;
-        let sizes = Sizes { output: self.root().traits().meter.text(text), rest, window };
-        let route = Route::of(mode, call, sizes, thresholds);
-        if !route.is_summarised() {
+    ) -> (OutputRoute, Option<SummaryResult>) {
+        let ToolOutput { call, text, goal, rest_tokens: rest, window_tokens: window } = *output;
+        let sizes = RouteSizes {
+            output_tokens: self.root_model().info().meter.text(text),
+            rest_tokens: rest,
+            window_tokens: window,
+        };
+        let route = OutputRoute::decide(mode, call, sizes, thresholds);
+        if !route.is_summarized() {
             return (route, None);
         }
-        let task = Task { text, goal, earlier: None, at_most: window / 16 };
-        (route, Some(self.summarise(&task, listener).await))
+        let task = SummaryTask { text, goal, earlier_summary: None, max_tokens: window / 16 };
+        (route, Some(self.summarize(&task, listener).await))
     }
 }
 
 /// Whether the exact words of a call's output matter: it reads, searches, edits or runs something.
-pub fn is_exact(call: &ToolCall<'_>) -> bool {
+pub fn needs_exact_output(call: &ToolCall<'_>) -> bool {
     !matches!(ToolAction::from_call(call).kind, ActionKind::Other)
 }
 
-impl FromStr for Mode {
+impl FromStr for RouteMode {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
         match name {
-            "off" => Ok(Mode::Off),
-            "auto" => Ok(Mode::Auto),
-            "always" => Ok(Mode::Always),
+            "off" => Ok(RouteMode::Off),
+            "auto" => Ok(RouteMode::Auto),
+            "always" => Ok(RouteMode::Always),
             _ => Err(format!("`{name}` is none of off, auto, always")),
         }
     }
 }
 
-impl fmt::Display for Mode {
+impl fmt::Display for RouteMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Mode::Off => "off",
-            Mode::Auto => "auto",
-            Mode::Always => "always",
+            RouteMode::Off => "off",
+            RouteMode::Auto => "auto",
+            RouteMode::Always => "always",
         })
     }
 }
@@ -171,34 +177,46 @@ mod tests {
 
     use super::*;
 
-    fn decide(mode: Mode, name: &'static str, output: Tokens, rest: Tokens) -> Route {
+    fn decide_route(mode: RouteMode, name: &'static str, output: Tokens, rest: Tokens) -> OutputRoute {
         let call = ToolCall { id: "c".into(), name: name.into(), arguments: CallArguments::Json("{}".into()) };
-        Route::of(mode, &call, Sizes { output, rest, window: 1_000 }, Thresholds::default())
+        OutputRoute::decide(
+            mode,
+            &call,
+            RouteSizes { output_tokens: output, rest_tokens: rest, window_tokens: 1_000 },
+            RouteThresholds::default(),
+        )
     }
 
     #[test]
     fn thresholds_are_shares_of_the_window() {
-        assert_eq!(decide(Mode::Auto, "browse", 350, 0), Route::Small);
-        assert_eq!(decide(Mode::Auto, "browse", 351, 0), Route::Large);
-        assert_eq!(decide(Mode::Auto, "browse", 345, 500), Route::Small);
-        assert_eq!(decide(Mode::Auto, "browse", 340, 465), Route::Small);
-        let wide = Thresholds { output: 0.9, total: 0.8 };
+        assert_eq!(decide_route(RouteMode::Auto, "browse", 350, 0), OutputRoute::Small);
+        assert_eq!(decide_route(RouteMode::Auto, "browse", 351, 0), OutputRoute::Large);
+        assert_eq!(decide_route(RouteMode::Auto, "browse", 345, 500), OutputRoute::Small);
+        assert_eq!(decide_route(RouteMode::Auto, "browse", 340, 465), OutputRoute::Small);
+        let wide = RouteThresholds { output_ratio: 0.9, total_ratio: 0.8 };
         let call = ToolCall { id: "c".into(), name: "browse".into(), arguments: CallArguments::Json("{}".into()) };
-        let decide = |output, rest| Route::of(Mode::Auto, &call, Sizes { output, rest, window: 1_000 }, wide);
+        let decide = |output, rest| {
+            OutputRoute::decide(
+                RouteMode::Auto,
+                &call,
+                RouteSizes { output_tokens: output, rest_tokens: rest, window_tokens: 1_000 },
+                wide,
+            )
+        };
         assert_eq!(
             (decide(500, 400), decide(400, 500), decide(400, 400)),
-            (Route::Filling, Route::Small, Route::Small)
+            (OutputRoute::FillsWindow, OutputRoute::Small, OutputRoute::Small)
         );
     }
 
     #[test]
-    fn exact_content_is_never_summarised() {
+    fn exact_output_is_never_summarized() {
         for name in ["read_file", "Grep", "bash", "shell", "edit", "list_files", "exec_command", "view"] {
-            for mode in [Mode::Auto, Mode::Always] {
-                assert_eq!(decide(mode, name, 999, 999), Route::Exact, "{name}");
+            for mode in [RouteMode::Auto, RouteMode::Always] {
+                assert_eq!(decide_route(mode, name, 999, 999), OutputRoute::Exact, "{name}");
             }
         }
-        assert_eq!(decide(Mode::Always, "browse", 1, 0), Route::Asked);
-        assert_eq!(decide(Mode::Off, "browse", 999, 999), Route::Off);
+        assert_eq!(decide_route(RouteMode::Always, "browse", 1, 0), OutputRoute::Always);
+        assert_eq!(decide_route(RouteMode::Off, "browse", 999, 999), OutputRoute::Off);
     }
 }

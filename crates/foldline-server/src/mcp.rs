@@ -10,7 +10,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use foldline_archive::{Entry, Error, Excerpt, Hit, Shelf, Stats, View, view};
+use foldline_archive::{ArchiveStats, Error, Excerpt, ExcerptQuery, OriginalInfo, SearchHit, TenantArchive, excerpt};
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::model::{CallToolResult, ContentBlock, Implementation, ServerCapabilities, ServerConfig};
 use rmcp::{ServerHandler, ServiceExt, tool, tool_handler, tool_router};
@@ -18,10 +18,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Hits on a page.
-const HITS: usize = 8;
+const HITS_PER_PAGE: usize = 8;
 
 /// Characters of a tool's arguments that are shown with a hit.
-const ARGUMENTS: usize = 160;
+const MAX_ARGUMENT_CHARS: usize = 160;
 
 /// What a client tells its model about this server.
 const INSTRUCTIONS: &str = "Long or old parts of this conversation may have been folded: replaced by a short marker \
@@ -34,10 +34,10 @@ const INSTRUCTIONS: &str = "Long or old parts of this conversation may have been
 ///
 /// `open` opens the shelf. It is called when the first tool is called, and again until it succeeds,
 /// because there may be no archive yet when a client starts its servers.
-pub fn serve_stdio(open: impl Fn() -> Result<Shelf, Error> + Send + Sync + 'static) -> std::io::Result<()> {
+pub fn serve_stdio(open: impl Fn() -> Result<TenantArchive, Error> + Send + Sync + 'static) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let server = Server { open: Arc::new(open), shelf: Arc::default() };
+        let server = McpServer { open: Arc::new(open), archive: Arc::default() };
         // A client that hangs up before it has said hello has simply gone.
         let Ok(running) = server.serve(rmcp::transport::io::stdio_pipes()).await else { return Ok(()) };
         running.waiting().await.map(|_| ()).map_err(std::io::Error::other)
@@ -45,15 +45,15 @@ pub fn serve_stdio(open: impl Fn() -> Result<Shelf, Error> + Send + Sync + 'stat
 }
 
 #[derive(Clone)]
-struct Server {
-    open: Arc<dyn Fn() -> Result<Shelf, Error> + Send + Sync>,
+struct McpServer {
+    open: Arc<dyn Fn() -> Result<TenantArchive, Error> + Send + Sync>,
     /// Open from the first success on.
-    shelf: Arc<Mutex<Option<Shelf>>>,
+    archive: Arc<Mutex<Option<TenantArchive>>>,
 }
 
 /// What `unfold` takes.
 #[derive(Debug, Deserialize, JsonSchema)]
-struct Unfold {
+struct UnfoldParams {
     /// The handle at the end of the marker, for example 7k3q9p2m4x1z. Its first 8 characters are enough when
     /// no other handle begins with them.
     handle: String,
@@ -74,7 +74,7 @@ struct Unfold {
 
 /// What `search` takes.
 #[derive(Debug, Deserialize, JsonSchema)]
-struct Search {
+struct SearchParams {
     /// Words that stand in the text: identifiers, parts of paths, error messages. Pieces of an identifier
     /// find it (config finds readConfigFile). There is no query syntax.
     words: String,
@@ -84,26 +84,26 @@ struct Search {
 }
 
 #[tool_router]
-impl Server {
+impl McpServer {
     /// Get back the original text behind a fold marker, exactly as it was.
     ///
     /// Use it whenever you need something that a marker `[folded: ..; unfold HANDLE]` stands for. Ask for lines or
     /// grep when you need only a part: a whole text comes in pages of about 4000 tokens.
     #[tool(annotations(title = "Unfold", read_only_hint = true, idempotent_hint = true, open_world_hint = false))]
-    async fn unfold(&self, Parameters(asked): Parameters<Unfold>) -> CallToolResult {
-        self.answer(move |shelf| {
+    async fn unfold(&self, Parameters(asked): Parameters<UnfoldParams>) -> CallToolResult {
+        self.run_blocking(move |shelf| {
             let lines = asked.lines.as_deref().map(str::trim).filter(|it| !it.is_empty());
-            let wanted = View {
+            let wanted = ExcerptQuery {
                 lines: lines.map(str::parse).transpose()?,
                 grep: asked.grep.filter(|it| !it.is_empty()),
                 context: asked.context.unwrap_or(0).min(50),
                 page: Some(asked.page.unwrap_or(1)),
             };
             let unfolded = shelf.unfold(&asked.handle)?;
-            let excerpt = view(&unfolded.bytes, &wanted)?;
-            let note = note(&unfolded.entry, &excerpt);
+            let excerpt = excerpt(&unfolded.bytes, &wanted)?;
+            let note = excerpt_note(&unfolded.info, &excerpt);
             // The text stands alone, so that nothing of ours is taken for a part of it.
-            Ok(vec![text_of(excerpt.bytes), note])
+            Ok(vec![lossy_text(excerpt.bytes), note])
         })
         .await
     }
@@ -113,19 +113,21 @@ impl Server {
     /// Answers with handles, best and newest first, each with a snippet and its line number. Call unfold with a handle
     /// to read on.
     #[tool(annotations(title = "Search", read_only_hint = true, idempotent_hint = true, open_world_hint = false))]
-    async fn search(&self, Parameters(asked): Parameters<Search>) -> CallToolResult {
-        self.answer(move |shelf| {
+    async fn search(&self, Parameters(asked): Parameters<SearchParams>) -> CallToolResult {
+        self.run_blocking(move |shelf| {
             let page = asked.page.unwrap_or(1).max(1);
-            let found = shelf.search(&asked.words, (page - 1).saturating_mul(HITS), HITS)?;
+            let found = shelf.search(&asked.words, (page - 1).saturating_mul(HITS_PER_PAGE), HITS_PER_PAGE)?;
             if found.hits.is_empty() {
                 let none = match found.total {
                     0 => "Nothing that was folded has any of these words.".to_owned(),
-                    total => format!("There is no page {page}: {total} hits are on {} pages.", total.div_ceil(HITS)),
+                    total => {
+                        format!("There is no page {page}: {total} hits are on {} pages.", total.div_ceil(HITS_PER_PAGE))
+                    }
                 };
                 return Ok(vec![none]);
             }
-            let mut text: Vec<String> = found.hits.iter().map(hit).collect();
-            text.push(match found.total.saturating_sub(page.saturating_mul(HITS)) {
+            let mut text: Vec<String> = found.hits.iter().map(format_hit).collect();
+            text.push(match found.total.saturating_sub(page.saturating_mul(HITS_PER_PAGE)) {
                 0 => format!("{} hits in all.", found.total),
                 more => format!("{more} more hits: ask for page {}.", page + 1),
             });
@@ -137,12 +139,12 @@ impl Server {
     /// How much was folded and is held: originals, bytes, tokens, which tools they came from, since when.
     #[tool(annotations(title = "Statistics", read_only_hint = true, idempotent_hint = true, open_world_hint = false))]
     async fn stats(&self) -> CallToolResult {
-        self.answer(|shelf| Ok(vec![summary(&shelf.stats()?)])).await
+        self.run_blocking(|shelf| Ok(vec![format_stats(&shelf.stats()?)])).await
     }
 }
 
 #[tool_handler(router = Self::tool_router())]
-impl ServerHandler for Server {
+impl ServerHandler for McpServer {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
             .with_server_info(Implementation::new("foldline", env!("CARGO_PKG_VERSION")))
@@ -150,14 +152,14 @@ impl ServerHandler for Server {
     }
 }
 
-impl Server {
+impl McpServer {
     /// Does the reading beside the thread that speaks to the client.
-    async fn answer(
+    async fn run_blocking(
         &self,
-        reading: impl FnOnce(&Shelf) -> Result<Vec<String>, Error> + Send + 'static,
+        reading: impl FnOnce(&TenantArchive) -> Result<Vec<String>, Error> + Send + 'static,
     ) -> CallToolResult {
         let server = self.clone();
-        let read = tokio::task::spawn_blocking(move || server.shelf().and_then(|shelf| reading(&shelf)));
+        let read = tokio::task::spawn_blocking(move || server.open_archive().and_then(|shelf| reading(&shelf)));
         match read.await {
             Ok(Ok(texts)) => CallToolResult::success(texts.into_iter().map(ContentBlock::text).collect()),
             Ok(Err(error)) => CallToolResult::error(vec![ContentBlock::text(error.to_string())]),
@@ -165,8 +167,8 @@ impl Server {
         }
     }
 
-    fn shelf(&self) -> Result<Shelf, Error> {
-        let mut shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
+    fn open_archive(&self) -> Result<TenantArchive, Error> {
+        let mut shelf = self.archive.lock().unwrap_or_else(PoisonError::into_inner);
         match &*shelf {
             Some(shelf) => Ok(shelf.clone()),
             None => Ok(shelf.insert((self.open)()?).clone()),
@@ -175,7 +177,7 @@ impl Server {
 }
 
 /// The text as a model can read it; what is no UTF-8 is replaced.
-fn text_of(bytes: Vec<u8>) -> String {
+fn lossy_text(bytes: Vec<u8>) -> String {
     match String::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
@@ -183,15 +185,15 @@ fn text_of(bytes: Vec<u8>) -> String {
 }
 
 /// What the model should know about an excerpt.
-fn note(entry: &Entry, excerpt: &Excerpt) -> String {
-    let mut note = format!("{}, {} lines, {} bytes", entry.handle, excerpt.lines, entry.length);
-    if let Some(source) = source(entry) {
+fn excerpt_note(entry: &OriginalInfo, excerpt: &Excerpt) -> String {
+    let mut note = format!("{}, {} lines, {} bytes", entry.handle, excerpt.total_lines, entry.length);
+    if let Some(source) = format_source(entry) {
         note += &format!(", from {source}");
     }
     if let Some(matches) = excerpt.matches {
         note += &format!("; {matches} lines match");
     }
-    if !excerpt.complete {
+    if !excerpt.is_complete {
         note += "; the pattern took too long and was given up, ask for fewer lines";
     }
     if excerpt.page < excerpt.pages {
@@ -202,40 +204,40 @@ fn note(entry: &Entry, excerpt: &Excerpt) -> String {
     note
 }
 
-fn hit(hit: &Hit) -> String {
-    let Hit { entry, line, snippet, .. } = hit;
-    let source = source(entry).map(|source| format!(" {source}")).unwrap_or_default();
+fn format_hit(hit: &SearchHit) -> String {
+    let SearchHit { info: entry, line, snippet, .. } = hit;
+    let source = format_source(entry).map(|source| format!(" {source}")).unwrap_or_default();
     let indented = snippet.lines().map(|line| format!("\n    {line}")).collect::<String>();
-    format!("{}{source}, {} tokens, {}, line {line}:{indented}", entry.handle, entry.tokens, ago(entry.kept_at))
+    format!("{}{source}, {} tokens, {}, line {line}:{indented}", entry.handle, entry.tokens, format_age(entry.kept_at))
 }
 
-fn source(entry: &Entry) -> Option<String> {
+fn format_source(entry: &OriginalInfo) -> Option<String> {
     let tool = entry.tool.as_deref()?;
     let arguments = entry.arguments.as_deref().unwrap_or_default();
-    let shown = &arguments[..arguments.floor_char_boundary(ARGUMENTS)];
+    let shown = &arguments[..arguments.floor_char_boundary(MAX_ARGUMENT_CHARS)];
     let more = if shown.len() < arguments.len() { ".." } else { "" };
     Some(format!("{tool} {shown}{more}").trim_end().to_owned())
 }
 
-fn summary(stats: &Stats) -> String {
+fn format_stats(stats: &ArchiveStats) -> String {
     let mut text = format!(
         "{} originals are held: {} bytes, {} tokens, of {} sessions.",
-        stats.held, stats.bytes, stats.tokens, stats.sessions
+        stats.available, stats.bytes, stats.tokens, stats.sessions
     );
-    if let (Some(oldest), Some(newest)) = (stats.oldest, stats.newest) {
-        text += &format!(" The oldest was folded {}, the newest {}.", ago(oldest), ago(newest));
+    if let (Some(oldest), Some(newest)) = (stats.oldest_at, stats.newest_at) {
+        text += &format!(" The oldest was folded {}, the newest {}.", format_age(oldest), format_age(newest));
     }
     if stats.expired + stats.damaged > 0 {
         text += &format!(" {} have expired, {} are damaged.", stats.expired, stats.damaged);
     }
     for tool in &stats.tools {
-        text += &format!("\n{}: {} originals, {} tokens", tool.tool, tool.held, tool.tokens);
+        text += &format!("\n{}: {} originals, {} tokens", tool.tool, tool.originals, tool.tokens);
     }
     text
 }
 
 /// How long ago a time was, in the largest unit that fits.
-fn ago(at: i64) -> String {
+fn format_age(at: i64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let age = now.saturating_sub(Duration::from_millis(u64::try_from(at).unwrap_or(0))).as_secs();
     let (count, unit) = match age {

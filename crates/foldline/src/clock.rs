@@ -171,7 +171,7 @@ impl FoldState {
     /// Whether the model's last deed was to edit a file.
     fn is_editing(&self) -> bool {
         let edits = |piece: &Segment| {
-            piece.class == SegmentKind::Arguments
+            piece.kind == SegmentKind::Arguments
                 && piece.tool_call.as_ref().is_some_and(|done| done.action.kind == ActionKind::Edit)
         };
         self.segments_of(self.newest_round_start()..self.len()).iter().any(edits)

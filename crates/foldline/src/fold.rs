@@ -237,7 +237,7 @@ impl FoldState {
         self.rendered_tokens += tokens;
         self.raw_tokens += tokens;
         if !message.has_results() {
-            let texts = self.segments[first..].iter().filter(|piece| piece.class == SegmentKind::InputText);
+            let texts = self.segments[first..].iter().filter(|piece| piece.kind == SegmentKind::InputText);
             let texts: Tokens = texts.map(|piece| piece.tokens).sum();
             match message.role {
                 Role::System | Role::Developer => self.verbatim.operator += texts,
@@ -260,7 +260,7 @@ impl FoldState {
     /// would not have shown. Nothing else of what the model has not seen yet is touched.
     fn fold_at_ingest(&mut self, setup: &FoldOptions, message: &Message<'_>, index: usize) {
         let piece = &self.segments[index];
-        if piece.class != SegmentKind::Result || piece.tokens < piece::MIN_COUNTED_TOKENS || setup.pins.matches(piece) {
+        if piece.kind != SegmentKind::Result || piece.tokens < piece::MIN_COUNTED_TOKENS || setup.pins.matches(piece) {
             return;
         }
         // Whoever asks for an original and gets a marker asks again.
@@ -318,7 +318,7 @@ impl FoldState {
             setup.cancel.check()?;
             let piece = &self.segments[index];
             let text = piece::segment_text(messages, piece.at);
-            match piece.class {
+            match piece.kind {
                 SegmentKind::Result if for_lines && piece.tokens >= lines::MIN_RESULT_TOKENS => {
                     let hashes = LineHashes::new(text);
                     self.line_owners.record(index as u32, &hashes, |before| {

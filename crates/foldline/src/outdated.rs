@@ -23,7 +23,7 @@ impl LatestResults {
     /// Takes note of the piece at an index. Gives the index of the one that it makes outdated.
     pub(crate) fn record(&mut self, pieces: &[Segment], index: usize) -> Option<usize> {
         let piece = &pieces[index];
-        let done = piece.tool_call.as_ref().filter(|_| piece.class == SegmentKind::Result)?;
+        let done = piece.tool_call.as_ref().filter(|_| piece.kind == SegmentKind::Result)?;
         let file = file_key(&done.action.target);
         let key = match done.action.kind {
             // A file that is written is what a read of it would show.

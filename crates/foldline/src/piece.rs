@@ -16,7 +16,7 @@ use crate::pass::again::LineHashes;
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
     pub(crate) at: PartId,
-    pub(crate) class: SegmentKind,
+    pub(crate) kind: SegmentKind,
     pub(crate) tokens: Tokens,
     /// How many calls had been made when it came.
     pub(crate) call_index: u32,
@@ -82,7 +82,7 @@ impl ToolCallInfo {
 impl Segment {
     /// The call in a few words, or what the piece is.
     pub(crate) fn description(&self) -> String {
-        match (&self.tool_call, self.class) {
+        match (&self.tool_call, self.kind) {
             (Some(done), SegmentKind::Arguments) => format!("arguments of {}", done.description()),
             (Some(done), _) => done.description(),
             (None, SegmentKind::Prose) => "assistant text".to_owned(),
@@ -93,26 +93,26 @@ impl Segment {
 
     /// Whether a crease is looked for because of such pieces, once they are old.
     pub(crate) fn counts_when_old(&self) -> bool {
-        let foldable = matches!(self.class, SegmentKind::Result | SegmentKind::Arguments | SegmentKind::Reasoning);
+        let foldable = matches!(self.kind, SegmentKind::Result | SegmentKind::Arguments | SegmentKind::Reasoning);
         foldable && self.tokens > MIN_COUNTED_TOKENS
     }
 
     /// Whether it is left whole for long, while it is the newest of its kind: what shows a file that may be edited, and
     /// what went wrong.
     pub(crate) fn is_kept_longer(&self) -> bool {
-        self.shows_file_read() || self.shows_file_change() || self.failed && self.class == SegmentKind::Result
+        self.shows_file_read() || self.shows_file_change() || self.failed && self.kind == SegmentKind::Result
     }
 
     /// Whether it shows what was written to a file: an edit quotes the one before it as often as it quotes a read.
     fn shows_file_change(&self) -> bool {
         let changes = |act| matches!(act, ActionKind::Edit | ActionKind::Write);
-        matches!(self.class, SegmentKind::Result | SegmentKind::Arguments)
+        matches!(self.kind, SegmentKind::Result | SegmentKind::Arguments)
             && self.tool_call.as_ref().is_some_and(|done| changes(done.action.kind))
     }
 
     /// Whether it shows a file.
     pub(crate) fn shows_file_read(&self) -> bool {
-        self.class == SegmentKind::Result
+        self.kind == SegmentKind::Result
             && self.tool_call.as_ref().is_some_and(|done| done.action.kind == ActionKind::Read)
     }
 }
@@ -147,7 +147,7 @@ pub(crate) fn message_segments(
     let mut pieces = Vec::new();
     let piece = |at: PartId, class: SegmentKind, text: &str, tokens: Tokens| Segment {
         at,
-        class,
+        kind: class,
         tokens,
         call_index: call,
         text_hash: xxhash_rust::xxh3::xxh3_128(text.as_bytes()),

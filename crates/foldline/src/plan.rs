@@ -233,7 +233,7 @@ impl<'d> PlanBuilder<'d> {
                 cut.insert(at);
                 continue;
             }
-            if piece.class == SegmentKind::Arguments && cover.count_values(at) {
+            if piece.kind == SegmentKind::Arguments && cover.count_values(at) {
                 continue;
             }
             let part = &self.messages[at.message].parts[at.part];
@@ -335,7 +335,7 @@ impl<'d> PlanBuilder<'d> {
     /// Reasoning that is bound to what stood before it does not survive a crease, and what is kept must
     /// be one unbroken run: so all of it goes, and what comes after is bound to what is sent now.
     fn drop_all_reasoning(&mut self) {
-        for piece in self.state.segments.iter().filter(|piece| piece.class == SegmentKind::Reasoning) {
+        for piece in self.state.segments.iter().filter(|piece| piece.kind == SegmentKind::Reasoning) {
             let proposal = FoldProposal { at: piece.at, edit: PartEdit::Drop, tokens: 0, expected_unfold_cost: 0.0 };
             self.accept(proposal, Stage::Reasoning, "signed");
         }
@@ -358,7 +358,7 @@ fn live_segments(state: &FoldState, folds: &FoldSet) -> Vec<LiveSegment> {
         }
         let own = folded.peek().filter(|(at, _)| *at == piece.at).map(|(_, fold)| ladder_rung(fold.stage));
         let rung = if whole == Some(PartId { inner: None, ..piece.at }) { Some(Stage::Truncation) } else { own };
-        alive.push(LiveSegment { index, kind: piece.class, stage: rung });
+        alive.push(LiveSegment { index, kind: piece.kind, stage: rung });
     }
     alive
 }

@@ -98,7 +98,7 @@ impl PinRules {
         if self.tools.is_empty() && self.targets.is_empty() && self.roles.is_empty() && self.parts.is_none() {
             return false;
         }
-        let role = match piece.class {
+        let role = match piece.kind {
             SegmentKind::InputText => Role::User,
             SegmentKind::Prose | SegmentKind::Arguments | SegmentKind::Reasoning => Role::Assistant,
             SegmentKind::Media if piece.tool_call.is_none() => Role::User,

@@ -1,36 +1,41 @@
 //! The ledger and the journal.
 
 use foldline::OriginalStore;
-use foldline_archive::{Namespace, Request};
+use foldline_archive::{Namespace, RequestRecord};
 
-use crate::support::{Place, original};
+use crate::support::{TempArchive, original};
 
 /// Two replicas may come to different facts; whoever was first stands, for both and for good.
 #[test]
-fn a_fact_once_recorded_stands() {
-    let place = Place::new();
-    let shelf = place.shelf().in_session("s-1");
+fn first_recorded_fact_wins() {
+    let place = TempArchive::new();
+    let shelf = place.local_tenant().in_session("s-1");
     assert_eq!(shelf.fact("summary", b"f").unwrap(), None);
-    assert_eq!(shelf.record("summary", b"f", b"first").unwrap().payload, b"first");
-    assert_eq!(shelf.record("summary", b"f", b"second").unwrap().payload, b"first");
-    assert_eq!(shelf.record("crease", b"f", b"cold").unwrap().payload, b"cold");
+    assert_eq!(shelf.record_fact("summary", b"f", b"first").unwrap().payload, b"first");
+    assert_eq!(shelf.record_fact("summary", b"f", b"second").unwrap().payload, b"first");
+    assert_eq!(shelf.record_fact("crease", b"f", b"cold").unwrap().payload, b"cold");
     assert_eq!(shelf.facts().unwrap().len(), 2);
-    assert_eq!(place.shelf().in_session("s-1").fact("summary", b"f").unwrap().unwrap().payload, b"first");
+    assert_eq!(place.local_tenant().in_session("s-1").fact("summary", b"f").unwrap().unwrap().payload, b"first");
     assert_eq!(shelf.in_session("s-2").facts().unwrap(), []);
-    let other = place.open().shelf(&Namespace::new("other").unwrap()).in_session("s-1");
+    let other = place.open().tenant(&Namespace::new("other").unwrap()).in_session("s-1");
     assert_eq!(other.facts().unwrap(), []);
 }
 
 #[test]
-fn requests_events_and_sessions_are_noted() {
-    let place = Place::new();
-    let shelf = place.shelf().in_session("s-1");
-    let request =
-        |raw_tokens| Request { model: "m".into(), raw_tokens, sent_tokens: 10, folds: 2, ..Request::default() };
-    shelf.note_request(&request(100)).unwrap();
-    shelf.note_request(&request(200)).unwrap();
-    shelf.note_event("creased", br#"{"price":3}"#).unwrap();
-    shelf.note_event("unfolded", b"{}").unwrap();
+fn requests_events_and_sessions_are_recorded() {
+    let place = TempArchive::new();
+    let shelf = place.local_tenant().in_session("s-1");
+    let request = |raw_tokens| RequestRecord {
+        model: "m".into(),
+        raw_tokens,
+        sent_tokens: 10,
+        folds: 2,
+        ..RequestRecord::default()
+    };
+    shelf.append_request(&request(100)).unwrap();
+    shelf.append_request(&request(200)).unwrap();
+    shelf.append_event("creased", br#"{"price":3}"#).unwrap();
+    shelf.append_event("unfolded", b"{}").unwrap();
     // What is kept goes through the same writer, in order.
     shelf.store(&[original(b"x")]).unwrap();
     let sessions = shelf.sessions(10).unwrap();
@@ -41,7 +46,7 @@ fn requests_events_and_sessions_are_noted() {
     let events = shelf.events(0, 10).unwrap();
     assert_eq!(events.iter().map(|event| event.kind.as_str()).collect::<Vec<_>>(), ["creased", "unfolded"]);
     assert_eq!(shelf.events(events[0].id, 10).unwrap().len(), 1);
-    let other = place.open().shelf(&Namespace::new("other").unwrap());
+    let other = place.open().tenant(&Namespace::new("other").unwrap());
     assert!(other.sessions(9).unwrap().is_empty() && other.events(0, 9).unwrap().is_empty());
     assert!(other.requests(0, 9).unwrap().is_empty());
 }

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 
 use foldline::{Handle, Original};
-use foldline_archive::{Access, Archive, Error, Namespace, Options, Shelf};
+use foldline_archive::{AccessMode, Archive, ArchiveOptions, Error, Namespace, TenantArchive};
 
 /// An archive in a folder that vanishes with it.
-pub(crate) struct Place {
+pub(crate) struct TempArchive {
     pub(crate) folder: tempfile::TempDir,
 }
 
-impl Place {
+impl TempArchive {
     pub(crate) fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap() }
     }
@@ -23,12 +23,12 @@ impl Place {
         Archive::open(self.path()).unwrap()
     }
 
-    pub(crate) fn open_to_read(&self) -> Result<Archive, Error> {
-        Archive::open_with(self.path(), Options { access: Access::Read, ..Options::default() })
+    pub(crate) fn open_read_only(&self) -> Result<Archive, Error> {
+        Archive::open_with(self.path(), ArchiveOptions { access: AccessMode::ReadOnly, ..ArchiveOptions::default() })
     }
 
-    pub(crate) fn shelf(&self) -> Shelf {
-        self.open().shelf(&Namespace::local())
+    pub(crate) fn local_tenant(&self) -> TenantArchive {
+        self.open().tenant(&Namespace::local())
     }
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn original(bytes: &[u8]) -> Original<'_> {
 }
 
 /// Bytes that do not compress and are the same for the same seed.
-pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
+pub(crate) fn random_bytes(seed: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut bytes);
     bytes

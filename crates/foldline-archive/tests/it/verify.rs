@@ -4,13 +4,13 @@ use foldline::{Handle, OriginalStore};
 use foldline_archive::{ErrorKind, Namespace};
 use rusqlite::Connection;
 
-use crate::support::{Place, noise, original};
+use crate::support::{TempArchive, original, random_bytes};
 
 #[test]
-fn damage_is_found_set_aside_and_healed() {
-    let place = Place::new();
-    let texts: Vec<_> = (0..5).map(|at| noise(at, 70_000)).collect();
-    place.shelf().store(&texts.iter().map(|text| original(text)).collect::<Vec<_>>()).unwrap();
+fn damage_is_found_quarantined_and_recovered() {
+    let place = TempArchive::new();
+    let texts: Vec<_> = (0..5).map(|at| random_bytes(at, 70_000)).collect();
+    place.local_tenant().store(&texts.iter().map(|text| original(text)).collect::<Vec<_>>()).unwrap();
     let good: Vec<u8> = Connection::open(place.path())
         .unwrap()
         .query_row("SELECT content FROM pack WHERE id = 2", (), |row| row.get(0))
@@ -26,12 +26,15 @@ fn damage_is_found_set_aside_and_healed() {
     put(&bad);
 
     let archive = place.open();
-    let shelf = archive.shelf(&Namespace::local());
+    let shelf = archive.tenant(&Namespace::local());
     let mut seen = Vec::new();
     let verified = archive.verify(|progress| seen.push(progress)).unwrap();
-    assert_eq!((verified.sound, verified.damaged.len(), verified.healed), (4, 1, 0));
+    assert_eq!((verified.intact, verified.damaged.len(), verified.recovered), (4, 1, 0));
     assert_eq!(verified.damaged[0].handle, Handle::for_content(&texts[1]));
-    assert!(seen.last().is_some_and(|progress| progress.done == progress.total && progress.total == 350_000));
+    assert!(
+        seen.last()
+            .is_some_and(|progress| progress.done_bytes == progress.total_bytes && progress.total_bytes == 350_000)
+    );
     assert_eq!(shelf.unfold(Handle::for_content(&texts[1]).as_str()).unwrap_err().kind(), &ErrorKind::Damaged);
     assert!(shelf.unfold(Handle::for_content(&texts[2]).as_str()).unwrap().bytes == texts[2]);
     assert_eq!(shelf.stats().unwrap().damaged, 1);
@@ -39,6 +42,6 @@ fn damage_is_found_set_aside_and_healed() {
     // The disk was mended from a backup.
     put(&good);
     let verified = archive.verify(|_| ()).unwrap();
-    assert_eq!((verified.sound, verified.damaged.len(), verified.healed), (5, 0, 1));
+    assert_eq!((verified.intact, verified.damaged.len(), verified.recovered), (5, 0, 1));
     assert!(shelf.unfold(Handle::for_content(&texts[1]).as_str()).unwrap().bytes == texts[1]);
 }

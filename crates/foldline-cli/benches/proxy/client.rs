@@ -4,45 +4,45 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use crate::peers::now;
-use crate::talk::Format;
+use crate::peers::unix_nanos;
+use crate::talk::BenchFormat;
 
-pub(crate) struct Connection {
-    to: TcpStream,
-    from: BufReader<TcpStream>,
+pub(crate) struct BenchConnection {
+    writer: TcpStream,
+    reader: BufReader<TcpStream>,
     host: String,
 }
 
-impl Connection {
+impl BenchConnection {
     pub(crate) fn open(address: &str) -> io::Result<Self> {
         let to = TcpStream::connect(address)?;
         to.set_nodelay(true)?;
         to.set_read_timeout(Some(Duration::from_secs(30)))?;
-        Ok(Self { from: BufReader::new(to.try_clone()?), to, host: address.to_owned() })
+        Ok(Self { reader: BufReader::new(to.try_clone()?), writer: to, host: address.to_owned() })
     }
 
-    fn send(&mut self, format: Format, body: &str) -> io::Result<()> {
+    fn send(&mut self, format: BenchFormat, body: &str) -> io::Result<()> {
         let head = format!(
             "POST {} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
             format.path(),
             self.host,
             body.len()
         );
-        self.to.write_all(&[head.as_bytes(), body.as_bytes()].concat())
+        self.writer.write_all(&[head.as_bytes(), body.as_bytes()].concat())
     }
 
     /// Sends a turn and reads its answer; says how long that took.
-    pub(crate) fn turn(&mut self, format: Format, body: &str) -> io::Result<Duration> {
+    pub(crate) fn send_turn(&mut self, format: BenchFormat, body: &str) -> io::Result<Duration> {
         let began = Instant::now();
         self.send(format, body)?;
-        let head = self.head()?;
-        let mut left = head.length.unwrap_or(0);
-        if head.length.is_none() {
-            while !self.chunk()?.is_empty() {}
+        let head = self.read_head()?;
+        let mut left = head.content_length.unwrap_or(0);
+        if head.content_length.is_none() {
+            while !self.read_chunk()?.is_empty() {}
         }
         let mut piece = [0; 4096];
         while left > 0 {
-            let read = self.from.read(&mut piece[..left.min(4096)])?;
+            let read = self.reader.read(&mut piece[..left.min(4096)])?;
             if read == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
@@ -55,12 +55,12 @@ impl Connection {
     }
 
     /// Sends a turn whose answer streams; says how long its first words were on their way.
-    pub(crate) fn first_words(&mut self, format: Format, body: &str) -> io::Result<Duration> {
+    pub(crate) fn first_chunk_latency(&mut self, format: BenchFormat, body: &str) -> io::Result<Duration> {
         self.send(format, body)?;
-        self.head()?;
-        let first = self.chunk()?;
-        let arrived = now();
-        while !self.chunk()?.is_empty() {}
+        self.read_head()?;
+        let first = self.read_chunk()?;
+        let arrived = unix_nanos();
+        while !self.read_chunk()?.is_empty() {}
         let text = String::from_utf8_lossy(&first).into_owned();
         let written = text.split("at ").nth(1).and_then(|it| it.split(' ').next()?.parse::<u64>().ok());
         written
@@ -68,11 +68,11 @@ impl Connection {
             .ok_or_else(|| io::Error::other(text))
     }
 
-    fn head(&mut self) -> io::Result<Head> {
-        let (mut head, mut line) = (Head { status: 0, length: None }, String::new());
+    fn read_head(&mut self) -> io::Result<ResponseHead> {
+        let (mut head, mut line) = (ResponseHead { status: 0, content_length: None }, String::new());
         loop {
             line.clear();
-            if self.from.read_line(&mut line)? == 0 {
+            if self.reader.read_line(&mut line)? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             if line == "\r\n" {
@@ -83,23 +83,23 @@ impl Connection {
             } else if let Some((name, value)) = line.split_once(':')
                 && name.eq_ignore_ascii_case("content-length")
             {
-                head.length = value.trim().parse().ok();
+                head.content_length = value.trim().parse().ok();
             }
         }
     }
 
-    fn chunk(&mut self) -> io::Result<Vec<u8>> {
+    fn read_chunk(&mut self) -> io::Result<Vec<u8>> {
         let mut line = String::new();
-        self.from.read_line(&mut line)?;
+        self.reader.read_line(&mut line)?;
         let length = usize::from_str_radix(line.trim(), 16).map_err(io::Error::other)?;
         let mut bytes = vec![0; length + 2];
-        self.from.read_exact(&mut bytes)?;
+        self.reader.read_exact(&mut bytes)?;
         bytes.truncate(length);
         Ok(bytes)
     }
 }
 
-struct Head {
+struct ResponseHead {
     status: u16,
-    length: Option<usize>,
+    content_length: Option<usize>,
 }

@@ -17,17 +17,17 @@ mod talk;
 
 use std::time::{Duration, Instant};
 
-use client::Connection;
-use peers::Process;
-use talk::{Format, Talk};
+use client::BenchConnection;
+use peers::BenchProcess;
+use talk::{BenchConversation, BenchFormat};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|it| it != "--bench").collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["upstream"] => runtime().block_on(peers::upstream()),
-        ["copy", upstream] => runtime().block_on(peers::copy((*upstream).to_owned())),
-        words => measure(words),
+        ["upstream"] => runtime().block_on(peers::serve_upstream()),
+        ["copy", upstream] => runtime().block_on(peers::serve_copy_proxy((*upstream).to_owned())),
+        words => run_benchmarks(words),
     }
 }
 
@@ -35,33 +35,33 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads can be started")
 }
 
-fn measure(words: &[&str]) {
+fn run_benchmarks(words: &[&str]) {
     let seconds = words.iter().position(|it| *it == "--seconds").and_then(|at| words.get(at + 1)?.parse().ok());
     let named: Vec<&&str> = words.iter().filter(|it| it.bytes().all(|it| it.is_ascii_lowercase())).collect();
     let wanted = |name: &str| named.is_empty() || named.iter().any(|it| **it == name);
     println!("load of the machine before: {}", load_average());
     if wanted("ready") {
-        ready();
+        bench_startup();
     }
     if wanted("memory") {
-        memory();
+        bench_memory();
     }
     if wanted("growing") {
-        growing("chat, fits its window", Format::Chat, &[]);
-        growing("anthropic, fits its window", Format::Anthropic, &[]);
-        growing("chat, a window of 32,000", Format::Chat, &["--window", "32000"]);
-        growing("anthropic, a window of 32,000", Format::Anthropic, &["--window", "32000"]);
+        bench_growing_sessions("chat, fits its window", BenchFormat::Chat, &[]);
+        bench_growing_sessions("anthropic, fits its window", BenchFormat::Anthropic, &[]);
+        bench_growing_sessions("chat, a window of 32,000", BenchFormat::Chat, &["--window", "32000"]);
+        bench_growing_sessions("anthropic, a window of 32,000", BenchFormat::Anthropic, &["--window", "32000"]);
     }
     if wanted("new") {
-        new("chat, fits its window", Format::Chat, &[]);
-        new("anthropic, fits its window", Format::Anthropic, &[]);
-        new("chat, a window of 32,000", Format::Chat, &["--window", "32000"]);
+        bench_new_conversations("chat, fits its window", BenchFormat::Chat, &[]);
+        bench_new_conversations("anthropic, fits its window", BenchFormat::Anthropic, &[]);
+        bench_new_conversations("chat, a window of 32,000", BenchFormat::Chat, &["--window", "32000"]);
     }
     if wanted("stream") {
-        stream();
+        bench_streaming();
     }
     if wanted("load") {
-        load::hold(Duration::from_secs(seconds.unwrap_or(60)));
+        load::bench_load(Duration::from_secs(seconds.unwrap_or(60)));
     }
     println!("\nload of the machine after: {}", load_average());
 }
@@ -71,34 +71,34 @@ fn load_average() -> String {
 }
 
 /// The upstream, our proxy and the one that copies.
-pub(crate) struct Stand {
-    pub(crate) ours: Process,
-    pub(crate) copy: Process,
-    _upstream: Process,
+pub(crate) struct BenchSetup {
+    pub(crate) foldline: BenchProcess,
+    pub(crate) baseline: BenchProcess,
+    _upstream: BenchProcess,
     _folder: tempfile::TempDir,
 }
 
-impl Stand {
+impl BenchSetup {
     pub(crate) fn start(flags: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder can be made");
-        let upstream = Process::of_this_program(&["upstream"]);
-        let ours = Process::foldline(&upstream.address, folder.path(), flags);
-        let copy = Process::of_this_program(&["copy", &upstream.address]);
-        Self { ours, copy, _upstream: upstream, _folder: folder }
+        let upstream = BenchProcess::start_self(&["upstream"]);
+        let ours = BenchProcess::start_foldline(&upstream.address, folder.path(), flags);
+        let copy = BenchProcess::start_self(&["copy", &upstream.address]);
+        Self { foldline: ours, baseline: copy, _upstream: upstream, _folder: folder }
     }
 }
 
 /// Times, in order.
-pub(crate) struct Times(Vec<f64>);
+pub(crate) struct LatencyStats(Vec<f64>);
 
-impl Times {
+impl LatencyStats {
     /// In milliseconds.
     pub(crate) fn new(mut times: Vec<f64>) -> Self {
         times.sort_by(f64::total_cmp);
         Self(times)
     }
 
-    pub(crate) fn of(times: &[Duration]) -> Self {
+    pub(crate) fn from_durations(times: &[Duration]) -> Self {
         Self::new(times.iter().map(|it| it.as_secs_f64() * 1e3).collect())
     }
 
@@ -108,68 +108,68 @@ impl Times {
     }
 }
 
-impl std::fmt::Display for Times {
+impl std::fmt::Display for LatencyStats {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let at = |share| self.quantile(share);
         write!(f, "p50 {:.2}  p90 {:.2}  p99 {:.2}  most {:.2} ms", at(0.5), at(0.9), at(0.99), at(1.0))
     }
 }
 
-pub(crate) fn verdict(what: &str, is: f64, bound: f64, unit: &str) {
+pub(crate) fn check_bound(what: &str, is: f64, bound: f64, unit: &str) {
     let held = if is <= bound { "holds" } else { "MISSES" };
     println!("    {held}: {what} {is:.2} {unit}, at most {bound} {unit}");
 }
 
 /// From the start of the process until it answers.
-fn ready() {
+fn bench_startup() {
     println!("\nready");
-    let upstream = Process::of_this_program(&["upstream"]);
+    let upstream = BenchProcess::start_self(&["upstream"]);
     let folder = tempfile::tempdir().expect("a folder can be made");
     let mut times = Vec::new();
     for _ in 0..20 {
         let began = Instant::now();
-        let ours = Process::foldline(&upstream.address, folder.path(), &[]);
-        Connection::open(&ours.address).expect("it listens");
+        let ours = BenchProcess::start_foldline(&upstream.address, folder.path(), &[]);
+        BenchConnection::open(&ours.address).expect("it listens");
         times.push(began.elapsed());
     }
-    println!("  {} (the first with a new archive)", Times::of(&times));
-    verdict("p50", Times::of(&times).quantile(0.5), 100.0, "ms");
+    println!("  {} (the first with a new archive)", LatencyStats::from_durations(&times));
+    check_bound("p50", LatencyStats::from_durations(&times).quantile(0.5), 100.0, "ms");
 }
 
 /// Memory when idle, and with a thousand conversations of 200 KB.
-fn memory() {
+fn bench_memory() {
     println!("\nmemory");
-    for (name, format) in [("chat", Format::Chat), ("anthropic", Format::Anthropic)] {
-        let stand = Stand::start(&[]);
-        let idle = stand.ours.resident() as f64 / 1e6;
-        let mut connection = Connection::open(&stand.ours.address).expect("it listens");
+    for (name, format) in [("chat", BenchFormat::Chat), ("anthropic", BenchFormat::Anthropic)] {
+        let stand = BenchSetup::start(&[]);
+        let idle = stand.foldline.resident_bytes() as f64 / 1e6;
+        let mut connection = BenchConnection::open(&stand.foldline.address).expect("it listens");
         for seed in 0..1_000 {
-            let talk = Talk::new(format, seed, 20, 10_000);
-            for request in [talk.requests() - 2, talk.requests() - 1] {
-                connection.turn(format, &talk.body(request, false)).expect("a turn is answered");
+            let talk = BenchConversation::new(format, seed, 20, 10_000);
+            for request in [talk.request_count() - 2, talk.request_count() - 1] {
+                connection.send_turn(format, &talk.request_body(request, false)).expect("a turn is answered");
             }
         }
-        let full = stand.ours.resident() as f64 / 1e6;
+        let full = stand.foldline.resident_bytes() as f64 / 1e6;
         println!("  {name}: idle {idle:.0} MB, with 1,000 conversations of 200 KB {full:.0} MB");
-        verdict("idle", idle, 60.0, "MB");
-        verdict("full", full, 300.0, "MB");
+        check_bound("idle", idle, 60.0, "MB");
+        check_bound("full", full, 300.0, "MB");
     }
 }
 
 /// Sessions of thirty turns, up to 400 KB, each turn through both.
-fn growing(name: &str, format: Format, flags: &[&str]) {
-    const SESSIONS: u64 = 20;
+fn bench_growing_sessions(name: &str, format: BenchFormat, flags: &[&str]) {
+    const SESSION_COUNT: u64 = 20;
     println!("\ngrowing: {name}");
-    let stand = Stand::start(flags);
-    let mut ours = Connection::open(&stand.ours.address).expect("it listens");
-    let mut copy = Connection::open(&stand.copy.address).expect("it listens");
+    let stand = BenchSetup::start(flags);
+    let mut ours = BenchConnection::open(&stand.foldline.address).expect("it listens");
+    let mut copy = BenchConnection::open(&stand.baseline.address).expect("it listens");
     let (mut added, mut of_ours, mut of_copy) = (Vec::new(), Vec::new(), Vec::new());
     // The first session warms both up and is not counted.
-    for seed in 0..=SESSIONS {
-        let talk = Talk::new(format, 7_000 + seed, 29, 13_200);
-        for request in 0..talk.requests() {
-            let body = talk.body(request, false);
-            let (mine, theirs) = both(&mut ours, &mut copy, format, &body, request % 2 == 0);
+    for seed in 0..=SESSION_COUNT {
+        let talk = BenchConversation::new(format, 7_000 + seed, 29, 13_200);
+        for request in 0..talk.request_count() {
+            let body = talk.request_body(request, false);
+            let (mine, theirs) = send_through_both(&mut ours, &mut copy, format, &body, request % 2 == 0);
             if seed > 0 {
                 added.push((mine.as_secs_f64() - theirs.as_secs_f64()) * 1e3);
                 of_ours.push(mine);
@@ -177,21 +177,25 @@ fn growing(name: &str, format: Format, flags: &[&str]) {
             }
         }
     }
-    let added = Times::new(added);
-    println!("  ours   {}\n  copy   {}\n  added  {added}", Times::of(&of_ours), Times::of(&of_copy));
-    verdict("added p50", added.quantile(0.5), 2.0, "ms");
-    verdict("added p99", added.quantile(0.99), 10.0, "ms");
+    let added = LatencyStats::new(added);
+    println!(
+        "  ours   {}\n  copy   {}\n  added  {added}",
+        LatencyStats::from_durations(&of_ours),
+        LatencyStats::from_durations(&of_copy)
+    );
+    check_bound("added p50", added.quantile(0.5), 2.0, "ms");
+    check_bound("added p99", added.quantile(0.99), 10.0, "ms");
 }
 
 /// One body through both, whichever is first.
-fn both(
-    ours: &mut Connection,
-    copy: &mut Connection,
-    format: Format,
+fn send_through_both(
+    ours: &mut BenchConnection,
+    copy: &mut BenchConnection,
+    format: BenchFormat,
     body: &str,
     ours_first: bool,
 ) -> (Duration, Duration) {
-    let turn = |connection: &mut Connection| connection.turn(format, body).expect("a turn is answered");
+    let turn = |connection: &mut BenchConnection| connection.send_turn(format, body).expect("a turn is answered");
     if ours_first {
         let mine = turn(ours);
         (mine, turn(copy))
@@ -202,44 +206,54 @@ fn both(
 }
 
 /// Conversations of 400 KB that were never seen before.
-fn new(name: &str, format: Format, flags: &[&str]) {
+fn bench_new_conversations(name: &str, format: BenchFormat, flags: &[&str]) {
     println!("\nnew: {name}");
-    let stand = Stand::start(flags);
-    let mut ours = Connection::open(&stand.ours.address).expect("it listens");
-    let mut copy = Connection::open(&stand.copy.address).expect("it listens");
+    let stand = BenchSetup::start(flags);
+    let mut ours = BenchConnection::open(&stand.foldline.address).expect("it listens");
+    let mut copy = BenchConnection::open(&stand.baseline.address).expect("it listens");
     let (mut of_ours, mut of_copy) = (Vec::new(), Vec::new());
     for seed in 0..=60 {
-        let talk = Talk::new(format, 90_000 + seed, 29, 13_600);
-        let body = talk.body(talk.requests() - 1, false);
-        let (mine, theirs) = both(&mut ours, &mut copy, format, &body, seed % 2 == 0);
+        let talk = BenchConversation::new(format, 90_000 + seed, 29, 13_600);
+        let body = talk.request_body(talk.request_count() - 1, false);
+        let (mine, theirs) = send_through_both(&mut ours, &mut copy, format, &body, seed % 2 == 0);
         if seed > 0 {
             of_ours.push(mine);
             of_copy.push(theirs);
         }
     }
-    println!("  ours   {}\n  copy   {}", Times::of(&of_ours), Times::of(&of_copy));
-    verdict("p50", Times::of(&of_ours).quantile(0.5), 25.0, "ms");
+    println!(
+        "  ours   {}\n  copy   {}",
+        LatencyStats::from_durations(&of_ours),
+        LatencyStats::from_durations(&of_copy)
+    );
+    check_bound("p50", LatencyStats::from_durations(&of_ours).quantile(0.5), 25.0, "ms");
 }
 
 /// How long the first words of an answer are on their way.
-fn stream() {
+fn bench_streaming() {
     println!("\nstream: the first words on their way");
-    let stand = Stand::start(&[]);
-    let mut ours = Connection::open(&stand.ours.address).expect("it listens");
-    let mut copy = Connection::open(&stand.copy.address).expect("it listens");
+    let stand = BenchSetup::start(&[]);
+    let mut ours = BenchConnection::open(&stand.foldline.address).expect("it listens");
+    let mut copy = BenchConnection::open(&stand.baseline.address).expect("it listens");
     let (mut of_ours, mut of_copy) = (Vec::new(), Vec::new());
     for seed in 0..10 {
-        let talk = Talk::new(Format::Chat, 40_000 + seed, 29, 3_400);
-        for request in 0..talk.requests() {
-            let body = talk.body(request, true);
-            let words = |connection: &mut Connection| connection.first_words(Format::Chat, &body).expect("words come");
+        let talk = BenchConversation::new(BenchFormat::Chat, 40_000 + seed, 29, 3_400);
+        for request in 0..talk.request_count() {
+            let body = talk.request_body(request, true);
+            let words = |connection: &mut BenchConnection| {
+                connection.first_chunk_latency(BenchFormat::Chat, &body).expect("words come")
+            };
             of_ours.push(words(&mut ours));
             of_copy.push(words(&mut copy));
         }
     }
     let later: Vec<f64> =
         of_ours.iter().zip(&of_copy).map(|(a, b)| (a.as_secs_f64() - b.as_secs_f64()) * 1e3).collect();
-    let later = Times::new(later);
-    println!("  ours   {}\n  copy   {}\n  later  {later}", Times::of(&of_ours), Times::of(&of_copy));
-    verdict("later p50", later.quantile(0.5), 1.0, "ms");
+    let later = LatencyStats::new(later);
+    println!(
+        "  ours   {}\n  copy   {}\n  later  {later}",
+        LatencyStats::from_durations(&of_ours),
+        LatencyStats::from_durations(&of_copy)
+    );
+    check_bound("later p50", later.quantile(0.5), 1.0, "ms");
 }

@@ -22,13 +22,13 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 
 /// A process that listens, and ends with whoever started it.
-pub(crate) struct Process {
+pub(crate) struct BenchProcess {
     pub(crate) child: Child,
     /// Host and port.
     pub(crate) address: String,
 }
 
-impl Process {
+impl BenchProcess {
     /// Starts a process and waits for the line in which it says where it listens.
     pub(crate) fn start(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the process starts");
@@ -40,14 +40,14 @@ impl Process {
     }
 
     /// Another part of this very program.
-    pub(crate) fn of_this_program(arguments: &[&str]) -> Self {
+    pub(crate) fn start_self(arguments: &[&str]) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
         command.args(arguments);
         Self::start(command)
     }
 
     /// `foldline serve`, with an archive and settings of its own.
-    pub(crate) fn foldline(upstream: &str, folder: &std::path::Path, flags: &[&str]) -> Self {
+    pub(crate) fn start_foldline(upstream: &str, folder: &std::path::Path, flags: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_foldline"));
         command.env("HOME", folder).args(["serve", "--listen", "127.0.0.1:0", "--upstream"]);
         command.arg(format!("http://{upstream}")).arg("--archive").arg(folder.join("archive.db")).args(flags);
@@ -55,14 +55,14 @@ impl Process {
     }
 
     /// Its memory, in bytes.
-    pub(crate) fn resident(&self) -> u64 {
+    pub(crate) fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         line.and_then(|it| it.trim().split(' ').next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
     }
 
     /// The time that its threads have run.
-    pub(crate) fn cpu(&self) -> Duration {
+    pub(crate) fn cpu_time(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
         let behind_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
         let ticks: u64 = behind_name.split(' ').skip(11).take(2).filter_map(|it| it.parse::<u64>().ok()).sum();
@@ -70,32 +70,32 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for BenchProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-const ANSWER: &str = r#"{"id":"c","type":"message","role":"assistant","object":"chat.completion","stop_reason":"end_turn","content":[{"type":"text","text":"ok"}],"choices":[{"index":0,"message":{"role":"assistant","content":"ok"},"finish_reason":"stop"}]}"#;
+const RESPONSE_BODY: &str = r#"{"id":"c","type":"message","role":"assistant","object":"chat.completion","stop_reason":"end_turn","content":[{"type":"text","text":"ok"}],"choices":[{"index":0,"message":{"role":"assistant","content":"ok"},"finish_reason":"stop"}]}"#;
 /// Pieces of a streamed answer, and the time between them.
-const PIECES: usize = 10;
-const BETWEEN: Duration = Duration::from_millis(2);
+const CHUNK_COUNT: usize = 10;
+const CHUNK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The upstream: answers turns, streamed or not, and knows no other path.
-pub(crate) async fn upstream() {
-    listen(Router::new().fallback(answer)).await;
+pub(crate) async fn serve_upstream() {
+    serve_router(Router::new().fallback(respond)).await;
 }
 
-async fn answer(request: Request<Body>) -> Response<Body> {
+async fn respond(request: Request<Body>) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let body = body.collect().await.map(|it| it.to_bytes()).unwrap_or_default();
     let is_turn = ["/v1/chat/completions", "/v1/messages"].contains(&parts.uri.path());
     let streams = body[..body.len().min(80)].windows(13).any(|it| it == br#""stream":true"#);
     let mut response = Response::new(match (is_turn, streams) {
         (false, _) => Body::from("{}"),
-        (true, false) => Body::from(ANSWER),
-        (true, true) => streamed(),
+        (true, false) => Body::from(RESPONSE_BODY),
+        (true, true) => streamed_body(),
     });
     let kind = if is_turn && streams { "text/event-stream" } else { "application/json" };
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
@@ -106,19 +106,19 @@ async fn answer(request: Request<Body>) -> Response<Body> {
 }
 
 /// Words, each with the time at which it was written.
-fn streamed() -> Body {
+fn streamed_body() -> Body {
     let pieces = futures_util::stream::unfold(0, |at| async move {
-        if at > PIECES {
+        if at > CHUNK_COUNT {
             return None;
         }
-        if at == PIECES {
+        if at == CHUNK_COUNT {
             let end = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
             return Some((Ok(Frame::data(Bytes::from_static(end.as_bytes()))), at + 1));
         }
-        tokio::time::sleep(BETWEEN).await;
+        tokio::time::sleep(CHUNK_INTERVAL).await;
         let delta = format!(
             "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"at {} \"}},\"finish_reason\":null}}]}}\n\n",
-            now()
+            unix_nanos()
         );
         Some((Ok::<_, Infallible>(Frame::data(Bytes::from(delta))), at + 1))
     });
@@ -126,25 +126,25 @@ fn streamed() -> Body {
 }
 
 /// Nanoseconds since 1970: the same in all processes.
-pub(crate) fn now() -> u64 {
+pub(crate) fn unix_nanos() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_nanos() as u64)
 }
 
 /// The proxy that only copies bytes.
-pub(crate) async fn copy(upstream: String) {
+pub(crate) async fn serve_copy_proxy(upstream: String) {
     let mut http = HttpConnector::new();
     http.set_nodelay(true);
     let client = Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(http);
-    let copying = Arc::new(Copying { client, upstream });
-    listen(Router::new().fallback(pass).with_state(copying)).await;
+    let copying = Arc::new(CopyProxy { client, upstream });
+    serve_router(Router::new().fallback(forward).with_state(copying)).await;
 }
 
-struct Copying {
+struct CopyProxy {
     client: Client<HttpConnector, Body>,
     upstream: String,
 }
 
-async fn pass(State(copying): State<Arc<Copying>>, mut request: Request<Body>) -> Response<Body> {
+async fn forward(State(copying): State<Arc<CopyProxy>>, mut request: Request<Body>) -> Response<Body> {
     let path = request.uri().path_and_query().map_or("/", |it| it.as_str());
     *request.uri_mut() = format!("http://{}{path}", copying.upstream).parse::<Uri>().expect("paths are kept");
     request.headers_mut().remove(header::HOST);
@@ -159,7 +159,7 @@ async fn pass(State(copying): State<Arc<Copying>>, mut request: Request<Body>) -
 }
 
 #[expect(clippy::print_stdout, reason = "the line is read by whoever started the process")]
-async fn listen(router: Router) {
+async fn serve_router(router: Router) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     println!("http://{}", listener.local_addr().expect("it has an address"));
     let service = TowerToHyperService::new(router);

@@ -8,23 +8,23 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
-use foldline_archive::{Access, Progress, Retention, Stats};
+use foldline_archive::{AccessMode, ArchiveStats, ByteProgress, RetentionPolicy};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{complain, print};
-use crate::picture::number;
-use crate::quantity::{Age, Size, ago, bytes};
+use super::{print_stdout, report};
+use crate::picture::format_number;
+use crate::quantity::{AgeArg, SizeArg, format_age, format_bytes};
 use crate::settings::ArchiveFlags;
 
 /// Look after the archive: statistics, retention, verification, export and import
 #[derive(Args)]
 pub(crate) struct ArchiveCommand {
     #[command(subcommand)]
-    task: Task,
+    task: ArchiveTask,
 }
 
 #[derive(Subcommand)]
-enum Task {
+enum ArchiveTask {
     Stats(StatsTask),
     Prune(PruneTask),
     Verify(VerifyTask),
@@ -35,11 +35,11 @@ enum Task {
 impl ArchiveCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self.task {
-            Task::Stats(it) => it.run(),
-            Task::Prune(it) => it.run(),
-            Task::Verify(it) => it.run(),
-            Task::Export(it) => it.run(),
-            Task::Import(it) => it.run(),
+            ArchiveTask::Stats(it) => it.run(),
+            ArchiveTask::Prune(it) => it.run(),
+            ArchiveTask::Verify(it) => it.run(),
+            ArchiveTask::Export(it) => it.run(),
+            ArchiveTask::Import(it) => it.run(),
         }
     }
 }
@@ -54,34 +54,52 @@ struct StatsTask {
 impl StatsTask {
     fn run(self) -> Result<ExitCode> {
         let settings = self.archive.resolve()?;
-        let stats = settings.shelf()?.stats()?;
-        print(&table(&stats, &settings.path))?;
+        let stats = settings.open_tenant()?.stats()?;
+        print_stdout(&format_stats(&stats, &settings.path))?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn table(stats: &Stats, path: &Path) -> String {
+fn format_stats(stats: &ArchiveStats, path: &Path) -> String {
     let mut text = format!("{}\n", path.display());
     let mut row = |name: &str, value: String| text += &format!("  {name:<12} {value}\n");
     row(
         "originals",
-        format!("{} held, {} expired, {} damaged", number(stats.held), number(stats.expired), number(stats.damaged)),
+        format!(
+            "{} held, {} expired, {} damaged",
+            format_number(stats.available),
+            format_number(stats.expired),
+            format_number(stats.damaged)
+        ),
     );
     row(
         "text",
-        format!("{}, {} tokens, of {} sessions", bytes(stats.bytes), number(stats.tokens), number(stats.sessions)),
+        format!(
+            "{}, {} tokens, of {} sessions",
+            format_bytes(stats.bytes),
+            format_number(stats.tokens),
+            format_number(stats.sessions)
+        ),
     );
-    let share = (100 * (stats.file + stats.index))
+    let share = (100 * (stats.file_bytes + stats.index_bytes))
         .checked_div(stats.bytes)
         .map_or(String::new(), |it| format!(", {it} % of the text"));
-    row("on disk", format!("{} archive, {} search index{share}", bytes(stats.file), bytes(stats.index)));
-    if let (Some(oldest), Some(newest)) = (stats.oldest, stats.newest) {
-        row("folded", format!("{} to {}", ago(oldest), ago(newest)));
+    row(
+        "on disk",
+        format!("{} archive, {} search index{share}", format_bytes(stats.file_bytes), format_bytes(stats.index_bytes)),
+    );
+    if let (Some(oldest), Some(newest)) = (stats.oldest_at, stats.newest_at) {
+        row("folded", format!("{} to {}", format_age(oldest), format_age(newest)));
     }
     for tool in &stats.tools {
         row(
             &tool.tool,
-            format!("{} originals, {}, {} tokens", number(tool.held), bytes(tool.bytes), number(tool.tokens)),
+            format!(
+                "{} originals, {}, {} tokens",
+                format_number(tool.originals),
+                format_bytes(tool.bytes),
+                format_number(tool.tokens)
+            ),
         );
     }
     text
@@ -96,15 +114,15 @@ fn table(stats: &Stats, path: &Path) -> String {
 struct PruneTask {
     /// Give up what no request has carried for so long: 30d, 12h, 8w.
     #[arg(long, value_name = "AGE")]
-    unused_for: Option<Age>,
+    unused_for: Option<AgeArg>,
 
     /// Give up the longest unused until the archive is no larger on disk: 500MB, 2GB.
     #[arg(long, value_name = "SIZE")]
-    max_size: Option<Size>,
+    max_size: Option<SizeArg>,
 
     /// How long after its last request a conversation may still go on; at least 1d.
     #[arg(long, value_name = "AGE", default_value = "7d")]
-    live: Age,
+    live: AgeArg,
 
     #[command(flatten)]
     archive: ArchiveFlags,
@@ -113,22 +131,22 @@ struct PruneTask {
 impl PruneTask {
     fn run(self) -> Result<ExitCode> {
         let archive = self.archive.resolve()?.open_existing()?;
-        let spinner = spinner("pruning");
-        let pruned = archive.prune(&Retention {
-            age: self.unused_for.map(|age| age.0),
-            bytes: self.max_size.map(|size| size.0),
-            live: self.live.0,
+        let spinner = new_spinner("pruning");
+        let pruned = archive.prune(&RetentionPolicy {
+            max_age: self.unused_for.map(|age| age.0),
+            max_bytes: self.max_size.map(|size| size.0),
+            min_idle: self.live.0,
         })?;
         spinner.finish_and_clear();
-        print(&format!(
+        print_stdout(&format!(
             "gave up {} originals ({}); the archive has {} now, {} before\n",
-            number(pruned.originals),
-            bytes(pruned.bytes),
-            bytes(pruned.after),
-            bytes(pruned.before)
+            format_number(pruned.originals),
+            format_bytes(pruned.bytes),
+            format_bytes(pruned.bytes_after),
+            format_bytes(pruned.bytes_before)
         ))?;
-        if self.max_size.is_some_and(|size| pruned.after > size.0) {
-            complain("foldline: the rest may still be in use and was kept above the limit (see --live)");
+        if self.max_size.is_some_and(|size| pruned.bytes_after > size.0) {
+            report("foldline: the rest may still be in use and was kept above the limit (see --live)");
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -145,24 +163,28 @@ impl VerifyTask {
     fn run(self) -> Result<ExitCode> {
         let settings = self.archive.resolve()?;
         // Setting damage aside is writing; where that is not possible it is still reported.
-        let archive = settings.open_existing().or_else(|_| settings.open(Access::Read))?;
-        let bar = bar();
-        let verified = archive.verify(|progress| advance(&bar, progress))?;
+        let archive = settings.open_existing().or_else(|_| settings.open(AccessMode::ReadOnly))?;
+        let bar = progress_bar();
+        let verified = archive.verify(|progress| update_progress(&bar, progress))?;
         bar.finish_and_clear();
-        for fault in &verified.structure {
-            complain(&format!("foldline: the database: {fault}"));
+        for fault in &verified.structure_errors {
+            report(&format!("foldline: the database: {fault}"));
         }
         for damage in &verified.damaged {
-            complain(&format!("foldline: {} {}: {}", damage.namespace, damage.handle, damage.why));
+            report(&format!("foldline: {} {}: {}", damage.namespace, damage.handle, damage.reason));
         }
-        let healed = if verified.healed > 0 { format!(", {} healed", number(verified.healed)) } else { String::new() };
-        print(&format!(
+        let healed = if verified.recovered > 0 {
+            format!(", {} healed", format_number(verified.recovered))
+        } else {
+            String::new()
+        };
+        print_stdout(&format!(
             "{} originals are sound ({}), {} damaged{healed}\n",
-            number(verified.sound),
-            bytes(verified.bytes),
-            number(verified.damaged.len() as u64)
+            format_number(verified.intact),
+            format_bytes(verified.bytes),
+            format_number(verified.damaged.len() as u64)
         ))?;
-        let is_sound = verified.damaged.is_empty() && verified.structure.is_empty();
+        let is_sound = verified.damaged.is_empty() && verified.structure_errors.is_empty();
         Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
@@ -182,27 +204,32 @@ struct ExportTask {
 
 impl ExportTask {
     fn run(self) -> Result<ExitCode> {
-        let shelf = self.archive.resolve()?.shelf()?;
-        let bar = bar();
-        let progress = |progress| advance(&bar, progress);
+        let shelf = self.archive.resolve()?.open_tenant()?;
+        let bar = progress_bar();
+        let progress = |progress| update_progress(&bar, progress);
         let exported = match self.file.filter(|file| file != Path::new("-")) {
             Some(file) => {
-                let out = private_file(&file).with_context(|| format!("{} could not be created", file.display()))?;
+                let out =
+                    create_private_file(&file).with_context(|| format!("{} could not be created", file.display()))?;
                 shelf.export(BufWriter::new(out), progress)?
             }
             None => shelf.export(std::io::stdout().lock(), progress)?,
         };
         bar.finish_and_clear();
-        complain(&format!("wrote {} originals and {} facts", number(exported.originals), number(exported.facts)));
+        report(&format!(
+            "wrote {} originals and {} facts",
+            format_number(exported.originals),
+            format_number(exported.facts)
+        ));
         if exported.damaged > 0 {
-            complain(&format!("foldline: {} damaged originals were left out", number(exported.damaged)));
+            report(&format!("foldline: {} damaged originals were left out", format_number(exported.damaged)));
         }
         Ok(if exported.damaged > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }
 
 /// A new file that is for its owner alone, as the archive is.
-fn private_file(path: &Path) -> std::io::Result<File> {
+fn create_private_file(path: &Path) -> std::io::Result<File> {
     let mut options = File::options();
     options.write(true).create(true).truncate(true);
     #[cfg(unix)]
@@ -224,7 +251,7 @@ struct ImportTask {
 impl ImportTask {
     fn run(self) -> Result<ExitCode> {
         let settings = self.archive.resolve()?;
-        let shelf = settings.open(Access::Write)?.shelf(&settings.namespace);
+        let shelf = settings.open(AccessMode::ReadWrite)?.tenant(&settings.namespace);
         let from: Box<dyn Read> = match self.file.filter(|file| file != Path::new("-")) {
             Some(file) => {
                 let opened = File::open(&file).with_context(|| format!("{} could not be read", file.display()))?;
@@ -232,36 +259,36 @@ impl ImportTask {
             }
             None => Box::new(std::io::stdin().lock()),
         };
-        let spinner = spinner("importing");
-        let imported =
-            shelf.import(from, |taken| spinner.set_message(format!("importing: {} originals", number(taken))))?;
+        let spinner = new_spinner("importing");
+        let imported = shelf
+            .import(from, |taken| spinner.set_message(format!("importing: {} originals", format_number(taken))))?;
         spinner.finish_and_clear();
-        for (line, why) in &imported.reasons {
-            complain(&format!("foldline: line {line}: {why}"));
+        for (line, why) in &imported.rejections {
+            report(&format!("foldline: line {line}: {why}"));
         }
-        print(&format!(
+        print_stdout(&format!(
             "took in {} originals and {} facts; {} were held already; {} lines were refused\n",
-            number(imported.added),
-            number(imported.facts),
-            number(imported.held),
-            number(imported.refused)
+            format_number(imported.added),
+            format_number(imported.facts),
+            format_number(imported.existing),
+            format_number(imported.rejected)
         ))?;
-        Ok(if imported.refused > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        Ok(if imported.rejected > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }
 
 /// A bar on standard error, where that is a terminal.
-fn bar() -> ProgressBar {
+fn progress_bar() -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:30.cyan} {percent:>3} %  {bytes}/{total_bytes}  {eta}");
     ProgressBar::new(0).with_style(style.expect("the template is fixed"))
 }
 
-fn advance(bar: &ProgressBar, progress: Progress) {
-    bar.set_length(progress.total);
-    bar.set_position(progress.done);
+fn update_progress(bar: &ProgressBar, progress: ByteProgress) {
+    bar.set_length(progress.total_bytes);
+    bar.set_position(progress.done_bytes);
 }
 
-fn spinner(doing: &'static str) -> ProgressBar {
+fn new_spinner(doing: &'static str) -> ProgressBar {
     let spinner = ProgressBar::new_spinner().with_message(doing);
     spinner.enable_steady_tick(Duration::from_millis(100));
     spinner

@@ -5,12 +5,14 @@ use std::process::ExitCode;
 use anyhow::{Result, anyhow};
 use clap::Args;
 use foldline_archive::Archive;
-use foldline_server::rehearsal::{Failure, Folded, MODEL, Refused, Rehearsal, Straight, Turn, WINDOW};
+use foldline_server::rehearsal::{
+    BaselineRun, DEMO_MODEL, DemoError, DemoRunner, DemoTurn, ProxiedRun, RefusedRequest, WINDOW_TOKENS,
+};
 
-use super::print;
-use crate::environment::Look;
-use crate::picture::{self, number, percent};
-use crate::quantity::dollars;
+use super::print_stdout;
+use crate::environment::Terminal;
+use crate::picture::{self, format_number, format_percent};
+use crate::quantity::format_dollars;
 
 /// Watch an agent outgrow its window, and the proxy keep it inside
 ///
@@ -18,122 +20,132 @@ use crate::quantity::dollars;
 /// counts every token and refuses what is too long. The demo lets them talk straight, and then through the real
 /// proxy. Everything happens on this machine: no key is needed, and nothing is sent anywhere.
 #[derive(Args)]
-pub(crate) struct Demo {}
+pub(crate) struct DemoCommand {}
 
-impl Demo {
+impl DemoCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        runtime.block_on(play()).map_err(|failure| anyhow!("{failure}"))
+        runtime.block_on(run_demo()).map_err(|failure| anyhow!("{failure}"))
     }
 }
 
-async fn play() -> Result<ExitCode, Failure> {
-    let look = Look::of_stdout();
-    let stage = Rehearsal::default();
-    print(&format!(
+async fn run_demo() -> Result<ExitCode, DemoError> {
+    let look = Terminal::for_stdout();
+    let stage = DemoRunner::default();
+    print_stdout(&format!(
         "An agent mends an importer. Its model takes {} tokens; both are scripts on this machine.\n\n",
-        number(WINDOW)
+        format_number(WINDOW_TOKENS)
     ))?;
-    let straight = stage.straight().await?;
-    let Refused { turn, status, message, .. } = &straight.refused;
-    print(&format!("Straight to the model, turn {turn} is refused with {status}:\n"))?;
-    print(&format!("  {}\n\n", picture::wrapped(message, look, "  ")))?;
-    print("Through foldline, with tokens as the agent sends them and as the model gets them:\n\n")?;
+    let straight = stage.run_baseline().await?;
+    let RefusedRequest { turn, status, message, .. } = &straight.refusal;
+    print_stdout(&format!("Straight to the model, turn {turn} is refused with {status}:\n"))?;
+    print_stdout(&format!("  {}\n\n", picture::wrapped(message, look, "  ")))?;
+    print_stdout("Through foldline, with tokens as the agent sends them and as the model gets them:\n\n")?;
 
     let folder = tempfile::tempdir()?;
     let archive = Archive::open(folder.path().join("archive.db"))?;
-    let most = straight.turns.iter().copied().max().unwrap_or_default();
-    print(&format!("turn  {:<32} {:>7} {:>7}\n", "", "agent", "model"))?;
+    let most = straight.turn_tokens.iter().copied().max().unwrap_or_default();
+    print_stdout(&format!("turn  {:<32} {:>7} {:>7}\n", "", "agent", "model"))?;
     let (mut creases, mut asked) = (0, Vec::new());
     let told = stage
-        .through_the_proxy(&straight, archive, |turn| {
-            creases += usize::from(turn.creased);
-            asked.extend(turn.unfolded.iter().map(|it| (turn.number, it.clone())));
+        .run_through_proxy(&straight, archive, |turn| {
+            creases += usize::from(turn.is_crease);
+            asked.extend(turn.unfold.iter().map(|it| (turn.number, it.clone())));
             // Who does not want to read on is told at the end.
-            let _ = print(&row(turn, most, look));
+            let _ = print_stdout(&format_turn(turn, most, look));
         })
         .await?;
 
-    print("\n")?;
+    print_stdout("\n")?;
     for (turn, it) in &asked {
-        let same = if it.same { "the very bytes" } else { "NOT the bytes" };
+        let same = if it.is_exact { "the very bytes" } else { "NOT the bytes" };
         let line = format!(
             "In turn {turn} the model needed a file as it was before an edit, and that had been folded. It asked for \
              {}, inside of its answer, and got {} bytes: {same} that it had seen. The agent saw nothing of it.",
             it.handle,
-            number(it.bytes as u64)
+            format_number(it.bytes as u64)
         );
-        print(&format!("{}\n\n", picture::wrapped(&line, look, "")))?;
+        print_stdout(&format!("{}\n\n", picture::wrapped(&line, look, "")))?;
     }
-    print(&promises(&told, creases))?;
-    print(&bills(&straight, &told))?;
+    print_stdout(&format_guarantees(&told, creases))?;
+    print_stdout(&format_costs(&straight, &told))?;
     let kept = told.finished
         && told.restored
-        && told.broken.is_empty()
-        && told.longest <= WINDOW
-        && told.recovered == told.originals;
-    if !kept || asked.iter().any(|(_, it)| !it.same) {
+        && told.violations.is_empty()
+        && told.max_prompt_tokens <= WINDOW_TOKENS
+        && told.recovered_count == told.original_count;
+    if !kept || asked.iter().any(|(_, it)| !it.is_exact) {
         return Err("a promise was broken; please report this".into());
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// A turn in a line: how much the model got, and how much of the agent's it did not need.
-fn row(turn: &Turn, most: u64, look: Look) -> String {
+fn format_turn(turn: &DemoTurn, most: u64, look: Terminal) -> String {
     let room = look.width.saturating_sub(66).clamp(8, 60);
     let mut notes = Vec::new();
-    if turn.creased {
+    if turn.is_crease {
         notes.push("crease");
     }
-    if turn.unfolded.is_some() {
+    if turn.unfold.is_some() {
         notes.push("unfolded");
     }
-    let bar = picture::of_two(turn.sent, turn.raw, most, room, look);
-    let title = picture::column(&turn.title, 32);
+    let bar = picture::comparison_bar(turn.sent_tokens, turn.received_tokens, most, room, look);
+    let title = picture::padded(&turn.title, 32);
     let line = format!(
         "{:>4}  {title} {:>7} {:>7}  {bar} {}",
         turn.number,
-        number(turn.raw),
-        number(turn.sent),
+        format_number(turn.received_tokens),
+        format_number(turn.sent_tokens),
         notes.join(", ")
     );
     format!("{}\n", line.trim_end())
 }
 
-fn promises(told: &Folded, creases: usize) -> String {
-    let laws = match told.broken.len() {
+fn format_guarantees(told: &ProxiedRun, creases: usize) -> String {
+    let laws = match told.violations.len() {
         0 => "broke no law of its format".to_owned(),
-        broken => format!("broke {broken} laws, such as {}", told.broken[0]),
+        broken => format!("broke {broken} laws, such as {}", told.violations[0]),
     };
     format!(
         "  fits         the longest of {} prompts has {} tokens\n  \
            valid        every one of them {laws}\n  \
            stable       each began with the one before it, but for {creases} creases\n  \
            recoverable  {} of {} folded originals came back byte for byte\n\n",
-        told.prompts,
-        number(told.longest),
-        told.recovered,
-        told.originals
+        told.prompt_count,
+        format_number(told.max_prompt_tokens),
+        told.recovered_count,
+        told.original_count
     )
 }
 
 /// What both ways cost, by what the model counted.
-fn bills(straight: &Straight, told: &Folded) -> String {
-    let (without, with) = (&straight.bill, &told.bill);
+fn format_costs(straight: &BaselineRun, told: &ProxiedRun) -> String {
+    let (without, with) = (&straight.cost, &told.cost);
     let line = |name: &str, without: String, with: String, less: String| {
         format!("{name:<22}{without:>12}{with:>12}{less:>12}\n")
     };
     let tokens = |name: &str, without: u64, with: u64| {
-        let less = if with <= without { format!("-{}", percent(without - with, without)) } else { String::new() };
-        line(name, number(without), number(with), less)
+        let less =
+            if with <= without { format!("-{}", format_percent(without - with, without)) } else { String::new() };
+        line(name, format_number(without), format_number(with), less)
     };
     let cents = |bill: f64| (bill * 1e6) as u64;
-    let saved = percent(cents(without.dollars).saturating_sub(cents(with.dollars)), cents(without.dollars));
+    let saved = format_percent(cents(without.dollars).saturating_sub(cents(with.dollars)), cents(without.dollars));
     [
         line("", "straight*".into(), "foldline".into(), String::new()),
-        tokens("tokens of prompts", without.prompts, with.prompts),
-        tokens("  not in the cache", without.prompts - without.cached, with.prompts - with.cached),
-        line(&format!("bill, as {MODEL}"), dollars(without.dollars), dollars(with.dollars), format!("-{saved}")),
+        tokens("tokens of prompts", without.prompt_tokens, with.prompt_tokens),
+        tokens(
+            "  not in the cache",
+            without.prompt_tokens - without.cached_tokens,
+            with.prompt_tokens - with.cached_tokens,
+        ),
+        line(
+            &format!("bill, as {DEMO_MODEL}"),
+            format_dollars(without.dollars),
+            format_dollars(with.dollars),
+            format!("-{saved}"),
+        ),
         "\n* if the window were wide enough\n".to_owned(),
     ]
     .concat()

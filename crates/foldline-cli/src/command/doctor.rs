@@ -10,16 +10,16 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 use foldline::{CountExactness, Meter};
-use foldline_archive::Access;
-use foldline_server::proxy::probe::{self, Neighbour, NeighbourWindow};
-use foldline_server::proxy::{Settings, Upstream};
+use foldline_archive::AccessMode;
+use foldline_server::proxy::probe::{self, NeighbourWindow, RunningProxy};
+use foldline_server::proxy::{ProxySettings, UpstreamUrl};
 use serde::Serialize;
 
-use super::print;
-use crate::client::Caller;
-use crate::environment::{self, Look};
-use crate::picture::{self, number};
-use crate::proxy_settings::{Places, ProxyFlags};
+use super::print_stdout;
+use crate::client::CallerEnv;
+use crate::environment::{self, Terminal};
+use crate::picture::{self, format_number};
+use crate::proxy_settings::{ProxyFlags, SettingSources};
 use crate::quantity;
 use crate::settings::{ArchiveFlags, ModelFlags};
 
@@ -28,7 +28,7 @@ use crate::settings::{ArchiveFlags, ModelFlags};
 /// Takes the flags of `foldline serve` and checks what it would do with them. Upstreams are asked whether they are there,
 /// without any key; a server on this machine is asked for its window. Exit code 1 when something is broken.
 #[derive(Args)]
-pub(crate) struct Doctor {
+pub(crate) struct DoctorCommand {
     /// A model, to be told its window, and how its tokens are counted
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
@@ -45,11 +45,11 @@ pub(crate) struct Doctor {
 
 /// What was found.
 #[derive(Debug, Serialize)]
-struct Finding {
-    state: State,
+struct DoctorFinding {
+    status: FindingStatus,
     /// What was looked at.
-    about: &'static str,
-    says: String,
+    check: &'static str,
+    message: String,
     /// What to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<String>,
@@ -57,61 +57,61 @@ struct Finding {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum State {
+enum FindingStatus {
     Ok,
     Warn,
     Fail,
 }
 
-impl Finding {
+impl DoctorFinding {
     fn ok(about: &'static str, says: impl Into<String>) -> Self {
-        Self { state: State::Ok, about, says: says.into(), advice: None }
+        Self { status: FindingStatus::Ok, check: about, message: says.into(), advice: None }
     }
 
     fn warn(about: &'static str, says: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { state: State::Warn, about, says: says.into(), advice: Some(advice.into()) }
+        Self { status: FindingStatus::Warn, check: about, message: says.into(), advice: Some(advice.into()) }
     }
 
     fn fail(about: &'static str, says: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { state: State::Fail, about, says: says.into(), advice: Some(advice.into()) }
+        Self { status: FindingStatus::Fail, check: about, message: says.into(), advice: Some(advice.into()) }
     }
 }
 
-impl Doctor {
+impl DoctorCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let as_json = self.json;
-        let findings = runtime.block_on(self.look());
+        let findings = runtime.block_on(self.run_checks());
         let text = match as_json {
             true => serde_json::to_string_pretty(&findings)? + "\n",
-            false => drawn(&findings, Look::of_stdout()),
+            false => render_findings(&findings, Terminal::for_stdout()),
         };
-        print(&text)?;
-        let broken = findings.iter().any(|it| it.state == State::Fail);
+        print_stdout(&text)?;
+        let broken = findings.iter().any(|it| it.status == FindingStatus::Fail);
         Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
-    async fn look(self) -> Vec<Finding> {
-        let (settings, places) = match self.proxy.resolve_with_places() {
+    async fn run_checks(self) -> Vec<DoctorFinding> {
+        let (settings, places) = match self.proxy.resolve_with_sources() {
             Ok(resolved) => resolved,
             Err(error) => {
                 // Whom to ask is not known then, and nobody else is asked.
                 let advice = "mend it, and ask again; `foldline serve --help` names all settings";
-                let settings = Finding::fail("settings", format!("{error:#}"), advice);
-                return vec![settings, archive(&self.archive)];
+                let settings = DoctorFinding::fail("settings", format!("{error:#}"), advice);
+                return vec![settings, check_archive(&self.archive)];
             }
         };
-        let mut findings = vec![said(&places), archive(&self.archive)];
-        findings.extend(port(&settings).await);
-        findings.extend(upstreams(&settings).await);
-        findings.extend(model(&self.models, self.model.as_deref(), &settings).await);
-        findings.extend(clients(&settings, &environment::caller()));
+        let mut findings = vec![check_settings(&places), check_archive(&self.archive)];
+        findings.extend(check_listen_address(&settings).await);
+        findings.extend(check_upstreams(&settings).await);
+        findings.extend(check_model(&self.models, self.model.as_deref(), &settings).await);
+        findings.extend(check_clients(&settings, &environment::caller_env()));
         findings
     }
 }
 
 /// Where settings come from.
-fn said(places: &Places) -> Finding {
+fn check_settings(places: &SettingSources) -> DoctorFinding {
     let of = |what: &str, names: &[String]| match names {
         [] => None,
         names => Some(format!("{what}: {}", names.join(", "))),
@@ -121,94 +121,94 @@ fn said(places: &Places) -> Finding {
         Some((path, names)) => format!("{}: {}", path.display(), names.join(", ")),
         None => format!(
             "no settings file{}",
-            places.usual.as_ref().map_or(String::new(), |it| format!(" at {}", it.display()))
+            places.default_file.as_ref().map_or(String::new(), |it| format!(" at {}", it.display()))
         ),
     };
     let all = [of("flags", &places.flags), of("variables", &places.variables), Some(file)];
-    Finding::ok("settings", all.into_iter().flatten().collect::<Vec<_>>().join("; "))
+    DoctorFinding::ok("settings", all.into_iter().flatten().collect::<Vec<_>>().join("; "))
 }
 
-fn archive(flags: &ArchiveFlags) -> Finding {
+fn check_archive(flags: &ArchiveFlags) -> DoctorFinding {
     let settings = match flags.resolve() {
         Ok(settings) => settings,
-        Err(error) => return Finding::fail("archive", format!("{error:#}"), "say where it lies with --archive"),
+        Err(error) => return DoctorFinding::fail("archive", format!("{error:#}"), "say where it lies with --archive"),
     };
     let path = settings.path.as_path();
     if !path.exists() {
-        return match is_writable_below(path) {
-            true => Finding::ok("archive", format!("{} will be made when something is folded", path.display())),
-            false => Finding::fail(
+        return match can_create_file(path) {
+            true => DoctorFinding::ok("archive", format!("{} will be made when something is folded", path.display())),
+            false => DoctorFinding::fail(
                 "archive",
                 format!("there is none, and none can be made at {}", path.display()),
                 "make its folder writable, or say where else with --archive",
             ),
         };
     }
-    let stats = settings.open(Access::Read).and_then(|archive| archive.shelf(&settings.namespace).stats());
+    let stats = settings.open(AccessMode::ReadOnly).and_then(|archive| archive.tenant(&settings.namespace).stats());
     match stats {
-        Err(error) => Finding::fail(
+        Err(error) => DoctorFinding::fail(
             "archive",
             error.to_string(),
             "requests that need a fold go out as they came until this is mended",
         ),
-        Ok(_) if OpenOptions::new().append(true).open(path).is_err() => Finding::fail(
+        Ok(_) if OpenOptions::new().append(true).open(path).is_err() => DoctorFinding::fail(
             "archive",
             format!("{} can be read and not written", path.display()),
             "make it writable for you, or say another with --archive",
         ),
-        Ok(stats) if stats.damaged > 0 => Finding::warn(
+        Ok(stats) if stats.damaged > 0 => DoctorFinding::warn(
             "archive",
-            format!("{}: {} originals are damaged on disk", path.display(), number(stats.damaged)),
+            format!("{}: {} originals are damaged on disk", path.display(), format_number(stats.damaged)),
             "`foldline archive verify` names them",
         ),
-        Ok(stats) => Finding::ok(
+        Ok(stats) => DoctorFinding::ok(
             "archive",
             format!(
                 "{}: {} originals, {} on disk, for you alone",
                 path.display(),
-                number(stats.held),
-                quantity::bytes(stats.file + stats.index)
+                format_number(stats.available),
+                quantity::format_bytes(stats.file_bytes + stats.index_bytes)
             ),
         ),
     }
 }
 
 /// Whether a file can be made here: in the first folder above it that exists.
-fn is_writable_below(path: &Path) -> bool {
+fn can_create_file(path: &Path) -> bool {
     let folder = path.ancestors().skip(1).find(|it| it.is_dir());
     folder.is_some_and(|folder| tempfile::tempfile_in(folder).is_ok())
 }
 
-async fn port(settings: &Settings) -> Vec<Finding> {
+async fn check_listen_address(settings: &ProxySettings) -> Vec<DoctorFinding> {
     let listen = settings.listen;
     if !listen.ip().is_loopback() && settings.tokens.is_empty() {
-        return vec![Finding::fail(
+        return vec![DoctorFinding::fail(
             "listen",
             format!("{listen} can be reached by others, and no token is set"),
             "set one with --token-file or $FOLDLINE_TOKEN, or listen on 127.0.0.1",
         )];
     }
     if TcpListener::bind(listen).is_ok() {
-        return vec![Finding::ok("listen", format!("{listen} is free"))];
+        return vec![DoctorFinding::ok("listen", format!("{listen} is free"))];
     }
     let here = if listen.ip().is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { listen.ip() };
-    let at = format!("http://{}", SocketAddr::new(here, listen.port())).parse::<Upstream>();
+    let at = format!("http://{}", SocketAddr::new(here, listen.port())).parse::<UpstreamUrl>();
     let neighbour = match at {
-        Ok(at) => probe::neighbour(&at).await,
+        Ok(at) => probe::find_running_proxy(&at).await,
         Err(_) => None,
     };
     let Some(proxy) = neighbour else {
         let says = format!("{listen} is taken by something else");
-        return vec![Finding::fail("listen", says, "choose another with --listen")];
+        return vec![DoctorFinding::fail("listen", says, "choose another with --listen")];
     };
-    let Neighbour { version, openai, anthropic, .. } = &proxy;
+    let RunningProxy { version, openai, anthropic, .. } = &proxy;
     let says = format!("foldline {version} listens on {listen} already, before {openai} and {anthropic}");
-    let running = Finding::ok("listen", says);
+    let running = DoctorFinding::ok("listen", says);
     std::iter::once(running).chain(proxy.learned_windows.iter().map(learned)).collect()
 }
 
 /// Describes a window that the running proxy has learned.
-fn learned(window: &NeighbourWindow) -> Finding {
+fn learned(window: &NeighbourWindow) -> DoctorFinding {
     let NeighbourWindow { model, upstream, tokens, evidence, age_seconds, expires_in_seconds, .. } = window;
     let evidence = match evidence.as_str() {
         "error_code" => "a typed error of the server",
@@ -217,30 +217,34 @@ fn learned(window: &NeighbourWindow) -> Finding {
         "server_report" => "the server's answer when it was asked",
         other => other,
     };
-    let minutes = |seconds: u64| format!("{} min", number(seconds / 60));
+    let minutes = |seconds: u64| format!("{} min", format_number(seconds / 60));
     let expires = expires_in_seconds.map_or(String::new(), |left| format!(", forgotten in {}", minutes(left)));
     let age = minutes(*age_seconds);
-    let says = format!("{model} at {upstream}: {} tokens, from {evidence}; {age} ago{expires}", number(*tokens));
-    Finding::ok("learned", says)
+    let says = format!("{model} at {upstream}: {} tokens, from {evidence}; {age} ago{expires}", format_number(*tokens));
+    DoctorFinding::ok("learned", says)
 }
 
-async fn upstreams(settings: &Settings) -> Vec<Finding> {
+async fn check_upstreams(settings: &ProxySettings) -> Vec<DoctorFinding> {
     let all = match settings.openai == settings.anthropic {
         true => vec![("upstream", &settings.openai)],
         false => vec![("openai", &settings.openai), ("anthropic", &settings.anthropic)],
     };
     let mut findings = Vec::new();
     for (about, upstream) in all {
-        if let Some(it) = probe::neighbour(upstream).await {
+        if let Some(it) = probe::find_running_proxy(upstream).await {
             let says = format!("{upstream} is a foldline itself, before {} and {}", it.openai, it.anthropic);
-            findings.push(Finding::warn(about, says, "name the provider behind it, or everything is folded twice"));
+            findings.push(DoctorFinding::warn(
+                about,
+                says,
+                "name the provider behind it, or everything is folded twice",
+            ));
             continue;
         }
-        findings.push(match probe::reach(upstream).await {
-            Ok(status) => Finding::ok(about, format!("{upstream} answers ({})", status.as_u16())),
+        findings.push(match probe::check_upstream(upstream).await {
+            Ok(status) => DoctorFinding::ok(about, format!("{upstream} answers ({})", status.as_u16())),
             Err(why) => {
                 let advice = "is the address right, and the server running? Another one is named with --upstream";
-                Finding::fail(about, format!("{upstream}: {why}"), advice)
+                DoctorFinding::fail(about, format!("{upstream}: {why}"), advice)
             }
         });
     }
@@ -248,21 +252,21 @@ async fn upstreams(settings: &Settings) -> Vec<Finding> {
 }
 
 /// The table of models, and what is known of the one that is asked for.
-async fn model(flags: &ModelFlags, name: Option<&str>, settings: &Settings) -> Vec<Finding> {
+async fn check_model(flags: &ModelFlags, name: Option<&str>, settings: &ProxySettings) -> Vec<DoctorFinding> {
     let table = match flags.resolve() {
         Ok(table) => table,
         Err(error) => {
-            return vec![Finding::fail("models", format!("{error:#}"), "mend the file, or leave --models out")];
+            return vec![DoctorFinding::fail("models", format!("{error:#}"), "mend the file, or leave --models out")];
         }
     };
-    let mut findings = vec![Finding::ok("models", format!("{} rows", number(table.rows().len() as u64)))];
+    let mut findings = vec![DoctorFinding::ok("models", format!("{} rows", format_number(table.rows().len() as u64)))];
     for upstream in [&settings.openai, &settings.anthropic] {
         if !upstream.is_loopback() || (upstream == &settings.openai && findings.len() > 1) {
             continue;
         }
-        findings.push(match probe::window(upstream, name.unwrap_or_default()).await {
-            Some(window) => Finding::ok("window", format!("{upstream} says {} tokens", number(window))),
-            None => Finding::warn(
+        findings.push(match probe::query_window(upstream, name.unwrap_or_default()).await {
+            Some(window) => DoctorFinding::ok("window", format!("{upstream} says {} tokens", format_number(window))),
+            None => DoctorFinding::warn(
                 "window",
                 format!(
                     "{upstream} does not say how long its window is{}",
@@ -284,14 +288,14 @@ async fn model(flags: &ModelFlags, name: Option<&str>, settings: &Settings) -> V
             CountExactness::Exact => "counted exactly",
             _ => "estimated from above, and calibrated by what the provider reports",
         };
-        let window = number(settings.window.unwrap_or(meter.row().window));
-        findings.push(Finding::ok("model", format!("{name}: {window} tokens by the table; {counted}")));
+        let window = format_number(settings.window.unwrap_or(meter.row().window));
+        findings.push(DoctorFinding::ok("model", format!("{name}: {window} tokens by the table; {counted}")));
     }
     findings
 }
 
 /// Whether clients that are started here would come to the proxy.
-fn clients(settings: &Settings, caller: &Caller) -> Vec<Finding> {
+fn check_clients(settings: &ProxySettings, caller: &CallerEnv) -> Vec<DoctorFinding> {
     let proxy = format!("http://{}", settings.listen);
     let openai = format!("{proxy}{}", settings.openai.version());
     let mut findings = Vec::new();
@@ -301,9 +305,9 @@ fn clients(settings: &Settings, caller: &Caller) -> Vec<Finding> {
         let Some(value) = value else { continue };
         let set = value.trim_end_matches('/').replace("localhost", "127.0.0.1");
         findings.push(if set == *right {
-            Finding::ok("clients", format!("{name} points at the proxy"))
+            DoctorFinding::ok("clients", format!("{name} points at the proxy"))
         } else if set.starts_with(&proxy) {
-            Finding::warn(
+            DoctorFinding::warn(
                 "clients",
                 format!("{name} is {value}, which no path of the API follows"),
                 format!("set it to {right}"),
@@ -311,34 +315,37 @@ fn clients(settings: &Settings, caller: &Caller) -> Vec<Finding> {
         } else {
             let advice =
                 format!("set it to {right}, or start the client with `foldline run -- CMD`, which goes on to {value}");
-            Finding::warn("clients", format!("{name} is {value}: clients go there without foldline"), advice)
+            DoctorFinding::warn("clients", format!("{name} is {value}: clients go there without foldline"), advice)
         });
     }
-    for (name, whom) in &caller.elsewhere {
+    for (name, whom) in &caller.cloud_variables {
         let advice = "unset it for clients that are to come through foldline";
-        findings.push(Finding::warn("clients", format!("{name} is set: Claude Code speaks to {whom}"), advice));
+        findings.push(DoctorFinding::warn("clients", format!("{name} is set: Claude Code speaks to {whom}"), advice));
     }
     if caller.behind_proxy {
         let advice = "foldline connects directly; where that is not allowed, name a gateway that is with --upstream";
-        findings.push(Finding::warn("network", "the network has a proxy (HTTP_PROXY or the like)", advice));
+        findings.push(DoctorFinding::warn("network", "the network has a proxy (HTTP_PROXY or the like)", advice));
     }
     if findings.is_empty() {
         let advice = format!("OPENAI_BASE_URL={openai} ANTHROPIC_BASE_URL={proxy}, or `foldline run -- CMD`");
-        findings.push(Finding { advice: Some(advice), ..Finding::ok("clients", "no base URL is set in this shell") });
+        findings.push(DoctorFinding {
+            advice: Some(advice),
+            ..DoctorFinding::ok("clients", "no base URL is set in this shell")
+        });
     }
     findings
 }
 
-fn drawn(findings: &[Finding], look: Look) -> String {
+fn render_findings(findings: &[DoctorFinding], look: Terminal) -> String {
     const INDENT: &str = "                  ";
     let mut text = String::new();
-    for Finding { state, about, says, advice } in findings {
+    for DoctorFinding { status: state, check: about, message: says, advice } in findings {
         let (word, ink) = match state {
-            State::Ok => ("ok", "32"),
-            State::Warn => ("warn", "33"),
-            State::Fail => ("FAIL", "31"),
+            FindingStatus::Ok => ("ok", "32"),
+            FindingStatus::Warn => ("warn", "33"),
+            FindingStatus::Fail => ("FAIL", "31"),
         };
-        let word = picture::inked(&format!("{word:<5}"), ink, look);
+        let word = picture::colored(&format!("{word:<5}"), ink, look);
         text += &format!(" {word} {about:<10} {}\n", picture::wrapped(says, look, INDENT));
         if let Some(advice) = advice {
             text += &format!("{INDENT}-> {}\n", picture::wrapped(advice, look, &format!("{INDENT}   ")));
@@ -351,36 +358,40 @@ fn drawn(findings: &[Finding], look: Look) -> String {
 mod tests {
     use super::*;
 
-    fn states(caller: &Caller) -> Vec<(State, String)> {
-        clients(&Settings::default(), caller).into_iter().map(|it| (it.state, it.says)).collect()
+    fn client_findings(caller: &CallerEnv) -> Vec<(FindingStatus, String)> {
+        check_clients(&ProxySettings::default(), caller).into_iter().map(|it| (it.status, it.message)).collect()
     }
 
     #[test]
-    fn clients_that_go_elsewhere_are_told_of() {
-        assert_eq!(states(&Caller::default())[0].0, State::Ok);
-        let right = Caller {
+    fn clients_bypassing_the_proxy_are_reported() {
+        assert_eq!(client_findings(&CallerEnv::default())[0].0, FindingStatus::Ok);
+        let right = CallerEnv {
             openai: Some("http://localhost:8787/v1".into()),
             anthropic: Some("http://127.0.0.1:8787/".into()),
-            ..Caller::default()
+            ..CallerEnv::default()
         };
-        assert!(states(&right).iter().all(|(state, _)| *state == State::Ok), "{:?}", states(&right));
-        let wrong = Caller {
+        assert!(
+            client_findings(&right).iter().all(|(state, _)| *state == FindingStatus::Ok),
+            "{:?}",
+            client_findings(&right)
+        );
+        let wrong = CallerEnv {
             openai: Some("https://openrouter.ai/api/v1".into()),
             anthropic: Some("http://127.0.0.1:8787/v1".into()),
-            elsewhere: vec![("CLAUDE_CODE_USE_BEDROCK", "Bedrock")],
+            cloud_variables: vec![("CLAUDE_CODE_USE_BEDROCK", "Bedrock")],
             behind_proxy: true,
-            ..Caller::default()
+            ..CallerEnv::default()
         };
-        let told = states(&wrong);
+        let told = client_findings(&wrong);
         assert_eq!(told.len(), 4);
-        assert!(told.iter().all(|(state, _)| *state == State::Warn), "{told:?}");
+        assert!(told.iter().all(|(state, _)| *state == FindingStatus::Warn), "{told:?}");
     }
 
     #[test]
-    fn nothing_is_written_to_be_sure_that_it_could_be() {
+    fn write_check_leaves_no_files() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(is_writable_below(&folder.path().join("not/yet/archive.db")));
+        assert!(can_create_file(&folder.path().join("not/yet/archive.db")));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-        assert!(!is_writable_below(Path::new("/proc/nowhere/archive.db")));
+        assert!(!can_create_file(Path::new("/proc/nowhere/archive.db")));
     }
 }

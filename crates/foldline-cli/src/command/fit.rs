@@ -15,7 +15,7 @@ use foldline::{
 };
 use serde_json::json;
 
-use super::{BAD_INPUT, CANNOT_FIT, complain, write};
+use super::{EXIT_BAD_INPUT, EXIT_CANNOT_FIT, report, write_output};
 use crate::input;
 use crate::settings::{ArchiveFlags, ModelFlags, NoArchive};
 
@@ -30,7 +30,7 @@ use crate::settings::{ArchiveFlags, ModelFlags, NoArchive};
 /// fails, a body that fits is written as it came, and another one folded without handles; standard error says so.
 #[derive(Args)]
 #[command(after_long_help = HELP)]
-pub(crate) struct Fit {
+pub(crate) struct FitCommand {
     /// The request body; standard input when left out or `-`.
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
@@ -91,9 +91,9 @@ Exit codes:
   2  the input is not a request: it was written as it came
   3  it can not fit: nothing was written, and standard error tells the floor";
 
-impl Fit {
+impl FitCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let body = input::bytes(self.file.as_deref())?;
+        let body = input::read_bytes(self.file.as_deref())?;
         let format = match self.format.as_str() {
             "auto" => Format::detect(&body).unwrap_or(Format::OpenAiChat),
             name => serde_json::from_value(json!(name)).context("no such format")?,
@@ -102,11 +102,11 @@ impl Fit {
             Ok(request) => request,
             Err(error) => {
                 match body.trim_ascii().is_empty() {
-                    true => complain("foldline: the input is empty"),
-                    false => complain(&format!("foldline: {error}; the input was written as it came")),
+                    true => report("foldline: the input is empty"),
+                    false => report(&format!("foldline: {error}; the input was written as it came")),
                 }
-                write(self.output.as_deref(), &body)?;
-                return Ok(ExitCode::from(BAD_INPUT));
+                write_output(self.output.as_deref(), &body)?;
+                return Ok(ExitCode::from(EXIT_BAD_INPUT));
             }
         };
         let table = &self.models.resolve()?;
@@ -122,28 +122,28 @@ impl Fit {
         };
         let listener = |event| {
             if let FoldEvent::Refused { reason: why } = event {
-                complain(&format!("foldline: {why}"));
+                report(&format!("foldline: {why}"));
             }
         };
         match apply(&request, &setup, &Ledger::default(), keep.as_deref(), &listener) {
             Ok(applied) => {
-                write(self.output.as_deref(), &applied.body)?;
-                self.tell(&applied, &setup, format)?;
+                write_output(self.output.as_deref(), &applied.body)?;
+                self.report_folds(&applied, &setup, format)?;
                 Ok(ExitCode::SUCCESS)
             }
             Err(error) if matches!(error.kind(), ErrorKind::CannotFit { .. }) => {
-                complain(&format!("foldline: {error}"));
-                Ok(ExitCode::from(CANNOT_FIT))
+                report(&format!("foldline: {error}"));
+                Ok(ExitCode::from(EXIT_CANNOT_FIT))
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    fn tell(&self, applied: &FoldedRequest, setup: &FoldOptions, format: Format) -> Result<()> {
+    fn report_folds(&self, applied: &FoldedRequest, setup: &FoldOptions, format: Format) -> Result<()> {
         let explained = applied.folded.as_ref().map(|folded| folded.fold_stats()).unwrap_or_default();
         if self.explain {
             for fold in &explained {
-                complain(&format!(
+                report(&format!(
                     "{:<8} {:<10} {:>7} -> {:<6} {}",
                     fold.part.to_string(),
                     fold.pass,
@@ -152,7 +152,7 @@ impl Fit {
                     fold.description.lines().next().unwrap_or_default()
                 ));
             }
-            complain(&format!("{} of {} tokens, budget {}", applied.tokens, applied.raw_tokens, setup.budget));
+            report(&format!("{} of {} tokens, budget {}", applied.tokens, applied.raw_tokens, setup.budget));
         }
         let Some(path) = &self.stats else { return Ok(()) };
         let mut passes: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
@@ -175,7 +175,7 @@ impl Fit {
         let mut text = serde_json::to_string_pretty(&stats)?;
         text.push('\n');
         if path.as_os_str() == "-" {
-            complain(text.trim_end());
+            report(text.trim_end());
             return Ok(());
         }
         fs::write(path, text).with_context(|| format!("{} could not be written", path.display()))

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use foldline_archive::Access;
+use foldline_archive::AccessMode;
 
 use crate::settings::ArchiveFlags;
 
@@ -13,15 +13,15 @@ use crate::settings::ArchiveFlags;
 /// For clients that start their MCP servers themselves. In Claude Code: `claude mcp add foldline -- foldline mcp`;
 /// in others: the command `foldline` with the argument `mcp`. It only reads the archive.
 #[derive(Args)]
-pub(crate) struct Mcp {
+pub(crate) struct McpCommand {
     #[command(flatten)]
     archive: ArchiveFlags,
 }
 
-impl Mcp {
+impl McpCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let settings = self.archive.resolve()?;
-        let open = move || Ok(settings.open(Access::Read)?.shelf(&settings.namespace));
+        let open = move || Ok(settings.open(AccessMode::ReadOnly)?.tenant(&settings.namespace));
         foldline_server::mcp::serve_stdio(open).context("the connection to the MCP client broke")?;
         Ok(ExitCode::SUCCESS)
     }

@@ -24,49 +24,49 @@ use clap::Subcommand;
 
 /// What the binary can do.
 #[derive(Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CliCommand {
     Archive(archive::ArchiveCommand),
-    Demo(demo::Demo),
-    Doctor(doctor::Doctor),
-    Fit(fit::Fit),
-    Mcp(mcp::Mcp),
-    Pipe(pipe::Pipe),
-    Replay(replay::Replay),
-    Run(run::Run),
-    Search(search::Search),
-    Serve(serve::Serve),
-    Show(show::Show),
-    Summarise(summarise::Summarise),
-    Unfold(unfold::Unfold),
+    Demo(demo::DemoCommand),
+    Doctor(doctor::DoctorCommand),
+    Fit(fit::FitCommand),
+    Mcp(mcp::McpCommand),
+    Pipe(pipe::PipeCommand),
+    Replay(replay::ReplayCommand),
+    Run(run::RunCommand),
+    Search(search::SearchCommand),
+    Serve(serve::ServeCommand),
+    Show(show::ShowCommand),
+    Summarize(summarise::SummarizeCommand),
+    Unfold(unfold::UnfoldCommand),
 }
 
-impl Command {
+impl CliCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self {
-            Command::Archive(it) => it.run(),
-            Command::Demo(it) => it.run(),
-            Command::Doctor(it) => it.run(),
-            Command::Fit(it) => it.run(),
-            Command::Mcp(it) => it.run(),
-            Command::Pipe(it) => it.run(),
-            Command::Replay(it) => it.run(),
-            Command::Run(it) => it.run(),
-            Command::Search(it) => it.run(),
-            Command::Serve(it) => it.run(),
-            Command::Show(it) => it.run(),
-            Command::Summarise(it) => it.run(),
-            Command::Unfold(it) => it.run(),
+            CliCommand::Archive(it) => it.run(),
+            CliCommand::Demo(it) => it.run(),
+            CliCommand::Doctor(it) => it.run(),
+            CliCommand::Fit(it) => it.run(),
+            CliCommand::Mcp(it) => it.run(),
+            CliCommand::Pipe(it) => it.run(),
+            CliCommand::Replay(it) => it.run(),
+            CliCommand::Run(it) => it.run(),
+            CliCommand::Search(it) => it.run(),
+            CliCommand::Serve(it) => it.run(),
+            CliCommand::Show(it) => it.run(),
+            CliCommand::Summarize(it) => it.run(),
+            CliCommand::Unfold(it) => it.run(),
         }
     }
 }
 
 /// Exit code of input that is not what it should be.
-const BAD_INPUT: u8 = 2;
+const EXIT_BAD_INPUT: u8 = 2;
 /// Exit code of a request that can not be brought under its budget.
-const CANNOT_FIT: u8 = 3;
+const EXIT_CANNOT_FIT: u8 = 3;
 
 /// Writes bytes to a file, or to standard output.
-fn write(to: Option<&Path>, bytes: &[u8]) -> Result<()> {
+fn write_output(to: Option<&Path>, bytes: &[u8]) -> Result<()> {
     match to {
         Some(path) => fs::write(path, bytes).with_context(|| format!("{} could not be written", path.display())),
         None => match stdout().write_all(bytes).and_then(|()| stdout().flush()) {
@@ -79,22 +79,22 @@ fn write(to: Option<&Path>, bytes: &[u8]) -> Result<()> {
 }
 
 /// Writes to standard output. A reader that has seen enough (`foldline show x | head`) is no error.
-fn print(text: &str) -> Result<()> {
-    write(None, text.as_bytes())
+fn print_stdout(text: &str) -> Result<()> {
+    write_output(None, text.as_bytes())
 }
 
 /// Tells a person, beside the output, that something is amiss.
-pub(crate) fn complain(line: &str) {
+pub(crate) fn report(line: &str) {
     // When standard error is gone there is nobody left to tell.
     let _ = writeln!(stderr(), "{line}");
 }
 
 /// The exit code that stands for an error.
-pub(crate) fn code_of(error: &anyhow::Error) -> ExitCode {
-    use foldline_archive::ErrorKind::{BadRequest, NotAHandle};
+pub(crate) fn exit_code_for(error: &anyhow::Error) -> ExitCode {
+    use foldline_archive::ErrorKind::{InvalidHandle, InvalidInput};
     let of_archive = error.downcast_ref::<foldline_archive::Error>();
     match of_archive.map(foldline_archive::Error::kind) {
-        Some(BadRequest | NotAHandle) => ExitCode::from(BAD_INPUT),
+        Some(InvalidInput | InvalidHandle) => ExitCode::from(EXIT_BAD_INPUT),
         _ => ExitCode::FAILURE,
     }
 }

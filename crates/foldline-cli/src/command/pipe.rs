@@ -24,7 +24,7 @@ use crate::settings::ModelFlags;
 /// messages that changed.
 #[derive(Args)]
 #[command(after_long_help = HELP)]
-pub(crate) struct Pipe {
+pub(crate) struct PipeCommand {
     /// Tokens that a request may have, when `open` does not say.
     #[arg(long, value_name = "N")]
     budget: Option<u64>,
@@ -61,13 +61,13 @@ length after the change. Without "creased":true no message that was sent before 
 /// What a line asks for. The rest of it is read when that is known: an enum tagged by `op` would take the messages
 /// apart, and their bytes are needed as they came.
 #[derive(Deserialize)]
-struct Asked {
-    op: Op,
+struct PipeRequest {
+    op: PipeOp,
 }
 
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Op {
+enum PipeOp {
     Open,
     Push,
     Request,
@@ -75,18 +75,18 @@ enum Op {
 }
 
 #[derive(Deserialize)]
-struct Push<'a> {
+struct PushParams<'a> {
     #[serde(borrow)]
     messages: Vec<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
-struct Unfold {
+struct UnfoldParams {
     handle: String,
 }
 
 #[derive(Deserialize)]
-struct Open<'a> {
+struct OpenParams<'a> {
     format: Option<Format>,
     budget: Option<Tokens>,
     model: Option<String>,
@@ -106,19 +106,19 @@ enum PriceChoice {
 }
 
 /// An answer that says what went wrong.
-struct Fault {
+struct PipeError {
     kind: &'static str,
     message: String,
-    numbers: Option<(Tokens, Tokens)>,
+    floor_and_budget: Option<(Tokens, Tokens)>,
 }
 
-impl Fault {
+impl PipeError {
     fn new(kind: &'static str, message: impl ToString) -> Self {
-        Self { kind, message: message.to_string(), numbers: None }
+        Self { kind, message: message.to_string(), floor_and_budget: None }
     }
 }
 
-impl From<foldline::Error> for Fault {
+impl From<foldline::Error> for PipeError {
     fn from(error: foldline::Error) -> Self {
         let (kind, numbers) = match error.kind() {
             ErrorKind::CannotFit { floor, budget, .. } => ("cannot_fit", Some((*floor, *budget))),
@@ -127,22 +127,22 @@ impl From<foldline::Error> for Fault {
             ErrorKind::NotARequest => ("not_a_message", None),
             _ => ("failed", None),
         };
-        Self { kind, message: error.to_string(), numbers }
+        Self { kind, message: error.to_string(), floor_and_budget: numbers }
     }
 }
 
 /// One conversation.
-struct Session {
+struct PipeSession {
     format: Format,
-    folder: FoldSession,
+    fold_session: FoldSession,
     /// The messages as they were pushed.
-    raw: Vec<String>,
+    raw_messages: Vec<String>,
     /// Messages of the rendering that was given last, and of the conversation then.
-    length: usize,
-    sent: usize,
+    rendered_len: usize,
+    last_message_count: usize,
 }
 
-impl Pipe {
+impl PipeCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let table = self.models.resolve()?;
         let mut session = None;
@@ -152,12 +152,12 @@ impl Pipe {
             if line.trim().is_empty() {
                 continue;
             }
-            let answer = match self.answer(&line, &table, &mut session) {
+            let answer = match self.handle_line(&line, &table, &mut session) {
                 Ok(Some(answer)) => answer,
                 Ok(None) => continue,
                 Err(fault) => {
                     let mut error = json!({ "kind": fault.kind, "message": fault.message });
-                    if let Some((floor, budget)) = fault.numbers {
+                    if let Some((floor, budget)) = fault.floor_and_budget {
                         error["floor"] = floor.into();
                         error["budget"] = budget.into();
                     }
@@ -169,32 +169,39 @@ impl Pipe {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn answer(&self, line: &str, table: &ModelTable, session: &mut Option<Session>) -> Result<Option<String>, Fault> {
-        fn read<'a, T: Deserialize<'a>>(line: &'a str) -> Result<T, Fault> {
-            serde_json::from_str(line).map_err(|error| Fault::new("bad_line", error))
+    fn handle_line(
+        &self,
+        line: &str,
+        table: &ModelTable,
+        session: &mut Option<PipeSession>,
+    ) -> Result<Option<String>, PipeError> {
+        fn read<'a, T: Deserialize<'a>>(line: &'a str) -> Result<T, PipeError> {
+            serde_json::from_str(line).map_err(|error| PipeError::new("bad_line", error))
         }
-        let Asked { op } = read(line)?;
-        if let Op::Open = op {
-            *session = Some(self.open(&read(line)?, table)?);
+        let PipeRequest { op } = read(line)?;
+        if let PipeOp::Open = op {
+            *session = Some(self.open_session(&read(line)?, table)?);
             return Ok(None);
         }
-        let Some(session) = session else { return Err(Fault::new("not_open", "say {\"op\":\"open\"} first")) };
+        let Some(session) = session else { return Err(PipeError::new("not_open", "say {\"op\":\"open\"} first")) };
         match op {
-            Op::Open => Ok(None),
-            Op::Push => session.push(&read::<Push<'_>>(line)?.messages).map(|()| None),
-            Op::Request => session.request().map(Some),
-            Op::Unfold => {
-                let handle: Handle =
-                    read::<Unfold>(line)?.handle.parse().map_err(|error| Fault::new("not_a_handle", error))?;
-                let bytes = session.folder.unfold(handle);
+            PipeOp::Open => Ok(None),
+            PipeOp::Push => session.push(&read::<PushParams<'_>>(line)?.messages).map(|()| None),
+            PipeOp::Request => session.render_request().map(Some),
+            PipeOp::Unfold => {
+                let handle: Handle = read::<UnfoldParams>(line)?
+                    .handle
+                    .parse()
+                    .map_err(|error| PipeError::new("not_a_handle", error))?;
+                let bytes = session.fold_session.unfold(handle);
                 let bytes =
-                    bytes.ok_or_else(|| Fault::new("unknown", "no fold of this conversation has this handle"))?;
+                    bytes.ok_or_else(|| PipeError::new("unknown", "no fold of this conversation has this handle"))?;
                 Ok(Some(json!({ "ok": true, "text": String::from_utf8_lossy(&bytes) }).to_string()))
             }
         }
     }
 
-    fn open(&self, open: &Open<'_>, table: &ModelTable) -> Result<Session, Fault> {
+    fn open_session(&self, open: &OpenParams<'_>, table: &ModelTable) -> Result<PipeSession, PipeError> {
         let format = open.format.unwrap_or(Format::OpenAiChat);
         let model = open.model.as_deref().or(self.model.as_deref());
         let meter = Meter::for_model(table, model);
@@ -205,7 +212,7 @@ impl Pipe {
         let mut prices = Prices::for_model(table, model);
         let named = |name: &str| {
             let prices = PriceTable::builtin().get(name);
-            prices.ok_or_else(|| Fault::new("no_such_prices", format!("there is no price table \"{name}\"")))
+            prices.ok_or_else(|| PipeError::new("no_such_prices", format!("there is no price table \"{name}\"")))
         };
         match (&open.prices, &self.prices) {
             (Some(PriceChoice::Named(name)), _) | (None, Some(name)) => prices = named(name)?,
@@ -216,7 +223,7 @@ impl Pipe {
         }
         let mut setup = FoldOptions::new(meter, prices, budget).with_rules(&LawProfile::for_model(format, model));
         setup.policy = match &open.policy {
-            Some(name) => name.parse().map_err(|error: String| Fault::new("no_such_policy", error))?,
+            Some(name) => name.parse().map_err(|error: String| PipeError::new("no_such_policy", error))?,
             None => self.policy.clone(),
         };
         setup.handles = true;
@@ -224,55 +231,55 @@ impl Pipe {
         let tools: Vec<ToolDefinition<'_>> = open.tools.iter().map(tool).collect();
         let system = open.system.as_ref().map(|system| foldline::Part::text(system.to_string())).into_iter().collect();
         let beside = foldline::Conversation { tools, system, ..foldline::Conversation::default() };
-        Ok(Session {
+        Ok(PipeSession {
             format,
-            folder: FoldSession::new(setup.with_overhead_of(&beside)),
-            raw: Vec::new(),
-            length: 0,
-            sent: 0,
+            fold_session: FoldSession::new(setup.with_overhead_of(&beside)),
+            raw_messages: Vec::new(),
+            rendered_len: 0,
+            last_message_count: 0,
         })
     }
 }
 
-impl Session {
-    fn push(&mut self, messages: &[&RawValue]) -> Result<(), Fault> {
+impl PipeSession {
+    fn push(&mut self, messages: &[&RawValue]) -> Result<(), PipeError> {
         // All of them are read before any is taken, so that a bad one changes nothing.
         let list = format!("[{}]", messages.iter().map(|message| message.get()).collect::<Vec<_>>().join(","));
         let request = Request::parse(self.format, list.as_bytes())?;
         for (message, raw) in request.conversation().messages.iter().zip(messages) {
-            self.folder.push(message.clone().into_owned());
-            self.raw.push(raw.get().to_owned());
+            self.fold_session.push(message.clone().into_owned());
+            self.raw_messages.push(raw.get().to_owned());
         }
         Ok(())
     }
 
-    fn request(&mut self) -> Result<String, Fault> {
-        self.folder.plan_request()?;
-        let from = self.folder.take_first_changed();
-        let creased = from < self.sent;
-        let first = if creased { self.folder.rendered_position(from) } else { self.length };
+    fn render_request(&mut self) -> Result<String, PipeError> {
+        self.fold_session.plan_request()?;
+        let from = self.fold_session.take_first_changed();
+        let creased = from < self.last_message_count;
+        let first = if creased { self.fold_session.rendered_position(from) } else { self.rendered_len };
         let mut set = Vec::new();
-        for (at, sent) in self.folder.rendered_with_edits(from).into_iter().enumerate() {
+        for (at, sent) in self.fold_session.rendered_with_edits(from).into_iter().enumerate() {
             let message = match sent {
-                RenderedMessage::Message { index: at, edits } => self.message(at, edits)?,
-                RenderedMessage::Note { role, text } => note(role, text),
+                RenderedMessage::Message { index: at, edits } => self.render_message(at, edits)?,
+                RenderedMessage::Note { role, text } => note_message(role, text),
             };
             set.push(format!(r#"{{"at":{},"message":{message}}}"#, first + at));
         }
-        self.length = first + set.len();
-        self.sent = self.raw.len();
+        self.rendered_len = first + set.len();
+        self.last_message_count = self.raw_messages.len();
         Ok(format!(
             r#"{{"ok":true,"tokens":{},"raw_tokens":{},"creased":{creased},"set":[{}],"len":{}}}"#,
-            self.folder.tokens(),
-            self.folder.raw_tokens(),
+            self.fold_session.tokens(),
+            self.fold_session.raw_tokens(),
             set.join(","),
-            self.length
+            self.rendered_len
         ))
     }
 
     /// A message as it is sent, in the provider's own JSON.
-    fn message(&self, at: usize, edits: Vec<RequestEdit>) -> Result<String, Fault> {
-        let raw = &self.raw[at];
+    fn render_message(&self, at: usize, edits: Vec<RequestEdit>) -> Result<String, PipeError> {
+        let raw = &self.raw_messages[at];
         if edits.is_empty() {
             return Ok(raw.clone());
         }
@@ -288,12 +295,12 @@ impl Session {
             .collect();
         let list = format!("[{raw}]");
         let body = Request::parse(self.format, list.as_bytes())?.splice(&edits)?;
-        let text = String::from_utf8(body.into_owned()).map_err(|error| Fault::new("failed", error))?;
+        let text = String::from_utf8(body.into_owned()).map_err(|error| PipeError::new("failed", error))?;
         Ok(text[1..text.len() - 1].to_owned())
     }
 }
 
-fn note(role: Role, text: &str) -> String {
+fn note_message(role: Role, text: &str) -> String {
     let role = if role == Role::Assistant { "assistant" } else { "user" };
     json!({ "role": role, "content": text }).to_string()
 }

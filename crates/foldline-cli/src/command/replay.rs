@@ -11,21 +11,21 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use foldline::transcript::RecordedSession;
 use foldline::{Meter, ModelTable, Policy, PriceTable};
 use foldline_replay::{
-    Comparison, Contestant, Estimate, External, Foresight, Maker, Options, Ours, Recordings, Report, Summary, Survey,
-    Unread, compare, policy,
+    CompareOptions, CorpusStats, EngineComparison, EngineSpec, EngineSummary, ExternalEngine, FoldlineEngine,
+    IntervalEstimate, OracleSchedule, ReadError, RecordingFiles, ReplayEngine, ReplayReport, compare_engines, policy,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{complain, print};
-use crate::environment::Look;
-use crate::input::named;
+use super::{print_stdout, report};
+use crate::environment::Terminal;
+use crate::input::join_paths;
 
 /// Tell what folding would have saved, cost and lost on recorded sessions.
 ///
 /// Every recorded call is replayed: the engine sees the messages before it and no more, and what it
 /// would have sent is measured against what the agent did next. Nothing leaves this machine.
 #[derive(Args)]
-pub(crate) struct Replay {
+pub(crate) struct ReplayCommand {
     /// Recordings: files or folders, plain or compressed, of any agent that is known
     /// (`~/.claude/projects`, `~/.codex/sessions`, ..).
     #[arg(required = true)]
@@ -50,8 +50,8 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "N")]
     sample: Option<usize>,
     /// What is replayed beside the engine, to set its numbers against.
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Beside::Some)]
-    beside: Beside,
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = BaselineSet::Some)]
+    beside: BaselineSet,
     /// Write the report as one self-contained page. It quotes lines of the sessions.
     #[arg(long, value_name = "OUT")]
     html: Option<PathBuf>,
@@ -62,7 +62,7 @@ pub(crate) struct Replay {
 
 /// What stands beside the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Beside {
+enum BaselineSet {
     /// Nothing but sending everything.
     None,
     /// Two simple policies, a random drop, and a bound that knows the future.
@@ -72,9 +72,9 @@ enum Beside {
 }
 
 /// The simple policies that stand beside the engine when not all are asked for.
-const FEW: [&str; 2] = ["mask all but 10 results", "clear above 100k, keep 3"];
+const DEFAULT_BASELINES: [&str; 2] = ["mask all but 10 results", "clear above 100k, keep 3"];
 
-impl Replay {
+impl ReplayCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let table = PriceTable::builtin();
         let prices = table.get(&self.prices).with_context(|| {
@@ -84,49 +84,50 @@ impl Replay {
                 table.names().collect::<Vec<_>>().join(", ")
             )
         })?;
-        let options = Options {
+        let options = CompareOptions {
             budget: self.budget,
             prices,
             meter: Meter::for_model(ModelTable::builtin(), Some("gpt-4o")),
-            calls: self.calls.max(1),
+            min_calls: self.calls.max(1),
         };
-        let contestants = self.contestants();
+        let contestants = self.engines();
 
         let bar = ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{spinner} {msg} {human_pos}")?);
         bar.set_message("looking at the sessions:");
-        let survey = Survey::of(self.recordings(&bar, Telling::AtOnce)?.inspect(|_| bar.inc(1)));
+        let survey =
+            CorpusStats::from_recordings(self.read_recordings(&bar, ReadErrorMode::Immediate)?.inspect(|_| bar.inc(1)));
         bar.finish_and_clear();
-        if survey.conversations() == 0 {
-            bail!("there is no recorded session in {}", named(&self.files));
+        if survey.conversation_count() == 0 {
+            bail!("there is no recorded session in {}", join_paths(&self.files));
         }
         // A replay takes a while: where its report can not go is told before it.
         for path in [&self.html, &self.json].into_iter().flatten() {
-            File::options().append(true).create(true).open(path).with_context(|| unwritten(path))?;
+            File::options().append(true).create(true).open(path).with_context(|| write_error(path))?;
         }
         let style = ProgressStyle::with_template("{bar:30} {human_pos} of {human_len} sessions, {eta} left")?;
-        let drawn = self.sample.map(|count| survey.sample(count, options.calls));
-        let count = drawn.as_ref().map_or_else(|| survey.with_calls(options.calls), |drawn| drawn.len());
+        let drawn = self.sample.map(|count| survey.sample(count, options.min_calls));
+        let count = drawn.as_ref().map_or_else(|| survey.count_with_calls(options.min_calls), |drawn| drawn.len());
         let bar = ProgressBar::new(count as u64).with_style(style);
         let faults = AtomicUsize::new(0);
         let recordings = self
-            .recordings(&bar, Telling::Counted(&faults))?
+            .read_recordings(&bar, ReadErrorMode::Counted(&faults))?
             .filter(|recording| drawn.as_ref().is_none_or(|drawn| drawn.contains(&recording.id)));
-        let comparison = compare(recordings, &survey, &contestants, &options, |_| bar.inc(1))?;
+        let comparison = compare_engines(recordings, &survey, &contestants, &options, |_| bar.inc(1))?;
         bar.finish_and_clear();
         if comparison.outcomes.is_empty() {
-            bail!("no session in {} has {} calls or more; see --calls", named(&self.files), options.calls);
+            bail!("no session in {} has {} calls or more; see --calls", join_paths(&self.files), options.min_calls);
         }
         let unread = faults.into_inner();
         if unread > 0 {
-            complain(&format!("{unread} places in the recordings could not be read and were left out"));
+            report(&format!("{unread} places in the recordings could not be read and were left out"));
         }
 
-        print(&screen(&comparison, &self.prices))?;
+        print_stdout(&format_summary(&comparison, &self.prices))?;
         if self.html.is_some() || self.json.is_some() {
             let today = jiff::Zoned::now().date().to_string();
-            let report = Report::new(&comparison, 1, &named(&self.files), &self.prices, &today, self.budget);
+            let report = ReplayReport::new(&comparison, 1, &join_paths(&self.files), &self.prices, &today, self.budget);
             let write = |path: &Option<PathBuf>, text: String| match path {
-                Some(path) => std::fs::write(path, text).with_context(|| unwritten(path)),
+                Some(path) => std::fs::write(path, text).with_context(|| write_error(path)),
                 None => Ok(()),
             };
             write(&self.html, report.to_html())?;
@@ -136,73 +137,77 @@ impl Replay {
     }
 
     /// The recordings, one by one. What can not be read is told once, and not again on the second way.
-    fn recordings<'a>(
+    fn read_recordings<'a>(
         &self,
         bar: &'a ProgressBar,
-        telling: Telling<'a>,
+        telling: ReadErrorMode<'a>,
     ) -> Result<impl Iterator<Item = RecordedSession> + Send + use<'a>> {
-        let all = Recordings::under(&self.files)?;
+        let all = RecordingFiles::from_paths(&self.files)?;
         Ok(all.filter_map(move |recording| {
-            let tell = |unread: &Unread| match telling {
-                Telling::Counted(faults) => _ = faults.fetch_add(1, Ordering::Relaxed),
-                Telling::AtOnce => bar.suspend(|| complain(&unread.to_string())),
+            let tell = |unread: &ReadError| match telling {
+                ReadErrorMode::Counted(faults) => _ = faults.fetch_add(1, Ordering::Relaxed),
+                ReadErrorMode::Immediate => bar.suspend(|| report(&unread.to_string())),
             };
             recording.inspect_err(tell).ok()
         }))
     }
 
-    fn contestants(&self) -> Vec<Contestant> {
-        let mut contestants = vec![Contestant::Engine(Box::new(Ours::new(self.policy.clone())))];
+    fn engines(&self) -> Vec<EngineSpec> {
+        let mut contestants = vec![EngineSpec::Engine(Box::new(FoldlineEngine::new(self.policy.clone())))];
         for command in &self.engine {
             let engine = match command.split_once('=') {
-                Some((name, command)) if !name.contains(['/', '"', '\'']) => External::new(command).called(name),
-                _ => External::new(command),
+                Some((name, command)) if !name.contains(['/', '"', '\'']) => {
+                    ExternalEngine::new(command).with_name(name)
+                }
+                _ => ExternalEngine::new(command),
             };
-            contestants.push(Contestant::Engine(Box::new(engine)));
+            contestants.push(EngineSpec::Engine(Box::new(engine)));
         }
-        let all = self.beside == Beside::All;
-        if self.beside == Beside::None {
+        let all = self.beside == BaselineSet::All;
+        if self.beside == BaselineSet::None {
             return contestants;
         }
-        for policy in policy::ALL.iter().skip(1).filter(|policy| all || FEW.contains(&policy.name())) {
-            contestants.push(Contestant::Engine(Box::new(policy.clone())));
+        for policy in
+            policy::BASELINES.iter().skip(1).filter(|policy| all || DEFAULT_BASELINES.contains(&policy.name()))
+        {
+            contestants.push(EngineSpec::Engine(Box::new(policy.clone())));
         }
-        for classic in policy::CLASSIC.iter().filter(|_| all) {
-            contestants.push(Contestant::Engine(Box::new(classic.clone())));
+        for classic in policy::CLASSIC_STRATEGIES.iter().filter(|_| all) {
+            contestants.push(EngineSpec::Engine(Box::new(classic.clone())));
         }
-        contestants.push(Contestant::RandomLike(0, policy::Grain::Results));
+        contestants.push(EngineSpec::RandomMatching(0, policy::DropUnit::Results));
         if all {
-            contestants.push(Contestant::RandomLike(0, policy::Grain::Lines));
+            contestants.push(EngineSpec::RandomMatching(0, policy::DropUnit::Lines));
         }
-        contestants.push(Contestant::Clairvoyant(Foresight::WhenItPays));
+        contestants.push(EngineSpec::Oracle(OracleSchedule::Profitable));
         if all {
-            contestants.push(Contestant::Clairvoyant(Foresight::BestSchedule));
+            contestants.push(EngineSpec::Oracle(OracleSchedule::Optimal));
         }
         contestants
     }
 }
 
-fn unwritten(path: &Path) -> String {
+fn write_error(path: &Path) -> String {
     format!("{} could not be written", path.display())
 }
 
 /// When a person is told of what could not be read.
 #[derive(Clone, Copy)]
-enum Telling<'a> {
-    AtOnce,
+enum ReadErrorMode<'a> {
+    Immediate,
     Counted(&'a AtomicUsize),
 }
 
 /// What fits on one screen: a few sentences, and the table.
-fn screen(comparison: &Comparison, prices: &str) -> String {
+fn format_summary(comparison: &EngineComparison, prices: &str) -> String {
     let (full, ours) = (comparison.summary(0), comparison.summary(1));
-    let dollars = |summary: &Summary| comparison.prices.dollars(summary.score.bill(&comparison.prices));
+    let dollars = |summary: &EngineSummary| comparison.prices.dollars(summary.score.cost(&comparison.prices));
     let money = if comparison.prices.base_usd > 0.0 {
         format!(", ${:.2} instead of ${:.2}", dollars(&ours), dollars(&full))
     } else {
         String::new()
     };
-    let tokens = |summary: &Summary| summary.score.tokens as f64 / 1e6;
+    let tokens = |summary: &EngineSummary| summary.score.tokens as f64 / 1e6;
     let mut text = format!(
         "{} sessions, {} calls; prices {prices} (write {}, read {}).\n\n\
          {} would have sent {:.1} M input tokens instead of {:.1} M ({}).\n\
@@ -215,17 +220,17 @@ fn screen(comparison: &Comparison, prices: &str) -> String {
         ours.name,
         tokens(&ours),
         tokens(&full),
-        percent(ours.tokens.value),
-        percent(ours.bill.value),
-        percent(ours.repaired.value),
-        percent(ours.missteps.value),
-        percent(ours.anchors.value),
+        format_share(ours.tokens.value),
+        format_share(ours.cost.value),
+        format_share(ours.cost_with_retries.value),
+        format_share(ours.actions_missing_context.value),
+        format_share(ours.edits_that_apply.value),
     );
-    let summaries: Vec<Summary> = (0..comparison.names.len()).map(|row| comparison.summary(row)).collect();
-    text.push_str(&table(&summaries).to_string());
+    let summaries: Vec<EngineSummary> = (0..comparison.engine_names.len()).map(|row| comparison.summary(row)).collect();
+    text.push_str(&summary_table(&summaries).to_string());
     text.push('\n');
-    summaries.iter().filter_map(faults).for_each(|line| text.push_str(&line));
-    let brackets = if has_intervals() { "; in brackets 95 % intervals over sessions" } else { "" };
+    summaries.iter().filter_map(format_violations).for_each(|line| text.push_str(&line));
+    let brackets = if shows_intervals() { "; in brackets 95 % intervals over sessions" } else { "" };
     text.push_str(&format!(
         "\nIn percent of sending everything{brackets}. Repaired: with a round\n\
          trip for each action that missed something. Hard: of what an action needed and recency does not\n\
@@ -237,27 +242,27 @@ fn screen(comparison: &Comparison, prices: &str) -> String {
 }
 
 /// Whether the screen has room for intervals.
-fn has_intervals() -> bool {
-    Look::of_stdout().width >= 100
+fn shows_intervals() -> bool {
+    Terminal::for_stdout().width >= 100
 }
 
 /// What should not happen to a request.
-fn faults(it: &Summary) -> Option<String> {
+fn format_violations(it: &EngineSummary) -> Option<String> {
     let told = [
         (it.score.refused, "calls refused"),
         (it.score.laws_broken, "laws of the provider broken"),
         (it.score.unannounced, "unannounced changes of what was sent"),
-        (it.score.unfolded.of - it.score.unfolded.have, "handles without their original"),
+        (it.score.unfolded.total - it.score.unfolded.hits, "handles without their original"),
     ];
     let there: Vec<String> =
         told.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
     (!there.is_empty()).then(|| format!("{}: {}\n", it.name, there.join(", ")))
 }
 
-fn table(summaries: &[Summary]) -> Table {
-    let width = Look::of_stdout().width;
+fn summary_table(summaries: &[EngineSummary]) -> Table {
+    let width = Terminal::for_stdout().width;
     let number = |share: f64| format!("{:.1}", 100.0 * share);
-    let repaired = |it: Estimate| match has_intervals() {
+    let repaired = |it: IntervalEstimate| match shows_intervals() {
         false => number(it.value),
         true => format!("{} ({}-{})", number(it.value), number(it.low), number(it.high)),
     };
@@ -269,13 +274,13 @@ fn table(summaries: &[Summary]) -> Table {
         table.add_row([
             it.name.clone(),
             number(it.tokens.value),
-            number(it.bill.value),
-            repaired(it.repaired),
-            number(it.hard.value),
-            number(it.missteps.value),
-            number(it.anchors.value),
-            number(it.instructions),
-            it.gap_closed_paying.map(|gap| number(gap.value)).unwrap_or_default(),
+            number(it.cost.value),
+            repaired(it.cost_with_retries),
+            number(it.needed_context_kept.value),
+            number(it.actions_missing_context.value),
+            number(it.edits_that_apply.value),
+            number(it.instructions_kept),
+            it.paying_oracle_share.map(|gap| number(gap.value)).unwrap_or_default(),
         ]);
     }
     for column in table.column_iter_mut() {
@@ -287,6 +292,6 @@ fn table(summaries: &[Summary]) -> Table {
     table
 }
 
-fn percent(share: f64) -> String {
+fn format_share(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }

@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use foldline_server::proxy::{Mode, Patience, Proxy, Settings, Tally, probe};
+use foldline_server::proxy::{Proxy, ProxyMode, ProxySettings, ProxyStats, Timeouts, probe};
 use tokio::process::Command;
 use tokio::sync::oneshot;
 
-use super::complain;
-use crate::client::{self, Bases, Caller};
+use super::report;
+use crate::client::{self, BaseUrls, CallerEnv};
 use crate::environment;
-use crate::picture::{number, percent};
+use crate::picture::{format_number, format_percent};
 use crate::proxy_settings::ProxyFlags;
-use crate::quantity::dollars;
+use crate::quantity::format_dollars;
 use crate::settings::{ArchiveFlags, ModelFlags};
 
 /// Run a command with a proxy of its own
@@ -30,7 +30,7 @@ use crate::settings::{ArchiveFlags, ModelFlags};
 /// it would send them, so that nothing is folded twice.
 #[derive(Args)]
 #[command(after_long_help = crate::proxy_settings::HELP)]
-pub(crate) struct Run {
+pub(crate) struct RunCommand {
     #[command(flatten)]
     proxy: ProxyFlags,
     #[command(flatten)]
@@ -46,20 +46,21 @@ pub(crate) struct Run {
 }
 
 /// The command is gone and nobody waits for answers any more; what has begun is written down, no more.
-const SHUTDOWN: Duration = Duration::from_secs(2);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
-impl Run {
+impl RunCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
         if let Some(file) = &self.log {
-            crate::log::to_file(file)?;
+            crate::log::init_file(file)?;
         }
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        let caller = runtime.block_on(beyond_ourselves(environment::caller()));
+        let caller = runtime.block_on(bypass_running_proxies(environment::caller_env()));
         let settings = self.proxy.resolve_for_child(&caller)?;
-        let settings = Settings { models: self.models.resolve()?, namespace: self.archive.namespace()?, ..settings };
-        let patience = Patience { shutdown: SHUTDOWN, ..settings.patience };
-        let settings = Settings { patience, ..settings };
-        let archive = self.archive.open_for(settings.mode)?;
+        let settings =
+            ProxySettings { models: self.models.resolve()?, namespace: self.archive.namespace()?, ..settings };
+        let patience = Timeouts { shutdown: SHUTDOWN_TIMEOUT, ..settings.timeouts };
+        let settings = ProxySettings { timeouts: patience, ..settings };
+        let archive = self.archive.open_for_mode(settings.mode)?;
         let kept = archive.clone();
         let ended = runtime.block_on(async {
             let (mode, version) = (settings.mode, settings.openai.version().to_owned());
@@ -67,19 +68,19 @@ impl Run {
             let proxy =
                 Proxy::bind(settings, archive).await.with_context(|| format!("could not listen on {listen}"))?;
             let anthropic = format!("http://{}", proxy.address());
-            let bases = Bases { openai: format!("{anthropic}{version}"), anthropic };
-            let watch = proxy.watch();
+            let bases = BaseUrls { openai: format!("{anthropic}{version}"), anthropic };
+            let watch = proxy.stats_handle();
             let (stop, stopped) = oneshot::channel::<()>();
             let serving = tokio::spawn(proxy.run(async {
                 let _ = stopped.await;
             }));
 
-            let ended = attend(&self.command, &bases, &caller).await;
+            let ended = run_child(&self.command, &bases, &caller).await;
             drop(stop);
             let _ = serving.await;
             let code = ended?;
-            if let Some(line) = said(mode, &watch.tally()) {
-                complain(&line);
+            if let Some(line) = summary_line(mode, &watch.snapshot()) {
+                report(&line);
             }
             Ok(code)
         });
@@ -89,22 +90,22 @@ impl Run {
 }
 
 /// A base URL of the caller's at which a foldline answers stands for whoever is behind that.
-async fn beyond_ourselves(caller: Caller) -> Caller {
-    let Caller { mut openai, mut anthropic, .. } = caller;
+async fn bypass_running_proxies(caller: CallerEnv) -> CallerEnv {
+    let CallerEnv { mut openai, mut anthropic, .. } = caller;
     let at = |url: &Option<String>| url.as_deref().and_then(|url| url.parse().ok());
     if let Some(upstream) = at(&openai) {
-        openai = probe::neighbour(&upstream).await.map(|it| it.openai).or(openai);
+        openai = probe::find_running_proxy(&upstream).await.map(|it| it.openai).or(openai);
     }
     if let Some(upstream) = at(&anthropic) {
-        anthropic = probe::neighbour(&upstream).await.map(|it| it.anthropic).or(anthropic);
+        anthropic = probe::find_running_proxy(&upstream).await.map(|it| it.anthropic).or(anthropic);
     }
-    Caller { openai, anthropic, ..caller }
+    CallerEnv { openai, anthropic, ..caller }
 }
 
 /// Runs the command to its end, and says how it ended.
-async fn attend(command: &[OsString], bases: &Bases, caller: &Caller) -> Result<ExitCode> {
+async fn run_child(command: &[OsString], bases: &BaseUrls, caller: &CallerEnv) -> Result<ExitCode> {
     let (program, arguments) = command.split_first().context("there is no command to run")?;
-    let pointed = client::point(program, bases, caller);
+    let pointed = client::client_overrides(program, bases, caller);
     let mut process = Command::new(program);
     process.args(&pointed.arguments).args(arguments);
     for (name, value) in &pointed.variables {
@@ -114,7 +115,7 @@ async fn attend(command: &[OsString], bases: &Bases, caller: &Caller) -> Result<
         };
     }
     // Taken over before the command is there, so that no signal ends us and leaves it behind.
-    let mut signals = Signals::take()?;
+    let mut signals = ForwardedSignals::register()?;
     let mut child = match process.spawn() {
         Ok(child) => child,
         Err(error) => {
@@ -123,20 +124,20 @@ async fn attend(command: &[OsString], bases: &Bases, caller: &Caller) -> Result<
                 ErrorKind::NotFound => (127, "there is no such command; is it installed, and on the PATH?".to_owned()),
                 _ => (126, error.to_string()),
             };
-            complain(&format!("foldline: could not start {program}: {why}"));
+            report(&format!("foldline: could not start {program}: {why}"));
             return Ok(ExitCode::from(code));
         }
     };
     loop {
         tokio::select! {
-            status = child.wait() => return Ok(code(status.context("the command got lost")?)),
-            signal = signals.next() => signals.pass_on(signal, &child),
+            status = child.wait() => return Ok(exit_code(status.context("the command got lost")?)),
+            signal = signals.next() => signals.forward(signal, &child),
         }
     }
 }
 
 /// The exit code of a command, as a shell tells it.
-fn code(status: ExitStatus) -> ExitCode {
+fn exit_code(status: ExitStatus) -> ExitCode {
     #[cfg(unix)]
     if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
         return ExitCode::from(128u8.saturating_add(u8::try_from(signal).unwrap_or(0)));
@@ -145,32 +146,39 @@ fn code(status: ExitStatus) -> ExitCode {
 }
 
 /// What came of it, in a line; none when nothing happened.
-fn said(mode: Mode, tally: &Tally) -> Option<String> {
+fn summary_line(mode: ProxyMode, tally: &ProxyStats) -> Option<String> {
     if tally.requests == 0 {
         return None;
     }
     let requests = match tally.requests {
         1 => "1 request".to_owned(),
-        many => format!("{} requests", number(many)),
+        many => format!("{} requests", format_number(many)),
     };
-    let less = |to| percent(tally.raw.saturating_sub(to), tally.raw);
+    let less = |to| format_percent(tally.received_tokens.saturating_sub(to), tally.received_tokens);
     let text = match mode {
-        Mode::Off => "passed through".to_owned(),
-        Mode::Observe => format!(
+        ProxyMode::Off => "passed through".to_owned(),
+        ProxyMode::Observe => format!(
             "{} tokens; folding would have sent {} ({} less)",
-            number(tally.raw),
-            number(tally.observed),
-            less(tally.observed)
+            format_number(tally.received_tokens),
+            format_number(tally.would_send_tokens),
+            less(tally.would_send_tokens)
         ),
-        Mode::Fold if tally.sent == tally.raw => format!("{} tokens, nothing to fold", number(tally.raw)),
-        Mode::Fold => {
+        ProxyMode::Fold if tally.sent_tokens == tally.received_tokens => {
+            format!("{} tokens, nothing to fold", format_number(tally.received_tokens))
+        }
+        ProxyMode::Fold => {
             // A model of one's own has no price.
-            let bill = match tally.saved - tally.spent {
+            let bill = match tally.saved_usd - tally.crease_cost_usd {
                 0.0 => String::new(),
-                net if net > 0.0 => format!(", about {} saved", dollars(net)),
-                net => format!(", about {} spent to save more later", dollars(-net)),
+                net if net > 0.0 => format!(", about {} saved", format_dollars(net)),
+                net => format!(", about {} spent to save more later", format_dollars(-net)),
             };
-            format!("{} tokens sent of {} ({} less){bill}", number(tally.sent), number(tally.raw), less(tally.sent))
+            format!(
+                "{} tokens sent of {} ({} less){bill}",
+                format_number(tally.sent_tokens),
+                format_number(tally.received_tokens),
+                less(tally.sent_tokens)
+            )
         }
     };
     Some(format!("foldline: {requests}, {text}"))
@@ -178,7 +186,7 @@ fn said(mode: Mode, tally: &Tally) -> Option<String> {
 
 /// Signals that are meant for the command.
 #[cfg(unix)]
-struct Signals {
+struct ForwardedSignals {
     terminate: tokio::signal::unix::Signal,
     hang_up: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
@@ -189,8 +197,8 @@ struct Signals {
 }
 
 #[cfg(unix)]
-impl Signals {
-    fn take() -> Result<Self> {
+impl ForwardedSignals {
+    fn register() -> Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -211,7 +219,7 @@ impl Signals {
         }
     }
 
-    fn pass_on(&self, signal: rustix::process::Signal, child: &tokio::process::Child) {
+    fn forward(&self, signal: rustix::process::Signal, child: &tokio::process::Child) {
         use rustix::process::{Pid, Signal, kill_process};
         if self.at_terminal && [Signal::INT, Signal::QUIT].contains(&signal) {
             return;
@@ -225,11 +233,11 @@ impl Signals {
 
 /// Where there are no signals, keys reach the command by themselves; they are not to end us before it.
 #[cfg(not(unix))]
-struct Signals;
+struct ForwardedSignals;
 
 #[cfg(not(unix))]
 impl Signals {
-    fn take() -> Result<Self> {
+    fn register() -> Result<Self> {
         Ok(Self)
     }
 
@@ -237,7 +245,7 @@ impl Signals {
         let _ = tokio::signal::ctrl_c().await;
     }
 
-    fn pass_on(&self, (): (), _: &tokio::process::Child) {}
+    fn forward(&self, (): (), _: &tokio::process::Child) {}
 }
 
 #[cfg(test)]
@@ -245,21 +253,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_of_it_is_said_in_a_line() {
-        let mut tally = Tally::default();
-        assert_eq!(said(Mode::Fold, &tally), None, "nothing happened");
-        (tally.requests, tally.raw, tally.sent) = (12, 200_000, 50_000);
-        (tally.saved, tally.spent) = (1.5, 0.25);
+    fn summary_line_reports_savings() {
+        let mut tally = ProxyStats::default();
+        assert_eq!(summary_line(ProxyMode::Fold, &tally), None, "nothing happened");
+        (tally.requests, tally.received_tokens, tally.sent_tokens) = (12, 200_000, 50_000);
+        (tally.saved_usd, tally.crease_cost_usd) = (1.5, 0.25);
         assert_eq!(
-            said(Mode::Fold, &tally).unwrap(),
+            summary_line(ProxyMode::Fold, &tally).unwrap(),
             "foldline: 12 requests, 50,000 tokens sent of 200,000 (75 % less), about $1.25 saved"
         );
-        tally.observed = 100_000;
+        tally.would_send_tokens = 100_000;
         assert_eq!(
-            said(Mode::Observe, &tally).unwrap(),
+            summary_line(ProxyMode::Observe, &tally).unwrap(),
             "foldline: 12 requests, 200,000 tokens; folding would have sent 100,000 (50 % less)"
         );
-        (tally.requests, tally.sent) = (1, 200_000);
-        assert_eq!(said(Mode::Fold, &tally).unwrap(), "foldline: 1 request, 200,000 tokens, nothing to fold");
+        (tally.requests, tally.sent_tokens) = (1, 200_000);
+        assert_eq!(
+            summary_line(ProxyMode::Fold, &tally).unwrap(),
+            "foldline: 1 request, 200,000 tokens, nothing to fold"
+        );
     }
 }

@@ -4,13 +4,13 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use foldline_archive::{Access, Hit};
+use foldline_archive::{AccessMode, SearchHit};
 use serde_json::json;
 
-use super::print;
-use crate::environment::{Ink, Look};
-use crate::picture::number;
-use crate::quantity::ago;
+use super::print_stdout;
+use crate::environment::{ColorChoice, Terminal};
+use crate::picture::format_number;
+use crate::quantity::format_age;
 use crate::settings::ArchiveFlags;
 
 /// Search everything that was folded, best and newest first
@@ -18,7 +18,7 @@ use crate::settings::ArchiveFlags;
 /// Identifiers and paths are found by their pieces, however they are written: config finds readConfigFile and
 /// read_config_file. There is no query syntax; every word is just a word.
 #[derive(Args)]
-pub(crate) struct Search {
+pub(crate) struct SearchCommand {
     /// Words that stand in the text.
     #[arg(required = true)]
     words: Vec<String>,
@@ -39,22 +39,22 @@ pub(crate) struct Search {
     archive: ArchiveFlags,
 }
 
-impl Search {
+impl SearchCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let settings = self.archive.resolve()?;
-        let shelf = settings.open(Access::Read)?.shelf(&settings.namespace);
+        let shelf = settings.open(AccessMode::ReadOnly)?.tenant(&settings.namespace);
         let skip = self.page.saturating_sub(1).saturating_mul(self.limit);
         let found = shelf.search(&self.words.join(" "), skip, self.limit)?;
-        let look = Look::of_stdout();
+        let look = Terminal::for_stdout();
         for hit in &found.hits {
-            print(&if self.json { line_of_json(hit) } else { picture(hit, look) })?;
+            print_stdout(&if self.json { json_line(hit) } else { format_hit(hit, look) })?;
         }
         if !self.json {
             let rest = found.total.saturating_sub(skip + found.hits.len());
-            print(&match (found.total, rest) {
+            print_stdout(&match (found.total, rest) {
                 (0, _) => "nothing that was folded has any of these words\n".to_owned(),
                 (_, 0) => String::new(),
-                (_, rest) => format!("{} more: --page {}\n", number(rest as u64), self.page + 1),
+                (_, rest) => format!("{} more: --page {}\n", format_number(rest as u64), self.page + 1),
             })?;
         }
         // As grep does: nothing found is not success, and no error either.
@@ -62,15 +62,15 @@ impl Search {
     }
 }
 
-fn picture(hit: &Hit, look: Look) -> String {
-    let entry = &hit.entry;
-    let ink = |code: &str, text: &str| match look.ink {
-        Ink::Colours => format!("\x1b[{code}m{text}\x1b[0m"),
-        Ink::Plain => text.to_owned(),
+fn format_hit(hit: &SearchHit, look: Terminal) -> String {
+    let entry = &hit.info;
+    let ink = |code: &str, text: &str| match look.color {
+        ColorChoice::Colored => format!("\x1b[{code}m{text}\x1b[0m"),
+        ColorChoice::Plain => text.to_owned(),
     };
     let mut source = [entry.tool.as_deref(), entry.arguments.as_deref()].map(Option::unwrap_or_default).join(" ");
     source.truncate(source.floor_char_boundary(look.width.saturating_sub(50)));
-    let about = format!("{} tokens, {}, line {}", number(entry.tokens), ago(entry.kept_at), hit.line);
+    let about = format!("{} tokens, {}, line {}", format_number(entry.tokens), format_age(entry.kept_at), hit.line);
     let mut text = format!("{}  {}  {}\n", ink("1;36", entry.handle.as_str()), source.trim(), ink("2", &about));
     for line in hit.snippet.lines() {
         // What others wrote must not draw on the terminal.
@@ -80,8 +80,8 @@ fn picture(hit: &Hit, look: Look) -> String {
     text
 }
 
-fn line_of_json(hit: &Hit) -> String {
-    let entry = &hit.entry;
+fn json_line(hit: &SearchHit) -> String {
+    let entry = &hit.info;
     let object = json!({
         "handle": entry.handle, "score": hit.score, "line": hit.line, "snippet": hit.snippet,
         "tool": entry.tool, "arguments": entry.arguments, "session": entry.session, "message": entry.message,

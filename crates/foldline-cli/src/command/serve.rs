@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::{Result, anyhow};
 use clap::Args;
-use foldline_server::proxy::{Mode, Proxy, Settings};
+use foldline_server::proxy::{Proxy, ProxyMode, ProxySettings};
 
-use super::print;
+use super::print_stdout;
 use crate::proxy_settings::ProxyFlags;
 use crate::settings::{ArchiveFlags, ModelFlags};
 
@@ -18,7 +18,7 @@ use crate::settings::{ArchiveFlags, ModelFlags};
 /// when they must be or when it pays; everything else passes through.
 #[derive(Args)]
 #[command(after_long_help = crate::proxy_settings::HELP)]
-pub(crate) struct Serve {
+pub(crate) struct ServeCommand {
     #[command(flatten)]
     proxy: ProxyFlags,
     #[command(flatten)]
@@ -27,27 +27,28 @@ pub(crate) struct Serve {
     archive: ArchiveFlags,
 }
 
-impl Serve {
+impl ServeCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let settings = self.proxy.resolve()?;
-        let settings = Settings { models: self.models.resolve()?, namespace: self.archive.namespace()?, ..settings };
-        let archive = self.archive.open_for(settings.mode)?;
-        crate::log::to_stderr();
+        let settings =
+            ProxySettings { models: self.models.resolve()?, namespace: self.archive.namespace()?, ..settings };
+        let archive = self.archive.open_for_mode(settings.mode)?;
+        crate::log::init_stderr();
         #[cfg(unix)]
-        open_as_many_files_as_allowed();
+        raise_open_file_limit();
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let kept = archive.clone();
         let served = runtime.block_on(async {
             let (listen, scheme) = (settings.listen, if settings.tls.is_some() { "https" } else { "http" });
-            let greeting = greeting(&settings);
+            let greeting = startup_message(&settings);
             let proxy = Proxy::bind(settings, archive).await.map_err(|error| {
                 let taken = error.kind() == ErrorKind::AddrInUse;
                 let what = if taken { "; is a foldline running already? Choose another with --listen" } else { "" };
                 anyhow!("could not listen on {listen}: {error}{what}")
             })?;
             let (address, tenancy) = (proxy.address(), proxy.tenancy());
-            print(&format!("foldline listens on {scheme}://{address}\n{greeting}  tenancy    {tenancy}\n"))?;
-            proxy.run(told_to_stop()).await;
+            print_stdout(&format!("foldline listens on {scheme}://{address}\n{greeting}  tenancy    {tenancy}\n"))?;
+            proxy.run(shutdown_signal()).await;
             Ok(ExitCode::SUCCESS)
         });
         crate::runtime::end(runtime, kept);
@@ -58,28 +59,28 @@ impl Serve {
 /// Every request holds two connections. Shells begin with room for 1,024 files, for the sake of programs that could not
 /// take more; what this process is allowed is usually far above.
 #[cfg(unix)]
-fn open_as_many_files_as_allowed() {
+fn raise_open_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    const ENOUGH: u64 = 1 << 16;
+    const MAX_OPEN_FILES: u64 = 1 << 16;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    let wanted = maximum.unwrap_or(ENOUGH).min(ENOUGH);
+    let wanted = maximum.unwrap_or(MAX_OPEN_FILES).min(MAX_OPEN_FILES);
     if current.is_some_and(|current| current < wanted) {
         // Where it is refused, connections beyond the limit wait.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum });
     }
 }
 
-fn greeting(settings: &Settings) -> String {
+fn startup_message(settings: &ProxySettings) -> String {
     let mode = match settings.mode {
-        Mode::Fold => "folds",
-        Mode::Observe => "observes; every request goes out as it came",
-        Mode::Off => "passes everything through",
+        ProxyMode::Fold => "folds",
+        ProxyMode::Observe => "observes; every request goes out as it came",
+        ProxyMode::Off => "passes everything through",
     };
     format!("  openai     {}\n  anthropic  {}\n  mode       {mode}\n", settings.openai, settings.anthropic)
 }
 
 /// Ends when the process is told to end: by Ctrl-C, or as service managers do.
-async fn told_to_stop() {
+async fn shutdown_signal() {
     let interrupt = tokio::signal::ctrl_c();
     #[cfg(unix)]
     {

@@ -10,10 +10,10 @@ use foldline::transcript::RecordedSession;
 use foldline::wire::Request;
 use foldline::{Conversation, Meter};
 
-use super::{complain, print};
-use crate::environment::Look;
+use super::{print_stdout, report};
+use crate::environment::Terminal;
 use crate::settings::ModelFlags;
-use crate::survey::{Session, Survey};
+use crate::survey::{SessionReport, TokenReport};
 use crate::{input, picture};
 
 /// Show where the tokens of a conversation are
@@ -26,7 +26,7 @@ use crate::{input, picture};
 /// times. Its age is the number of requests since it was first sent.
 #[derive(Args)]
 #[command(after_long_help = HELP)]
-pub(crate) struct Show {
+pub(crate) struct ShowCommand {
     /// Request bodies or recorded sessions, plain, .gz or .zst; folders of them; `-` is standard input.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -66,10 +66,10 @@ How to read it:
   Tokens are counted with the model's own vocabulary where it is public, and estimated otherwise;
   the line below the title says which.";
 
-impl Show {
+impl ShowCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let table = self.models.resolve()?;
-        let mut whole = Survey::default();
+        let mut whole = TokenReport::default();
         let mut faults = 0;
         let each = |recording: RecordedSession, request: Option<&Request<'_>>| {
             let conversation = Conversation {
@@ -77,7 +77,7 @@ impl Show {
                 ..recording.conversation
             };
             let meter = Meter::for_model(&table, conversation.model.as_deref());
-            let mut survey = survey(&recording.id, recording.format.name(), &conversation, &meter, self.top);
+            let mut survey = token_report(&recording.id, recording.format.name(), &conversation, &meter, self.top);
             let format = request.map_or(recording.format.wire_format(), Request::format);
             let profile = LawProfile::for_row(format, meter.row());
             let broken = match request {
@@ -85,19 +85,19 @@ impl Show {
                 None => laws::check_conversation(&conversation, &profile),
             };
             survey.broken_laws = broken.into_iter().map(Into::into).collect();
-            whole.add(survey, self.top);
+            whole.merge(survey, self.top);
         };
         let fault = |fault: String| {
             faults += 1;
-            complain(&format!("foldline: {fault}"));
+            report(&format!("foldline: {fault}"));
         };
-        input::recordings(&self.files, each, fault)?;
+        input::for_each_recording(&self.files, each, fault)?;
         if whole.sessions.is_empty() {
-            bail!("there is no conversation in {}", input::named(&self.files));
+            bail!("there is no conversation in {}", input::join_paths(&self.files));
         }
-        print(&match self.json {
+        print_stdout(&match self.json {
             true => serde_json::to_string_pretty(&whole)? + "\n",
-            false => picture::draw(&whole, Look::of_stdout()),
+            false => picture::render_report(&whole, Terminal::for_stdout()),
         })?;
         // What could not be read was told; a script should notice too.
         Ok(if faults == 0 { ExitCode::SUCCESS } else { ExitCode::from(2) })
@@ -105,8 +105,14 @@ impl Show {
 }
 
 /// The survey of one conversation.
-pub(super) fn survey(id: &str, format: &str, conversation: &Conversation<'_>, meter: &Meter, top: usize) -> Survey {
-    let session = Session {
+pub(super) fn token_report(
+    id: &str,
+    format: &str,
+    conversation: &Conversation<'_>,
+    meter: &Meter,
+    top: usize,
+) -> TokenReport {
+    let session = SessionReport {
         id: id.to_owned(),
         format: format.to_owned(),
         model: conversation.model.as_deref().map(str::to_owned),
@@ -117,5 +123,5 @@ pub(super) fn survey(id: &str, format: &str, conversation: &Conversation<'_>, me
         window: meter.row().window,
         counted: meter.exactness().into(),
     };
-    Survey::of(session, conversation, meter, top)
+    TokenReport::from_conversation(session, conversation, meter, top)
 }

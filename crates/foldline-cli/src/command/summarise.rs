@@ -11,12 +11,13 @@ use foldline::transcript::{self, TranscriptReader};
 use foldline::wire::Format;
 use foldline::{Conversation, Meter, ModelTable, Part, Role, chunk};
 use foldline_rlm::{
-    Author, Endpoint, HttpModel, Limits, Model, Outcome, Progress, Speech, Summariser, Summary, Task, Traits, facts,
+    HttpModel, LanguageModel, ModelEndpoint, ModelInfo, ProgressEvent, Summarizer, SummaryAuthor, SummaryLimits,
+    SummaryOutcome, SummaryResult, SummaryTask, ToolStyle, extract_facts,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use super::{complain, print};
+use super::{print_stdout, report};
 use crate::{environment, input};
 
 /// Let a model write a briefing of a text that is longer than its window
@@ -28,7 +29,7 @@ use crate::{environment, input};
 /// a conversation, anything else as text.
 #[derive(Args)]
 #[command(after_long_help = HELP)]
-pub(crate) struct Summarise {
+pub(crate) struct SummarizeCommand {
     /// The text; standard input when left out or `-`.
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
@@ -99,51 +100,51 @@ Exit codes:
   4  the model did not come to an end: the facts that were found by code were printed";
 
 /// Exit code of a model that did not hand in a briefing.
-const NO_BRIEFING: u8 = 4;
+const EXIT_NO_SUMMARY: u8 = 4;
 
 /// What is to be summarised.
-struct Source {
+struct SummarySource {
     text: String,
     goal: String,
 }
 
-impl Summarise {
+impl SummarizeCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let Source { text, goal } = self.read()?;
+        let SummarySource { text, goal } = self.read_source()?;
         let goal = self.goal.clone().unwrap_or(goal);
         let Some(upstream) = &self.upstream else {
             let meter = Meter::for_model(ModelTable::builtin(), Some(&self.model));
-            let facts = facts(&text, self.tokens, &meter);
+            let facts = extract_facts(&text, self.tokens, &meter);
             match self.json {
-                true => print(&format!("{}\n", json!({ "author": "code", "text": facts })))?,
-                false => print(&format!("{}\n", facts.trim_end()))?,
+                true => print_stdout(&format!("{}\n", json!({ "author": "code", "text": facts })))?,
+                false => print_stdout(&format!("{}\n", facts.trim_end()))?,
             }
             return Ok(ExitCode::SUCCESS);
         };
-        let root = self.connect(upstream, &self.model)?;
-        let mut summariser = Summariser::new(root).with_limits(Limits {
+        let root = self.connect_model(upstream, &self.model)?;
+        let mut summariser = Summarizer::new(root).with_limits(SummaryLimits {
             iterations: self.turns,
             sub_calls: self.sub_calls,
             dollars: self.dollars,
-            time: Duration::from_secs(self.seconds),
+            total_time: Duration::from_secs(self.seconds),
             // A model on the machine itself may need all of it for one answer.
             call_time: Duration::from_secs(self.seconds),
-            ..Limits::default()
+            ..SummaryLimits::default()
         });
         if let Some(name) = &self.sub_model {
-            summariser = summariser.with_sub(self.connect(upstream, name)?);
+            summariser = summariser.with_sub_model(self.connect_model(upstream, name)?);
         }
-        let task = Task { text: &text, goal: &goal, earlier: None, at_most: self.tokens };
-        let bar = bar(self.turns);
+        let task = SummaryTask { text: &text, goal: &goal, earlier_summary: None, max_tokens: self.tokens };
+        let bar = progress_bar(self.turns);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let summary = runtime.block_on(summariser.summarise(&task, &|progress| advance(&bar, progress)));
+        let summary = runtime.block_on(summariser.summarize(&task, &|progress| update_progress(&bar, progress)));
         bar.finish_and_clear();
-        self.tell(&summary)
+        self.print_summary(&summary)
     }
 
     /// The text, and what it says of the goal.
-    fn read(&self) -> Result<Source> {
-        let bytes = input::bytes(self.file.as_deref())?;
+    fn read_source(&self) -> Result<SummarySource> {
+        let bytes = input::read_bytes(self.file.as_deref())?;
         if bytes.trim_ascii().is_empty() {
             bail!("there is nothing to summarise: the input is empty");
         }
@@ -153,48 +154,48 @@ impl Summarise {
                 .ok()
                 .and_then(|mut it| it.find_map(std::result::Result::ok))
         {
-            let goal = goal(&recording.conversation);
-            return Ok(Source { text: chunk::render_transcript(&recording.conversation.messages), goal });
+            let goal = first_user_text(&recording.conversation);
+            return Ok(SummarySource { text: chunk::render_transcript(&recording.conversation.messages), goal });
         }
-        Ok(Source { text: String::from_utf8_lossy(&bytes).into_owned(), goal: String::new() })
+        Ok(SummarySource { text: String::from_utf8_lossy(&bytes).into_owned(), goal: String::new() })
     }
 
-    fn connect(&self, upstream: &str, name: &str) -> Result<Arc<dyn Model>> {
+    fn connect_model(&self, upstream: &str, name: &str) -> Result<Arc<dyn LanguageModel>> {
         let format: Format = serde_json::from_value(json!(self.format)).context("no such format")?;
-        let endpoint = Endpoint {
+        let endpoint = ModelEndpoint {
             format,
-            base: upstream.to_owned(),
+            base_url: upstream.to_owned(),
             model: name.to_owned(),
-            key: environment::api_key(format),
+            api_key: environment::api_key(format),
             headers: Vec::new(),
         };
-        let known = Traits::of(name);
-        let speech = if self.plain { Speech::Text } else { Speech::Calls };
-        let traits = Traits { window: self.window.unwrap_or(known.window), speech, ..known };
-        Ok(Arc::new(HttpModel::with_traits(endpoint, traits)?))
+        let known = ModelInfo::for_model(name);
+        let speech = if self.plain { ToolStyle::Text } else { ToolStyle::Calls };
+        let traits = ModelInfo { window: self.window.unwrap_or(known.window), tool_style: speech, ..known };
+        Ok(Arc::new(HttpModel::with_info(endpoint, traits)?))
     }
 
-    fn tell(&self, summary: &Summary) -> Result<ExitCode> {
+    fn print_summary(&self, summary: &SummaryResult) -> Result<ExitCode> {
         let spent = &summary.spent;
         let outcome = match &summary.outcome {
-            Outcome::Converged => "a model wrote it".to_owned(),
-            Outcome::Exhausted(limit) => format!("no model wrote it: {limit}"),
-            Outcome::Failed(why) => format!("no model wrote it: {why}"),
+            SummaryOutcome::Converged => "a model wrote it".to_owned(),
+            SummaryOutcome::Exhausted(limit) => format!("no model wrote it: {limit}"),
+            SummaryOutcome::Failed(why) => format!("no model wrote it: {why}"),
             _ => "no model wrote it".to_owned(),
         };
         if self.json {
             let report = json!({
-                "author": if summary.author == Author::Model { "model" } else { "code" },
+                "author": if summary.author == SummaryAuthor::Model { "model" } else { "code" },
                 "outcome": summary.outcome,
                 "spent": spent,
                 "largest_context": summary.largest_context,
                 "seconds": summary.elapsed.as_secs_f64(),
                 "text": summary.text,
             });
-            print(&format!("{report}\n"))?;
+            print_stdout(&format!("{report}\n"))?;
         } else {
-            print(&format!("{}\n", summary.text.trim_end()))?;
-            complain(&format!(
+            print_stdout(&format!("{}\n", summary.text.trim_end()))?;
+            report(&format!(
                 "foldline: {outcome}; {} turns, {} sub-calls, {} tokens in, {} out, ${:.4}, {:.1} s",
                 spent.iterations,
                 spent.sub_calls,
@@ -204,30 +205,30 @@ impl Summarise {
                 summary.elapsed.as_secs_f64()
             ));
         }
-        Ok(if summary.author == Author::Model { ExitCode::SUCCESS } else { ExitCode::from(NO_BRIEFING) })
+        Ok(if summary.author == SummaryAuthor::Model { ExitCode::SUCCESS } else { ExitCode::from(EXIT_NO_SUMMARY) })
     }
 }
 
 /// What the user of a conversation asked for first.
-fn goal(conversation: &Conversation<'_>) -> String {
+fn first_user_text(conversation: &Conversation<'_>) -> String {
     let said = conversation.messages.iter().filter(|message| message.role == Role::User);
     said.flat_map(|message| &message.parts).filter_map(Part::as_text).next().unwrap_or_default().to_owned()
 }
 
-fn bar(turns: usize) -> ProgressBar {
+fn progress_bar(turns: usize) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:30.cyan} turn {pos} of at most {len}  {msg}");
     let bar = ProgressBar::new(turns as u64).with_style(style.expect("the template is fixed"));
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
 }
 
-fn advance(bar: &ProgressBar, progress: Progress) {
+fn update_progress(bar: &ProgressBar, progress: ProgressEvent) {
     match progress {
-        Progress::Read { rows, tokens } => bar.set_message(format!("{rows} rows, {tokens} tokens")),
-        Progress::Turn { turn, .. } => bar.set_position(turn as u64),
-        Progress::Looked { tool, shown } => bar.set_message(format!("{tool}: {shown} tokens")),
-        Progress::Asked { first, last, .. } => bar.set_message(format!("reading rows {first} to {last}")),
-        Progress::Retried { why } | Progress::Refused { why } => bar.set_message(why),
+        ProgressEvent::Read { rows, tokens } => bar.set_message(format!("{rows} rows, {tokens} tokens")),
+        ProgressEvent::Turn { turn, .. } => bar.set_position(turn as u64),
+        ProgressEvent::Viewed { tool, shown } => bar.set_message(format!("{tool}: {shown} tokens")),
+        ProgressEvent::SubCall { first, last, .. } => bar.set_message(format!("reading rows {first} to {last}")),
+        ProgressEvent::Retried { why } | ProgressEvent::Refused { why } => bar.set_message(why),
         _ => {}
     }
 }

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use anyhow::{Result, anyhow};
 use clap::Args;
-use foldline_archive::{Error, ErrorKind, View, view};
+use foldline_archive::{Error, ErrorKind, ExcerptQuery, excerpt};
 
-use super::{complain, write};
+use super::{report, write_output};
 use crate::settings::ArchiveFlags;
 
 /// Print an original that was folded, byte for byte
@@ -15,7 +15,7 @@ use crate::settings::ArchiveFlags;
 /// part that is asked for. Without a range, a pattern or a page the bytes are exactly those that were folded.
 #[derive(Args)]
 #[command(after_long_help = HELP)]
-pub(crate) struct Unfold {
+pub(crate) struct UnfoldCommand {
     /// The handle in the marker, or at least its first 8 characters.
     handle: String,
 
@@ -45,18 +45,18 @@ Examples:
   foldline unfold 7k3q9p2m --lines 120..160           a few lines; 8 characters of the handle are enough
   foldline unfold 7k3q9p2m4x1z --grep 'error|warn' -C 2   what went wrong, with two lines around";
 
-impl Unfold {
+impl UnfoldCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let lines = self.lines.as_deref().map(str::parse).transpose()?;
-        let wanted = View { lines, grep: self.grep, context: self.context, page: self.page };
-        let unfolded = self.archive.resolve()?.shelf()?.unfold(&self.handle).map_err(listing_candidates)?;
-        let excerpt = view(&unfolded.bytes, &wanted)?;
-        write(None, &excerpt.bytes)?;
-        if !excerpt.complete {
-            complain("foldline: the pattern took too long and was given up; there may be more matches");
+        let wanted = ExcerptQuery { lines, grep: self.grep, context: self.context, page: self.page };
+        let unfolded = self.archive.resolve()?.open_tenant()?.unfold(&self.handle).map_err(listing_candidates)?;
+        let excerpt = excerpt(&unfolded.bytes, &wanted)?;
+        write_output(None, &excerpt.bytes)?;
+        if !excerpt.is_complete {
+            report("foldline: the pattern took too long and was given up; there may be more matches");
         }
         if excerpt.page < excerpt.pages {
-            complain(&format!("foldline: page {} of {}", excerpt.page, excerpt.pages));
+            report(&format!("foldline: page {} of {}", excerpt.page, excerpt.pages));
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -8,20 +8,20 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 /// The head and the body of each request.
-pub(crate) type Received = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
+pub(crate) type ReceivedRequests = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
 
 /// A server that answers requests whose first line begins so, and knows nothing else.
-pub(crate) fn server(known: &'static str, answer: &'static str) -> (String, Received) {
+pub(crate) fn start_server(known: &'static str, answer: &'static str) -> (String, ReceivedRequests) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
-    let received = Received::default();
+    let received = ReceivedRequests::default();
     let record = received.clone();
     thread::spawn(move || {
         for stream in listener.incoming() {
             let (mut stream, record) = (stream.unwrap(), record.clone());
             thread::spawn(move || {
                 let mut reader = BufReader::new(stream.try_clone().unwrap());
-                while let Some((head, body)) = message(&mut reader) {
+                while let Some((head, body)) = read_message(&mut reader) {
                     let is_known = head.starts_with(known);
                     let (status, answer) = if is_known { ("200 OK", answer) } else { ("404 Not Found", "{}") };
                     let length = answer.len();
@@ -41,7 +41,7 @@ pub(crate) fn server(known: &'static str, answer: &'static str) -> (String, Rece
 }
 
 /// The head and the body of a message of HTTP.
-pub(crate) fn message(from: &mut impl BufRead) -> Option<(String, Vec<u8>)> {
+pub(crate) fn read_message(from: &mut impl BufRead) -> Option<(String, Vec<u8>)> {
     let mut head = String::new();
     loop {
         let before = head.len();
@@ -70,13 +70,13 @@ pub(crate) fn foldline(home: &Path) -> Command {
 }
 
 /// `foldline serve` on a free port, ended when nobody needs it any more.
-pub(crate) struct Serving {
+pub(crate) struct RunningServer {
     process: Child,
-    pub(crate) base: String,
+    pub(crate) base_url: String,
 }
 
-impl Serving {
-    pub(crate) fn before(home: &Path, upstream: &str) -> Self {
+impl RunningServer {
+    pub(crate) fn start(home: &Path, upstream: &str) -> Self {
         let mut process = foldline(home)
             .args(["serve", "--listen", "127.0.0.1:0", "--upstream", upstream])
             .stdout(Stdio::piped())
@@ -85,17 +85,17 @@ impl Serving {
             .unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        Self { process, base: line.trim().rsplit(' ').next().unwrap().to_owned() }
+        Self { process, base_url: line.trim().rsplit(' ').next().unwrap().to_owned() }
     }
 }
 
-impl Drop for Serving {
+impl Drop for RunningServer {
     fn drop(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 }
 
-pub(crate) fn text(bytes: &[u8]) -> &str {
+pub(crate) fn utf8(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }

@@ -6,88 +6,95 @@ use std::sync::Arc;
 use foldline::{Message, Part};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::Crease;
-use crate::case::Case;
-use crate::engine::Shared;
-use crate::text::{Kind, texts};
+use super::OracleCrease;
+use crate::case::ReplayCase;
+use crate::engine::SharedMessage;
+use crate::text::{TextOrigin, for_each_text};
 
 /// What stands in place of a result of which no line is kept.
-const FOLDED: &str = "[folded]";
+const FOLDED_STUB: &str = "[folded]";
 
 /// What may be folded in a conversation, and what is needed of it.
-pub(super) struct Cover {
-    messages: Vec<Foldable>,
+pub(super) struct LineCover {
+    messages: Vec<MessageLines>,
     /// Tokens of all messages before each index when nothing foldable is kept.
-    stubs: Vec<u64>,
+    stub_token_sums: Vec<u64>,
     /// The foldable lines that hold an atom: message and index of the line in it, in order.
-    holders: FxHashMap<u32, Vec<(usize, usize)>>,
+    lines_by_identifier: FxHashMap<u32, Vec<(usize, usize)>>,
     /// From which message on an atom stands in a text that is never folded.
-    free: FxHashMap<u32, usize>,
+    unfolded_from: FxHashMap<u32, usize>,
     /// What later actions need: the message where it stood last, the call, the atom; in order.
     needs: Vec<(usize, usize, u32)>,
 }
 
 /// The foldable lines of a message that hold an atom.
 #[derive(Default)]
-struct Foldable {
-    lines: Vec<Line>,
+struct MessageLines {
+    lines: Vec<FoldableLine>,
 }
 
-struct Line {
+struct FoldableLine {
     part: usize,
-    at: usize,
+    index: usize,
     tokens: u64,
-    atoms: Box<[u32]>,
+    identifiers: Box<[u32]>,
 }
 
-fn folds(kind: Kind) -> bool {
-    matches!(kind, Kind::Prose | Kind::Reasoning | Kind::Result)
+fn is_foldable(kind: TextOrigin) -> bool {
+    matches!(kind, TextOrigin::Prose | TextOrigin::Reasoning | TextOrigin::Result)
 }
 
-impl Cover {
-    pub(super) fn new(case: &Case) -> Self {
+impl LineCover {
+    pub(super) fn new(case: &ReplayCase) -> Self {
         let mut cover = Self {
             messages: Vec::new(),
-            stubs: vec![0],
-            holders: FxHashMap::default(),
-            free: FxHashMap::default(),
+            stub_token_sums: vec![0],
+            lines_by_identifier: FxHashMap::default(),
+            unfolded_from: FxHashMap::default(),
             needs: Vec::new(),
         };
-        let marker = case.meter.text(FOLDED);
+        let marker = case.meter.text(FOLDED_STUB);
         for (at, message) in case.messages.iter().enumerate() {
-            let mut foldable = Foldable::default();
+            let mut foldable = MessageLines::default();
             let mut gone = 0;
             let mut seen_parts: FxHashMap<usize, usize> = FxHashMap::default();
-            texts(message, |kind, part, text| {
+            for_each_text(message, |kind, part, text| {
                 let first_line = *seen_parts.get(&part).unwrap_or(&0);
                 let mut lines = 0;
                 for (line_at, line) in text.lines().enumerate() {
                     lines += 1;
-                    let Some(atoms) = case.line_atoms(kind, line).filter(|atoms| !atoms.is_empty()) else { continue };
-                    if folds(kind) {
+                    let Some(atoms) = case.line_identifiers(kind, line).filter(|atoms| !atoms.is_empty()) else {
+                        continue;
+                    };
+                    if is_foldable(kind) {
                         let tokens = case.meter.text(line) + 1;
                         for &atom in atoms {
-                            cover.holders.entry(atom).or_default().push((at, foldable.lines.len()));
+                            cover.lines_by_identifier.entry(atom).or_default().push((at, foldable.lines.len()));
                         }
-                        foldable.lines.push(Line { part, at: first_line + line_at, tokens, atoms: atoms.into() });
+                        foldable.lines.push(FoldableLine {
+                            part,
+                            index: first_line + line_at,
+                            tokens,
+                            identifiers: atoms.into(),
+                        });
                     } else {
                         for &atom in atoms {
-                            cover.free.entry(atom).or_insert(at);
+                            cover.unfolded_from.entry(atom).or_insert(at);
                         }
                     }
                 }
-                if folds(kind) {
+                if is_foldable(kind) {
                     seen_parts.insert(part, first_line + lines);
-                    let left = if kind == Kind::Result { marker } else { 0 };
+                    let left = if kind == TextOrigin::Result { marker } else { 0 };
                     gone += case.meter.text(text).saturating_sub(left);
                 }
             });
-            cover.stubs.push(cover.stubs[at] + case.measured[at].tokens.saturating_sub(gone));
+            cover.stub_token_sums.push(cover.stub_token_sums[at] + case.metrics[at].tokens.saturating_sub(gone));
             cover.messages.push(foldable);
         }
         for (index, call) in case.calls.iter().enumerate() {
-            for need in call.needs.iter().filter(|need| folds(need.place.kind)) {
-                cover.needs.push((need.place.message, index, need.atom));
+            for need in call.needs.iter().filter(|need| is_foldable(need.position.kind)) {
+                cover.needs.push((need.position.message, index, need.identifier));
             }
         }
         cover.needs.sort_unstable();
@@ -95,35 +102,40 @@ impl Cover {
     }
 
     /// Tokens of the messages of a crease once they are folded.
-    pub(super) fn tokens(&self, crease: Crease) -> u64 {
-        let lines = self.kept_lines(crease, &FxHashSet::default());
-        self.stubs[crease.to] - self.stubs[crease.from]
+    pub(super) fn folded_tokens(&self, crease: OracleCrease) -> u64 {
+        let lines = self.choose_lines(crease, &FxHashSet::default());
+        self.stub_token_sums[crease.to] - self.stub_token_sums[crease.from]
             + lines.iter().map(|&(at, line)| self.messages[at].lines[line].tokens).sum::<u64>()
     }
 
     /// No line is kept yet.
-    pub(super) fn nothing_kept(&self) -> FxHashSet<u32> {
+    pub(super) fn no_identifiers(&self) -> FxHashSet<u32> {
         FxHashSet::default()
     }
 
     /// The messages of a crease, folded. `kept` are the atoms of the lines that earlier creases kept.
-    pub(super) fn fold(&self, case: &Case, crease: Crease, kept: &mut FxHashSet<u32>) -> Vec<(usize, Shared)> {
+    pub(super) fn fold_messages(
+        &self,
+        case: &ReplayCase,
+        crease: OracleCrease,
+        kept: &mut FxHashSet<u32>,
+    ) -> Vec<(usize, SharedMessage)> {
         if crease.from == 0 {
             kept.clear();
         }
-        let mut lines = self.kept_lines(crease, kept);
+        let mut lines = self.choose_lines(crease, kept);
         lines.sort_unstable();
-        let mut by_message: FxHashMap<usize, Vec<&Line>> = FxHashMap::default();
+        let mut by_message: FxHashMap<usize, Vec<&FoldableLine>> = FxHashMap::default();
         for (at, line) in lines {
             let line = &self.messages[at].lines[line];
-            kept.extend(line.atoms.iter().copied());
+            kept.extend(line.identifiers.iter().copied());
             by_message.entry(at).or_default().push(line);
         }
         (crease.from..crease.to)
             .map(|at| {
                 let lines = by_message.remove(&at).unwrap_or_default();
-                let folded = folded(&case.messages[at], &lines);
-                match case.meter.message(&folded) < case.measured[at].tokens {
+                let folded = fold_message(&case.messages[at], &lines);
+                match case.meter.message(&folded) < case.metrics[at].tokens {
                     true => (at, Arc::new(folded)),
                     false => (at, Arc::clone(&case.messages[at])),
                 }
@@ -132,18 +144,18 @@ impl Cover {
     }
 
     /// Greedy cover: again and again the line that holds the most missing atoms for its tokens.
-    fn kept_lines(&self, crease: Crease, kept: &FxHashSet<u32>) -> Vec<(usize, usize)> {
+    fn choose_lines(&self, crease: OracleCrease, kept: &FxHashSet<u32>) -> Vec<(usize, usize)> {
         let start = self.needs.partition_point(|&(message, ..)| message < crease.from);
         let end = self.needs.partition_point(|&(message, ..)| message < crease.to);
         let mut missing: FxHashSet<u32> = self.needs[start..end]
             .iter()
             .filter(|&&(_, call, _)| call >= crease.call)
             .map(|&(_, _, atom)| atom)
-            .filter(|atom| self.free.get(atom).is_none_or(|&from| from >= crease.to) && !kept.contains(atom))
+            .filter(|atom| self.unfolded_from.get(atom).is_none_or(|&from| from >= crease.to) && !kept.contains(atom))
             .collect();
         let mut gains: FxHashMap<(usize, usize), u64> = FxHashMap::default();
         for atom in &missing {
-            let holders = &self.holders[atom];
+            let holders = &self.lines_by_identifier[atom];
             let first = holders.partition_point(|&(at, _)| at < crease.from);
             for &holder in holders[first..].iter().take_while(|&&(at, _)| at < crease.to) {
                 *gains.entry(holder).or_default() += 1;
@@ -155,7 +167,7 @@ impl Cover {
         let mut lines = Vec::new();
         while !missing.is_empty() {
             let Some((value, holder)) = best.pop() else { break };
-            let atoms = &self.messages[holder.0].lines[holder.1].atoms;
+            let atoms = &self.messages[holder.0].lines[holder.1].identifiers;
             let gain = atoms.iter().filter(|atom| missing.contains(atom)).count() as u64;
             // Others may have covered some of its atoms since; then it waits for its turn again.
             let now = worth(gain, holder);
@@ -175,9 +187,9 @@ impl Cover {
 }
 
 /// The message with these of its foldable lines.
-fn folded(message: &Message<'static>, lines: &[&Line]) -> Message<'static> {
+fn fold_message(message: &Message<'static>, lines: &[&FoldableLine]) -> Message<'static> {
     let keep = |part: usize, text: &str| {
-        let wanted: FxHashSet<usize> = lines.iter().filter(|line| line.part == part).map(|line| line.at).collect();
+        let wanted: FxHashSet<usize> = lines.iter().filter(|line| line.part == part).map(|line| line.index).collect();
         let kept = text.lines().enumerate().filter(|(at, _)| wanted.contains(at));
         kept.map(|(_, line)| line).collect::<Vec<_>>().join("\n")
     };
@@ -201,7 +213,7 @@ fn folded(message: &Message<'static>, lines: &[&Line]) -> Message<'static> {
                 let kept = keep(at, &text.join("\n"));
                 let mut result = result.clone();
                 result.content.retain(|part| part.as_text().is_none());
-                result.content.push(Part::text(if kept.is_empty() { FOLDED.to_owned() } else { kept }));
+                result.content.push(Part::text(if kept.is_empty() { FOLDED_STUB.to_owned() } else { kept }));
                 parts.push(Part::ToolResult(result));
             }
             other => parts.push(other.clone()),
@@ -209,7 +221,7 @@ fn folded(message: &Message<'static>, lines: &[&Line]) -> Message<'static> {
     }
     let says = |part: &Part<'_>| !matches!(part, Part::Reasoning(_));
     if !parts.iter().any(says) {
-        parts.push(Part::text(FOLDED));
+        parts.push(Part::text(FOLDED_STUB));
     }
     Message::new(message.role, parts)
 }

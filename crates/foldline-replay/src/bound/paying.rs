@@ -2,26 +2,26 @@
 
 use foldline::{Prices, crease_gain};
 
-use super::Crease;
-use super::cover::Cover;
-use crate::case::{Case, RECENT};
+use super::OracleCrease;
+use super::cover::LineCover;
+use crate::case::{RECENT_MESSAGES, ReplayCase};
 
-pub(super) fn creases(case: &Case, cover: &Cover, prices: &Prices) -> Vec<Crease> {
+pub(super) fn profitable_creases(case: &ReplayCase, cover: &LineCover, prices: &Prices) -> Vec<OracleCrease> {
     let mut sums = vec![0];
-    for measured in &case.measured {
+    for measured in &case.metrics {
         sums.push(sums[sums.len() - 1] + measured.tokens);
     }
     let mut creases = Vec::new();
     // Up to where the rendering is folded, and the tokens of that.
     let (mut upto, mut folded) = (0, 0);
     for (index, call) in case.calls.iter().enumerate() {
-        let crease = Crease { call: index, from: 0, to: call.at.saturating_sub(RECENT) };
+        let crease = OracleCrease { call: index, from: 0, to: call.start.saturating_sub(RECENT_MESSAGES) };
         if crease.to <= upto {
             continue;
         }
-        let before = folded + sums[call.at] - sums[upto];
-        let anew = cover.tokens(crease);
-        let saved = before.saturating_sub(anew + sums[call.at] - sums[crease.to]);
+        let before = folded + sums[call.start] - sums[upto];
+        let anew = cover.folded_tokens(crease);
+        let saved = before.saturating_sub(anew + sums[call.start] - sums[crease.to]);
         let remaining = (case.calls.len() - index) as f64;
         if crease_gain(before, saved, remaining, prices, 0.0) > 0.0 {
             (upto, folded) = (crease.to, anew);

@@ -8,27 +8,27 @@
 
 use foldline::Prices;
 
-use super::Crease;
-use super::cover::Cover;
-use crate::case::{Case, RECENT};
+use super::OracleCrease;
+use super::cover::LineCover;
+use crate::case::{RECENT_MESSAGES, ReplayCase};
 
 /// Candidate calls for creases; the pairs of them are what the search costs.
-const CANDIDATES: usize = 64;
+const MAX_CANDIDATES: usize = 64;
 
-pub(super) fn cheapest(case: &Case, cover: &Cover, prices: &Prices) -> Vec<Crease> {
+pub(super) fn cheapest_schedule(case: &ReplayCase, cover: &LineCover, prices: &Prices) -> Vec<OracleCrease> {
     let calls = case.calls.len();
     if calls == 0 {
         return Vec::new();
     }
-    let costs = Costs::new(case, cover, prices);
+    let costs = ScheduleCosts::new(case, cover, prices);
     let last = costs.calls.len() - 1;
     // The cheapest way up to the epoch that ends at each candidate, and from where it comes.
     let mut best = vec![(f64::INFINITY, 0); last + 1];
     best[0].0 = 0.0;
     for end in 1..=last {
-        let (inner, _) = costs.inside(end);
+        let (inner, _) = costs.epoch_costs(end);
         for start in 0..end {
-            let cost = best[start].0 + costs.opening(start, end) + inner[start];
+            let cost = best[start].0 + costs.epoch_start_cost(start, end) + inner[start];
             if cost < best[end].0 {
                 best[end] = (cost, start);
             }
@@ -43,58 +43,58 @@ pub(super) fn cheapest(case: &Case, cover: &Cover, prices: &Prices) -> Vec<Creas
     }
     let mut creases = Vec::new();
     for (start, end) in epochs.into_iter().rev() {
-        let (_, next) = costs.inside(end);
+        let (_, next) = costs.epoch_costs(end);
         if start > 0 {
-            creases.push(costs.crease(0, start));
+            creases.push(costs.crease_between(0, start));
         }
         let mut at = start;
         while let Some(to) = next[at] {
-            creases.push(costs.crease(at, to));
+            creases.push(costs.crease_between(at, to));
             at = to;
         }
     }
     creases
 }
 
-struct Costs {
+struct ScheduleCosts {
     /// The candidates: indices of calls. The first is no crease but the beginning, the last is behind
     /// the last call.
     calls: Vec<usize>,
     /// Up to which message a crease at each candidate folds.
-    upto: Vec<usize>,
+    fold_ends: Vec<usize>,
     /// Tokens of what lies between the fold and the end of the request at each candidate.
-    tails: Vec<f64>,
+    tail_tokens: Vec<f64>,
     /// Tokens after folding at the second candidate what came since the first.
-    folded: Vec<Vec<f64>>,
+    folded_tokens: Vec<Vec<f64>>,
     /// What the calls strictly between two candidates cost for the messages that are not folded.
-    between: Vec<Vec<f64>>,
-    read: f64,
-    write: f64,
+    interval_costs: Vec<Vec<f64>>,
+    read_price: f64,
+    write_price: f64,
 }
 
-impl Costs {
-    fn new(case: &Case, cover: &Cover, prices: &Prices) -> Self {
+impl ScheduleCosts {
+    fn new(case: &ReplayCase, cover: &LineCover, prices: &Prices) -> Self {
         let total = case.calls.len();
-        let step = total.div_ceil(CANDIDATES).max(1);
+        let step = total.div_ceil(MAX_CANDIDATES).max(1);
         let mut calls: Vec<usize> = (0..total).step_by(step).collect();
         calls.push(total);
         let mut sums = vec![0.0];
-        for measured in &case.measured {
+        for measured in &case.metrics {
             sums.push(sums[sums.len() - 1] + measured.tokens as f64);
         }
-        let end_of = |call: usize| case.calls.get(call).map_or(case.messages.len(), |call| call.at);
+        let end_of = |call: usize| case.calls.get(call).map_or(case.messages.len(), |call| call.start);
         let ends: Vec<usize> = calls.iter().map(|&call| end_of(call)).collect();
-        let mut upto: Vec<usize> = ends.iter().map(|end| end.saturating_sub(RECENT)).collect();
+        let mut upto: Vec<usize> = ends.iter().map(|end| end.saturating_sub(RECENT_MESSAGES)).collect();
         upto[0] = 0;
         let tails = upto.iter().zip(&ends).map(|(&from, &to)| sums[to] - sums[from]).collect();
         let mut costs = Self {
             calls,
-            upto,
-            tails,
-            folded: Vec::new(),
-            between: Vec::new(),
-            read: prices.read,
-            write: prices.write,
+            fold_ends: upto,
+            tail_tokens: tails,
+            folded_tokens: Vec::new(),
+            interval_costs: Vec::new(),
+            read_price: prices.read,
+            write_price: prices.write,
         };
         let count = costs.calls.len();
         for from in 0..count {
@@ -104,11 +104,11 @@ impl Costs {
             let mut call = costs.calls[from] + 1;
             for to in from + 1..count {
                 if to + 1 < count {
-                    folded[to] = cover.tokens(costs.crease(from, to)) as f64;
+                    folded[to] = cover.folded_tokens(costs.crease_between(from, to)) as f64;
                 }
                 while call < costs.calls[to] {
                     let (before, now) = (end_of(call - 1), end_of(call));
-                    so_far += prices.read * (sums[before] - sums[costs.upto[from]])
+                    so_far += prices.read * (sums[before] - sums[costs.fold_ends[from]])
                         + prices.write * (sums[now] - sums[before]);
                     call += 1;
                 }
@@ -116,43 +116,48 @@ impl Costs {
                 // The candidate's own call, in case that it is passed without a crease.
                 if to + 1 < count {
                     let (before, now) = (end_of(call - 1), end_of(call));
-                    so_far += prices.read * (sums[before] - sums[costs.upto[from]])
+                    so_far += prices.read * (sums[before] - sums[costs.fold_ends[from]])
                         + prices.write * (sums[now] - sums[before]);
                     call += 1;
                 }
             }
-            costs.folded.push(folded);
-            costs.between.push(between);
+            costs.folded_tokens.push(folded);
+            costs.interval_costs.push(between);
         }
         costs
     }
 
-    fn crease(&self, from: usize, to: usize) -> Crease {
-        Crease { call: self.calls[to], from: self.upto[from], to: self.upto[to].max(self.upto[from]) }
+    fn crease_between(&self, from: usize, to: usize) -> OracleCrease {
+        OracleCrease {
+            call: self.calls[to],
+            from: self.fold_ends[from],
+            to: self.fold_ends[to].max(self.fold_ends[from]),
+        }
     }
 
     /// What it costs to begin an epoch at `start` by folding everything anew, read until `end`.
-    fn opening(&self, start: usize, end: usize) -> f64 {
+    fn epoch_start_cost(&self, start: usize, end: usize) -> f64 {
         if start == 0 {
             // The beginning of the conversation: its first request is written as it is.
-            return self.write * self.tails[0];
+            return self.write_price * self.tail_tokens[0];
         }
-        self.written(0, start, end)
+        self.crease_cost(0, start, end)
     }
 
-    fn written(&self, from: usize, to: usize, end: usize) -> f64 {
+    fn crease_cost(&self, from: usize, to: usize, end: usize) -> f64 {
         let later = (self.calls[end] - 1).saturating_sub(self.calls[to]) as f64;
-        self.write * (self.folded[from][to] + self.tails[to]) + self.read * self.folded[from][to] * later
+        self.write_price * (self.folded_tokens[from][to] + self.tail_tokens[to])
+            + self.read_price * self.folded_tokens[from][to] * later
     }
 
     /// For each candidate the cheapest way from a crease there to the end of its epoch, and the next
     /// crease on it.
-    fn inside(&self, end: usize) -> (Vec<f64>, Vec<Option<usize>>) {
-        let mut cost: Vec<f64> = (0..end).map(|from| self.between[from][end]).collect();
+    fn epoch_costs(&self, end: usize) -> (Vec<f64>, Vec<Option<usize>>) {
+        let mut cost: Vec<f64> = (0..end).map(|from| self.interval_costs[from][end]).collect();
         let mut next = vec![None; end];
         for from in (0..end).rev() {
             for to in from + 1..end {
-                let way = self.between[from][to] + self.written(from, to, end) + cost[to];
+                let way = self.interval_costs[from][to] + self.crease_cost(from, to, end) + cost[to];
                 if way < cost[from] {
                     cost[from] = way;
                     next[from] = Some(to);

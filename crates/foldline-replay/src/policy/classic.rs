@@ -13,46 +13,48 @@ use foldline::classic::{
     trim_middle,
 };
 
-use crate::engine::{Delta, Engine, Maker, Refusal, Setup, Shared};
+use crate::engine::{EngineError, EngineSession, EngineSetup, RenderingDelta, ReplayEngine, SharedMessage};
 
 /// A classic strategy by name, with its default options.
 #[derive(Clone, Debug)]
-pub struct Classic {
+pub struct ClassicStrategy {
     name: &'static str,
-    way: Way,
+    mode: ClassicMode,
 }
 
-type Messages = Vec<Message<'static>>;
+type MessageList = Vec<Message<'static>>;
 
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum ClassicMode {
     /// What it gives is the history from then on. The number is the budget of the messages.
-    Replaces(fn(Messages, u64) -> Messages),
+    Replace(fn(MessageList, u64) -> MessageList),
     /// The history stays whole beside what it gives.
-    Projects(fn(&[Message<'static>], u64) -> Messages),
+    Project(fn(&[Message<'static>], u64) -> MessageList),
 }
 
 /// All of them, in the order in which tables show them.
-pub const CLASSIC: &[Classic] = &[
-    Classic {
+pub const CLASSIC_STRATEGIES: &[ClassicStrategy] = &[
+    ClassicStrategy {
         name: "classic dedup of outputs",
-        way: Way::Replaces(|messages, _| dedup_tool_outputs(messages, &DedupToolOutputs::default()).0),
+        mode: ClassicMode::Replace(|messages, _| dedup_tool_outputs(messages, &DedupToolOutputs::default()).0),
     },
-    Classic {
+    ClassicStrategy {
         name: "classic snippets of stale outputs",
-        way: Way::Replaces(|messages, _| snippet_stale_tool_outputs(messages, &SnippetToolOutputs::default()).0),
+        mode: ClassicMode::Replace(|messages, _| {
+            snippet_stale_tool_outputs(messages, &SnippetToolOutputs::default()).0
+        }),
     },
-    Classic {
+    ClassicStrategy {
         name: "classic trim of the middle",
-        way: Way::Replaces(|messages, _| trim_middle(messages, &TrimMiddle::default()).0),
+        mode: ClassicMode::Replace(|messages, _| trim_middle(messages, &TrimMiddle::default()).0),
     },
-    Classic {
+    ClassicStrategy {
         name: "classic apply_all",
-        way: Way::Replaces(|messages, _| apply_all(messages, &StrategyOptions::default()).0),
+        mode: ClassicMode::Replace(|messages, _| apply_all(messages, &StrategyOptions::default()).0),
     },
-    Classic {
+    ClassicStrategy {
         name: "classic apply_all, all asked for",
-        way: Way::Replaces(|messages, _| {
+        mode: ClassicMode::Replace(|messages, _| {
             let strategies = StrategyOptions {
                 middle: Some(TrimMiddle::default()),
                 calls: Some(DedupToolCalls::default()),
@@ -62,57 +64,59 @@ pub const CLASSIC: &[Classic] = &[
             apply_all(messages, &strategies).0
         }),
     },
-    Classic {
+    ClassicStrategy {
         name: "classic compact_to_budget",
-        way: Way::Projects(|messages, budget| compact_to_budget(messages, budget, &CompactToBudget::default()).0),
+        mode: ClassicMode::Project(|messages, budget| {
+            compact_to_budget(messages, budget, &CompactToBudget::default()).0
+        }),
     },
-    Classic {
+    ClassicStrategy {
         name: "classic terminal_truncate",
-        way: Way::Replaces(|messages, budget| {
+        mode: ClassicMode::Replace(|messages, budget| {
             terminal_truncate(messages, budget, &TerminalTruncate::default()).messages
         }),
     },
 ];
 
-impl Maker for Classic {
+impl ReplayEngine for ClassicStrategy {
     fn name(&self) -> &str {
         self.name
     }
 
-    fn open(&self, setup: &Setup) -> Result<Box<dyn Engine>, Refusal> {
+    fn open(&self, setup: &EngineSetup) -> Result<Box<dyn EngineSession>, EngineError> {
         let beside =
             setup.meter.tools(&setup.tools) + setup.meter.system(&setup.system) + setup.meter.request_overhead();
         let budget = setup.budget.saturating_sub(beside);
-        Ok(Box::new(Running { way: self.way, budget, history: Vec::new(), sent: Vec::new() }))
+        Ok(Box::new(ClassicSession { mode: self.mode, budget, history: Vec::new(), sent: Vec::new() }))
     }
 }
 
-struct Running {
-    way: Way,
+struct ClassicSession {
+    mode: ClassicMode,
     budget: u64,
-    history: Messages,
-    sent: Vec<Shared>,
+    history: MessageList,
+    sent: Vec<SharedMessage>,
 }
 
-impl Engine for Running {
-    fn push(&mut self, messages: &[Shared]) -> Result<(), Refusal> {
+impl EngineSession for ClassicSession {
+    fn push(&mut self, messages: &[SharedMessage]) -> Result<(), EngineError> {
         self.history.extend(messages.iter().map(|message| (**message).clone()));
         Ok(())
     }
 
-    fn request(&mut self) -> Result<Delta, Refusal> {
+    fn request(&mut self) -> Result<RenderingDelta, EngineError> {
         let projected;
-        let now = match self.way {
-            Way::Replaces(shorten) => {
+        let now = match self.mode {
+            ClassicMode::Replace(shorten) => {
                 self.history = shorten(std::mem::take(&mut self.history), self.budget);
                 &self.history
             }
-            Way::Projects(project) => {
+            ClassicMode::Project(project) => {
                 projected = project(&self.history, self.budget);
                 &projected
             }
         };
-        let set: Vec<(usize, Shared)> = now
+        let set: Vec<(usize, SharedMessage)> = now
             .iter()
             .enumerate()
             .filter(|&(at, message)| self.sent.get(at).is_none_or(|sent| **sent != *message))
@@ -126,6 +130,6 @@ impl Engine for Running {
                 None => self.sent.push(Arc::clone(message)),
             }
         }
-        Ok(Delta { set, len: now.len(), creased })
+        Ok(RenderingDelta { changed: set, len: now.len(), is_crease: creased })
     }
 }

@@ -5,45 +5,45 @@ use std::sync::Arc;
 
 use foldline::{Message, Meter, Part, Role};
 
-use crate::engine::{Delta, Setup, Shared};
+use crate::engine::{EngineSetup, RenderingDelta, SharedMessage};
 
 /// The messages so far with what a policy took out of them. Cuts and drops are kept until undone.
-pub struct Sheet {
+pub struct EditedHistory {
     meter: Meter,
-    base: u64,
-    rows: Vec<Row>,
-    results: Vec<Spot>,
-    uncut: BTreeSet<usize>,
+    base_tokens: u64,
+    rows: Vec<HistoryRow>,
+    results: Vec<ResultPosition>,
+    uncut_results: BTreeSet<usize>,
     rounds: Vec<Vec<usize>>,
     dropped_rounds: usize,
     tokens: u64,
-    sent: Vec<Shared>,
+    sent: Vec<SharedMessage>,
 }
 
-struct Row {
-    now: Shared,
+struct HistoryRow {
+    message: SharedMessage,
     tokens: u64,
     dropped: bool,
 }
 
 /// Where a result is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spot {
+pub struct ResultPosition {
     /// Index of the message.
     pub message: usize,
     /// Index of the part.
     pub part: usize,
 }
 
-impl Sheet {
-    pub(crate) fn new(setup: &Setup) -> Self {
+impl EditedHistory {
+    pub(crate) fn new(setup: &EngineSetup) -> Self {
         let base = setup.meter.tools(&setup.tools) + setup.meter.system(&setup.system) + setup.meter.request_overhead();
         Self {
             meter: setup.meter.clone(),
-            base,
+            base_tokens: base,
             rows: Vec::new(),
             results: Vec::new(),
-            uncut: BTreeSet::new(),
+            uncut_results: BTreeSet::new(),
             rounds: Vec::new(),
             dropped_rounds: 0,
             tokens: base,
@@ -51,9 +51,9 @@ impl Sheet {
         }
     }
 
-    pub(crate) fn push(&mut self, message: &Shared) {
+    pub(crate) fn push(&mut self, message: &SharedMessage) {
         let at = self.rows.len();
-        let before = self.rows.last().map(|row| &*row.now);
+        let before = self.rows.last().map(|row| &*row.message);
         if message.opens_round(before) {
             self.rounds.push(Vec::new());
         }
@@ -63,13 +63,13 @@ impl Sheet {
         }
         for (part, it) in message.parts.iter().enumerate() {
             if matches!(it, Part::ToolResult(_)) {
-                self.uncut.insert(self.results.len());
-                self.results.push(Spot { message: at, part });
+                self.uncut_results.insert(self.results.len());
+                self.results.push(ResultPosition { message: at, part });
             }
         }
         let tokens = self.meter.message(message);
         self.tokens += tokens;
-        self.rows.push(Row { now: Arc::clone(message), tokens, dropped: false });
+        self.rows.push(HistoryRow { message: Arc::clone(message), tokens, dropped: false });
     }
 
     /// Tokens of the rendering as it stands.
@@ -78,44 +78,44 @@ impl Sheet {
     }
 
     /// All results, oldest first.
-    pub fn results(&self) -> &[Spot] {
+    pub fn results(&self) -> &[ResultPosition] {
         &self.results
     }
 
     /// The results that were not cut yet, as indices into [`Sheet::unfolded_results`], oldest first.
-    pub fn uncut(&self) -> impl Iterator<Item = usize> + '_ {
-        self.uncut.iter().copied()
+    pub fn uncut_results(&self) -> impl Iterator<Item = usize> + '_ {
+        self.uncut_results.iter().copied()
     }
 
     /// The text of a result as it stands.
     pub fn result_text(&self, result: usize) -> String {
         let spot = self.results[result];
-        match &self.rows[spot.message].now.parts[spot.part] {
+        match &self.rows[spot.message].message.parts[spot.part] {
             Part::ToolResult(result) => result.texts().collect::<Vec<_>>().join("\n"),
             _ => String::new(),
         }
     }
 
     /// Puts another text in place of a result.
-    pub fn cut(&mut self, result: usize, text: String) {
-        self.uncut.remove(&result);
+    pub fn cut_result(&mut self, result: usize, text: String) {
+        self.uncut_results.remove(&result);
         let spot = self.results[result];
-        let mut message: Message<'static> = (*self.rows[spot.message].now).clone();
+        let mut message: Message<'static> = (*self.rows[spot.message].message).clone();
         if let Part::ToolResult(result) = &mut message.parts[spot.part] {
             result.content = vec![Part::text(text)];
         }
-        self.replace(spot.message, message);
+        self.replace_message(spot.message, message);
     }
 
     /// Puts another message in place of one.
-    pub fn replace(&mut self, at: usize, message: Message<'static>) {
+    pub fn replace_message(&mut self, at: usize, message: Message<'static>) {
         let tokens = self.meter.message(&message);
         let row = &mut self.rows[at];
         if !row.dropped {
             self.tokens = self.tokens - row.tokens + tokens;
         }
         row.tokens = tokens;
-        row.now = Arc::new(message);
+        row.message = Arc::new(message);
     }
 
     /// Drops the oldest round that is left; `false` when only the newest is.
@@ -150,7 +150,7 @@ impl Sheet {
         }
         for at in head..end {
             let row = &self.rows[at];
-            if row.now.role == Role::User && !row.now.has_results() {
+            if row.message.role == Role::User && !row.message.has_results() {
                 self.drop_row(at);
             }
         }
@@ -164,9 +164,10 @@ impl Sheet {
         }
     }
 
-    pub(crate) fn delta(&mut self) -> Delta {
-        let now: Vec<Shared> = self.rows.iter().filter(|row| !row.dropped).map(|row| Arc::clone(&row.now)).collect();
-        let set: Vec<(usize, Shared)> = now
+    pub(crate) fn take_delta(&mut self) -> RenderingDelta {
+        let now: Vec<SharedMessage> =
+            self.rows.iter().filter(|row| !row.dropped).map(|row| Arc::clone(&row.message)).collect();
+        let set: Vec<(usize, SharedMessage)> = now
             .iter()
             .enumerate()
             .filter(|&(at, message)| self.sent.get(at).is_none_or(|sent| !Arc::ptr_eq(sent, message)))
@@ -175,10 +176,10 @@ impl Sheet {
         let creased = set.first().map_or(now.len(), |&(at, _)| at) < self.sent.len();
         let len = now.len();
         self.sent = now;
-        Delta { set, len, creased }
+        RenderingDelta { changed: set, len, is_crease: creased }
     }
 
-    pub(crate) fn base(&self) -> u64 {
-        self.base
+    pub(crate) fn base_tokens(&self) -> u64 {
+        self.base_tokens
     }
 }

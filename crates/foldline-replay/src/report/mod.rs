@@ -7,14 +7,14 @@
 use foldline::{PriceTable, Prices};
 use serde::Serialize;
 
-use crate::compare::{Comparison, Summary};
-use crate::score::{Misstep, Spent, WINDOWS};
+use crate::compare::{EngineComparison, EngineSummary};
+use crate::score::{MissingContext, TokenSpend, WINDOW_TOKENS};
 
 /// Everything a comparison tells.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct ReplayReport {
     /// What was replayed, in the caller's words.
-    pub set: String,
+    pub data_set: String,
     /// The day of the replay.
     pub date: String,
     /// Tokens that a rendering might have.
@@ -30,15 +30,15 @@ pub struct Report {
     /// Tokens that the model wrote, as recorded. They are the same for everyone.
     pub output: u64,
     /// The windows of `fits`.
-    pub windows: [u64; WINDOWS.len()],
+    pub windows: [u64; WINDOW_TOKENS.len()],
     /// One for each contestant, sending everything first.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ReportRow>,
     /// The bills at every price table, for renderings that were decided at the prices above.
-    pub bills: Vec<Bills>,
+    pub costs: Vec<PriceTableCosts>,
     /// The row that the sessions are told for.
     pub subject: usize,
     /// The sessions with the largest bills, largest first.
-    pub sessions: Vec<Session>,
+    pub sessions: Vec<ReplayedSession>,
 }
 
 /// The prices of a bill.
@@ -56,7 +56,7 @@ pub struct ReportedPrices {
 
 /// The bills of all contestants at one price table.
 #[derive(Clone, Debug, Serialize)]
-pub struct Bills {
+pub struct PriceTableCosts {
     /// The name of the price table.
     pub price_table: String,
     /// Its prices.
@@ -67,65 +67,72 @@ pub struct Bills {
 
 /// A contestant with its bill.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub struct ReportRow {
     /// Whether it knows the future.
     pub is_bound: bool,
     /// What its requests cost.
-    pub spent: Spent,
+    pub usage: TokenSpend,
     /// What the round trips for missing originals cost on top.
-    pub repair: Spent,
+    pub retry_usage: TokenSpend,
     /// The numbers.
     #[serde(flatten)]
-    pub summary: Summary,
+    pub summary: EngineSummary,
 }
 
 /// One conversation under the subject of the report.
 #[derive(Clone, Debug, Serialize)]
-pub struct Session {
+pub struct ReplayedSession {
     /// The recording's name.
     pub id: String,
     /// Tokens of each request when everything is sent.
-    pub raw: Vec<u64>,
+    pub received_tokens: Vec<u64>,
     /// Tokens of each request as the subject sends it.
-    pub sent: Vec<u64>,
+    pub sent_tokens: Vec<u64>,
     /// The calls at which bytes that were sent before have moved.
     pub creases: Vec<usize>,
     /// The bill, in input tokens, when everything is sent.
-    pub full_bill: u64,
+    pub baseline_cost: u64,
     /// The bill, in input tokens.
-    pub bill: u64,
+    pub cost: u64,
     /// The repaired bill, in input tokens.
-    pub repaired: u64,
+    pub cost_with_retries: u64,
     /// Hard support.
-    pub hard: f64,
+    pub needed_context_kept: f64,
     /// How many calls missed something.
-    pub missed_calls: u64,
+    pub actions_missing_context: u64,
     /// Some of what was missing.
-    pub missteps: Vec<Misstep>,
+    pub missing_context: Vec<MissingContext>,
 }
 
 /// More sessions than this make a page slow.
-const SESSIONS: usize = 200;
+const MAX_SESSIONS: usize = 200;
 /// More than this of one session nobody reads.
-const MISSTEPS: usize = 12;
+const MAX_MISSING_PER_SESSION: usize = 12;
 
-impl Report {
+impl ReplayReport {
     /// Puts a comparison into words and numbers. `subject` is the contestant that it is about.
-    pub fn new(comparison: &Comparison, subject: usize, set: &str, price_table: &str, date: &str, budget: u64) -> Self {
+    pub fn new(
+        comparison: &EngineComparison,
+        subject: usize,
+        set: &str,
+        price_table: &str,
+        date: &str,
+        budget: u64,
+    ) -> Self {
         let prices = &comparison.prices;
-        let rows = (0..comparison.names.len())
+        let rows = (0..comparison.engine_names.len())
             .map(|at| {
                 let summary = comparison.summary(at);
                 let is_bound = summary.name.starts_with("clairvoyant");
-                Row { is_bound, spent: summary.score.spent, repair: summary.score.repair, summary }
+                ReportRow { is_bound, usage: summary.score.usage, retry_usage: summary.score.retry_usage, summary }
             })
             .collect();
-        let mut sessions: Vec<Session> =
-            comparison.outcomes.iter().map(|outcome| session(outcome, subject, prices)).collect();
-        sessions.sort_by_key(|session| std::cmp::Reverse(session.full_bill));
-        sessions.truncate(SESSIONS);
+        let mut sessions: Vec<ReplayedSession> =
+            comparison.outcomes.iter().map(|outcome| replayed_session(outcome, subject, prices)).collect();
+        sessions.sort_by_key(|session| std::cmp::Reverse(session.baseline_cost));
+        sessions.truncate(MAX_SESSIONS);
         Self {
-            set: set.to_owned(),
+            data_set: set.to_owned(),
             date: date.to_owned(),
             budget,
             price_table: price_table.to_owned(),
@@ -133,9 +140,9 @@ impl Report {
             conversations: comparison.outcomes.len(),
             calls: comparison.calls(),
             output: comparison.outcomes.iter().map(|outcome| outcome.output).sum(),
-            windows: WINDOWS,
+            windows: WINDOW_TOKENS,
             rows,
-            bills: bills(comparison),
+            costs: costs_by_price_table(comparison),
             subject,
             sessions,
         }
@@ -163,37 +170,37 @@ impl From<&Prices> for ReportedPrices {
     }
 }
 
-fn bills(comparison: &Comparison) -> Vec<Bills> {
+fn costs_by_price_table(comparison: &EngineComparison) -> Vec<PriceTableCosts> {
     let table = PriceTable::builtin();
     let at_prices = |name: &str| {
         let prices = table.get(name)?;
-        let rows = (0..comparison.names.len()).map(|row| comparison.billed(row, &prices)).collect();
-        Some(Bills { price_table: name.to_owned(), prices: (&prices).into(), rows })
+        let rows = (0..comparison.engine_names.len()).map(|row| comparison.relative_costs(row, &prices)).collect();
+        Some(PriceTableCosts { price_table: name.to_owned(), prices: (&prices).into(), rows })
     };
     table.names().filter_map(at_prices).collect()
 }
 
-fn session(outcome: &crate::Outcome, subject: usize, prices: &Prices) -> Session {
+fn replayed_session(outcome: &crate::SessionOutcome, subject: usize, prices: &Prices) -> ReplayedSession {
     let (full, run) = (&outcome.runs[0], &outcome.runs[subject]);
     let whole = |tokens: f64| tokens.round() as u64;
-    let moved = run.points.iter().enumerate().filter(|(_, point)| point.moved);
+    let moved = run.points.iter().enumerate().filter(|(_, point)| point.is_crease);
     // One of each call first: the second missing name of a call says little more.
-    let mut missteps: Vec<Misstep> = Vec::new();
-    for misstep in &run.missteps {
-        if missteps.len() < MISSTEPS && missteps.last().is_none_or(|last| last.call != misstep.call) {
+    let mut missteps: Vec<MissingContext> = Vec::new();
+    for misstep in &run.missing_context {
+        if missteps.len() < MAX_MISSING_PER_SESSION && missteps.last().is_none_or(|last| last.call != misstep.call) {
             missteps.push(misstep.clone());
         }
     }
-    Session {
+    ReplayedSession {
         id: outcome.id.clone(),
-        raw: full.points.iter().map(|point| point.tokens).collect(),
-        sent: run.points.iter().map(|point| point.tokens).collect(),
+        received_tokens: full.points.iter().map(|point| point.tokens).collect(),
+        sent_tokens: run.points.iter().map(|point| point.tokens).collect(),
         creases: moved.map(|(at, _)| at).collect(),
-        full_bill: whole(full.score.bill(prices)),
-        bill: whole(run.score.bill(prices)),
-        repaired: whole(run.score.repaired(prices)),
-        hard: run.score.hard.ratio(),
-        missed_calls: run.score.sure.of - run.score.sure.have,
-        missteps,
+        baseline_cost: whole(full.score.cost(prices)),
+        cost: whole(run.score.cost(prices)),
+        cost_with_retries: whole(run.score.cost_with_retries(prices)),
+        needed_context_kept: run.score.needed_context_kept.ratio(),
+        actions_missing_context: run.score.complete_actions.total - run.score.complete_actions.hits,
+        missing_context: missteps,
     }
 }

@@ -4,48 +4,48 @@ use super::*;
 
 /// An engine that renders nonsense is told so, and does not pass for a good one.
 #[test]
-fn a_rendering_with_a_hole_is_refused() {
-    struct Hole;
-    impl Engine for Hole {
-        fn push(&mut self, _: &[Shared]) -> Result<(), Refusal> {
+fn rendering_with_a_gap_is_rejected() {
+    struct GapSession;
+    impl EngineSession for GapSession {
+        fn push(&mut self, _: &[SharedMessage]) -> Result<(), EngineError> {
             Ok(())
         }
-        fn request(&mut self) -> Result<Delta, Refusal> {
-            Ok(Delta { set: Vec::new(), len: 2, creased: false })
+        fn request(&mut self) -> Result<RenderingDelta, EngineError> {
+            Ok(RenderingDelta { changed: Vec::new(), len: 2, is_crease: false })
         }
     }
-    struct Holes;
-    impl Maker for Holes {
+    struct GapEngine;
+    impl ReplayEngine for GapEngine {
         fn name(&self) -> &str {
             "holes"
         }
-        fn open(&self, _: &Setup) -> Result<Box<dyn Engine>, Refusal> {
-            Ok(Box::new(Hole))
+        fn open(&self, _: &EngineSetup) -> Result<Box<dyn EngineSession>, EngineError> {
+            Ok(Box::new(GapSession))
         }
     }
-    assert!(matches!(replay(&late_need(), &Holes, 1_000, prices()), Err(Refusal::Broken(_))));
+    assert!(matches!(replay(&late_need_case(), &GapEngine, 1_000, prices()), Err(EngineError::Failed(_))));
 }
 
 /// A result whose call is gone is an orphan that providers refuse.
 #[test]
 fn broken_laws_are_counted() {
-    let case = late_need();
-    assert_eq!(run(&case, everything).score.laws_broken, 0);
-    let orphan = |messages: &[Shared]| {
+    let case = late_need_case();
+    assert_eq!(run_scripted(&case, unchanged).score.laws_broken, 0);
+    let orphan = |messages: &[SharedMessage]| {
         let mut now = messages.to_vec();
         if now.len() > 2 {
             now.remove(1);
         }
         now
     };
-    assert!(run(&case, orphan).score.laws_broken > 0);
+    assert!(run_scripted(&case, orphan).score.laws_broken > 0);
 }
 
 /// A rendering is verbatim lines and markers; a summary in the agent's name is neither.
 #[test]
 fn invented_bytes_are_counted() {
-    let case = late_need();
-    let bytes = |text| run(&case, instead(text)).score.invented;
+    let case = late_need_case();
+    let bytes = |text| run_scripted(&case, with_file_replaced(text)).score.invented_bytes;
     assert_eq!(bytes("[folded: 4 lines of read lib.rs]"), 0);
     assert_eq!(bytes("use std::fmt;\n[+2]\n}"), 0);
     assert_eq!(bytes("It parses a header."), 19);
@@ -57,57 +57,60 @@ fn invented_bytes_are_counted() {
 
 /// Handles are asked for their originals as they come, and at the end of an engine that was started anew.
 #[test]
-fn every_handle_has_to_give_its_bytes_back() {
-    struct Keeper {
-        gives: &'static str,
-        messages: Vec<Shared>,
+fn every_handle_must_unfold_exactly() {
+    struct UnfoldingSession {
+        unfolded: &'static str,
+        messages: Vec<SharedMessage>,
     }
-    impl Engine for Keeper {
-        fn push(&mut self, messages: &[Shared]) -> Result<(), Refusal> {
+    impl EngineSession for UnfoldingSession {
+        fn push(&mut self, messages: &[SharedMessage]) -> Result<(), EngineError> {
             self.messages.extend_from_slice(messages);
             Ok(())
         }
-        fn request(&mut self) -> Result<Delta, Refusal> {
-            let handle = Handle::for_content(FILE.as_bytes());
+        fn request(&mut self) -> Result<RenderingDelta, EngineError> {
+            let handle = Handle::for_content(FILE_TEXT.as_bytes());
             let marker = format!("[folded: 4 lines of read lib.rs; unfold {handle}]");
             let mut now = self.messages.clone();
             if now.len() > 2 {
                 now[2] = Arc::new(Message::new(Role::Tool, vec![Part::result("c1", marker)]));
             }
-            Ok(Delta { len: now.len(), set: now.into_iter().enumerate().collect(), creased: true })
+            Ok(RenderingDelta { len: now.len(), changed: now.into_iter().enumerate().collect(), is_crease: true })
         }
-        fn unfold(&mut self, _: Handle) -> Result<Option<Vec<u8>>, Refusal> {
-            Ok(Some(self.gives.as_bytes().to_vec()))
+        fn unfold(&mut self, _: Handle) -> Result<Option<Vec<u8>>, EngineError> {
+            Ok(Some(self.unfolded.as_bytes().to_vec()))
         }
     }
-    struct Keeps(&'static str);
-    impl Maker for Keeps {
+    struct UnfoldingEngine(&'static str);
+    impl ReplayEngine for UnfoldingEngine {
         fn name(&self) -> &str {
             "keeper"
         }
-        fn open(&self, _: &Setup) -> Result<Box<dyn Engine>, Refusal> {
-            Ok(Box::new(Keeper { gives: self.0, messages: Vec::new() }))
+        fn open(&self, _: &EngineSetup) -> Result<Box<dyn EngineSession>, EngineError> {
+            Ok(Box::new(UnfoldingSession { unfolded: self.0, messages: Vec::new() }))
         }
     }
     let share = |gives| {
-        let score = replay(&late_need(), &Keeps(gives), 100_000, prices()).unwrap().score;
-        (score.unfolded.have, score.unfolded.of)
+        let score = replay(&late_need_case(), &UnfoldingEngine(gives), 100_000, prices()).unwrap().score;
+        (score.unfolded.hits, score.unfolded.total)
     };
-    assert_eq!(share(FILE), (2, 2));
+    assert_eq!(share(FILE_TEXT), (2, 2));
     // What is missing is told with the handle that stands for it.
-    let missed = replay(&late_need(), &Keeps(FILE), 100_000, prices()).unwrap().missteps;
-    assert!(!missed.is_empty() && missed.iter().all(|it| it.handle == Some(Handle::for_content(FILE.as_bytes()))));
+    let missed = replay(&late_need_case(), &UnfoldingEngine(FILE_TEXT), 100_000, prices()).unwrap().missing_context;
+    assert!(!missed.is_empty() && missed.iter().all(|it| it.handle == Some(Handle::for_content(FILE_TEXT.as_bytes()))));
     assert_eq!(share("fn parse_header(limit: usize) {"), (0, 2));
     // An engine that offers nothing owes nothing.
-    assert_eq!(run(&late_need(), instead("[folded: 4 lines of read lib.rs]")).score.unfolded.of, 0);
+    assert_eq!(
+        run_scripted(&late_need_case(), with_file_replaced("[folded: 4 lines of read lib.rs]")).score.unfolded.total,
+        0
+    );
 }
 
 /// The classic functions are rows like any other, and each shortens what it is for.
 #[test]
 fn classic_strategies_are_scored() {
-    let case = case(long_session(30));
-    let full = run(&case, everything).score;
-    for classic in policy::CLASSIC {
+    let case = case_from(long_session(30));
+    let full = run_scripted(&case, unchanged).score;
+    for classic in policy::CLASSIC_STRATEGIES {
         let score = replay(&case, classic, 10_000, prices()).unwrap().score;
         assert_eq!((score.calls, score.unannounced, score.laws_broken), (full.calls, 0, 0), "{}", classic.name());
         assert!(score.tokens <= full.tokens, "{}", classic.name());
@@ -119,12 +122,12 @@ fn classic_strategies_are_scored() {
 
 /// An engine sees what came before a call, and nothing of the call or behind it.
 #[test]
-fn the_future_is_withheld() {
-    let case = late_need();
-    let expected: Vec<usize> = case.calls.iter().map(|call| call.at).collect();
+fn engine_sees_only_earlier_messages() {
+    let case = late_need_case();
+    let expected: Vec<usize> = case.calls.iter().map(|call| call.start).collect();
     let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
     let log = Arc::clone(&seen);
-    run(&case, move |messages: &[Shared]| {
+    run_scripted(&case, move |messages: &[SharedMessage]| {
         log.lock().unwrap().push(messages.len());
         messages.to_vec()
     });

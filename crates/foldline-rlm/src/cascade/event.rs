@@ -8,19 +8,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use foldline::{Handle, Tokens};
 use serde::Serialize;
 
-use crate::progress::Progress;
+use crate::progress::ProgressEvent;
 
 /// By what a session was brought into its window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Strategy {
+pub enum EnforceStrategy {
     /// A summary that was prepared before.
     Prepared,
     /// A summary by a model.
-    Rlm,
+    ModelSummary,
     /// The highest ranking passages, by code.
-    Chunk,
+    Excerpt,
     /// Only the newest messages and the words of users are left.
     Truncate,
 }
@@ -32,14 +32,14 @@ pub struct CascadeEvent {
     pub trace: u64,
     /// What happened.
     #[serde(flatten)]
-    pub step: Step,
+    pub step: CascadeStep,
 }
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Step {
+pub enum CascadeStep {
     /// The session is above its budget.
     Started {
         /// Its tokens.
@@ -50,7 +50,7 @@ pub enum Step {
         reason: &'static str,
     },
     /// The summariser works.
-    Progress(Progress),
+    Progress(ProgressEvent),
     /// Whole rounds were dropped without a summary, or texts were cut.
     Truncated {
         /// Tokens that went.
@@ -61,7 +61,7 @@ pub enum Step {
     /// The session fits.
     Completed {
         /// By what.
-        strategy: Strategy,
+        strategy: EnforceStrategy,
         /// Tokens before.
         before: Tokens,
         /// Tokens after.
@@ -88,42 +88,43 @@ pub enum Step {
 pub type CascadeListener<'l> = &'l (dyn Fn(CascadeEvent) + Send + Sync);
 
 /// The trace of one call. Dropped before its end, it tells that.
-pub(super) struct Trace<'l> {
+pub(super) struct CascadeTrace<'l> {
     pub(super) id: u64,
     listener: CascadeListener<'l>,
     before: Tokens,
     budget: Tokens,
-    ended: bool,
+    is_ended: bool,
 }
 
-impl<'l> Trace<'l> {
+impl<'l> CascadeTrace<'l> {
     pub(super) fn start(before: Tokens, budget: Tokens, listener: CascadeListener<'l>) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        let trace = Self { id: NEXT.fetch_add(1, Ordering::Relaxed), listener, before, budget, ended: false };
-        trace.tell(Step::Started { before, budget, reason: "above the budget" });
+        static NEXT_TRACE_ID: AtomicU64 = AtomicU64::new(1);
+        let trace =
+            Self { id: NEXT_TRACE_ID.fetch_add(1, Ordering::Relaxed), listener, before, budget, is_ended: false };
+        trace.emit(CascadeStep::Started { before, budget, reason: "above the budget" });
         trace
     }
 
-    pub(super) fn tell(&self, step: Step) {
+    pub(super) fn emit(&self, step: CascadeStep) {
         (self.listener)(CascadeEvent { trace: self.id, step });
     }
 
-    pub(super) fn complete(mut self, strategy: Strategy, after: Tokens, kept: usize, archived: Handle) {
-        self.ended = true;
-        self.tell(Step::Completed { strategy, before: self.before, after, budget: self.budget, kept, archived });
+    pub(super) fn complete(mut self, strategy: EnforceStrategy, after: Tokens, kept: usize, archived: Handle) {
+        self.is_ended = true;
+        self.emit(CascadeStep::Completed { strategy, before: self.before, after, budget: self.budget, kept, archived });
     }
 
     pub(super) fn fail(mut self, why: &str) {
-        self.ended = true;
-        self.tell(Step::Failed { why: why.to_owned(), before: self.before, budget: self.budget });
+        self.is_ended = true;
+        self.emit(CascadeStep::Failed { why: why.to_owned(), before: self.before, budget: self.budget });
     }
 }
 
-impl Drop for Trace<'_> {
+impl Drop for CascadeTrace<'_> {
     fn drop(&mut self) {
-        if !self.ended {
+        if !self.is_ended {
             let why = "given up before the end".to_owned();
-            self.tell(Step::Failed { why, before: self.before, budget: self.budget });
+            self.emit(CascadeStep::Failed { why, before: self.before, budget: self.budget });
         }
     }
 }

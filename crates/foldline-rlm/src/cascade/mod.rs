@@ -18,22 +18,22 @@ use foldline::{
     Budget, Conversation, Handle, Message, Meter, Original, OriginalStore, Part, PinRules, Role, Tokens, chunk,
 };
 
-pub use event::{CascadeEvent, CascadeListener, Step, Strategy};
-pub use record::Record;
+pub use event::{CascadeEvent, CascadeListener, CascadeStep, EnforceStrategy};
+pub use record::ActionRecord;
 
-use crate::account::Spent;
-use crate::fallback::facts;
-use crate::prepare::{Fingerprint, Prepared};
-use crate::progress::Outcome;
-use crate::summarise::{Author, Summariser, Task};
-use event::Trace;
-use frame::Frame;
-pub(crate) use parting::goal;
-use parting::{Parting, part};
+use crate::account::ModelSpend;
+use crate::fallback::extract_facts;
+use crate::prepare::{MessageFingerprint, PreparedSummary};
+use crate::progress::SummaryOutcome;
+use crate::summarise::{Summarizer, SummaryAuthor, SummaryTask};
+use event::CascadeTrace;
+use frame::SummaryFrame;
+pub(crate) use parting::user_goal;
+use parting::{SessionSplit, choose_split};
 
 /// How a session is kept inside its window.
 #[derive(Clone)]
-pub struct Enforce<'e> {
+pub struct EnforceOptions<'e> {
     /// The window of the agent's model.
     pub window: Tokens,
     /// Counts its tokens.
@@ -41,7 +41,7 @@ pub struct Enforce<'e> {
     /// Above this something is done.
     pub budget: Tokens,
     /// Something is done down to this share of the budget, so that it is not done at every step.
-    pub low: f64,
+    pub target_ratio: f64,
     /// Whose laws the session obeys.
     pub profile: LawProfile,
     /// How many of the newest messages stay, tried in this order; behind them, the newest round alone.
@@ -49,28 +49,28 @@ pub struct Enforce<'e> {
     /// Rounds in which one of these stands stay.
     pub pins: PinRules,
     /// Writes summaries. Without one no model is called.
-    pub summariser: Option<&'e Summariser>,
+    pub summarizer: Option<&'e Summarizer>,
     /// A summary that was written before; it is used if what it summarises is still there, word for word.
-    pub prepared: Option<&'e Prepared>,
+    pub prepared: Option<&'e PreparedSummary>,
     /// Holds what goes. It is asked before anything goes; if it fails, nothing does.
-    pub keep: Option<&'e (dyn OriginalStore + Sync)>,
+    pub store: Option<&'e (dyn OriginalStore + Sync)>,
 }
 
-impl<'e> Enforce<'e> {
+impl<'e> EnforceOptions<'e> {
     /// For a window, by the classic numbers: nine tenths of what the window has beside an answer of 8192 tokens and 2048
     /// more, in windows below 32 768 tokens proportionally less; the last 16, 12, 8 or 6 messages stay; without a model.
     pub fn new(window: Tokens, meter: Meter) -> Self {
         Self {
             window,
-            budget: budget(window),
+            budget: default_budget(window),
             meter,
-            low: 0.6,
+            target_ratio: 0.6,
             profile: LawProfile::for_model(Format::OpenAiChat, None),
             keep_last: vec![16, 12, 8, 6],
             pins: PinRules::default(),
-            summariser: None,
+            summarizer: None,
             prepared: None,
-            keep: None,
+            store: None,
         }
     }
 
@@ -80,7 +80,7 @@ impl<'e> Enforce<'e> {
         match overflow.learned_limit(sent) {
             LearnedLimit::Stated { tokens, .. } if tokens < self.window => {
                 tighter.window = tokens;
-                tighter.budget = budget(tokens).min(self.budget);
+                tighter.budget = default_budget(tokens).min(self.budget);
             }
             // The window is what we thought, or unknown: our count was too low.
             LearnedLimit::Stated { .. } | LearnedLimit::BelowCount(_) => {}
@@ -92,17 +92,17 @@ impl<'e> Enforce<'e> {
     }
 
     /// Tokens down to which something is done.
-    fn target(&self) -> Tokens {
-        (self.budget as f64 * self.low.clamp(0.1, 1.0)) as Tokens
+    fn target_tokens(&self) -> Tokens {
+        (self.budget as f64 * self.target_ratio.clamp(0.1, 1.0)) as Tokens
     }
 
     /// Tokens beside the messages.
-    fn fixed(&self, session: &Conversation<'_>) -> Tokens {
+    fn overhead_tokens(&self, session: &Conversation<'_>) -> Tokens {
         self.meter.system(&session.system) + self.meter.tools(&session.tools) + self.meter.request_overhead()
     }
 }
 
-fn budget(window: Tokens) -> Tokens {
+fn default_budget(window: Tokens) -> Tokens {
     match window {
         0..32_768 => (window - window / 4 - window / 16) / 10 * 9,
         _ => Budget::for_cascade(window).tokens,
@@ -112,32 +112,32 @@ fn budget(window: Tokens) -> Tokens {
 /// What became of a session.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Enforced<'m> {
+pub struct EnforceResult<'m> {
     /// How it ended.
-    pub end: End,
+    pub outcome: EnforceOutcome,
     /// Tokens before.
-    pub before: Tokens,
+    pub tokens_before: Tokens,
     /// Tokens after; of a session that stayed as it was, those before.
-    pub after: Tokens,
+    pub tokens_after: Tokens,
     /// Tokens that it may have.
     pub budget: Tokens,
     /// What went, as it was, in order.
     pub dropped: Vec<Message<'m>>,
     /// The address of what went: the handle of [`Enforced::dropped`] as JSON, under which an archive holds it if there
     /// is one.
-    pub archived: Option<Handle>,
+    pub handle: Option<Handle>,
     /// What the summariser spent.
-    pub spent: Spent,
+    pub spent: ModelSpend,
 }
 
 /// How it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum End {
+pub enum EnforceOutcome {
     /// The session was inside its budget; nothing happened.
     Unchanged,
     /// The session was brought into its budget.
-    Fits(Strategy),
+    Fits(EnforceStrategy),
     /// The session is as it was: not even what must stay fits.
     CannotFit {
         /// The fewest tokens that it can be brought to.
@@ -146,15 +146,15 @@ pub enum End {
     /// The session is as it was: what would have been left breaks a law of the provider that it did not break.
     BreaksLaw(String),
     /// The session is as it was: what would have gone could not be kept.
-    NotKept(String),
+    NotStored(String),
     /// The session is as it was: the summariser was told to stop.
     Aborted,
 }
 
-impl Enforced<'_> {
+impl EnforceResult<'_> {
     /// Whether the session is inside its budget now.
     pub fn fits(&self) -> bool {
-        matches!(self.end, End::Unchanged | End::Fits(_))
+        matches!(self.outcome, EnforceOutcome::Unchanged | EnforceOutcome::Fits(_))
     }
 }
 
@@ -182,118 +182,119 @@ impl Enforced<'_> {
 /// ```
 pub async fn enforce_context_window<'m>(
     session: &mut Conversation<'m>,
-    with: &Enforce<'_>,
+    with: &EnforceOptions<'_>,
     listener: CascadeListener<'_>,
-) -> Enforced<'m> {
+) -> EnforceResult<'m> {
     let before = with.meter.conversation(session);
-    let mut done = Enforced {
-        end: End::Unchanged,
-        before,
-        after: before,
+    let mut done = EnforceResult {
+        outcome: EnforceOutcome::Unchanged,
+        tokens_before: before,
+        tokens_after: before,
         budget: with.budget,
         dropped: Vec::new(),
-        archived: None,
-        spent: Spent::default(),
+        handle: None,
+        spent: ModelSpend::default(),
     };
     if before <= with.budget {
         return done;
     }
-    let trace = Trace::start(before, with.budget, listener);
-    let fixed = with.fixed(session);
-    let proposal = match summarised(session, fixed, with, &trace, &mut done.spent).await {
+    let trace = CascadeTrace::start(before, with.budget, listener);
+    let fixed = with.overhead_tokens(session);
+    let proposal = match propose_summary(session, fixed, with, &trace, &mut done.spent).await {
         Ok(proposal) => proposal,
-        Err(GivenUp) => {
+        Err(SummarizerAborted) => {
             trace.fail("the summariser was told to stop");
-            return Enforced { end: End::Aborted, ..done };
+            return EnforceResult { outcome: EnforceOutcome::Aborted, ..done };
         }
     };
     // From here on nothing waits.
-    let Proposal { messages, strategy, promised } = fitted(proposal, fixed, with);
-    let after = fixed + count(&messages, &with.meter);
+    let SessionProposal { messages, strategy, archived: promised } = truncated_to_budget(proposal, fixed, with);
+    let after = fixed + count_tokens(&messages, &with.meter);
     if after > with.budget {
         trace.fail(&format!("what must stay has {after} tokens, and {} are allowed", with.budget));
-        return Enforced { end: End::CannotFit { floor: after }, ..done };
+        return EnforceResult { outcome: EnforceOutcome::CannotFit { floor: after }, ..done };
     }
     // Nobody here is trusted with the laws: what is worse than what came is not installed.
-    let messages = match lawful(session, messages, &with.profile) {
+    let messages = match check_laws(session, messages, &with.profile) {
         Ok(messages) => messages,
         Err(law) => {
             trace.fail(&format!("what would be left breaks a law of the provider: {law}"));
-            return Enforced { end: End::BreaksLaw(law), ..done };
+            return EnforceResult { outcome: EnforceOutcome::BreaksLaw(law), ..done };
         }
     };
-    let dropped = missing(&session.messages, &messages);
+    let dropped = dropped_messages(&session.messages, &messages);
     let kept = session.messages.len() - dropped.len();
     let bytes = serde_json::to_vec(&dropped).expect("messages are always JSON");
     let handle = Handle::for_content(&bytes);
-    if let Some(keep) = with.keep {
-        let tokens = count(&dropped, &with.meter);
+    if let Some(keep) = with.store {
+        let tokens = count_tokens(&dropped, &with.meter);
         let original = |handle, bytes| Original { handle, bytes, tool: None, arguments: None, message: 0, tokens };
         let mut originals = vec![original(handle, bytes.as_slice())];
         // More may have gone than the summary tells of.
         originals.extend(promised.as_ref().map(|it| original(it.handle, &it.bytes)).filter(|it| it.handle != handle));
         if let Err(error) = keep.store(&originals) {
             trace.fail(&error.to_string());
-            return Enforced { end: End::NotKept(error.to_string()), ..done };
+            return EnforceResult { outcome: EnforceOutcome::NotStored(error.to_string()), ..done };
         }
     }
-    if strategy == Strategy::Truncate {
-        trace.tell(Step::Truncated { dropped: before.saturating_sub(after), archived: handle });
+    if strategy == EnforceStrategy::Truncate {
+        trace.emit(CascadeStep::Truncated { dropped: before.saturating_sub(after), archived: handle });
     }
     session.messages = messages;
     trace.complete(strategy, after, kept, handle);
-    (done.end, done.after, done.dropped, done.archived) = (End::Fits(strategy), after, dropped, Some(handle));
+    (done.outcome, done.tokens_after, done.dropped, done.handle) =
+        (EnforceOutcome::Fits(strategy), after, dropped, Some(handle));
     done
 }
 
 /// Messages that could take the place of the session's.
-struct Proposal<'m> {
+struct SessionProposal<'m> {
     messages: Vec<Message<'m>>,
-    strategy: Strategy,
+    strategy: EnforceStrategy,
     /// What the summary says can be asked for.
-    promised: Option<Promised>,
+    archived: Option<ArchivedMessages>,
 }
 
 /// Messages as JSON, and the handle under which an archive is to hold them.
-struct Promised {
+struct ArchivedMessages {
     handle: Handle,
     bytes: Vec<u8>,
 }
 
 /// Somebody told the summariser to stop.
-struct GivenUp;
+struct SummarizerAborted;
 
 /// The session with a summary in the place of its older rounds; as it is when nothing can go.
-async fn summarised<'m>(
+async fn propose_summary<'m>(
     session: &Conversation<'m>,
     fixed: Tokens,
-    with: &Enforce<'_>,
-    trace: &Trace<'_>,
-    spent: &mut Spent,
-) -> Result<Proposal<'m>, GivenUp> {
+    with: &EnforceOptions<'_>,
+    trace: &CascadeTrace<'_>,
+    spent: &mut ModelSpend,
+) -> Result<SessionProposal<'m>, SummarizerAborted> {
     let fresh = with.prepared.filter(|prepared| prepared.is_fresh(&session.messages));
     if let Some(prepared) = fresh
-        && let Some(parting) = Parting::at(session, prepared.until(), fixed, with)
+        && let Some(parting) = SessionSplit::split_at(session, prepared.until(), fixed, with)
     {
-        let proposal = proposed(session, &parting, prepared.text().to_owned(), Strategy::Prepared, with);
-        if fixed + count(&proposal.messages, &with.meter) <= with.target() {
+        let proposal = build_proposal(session, &parting, prepared.text().to_owned(), EnforceStrategy::Prepared, with);
+        if fixed + count_tokens(&proposal.messages, &with.meter) <= with.target_tokens() {
             return Ok(proposal);
         }
     }
-    let Some(mut parting) = part(session, fixed, with) else {
+    let Some(mut parting) = choose_split(session, fixed, with) else {
         let messages = session.messages.clone();
-        return Ok(Proposal { messages, strategy: Strategy::Truncate, promised: None });
+        return Ok(SessionProposal { messages, strategy: EnforceStrategy::Truncate, archived: None });
     };
-    let mut new = parting.goes.clone();
+    let mut new = parting.dropped.clone();
     if let Some(prepared) = fresh.filter(|prepared| prepared.until() < parting.cut) {
         // What was prepared does not go far enough: it is where the summary goes on from.
-        if let Some(first) = Parting::at(session, prepared.until(), fixed, with) {
-            new.drain(..first.goes.len().min(new.len()));
-            let messages = parting.earlier.as_ref().map_or(0, |frame| frame.messages);
-            let record = parting.earlier.as_ref().map_or(String::new(), |frame| frame.record.clone());
-            parting.earlier = Some(Frame {
-                messages,
-                author: Author::Model,
+        if let Some(first) = SessionSplit::split_at(session, prepared.until(), fixed, with) {
+            new.drain(..first.dropped.len().min(new.len()));
+            let messages = parting.earlier_frame.as_ref().map_or(0, |frame| frame.message_count);
+            let record = parting.earlier_frame.as_ref().map_or(String::new(), |frame| frame.record.clone());
+            parting.earlier_frame = Some(SummaryFrame {
+                message_count: messages,
+                author: SummaryAuthor::Model,
                 handle: None,
                 summary: prepared.text().to_owned(),
                 record,
@@ -301,74 +302,86 @@ async fn summarised<'m>(
         }
     }
     let text = chunk::render_transcript(&new);
-    let earlier = parting.earlier.as_ref().map(|frame| frame.summary.as_str());
-    let (summary, author) = match with.summariser {
+    let earlier = parting.earlier_frame.as_ref().map(|frame| frame.summary.as_str());
+    let (summary, author) = match with.summarizer {
         Some(summariser) => {
             let goal = parting.goal(session);
-            let task = Task { text: &text, goal: &goal, earlier, at_most: parting.room.min(with.budget / 8) };
-            let summary = summariser.summarise(&task, &|progress| trace.tell(Step::Progress(progress))).await;
+            let task = SummaryTask {
+                text: &text,
+                goal: &goal,
+                earlier_summary: earlier,
+                max_tokens: parting.summary_budget.min(with.budget / 8),
+            };
+            let summary = summariser.summarize(&task, &|progress| trace.emit(CascadeStep::Progress(progress))).await;
             *spent = summary.spent;
-            if summary.outcome == Outcome::Aborted {
-                return Err(GivenUp);
+            if summary.outcome == SummaryOutcome::Aborted {
+                return Err(SummarizerAborted);
             }
             (summary.text, summary.author)
         }
-        None => (String::new(), Author::Code),
+        None => (String::new(), SummaryAuthor::Code),
     };
     let (summary, strategy) = match author {
-        Author::Model => (summary, Strategy::Rlm),
-        Author::Code => (by_code(&text, earlier, parting.room.min(with.window / 4), &with.meter), Strategy::Chunk),
+        SummaryAuthor::Model => (summary, EnforceStrategy::ModelSummary),
+        SummaryAuthor::Code => (
+            summarize_by_code(&text, earlier, parting.summary_budget.min(with.window / 4), &with.meter),
+            EnforceStrategy::Excerpt,
+        ),
     };
-    Ok(proposed(session, &parting, summary, strategy, with))
+    Ok(build_proposal(session, &parting, summary, strategy, with))
 }
 
 /// The summary before, as far as there is room for both, and the facts of the text.
-fn by_code(text: &str, earlier: Option<&str>, room: Tokens, meter: &Meter) -> String {
-    let Some(earlier) = earlier else { return facts(text, room, meter) };
+fn summarize_by_code(text: &str, earlier: Option<&str>, room: Tokens, meter: &Meter) -> String {
+    let Some(earlier) = earlier else { return extract_facts(text, room, meter) };
     let options = chunk::CompressOptions { meter: meter.clone(), max_chunk_bytes: 512 };
     let earlier = chunk::compress(earlier, room / 2, &options);
-    format!("{}\n\n{}", earlier.text, facts(text, room.saturating_sub(earlier.after + 2), meter))
+    format!("{}\n\n{}", earlier.text, extract_facts(text, room.saturating_sub(earlier.after + 2), meter))
 }
 
 /// The session, parted, with a summary in the place of what goes.
-fn proposed<'m>(
+fn build_proposal<'m>(
     session: &Conversation<'m>,
-    parting: &Parting<'m>,
+    parting: &SessionSplit<'m>,
     summary: String,
-    strategy: Strategy,
-    with: &Enforce<'_>,
-) -> Proposal<'m> {
-    let before = parting.earlier.as_ref().map_or(0, |frame| frame.messages);
-    let mut frame = Frame {
-        messages: before + parting.goes.len(),
-        author: if strategy == Strategy::Chunk { Author::Code } else { Author::Model },
+    strategy: EnforceStrategy,
+    with: &EnforceOptions<'_>,
+) -> SessionProposal<'m> {
+    let before = parting.earlier_frame.as_ref().map_or(0, |frame| frame.message_count);
+    let mut frame = SummaryFrame {
+        message_count: before + parting.dropped.len(),
+        author: if strategy == EnforceStrategy::Excerpt { SummaryAuthor::Code } else { SummaryAuthor::Model },
         handle: None,
         summary,
-        record: parting.record.text(parting.record_room, &with.meter),
+        record: parting.record.to_text(parting.record_budget, &with.meter),
     };
-    let promised = with.keep.map(|_| {
-        let goes = missing(&session.messages, &parting.joined(session, &frame));
+    let promised = with.store.map(|_| {
+        let goes = dropped_messages(&session.messages, &parting.with_frame(session, &frame));
         let bytes = serde_json::to_vec(&goes).expect("messages are always JSON");
-        Promised { handle: Handle::for_content(&bytes), bytes }
+        ArchivedMessages { handle: Handle::for_content(&bytes), bytes }
     });
     frame.handle = promised.as_ref().map(|it| it.handle);
-    let messages = obedient(parting.joined(session, &frame), with);
-    Proposal { messages, strategy, promised }
+    let messages = apply_provider_rules(parting.with_frame(session, &frame), with);
+    SessionProposal { messages, strategy, archived: promised }
 }
 
 /// The proposal itself if it fits, else what terminal truncation leaves of it.
-fn fitted<'m>(proposal: Proposal<'m>, fixed: Tokens, with: &Enforce<'_>) -> Proposal<'m> {
-    if fixed + count(&proposal.messages, &with.meter) <= with.budget {
+fn truncated_to_budget<'m>(
+    proposal: SessionProposal<'m>,
+    fixed: Tokens,
+    with: &EnforceOptions<'_>,
+) -> SessionProposal<'m> {
+    if fixed + count_tokens(&proposal.messages, &with.meter) <= with.budget {
         return proposal;
     }
     let options = TerminalTruncate { keep_last: 4, meter: with.meter.clone() };
     let truncation = terminal_truncate(proposal.messages, with.budget.saturating_sub(fixed), &options);
-    let messages = obedient(truncation.messages, with);
-    Proposal { messages, strategy: Strategy::Truncate, promised: proposal.promised }
+    let messages = apply_provider_rules(truncation.messages, with);
+    SessionProposal { messages, strategy: EnforceStrategy::Truncate, archived: proposal.archived }
 }
 
 /// The messages under the laws of a provider that is stricter than others.
-fn obedient<'m>(mut messages: Vec<Message<'m>>, with: &Enforce<'_>) -> Vec<Message<'m>> {
+fn apply_provider_rules<'m>(mut messages: Vec<Message<'m>>, with: &EnforceOptions<'_>) -> Vec<Message<'m>> {
     if with.profile.signs_history() {
         // Thinking is bound to all that stood before it, and that has changed.
         for message in messages.iter_mut().filter(|message| message.is_assistant()) {
@@ -390,7 +403,7 @@ fn obedient<'m>(mut messages: Vec<Message<'m>>, with: &Enforce<'_>) -> Vec<Messa
 }
 
 /// These messages, if they break no more laws than the session's.
-fn lawful<'m>(
+fn check_laws<'m>(
     session: &Conversation<'_>,
     messages: Vec<Message<'m>>,
     profile: &LawProfile,
@@ -403,17 +416,18 @@ fn lawful<'m>(
     }
 }
 
-fn count(messages: &[Message<'_>], meter: &Meter) -> Tokens {
+fn count_tokens(messages: &[Message<'_>], meter: &Meter) -> Tokens {
     messages.iter().map(|message| meter.message(message)).sum()
 }
 
 /// The messages of a session that are not in what takes its place, in order.
-fn missing<'m>(session: &[Message<'m>], instead: &[Message<'m>]) -> Vec<Message<'m>> {
-    let mut there: HashMap<Fingerprint, usize> = HashMap::new();
+fn dropped_messages<'m>(session: &[Message<'m>], instead: &[Message<'m>]) -> Vec<Message<'m>> {
+    let mut there: HashMap<MessageFingerprint, usize> = HashMap::new();
     for message in instead {
-        *there.entry(Fingerprint::of(std::slice::from_ref(message))).or_default() += 1;
+        *there.entry(MessageFingerprint::from_messages(std::slice::from_ref(message))).or_default() += 1;
     }
-    let mut is_missing = |message: &&Message<'m>| match there.get_mut(&Fingerprint::of(std::slice::from_ref(*message)))
+    let mut is_missing = |message: &&Message<'m>| match there
+        .get_mut(&MessageFingerprint::from_messages(std::slice::from_ref(*message)))
     {
         Some(count) if *count > 0 => {
             *count -= 1;
@@ -425,21 +439,21 @@ fn missing<'m>(session: &[Message<'m>], instead: &[Message<'m>]) -> Vec<Message<
 }
 
 /// Where a session would be parted, what of it would go since an earlier summary, as text, and that summary.
-pub(crate) fn goes_before(
+pub(crate) fn rounds_to_summarize(
     session: &Conversation<'_>,
-    with: &Enforce<'_>,
-    earlier: Option<&Prepared>,
+    with: &EnforceOptions<'_>,
+    earlier: Option<&PreparedSummary>,
 ) -> Option<(usize, String, Option<String>)> {
-    let fixed = with.fixed(session);
-    let parting = part(session, fixed, with)?;
-    let mut new = parting.goes.as_slice();
-    let mut before = parting.earlier.map(|frame| frame.summary);
+    let fixed = with.overhead_tokens(session);
+    let parting = choose_split(session, fixed, with)?;
+    let mut new = parting.dropped.as_slice();
+    let mut before = parting.earlier_frame.map(|frame| frame.summary);
     if let Some(earlier) = earlier {
         if earlier.until() >= parting.cut {
             return None;
         }
-        let first = Parting::at(session, earlier.until(), fixed, with)?;
-        new = &new[first.goes.len().min(new.len())..];
+        let first = SessionSplit::split_at(session, earlier.until(), fixed, with)?;
+        new = &new[first.dropped.len().min(new.len())..];
         before = Some(earlier.text().to_owned());
     }
     (!new.is_empty()).then(|| (parting.cut, chunk::render_transcript(new), before))

@@ -6,51 +6,55 @@
 use foldline::laws::{CutPoints, Law};
 use foldline::{Conversation, Message, Meter, Part, PartId, PinRules, Role, Tokens, ToolAction, ToolCall};
 
-use super::Enforce;
-use super::frame::Frame;
-use super::record::Record;
+use super::EnforceOptions;
+use super::frame::SummaryFrame;
+use super::record::ActionRecord;
 
 /// Tokens of a frame beside its summary and its record.
-const FRAME: Tokens = 96;
+const FRAME_OVERHEAD_TOKENS: Tokens = 96;
 /// A summary of fewer tokens says nothing.
-const LEAST: Tokens = 256;
+const MIN_SUMMARY_TOKENS: Tokens = 256;
 
 /// A session, parted.
 #[derive(Clone, Debug)]
-pub(super) struct Parting<'m> {
+pub(super) struct SessionSplit<'m> {
     /// Before this message.
     pub(super) cut: usize,
     /// What stays of the messages before it.
-    pub(super) stays: Vec<Message<'m>>,
+    pub(super) kept: Vec<Message<'m>>,
     /// What goes of them, without earlier frames.
-    pub(super) goes: Vec<Message<'m>>,
+    pub(super) dropped: Vec<Message<'m>>,
     /// The summary that stood there before.
-    pub(super) earlier: Option<Frame>,
-    pub(super) record: Record,
+    pub(super) earlier_frame: Option<SummaryFrame>,
+    pub(super) record: ActionRecord,
     /// Tokens that the record may have.
-    pub(super) record_room: Tokens,
+    pub(super) record_budget: Tokens,
     /// Tokens that are left for a summary, below the target.
-    pub(super) room: Tokens,
+    pub(super) summary_budget: Tokens,
 }
 
 /// The first parting, from those that keep the most messages to those that keep the least, after which the session is
 /// below the target; else the one that keeps the least. `None` when there is nothing that could go.
-pub(super) fn part<'m>(session: &Conversation<'m>, fixed: Tokens, with: &Enforce<'_>) -> Option<Parting<'m>> {
-    let candidates = cuts(session, with);
+pub(super) fn choose_split<'m>(
+    session: &Conversation<'m>,
+    fixed: Tokens,
+    with: &EnforceOptions<'_>,
+) -> Option<SessionSplit<'m>> {
+    let candidates = candidate_cuts(session, with);
     let mut last = None;
     for cut in candidates {
-        let Some(parting) = Parting::at(session, cut, fixed, with) else { continue };
-        if parting.room >= LEAST.max(with.budget / 32) {
+        let Some(parting) = SessionSplit::split_at(session, cut, fixed, with) else { continue };
+        if parting.summary_budget >= MIN_SUMMARY_TOKENS.max(with.budget / 32) {
             return Some(parting);
         }
         last = Some(parting);
     }
-    last.map(|parting| Parting { room: parting.room.max(LEAST), ..parting })
+    last.map(|parting| SessionSplit { summary_budget: parting.summary_budget.max(MIN_SUMMARY_TOKENS), ..parting })
 }
 
 /// Where the session may be cut, the oldest place first: before the last 16 messages, 12, 8, 6, and the newest round,
 /// each moved to where a round begins.
-pub(super) fn cuts(session: &Conversation<'_>, with: &Enforce<'_>) -> Vec<usize> {
+pub(super) fn candidate_cuts(session: &Conversation<'_>, with: &EnforceOptions<'_>) -> Vec<usize> {
     let length = session.messages.len();
     let lawful = CutPoints::for_conversation(session, &with.profile);
     let points: Vec<usize> = lawful.points().collect();
@@ -76,9 +80,14 @@ pub(super) fn cuts(session: &Conversation<'_>, with: &Enforce<'_>) -> Vec<usize>
     cuts
 }
 
-impl<'m> Parting<'m> {
+impl<'m> SessionSplit<'m> {
     /// Parts the session before a message; `None` when nothing would go.
-    pub(super) fn at(session: &Conversation<'m>, cut: usize, fixed: Tokens, with: &Enforce<'_>) -> Option<Self> {
+    pub(super) fn split_at(
+        session: &Conversation<'m>,
+        cut: usize,
+        fixed: Tokens,
+        with: &EnforceOptions<'_>,
+    ) -> Option<Self> {
         let messages = &session.messages;
         let mut pinned = vec![false; cut];
         for round in session.rounds().into_iter().filter(|round| round.end <= cut) {
@@ -91,15 +100,15 @@ impl<'m> Parting<'m> {
             }
         }
         let (mut stays, mut goes) = (Vec::new(), Vec::new());
-        let mut earlier: Option<Frame> = None;
+        let mut earlier: Option<SummaryFrame> = None;
         for (at, message) in messages[..cut].iter().enumerate() {
             if pinned[at] {
                 stays.push(message.clone());
                 continue;
             }
-            if let Some(frame) = Frame::of(message) {
+            if let Some(frame) = SummaryFrame::from_message(message) {
                 earlier = Some(match earlier {
-                    Some(before) => before.then(frame),
+                    Some(before) => before.merged_with(frame),
                     None => frame,
                 });
                 continue;
@@ -120,37 +129,48 @@ impl<'m> Parting<'m> {
         }
         let meter = &with.meter;
         let count = |messages: &[Message<'_>]| messages.iter().map(|message| meter.message(message)).sum::<Tokens>();
-        let before = earlier.as_ref().map(|frame| Record::read(&frame.record)).unwrap_or_default();
-        let record = before.then(Record::of(&goes.iter().collect::<Vec<_>>()));
+        let before = earlier.as_ref().map(|frame| ActionRecord::parse(&frame.record)).unwrap_or_default();
+        let record = before.merged_with(ActionRecord::from_messages(&goes.iter().collect::<Vec<_>>()));
         let record_room = with.budget / 10;
-        let used =
-            fixed + count(&stays) + count(&messages[cut..]) + meter.text(&record.text(record_room, meter)) + FRAME;
-        let room = with.target().saturating_sub(used);
-        Some(Self { cut, stays, goes, earlier, record, record_room, room })
+        let used = fixed
+            + count(&stays)
+            + count(&messages[cut..])
+            + meter.text(&record.to_text(record_room, meter))
+            + FRAME_OVERHEAD_TOKENS;
+        let room = with.target_tokens().saturating_sub(used);
+        Some(Self {
+            cut,
+            kept: stays,
+            dropped: goes,
+            earlier_frame: earlier,
+            record,
+            record_budget: record_room,
+            summary_budget: room,
+        })
     }
 
     /// What the user wants: their first words, and their last.
     pub(super) fn goal(&self, session: &Conversation<'_>) -> String {
-        goal(&session.messages)
+        user_goal(&session.messages)
     }
 
     /// The messages with a frame in the place of what went.
-    pub(super) fn joined(&self, session: &Conversation<'m>, frame: &Frame) -> Vec<Message<'m>> {
-        let mut messages = self.stays.clone();
-        messages.push(frame.message());
+    pub(super) fn with_frame(&self, session: &Conversation<'m>, frame: &SummaryFrame) -> Vec<Message<'m>> {
+        let mut messages = self.kept.clone();
+        messages.push(frame.to_message());
         messages.extend(session.messages[self.cut..].iter().cloned());
         messages
     }
 }
 
-impl Frame {
+impl SummaryFrame {
     /// Two frames that stand one behind the other, as one.
-    fn then(self, later: Frame) -> Frame {
-        let record = Record::read(&self.record).then(Record::read(&later.record));
-        Frame {
-            messages: self.messages + later.messages,
+    fn merged_with(self, later: SummaryFrame) -> SummaryFrame {
+        let record = ActionRecord::parse(&self.record).merged_with(ActionRecord::parse(&later.record));
+        SummaryFrame {
+            message_count: self.message_count + later.message_count,
             summary: format!("{}\n\n{}", self.summary, later.summary),
-            record: record.text(Tokens::MAX, &Meter::for_byte_estimate()),
+            record: record.to_text(Tokens::MAX, &Meter::for_byte_estimate()),
             ..later
         }
     }
@@ -166,10 +186,10 @@ fn is_pinned(pins: &PinRules, at: usize, message: &Message<'_>) -> bool {
 }
 
 /// The first words of a user, and the last.
-pub(crate) fn goal(messages: &[Message<'_>]) -> String {
+pub(crate) fn user_goal(messages: &[Message<'_>]) -> String {
     let said: Vec<String> = messages
         .iter()
-        .filter(|message| message.role == Role::User && Frame::of(message).is_none())
+        .filter(|message| message.role == Role::User && SummaryFrame::from_message(message).is_none())
         .map(|message| message.parts.iter().filter_map(Part::as_text).collect::<Vec<_>>().join("\n"))
         .filter(|text| !text.trim().is_empty())
         .collect();

@@ -5,18 +5,18 @@ use std::fmt::Write as _;
 use foldline::Tokens;
 use foldline::chunk::{CompressOptions, ContentKind, compress};
 
-use super::Run;
-use crate::command::LINES;
-use crate::environment::Clamp;
-use crate::model::Speech;
+use super::SummaryRun;
+use crate::command::COMMAND_SYNTAX;
+use crate::environment::ViewLimits;
+use crate::model::ToolStyle;
 
-impl Run<'_, '_> {
+impl SummaryRun<'_, '_> {
     /// What others wrote, between fences that it can not close.
     pub(super) fn fenced(&self, text: &str) -> String {
         format!("<data {0}>\n{text}\n</data {0}>", self.fence)
     }
 
-    pub(super) fn instructions(&self, speech: Speech) -> String {
+    pub(super) fn system_prompt(&self, speech: ToolStyle) -> String {
         let mut out = format!(
             "You write a briefing of a long text for a reader who continues the work in it and has no other memory. \
              You do not have the text; you look at it with tools, by numbers of rows.\n\
@@ -26,28 +26,28 @@ impl Run<'_, '_> {
              pending work; decisions and why; exact values (paths, names, numbers, error messages) copied \
              letter by letter; next steps. State nothing that you have not seen in the text: every exact value is \
              checked against it. Leave out what does not apply. No preface.",
-            self.fence, self.at_most
+            self.fence, self.max_tokens
         );
-        if speech == Speech::Text {
+        if speech == ToolStyle::Text {
             out.push_str("\n\n");
-            out.push_str(LINES);
+            out.push_str(COMMAND_SYNTAX);
         }
         out
     }
 
-    pub(super) fn closing_words(&self, speech: Speech) -> String {
+    pub(super) fn finish_prompt(&self, speech: ToolStyle) -> String {
         let how = match speech {
-            Speech::Calls => "Call final with the briefing, or answer with the briefing alone.",
-            Speech::Text => "Answer with the briefing alone, without commands.",
+            ToolStyle::Calls => "Call final with the briefing, or answer with the briefing alone.",
+            ToolStyle::Text => "Answer with the briefing alone, without commands.",
         };
-        format!("This is the end: no more looking. {how} At most {} tokens.", self.at_most)
+        format!("This is the end: no more looking. {how} At most {} tokens.", self.max_tokens)
     }
 
     /// What the root model is shown first: the goal, what the text is, and as much of it as there is room for; all of it
     /// when it is short.
-    pub(super) fn opening(&self) -> String {
-        let meter = &self.with.root.traits().meter;
-        let kind = match self.text.content() {
+    pub(super) fn opening_prompt(&self) -> String {
+        let meter = &self.summarizer.root_model.info().meter;
+        let kind = match self.environment.content_kind() {
             ContentKind::Conversation => "a conversation of an agent",
             ContentKind::Log => "a log",
             ContentKind::Code => "source text",
@@ -66,7 +66,7 @@ impl Run<'_, '_> {
                 self.fenced(&clipped(self.task.goal, 12))
             );
         }
-        if let Some(earlier) = self.task.earlier {
+        if let Some(earlier) = self.task.earlier_summary {
             let _ = writeln!(
                 out,
                 "A summary of what came before the text; keep what of it still holds:\n{}\n",
@@ -76,18 +76,22 @@ impl Run<'_, '_> {
         let _ = writeln!(
             out,
             "The text is {kind} of {} rows, {} bytes, about {tokens} tokens.",
-            self.text.rows(),
+            self.environment.row_count(),
             self.task.text.len()
         );
         let room = self.root_window / 4;
         if tokens <= room {
-            let whole = self.text.head(self.text.rows(), Clamp { tokens: room * 5 / 4, ..Clamp::default() }, meter);
+            let whole = self.environment.head(
+                self.environment.row_count(),
+                ViewLimits { tokens: room * 5 / 4, ..ViewLimits::default() },
+                meter,
+            );
             let _ = write!(out, "Here it is, with its rows numbered:\n{}", self.fenced(&whole));
         } else {
-            let share = |tokens: Tokens| Clamp { tokens, ..Clamp::default() };
-            let head = self.text.head(20, share(room / 4), meter);
-            let outline = self.text.outline(share(room / 2), meter);
-            let tail = self.text.tail(20, share(room / 4), meter);
+            let share = |tokens: Tokens| ViewLimits { tokens, ..ViewLimits::default() };
+            let head = self.environment.head(20, share(room / 4), meter);
+            let outline = self.environment.outline(share(room / 2), meter);
+            let tail = self.environment.tail(20, share(room / 4), meter);
             let shown = format!("{head}\n...\nWhat begins where:\n{outline}\n...\n{tail}");
             let _ = write!(out, "Its beginning, an outline, and its end:\n{}", self.fenced(&shown));
         }

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use foldline::Meter;
-use foldline_rlm::{Limits, Outcome, Summariser, Task};
+use foldline_rlm::{Summarizer, SummaryLimits, SummaryOutcome, SummaryTask};
 use serde_json::json;
 
-use crate::server::{Reply, Server};
+use crate::server::{ModelServer, ScriptedReply};
 
 /// The facts, each a name and a value that stand nowhere else.
-fn facts() -> Vec<(String, String)> {
+fn planted_facts() -> Vec<(String, String)> {
     (0..40_u64)
         .map(|at| {
             let value = at.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17) % 0xffff_ffff;
@@ -21,7 +21,7 @@ fn facts() -> Vec<(String, String)> {
 
 /// Two megabytes of lines that say little, the facts spread over them.
 fn haystack() -> String {
-    let facts = facts();
+    let facts = planted_facts();
     let mut text = String::new();
     let mut next = 0;
     for line in 0_u64.. {
@@ -46,8 +46,8 @@ fn haystack() -> String {
 }
 
 /// The facts that a text tells.
-fn told(text: &str) -> BTreeSet<String> {
-    facts()
+fn facts_in(text: &str) -> BTreeSet<String> {
+    planted_facts()
         .into_iter()
         .filter(|(name, value)| {
             text.contains(&format!("{name} is {value}")) || text.contains(&format!("{name}={value}"))
@@ -58,7 +58,7 @@ fn told(text: &str) -> BTreeSet<String> {
 
 /// How the scripted model goes about it.
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+enum SearchStrategy {
     /// One pattern finds them all.
     OnePattern,
     /// It knows only the names, and looks for one after the other, several in a turn.
@@ -67,62 +67,67 @@ enum Way {
     ReadThrough,
 }
 
-async fn search(window: u64, way: Way) -> (foldline_rlm::Summary, usize, Vec<u64>) {
+async fn run_search(window: u64, way: SearchStrategy) -> (foldline_rlm::SummaryResult, usize, Vec<u64>) {
     let found = std::sync::Mutex::new(BTreeSet::<String>::new());
-    let server = Server::start(move |seen| {
+    let server = ModelServer::start(move |seen| {
         if !seen.is_root() {
             // The sub-model really reads what it was given.
             let lines: Vec<String> =
                 seen.text().lines().filter(|line| line.contains("config secret_")).map(str::to_owned).collect();
-            return Reply::text(if lines.is_empty() { "not there".into() } else { lines.join("\n") });
+            return ScriptedReply::text(if lines.is_empty() { "not there".into() } else { lines.join("\n") });
         }
         let mut found = found.lock().unwrap();
-        let last = seen.last();
-        found.extend(told(&last));
+        let last = seen.newest_text();
+        found.extend(facts_in(&last));
         let mark = "more matches, from row ";
         let next = last.find(mark).map(|at| last[at + mark.len()..].split(' ').next().unwrap().parse::<u64>().unwrap());
-        if way == Way::ReadThrough && seen.number == 0 {
-            return Reply::call(
+        if way == SearchStrategy::ReadThrough && seen.index == 0 {
+            return ScriptedReply::call(
                 "ask",
                 json!({"first": 1, "last": 100_000, "question": "which config values are there?"}),
             );
         }
         let missing: Vec<String> =
-            facts().into_iter().map(|(name, _)| name).filter(|name| !found.contains(name)).collect();
-        if way == Way::ByName && !missing.is_empty() {
+            planted_facts().into_iter().map(|(name, _)| name).filter(|name| !found.contains(name)).collect();
+        if way == SearchStrategy::ByName && !missing.is_empty() {
             let grep = |name: &String| ("grep", json!({"pattern": format!(r"\b{name}\b")}));
-            return Reply::Calls(missing.iter().take(16).map(grep).collect());
+            return ScriptedReply::Calls(missing.iter().take(16).map(grep).collect());
         }
         match next {
             _ if found.len() == 40
-                || seen.number > 0 && next.is_none() && last.contains("secret_") && !last.contains("rows 1 to") =>
+                || seen.index > 0 && next.is_none() && last.contains("secret_") && !last.contains("rows 1 to") =>
             {
-                let values = facts().into_iter().filter(|(name, _)| found.contains(name));
+                let values = planted_facts().into_iter().filter(|(name, _)| found.contains(name));
                 let values: Vec<String> = values.map(|(name, value)| format!("{name}={value}")).collect();
-                Reply::hand_in(format!("Goal: all config secrets. Values: {}", values.join(", ")))
+                ScriptedReply::final_call(format!("Goal: all config secrets. Values: {}", values.join(", ")))
             }
-            from => Reply::call("grep", json!({"pattern": "config secret_[0-9]+ is", "from": from.unwrap_or(0)})),
+            from => {
+                ScriptedReply::call("grep", json!({"pattern": "config secret_[0-9]+ is", "from": from.unwrap_or(0)}))
+            }
         }
     })
     .await;
     let text = haystack();
-    let task = Task { text: &text, goal: "list all config secrets", earlier: None, at_most: 1_800 };
-    let limits = Limits { time: Duration::from_secs(60), ..Limits::default() };
-    let summary = Summariser::new(server.chat(window)).with_limits(limits).summarise(&task, &|_| ()).await;
+    let task = SummaryTask { text: &text, goal: "list all config secrets", earlier_summary: None, max_tokens: 1_800 };
+    let limits = SummaryLimits { total_time: Duration::from_secs(60), ..SummaryLimits::default() };
+    let summary = Summarizer::new(server.chat_model(window)).with_limits(limits).summarize(&task, &|_| ()).await;
     let meter = Meter::for_byte_estimate();
-    let asked = server.asked();
+    let asked = server.requests();
     let contexts = asked.iter().map(|seen| seen.tokens(&meter) + seen.max_output).collect();
     (summary, asked.len(), contexts)
 }
 
 #[tokio::test]
-async fn forty_facts_in_two_megabytes_are_all_found_by_a_model_of_8k() {
-    for (window, way) in
-        [(8_192, Way::OnePattern), (8_192, Way::ByName), (32_768, Way::ByName), (8_192, Way::ReadThrough)]
-    {
-        let (summary, asked, contexts) = search(window, way).await;
-        assert_eq!(summary.outcome, Outcome::Converged, "{window}");
-        assert_eq!(told(&summary.text).len(), 40);
+async fn small_model_finds_all_facts_in_large_text() {
+    for (window, way) in [
+        (8_192, SearchStrategy::OnePattern),
+        (8_192, SearchStrategy::ByName),
+        (32_768, SearchStrategy::ByName),
+        (8_192, SearchStrategy::ReadThrough),
+    ] {
+        let (summary, asked, contexts) = run_search(window, way).await;
+        assert_eq!(summary.outcome, SummaryOutcome::Converged, "{window}");
+        assert_eq!(facts_in(&summary.text).len(), 40);
         assert!(summary.spent.sub_calls <= 50 && summary.spent.iterations <= 15);
         assert!(contexts.iter().all(|&context| context <= window), "{contexts:?}");
         println!(

@@ -3,10 +3,10 @@
 use foldline::laws::{self, LawProfile};
 use foldline::testing::samples;
 use foldline::{Conversation, Message, Meter, Part, Role};
-use foldline_rlm::{End, Enforce, Strategy, enforce_context_window};
+use foldline_rlm::{EnforceOptions, EnforceOutcome, EnforceStrategy, enforce_context_window};
 use proptest::prelude::*;
 
-fn words_of_users(messages: &[Message<'_>]) -> Vec<String> {
+fn user_texts(messages: &[Message<'_>]) -> Vec<String> {
     let said = messages.iter().filter(|message| message.role == Role::User).flat_map(|message| &message.parts);
     said.filter_map(Part::as_text).map(str::to_owned).collect()
 }
@@ -20,26 +20,26 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_session_fits_afterwards_or_is_as_it_was(sample in samples(), percent in 5..100_u64) {
+    fn session_fits_or_is_unchanged(sample in samples(), percent in 5..100_u64) {
         let mut session: Conversation<'static> = sample.conversation.clone();
         let meter = Meter::for_byte_estimate();
         let tokens = meter.conversation(&session);
         let profile = LawProfile::for_model(sample.format, None);
         let budget = tokens * percent / 100;
-        let with = Enforce { budget, profile: profile.clone(), ..Enforce::new(tokens, meter.clone()) };
+        let with = EnforceOptions { budget, profile: profile.clone(), ..EnforceOptions::new(tokens, meter.clone()) };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let done = runtime.block_on(enforce_context_window(&mut session, &with, &|_| ()));
-        match done.end {
-            End::Fits(strategy) => {
+        match done.outcome {
+            EnforceOutcome::Fits(strategy) => {
                 prop_assert!(meter.conversation(&session) <= budget);
                 let broken = laws::check_conversation(&session, &profile);
                 prop_assert!(broken.is_empty(), "{strategy:?}: {broken:?}");
-                let (before, after) = (words_of_users(&sample.conversation.messages), words_of_users(&session.messages));
-                prop_assert!(strategy == Strategy::Truncate || is_subsequence(&before, &after));
+                let (before, after) = (user_texts(&sample.conversation.messages), user_texts(&session.messages));
+                prop_assert!(strategy == EnforceStrategy::Truncate || is_subsequence(&before, &after));
                 let again = runtime.block_on(enforce_context_window(&mut session, &with, &|_| ()));
-                prop_assert_eq!(again.end, End::Unchanged);
+                prop_assert_eq!(again.outcome, EnforceOutcome::Unchanged);
             }
-            End::Unchanged => prop_assert!(tokens <= budget),
+            EnforceOutcome::Unchanged => prop_assert!(tokens <= budget),
             _ => prop_assert_eq!(session, sample.conversation),
         }
     }

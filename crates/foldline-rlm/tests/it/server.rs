@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use foldline::wire::{Format, Request};
 use foldline::{Conversation, Message, Meter, Part};
-use foldline_rlm::{Endpoint, HttpModel, Model, Speech, Traits};
+use foldline_rlm::{HttpModel, LanguageModel, ModelEndpoint, ModelInfo, ToolStyle};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -20,16 +20,16 @@ use serde_json::{Value, json};
 
 /// What the server was asked.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct SeenRequest {
     /// Which question, the first being 0.
-    pub(crate) number: usize,
+    pub(crate) index: usize,
     pub(crate) format: Format,
     pub(crate) headers: hyper::HeaderMap,
     pub(crate) conversation: Conversation<'static>,
     pub(crate) max_output: u64,
 }
 
-impl Seen {
+impl SeenRequest {
     /// Whether the leading model is asked, not the one that reads for it.
     pub(crate) fn is_root(&self) -> bool {
         !self.system().contains("Answer the question from the data alone")
@@ -52,11 +52,11 @@ impl Seen {
     }
 
     /// What was said last: the results of the newest round, or the user's words.
-    pub(crate) fn last(&self) -> String {
+    pub(crate) fn newest_text(&self) -> String {
         let messages = &self.conversation.messages;
         let from = messages.iter().rposition(Message::is_assistant).map_or(0, |at| at + 1);
         let newest = Conversation { messages: messages[from..].to_vec(), ..Conversation::default() };
-        Seen { conversation: newest, ..self.clone() }.text()
+        SeenRequest { conversation: newest, ..self.clone() }.text()
     }
 
     /// The tokens of the whole question.
@@ -67,47 +67,47 @@ impl Seen {
 
 /// What the server answers.
 #[derive(Clone, Debug)]
-pub(crate) enum Reply {
+pub(crate) enum ScriptedReply {
     Text(String),
     Calls(Vec<(&'static str, Value)>),
     Status(u16, String),
     Raw(String),
-    After(Duration, Box<Reply>),
+    Delayed(Duration, Box<ScriptedReply>),
 }
 
-impl Reply {
+impl ScriptedReply {
     pub(crate) fn text(text: impl Into<String>) -> Self {
-        Reply::Text(text.into())
+        ScriptedReply::Text(text.into())
     }
 
     pub(crate) fn call(name: &'static str, arguments: Value) -> Self {
-        Reply::Calls(vec![(name, arguments)])
+        ScriptedReply::Calls(vec![(name, arguments)])
     }
 
-    pub(crate) fn hand_in(text: impl Into<String>) -> Self {
+    pub(crate) fn final_call(text: impl Into<String>) -> Self {
         Self::call("final", json!({ "text": text.into() }))
     }
 }
 
-pub(crate) struct Server {
-    pub(crate) base: String,
-    asked: Arc<Mutex<Vec<Seen>>>,
-    most_at_once: Arc<AtomicUsize>,
+pub(crate) struct ModelServer {
+    pub(crate) base_url: String,
+    requests: Arc<Mutex<Vec<SeenRequest>>>,
+    peak_concurrency: Arc<AtomicUsize>,
     task: tokio::task::JoinHandle<()>,
 }
 
-impl Drop for Server {
+impl Drop for ModelServer {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Server {
+impl ModelServer {
     /// Starts a server that answers by this script.
-    pub(crate) async fn start(script: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(script: impl Fn(&SeenRequest) -> ScriptedReply + Send + Sync + 'static) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
-        let asked: Arc<Mutex<Vec<Seen>>> = Arc::default();
+        let asked: Arc<Mutex<Vec<SeenRequest>>> = Arc::default();
         let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (script, heard, peak) = (Arc::new(script), Arc::clone(&asked), Arc::clone(&most));
         let task = tokio::spawn(async move {
@@ -120,7 +120,7 @@ impl Server {
                             (Arc::clone(&script), Arc::clone(&heard), Arc::clone(&now), Arc::clone(&peak));
                         async move {
                             peak.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                            let response = answer(request, &*script, &heard).await;
+                            let response = respond(request, &*script, &heard).await;
                             now.fetch_sub(1, Ordering::SeqCst);
                             Ok::<_, Infallible>(response)
                         }
@@ -130,44 +130,49 @@ impl Server {
                 });
             }
         });
-        Self { base, asked, most_at_once: most, task }
+        Self { base_url: base, requests: asked, peak_concurrency: most, task }
     }
 
-    pub(crate) fn asked(&self) -> Vec<Seen> {
-        self.asked.lock().unwrap().clone()
+    pub(crate) fn requests(&self) -> Vec<SeenRequest> {
+        self.requests.lock().unwrap().clone()
     }
 
     /// The most questions that were under way at one time.
-    pub(crate) fn most_at_once(&self) -> usize {
-        self.most_at_once.load(Ordering::SeqCst)
+    pub(crate) fn peak_concurrency(&self) -> usize {
+        self.peak_concurrency.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn endpoint(&self, format: Format) -> Endpoint {
-        Endpoint {
+    pub(crate) fn endpoint(&self, format: Format) -> ModelEndpoint {
+        ModelEndpoint {
             format,
-            base: self.base.clone(),
+            base_url: self.base_url.clone(),
             model: "scripted".into(),
-            key: Some("sk-test".into()),
+            api_key: Some("sk-test".into()),
             headers: Vec::new(),
         }
     }
 
     /// A model behind this server.
-    pub(crate) fn model(&self, format: Format, window: u64, speech: Speech) -> Arc<dyn Model> {
-        let traits = Traits { window, speech, meter: Meter::for_byte_estimate(), ..Traits::of("scripted") };
-        Arc::new(HttpModel::with_traits(self.endpoint(format), traits).unwrap())
+    pub(crate) fn model(&self, format: Format, window: u64, speech: ToolStyle) -> Arc<dyn LanguageModel> {
+        let traits = ModelInfo {
+            window,
+            tool_style: speech,
+            meter: Meter::for_byte_estimate(),
+            ..ModelInfo::for_model("scripted")
+        };
+        Arc::new(HttpModel::with_info(self.endpoint(format), traits).unwrap())
     }
 
     /// A model that calls tools, asked by Chat Completions.
-    pub(crate) fn chat(&self, window: u64) -> Arc<dyn Model> {
-        self.model(Format::OpenAiChat, window, Speech::Calls)
+    pub(crate) fn chat_model(&self, window: u64) -> Arc<dyn LanguageModel> {
+        self.model(Format::OpenAiChat, window, ToolStyle::Calls)
     }
 }
 
-async fn answer(
+async fn respond(
     request: hyper::Request<Incoming>,
-    script: &(impl Fn(&Seen) -> Reply + Send + Sync),
-    heard: &Mutex<Vec<Seen>>,
+    script: &(impl Fn(&SeenRequest) -> ScriptedReply + Send + Sync),
+    heard: &Mutex<Vec<SeenRequest>>,
 ) -> Response<Full<Bytes>> {
     let format = match request.uri().path() {
         "/v1/chat/completions" => Format::OpenAiChat,
@@ -183,8 +188,8 @@ async fn answer(
         [],
         "what is sent breaks no law"
     );
-    let mut seen = Seen {
-        number: 0,
+    let mut seen = SeenRequest {
+        index: 0,
         format,
         headers,
         max_output: parsed.max_output_tokens().unwrap(),
@@ -192,26 +197,26 @@ async fn answer(
     };
     {
         let mut heard = heard.lock().unwrap();
-        seen.number = heard.len();
+        seen.index = heard.len();
         heard.push(seen.clone());
     }
     let mut reply = script(&seen);
-    while let Reply::After(pause, then) = reply {
+    while let ScriptedReply::Delayed(pause, then) = reply {
         tokio::time::sleep(pause).await;
         reply = *then;
     }
     let (status, body) = match reply {
-        Reply::Text(text) => (200, body_of(format, &text, &[])),
-        Reply::Calls(calls) => (200, body_of(format, "", &calls)),
-        Reply::Status(status, body) => (status, body),
-        Reply::Raw(body) => (200, body),
-        Reply::After(..) => unreachable!("it was waited for"),
+        ScriptedReply::Text(text) => (200, response_body(format, &text, &[])),
+        ScriptedReply::Calls(calls) => (200, response_body(format, "", &calls)),
+        ScriptedReply::Status(status, body) => (status, body),
+        ScriptedReply::Raw(body) => (200, body),
+        ScriptedReply::Delayed(..) => unreachable!("it was waited for"),
     };
     Response::builder().status(StatusCode::from_u16(status).unwrap()).body(Full::new(Bytes::from(body))).unwrap()
 }
 
 /// An answer as the API writes it, with usage.
-fn body_of(format: Format, text: &str, calls: &[(&str, Value)]) -> String {
+fn response_body(format: Format, text: &str, calls: &[(&str, Value)]) -> String {
     match format {
         Format::OpenAiChat => {
             let call = |(at, (name, arguments)): (usize, &(&str, Value))| {

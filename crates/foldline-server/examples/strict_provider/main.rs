@@ -30,24 +30,24 @@ use hyper::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use script::Script;
-use strict::{Refused, Strict};
+use script::ModelScript;
+use strict::{RejectedRequest, RequestValidator};
 
 /// The pause between two events of a stream, so that they come one by one.
-const PAUSE: Duration = Duration::from_millis(1);
+const EVENT_DELAY: Duration = Duration::from_millis(1);
 
-struct Provider {
+struct StrictProvider {
     records: PathBuf,
     window: u64,
     /// Whether the list of models tells the window.
-    told: bool,
-    state: Mutex<Speaking>,
+    reports_window: bool,
+    state: Mutex<ProviderState>,
 }
 
-struct Speaking {
-    number: usize,
-    script: Script,
-    strict: Strict,
+struct ProviderState {
+    request_count: usize,
+    script: ModelScript,
+    validator: RequestValidator,
 }
 
 #[tokio::main]
@@ -57,14 +57,15 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("say FILES RECORDS WINDOW TURNS [told|silent]".into());
     };
     let window = window.parse()?;
-    let script = Script::over(files.as_ref(), turns.parse()?)?;
-    let state = Speaking { number: 0, script, strict: Strict::new(window) };
+    let script = ModelScript::for_folder(files.as_ref(), turns.parse()?)?;
+    let state = ProviderState { request_count: 0, script, validator: RequestValidator::new(window) };
     let told = rest.first().is_none_or(|it| it != "silent");
-    let provider = Arc::new(Provider { records: records.into(), window, told, state: Mutex::new(state) });
+    let provider =
+        Arc::new(StrictProvider { records: records.into(), window, reports_window: told, state: Mutex::new(state) });
     std::fs::create_dir_all(records)?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("http://{}", listener.local_addr()?);
-    let routes = Router::new().fallback(answer).with_state(provider);
+    let routes = Router::new().fallback(handle_request).with_state(provider);
     let connections = hyper_util::server::conn::auto::Builder::new(hyper_util::rt::TokioExecutor::new());
     let connections = Arc::new(connections);
     loop {
@@ -77,7 +78,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 }
 
-async fn answer(State(provider): State<Arc<Provider>>, request: Request) -> Response {
+async fn handle_request(State(provider): State<Arc<StrictProvider>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let path = parts.uri.path().to_owned();
     let Ok(body) = http_body_util::BodyExt::collect(body).await.map(|it| it.to_bytes()) else {
@@ -87,76 +88,78 @@ async fn answer(State(provider): State<Arc<Provider>>, request: Request) -> Resp
         "/v1/chat/completions" => Format::OpenAiChat,
         "/v1/responses" => Format::OpenAiResponses,
         "/v1/messages" | "/v1/messages/count_tokens" => Format::Anthropic,
-        "/v1/models" if provider.told => {
-            return whole(
+        "/v1/models" if provider.reports_window => {
+            return json_response(
                 StatusCode::OK,
                 &json!({ "object": "list", "data": [
                 { "id": "scripted", "object": "model", "type": "model", "display_name": "scripted", "max_model_len": provider.window }] }),
             );
         }
         "/" => return StatusCode::OK.into_response(),
-        _ => return whole(StatusCode::NOT_FOUND, &json!({ "error": { "message": format!("no {path}") } })),
+        _ => return json_response(StatusCode::NOT_FOUND, &json!({ "error": { "message": format!("no {path}") } })),
     };
     let counts = path.ends_with("/count_tokens");
     let mut state = provider.state.lock().unwrap_or_else(PoisonError::into_inner);
-    let number = state.number;
-    state.number += 1;
-    let judged = state.judge(format, &body, counts);
+    let number = state.request_count;
+    state.request_count += 1;
+    let judged = state.process(format, &body, counts);
     let note = match &judged {
         Ok((tokens, said)) => json!({ "path": path, "status": 200, "tokens": tokens, "said": said.name() }),
-        Err(refused) => json!({ "path": path, "status": 400, "tokens": refused.tokens, "laws": refused.laws }),
+        Err(refused) => json!({ "path": path, "status": 400, "tokens": refused.tokens, "laws": refused.violations }),
     };
     drop(state);
     provider.record(number, &body, &note);
     match judged {
-        Ok((tokens, _)) if counts => whole(StatusCode::OK, &json!({ "input_tokens": tokens })),
-        Ok((_, Said::Counted)) => StatusCode::NOT_FOUND.into_response(),
-        Ok((tokens, Said::Answer { answer, streams })) => {
+        Ok((tokens, _)) if counts => json_response(StatusCode::OK, &json!({ "input_tokens": tokens })),
+        Ok((_, RequestOutcome::Counted)) => StatusCode::NOT_FOUND.into_response(),
+        Ok((tokens, RequestOutcome::Answer { answer, streams })) => {
             let body = speak::body(format, number, &answer, tokens);
             match streams {
-                Some(usage) => streamed(speak::events(format, &body, usage)),
-                None => whole(StatusCode::OK, &body),
+                Some(usage) => sse_response(speak::events(format, &body, usage)),
+                None => json_response(StatusCode::OK, &body),
             }
         }
         // The Responses API refuses what does not fit inside of a stream that began well.
-        Err(Refused { overflow: true, streams: true, message, .. }) if format == Format::OpenAiResponses => {
-            streamed(speak::failed(&message))
+        Err(RejectedRequest { is_overflow: true, is_stream: true, message, .. })
+            if format == Format::OpenAiResponses =>
+        {
+            sse_response(speak::overflow_events(&message))
         }
-        Err(refused) => whole(StatusCode::BAD_REQUEST, &refused.body(format)),
+        Err(refused) => json_response(StatusCode::BAD_REQUEST, &refused.body(format)),
     }
 }
 
 /// What becomes of a request that is in order.
-enum Said {
-    Answer { answer: speak::Answer, streams: Option<speak::Usage> },
+enum RequestOutcome {
+    Answer { answer: speak::ScriptedAnswer, streams: Option<speak::UsageReporting> },
     Counted,
 }
 
-impl Said {
+impl RequestOutcome {
     fn name(&self) -> &'static str {
         match self {
-            Said::Answer { answer, .. } => answer.kind,
-            Said::Counted => "counted",
+            RequestOutcome::Answer { answer, .. } => answer.kind,
+            RequestOutcome::Counted => "counted",
         }
     }
 }
 
-impl Speaking {
-    fn judge(&mut self, format: Format, body: &[u8], counts: bool) -> Result<(u64, Said), Refused> {
-        let request = Wire::parse(format, body).map_err(|error| Refused::unreadable(&error.to_string()))?;
-        let tokens = self.strict.check(&request, body)?;
+impl ProviderState {
+    fn process(&mut self, format: Format, body: &[u8], counts: bool) -> Result<(u64, RequestOutcome), RejectedRequest> {
+        let request = Wire::parse(format, body).map_err(|error| RejectedRequest::unreadable(&error.to_string()))?;
+        let tokens = self.validator.check(&request, body)?;
         if counts {
-            return Ok((tokens, Said::Counted));
+            return Ok((tokens, RequestOutcome::Counted));
         }
-        let mut answer = self.script.next(&request);
-        self.strict.sign(&request, body, &mut answer);
+        let mut answer = self.script.next_answer(&request);
+        self.validator.sign(&request, body, &mut answer);
         let is_told = request.field("stream_options").is_some_and(|it| it.contains("true"));
-        let usage = if is_told { speak::Usage::Told } else { speak::Usage::Untold };
-        Ok((tokens, Said::Answer { answer, streams: request.is_streaming().then_some(usage) }))
+        let usage = if is_told { speak::UsageReporting::Included } else { speak::UsageReporting::Omitted };
+        Ok((tokens, RequestOutcome::Answer { answer, streams: request.is_streaming().then_some(usage) }))
     }
 }
 
-impl Provider {
+impl StrictProvider {
     fn record(&self, number: usize, body: &Bytes, note: &Value) {
         let at = |end: &str| self.records.join(format!("{number:04}.{end}"));
         let written = std::fs::write(at("body"), body).and_then(|()| std::fs::write(at("note"), note.to_string()));
@@ -166,13 +169,13 @@ impl Provider {
     }
 }
 
-fn whole(status: StatusCode, body: &Value) -> Response {
+fn json_response(status: StatusCode, body: &Value) -> Response {
     (status, [(CONTENT_TYPE, "application/json")], body.to_string()).into_response()
 }
 
-fn streamed(events: Vec<String>) -> Response {
+fn sse_response(events: Vec<String>) -> Response {
     let pieces = stream::iter(events).then(|event| async move {
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(EVENT_DELAY).await;
         Ok::<_, std::convert::Infallible>(Bytes::from(event))
     });
     ([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(pieces)).into_response()

@@ -5,30 +5,30 @@ use serde_json::{Value, json};
 
 /// What the model says.
 #[derive(Default)]
-pub(crate) struct Answer {
+pub(crate) struct ScriptedAnswer {
     /// In a word, for the record.
     pub(crate) kind: &'static str,
-    pub(crate) thought: Option<String>,
+    pub(crate) reasoning: Option<String>,
     /// By which the thought is known again.
-    pub(crate) seal: String,
+    pub(crate) signature: String,
     pub(crate) text: String,
-    pub(crate) calls: Vec<Call>,
+    pub(crate) calls: Vec<ScriptedToolCall>,
 }
 
 /// A call of a tool.
-pub(crate) struct Call {
+pub(crate) struct ScriptedToolCall {
     pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) arguments: Value,
 }
 
 /// The answer as one body. Clients take answers with the same id for one, so each has a number.
-pub(crate) fn body(format: Format, number: usize, answer: &Answer, tokens: u64) -> Value {
+pub(crate) fn body(format: Format, number: usize, answer: &ScriptedAnswer, tokens: u64) -> Value {
     let output = 20 + answer.text.len() as u64 / 4;
     match format {
         Format::OpenAiChat => {
             let mut message = json!({ "role": "assistant", "content": answer.text });
-            if let Some(thought) = &answer.thought {
+            if let Some(thought) = &answer.reasoning {
                 message["reasoning_content"] = json!(thought);
             }
             if !answer.calls.is_empty() {
@@ -42,8 +42,8 @@ pub(crate) fn body(format: Format, number: usize, answer: &Answer, tokens: u64) 
         Format::OpenAiResponses => {
             let mut items = Vec::new();
             let named = |kind: &str| format!("{kind}_{number}");
-            if let Some(thought) = &answer.thought {
-                items.push(json!({ "type": "reasoning", "id": named("rs"), "summary": [{ "type": "summary_text", "text": thought }], "encrypted_content": answer.seal }));
+            if let Some(thought) = &answer.reasoning {
+                items.push(json!({ "type": "reasoning", "id": named("rs"), "summary": [{ "type": "summary_text", "text": thought }], "encrypted_content": answer.signature }));
             }
             if !answer.text.is_empty() {
                 items.push(json!({ "type": "message", "id": named("msg"), "role": "assistant", "status": "completed", "content": [{ "type": "output_text", "text": answer.text, "annotations": [], "logprobs": [] }] }));
@@ -56,8 +56,8 @@ pub(crate) fn body(format: Format, number: usize, answer: &Answer, tokens: u64) 
         }
         Format::Anthropic => {
             let mut blocks = Vec::new();
-            if let Some(thought) = &answer.thought {
-                blocks.push(json!({ "type": "thinking", "thinking": thought, "signature": answer.seal }));
+            if let Some(thought) = &answer.reasoning {
+                blocks.push(json!({ "type": "thinking", "thinking": thought, "signature": answer.signature }));
             }
             if !answer.text.is_empty() {
                 blocks.push(json!({ "type": "text", "text": answer.text }));
@@ -77,33 +77,33 @@ pub(crate) fn body(format: Format, number: usize, answer: &Answer, tokens: u64) 
 
 /// Whether a stream of Chat Completions tells what it cost.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Usage {
-    Told,
-    Untold,
+pub(crate) enum UsageReporting {
+    Included,
+    Omitted,
 }
 
 /// The same answer as the events of a stream.
-pub(crate) fn events(format: Format, body: &Value, usage: Usage) -> Vec<String> {
+pub(crate) fn events(format: Format, body: &Value, usage: UsageReporting) -> Vec<String> {
     match format {
-        Format::OpenAiChat => chat(body, usage),
-        Format::OpenAiResponses => responses(body),
-        Format::Anthropic => anthropic(body),
+        Format::OpenAiChat => chat_events(body, usage),
+        Format::OpenAiResponses => responses_events(body),
+        Format::Anthropic => anthropic_events(body),
     }
 }
 
 /// A stream that begins well and then says that the prompt does not fit.
-pub(crate) fn failed(message: &str) -> Vec<String> {
+pub(crate) fn overflow_events(message: &str) -> Vec<String> {
     let response = json!({ "id": "resp_refused", "object": "response", "status": "in_progress", "output": [] });
     let mut failed = response.clone();
     failed["status"] = json!("failed");
     failed["error"] = json!({ "code": "context_length_exceeded", "message": message });
-    numbered(vec![
+    numbered_events(vec![
         json!({ "type": "response.created", "response": response }),
         json!({ "type": "response.failed", "response": failed }),
     ])
 }
 
-fn chat(body: &Value, usage: Usage) -> Vec<String> {
+fn chat_events(body: &Value, usage: UsageReporting) -> Vec<String> {
     let chunk = |delta: Value, finish: &Value| json!({ "id": body["id"], "object": "chat.completion.chunk", "created": 1, "model": body["model"], "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }] });
     let message = &body["choices"][0]["message"];
     let mut events = vec![chunk(json!({ "role": "assistant", "content": "" }), &Value::Null)];
@@ -120,7 +120,7 @@ fn chat(body: &Value, usage: Usage) -> Vec<String> {
         events.extend(halves(arguments).map(|half| chunk(piece(half), &Value::Null)));
     }
     events.push(chunk(json!({}), &body["choices"][0]["finish_reason"]));
-    if usage == Usage::Told {
+    if usage == UsageReporting::Included {
         events.push(json!({ "id": body["id"], "object": "chat.completion.chunk", "created": 1, "model": body["model"], "choices": [], "usage": body["usage"] }));
     }
     let mut lines: Vec<String> = events.iter().map(|event| format!("data: {event}\n\n")).collect();
@@ -128,7 +128,7 @@ fn chat(body: &Value, usage: Usage) -> Vec<String> {
     lines
 }
 
-fn responses(body: &Value) -> Vec<String> {
+fn responses_events(body: &Value) -> Vec<String> {
     let mut begun = body.clone();
     (begun["status"], begun["output"], begun["usage"]) = (json!("in_progress"), json!([]), Value::Null);
     let mut events = vec![
@@ -194,10 +194,10 @@ fn responses(body: &Value) -> Vec<String> {
         events.push(json!({ "type": "response.output_item.done", "output_index": at, "item": item }));
     }
     events.push(json!({ "type": "response.completed", "response": body }));
-    numbered(events)
+    numbered_events(events)
 }
 
-fn anthropic(body: &Value) -> Vec<String> {
+fn anthropic_events(body: &Value) -> Vec<String> {
     let mut begun = body.clone();
     (begun["content"], begun["stop_reason"], begun["usage"]["output_tokens"]) = (json!([]), Value::Null, json!(1));
     let mut events = vec![json!({ "type": "message_start", "message": begun }), json!({ "type": "ping" })];
@@ -231,17 +231,17 @@ fn anthropic(body: &Value) -> Vec<String> {
     }
     events.push(json!({ "type": "message_delta", "delta": { "stop_reason": body["stop_reason"], "stop_sequence": null }, "usage": { "output_tokens": body["usage"]["output_tokens"] } }));
     events.push(json!({ "type": "message_stop" }));
-    named(&events)
+    sse_events(&events)
 }
 
-fn numbered(mut events: Vec<Value>) -> Vec<String> {
+fn numbered_events(mut events: Vec<Value>) -> Vec<String> {
     for (number, event) in events.iter_mut().enumerate() {
         event["sequence_number"] = json!(number);
     }
-    named(&events)
+    sse_events(&events)
 }
 
-fn named(events: &[Value]) -> Vec<String> {
+fn sse_events(events: &[Value]) -> Vec<String> {
     events
         .iter()
         .map(|event| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default()))

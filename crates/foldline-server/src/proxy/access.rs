@@ -123,9 +123,9 @@ impl std::error::Error for BadToken {}
 
 /// The tokens that let clients in, known by their hashes: comparing hashes takes the same time for every guess.
 #[derive(Clone, Debug)]
-pub(crate) struct Door {
+pub(crate) struct TokenAuth {
     tokens: Vec<KnownToken>,
-    listens_here_alone: bool,
+    is_loopback: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -144,21 +144,21 @@ pub(crate) enum Admission {
 }
 
 /// What is in front of a path that carries the token.
-const IN_PATH: &str = "/token/";
+const TOKEN_PATH_PREFIX: &str = "/token/";
 
-impl Door {
+impl TokenAuth {
     pub(crate) fn new(tokens: &[AccessToken], listen: SocketAddr) -> Self {
         let known = |token: &AccessToken| KnownToken {
             hash: blake3::hash(token.secret.as_bytes()),
             name: token.name.as_deref().map(Arc::from),
         };
-        Self { tokens: tokens.iter().map(known).collect(), listens_here_alone: listen.ip().is_loopback() }
+        Self { tokens: tokens.iter().map(known).collect(), is_loopback: listen.ip().is_loopback() }
     }
 
     /// Lets a request in, or returns `None`. Tokens are taken out of the request, wherever they are. On paths that begin
     /// with `own` a token may also come as `Authorization: Bearer`, a header that providers need for their own keys.
     pub(crate) fn admit(&self, parts: &mut Parts, own: &str) -> Option<Admission> {
-        let in_path = take_from_path(&mut parts.uri);
+        let in_path = strip_path_token(&mut parts.uri);
         let in_header = parts.headers.remove(TOKEN).map(|it| blake3::hash(it.as_bytes()));
         let bearer = bearer(&parts.headers).map(blake3::hash).and_then(|shown| self.find(shown));
         if bearer.is_some() {
@@ -179,8 +179,8 @@ impl Door {
 
     /// Whether a request for what the proxy itself knows may be answered. A page in a browser can be
     /// made to ask this machine under another host's name; it is not answered.
-    pub(crate) fn is_asked_directly(&self, headers: &HeaderMap) -> bool {
-        if !self.listens_here_alone || !self.tokens.is_empty() {
+    pub(crate) fn allows_host(&self, headers: &HeaderMap) -> bool {
+        if !self.is_loopback || !self.tokens.is_empty() {
             return true;
         }
         let host = headers.get(HOST).and_then(|it| it.to_str().ok());
@@ -199,8 +199,8 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| credential.trim_ascii())
 }
 
-fn take_from_path(uri: &mut Uri) -> Option<blake3::Hash> {
-    let rest = uri.path_and_query()?.as_str().strip_prefix(IN_PATH)?;
+fn strip_path_token(uri: &mut Uri) -> Option<blake3::Hash> {
+    let rest = uri.path_and_query()?.as_str().strip_prefix(TOKEN_PATH_PREFIX)?;
     let (token, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let shown = blake3::hash(token.as_bytes());
     let path = if path.is_empty() { "/" } else { path }.parse().ok();
@@ -223,8 +223,8 @@ mod tests {
         request.body(()).unwrap().into_parts().0
     }
 
-    fn door(tokens: &str) -> Door {
-        Door::new(&AccessToken::parse_list(tokens).unwrap(), ([127, 0, 0, 1], 80).into())
+    fn door(tokens: &str) -> TokenAuth {
+        TokenAuth::new(&AccessToken::parse_list(tokens).unwrap(), ([127, 0, 0, 1], 80).into())
     }
 
     fn named(name: &str) -> Option<Admission> {
@@ -275,10 +275,10 @@ mod tests {
     }
 
     #[test]
-    fn what_the_proxy_knows_is_not_told_under_a_foreign_name() {
+    fn foreign_host_header_is_rejected() {
         let asked = |host: &str| {
             let request = Request::builder().header(HOST, host).body(()).unwrap();
-            Door::new(&[], ([127, 0, 0, 1], 80).into()).is_asked_directly(request.headers())
+            TokenAuth::new(&[], ([127, 0, 0, 1], 80).into()).allows_host(request.headers())
         };
         for host in ["localhost", "localhost:8787", "127.0.0.1:1", "[::1]:8787", "[::1]"] {
             assert!(asked(host), "{host}");

@@ -8,12 +8,12 @@ use foldline::{CancelFlag, Conversation, Meter, Part};
 use rayon::prelude::*;
 
 /// A text that is shorter is counted where it is needed.
-const LONG: usize = 1 << 10;
+const MIN_TEXT_BYTES: usize = 1 << 10;
 /// Bytes of long texts for which it pays to count them together.
-const WORTH_IT: usize = 64 << 10;
+const MIN_TOTAL_BYTES: usize = 64 << 10;
 
 /// Counts the long texts of a conversation, until it is cancelled.
-pub(crate) fn count_ahead(conversation: &Conversation<'_>, meter: &Meter, cancel: &CancelFlag) {
+pub(crate) fn count_in_parallel(conversation: &Conversation<'_>, meter: &Meter, cancel: &CancelFlag) {
     let mut texts: Vec<&str> = Vec::new();
     for part in conversation.messages.iter().flat_map(|message| &message.parts) {
         match part {
@@ -23,8 +23,8 @@ pub(crate) fn count_ahead(conversation: &Conversation<'_>, meter: &Meter, cancel
             _ => {}
         }
     }
-    texts.retain(|text| text.len() >= LONG);
-    if rayon::current_num_threads() < 2 || texts.iter().map(|text| text.len()).sum::<usize>() < WORTH_IT {
+    texts.retain(|text| text.len() >= MIN_TEXT_BYTES);
+    if rayon::current_num_threads() < 2 || texts.iter().map(|text| text.len()).sum::<usize>() < MIN_TOTAL_BYTES {
         return;
     }
     // The threads stay: what a counter has found of words, it remembers by thread.
@@ -44,9 +44,9 @@ mod tests {
     use foldline::{CountExactness, Message, ModelTable, Role, TokenCounter, Tokens};
 
     /// Counts how many bytes it was asked for.
-    struct Busy(AtomicUsize);
+    struct RecordingCounter(AtomicUsize);
 
-    impl TokenCounter for Busy {
+    impl TokenCounter for RecordingCounter {
         fn count(&self, text: &str) -> Tokens {
             self.0.fetch_add(text.len(), Ordering::Relaxed);
             text.len() as Tokens
@@ -58,19 +58,19 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_ahead_is_not_counted_again() {
+    fn precounted_texts_are_cached() {
         let messages: Vec<Message<'_>> = (0..40)
             .map(|at| Message::new(Role::User, vec![Part::text(format!("{at} {}", "long text ".repeat(300)))]))
             .chain([Message::text(Role::User, "short")])
             .collect();
         let conversation = Conversation { messages, ..Conversation::default() };
-        let busy = Arc::new(Busy(AtomicUsize::new(0)));
+        let busy = Arc::new(RecordingCounter(AtomicUsize::new(0)));
         let meter = Meter::for_model(ModelTable::builtin(), Some("gpt-4o")).with_counter(busy.clone());
         let cancelled = CancelFlag::default();
         cancelled.cancel();
-        count_ahead(&conversation, &meter, &cancelled);
+        count_in_parallel(&conversation, &meter, &cancelled);
         assert_eq!(busy.0.load(Ordering::Relaxed), 0);
-        count_ahead(&conversation, &meter, &CancelFlag::default());
+        count_in_parallel(&conversation, &meter, &CancelFlag::default());
         let before = busy.0.load(Ordering::Relaxed);
         conversation.messages.iter().for_each(|message| {
             meter.message(message);

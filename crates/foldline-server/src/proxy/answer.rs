@@ -8,15 +8,15 @@ use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use serde_json::json;
 
-use super::inbound::Unread;
-use super::upstream::Unanswered;
+use super::inbound::BodyError;
+use super::upstream::UpstreamError;
 
 /// Seconds after which a client that found no room should come again. Answers take longer than that, but there are many
 /// of them.
-const COME_AGAIN: &str = "3";
+const RETRY_AFTER_SECS: &str = "3";
 
 /// An error of the proxy's own.
-pub(crate) fn fault(format: Option<Format>, status: StatusCode, message: &str) -> Response {
+pub(crate) fn json_error(format: Option<Format>, status: StatusCode, message: &str) -> Response {
     let kind = match status {
         // What is Anthropic's own word is none of OpenAI's.
         StatusCode::SERVICE_UNAVAILABLE if format != Some(Format::Anthropic) => "server_error",
@@ -37,25 +37,25 @@ pub(crate) fn fault(format: Option<Format>, status: StatusCode, message: &str) -
 }
 
 /// The body of a request could not be read.
-pub(crate) fn unread(format: Option<Format>, why: Unread, limit: usize) -> Response {
+pub(crate) fn body_error(format: Option<Format>, why: BodyError, limit: usize) -> Response {
     match why {
-        Unread::TooLarge => {
+        BodyError::TooLarge => {
             let message = format!("the request is larger than {limit} bytes; raise the limit or send less");
-            fault(format, StatusCode::PAYLOAD_TOO_LARGE, &message)
+            json_error(format, StatusCode::PAYLOAD_TOO_LARGE, &message)
         }
-        Unread::Full => {
+        BodyError::BudgetExhausted => {
             let message = "the requests that are being answered leave no room for this one; come again in a moment, or \
                 raise max-bodies";
-            let mut response = fault(format, StatusCode::SERVICE_UNAVAILABLE, message);
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(COME_AGAIN));
+            let mut response = json_error(format, StatusCode::SERVICE_UNAVAILABLE, message);
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECS));
             response
         }
-        Unread::Stalled => fault(format, StatusCode::REQUEST_TIMEOUT, "the request stopped coming"),
-        Unread::Gone => fault(format, StatusCode::BAD_REQUEST, "the request broke off"),
+        BodyError::TimedOut => json_error(format, StatusCode::REQUEST_TIMEOUT, "the request stopped coming"),
+        BodyError::Disconnected => json_error(format, StatusCode::BAD_REQUEST, "the request broke off"),
     }
 }
 
 /// The upstream did not answer.
-pub(crate) fn unanswered(format: Option<Format>, why: &Unanswered) -> Response {
-    fault(format, why.status(), &why.to_string())
+pub(crate) fn upstream_error(format: Option<Format>, why: &UpstreamError) -> Response {
+    json_error(format, why.status(), &why.to_string())
 }

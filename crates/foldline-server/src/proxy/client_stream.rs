@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::relay::{Client, cut_off};
+use super::relay::{BodySender, abort_body};
 
 /// The bytes for a client, and where they go.
 pub(crate) struct ClientStream {
-    client: Client,
+    client: BodySender,
     /// Bytes that were not sent yet.
     pub(crate) held: Vec<u8>,
     has_begun: bool,
@@ -26,7 +26,7 @@ pub(crate) struct ClientStream {
 pub(crate) struct ClientGone;
 
 impl ClientStream {
-    pub(crate) fn new(client: Client, silence: Duration) -> Self {
+    pub(crate) fn new(client: BodySender, silence: Duration) -> Self {
         Self { client, held: Vec::new(), has_begun: false, begin_by: Instant::now() + silence, silence }
     }
 
@@ -49,7 +49,7 @@ impl ClientStream {
 
     /// Breaks the stream off, once the client has what was sent.
     pub(crate) async fn cut_off(&self, why: String) {
-        cut_off(&self.client, why).await;
+        abort_body(&self.client, why).await;
     }
 
     /// Waits for a result while the client is there. Meanwhile the response begins when it is due, and from then on

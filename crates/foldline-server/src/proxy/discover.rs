@@ -16,136 +16,145 @@ use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::headers;
-use super::models::Model;
-use super::route::Side;
-use super::server::Shared;
-use super::settings::{Mode, Upstream};
-use super::turn::Folded;
-use super::upstream::{Outbound, Providers};
+use super::models::UpstreamModel;
+use super::route::UpstreamKind;
+use super::server::AppState;
+use super::settings::{ProxyMode, UpstreamUrl};
+use super::turn::PreparedRequest;
+use super::upstream::{UpstreamClient, UpstreamRequest};
 
 /// How long the first request to a local server waits for its window.
-const A_MOMENT: Duration = Duration::from_millis(1_500);
+const LOCAL_PROBE_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// How long a server may take for one answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A list of models is not longer than this.
-const LONGEST: usize = 8 << 20;
+const MAX_RESPONSE_BYTES: usize = 8 << 20;
 /// Windows outside of this are mistakes.
-const PLAUSIBLE: std::ops::RangeInclusive<Tokens> = 512..=20_000_000;
+const PLAUSIBLE_WINDOW_TOKENS: std::ops::RangeInclusive<Tokens> = 512..=20_000_000;
 
-impl Shared {
+impl AppState {
     /// Asks for the window of a model that is seen for the first time. Says whether a request must be
     /// folded again because of the answer.
-    pub(crate) async fn discover(&self, side: Side, folded: Option<&Folded>, headers: &HeaderMap) -> bool {
-        let Some(folded) = folded.filter(|folded| self.settings.mode == Mode::Fold && folded.model.is_to_be_asked())
+    pub(crate) async fn probe_window(
+        &self,
+        side: UpstreamKind,
+        folded: Option<&PreparedRequest>,
+        headers: &HeaderMap,
+    ) -> bool {
+        let Some(folded) = folded.filter(|folded| self.settings.mode == ProxyMode::Fold && folded.model.claim_probe())
         else {
             return false;
         };
         let upstream = self.upstream(side).clone();
         let is_local = upstream.scheme == Scheme::HTTP;
-        let asking = Asking {
-            providers: self.providers.clone(),
-            headers: credentials(headers),
+        let asking = WindowProbe {
+            client: self.client.clone(),
+            headers: probe_headers(headers),
             model: folded.model_name.clone(),
             upstream,
         };
         let model = folded.model.clone();
-        let asked = tokio::spawn(async move { asking.learn(&model).await });
+        let asked = tokio::spawn(async move { asking.update_model(&model).await });
         if is_local {
-            let _ = tokio::time::timeout(A_MOMENT, asked).await;
+            let _ = tokio::time::timeout(LOCAL_PROBE_TIMEOUT, asked).await;
         }
         folded.model.budget(folded.max_output) < folded.budget
     }
 }
 
 /// The headers of a question of ours: the client's, without those that are about its own request.
-fn credentials(headers: &HeaderMap) -> HeaderMap {
+fn probe_headers(headers: &HeaderMap) -> HeaderMap {
     let mut own = headers.clone();
-    headers::to_provider_read(&mut own, headers::Sent::Decoded);
+    headers::prepare_buffered_for_upstream(&mut own, headers::BodyForm::Decoded);
     own.remove(CONTENT_TYPE);
     own.insert(USER_AGENT, HeaderValue::from_static(concat!("foldline/", env!("CARGO_PKG_VERSION"))));
     own
 }
 
 /// Questions about a model.
-pub(crate) struct Asking {
-    pub(crate) providers: Providers,
-    pub(crate) upstream: Upstream,
+pub(crate) struct WindowProbe {
+    pub(crate) client: UpstreamClient,
+    pub(crate) upstream: UpstreamUrl,
     pub(crate) headers: HeaderMap,
     pub(crate) model: String,
 }
 
-impl Asking {
-    async fn learn(&self, model: &Arc<Model>) {
-        if let Some(window) = self.window().await.filter(|window| PLAUSIBLE.contains(window)) {
+impl WindowProbe {
+    async fn update_model(&self, model: &Arc<UpstreamModel>) {
+        if let Some(window) = self.query_window().await.filter(|window| PLAUSIBLE_WINDOW_TOKENS.contains(window)) {
             tracing::info!(model = self.model, window, "learned a window: the server reported it");
-            model.reported(window);
+            model.set_reported_window(window);
         }
     }
 
     /// What the server says, asked in the order in which an answer can be trusted: what is loaded, then
     /// what is listed.
-    pub(crate) async fn window(&self) -> Option<Tokens> {
+    pub(crate) async fn query_window(&self) -> Option<Tokens> {
         if self.upstream.scheme == Scheme::HTTP {
-            if let Some(loaded) = self.get("/api/ps").await.and_then(|it| of_ollama(&it, &self.model)) {
+            if let Some(loaded) = self.get_json("/api/ps").await.and_then(|it| ollama_loaded_window(&it, &self.model)) {
                 return Some(loaded);
             }
-            if let Some(slot) = self.get("/props").await.and_then(|it| of_llama_cpp(&it)) {
+            if let Some(slot) = self.get_json("/props").await.and_then(|it| llama_cpp_window(&it)) {
                 return Some(slot);
             }
-            let shown = self.ask(Method::POST, "/api/show", json!({ "model": self.model }).to_string()).await;
-            if let Some(set) = shown.and_then(|it| of_ollama_settings(&it)) {
+            let shown = self.request_json(Method::POST, "/api/show", json!({ "model": self.model }).to_string()).await;
+            if let Some(set) = shown.and_then(|it| ollama_num_ctx(&it)) {
                 return Some(set);
             }
         }
-        self.get("/v1/models").await.and_then(|it| of_listing(&it, &self.model))
+        self.get_json("/v1/models").await.and_then(|it| listed_window(&it, &self.model))
     }
 
-    async fn get(&self, path: &str) -> Option<Value> {
-        self.ask(Method::GET, path, String::new()).await
+    async fn get_json(&self, path: &str) -> Option<Value> {
+        self.request_json(Method::GET, path, String::new()).await
     }
 
-    async fn ask(&self, method: Method, path: &str, body: String) -> Option<Value> {
+    async fn request_json(&self, method: Method, path: &str, body: String) -> Option<Value> {
         let uri = match path.starts_with("/v1/") {
             true => self.upstream.uri(path),
-            false => self.upstream.root(path),
+            false => self.upstream.server_uri(path),
         };
-        let request = Outbound { method, uri: uri.ok()?, headers: self.headers.clone(), body: Bytes::from(body) };
-        let answered = tokio::time::timeout(PATIENCE, self.providers.send(&request)).await.ok()?.ok()?;
+        let request =
+            UpstreamRequest { method, uri: uri.ok()?, headers: self.headers.clone(), body: Bytes::from(body) };
+        let answered = tokio::time::timeout(PROBE_TIMEOUT, self.client.send(&request)).await.ok()?.ok()?;
         if answered.status() != StatusCode::OK {
             return None;
         }
         let body =
-            tokio::time::timeout(PATIENCE, Limited::new(answered.into_body(), LONGEST).collect()).await.ok()?.ok()?;
+            tokio::time::timeout(PROBE_TIMEOUT, Limited::new(answered.into_body(), MAX_RESPONSE_BYTES).collect())
+                .await
+                .ok()?
+                .ok()?;
         serde_json::from_slice(&body.to_bytes()).ok()
     }
 }
 
 /// The window of a model that Ollama has loaded.
-fn of_ollama(loaded: &Value, model: &str) -> Option<Tokens> {
-    let of_model = |it: &&Value| [&it["name"], &it["model"]].iter().any(|name| is_tagged(name, model));
+fn ollama_loaded_window(loaded: &Value, model: &str) -> Option<Tokens> {
+    let of_model = |it: &&Value| [&it["name"], &it["model"]].iter().any(|name| matches_ollama_name(name, model));
     loaded["models"].as_array()?.iter().find(of_model)?["context_length"].as_u64()
 }
 
 /// Ollama adds `:latest` to a name without a tag.
-fn is_tagged(name: &Value, model: &str) -> bool {
+fn matches_ollama_name(name: &Value, model: &str) -> bool {
     name.as_str().is_some_and(|name| name == model || name.strip_suffix(":latest") == Some(model))
 }
 
 /// The window that a model of Ollama is set to. Without a setting it is what the server chooses, which
 /// only shows once the model is loaded.
-fn of_ollama_settings(shown: &Value) -> Option<Tokens> {
+fn ollama_num_ctx(shown: &Value) -> Option<Tokens> {
     let lines = shown["parameters"].as_str()?.lines();
     lines.filter_map(|line| line.trim().strip_prefix("num_ctx")).find_map(|value| value.trim().parse().ok())
 }
 
 /// The window of one slot of llama.cpp's server.
-fn of_llama_cpp(props: &Value) -> Option<Tokens> {
+fn llama_cpp_window(props: &Value) -> Option<Tokens> {
     props["default_generation_settings"]["n_ctx"].as_u64()
 }
 
 /// The window in a list of models, under the names that servers give it.
-fn of_listing(listing: &Value, model: &str) -> Option<Tokens> {
-    const NAMES: [&str; 8] = [
+fn listed_window(listing: &Value, model: &str) -> Option<Tokens> {
+    const WINDOW_POINTERS: [&str; 8] = [
         "/max_model_len",
         "/loaded_context_length",
         "/meta/n_ctx",
@@ -157,7 +166,7 @@ fn of_listing(listing: &Value, model: &str) -> Option<Tokens> {
     ];
     let list = listing["data"].as_array()?;
     let entry = list.iter().find(|it| it["id"] == model).or_else(|| list.first().filter(|_| list.len() == 1))?;
-    NAMES.iter().find_map(|name| entry.pointer(name).and_then(Value::as_u64))
+    WINDOW_POINTERS.iter().find_map(|name| entry.pointer(name).and_then(Value::as_u64))
 }
 
 #[cfg(test)]
@@ -165,19 +174,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_are_found_where_servers_put_them() {
+    fn windows_are_parsed_from_server_responses() {
         let vllm = json!({ "data": [{ "id": "a", "max_model_len": 1 }, { "id": "qwen", "max_model_len": 32_768 }] });
-        assert_eq!(of_listing(&vllm, "qwen"), Some(32_768));
-        assert_eq!(of_listing(&vllm, "other"), None);
+        assert_eq!(listed_window(&vllm, "qwen"), Some(32_768));
+        assert_eq!(listed_window(&vllm, "other"), None);
         let alone = json!({ "data": [{ "id": "/models/x.gguf", "meta": { "n_ctx": 8_192, "n_ctx_train": 131_072 } }] });
-        assert_eq!(of_listing(&alone, "whatever"), Some(8_192), "a server with one model answers with it");
+        assert_eq!(listed_window(&alone, "whatever"), Some(8_192), "a server with one model answers with it");
         let props = json!({ "default_generation_settings": { "n_ctx": 4_096 }, "total_slots": 4 });
-        assert_eq!(of_llama_cpp(&props), Some(4_096));
+        assert_eq!(llama_cpp_window(&props), Some(4_096));
         let ps = json!({ "models": [{ "name": "llama3:latest", "context_length": 4_096 }] });
-        assert_eq!((of_ollama(&ps, "llama3"), of_ollama(&ps, "qwen")), (Some(4_096), None));
+        assert_eq!((ollama_loaded_window(&ps, "llama3"), ollama_loaded_window(&ps, "qwen")), (Some(4_096), None));
         let shown = json!({ "parameters": "stop \"x\"\nnum_ctx                        16384", "model_info": { "llama.context_length": 131_072 } });
-        assert_eq!(of_ollama_settings(&shown), Some(16_384));
+        assert_eq!(ollama_num_ctx(&shown), Some(16_384));
         let anthropic = json!({ "data": [{ "id": "claude-opus-4-6", "max_input_tokens": 200_000 }] });
-        assert_eq!(of_listing(&anthropic, "claude-opus-4-6"), Some(200_000));
+        assert_eq!(listed_window(&anthropic, "claude-opus-4-6"), Some(200_000));
     }
 }

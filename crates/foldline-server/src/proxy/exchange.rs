@@ -18,18 +18,18 @@ use hyper::http::response;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::decision::Again;
-use super::headers::{self, Sent};
-use super::inbound::{Inbound, Unread};
+use super::decision::Refold;
+use super::headers::{self, BodyForm};
+use super::inbound::{BodyError, RequestBody};
 use super::learned::CountVerdict;
-use super::opening::{Opening, Rest};
-use super::relay::{AnswerOf, Heard, piped_once_begun, relay};
-use super::rounds::{RoundFailure, Rounds};
-use super::route::{Kind, Route, Side};
-use super::server::Shared;
-use super::settings::{Mode, Upstream};
-use super::turn::{Folded, MAX_SESSION_NAME_BYTES, ToldBy, Turn};
-use super::upstream::Outbound;
+use super::opening::{RemainingBody, ResponseHead};
+use super::relay::{MaybeUsage, RoundCount, piped_once_begun, relay};
+use super::rounds::{RoundFailure, UnfoldRounds};
+use super::route::{RequestKind, RequestRoute, UpstreamKind};
+use super::server::AppState;
+use super::settings::{ProxyMode, UpstreamUrl};
+use super::turn::{FoldJob, HistoryView, MAX_SESSION_NAME_BYTES, PreparedRequest};
+use super::upstream::UpstreamRequest;
 use super::{answer, metrics, own, summaries};
 
 /// How often a prompt that does not fit is folded more and sent again.
@@ -41,129 +41,144 @@ pub(crate) fn retries(overflow: ContextOverflow) -> u32 {
 }
 
 /// Answers a request, whatever it is.
-pub(crate) async fn exchange(State(proxy): State<Arc<Shared>>, request: Request) -> Response {
+pub(crate) async fn handle_request(State(proxy): State<Arc<AppState>>, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
-    let Some(admission) = proxy.door.admit(&mut parts, own::BELOW) else {
-        return answer::fault(None, StatusCode::UNAUTHORIZED, "show the token in the header x-foldline-token");
+    let Some(admission) = proxy.auth.admit(&mut parts, own::ADMIN_PREFIX) else {
+        return answer::json_error(None, StatusCode::UNAUTHORIZED, "show the token in the header x-foldline-token");
     };
     parts.extensions.insert(admission);
-    if parts.uri.path().starts_with(own::BELOW) {
-        return own::answer(proxy, parts).await;
+    if parts.uri.path().starts_with(own::ADMIN_PREFIX) {
+        return own::handle_admin_request(proxy, parts).await;
     }
-    let Ok(turn) = proxy.turns.clone().acquire_owned().await else {
-        return answer::fault(None, StatusCode::SERVICE_UNAVAILABLE, "shutting down");
+    let Ok(turn) = proxy.request_permits.clone().acquire_owned().await else {
+        return answer::json_error(None, StatusCode::SERVICE_UNAVAILABLE, "shutting down");
     };
-    let open = OpenRequest::new(proxy.metrics.open.clone(), turn);
-    let route = Route::of(&parts);
-    let going = Going { side: route.side, path: route.path.to_owned(), kind: route.kind };
+    let open = OpenRequest::new(proxy.metrics.open_requests.clone(), turn);
+    let route = RequestRoute::for_request(&parts);
+    let going = OwnedRoute { upstream: route.upstream, path: route.path.to_owned(), kind: route.kind };
     let response = match going.kind {
-        Kind::Turn(format) | Kind::Count(format) => proxy.turn(format, going, parts, body).await,
-        Kind::WebSocket => {
-            let why = "speak HTTP: a conversation that comes in pieces can not be folded";
-            answer::fault(None, StatusCode::UPGRADE_REQUIRED, why)
+        RequestKind::Turn(format) | RequestKind::CountTokens(format) => {
+            proxy.handle_conversation(format, going, parts, body).await
         }
-        Kind::Other => proxy.pass(&going, parts, body).await,
+        RequestKind::WebSocket => {
+            let why = "speak HTTP: a conversation that comes in pieces can not be folded";
+            answer::json_error(None, StatusCode::UPGRADE_REQUIRED, why)
+        }
+        RequestKind::Other => proxy.forward_unmodified(&going, parts, body).await,
     };
-    response.map(|body| Body::new(Attended { body, _open: open }))
+    response.map(|body| Body::new(TrackedBody { body, _open: open }))
 }
 
 /// Where a request goes, with its path and query there.
-struct Going {
-    side: Side,
+struct OwnedRoute {
+    upstream: UpstreamKind,
     path: String,
-    kind: Kind,
+    kind: RequestKind,
 }
 
-impl Shared {
-    pub(crate) fn upstream(&self, side: Side) -> &Upstream {
+impl AppState {
+    pub(crate) fn upstream(&self, side: UpstreamKind) -> &UpstreamUrl {
         match side {
-            Side::OpenAi => &self.settings.openai,
-            Side::Anthropic => &self.settings.anthropic,
+            UpstreamKind::OpenAi => &self.settings.openai,
+            UpstreamKind::Anthropic => &self.settings.anthropic,
         }
     }
 
     /// Passes a request and its answer through as they come.
-    async fn pass(&self, going: &Going, mut parts: Parts, body: Body) -> Response {
-        self.metrics.requests.get_or_create(&metrics::Outcome { format: "other", sent: "passed" }).inc();
-        let Ok(uri) = self.upstream(going.side).uri(&going.path) else {
-            return answer::fault(None, StatusCode::BAD_REQUEST, "the path is not one of a URL");
+    async fn forward_unmodified(&self, going: &OwnedRoute, mut parts: Parts, body: Body) -> Response {
+        self.metrics.requests.get_or_create(&metrics::RequestLabels { format: "other", sent: "passed" }).inc();
+        let Ok(uri) = self.upstream(going.upstream).uri(&going.path) else {
+            return answer::json_error(None, StatusCode::BAD_REQUEST, "the path is not one of a URL");
         };
-        headers::to_provider(&mut parts.headers);
+        headers::prepare_for_upstream(&mut parts.headers);
         let mut request = Request::new(body);
         *request.method_mut() = parts.method;
         *request.uri_mut() = uri;
         *request.headers_mut() = parts.headers;
-        match self.providers.pass(request).await {
-            Ok(answered) => forwarded(answered.map(Body::new)),
-            Err(why) => answer::unanswered(None, &why),
+        match self.client.send_once(request).await {
+            Ok(answered) => client_response(answered.map(Body::new)),
+            Err(why) => answer::upstream_error(None, &why),
         }
     }
 
     /// Answers a request that carries a conversation.
-    async fn turn(self: Arc<Self>, format: Format, route: Going, mut parts: Parts, body: Body) -> Response {
-        let (limit, patience) = (self.settings.limits.body, self.settings.patience);
-        let inbound = match Inbound::read(&parts.headers, body, limit, patience.client, &self.room).await {
-            Ok(inbound) => inbound,
-            Err(why) => {
-                if why == Unread::Full {
-                    self.metrics.refused.inc();
+    async fn handle_conversation(
+        self: Arc<Self>,
+        format: Format,
+        route: OwnedRoute,
+        mut parts: Parts,
+        body: Body,
+    ) -> Response {
+        let (limit, patience) = (self.settings.limits.body_bytes, self.settings.timeouts);
+        let inbound =
+            match RequestBody::read(&parts.headers, body, limit, patience.client_read, &self.body_budget).await {
+                Ok(inbound) => inbound,
+                Err(why) => {
+                    if why == BodyError::BudgetExhausted {
+                        self.metrics.refused_bodies.inc();
+                    }
+                    return answer::body_error(Some(format), why, limit);
                 }
-                return answer::unread(Some(format), why, limit);
-            }
-        };
+            };
         let came = Instant::now();
-        let Ok(uri) = self.upstream(route.side).uri(&route.path) else {
-            return answer::fault(Some(format), StatusCode::BAD_REQUEST, "the path is not one of a URL");
+        let Ok(uri) = self.upstream(route.upstream).uri(&route.path) else {
+            return answer::json_error(Some(format), StatusCode::BAD_REQUEST, "the path is not one of a URL");
         };
-        let turn = self.read_turn(format, route.side, &parts, &inbound);
-        let mut folded = fold(&self, turn.as_ref(), None).await;
-        if self.discover(route.side, folded.as_ref(), &parts.headers).await {
-            folded = fold(&self, turn.as_ref(), None).await;
+        let turn = self.new_fold_job(format, route.upstream, &parts, &inbound);
+        let mut folded = fold_blocking(&self, turn.as_ref(), None).await;
+        if self.probe_window(route.upstream, folded.as_ref(), &parts.headers).await {
+            folded = fold_blocking(&self, turn.as_ref(), None).await;
         }
-        if matches!(route.kind, Kind::Turn(_)) {
-            self.summarise(turn.as_ref(), &mut folded, &parts.headers, &uri).await;
+        if matches!(route.kind, RequestKind::Turn(_)) {
+            self.summarize_if_due(turn.as_ref(), &mut folded, &parts.headers, &uri).await;
         }
 
-        let (body, form) = self.to_send(folded.as_ref(), &inbound);
-        headers::to_provider_read(&mut parts.headers, form);
-        let mut outbound = Outbound { method: parts.method, uri, headers: parts.headers, body };
-        let sent = if form == Sent::AsCame { "as_came" } else { "folded" };
-        if matches!(route.kind, Kind::Turn(_)) {
-            self.metrics.sent(format.name(), sent, came.elapsed());
-            self.count(folded.as_ref(), form);
+        let (body, form) = self.outgoing_body(folded.as_ref(), &inbound);
+        headers::prepare_buffered_for_upstream(&mut parts.headers, form);
+        let mut outbound = UpstreamRequest { method: parts.method, uri, headers: parts.headers, body };
+        let sent = if form == BodyForm::Unmodified { "as_came" } else { "folded" };
+        if matches!(route.kind, RequestKind::Turn(_)) {
+            self.metrics.record_request(format.name(), sent, came.elapsed());
+            self.record_prompt_tokens(folded.as_ref(), form);
         }
-        let may_retry = self.settings.mode == Mode::Fold && folded.is_some();
+        let may_retry = self.settings.mode == ProxyMode::Fold && folded.is_some();
         let mut tries = 0;
         let opening = loop {
-            let opening = match self.providers.send(&outbound).await {
-                Ok(answered) => Opening::of(answered, format, may_retry, patience.stall).await,
-                Err(why) => return answer::unanswered(Some(format), &why),
+            let opening = match self.client.send(&outbound).await {
+                Ok(answered) => ResponseHead::read(answered, format, may_retry, patience.idle).await,
+                Err(why) => return answer::upstream_error(Some(format), &why),
             };
             let refused = opening.overflow.filter(|overflow| may_retry && tries < retries(*overflow));
             let Some(overflow) = refused else { break opening };
-            let Some(tighter) = self.tighter(turn.as_ref(), folded.as_ref(), overflow).await else { break opening };
+            let Some(tighter) = self.refold_after_overflow(turn.as_ref(), folded.as_ref(), overflow).await else {
+                break opening;
+            };
             tries += 1;
             outbound.headers.remove(CONTENT_ENCODING);
-            outbound.body = tighter.body.clone().unwrap_or_else(|| inbound.sent.clone());
+            outbound.body = tighter.body.clone().unwrap_or_else(|| inbound.raw.clone());
             folded = Some(tighter);
         };
         if let Some(folded) = &folded {
             // A prompt whose tokens are only counted may be larger than the window.
-            if matches!(route.kind, Kind::Turn(_)) {
+            if matches!(route.kind, RequestKind::Turn(_)) {
                 self.accepted(folded, &opening).await;
             }
-            self.settled(folded).await;
+            self.wait_for_sync(folded).await;
         }
         self.reply(opening, turn, folded, outbound, format).await
     }
 
     /// Takes note of an answer that is not a refusal: the budget of a retry holds for its conversation, and a learned
     /// limit below the prompt is dropped.
-    pub(crate) async fn accepted(&self, folded: &Folded, opening: &Opening) {
-        if !opening.head.status.is_success() || opening.overflow.is_some() {
+    pub(crate) async fn accepted(&self, folded: &PreparedRequest, opening: &ResponseHead) {
+        if !opening.parts.status.is_success() || opening.overflow.is_some() {
             return;
         }
-        folded.model.accepted(if self.settings.mode == Mode::Fold { folded.sent } else { folded.raw });
+        folded.model.accepted(if self.settings.mode == ProxyMode::Fold {
+            folded.sent_tokens
+        } else {
+            folded.received_tokens
+        });
         if let Some(tight) = folded.tight.clone() {
             // It goes to the archive.
             let _ = tokio::task::spawn_blocking(move || tight.hold()).await;
@@ -172,99 +187,116 @@ impl Shared {
 
     /// Waits until what was folded is on disk. That goes on while the provider reads the prompt, so that there is seldom
     /// anything left to wait for.
-    pub(crate) async fn settled(&self, folded: &Folded) {
-        let Some(settling) = folded.settling.clone() else { return };
+    pub(crate) async fn wait_for_sync(&self, folded: &PreparedRequest) {
+        let Some(settling) = folded.pending_sync.clone() else { return };
         let settled = tokio::task::spawn_blocking(move || settling.wait()).await;
         if let Ok(Err(error)) = settled {
-            self.metrics.fault("not_on_disk");
+            self.metrics.count_internal_error("not_on_disk");
             tracing::warn!(%error, "originals are written, but may not survive a loss of power");
         }
     }
 
     /// Takes note of how much of a prompt was sent.
-    fn count(&self, folded: Option<&Folded>, form: Sent) {
+    fn record_prompt_tokens(&self, folded: Option<&PreparedRequest>, form: BodyForm) {
         let Some(folded) = folded else { return };
-        self.metrics.raw_tokens.inc_by(folded.raw);
-        if form == Sent::AsCame {
-            self.metrics.sent_tokens.inc_by(folded.raw);
-            if self.settings.mode == Mode::Observe {
-                self.metrics.observed_tokens.inc_by(folded.sent);
+        self.metrics.received_tokens.inc_by(folded.received_tokens);
+        if form == BodyForm::Unmodified {
+            self.metrics.sent_tokens.inc_by(folded.received_tokens);
+            if self.settings.mode == ProxyMode::Observe {
+                self.metrics.would_send_tokens.inc_by(folded.sent_tokens);
             }
             return;
         }
-        self.metrics.sent_tokens.inc_by(folded.sent);
+        self.metrics.sent_tokens.inc_by(folded.sent_tokens);
         // What is no longer there would have been read from the provider's cache.
-        let saved = folded.model.prices.read * folded.raw.saturating_sub(folded.sent) as f64;
-        self.metrics.saved.inc_by(folded.model.prices.dollars(saved));
+        let saved = folded.model.prices.read * folded.received_tokens.saturating_sub(folded.sent_tokens) as f64;
+        self.metrics.saved_usd.inc_by(folded.model.prices.dollars(saved));
     }
 
     /// Folds a turn that did not fit again, to what the provider has taught; none when it can not be
     /// folded any more.
-    pub(crate) async fn tighter(
+    pub(crate) async fn refold_after_overflow(
         self: &Arc<Self>,
-        turn: Option<&Arc<Turn>>,
-        folded: Option<&Folded>,
+        turn: Option<&Arc<FoldJob>>,
+        folded: Option<&PreparedRequest>,
         overflow: ContextOverflow,
-    ) -> Option<Folded> {
+    ) -> Option<PreparedRequest> {
         let folded = folded?;
         self.metrics.overflows.inc();
-        let at_most = folded.model.overflowed(overflow, folded.sent, folded.max_output);
+        let at_most = folded.model.learn_from_overflow(overflow, folded.sent_tokens, folded.max_output);
         let (limit, evidence) = (overflow.limit_tokens, overflow.evidence);
-        tracing::info!(model = folded.model_name, sent = folded.sent, limit, ?evidence, at_most, "did not fit");
-        let tighter = fold(self, turn, Some(Again::Tighter(at_most))).await?;
-        (tighter.body.is_some() && tighter.sent < folded.sent).then_some(tighter)
+        tracing::info!(model = folded.model_name, sent = folded.sent_tokens, limit, ?evidence, at_most, "did not fit");
+        let tighter = fold_blocking(self, turn, Some(Refold::WithBudget(at_most))).await?;
+        (tighter.body.is_some() && tighter.sent_tokens < folded.sent_tokens).then_some(tighter)
     }
 
     /// The turn that a request is, unless it is to go out as it came, can not be read, or belongs to no tenant.
-    fn read_turn(&self, format: Format, side: Side, parts: &Parts, inbound: &Inbound) -> Option<Arc<Turn>> {
+    fn new_fold_job(
+        &self,
+        format: Format,
+        side: UpstreamKind,
+        parts: &Parts,
+        inbound: &RequestBody,
+    ) -> Option<Arc<FoldJob>> {
         let headers = &parts.headers;
         let bypassed = headers.get(headers::BYPASS).is_some_and(|it| it == "1" || it == "true");
-        if self.settings.mode == Mode::Off || bypassed {
+        if self.settings.mode == ProxyMode::Off || bypassed {
             return None;
         }
         let session = headers.get(headers::SESSION).and_then(|it| it.to_str().ok());
         let session = session.map(|name| name[..name.floor_char_boundary(MAX_SESSION_NAME_BYTES)].to_owned());
-        let body = inbound.plain.clone()?;
-        let shelf = self.shelf(parts).ok()?;
+        let body = inbound.decoded.clone()?;
+        let shelf = self.tenant_archive(parts).ok()?;
         let tenant = self.tenant(parts).ok()?;
-        Some(Arc::new(Turn { format, side, tenant, body, told_by: ToldBy::Client, shelf, session }))
+        Some(Arc::new(FoldJob {
+            format,
+            upstream: side,
+            tenant,
+            body,
+            history: HistoryView::Client,
+            archive: shelf,
+            session,
+        }))
     }
 
     /// The bytes that are sent for a turn, and their form.
-    fn to_send(&self, folded: Option<&Folded>, inbound: &Inbound) -> (Bytes, Sent) {
+    fn outgoing_body(&self, folded: Option<&PreparedRequest>, inbound: &RequestBody) -> (Bytes, BodyForm) {
         match folded.and_then(|folded| folded.body.clone()) {
-            Some(body) if self.settings.mode == Mode::Fold => (body, Sent::Decoded),
-            _ => (inbound.sent.clone(), Sent::AsCame),
+            Some(body) if self.settings.mode == ProxyMode::Fold => (body, BodyForm::Decoded),
+            _ => (inbound.raw.clone(), BodyForm::Unmodified),
         }
     }
 
     /// The answer for the client; what is read of it is counted when it is over.
     async fn reply(
         self: Arc<Self>,
-        mut opening: Opening,
-        turn: Option<Arc<Turn>>,
-        folded: Option<Folded>,
-        outbound: Outbound,
+        mut opening: ResponseHead,
+        turn: Option<Arc<FoldJob>>,
+        folded: Option<PreparedRequest>,
+        outbound: UpstreamRequest,
         format: Format,
     ) -> Response {
-        let mut head = to_client(&opening.head, folded.as_ref());
-        let stall = self.settings.patience.stall;
+        let mut head = to_client(&opening.parts, folded.as_ref());
+        let stall = self.settings.timeouts.idle;
         let (Some(turn), Some(folded)) = (turn, folded) else {
             return Response::from_parts(head, relay(opening, format, stall, |_| ()));
         };
-        if !folded.offered || !head.status.is_success() {
+        if !folded.tool_offered || !head.status.is_success() {
             // Nothing will be asked again, so that nobody needs the bodies while the answer goes on.
-            let folded = Folded { body: None, known: Bytes::new(), ..folded };
-            let body = relay(opening, format, stall, move |heard| self.account(&folded, heard));
+            let folded = PreparedRequest { body: None, unfolded_body: Bytes::new(), ..folded };
+            let body = relay(opening, format, stall, move |heard| self.record_usage(&folded, heard));
             return Response::from_parts(head, body);
         }
         // The body is another than the provider's when something in it is hidden.
         head.headers.remove(CONTENT_LENGTH);
-        let rounds = Rounds::new(self.clone(), turn, folded.clone(), outbound);
-        if matches!(opening.rest, Rest::Nothing) && opening.begun.len() == 1 && !opening.streams() {
-            let whole = opening.begun.pop().unwrap_or_default();
-            let (answer, heard) = rounds.whole(whole).await;
-            self.account(&folded, heard);
+        let rounds = UnfoldRounds::new(self.clone(), turn, folded.clone(), outbound);
+        if matches!(opening.remaining, RemainingBody::Complete)
+            && opening.chunks.len() == 1
+            && !opening.is_event_stream()
+        {
+            let whole = opening.chunks.pop().unwrap_or_default();
+            let (answer, heard) = rounds.run_buffered(whole).await;
+            self.record_usage(&folded, heard);
             return match answer {
                 Ok(body) => Response::from_parts(head, Body::from(body)),
                 Err(failure) => refused(failure, &folded, format, stall),
@@ -272,8 +304,8 @@ impl Shared {
         }
         let (proxy, first) = (self, folded.clone());
         let body = piped_once_begun(|client| async move {
-            let (failure, heard) = rounds.streamed(opening, client).await;
-            proxy.account(&first, heard);
+            let (failure, heard) = rounds.run_streamed(opening, client).await;
+            proxy.record_usage(&first, heard);
             failure
         });
         match body.await {
@@ -286,7 +318,7 @@ impl Shared {
     }
 
     /// Takes note of what an answer cost.
-    fn account(&self, folded: &Folded, heard: Heard) {
+    fn record_usage(&self, folded: &PreparedRequest, heard: MaybeUsage) {
         let Some((usage, rounds)) = heard.and_then(|heard| Some((heard.usage?, heard.rounds))) else { return };
         for (of, tokens) in [
             ("input", usage.input),
@@ -294,29 +326,35 @@ impl Shared {
             ("cache_read", usage.cache_read.unwrap_or(0)),
             ("cache_write", usage.cache_write.unwrap_or(0)),
         ] {
-            self.metrics.usage.get_or_create(&metrics::Direction { of }).inc_by(tokens);
+            self.metrics.reported_tokens.get_or_create(&metrics::TokenLabels { direction: of }).inc_by(tokens);
         }
-        let ours = if self.settings.mode == Mode::Fold { folded.sent } else { folded.raw };
-        if rounds == AnswerOf::One {
+        let ours = if self.settings.mode == ProxyMode::Fold { folded.sent_tokens } else { folded.received_tokens };
+        if rounds == RoundCount::One {
             self.compare_counts(folded, ours, usage.context_tokens());
         }
-        if let Some(journal) = &folded.journal {
+        if let Some(journal) = &folded.archive {
             let payload = serde_json::to_vec(&usage).unwrap_or_default();
-            let (model, folds) = (folded.model_name.clone(), folded.folds);
-            let (raw_tokens, sent_tokens) = (folded.raw, folded.sent);
-            let note =
-                foldline_archive::Request { model, raw_tokens, sent_tokens, folds, payload, ..Default::default() };
+            let (model, folds) = (folded.model_name.clone(), folded.fold_count);
+            let (raw_tokens, sent_tokens) = (folded.received_tokens, folded.sent_tokens);
+            let note = foldline_archive::RequestRecord {
+                model,
+                raw_tokens,
+                sent_tokens,
+                folds,
+                payload,
+                ..Default::default()
+            };
             // The journal is for reading; nothing depends on it.
-            let _ = journal.note_request(&note);
+            let _ = journal.append_request(&note);
         }
     }
 }
 
-impl Shared {
+impl AppState {
     /// Compares the reported count of a prompt with ours, and logs what follows from it.
-    fn compare_counts(&self, folded: &Folded, sent: Tokens, reported: Tokens) {
+    fn compare_counts(&self, folded: &PreparedRequest, sent: Tokens, reported: Tokens) {
         let model = &folded.model_name;
-        match folded.model.compare(sent, reported) {
+        match folded.model.observe_usage(sent, reported) {
             CountVerdict::Accepted | CountVerdict::Implausible { first: false } => {}
             CountVerdict::Implausible { first: true } => tracing::warn!(
                 model,
@@ -325,7 +363,7 @@ impl Shared {
                 "the reported prompt tokens cannot be those of the prompt and are ignored; set --window if it is not the table's"
             ),
             CountVerdict::Truncated(window) => {
-                self.metrics.fault("truncated_by_server");
+                self.metrics.count_internal_error("truncated_by_server");
                 tracing::warn!(
                     model,
                     sent,
@@ -340,32 +378,36 @@ impl Shared {
 
 /// Folds a turn off the threads that serve connections. The fold is cancelled when this future is dropped, because the
 /// client has left. A panic in it is a fault of ours like any other.
-pub(crate) async fn fold(proxy: &Arc<Shared>, turn: Option<&Arc<Turn>>, again: Option<Again>) -> Option<Folded> {
+pub(crate) async fn fold_blocking(
+    proxy: &Arc<AppState>,
+    turn: Option<&Arc<FoldJob>>,
+    again: Option<Refold>,
+) -> Option<PreparedRequest> {
     let (proxy, turn) = (proxy.clone(), turn?.clone());
     let metrics = proxy.clone();
     let dropped = CancelOnDrop(CancelFlag::default());
     let cancel = dropped.0.clone();
-    let folding = tokio::task::spawn_blocking(move || turn.fold(&proxy, again, &cancel)).await;
+    let folding = tokio::task::spawn_blocking(move || turn.prepare(&proxy, again, &cancel)).await;
     folding.unwrap_or_else(|error| {
-        metrics.metrics.fault("panic");
+        metrics.metrics.count_internal_error("panic");
         tracing::error!(%error, "folding broke down; sent as it came");
         None
     })
 }
 
 /// Returns the head of an answer as the client gets it.
-fn to_client(head: &response::Parts, folded: Option<&Folded>) -> response::Parts {
+fn to_client(head: &response::Parts, folded: Option<&PreparedRequest>) -> response::Parts {
     let mut head = head.clone();
-    headers::to_client(&mut head.headers);
+    headers::prepare_for_client(&mut head.headers);
     // Versions are those of each connection.
     head.version = hyper::Version::default();
     if let Some(folded) = folded {
         let mut insert = |name: &'static str, value: String| {
             head.headers.insert(name, value.parse().expect("numbers and commas are a header's value"));
         };
-        insert("x-foldline-tokens", format!("{},{}", folded.raw, folded.sent));
-        insert("x-foldline-folds", folded.folds.to_string());
-        if let Some(spent) = summaries::header(&folded.hidden.facts.spent()) {
+        insert("x-foldline-tokens", format!("{},{}", folded.received_tokens, folded.sent_tokens));
+        insert("x-foldline-folds", folded.fold_count.to_string());
+        if let Some(spent) = summaries::summary_header(&folded.hidden_rounds.facts.summary_cost()) {
             insert("x-foldline-summaries", spent);
         }
     }
@@ -374,13 +416,13 @@ fn to_client(head: &response::Parts, folded: Option<&Folded>) -> response::Parts
 
 /// Returns the response to a client that was shown nothing before a hidden round failed: the provider's own, if there
 /// is one.
-fn refused(failure: RoundFailure, folded: &Folded, format: Format, stall: Duration) -> Response {
+fn refused(failure: RoundFailure, folded: &PreparedRequest, format: Format, stall: Duration) -> Response {
     match failure {
         RoundFailure::Refused(opening) => {
-            let head = to_client(&opening.head, Some(folded));
+            let head = to_client(&opening.parts, Some(folded));
             Response::from_parts(head, relay(*opening, format, stall, |_| ()))
         }
-        RoundFailure::Fault(status, why) => answer::fault(Some(format), status, &why),
+        RoundFailure::Fault(status, why) => answer::json_error(Some(format), status, &why),
     }
 }
 
@@ -394,9 +436,9 @@ impl Drop for CancelOnDrop {
 }
 
 /// An answer as the client gets it.
-fn forwarded(answered: Response<Body>) -> Response {
+fn client_response(answered: Response<Body>) -> Response {
     let (mut parts, body) = answered.into_parts();
-    headers::to_client(&mut parts.headers);
+    headers::prepare_for_client(&mut parts.headers);
     // Versions are those of each connection.
     parts.version = hyper::Version::default();
     Response::from_parts(parts, body)
@@ -422,12 +464,12 @@ impl Drop for OpenRequest {
 }
 
 /// A body that gives its turn back when it ends, or when nobody wants it any more.
-struct Attended {
+struct TrackedBody {
     body: Body,
     _open: OpenRequest,
 }
 
-impl http_body::Body for Attended {
+impl http_body::Body for TrackedBody {
     type Data = Bytes;
     type Error = axum::Error;
 

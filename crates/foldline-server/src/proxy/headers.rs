@@ -9,7 +9,7 @@ use hyper::header::{
 };
 
 /// The prefix of headers that are between a client and the proxy.
-const OURS: &str = "x-foldline-";
+const FOLDLINE_PREFIX: &str = "x-foldline-";
 
 /// Asks that a request goes out as it came.
 pub(crate) const BYPASS: HeaderName = HeaderName::from_static("x-foldline-bypass");
@@ -19,7 +19,7 @@ pub(crate) const SESSION: HeaderName = HeaderName::from_static("x-foldline-sessi
 pub(crate) const TOKEN: HeaderName = HeaderName::from_static("x-foldline-token");
 
 /// Headers that belong to one connection (RFC 9110, 7.6.1).
-const OF_THE_CONNECTION: [HeaderName; 9] = [
+const HOP_BY_HOP_HEADERS: [HeaderName; 9] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
@@ -32,9 +32,10 @@ const OF_THE_CONNECTION: [HeaderName; 9] = [
 ];
 
 /// Leaves in the headers of a request what the provider is to get.
-pub(crate) fn to_provider(headers: &mut HeaderMap) {
-    without_connection(headers);
-    let ours: Vec<HeaderName> = headers.keys().filter(|name| name.as_str().starts_with(OURS)).cloned().collect();
+pub(crate) fn prepare_for_upstream(headers: &mut HeaderMap) {
+    remove_hop_by_hop(headers);
+    let ours: Vec<HeaderName> =
+        headers.keys().filter(|name| name.as_str().starts_with(FOLDLINE_PREFIX)).cloned().collect();
     for name in ours.iter().chain(&[HOST, EXPECT]) {
         headers.remove(name);
     }
@@ -42,30 +43,30 @@ pub(crate) fn to_provider(headers: &mut HeaderMap) {
 
 /// The same for a request whose body is whole and whose answer is read on the side: the length is that
 /// of the bytes that are sent, and the answer is asked for as it is.
-pub(crate) fn to_provider_read(headers: &mut HeaderMap, body: Sent) {
-    to_provider(headers);
+pub(crate) fn prepare_buffered_for_upstream(headers: &mut HeaderMap, body: BodyForm) {
+    prepare_for_upstream(headers);
     headers.remove(CONTENT_LENGTH);
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    if body == Sent::Decoded {
+    if body == BodyForm::Decoded {
         headers.remove(CONTENT_ENCODING);
     }
 }
 
 /// Which form of a body is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sent {
+pub(crate) enum BodyForm {
     /// As the client sent it.
-    AsCame,
+    Unmodified,
     /// Without its compression.
     Decoded,
 }
 
 /// Leaves in the headers of an answer what the client is to get.
-pub(crate) fn to_client(headers: &mut HeaderMap) {
-    without_connection(headers);
+pub(crate) fn prepare_for_client(headers: &mut HeaderMap) {
+    remove_hop_by_hop(headers);
 }
 
-fn without_connection(headers: &mut HeaderMap) {
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
         .iter()
@@ -73,7 +74,7 @@ fn without_connection(headers: &mut HeaderMap) {
         .flat_map(|value| value.split(','))
         .filter_map(|name| name.trim().parse().ok())
         .collect();
-    for name in OF_THE_CONNECTION.iter().chain(&named) {
+    for name in HOP_BY_HOP_HEADERS.iter().chain(&named) {
         headers.remove(name);
     }
 }
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_the_connection_or_to_us_does_not_travel() {
+    fn hop_by_hop_and_foldline_headers_are_removed() {
         let mut given = headers(&[
             ("host", "127.0.0.1:8787"),
             ("connection", "keep-alive, X-Hop"),
@@ -101,7 +102,7 @@ mod tests {
             ("anthropic-beta", "a,b"),
             ("x-unknown", "stays"),
         ]);
-        to_provider(&mut given);
+        prepare_for_upstream(&mut given);
         let expected = headers(&[("authorization", "Bearer k"), ("anthropic-beta", "a,b"), ("x-unknown", "stays")]);
         assert_eq!(given, expected);
     }

@@ -13,58 +13,58 @@ use http_body_util::BodyExt;
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HeaderMap};
 use tokio::runtime::Handle;
 
-use super::room::{Full, Room, Taken};
+use super::room::{BodyBudget, BodyReservation, BudgetExhausted};
 
 /// Bytes a second below which a client does not send but hold a place.
-const DRIPS: usize = 1 << 10;
+const MIN_BYTES_PER_SEC: usize = 1 << 10;
 /// Bytes that are decoded at a time.
-const STEP: usize = 64 << 10;
+const DECODE_CHUNK_BYTES: usize = 64 << 10;
 /// How long a client may go on sending what is not wanted any more.
-const UNWANTED: Duration = Duration::from_secs(5);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The body of a request.
 #[derive(Clone, Debug)]
-pub(crate) struct Inbound {
+pub(crate) struct RequestBody {
     /// As the client sent it.
-    pub(crate) sent: Bytes,
+    pub(crate) raw: Bytes,
     /// What it says; `None` when it is compressed in a way that is not known here, or damaged.
-    pub(crate) plain: Option<Bytes>,
+    pub(crate) decoded: Option<Bytes>,
 }
 
 /// Why a body was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unread {
+pub(crate) enum BodyError {
     /// It is longer than the limit.
     TooLarge,
     /// There is no room for it among the others.
-    Full,
+    BudgetExhausted,
     /// The client stopped sending, or drips.
-    Stalled,
+    TimedOut,
     /// The client is gone.
-    Gone,
+    Disconnected,
 }
 
-impl From<Full> for Unread {
-    fn from(Full: Full) -> Self {
-        Unread::Full
+impl From<BudgetExhausted> for BodyError {
+    fn from(BudgetExhausted: BudgetExhausted) -> Self {
+        BodyError::BudgetExhausted
     }
 }
 
-impl Inbound {
+impl RequestBody {
     pub(crate) async fn read(
         headers: &HeaderMap,
         mut body: Body,
         limit: usize,
         patience: Duration,
-        room: &Room,
-    ) -> Result<Self, Unread> {
-        let sent = match sent(headers, &mut body, limit, patience, room.enter()).await {
+        room: &BodyBudget,
+    ) -> Result<Self, BodyError> {
+        let sent = match read_raw(headers, &mut body, limit, patience, room.reservation()).await {
             Ok(sent) => sent,
             Err(why) => {
                 // Most clients listen only when they have sent everything. One that asked first is told at once.
-                if matches!(why, Unread::TooLarge | Unread::Full) && !headers.contains_key(EXPECT) {
+                if matches!(why, BodyError::TooLarge | BodyError::BudgetExhausted) && !headers.contains_key(EXPECT) {
                     let rest = async { while let Some(Ok(_)) = body.frame().await {} };
-                    let _ = tokio::time::timeout(UNWANTED, rest).await;
+                    let _ = tokio::time::timeout(DRAIN_TIMEOUT, rest).await;
                 }
                 return Err(why);
             }
@@ -74,40 +74,40 @@ impl Inbound {
             Some(encoding) if matches!(encoding.as_bytes(), b"" | b"identity") => Some(sent.clone()),
             Some(encoding) => {
                 let (encoding, sent, taken, runtime) =
-                    (encoding.clone(), sent.clone(), room.enter(), Handle::current());
-                let decoding = move || decoded(encoding.as_bytes(), &sent, limit, taken, &runtime);
+                    (encoding.clone(), sent.clone(), room.reservation(), Handle::current());
+                let decoding = move || decode(encoding.as_bytes(), &sent, limit, taken, &runtime);
                 tokio::task::spawn_blocking(decoding).await.unwrap_or(Ok(None))?
             }
         };
-        Ok(Self { sent, plain })
+        Ok(Self { raw: sent, decoded: plain })
     }
 }
 
 /// The body as it comes.
-async fn sent(
+async fn read_raw(
     headers: &HeaderMap,
     body: &mut Body,
     limit: usize,
     patience: Duration,
-    mut taken: Taken,
-) -> Result<Bytes, Unread> {
+    mut taken: BodyReservation,
+) -> Result<Bytes, BodyError> {
     let announced = headers.get(CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse::<usize>().ok());
     let announced = announced.unwrap_or(0);
     if announced > limit {
-        return Err(Unread::TooLarge);
+        return Err(BodyError::TooLarge);
     }
     taken.grow(announced).await?;
     let mut sent = BytesMut::with_capacity(announced);
     let began = Instant::now();
     loop {
-        if began.elapsed() > patience + Duration::from_secs((sent.len() / DRIPS) as u64) {
-            return Err(Unread::Stalled);
+        if began.elapsed() > patience + Duration::from_secs((sent.len() / MIN_BYTES_PER_SEC) as u64) {
+            return Err(BodyError::TimedOut);
         }
-        let piece = tokio::time::timeout(patience, body.frame()).await.map_err(|_| Unread::Stalled)?;
-        let Some(piece) = piece else { return Ok(taken.hold(sent)) };
-        let Ok(data) = piece.map_err(|_| Unread::Gone)?.into_data() else { continue };
+        let piece = tokio::time::timeout(patience, body.frame()).await.map_err(|_| BodyError::TimedOut)?;
+        let Some(piece) = piece else { return Ok(taken.into_bytes(sent)) };
+        let Ok(data) = piece.map_err(|_| BodyError::Disconnected)?.into_data() else { continue };
         if sent.len() + data.len() > limit {
-            return Err(Unread::TooLarge);
+            return Err(BodyError::TooLarge);
         }
         taken.grow(sent.len() + data.len()).await?;
         sent.extend_from_slice(&data);
@@ -115,13 +115,13 @@ async fn sent(
 }
 
 /// What a compressed body says. This takes as long as it takes, and does not belong on a thread that serves connections.
-fn decoded(
+fn decode(
     encoding: &[u8],
     sent: &[u8],
     limit: usize,
-    mut taken: Taken,
+    mut taken: BodyReservation,
     runtime: &Handle,
-) -> Result<Option<Bytes>, Full> {
+) -> Result<Option<Bytes>, BudgetExhausted> {
     let mut reader: Box<dyn Read + '_> = match encoding.to_ascii_lowercase().as_slice() {
         b"gzip" | b"x-gzip" => Box::new(flate2::read::MultiGzDecoder::new(sent)),
         b"deflate" => Box::new(flate2::read::ZlibDecoder::new(sent)),
@@ -134,11 +134,11 @@ fn decoded(
     };
     let mut plain = Vec::new();
     loop {
-        runtime.block_on(taken.grow(plain.len() + STEP))?;
-        match reader.by_ref().take(STEP as u64).read_to_end(&mut plain) {
+        runtime.block_on(taken.grow(plain.len() + DECODE_CHUNK_BYTES))?;
+        match reader.by_ref().take(DECODE_CHUNK_BYTES as u64).read_to_end(&mut plain) {
             Ok(_) if plain.len() > limit => return Ok(None),
-            Ok(STEP) => {}
-            Ok(_) => return Ok(Some(taken.hold(plain))),
+            Ok(DECODE_CHUNK_BYTES) => {}
+            Ok(_) => return Ok(Some(taken.into_bytes(plain))),
             Err(_) => return Ok(None),
         }
     }
@@ -150,7 +150,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn compressed_bodies_are_decoded_up_to_the_limit_and_while_there_is_room() {
+    fn decoding_respects_size_limit_and_body_budget() {
         let text = b"{\"model\":\"m\"}".repeat(20_000);
         let gzip = {
             let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -159,18 +159,19 @@ mod tests {
         };
         let zstd = zstd::encode_all(&text[..], 3).unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
-        let room = Room::new(text.len() + STEP, Duration::from_millis(20));
-        let decoded =
-            |encoding: &[u8], sent: &[u8], limit: usize| decoded(encoding, sent, limit, room.enter(), runtime.handle());
+        let room = BodyBudget::new(text.len() + DECODE_CHUNK_BYTES, Duration::from_millis(20));
+        let decoded = |encoding: &[u8], sent: &[u8], limit: usize| {
+            decode(encoding, sent, limit, room.reservation(), runtime.handle())
+        };
         for (encoding, sent) in [(&b"gzip"[..], &gzip), (b"ZSTD", &zstd)] {
             let body = decoded(encoding, sent, 1 << 20).unwrap().unwrap();
             assert_eq!(body, text);
-            assert_eq!(decoded(encoding, sent, 1 << 20), Err(Full), "while another one is held");
+            assert_eq!(decoded(encoding, sent, 1 << 20), Err(BudgetExhausted), "while another one is held");
             drop(body);
             assert_eq!(decoded(encoding, sent, text.len() - 1), Ok(None), "a small body that grows large");
             assert_eq!(decoded(encoding, &sent[..sent.len() / 2], 1 << 20), Ok(None), "a damaged one");
         }
         assert_eq!(decoded(b"unheard-of", &text, 1 << 20), Ok(None));
-        assert_eq!(room.taken(), 0);
+        assert_eq!(room.reserved_bytes(), 0);
     }
 }

@@ -6,12 +6,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foldline::{Handle, Original, OriginalStore, StoreError};
-use foldline_archive::{OnDisk, Shelf};
+use foldline_archive::{SyncHandle, TenantArchive};
 
 /// The originals that a conversation handed to the archive. Each handle was computed from text that the engine folded,
 /// never read from a text, so that nobody can add a handle of another conversation by writing a marker.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Held(Arc<Mutex<HashMap<Handle, Written>>>);
+pub(crate) struct StoredHandles(Arc<Mutex<HashMap<Handle, Written>>>);
 
 /// Whether the archive is known to have an original.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ enum Written {
     Doubtful,
 }
 
-impl Held {
+impl StoredHandles {
     /// Returns whether this original was folded in the conversation.
     pub(crate) fn contains(&self, handle: Handle) -> bool {
         self.lock().contains_key(&handle)
@@ -39,7 +39,7 @@ impl Held {
     }
 }
 
-impl FromIterator<Handle> for Held {
+impl FromIterator<Handle> for StoredHandles {
     fn from_iter<I: IntoIterator<Item = Handle>>(handles: I) -> Self {
         Self(Arc::new(Mutex::new(handles.into_iter().map(|handle| (handle, Written::Yes)).collect())))
     }
@@ -47,22 +47,22 @@ impl FromIterator<Handle> for Held {
 
 /// Originals on their way to the disk. They are written before a request leaves; nobody is answered before they are on
 /// disk, so that whoever has seen a marker can have its original again, after a loss of power, too.
-pub(crate) struct Settling {
-    on_disk: Mutex<Option<OnDisk>>,
-    held: Held,
+pub(crate) struct PendingSync {
+    sync: Mutex<Option<SyncHandle>>,
+    stored: StoredHandles,
 }
 
-impl Settling {
-    pub(crate) fn new(on_disk: OnDisk, held: Held) -> Self {
-        Self { on_disk: Mutex::new(Some(on_disk)), held }
+impl PendingSync {
+    pub(crate) fn new(on_disk: SyncHandle, held: StoredHandles) -> Self {
+        Self { sync: Mutex::new(Some(on_disk)), stored: held }
     }
 
     /// Waits, whoever is first. What did not come to the disk is not held: the next request hands it over again.
     pub(crate) fn wait(&self) -> Result<(), foldline_archive::Error> {
-        let on_disk = self.on_disk.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let settled = on_disk.map_or(Ok(()), OnDisk::wait);
+        let on_disk = self.sync.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let settled = on_disk.map_or(Ok(()), SyncHandle::wait);
         if settled.is_err() {
-            self.held.lock().values_mut().for_each(|written| *written = Written::Doubtful);
+            self.stored.lock().values_mut().for_each(|written| *written = Written::Doubtful);
         }
         settled
     }
@@ -70,37 +70,37 @@ impl Settling {
 
 /// Hands originals to the archive once: a marker is carried by every later request, and its original
 /// is held already. So an archive that is gone costs new folds and none of the old ones.
-pub(crate) struct Keeper<'k> {
+pub(crate) struct ArchiveWriter<'k> {
     /// None where nothing is sent, so that nothing has to be kept.
-    shelf: Option<&'k Shelf>,
-    held: &'k Held,
+    archive: Option<&'k TenantArchive>,
+    stored: &'k StoredHandles,
     /// Something was handed over.
-    wrote: Cell<bool>,
+    has_written: Cell<bool>,
 }
 
-impl<'k> Keeper<'k> {
-    pub(crate) fn new(shelf: Option<&'k Shelf>, held: &'k Held) -> Self {
-        Self { shelf, held, wrote: Cell::new(false) }
+impl<'k> ArchiveWriter<'k> {
+    pub(crate) fn new(shelf: Option<&'k TenantArchive>, held: &'k StoredHandles) -> Self {
+        Self { archive: shelf, stored: held, has_written: Cell::new(false) }
     }
 
     /// Whether something was handed over.
-    pub(crate) fn wrote(&self) -> bool {
-        self.wrote.get()
+    pub(crate) fn has_written(&self) -> bool {
+        self.has_written.get()
     }
 }
 
-impl OriginalStore for Keeper<'_> {
+impl OriginalStore for ArchiveWriter<'_> {
     fn store(&self, originals: &[Original<'_>]) -> Result<(), StoreError> {
         let fresh: Vec<Original<'_>> = {
-            let held = self.held.lock();
+            let held = self.stored.lock();
             let is_held = |original: &&Original<'_>| held.get(&original.handle) == Some(&Written::Yes);
             originals.iter().filter(|original| !is_held(original)).copied().collect()
         };
-        if let (Some(shelf), false) = (self.shelf, fresh.is_empty()) {
-            shelf.write(&fresh).map_err(|error| StoreError(error.to_string()))?;
-            self.wrote.set(true);
+        if let (Some(shelf), false) = (self.archive, fresh.is_empty()) {
+            shelf.store_unsynced(&fresh).map_err(|error| StoreError(error.to_string()))?;
+            self.has_written.set(true);
         }
-        self.held.lock().extend(fresh.iter().map(|original| (original.handle, Written::Yes)));
+        self.stored.lock().extend(fresh.iter().map(|original| (original.handle, Written::Yes)));
         Ok(())
     }
 }

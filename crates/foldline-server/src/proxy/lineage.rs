@@ -10,145 +10,145 @@ use xxhash_rust::xxh3::Xxh3;
 
 /// The hashes of all beginnings of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Lineage {
+pub(crate) struct PrefixHashes {
     /// By how many messages they have.
-    beginnings: Vec<u128>,
+    hashes: Vec<u128>,
     /// The beginning up to the first word of the user.
-    first_said: usize,
+    root_len: usize,
 }
 
-impl Lineage {
+impl PrefixHashes {
     /// Of a conversation between an owner and a model, told by `between`. Who serves the model does not
     /// matter: a server may move.
-    pub(crate) fn of(between: &[&str], conversation: &Conversation<'_>) -> Self {
+    pub(crate) fn for_conversation(between: &[&str], conversation: &Conversation<'_>) -> Self {
         let messages = &conversation.messages;
-        let mut said = Said::default();
-        between.iter().for_each(|text| said.put(text));
+        let mut said = PrefixHasher::default();
+        between.iter().for_each(|text| said.write(text));
         let mut beginnings = Vec::with_capacity(messages.len() + 1);
-        beginnings.push(said.hash.digest128());
+        beginnings.push(said.hasher.digest128());
         for message in messages {
-            said.put_message(message);
-            beginnings.push(said.hash.digest128());
+            said.write_message(message);
+            beginnings.push(said.hasher.digest128());
         }
         let first = messages.iter().position(|message| message.role == Role::User);
-        Self { beginnings, first_said: first.map_or(messages.len(), |at| at + 1) }
+        Self { hashes: beginnings, root_len: first.map_or(messages.len(), |at| at + 1) }
     }
 
     /// Of a conversation that the provider holds, which is known by the id of an answer in it.
-    pub(crate) fn of_answer(between: &[&str], id: &str) -> Self {
-        let mut said = Said::default();
-        between.iter().chain(&["answer", id]).for_each(|text| said.put(text));
-        Self { beginnings: vec![said.hash.digest128()], first_said: 0 }
+    pub(crate) fn for_response_id(between: &[&str], id: &str) -> Self {
+        let mut said = PrefixHasher::default();
+        between.iter().chain(&["answer", id]).for_each(|text| said.write(text));
+        Self { hashes: vec![said.hasher.digest128()], root_len: 0 }
     }
 
     /// How many messages the conversation has.
     pub(crate) fn len(&self) -> usize {
-        self.beginnings.len() - 1
+        self.hashes.len() - 1
     }
 
     /// The hash of the first so many messages.
-    pub(crate) fn beginning(&self, messages: usize) -> u128 {
-        self.beginnings[messages]
+    pub(crate) fn prefix(&self, messages: usize) -> u128 {
+        self.hashes[messages]
     }
 
     /// The hash of all messages.
-    pub(crate) fn whole(&self) -> u128 {
-        self.beginnings[self.len()]
+    pub(crate) fn full(&self) -> u128 {
+        self.hashes[self.len()]
     }
 
     /// All beginnings, the longest first.
     pub(crate) fn longest_first(&self) -> impl Iterator<Item = (usize, u128)> + '_ {
-        self.beginnings.iter().copied().enumerate().rev()
+        self.hashes.iter().copied().enumerate().rev()
     }
 
     /// What all turns of the conversation have in common.
     pub(crate) fn root(&self) -> u128 {
-        self.beginnings[self.first_said]
+        self.hashes[self.root_len]
     }
 }
 
 /// What was said so far.
 #[derive(Default)]
-struct Said {
-    hash: Xxh3,
+struct PrefixHasher {
+    hasher: Xxh3,
     /// For texts that a body writes in other ways than most: all of the history passes here at every turn, and hardly
     /// any of it has to be decoded.
-    room: String,
+    scratch: String,
 }
 
-impl Said {
-    fn put(&mut self, text: &str) {
-        put(&mut self.hash, text);
+impl PrefixHasher {
+    fn write(&mut self, text: &str) {
+        hash_text(&mut self.hasher, text);
     }
 
-    fn put_text(&mut self, text: &LazyText<'_>) {
-        put(&mut self.hash, text.json_literal(&mut self.room));
+    fn write_text(&mut self, text: &LazyText<'_>) {
+        hash_text(&mut self.hasher, text.json_literal(&mut self.scratch));
     }
 
-    fn put_message(&mut self, message: &Message<'_>) {
-        self.hash.update(&[0xff, message.role as u8]);
-        message.parts.iter().for_each(|part| self.put_part(part));
+    fn write_message(&mut self, message: &Message<'_>) {
+        self.hasher.update(&[0xff, message.role as u8]);
+        message.parts.iter().for_each(|part| self.write_part(part));
     }
 
-    fn put_part(&mut self, part: &Part<'_>) {
+    fn write_part(&mut self, part: &Part<'_>) {
         match part {
             Part::Text { text } => {
-                self.hash.update(&[1]);
-                self.put_text(text);
+                self.hasher.update(&[1]);
+                self.write_text(text);
             }
             Part::Reasoning(it) => {
-                self.hash.update(&[2]);
-                self.put_text(&it.text);
-                self.put(it.seal.as_deref().unwrap_or_default());
+                self.hasher.update(&[2]);
+                self.write_text(&it.text);
+                self.write(it.seal.as_deref().unwrap_or_default());
             }
             Part::ToolCall(it) => {
-                self.hash.update(&[3]);
-                self.put(&it.id);
-                self.put(&it.name);
+                self.hasher.update(&[3]);
+                self.write(&it.id);
+                self.write(&it.name);
                 match &it.arguments {
-                    CallArguments::Json(text) | CallArguments::Text(text) => self.put_text(text),
+                    CallArguments::Json(text) | CallArguments::Text(text) => self.write_text(text),
                 }
             }
             Part::ToolResult(it) => {
-                self.hash.update(&[4, u8::from(it.is_error)]);
-                self.put(&it.call_id);
-                it.content.iter().for_each(|part| self.put_part(part));
-                self.hash.update(&[0xfe]);
+                self.hasher.update(&[4, u8::from(it.is_error)]);
+                self.write(&it.call_id);
+                it.content.iter().for_each(|part| self.write_part(part));
+                self.hasher.update(&[0xfe]);
             }
             Part::Image(it) => {
-                self.hash.update(&[5]);
-                self.put_source(&it.source);
+                self.hasher.update(&[5]);
+                self.write_source(&it.source);
             }
             Part::File(it) => {
-                self.hash.update(&[6]);
-                self.put(it.name.as_deref().unwrap_or_default());
-                self.put_source(&it.source);
+                self.hasher.update(&[6]);
+                self.write(it.name.as_deref().unwrap_or_default());
+                self.write_source(&it.source);
             }
             Part::Opaque(it) => {
-                self.hash.update(&[7]);
-                self.put(&it.raw);
+                self.hasher.update(&[7]);
+                self.write(&it.raw);
             }
-            _ => self.hash.update(&[8]),
+            _ => self.hasher.update(&[8]),
         }
     }
 
-    fn put_source(&mut self, source: &MediaSource<'_>) {
+    fn write_source(&mut self, source: &MediaSource<'_>) {
         match source {
             // Pictures are large.
             MediaSource::Base64(it) => {
-                self.hash.update(&[1]);
-                self.put(it);
+                self.hasher.update(&[1]);
+                self.write(it);
             }
             // Its JSON tells every other kind apart, those of later versions too.
             other => {
-                self.hash.update(&[2]);
-                self.put(&serde_json::to_string(other).unwrap_or_default());
+                self.hasher.update(&[2]);
+                self.write(&serde_json::to_string(other).unwrap_or_default());
             }
         }
     }
 }
 
-fn put(hash: &mut Xxh3, text: &str) {
+fn hash_text(hash: &mut Xxh3, text: &str) {
     hash.update(&(text.len() as u64).to_le_bytes());
     hash.update(text.as_bytes());
 }
@@ -158,27 +158,30 @@ mod tests {
     use super::*;
     use foldline::wire::{Format, Request};
 
-    fn lineage(body: &str) -> Lineage {
-        Lineage::of(&["me"], Request::parse(Format::Anthropic, body.as_bytes()).unwrap().conversation())
+    fn prefixes(body: &str) -> PrefixHashes {
+        PrefixHashes::for_conversation(
+            &["me"],
+            Request::parse(Format::Anthropic, body.as_bytes()).unwrap().conversation(),
+        )
     }
 
     /// Claude Code moves its marks to the newest message each turn; that is no other conversation.
     #[test]
-    fn a_conversation_is_known_again_when_marks_and_spaces_move() {
-        let before = lineage(
+    fn prefix_hash_ignores_cache_marks_and_whitespace() {
+        let before = prefixes(
             r#"{"messages":[{"role":"user","content":[{"type":"text","text":"hi","cache_control":{"type":"ephemeral"}}]}]}"#,
         );
-        let after = lineage(
+        let after = prefixes(
             r#"{"messages":[ {"content":[{"text":"h\u0069","type":"text"}],"role":"user"},{"role":"assistant","content":"yes?"}]}"#,
         );
-        assert_eq!(before.whole(), after.beginning(1));
+        assert_eq!(before.full(), after.prefix(1));
         assert_eq!(before.root(), after.root());
-        assert_ne!(before.whole(), after.whole());
+        assert_ne!(before.full(), after.full());
     }
 
     /// Clients escape as they like, and our own copy of a conversation has no escapes at all.
     #[test]
-    fn a_conversation_is_known_again_however_its_texts_are_written() {
+    fn prefix_hash_ignores_json_escapes() {
         let body = |text: &str| {
             format!(
                 r#"{{"messages":[{{"role":"user","content":[{{"type":"text","text":"{text}"}},{{"type":"image","source":{{"type":"base64","data":"AAAA"}}}}]}}]}}"#
@@ -186,22 +189,22 @@ mod tests {
         };
         let plain = body(r#"one\n \"two\"/é \\u0041"#);
         let odd = body(r#"o\u006ee\u000a \u0022two\"\/\u00e9 \u005cu0041"#);
-        assert_eq!(lineage(&plain).whole(), lineage(&odd).whole());
+        assert_eq!(prefixes(&plain).full(), prefixes(&odd).full());
         let request = Request::parse(Format::Anthropic, odd.as_bytes()).unwrap();
         let ours = request.conversation().clone().into_owned();
-        assert_eq!(Lineage::of(&["me"], &ours).whole(), lineage(&plain).whole());
-        assert_ne!(lineage(&body(r"one\t")).whole(), lineage(&body(r"one\n")).whole());
+        assert_eq!(PrefixHashes::for_conversation(&["me"], &ours).full(), prefixes(&plain).full());
+        assert_ne!(prefixes(&body(r"one\t")).full(), prefixes(&body(r"one\n")).full());
     }
 
     #[test]
-    fn what_is_said_by_another_or_in_other_pieces_is_another_conversation() {
+    fn roles_and_part_boundaries_change_the_prefix_hash() {
         let one = r#"{"messages":[{"role":"user","content":"ab"}]}"#;
         for other in [
             r#"{"messages":[{"role":"assistant","content":"ab"}]}"#,
             r#"{"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}]}"#,
             r#"{"messages":[{"role":"user","content":"a"},{"role":"user","content":"b"}]}"#,
         ] {
-            assert_ne!(lineage(one).whole(), lineage(other).whole(), "{other}");
+            assert_ne!(prefixes(one).full(), prefixes(other).full(), "{other}");
         }
     }
 }

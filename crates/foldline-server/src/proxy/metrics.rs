@@ -13,49 +13,49 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
 /// What is counted.
-pub(crate) struct Metrics {
+pub(crate) struct ProxyMetrics {
     registry: Registry,
     /// Requests by dialect and by what became of them.
-    pub(crate) requests: Family<Outcome, Counter>,
+    pub(crate) requests: Family<RequestLabels, Counter>,
     /// Requests that are being answered now.
-    pub(crate) open: Gauge,
+    pub(crate) open_requests: Gauge,
     /// Bytes of request bodies that are held now.
-    held: Gauge,
+    held_body_bytes: Gauge,
     /// Requests that found no room for their body.
-    pub(crate) refused: Counter,
+    pub(crate) refused_bodies: Counter,
     /// Tokens of prompts as they came, and as they were sent.
-    pub(crate) raw_tokens: Counter,
+    pub(crate) received_tokens: Counter,
     pub(crate) sent_tokens: Counter,
     /// Tokens that folding would have sent, where it is only observed.
-    pub(crate) observed_tokens: Counter,
+    pub(crate) would_send_tokens: Counter,
     /// What providers reported.
-    pub(crate) usage: Family<Direction, Counter>,
+    pub(crate) reported_tokens: Family<TokenLabels, Counter>,
     /// Dollars that were not spent on what was folded, and that creases cost.
-    pub(crate) saved: Counter<f64, AtomicU64>,
-    pub(crate) spent: Counter<f64, AtomicU64>,
+    pub(crate) saved_usd: Counter<f64, AtomicU64>,
+    pub(crate) crease_cost_usd: Counter<f64, AtomicU64>,
     /// Folds by the pass that proposed them.
-    pub(crate) folds: Family<Pass, Counter>,
+    pub(crate) folds: Family<PassLabels, Counter>,
     /// Creases by their reason.
-    pub(crate) creases: Family<Reason, Counter>,
+    pub(crate) creases: Family<TriggerLabels, Counter>,
     /// Originals that models asked for.
-    pub(crate) unfolds: Family<Kind, Counter>,
+    pub(crate) unfolds: Family<KindLabels, Counter>,
     /// Faults by kind: each left a request as it was.
-    pub(crate) faults: Family<Kind, Counter>,
+    pub(crate) internal_errors: Family<KindLabels, Counter>,
     /// Folds that were cancelled because the client had left.
     pub(crate) cancelled: Counter,
     /// Prompts that did not fit and were folded again.
     pub(crate) overflows: Counter,
     /// Summaries by how their writing ended, and what it cost.
-    pub(crate) summaries: Family<Kind, Counter>,
-    pub(crate) summary_tokens: Family<Direction, Counter>,
-    pub(crate) summary_spent: Counter<f64, AtomicU64>,
+    pub(crate) summaries: Family<KindLabels, Counter>,
+    pub(crate) summary_tokens: Family<TokenLabels, Counter>,
+    pub(crate) summary_cost_usd: Counter<f64, AtomicU64>,
     /// Time between the end of a request's body and its being sent on.
-    pub(crate) added: Histogram,
+    pub(crate) request_overhead: Histogram,
 }
 
 /// What became of a request.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub(crate) struct Outcome {
+pub(crate) struct RequestLabels {
     pub(crate) format: &'static str,
     /// `folded`, `as_came` or `passed` (never looked at).
     pub(crate) sent: &'static str,
@@ -63,83 +63,87 @@ pub(crate) struct Outcome {
 
 /// A direction of tokens.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub(crate) struct Direction {
-    pub(crate) of: &'static str,
+pub(crate) struct TokenLabels {
+    pub(crate) direction: &'static str,
 }
 
 /// A pass of the engine.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub(crate) struct Pass {
+pub(crate) struct PassLabels {
     pub(crate) pass: &'static str,
 }
 
 /// Why a crease was made.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub(crate) struct Reason {
-    pub(crate) reason: String,
+pub(crate) struct TriggerLabels {
+    pub(crate) trigger: String,
 }
 
 /// A kind of something.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub(crate) struct Kind {
+pub(crate) struct KindLabels {
     pub(crate) kind: &'static str,
 }
 
-impl Metrics {
+impl ProxyMetrics {
     pub(crate) fn new() -> Self {
         let mut registry = Registry::with_prefix("foldline");
         let metrics = Self {
             requests: Family::default(),
-            open: Gauge::default(),
-            held: Gauge::default(),
-            refused: Counter::default(),
-            raw_tokens: Counter::default(),
+            open_requests: Gauge::default(),
+            held_body_bytes: Gauge::default(),
+            refused_bodies: Counter::default(),
+            received_tokens: Counter::default(),
             sent_tokens: Counter::default(),
-            observed_tokens: Counter::default(),
-            usage: Family::default(),
-            saved: Counter::default(),
-            spent: Counter::default(),
+            would_send_tokens: Counter::default(),
+            reported_tokens: Family::default(),
+            saved_usd: Counter::default(),
+            crease_cost_usd: Counter::default(),
             folds: Family::default(),
             creases: Family::default(),
             unfolds: Family::default(),
-            faults: Family::default(),
+            internal_errors: Family::default(),
             cancelled: Counter::default(),
             overflows: Counter::default(),
             summaries: Family::default(),
             summary_tokens: Family::default(),
-            summary_spent: Counter::default(),
+            summary_cost_usd: Counter::default(),
             // From 0.1 ms to 3 s.
-            added: Histogram::new(exponential_buckets(0.0001, 2.0, 16)),
+            request_overhead: Histogram::new(exponential_buckets(0.0001, 2.0, 16)),
             registry: Registry::default(),
         };
         registry.register("requests", "Requests by dialect and what was sent", metrics.requests.clone());
-        registry.register("open_requests", "Requests that are being answered", metrics.open.clone());
-        registry.register("held_body_bytes", "Bytes of request bodies that are held", metrics.held.clone());
-        registry.register("refused_bodies", "Requests that found no room for their body", metrics.refused.clone());
-        registry.register("raw_tokens", "Tokens of prompts as they came", metrics.raw_tokens.clone());
+        registry.register("open_requests", "Requests that are being answered", metrics.open_requests.clone());
+        registry.register("held_body_bytes", "Bytes of request bodies that are held", metrics.held_body_bytes.clone());
+        registry.register(
+            "refused_bodies",
+            "Requests that found no room for their body",
+            metrics.refused_bodies.clone(),
+        );
+        registry.register("raw_tokens", "Tokens of prompts as they came", metrics.received_tokens.clone());
         registry.register("sent_tokens", "Tokens of prompts as they were sent", metrics.sent_tokens.clone());
-        let observed = metrics.observed_tokens.clone();
+        let observed = metrics.would_send_tokens.clone();
         registry.register("observed_tokens", "Tokens that folding would have sent, in observe mode", observed);
-        registry.register("reported_tokens", "Tokens as providers reported them", metrics.usage.clone());
-        registry.register("bill_saved_usd", "Dollars not spent on what was folded", metrics.saved.clone());
-        registry.register("bill_spent_usd", "Dollars spent on creases", metrics.spent.clone());
+        registry.register("reported_tokens", "Tokens as providers reported them", metrics.reported_tokens.clone());
+        registry.register("bill_saved_usd", "Dollars not spent on what was folded", metrics.saved_usd.clone());
+        registry.register("bill_spent_usd", "Dollars spent on creases", metrics.crease_cost_usd.clone());
         registry.register("folds", "Folds by pass", metrics.folds.clone());
         registry.register("creases", "Creases by reason", metrics.creases.clone());
         registry.register("unfolds", "Originals asked for by models", metrics.unfolds.clone());
-        registry.register("faults", "Faults by kind", metrics.faults.clone());
+        registry.register("faults", "Faults by kind", metrics.internal_errors.clone());
         registry.register("cancelled_folds", "Folds cancelled because the client left", metrics.cancelled.clone());
         registry.register("overflows", "Prompts that did not fit and were folded again", metrics.overflows.clone());
         registry.register("summaries", "Summaries by how their writing ended", metrics.summaries.clone());
         registry.register("summary_tokens", "Tokens spent on summaries", metrics.summary_tokens.clone());
-        registry.register("bill_summaries_usd", "Dollars spent on summaries", metrics.summary_spent.clone());
-        let added = metrics.added.clone();
+        registry.register("bill_summaries_usd", "Dollars spent on summaries", metrics.summary_cost_usd.clone());
+        let added = metrics.request_overhead.clone();
         registry.register_with_unit("added_latency", "Time added before a request is sent on", Unit::Seconds, added);
         Self { registry, ..metrics }
     }
 
     /// All of it in the format that Prometheus reads, with the bytes of bodies that are held now.
-    pub(crate) fn text(&self, held: usize) -> String {
-        self.held.set(held as i64);
+    pub(crate) fn encode(&self, held: usize) -> String {
+        self.held_body_bytes.set(held as i64);
         let mut text = String::new();
         // Writing to a string can not fail.
         let _ = text::encode(&mut text, &self.registry);
@@ -147,13 +151,13 @@ impl Metrics {
     }
 
     /// A fault of ours that cost nobody a request.
-    pub(crate) fn fault(&self, kind: &'static str) {
-        self.faults.get_or_create(&Kind { kind }).inc();
+    pub(crate) fn count_internal_error(&self, kind: &'static str) {
+        self.internal_errors.get_or_create(&KindLabels { kind }).inc();
     }
 
     /// A request was sent on, in this form, so long after it had come.
-    pub(crate) fn sent(&self, format: &'static str, sent: &'static str, added: Duration) {
-        self.requests.get_or_create(&Outcome { format, sent }).inc();
-        self.added.observe(added.as_secs_f64());
+    pub(crate) fn record_request(&self, format: &'static str, sent: &'static str, added: Duration) {
+        self.requests.get_or_create(&RequestLabels { format, sent }).inc();
+        self.request_overhead.observe(added.as_secs_f64());
     }
 }

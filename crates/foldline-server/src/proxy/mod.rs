@@ -74,7 +74,7 @@ mod upstream;
 
 pub use access::{AccessToken, BadToken};
 pub use server::Proxy;
-pub use settings::{BadUpstream, Limits, Mode, Patience, Settings, Summarise, Upstream};
-pub use tally::{Tally, Watch};
+pub use settings::{InvalidUpstreamUrl, ProxyLimits, ProxyMode, ProxySettings, SummaryMode, Timeouts, UpstreamUrl};
+pub use tally::{ProxyStats, StatsHandle};
 pub use tenancy::Tenancy;
 pub use tls::TlsFiles;

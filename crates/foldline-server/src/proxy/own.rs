@@ -11,7 +11,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use foldline_archive::{ErrorKind, View, view};
+use foldline_archive::{ErrorKind, ExcerptQuery, excerpt};
 use hyper::http::request::Parts;
 use serde::Deserialize;
 use serde_json::json;
@@ -21,16 +21,16 @@ use super::answer;
 use super::learned::WindowEvidence;
 use super::models::ModelWindow;
 use super::owner::NoTenant;
-use super::server::Shared;
-use super::settings::Settings;
+use super::server::AppState;
+use super::settings::ProxySettings;
 
 /// The beginning of all paths that are ours.
-pub(crate) const BELOW: &str = "/foldline/";
+pub(crate) const ADMIN_PREFIX: &str = "/foldline/";
 
 /// Answers a request for one of them.
-pub(crate) async fn answer(proxy: Arc<Shared>, parts: Parts) -> Response {
-    if !proxy.door.is_asked_directly(&parts.headers) {
-        return answer::fault(None, StatusCode::FORBIDDEN, "ask for this machine by its own name");
+pub(crate) async fn handle_admin_request(proxy: Arc<AppState>, parts: Parts) -> Response {
+    if !proxy.auth.allows_host(&parts.headers) {
+        return answer::json_error(None, StatusCode::FORBIDDEN, "ask for this machine by its own name");
     }
     let routes = Router::new()
         .route("/foldline/healthz", get(healthz))
@@ -43,8 +43,8 @@ pub(crate) async fn answer(proxy: Arc<Shared>, parts: Parts) -> Response {
     }
 }
 
-async fn healthz(State(proxy): State<Arc<Shared>>, parts: Parts) -> Response {
-    let Settings { openai, anthropic, patience, .. } = &proxy.settings;
+async fn healthz(State(proxy): State<Arc<AppState>>, parts: Parts) -> Response {
+    let ProxySettings { openai, anthropic, timeouts: patience, .. } = &proxy.settings;
     // A monitor shows no credential, and is shown no tenant's windows.
     let learned = proxy.tenant(&parts).map(|tenant| proxy.models.learned_windows(tenant)).unwrap_or_default();
     let learned = learned.into_iter().map(|ModelWindow { model, side, window }| {
@@ -70,51 +70,51 @@ async fn healthz(State(proxy): State<Arc<Shared>>, parts: Parts) -> Response {
     json_response(StatusCode::OK, &health)
 }
 
-async fn metrics(State(proxy): State<Arc<Shared>>) -> Response {
-    let text = proxy.metrics.text(proxy.room.taken());
+async fn metrics(State(proxy): State<Arc<AppState>>) -> Response {
+    let text = proxy.metrics.encode(proxy.body_budget.reserved_bytes());
     ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response()
 }
 
 /// Which part of an original.
 #[derive(Deserialize)]
-struct Wanted {
+struct UnfoldQuery {
     lines: Option<String>,
     grep: Option<String>,
     page: Option<usize>,
 }
 
 async fn unfold(
-    State(proxy): State<Arc<Shared>>,
+    State(proxy): State<Arc<AppState>>,
     Path(handle): Path<String>,
-    Query(wanted): Query<Wanted>,
+    Query(wanted): Query<UnfoldQuery>,
     parts: Parts,
 ) -> Response {
-    let shelf = match proxy.shelf(&parts) {
+    let shelf = match proxy.tenant_archive(&parts) {
         Ok(Some(shelf)) => shelf,
-        Ok(None) => return answer::fault(None, StatusCode::NOT_FOUND, "there is no archive"),
+        Ok(None) => return answer::json_error(None, StatusCode::NOT_FOUND, "there is no archive"),
         Err(NoTenant) => {
             let why =
                 "the request belongs to no tenant; use a named token, or add the API key whose originals you want";
-            return answer::fault(None, StatusCode::FORBIDDEN, why);
+            return answer::json_error(None, StatusCode::FORBIDDEN, why);
         }
     };
     let looked = tokio::task::spawn_blocking(move || {
         let lines = wanted.lines.as_deref().map(str::parse).transpose()?;
-        let wanted = View { lines, grep: wanted.grep, page: wanted.page, ..View::default() };
-        view(&shelf.unfold(&handle)?.bytes, &wanted)
+        let wanted = ExcerptQuery { lines, grep: wanted.grep, page: wanted.page, ..ExcerptQuery::default() };
+        excerpt(&shelf.unfold(&handle)?.bytes, &wanted)
     });
     match looked.await {
         Ok(Ok(part)) => ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], part.bytes).into_response(),
         Ok(Err(error)) => {
             let status = match error.kind() {
-                ErrorKind::BadRequest | ErrorKind::NotAHandle => StatusCode::BAD_REQUEST,
-                ErrorKind::Unknown | ErrorKind::Ambiguous { .. } => StatusCode::NOT_FOUND,
+                ErrorKind::InvalidInput | ErrorKind::InvalidHandle => StatusCode::BAD_REQUEST,
+                ErrorKind::NotFound | ErrorKind::Ambiguous { .. } => StatusCode::NOT_FOUND,
                 ErrorKind::Expired { .. } => StatusCode::GONE,
                 _ => StatusCode::INTERNAL_SERVER_ERROR,
             };
-            answer::fault(None, status, &error.to_string())
+            answer::json_error(None, status, &error.to_string())
         }
-        Err(_) => answer::fault(None, StatusCode::INTERNAL_SERVER_ERROR, "the archive could not be read"),
+        Err(_) => answer::json_error(None, StatusCode::INTERNAL_SERVER_ERROR, "the archive could not be read"),
     }
 }
 

@@ -6,14 +6,14 @@
 
 use std::io;
 
-use foldline_archive::{Namespace, Shelf};
+use foldline_archive::{Namespace, TenantArchive};
 use hyper::HeaderMap;
 use hyper::http::request::Parts;
 
 use super::access::{AccessToken, Admission};
 use super::memory::map_key;
-use super::server::Shared;
-use super::settings::Settings;
+use super::server::AppState;
+use super::settings::ProxySettings;
 use super::tenancy::Tenancy;
 
 /// A request that shows no lasting identity.
@@ -24,7 +24,7 @@ pub(crate) struct NoTenant;
 const DEFAULT_TOKEN_NAME: &str = "default";
 
 /// Headers in which credentials of providers travel.
-const CREDENTIALS: [&str; 4] = ["authorization", "x-api-key", "api-key", "x-goog-api-key"];
+const CREDENTIAL_HEADERS: [&str; 4] = ["authorization", "x-api-key", "api-key", "x-goog-api-key"];
 
 /// The key of a tenant in tables that live in memory. It is never shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,7 +38,7 @@ const ROTATING_PREFIXES: [&[u8]; 6] = [b"sk-ant-oat", b"ya29.", b"ghu_", b"ghs_"
 const MIN_API_KEY_CHARS: usize = 20;
 
 /// Returns the tenancy of these settings: the chosen one if it is safe, or else the one that fits the tokens.
-pub(crate) fn resolve_tenancy(settings: &Settings) -> io::Result<Tenancy> {
+pub(crate) fn resolve_tenancy(settings: &ProxySettings) -> io::Result<Tenancy> {
     let (tokens, open) = (&settings.tokens, settings.tokens.is_empty());
     let all_named = tokens.iter().all(|token| token.name().is_some());
     let tenancy = settings.tenancy.unwrap_or(match (open, all_named) {
@@ -69,7 +69,7 @@ pub(crate) fn resolve_tenancy(settings: &Settings) -> io::Result<Tenancy> {
     Ok(tenancy)
 }
 
-impl Shared {
+impl AppState {
     /// Returns the tenant of a request.
     pub(crate) fn tenant(&self, parts: &Parts) -> Result<TenantKey, NoTenant> {
         Ok(TenantKey(match identity(self.tenancy, parts).inspect_err(|_| self.note_no_tenant())? {
@@ -80,22 +80,22 @@ impl Shared {
     }
 
     /// Returns the part of the archive that belongs to the tenant of a request; none without an archive.
-    pub(crate) fn shelf(&self, parts: &Parts) -> Result<Option<Shelf>, NoTenant> {
+    pub(crate) fn tenant_archive(&self, parts: &Parts) -> Result<Option<TenantArchive>, NoTenant> {
         let Some(archive) = self.archive.as_ref() else { return Ok(None) };
         let namespace = match identity(self.tenancy, parts).inspect_err(|_| self.note_no_tenant())? {
             Identity::Operator => Ok(self.settings.namespace.clone()),
             Identity::Token(name) => Namespace::new(format!("token-{name}")),
-            Identity::Key(key) => archive.namespace_of(&key),
+            Identity::Key(key) => archive.namespace_for_credential(&key),
         };
         let told = namespace.inspect_err(|error| {
-            self.metrics.fault("archive");
+            self.metrics.count_internal_error("archive");
             tracing::warn!(%error, "nothing is kept of this request");
         });
-        Ok(told.ok().map(|namespace| archive.shelf(&namespace)))
+        Ok(told.ok().map(|namespace| archive.tenant(&namespace)))
     }
 
     fn note_no_tenant(&self) {
-        self.metrics.fault("no_tenant");
+        self.metrics.count_internal_error("no_tenant");
         self.no_tenant.call_once(|| {
             tracing::warn!(
                 "a request without an API key, or with a rotating credential, belongs to no tenant; it and all like it go \
@@ -133,7 +133,7 @@ fn identity(tenancy: Tenancy, parts: &Parts) -> Result<Identity<'_>, NoTenant> {
 /// the others may be placeholders that many users share.
 fn api_keys(headers: &HeaderMap) -> Option<Vec<u8>> {
     let mut keys = Vec::new();
-    for value in CREDENTIALS.into_iter().flat_map(|name| headers.get_all(name)) {
+    for value in CREDENTIAL_HEADERS.into_iter().flat_map(|name| headers.get_all(name)) {
         let key = match value.as_bytes().trim_ascii() {
             bytes if bytes.contains(&b' ') => {
                 let (scheme, key) = bytes.split_at(bytes.iter().position(|byte| *byte == b' ')?);

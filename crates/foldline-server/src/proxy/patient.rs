@@ -14,74 +14,78 @@ use tokio::time::Sleep;
 
 /// How HTTP/2 begins. Until the first bytes differ from it, nobody can tell which version a client speaks,
 /// and no limit of either version runs.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A connection with limits.
-pub(crate) struct Patient<S> {
+pub(crate) struct TimeoutStream<S> {
     stream: S,
     /// For the client to take something of what is written.
-    to_take: Duration,
+    write_timeout: Duration,
     /// Since when nothing is taken.
-    untaken: Option<Pin<Box<Sleep>>>,
-    beginning: Option<Beginning>,
+    write_deadline: Option<Pin<Box<Sleep>>>,
+    preface: Option<PrefaceCheck>,
 }
 
 /// A connection on which it is not clear yet what will be spoken.
-struct Beginning {
-    until: Pin<Box<Sleep>>,
+struct PrefaceCheck {
+    deadline: Pin<Box<Sleep>>,
     /// Bytes that came, all of them as HTTP/2 begins.
-    came: usize,
+    matched_bytes: usize,
 }
 
-impl<S> Patient<S> {
+impl<S> TimeoutStream<S> {
     pub(crate) fn new(stream: S, to_begin: Duration, to_take: Duration) -> Self {
-        let beginning = Beginning { until: Box::pin(tokio::time::sleep(to_begin)), came: 0 };
-        Self { stream, to_take, untaken: None, beginning: Some(beginning) }
+        let beginning = PrefaceCheck { deadline: Box::pin(tokio::time::sleep(to_begin)), matched_bytes: 0 };
+        Self { stream, write_timeout: to_take, write_deadline: None, preface: Some(beginning) }
     }
 
     /// Passes on what became of a write, unless too many in a row could not be done.
-    fn taken<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    fn apply_write_timeout<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
         if written.is_ready() {
-            self.untaken = None;
+            self.write_deadline = None;
             return written;
         }
-        let to_take = self.to_take;
-        let untaken = self.untaken.get_or_insert_with(|| Box::pin(tokio::time::sleep(to_take)));
+        let to_take = self.write_timeout;
+        let untaken = self.write_deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(to_take)));
         ready!(untaken.as_mut().poll(context));
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not take its answer")))
     }
 }
 
-impl Beginning {
-    fn goes_on(&mut self, bytes: &[u8]) -> bool {
-        let expected = &PREFACE[self.came..];
-        self.came += bytes.len();
+impl PrefaceCheck {
+    fn advance(&mut self, bytes: &[u8]) -> bool {
+        let expected = &HTTP2_PREFACE[self.matched_bytes..];
+        self.matched_bytes += bytes.len();
         bytes.len() < expected.len() && expected.starts_with(bytes)
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TimeoutStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = into.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, into);
-        if let Some(beginning) = &mut self.beginning {
+        if let Some(beginning) = &mut self.preface {
             match &read {
                 Poll::Pending => {
-                    ready!(beginning.until.as_mut().poll(context));
+                    ready!(beginning.deadline.as_mut().poll(context));
                     return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client says nothing")));
                 }
-                Poll::Ready(Ok(())) if beginning.goes_on(&into.filled()[before..]) => {}
-                Poll::Ready(_) => self.beginning = None,
+                Poll::Ready(Ok(())) if beginning.advance(&into.filled()[before..]) => {}
+                Poll::Ready(_) => self.preface = None,
             }
         }
         read
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TimeoutStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.taken(context, written)
+        self.apply_write_timeout(context, written)
     }
 
     fn poll_write_vectored(
@@ -90,7 +94,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
         bytes: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, bytes);
-        self.taken(context, written)
+        self.apply_write_timeout(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -99,11 +103,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
-        self.taken(context, flushed)
+        self.apply_write_timeout(context, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let closed = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.taken(context, closed)
+        self.apply_write_timeout(context, closed)
     }
 }

@@ -12,19 +12,19 @@ use hyper::header::{HeaderMap, HeaderValue, USER_AGENT};
 use hyper::{Method, Request, StatusCode};
 use serde::Deserialize;
 
-use super::discover::Asking;
-use super::settings::{Patience, Upstream};
-use super::upstream::Providers;
+use super::discover::WindowProbe;
+use super::settings::{Timeouts, UpstreamUrl};
+use super::upstream::UpstreamClient;
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The health of a proxy is told in fewer bytes than this.
-const LONGEST: usize = 1 << 20;
+const MAX_HEALTH_BYTES: usize = 1 << 20;
 
 /// A proxy that runs already.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[non_exhaustive]
-pub struct Neighbour {
+pub struct RunningProxy {
     /// Its version.
     pub version: String,
     /// Who answers Chat Completions and Responses behind it.
@@ -56,40 +56,40 @@ pub struct NeighbourWindow {
 
 /// The proxy that answers at a base URL, if one does. Only this machine is asked: elsewhere a proxy lets
 /// nobody in without a token.
-pub async fn neighbour(at: &Upstream) -> Option<Neighbour> {
+pub async fn find_running_proxy(at: &UpstreamUrl) -> Option<RunningProxy> {
     if !at.is_loopback() {
         return None;
     }
-    let uri = at.root("/foldline/healthz").ok()?;
-    let answered = providers().pass(question(Method::GET, uri)?).await.ok()?;
-    let body = Limited::new(answered.into_body(), LONGEST).collect();
-    let body = tokio::time::timeout(PATIENCE, body).await.ok()?.ok()?.to_bytes();
+    let uri = at.server_uri("/foldline/healthz").ok()?;
+    let answered = probe_client().send_once(probe_request(Method::GET, uri)?).await.ok()?;
+    let body = Limited::new(answered.into_body(), MAX_HEALTH_BYTES).collect();
+    let body = tokio::time::timeout(PROBE_TIMEOUT, body).await.ok()?.ok()?.to_bytes();
     serde_json::from_slice(&body).ok()
 }
 
 /// Whether a provider answers at all, and with what status; otherwise why not.
-pub async fn reach(upstream: &Upstream) -> Result<StatusCode, String> {
+pub async fn check_upstream(upstream: &UpstreamUrl) -> Result<StatusCode, String> {
     let uri = upstream.uri("/").map_err(|error| error.to_string())?;
-    let question = question(Method::HEAD, uri).ok_or("the address is not one of a URL")?;
-    match providers().pass(question).await {
+    let question = probe_request(Method::HEAD, uri).ok_or("the address is not one of a URL")?;
+    match probe_client().send_once(question).await {
         Ok(answered) => Ok(answered.status()),
         Err(why) => Err(why.to_string()),
     }
 }
 
 /// What a server says the window of its model is.
-pub async fn window(upstream: &Upstream, model: &str) -> Option<Tokens> {
-    let headers = HeaderMap::from_iter([(USER_AGENT, HeaderValue::from_static(NAME))]);
-    let asking = Asking { providers: providers(), upstream: upstream.clone(), headers, model: model.to_owned() };
-    asking.window().await
+pub async fn query_window(upstream: &UpstreamUrl, model: &str) -> Option<Tokens> {
+    let headers = HeaderMap::from_iter([(USER_AGENT, HeaderValue::from_static(USER_AGENT_VALUE))]);
+    let asking = WindowProbe { client: probe_client(), upstream: upstream.clone(), headers, model: model.to_owned() };
+    asking.query_window().await
 }
 
-const NAME: &str = concat!("foldline/", env!("CARGO_PKG_VERSION"));
+const USER_AGENT_VALUE: &str = concat!("foldline/", env!("CARGO_PKG_VERSION"));
 
-fn providers() -> Providers {
-    Providers::new(Patience { connect: PATIENCE, answer: PATIENCE, ..Patience::default() })
+fn probe_client() -> UpstreamClient {
+    UpstreamClient::new(Timeouts { connect: PROBE_TIMEOUT, response_start: PROBE_TIMEOUT, ..Timeouts::default() })
 }
 
-fn question(method: Method, uri: hyper::Uri) -> Option<Request<Body>> {
-    Request::builder().method(method).uri(uri).header(USER_AGENT, NAME).body(Body::empty()).ok()
+fn probe_request(method: Method, uri: hyper::Uri) -> Option<Request<Body>> {
+    Request::builder().method(method).uri(uri).header(USER_AGENT, USER_AGENT_VALUE).body(Body::empty()).ok()
 }

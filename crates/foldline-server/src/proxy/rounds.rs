@@ -16,31 +16,31 @@ use hyper::{HeaderMap, StatusCode};
 
 use super::backoff::RetryBudget;
 use super::client_stream::{ClientGone, ClientStream};
-use super::exchange::{fold, retries};
-use super::opening::{Opening, Rest, next};
-use super::relay::{AnswerOf, Answered, Client, Heard};
-use super::server::Shared;
-use super::turn::{Folded, Hidden, ToldBy, Turn};
-use super::unfold::{self, OFFER};
-use super::upstream::Outbound;
+use super::exchange::{fold_blocking, retries};
+use super::opening::{RemainingBody, ResponseHead, next_chunk};
+use super::relay::{BodySender, MaybeUsage, ResponseUsage, RoundCount};
+use super::server::AppState;
+use super::turn::{FoldJob, HiddenRoundsLog, HistoryView, PreparedRequest};
+use super::unfold::{self, UNFOLD_TOOL};
+use super::upstream::UpstreamRequest;
 
 /// Rounds in which the model is given what it asks for.
-const SERVED: usize = 4;
+const MAX_SERVED_ROUNDS: usize = 4;
 /// Rounds in all; a model that still asks then is stopped.
-const MOST: usize = 8;
+const MAX_ROUNDS: usize = 8;
 
 /// One answer.
-pub(crate) struct Rounds {
-    proxy: Arc<Shared>,
+pub(crate) struct UnfoldRounds {
+    state: Arc<AppState>,
     format: Format,
     /// What the round that is running was asked with: the conversation as the model knows it, how it was
     /// folded, and the request.
-    turn: Arc<Turn>,
-    folded: Folded,
-    outbound: Outbound,
+    job: Arc<FoldJob>,
+    prepared: PreparedRequest,
+    request: UpstreamRequest,
     /// Where what the client will lack is remembered, and what it is.
-    hidden: Hidden,
-    gaps: Vec<HiddenRound>,
+    recorder: HiddenRoundsLog,
+    hidden_rounds: Vec<HiddenRound>,
     /// It is recorded.
     recorded: bool,
     /// The attempts of the round that is running.
@@ -50,7 +50,7 @@ pub(crate) struct Rounds {
 /// A round that gave no answer.
 pub(crate) enum RoundFailure {
     /// The provider's own error response.
-    Refused(Box<Opening>),
+    Refused(Box<ResponseHead>),
     /// There is no response of the provider's: the status and message of ours.
     Fault(StatusCode, String),
 }
@@ -63,7 +63,7 @@ impl RoundFailure {
     /// Returns the error as it is written into a stream that has begun, with its HTTP status.
     fn error(&self) -> (StatusCode, ApiError) {
         match self {
-            RoundFailure::Refused(opening) => (opening.head.status, ApiError::parse(&opening.begun.concat())),
+            RoundFailure::Refused(opening) => (opening.parts.status, ApiError::parse(&opening.chunks.concat())),
             RoundFailure::Fault(status, message) => {
                 (*status, ApiError::parse(format!("foldline: {message}").as_bytes()))
             }
@@ -89,17 +89,32 @@ impl From<RoundFailure> for Interruption {
     }
 }
 
-impl Rounds {
-    pub(crate) fn new(proxy: Arc<Shared>, turn: Arc<Turn>, folded: Folded, outbound: Outbound) -> Self {
-        let hidden = folded.hidden.clone();
+impl UnfoldRounds {
+    pub(crate) fn new(
+        proxy: Arc<AppState>,
+        turn: Arc<FoldJob>,
+        folded: PreparedRequest,
+        outbound: UpstreamRequest,
+    ) -> Self {
+        let hidden = folded.hidden_rounds.clone();
         let retries = RetryBudget::new();
         let (gaps, recorded) = Default::default();
-        Self { proxy, format: turn.format, turn, folded, outbound, retries, hidden, gaps, recorded }
+        Self {
+            state: proxy,
+            format: turn.format,
+            job: turn,
+            prepared: folded,
+            request: outbound,
+            retries,
+            recorder: hidden,
+            hidden_rounds: gaps,
+            recorded,
+        }
     }
 
     /// Answers that come as bodies. Returns the body for the client, or why there is none; and what was paid.
-    pub(crate) async fn whole(mut self, mut body: Bytes) -> (Result<Bytes, RoundFailure>, Heard) {
-        let mut splicer = BodySplicer::new(self.format, OFFER.name).with_reported_id(self.folded.reported);
+    pub(crate) async fn run_buffered(mut self, mut body: Bytes) -> (Result<Bytes, RoundFailure>, MaybeUsage) {
+        let mut splicer = BodySplicer::new(self.format, UNFOLD_TOOL.name).with_reported_id(self.prepared.reported_id);
         loop {
             let asked = match splicer.push_round(&body) {
                 Ok(BodyOutcome::Finished { body, finished }) => {
@@ -110,9 +125,9 @@ impl Rounds {
                 // Something that no splicer understands is the client's to read.
                 Err(_) => return (Ok(body), None),
             };
-            let failure = match self.go_on(&asked).await {
-                Ok(opening) if matches!(opening.rest, Rest::Nothing) => {
-                    body = opening.begun.concat().into();
+            let failure = match self.start_next_round(&asked).await {
+                Ok(opening) if matches!(opening.remaining, RemainingBody::Complete) => {
+                    body = opening.chunks.concat().into();
                     continue;
                 }
                 Ok(_) => RoundFailure::fault("the answer could not be continued"),
@@ -123,15 +138,19 @@ impl Rounds {
     }
 
     /// Answers that come as streams. Returns why the client was shown nothing, if so; and what was paid.
-    pub(crate) async fn streamed(mut self, opening: Opening, client: Client) -> (Option<RoundFailure>, Heard) {
-        let mut splicer = StreamSplicer::new(self.format, OFFER.name).with_reported_id(self.folded.reported);
-        let mut client = ClientStream::new(client, self.proxy.settings.patience.silence);
+    pub(crate) async fn run_streamed(
+        mut self,
+        opening: ResponseHead,
+        client: BodySender,
+    ) -> (Option<RoundFailure>, MaybeUsage) {
+        let mut splicer = StreamSplicer::new(self.format, UNFOLD_TOOL.name).with_reported_id(self.prepared.reported_id);
+        let mut client = ClientStream::new(client, self.state.settings.timeouts.keep_alive);
         let interruption = match self.stream(opening, &mut splicer, &mut client).await {
             Ok(heard) => return (None, heard),
             Err(interruption) => interruption,
         };
         // One round that was interrupted has no usage that can be relied on.
-        let heard = if self.gaps.is_empty() { None } else { self.finished(splicer.usage()) };
+        let heard = if self.hidden_rounds.is_empty() { None } else { self.finished(splicer.usage()) };
         match interruption {
             Interruption::Failed(failure) if client.has_begun() => {
                 let (status, error) = failure.error();
@@ -150,10 +169,10 @@ impl Rounds {
     /// Forwards round after round, until the answer is complete or the client has the error that ends it.
     async fn stream(
         &mut self,
-        mut opening: Opening,
+        mut opening: ResponseHead,
         splicer: &mut StreamSplicer,
         client: &mut ClientStream,
-    ) -> Result<Heard, Interruption> {
+    ) -> Result<MaybeUsage, Interruption> {
         loop {
             let broke = self.forward(opening, splicer, client).await?;
             let hid = splicer.has_hidden_calls();
@@ -168,11 +187,11 @@ impl Rounds {
                 }
                 RoundOutcome::Continue(asked) => {
                     client.forward(splicer.shows_output()).await?;
-                    client.wait_for(self.go_on(&asked), Some(splicer.keep_alive_bytes())).await??
+                    client.wait_for(self.start_next_round(&asked), Some(splicer.keep_alive_bytes())).await??
                 }
                 // In the first round the client has seen what came. It is cut off as the proxy was; a
                 // provider that ends without an end is the client's to judge, unless it lacks something.
-                RoundOutcome::Interrupted(_) if self.gaps.is_empty() => {
+                RoundOutcome::Interrupted(_) if self.hidden_rounds.is_empty() => {
                     client.flush().await?;
                     if let Some(why) = broke.or_else(|| hid.then(|| "the stream ended early".into())) {
                         client.cut_off(why).await;
@@ -205,15 +224,15 @@ impl Rounds {
     /// Forwards one round as it comes. Returns why it broke off, if it did.
     async fn forward(
         &mut self,
-        opening: Opening,
+        opening: ResponseHead,
         splicer: &mut StreamSplicer,
         client: &mut ClientStream,
     ) -> Result<Option<String>, Interruption> {
-        let stall = self.proxy.settings.patience.stall;
-        for piece in opening.begun {
+        let stall = self.state.settings.timeouts.idle;
+        for piece in opening.chunks {
             splicer.push(&piece, &mut client.held);
         }
-        let mut rest = opening.rest;
+        let mut rest = opening.remaining;
         loop {
             client.forward(splicer.shows_output()).await?;
             if let Some(end) = splicer.take_end() {
@@ -223,13 +242,13 @@ impl Rounds {
                 client.flush().await?;
             }
             let body = match &mut rest {
-                Rest::Events(body) | Rest::Unread(body) => body,
-                Rest::Nothing => return Ok(None),
-                Rest::Broken(why) => return Ok(Some(std::mem::take(why))),
+                RemainingBody::Events(body) | RemainingBody::Opaque(body) => body,
+                RemainingBody::Complete => return Ok(None),
+                RemainingBody::Failed(why) => return Ok(Some(std::mem::take(why))),
             };
             // A later round may have begun long before the model has read its prompt.
-            let keep_alive = (!self.gaps.is_empty()).then(|| splicer.keep_alive_bytes());
-            match client.wait_for(next(body, stall), keep_alive).await? {
+            let keep_alive = (!self.hidden_rounds.is_empty()).then(|| splicer.keep_alive_bytes());
+            match client.wait_for(next_chunk(body, stall), keep_alive).await? {
                 Ok(Some(piece)) => splicer.push(&piece, &mut client.held),
                 Ok(None) => return Ok(None),
                 Err(why) => return Ok(Some(why)),
@@ -238,14 +257,14 @@ impl Rounds {
     }
 
     /// Answers the hidden calls of a round and sends the next one.
-    async fn go_on(&mut self, asked: &InterceptedCalls) -> Result<Opening, RoundFailure> {
-        if self.gaps.len() >= MOST {
+    async fn start_next_round(&mut self, asked: &InterceptedCalls) -> Result<ResponseHead, RoundFailure> {
+        if self.hidden_rounds.len() >= MAX_ROUNDS {
             return Err(RoundFailure::fault("the model does not stop unfolding"));
         }
-        let answers = self.answers(asked).await;
-        let answers = self.fitted(answers);
+        let answers = self.answer_calls(asked).await;
+        let answers = self.truncated_answers(answers);
         let answers: Vec<&str> = answers.iter().map(String::as_str).collect();
-        let longer = Request::parse(self.format, &self.folded.known).and_then(|request| {
+        let longer = Request::parse(self.format, &self.prepared.unfolded_body).and_then(|request| {
             let before = request.conversation().messages.len();
             let elements = asked.continuation(&answers).into_iter();
             request.splice(&elements.map(|json| RequestEdit::InsertJson { before, json }).collect::<Vec<_>>())
@@ -254,61 +273,62 @@ impl Rounds {
             Ok(body) => Bytes::from(body.into_owned()),
             Err(error) => return Err(RoundFailure::fault(error.to_string())),
         };
-        self.gaps.push(asked.hidden_round(&answers));
+        self.hidden_rounds.push(asked.hidden_round(&answers));
         // A later round is folded as the client's next request will be, so that both begin alike.
-        self.turn = Arc::new(Turn { body: longer.clone(), told_by: ToldBy::Us, ..Turn::clone(&self.turn) });
-        match fold(&self.proxy, Some(&self.turn), None).await {
-            Some(folded) => self.ask(folded),
-            None => (self.outbound.body, self.folded.known) = (offered(self.format, &longer), longer),
+        self.job = Arc::new(FoldJob { body: longer.clone(), history: HistoryView::Model, ..FoldJob::clone(&self.job) });
+        match fold_blocking(&self.state, Some(&self.job), None).await {
+            Some(folded) => self.use_prepared(folded),
+            None => (self.request.body, self.prepared.unfolded_body) = (with_unfold_tool(self.format, &longer), longer),
         }
         self.retries = RetryBudget::new();
         self.send().await
     }
 
-    fn ask(&mut self, folded: Folded) {
-        self.outbound.body = folded.body.clone().unwrap_or_else(|| offered(self.format, &folded.known));
-        self.folded = folded;
+    fn use_prepared(&mut self, folded: PreparedRequest) {
+        self.request.body = folded.body.clone().unwrap_or_else(|| with_unfold_tool(self.format, &folded.unfolded_body));
+        self.prepared = folded;
     }
 
     /// The answers as far as there is room for them. A quarter of the window can be had by a crease.
-    fn fitted(&self, answers: Vec<String>) -> Vec<String> {
-        let Folded { budget, sent, model, .. } = &self.folded;
+    fn truncated_answers(&self, answers: Vec<String>) -> Vec<String> {
+        let PreparedRequest { budget, sent_tokens: sent, model, .. } = &self.prepared;
         let mut room = budget.saturating_sub(*sent).max(budget / 4);
         let fitted = answers.into_iter().map(|answer| {
-            let answer = unfold::fitted(answer, room, &model.meter);
+            let answer = unfold::truncated(answer, room, &model.meter);
             room = room.saturating_sub(model.meter.text(&answer));
             answer
         });
         fitted.collect()
     }
 
-    async fn send_after(&mut self, wait: Duration) -> Result<Opening, RoundFailure> {
+    async fn send_after(&mut self, wait: Duration) -> Result<ResponseHead, RoundFailure> {
         tokio::time::sleep(wait).await;
         self.send().await
     }
 
     /// Sends the round; again, folded more, when the prompt does not fit, and again after a while when the provider
     /// fails for a reason that passes.
-    async fn send(&mut self) -> Result<Opening, RoundFailure> {
-        let stall = self.proxy.settings.patience.stall;
+    async fn send(&mut self) -> Result<ResponseHead, RoundFailure> {
+        let stall = self.state.settings.timeouts.idle;
         let mut tries = 0;
         loop {
-            let failure = match self.proxy.providers.send(&self.outbound).await {
+            let failure = match self.state.client.send(&self.request).await {
                 Ok(answered) => {
-                    let mut opening = Opening::of(answered, self.format, true, stall).await;
+                    let mut opening = ResponseHead::read(answered, self.format, true, stall).await;
                     if let Some(overflow) = opening.overflow.filter(|overflow| tries < retries(*overflow)) {
                         tries += 1;
-                        if let Some(tighter) = self.proxy.tighter(Some(&self.turn), Some(&self.folded), overflow).await
+                        if let Some(tighter) =
+                            self.state.refold_after_overflow(Some(&self.job), Some(&self.prepared), overflow).await
                         {
-                            self.ask(tighter);
+                            self.use_prepared(tighter);
                             continue;
                         }
                     }
-                    match &mut opening.rest {
-                        Rest::Broken(why) => RoundFailure::fault(std::mem::take(why)),
-                        _ if opening.head.status.is_success() => {
-                            self.proxy.accepted(&self.folded, &opening).await;
-                            self.proxy.settled(&self.folded).await;
+                    match &mut opening.remaining {
+                        RemainingBody::Failed(why) => RoundFailure::fault(std::mem::take(why)),
+                        _ if opening.parts.status.is_success() => {
+                            self.state.accepted(&self.prepared, &opening).await;
+                            self.state.wait_for_sync(&self.prepared).await;
                             return Ok(opening);
                         }
                         _ => RoundFailure::Refused(Box::new(opening)),
@@ -319,7 +339,7 @@ impl Rounds {
             let (status, error) = failure.error();
             let wait = match &failure {
                 RoundFailure::Refused(opening) if error.is_temporary(Some(status.as_u16())) => {
-                    self.retries.next_wait(&opening.head.headers)
+                    self.retries.next_wait(&opening.parts.headers)
                 }
                 RoundFailure::Fault(StatusCode::BAD_GATEWAY, _) => self.retries.next_wait(&HeaderMap::new()),
                 _ => None,
@@ -333,15 +353,15 @@ impl Rounds {
         }
     }
 
-    async fn answers(&self, asked: &InterceptedCalls) -> Vec<String> {
-        if self.gaps.len() >= SERVED {
-            return asked.calls.iter().map(|_| unfold::NO_MORE.to_owned()).collect();
+    async fn answer_calls(&self, asked: &InterceptedCalls) -> Vec<String> {
+        if self.hidden_rounds.len() >= MAX_SERVED_ROUNDS {
+            return asked.calls.iter().map(|_| unfold::ROUND_LIMIT_TEXT.to_owned()).collect();
         }
-        let (calls, proxy, shelf) = (asked.calls.clone(), self.proxy.clone(), self.folded.journal.clone());
-        let held = self.folded.held.clone();
+        let (calls, proxy, shelf) = (asked.calls.clone(), self.state.clone(), self.prepared.archive.clone());
+        let held = self.prepared.held.clone();
         let count = calls.len();
         let looked_up = tokio::task::spawn_blocking(move || {
-            calls.iter().map(|call| unfold::answer(call, shelf.as_ref(), &held, &proxy.metrics)).collect()
+            calls.iter().map(|call| unfold::answer_call(call, shelf.as_ref(), &held, &proxy.metrics)).collect()
         });
         looked_up.await.unwrap_or_else(|_| vec!["The archive could not be read.".to_owned(); count])
     }
@@ -352,40 +372,40 @@ impl Rounds {
         if std::mem::replace(&mut self.recorded, true) {
             return;
         }
-        let stored_as = response_id.filter(|_| self.folded.reported == ReportedId::Last).map(str::to_owned);
+        let stored_as = response_id.filter(|_| self.prepared.reported_id == ReportedId::Last).map(str::to_owned);
         let is_mixed = mixed.is_some();
         if let Some(mixed) = mixed {
-            let answers = self.answers(mixed).await;
-            self.gaps.push(mixed.mixed_hidden_round(&answers.iter().map(String::as_str).collect::<Vec<_>>()));
+            let answers = self.answer_calls(mixed).await;
+            self.hidden_rounds.push(mixed.mixed_hidden_round(&answers.iter().map(String::as_str).collect::<Vec<_>>()));
         }
-        if self.gaps.is_empty() && stored_as.is_none() {
+        if self.hidden_rounds.is_empty() && stored_as.is_none() {
             return;
         }
-        let (proxy, turn, gaps) = (self.proxy.clone(), self.turn.clone(), self.gaps.clone());
+        let (proxy, turn, gaps) = (self.state.clone(), self.job.clone(), self.hidden_rounds.clone());
         // What is hidden is about the client's own request, whatever was sent in later rounds.
-        let folded = Folded { hidden: self.hidden.clone(), ..self.folded.clone() };
+        let folded = PreparedRequest { hidden_rounds: self.recorder.clone(), ..self.prepared.clone() };
         let recorded = tokio::task::spawn_blocking(move || {
             if let Some(id) = &stored_as {
                 turn.record_handles(&proxy, &folded, id);
             }
             if !gaps.is_empty() {
-                turn.hide(&proxy, &folded, gaps, stored_as.as_deref().filter(|_| is_mixed));
+                turn.record_hidden_rounds(&proxy, &folded, gaps, stored_as.as_deref().filter(|_| is_mixed));
             }
         })
         .await;
         if recorded.is_err() {
-            self.proxy.metrics.fault("panic");
+            self.state.metrics.count_internal_error("panic");
         }
     }
 
-    fn finished(&self, usage: Option<Usage>) -> Heard {
-        let rounds = if self.gaps.is_empty() { AnswerOf::One } else { AnswerOf::Several };
-        Some(Answered { usage, rounds })
+    fn finished(&self, usage: Option<Usage>) -> MaybeUsage {
+        let rounds = if self.hidden_rounds.is_empty() { RoundCount::One } else { RoundCount::Several };
+        Some(ResponseUsage { usage, rounds })
     }
 }
 
 /// A request with the tool of ours in it, and not folded.
-fn offered(format: Format, body: &Bytes) -> Bytes {
-    let request = Request::parse(format, body).map(|request| request.with_injected_tool(&OFFER));
+fn with_unfold_tool(format: Format, body: &Bytes) -> Bytes {
+    let request = Request::parse(format, body).map(|request| request.with_injected_tool(&UNFOLD_TOOL));
     request.and_then(|request| request.splice(&[])).map_or_else(|_| body.clone(), |it| it.into_owned().into())
 }

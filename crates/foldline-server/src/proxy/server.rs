@@ -17,20 +17,20 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::access::Door;
-use super::exchange::exchange;
-use super::memory::Memory;
-use super::metrics::Metrics;
-use super::models::Models;
+use super::access::TokenAuth;
+use super::exchange::handle_request;
+use super::memory::SessionCache;
+use super::metrics::ProxyMetrics;
+use super::models::ModelRegistry;
 use super::owner::resolve_tenancy;
-use super::patient::Patient;
-use super::room::Room;
-use super::settings::{Patience, Settings};
-use super::summaries::Writers;
-use super::tally::Watch;
+use super::patient::TimeoutStream;
+use super::room::BodyBudget;
+use super::settings::{ProxySettings, Timeouts};
+use super::summaries::SummaryTasks;
+use super::tally::StatsHandle;
 use super::tenancy::Tenancy;
 use super::tls;
-use super::upstream::Providers;
+use super::upstream::UpstreamClient;
 
 /// The proxy, listening.
 ///
@@ -50,31 +50,31 @@ pub struct Proxy {
     listener: TcpListener,
     address: SocketAddr,
     tls: Option<TlsAcceptor>,
-    shared: Arc<Shared>,
-    _writers: DropGuard,
+    state: Arc<AppState>,
+    _summary_guard: DropGuard,
 }
 
 /// What all requests share.
-pub(crate) struct Shared {
-    pub(crate) settings: Settings,
-    pub(crate) door: Door,
+pub(crate) struct AppState {
+    pub(crate) settings: ProxySettings,
+    pub(crate) auth: TokenAuth,
     pub(crate) tenancy: Tenancy,
     /// That a request belongs to no tenant is logged once.
     pub(crate) no_tenant: Once,
-    pub(crate) providers: Providers,
+    pub(crate) client: UpstreamClient,
     /// One for each request that may run at once.
-    pub(crate) turns: Arc<Semaphore>,
-    pub(crate) room: Room,
+    pub(crate) request_permits: Arc<Semaphore>,
+    pub(crate) body_budget: BodyBudget,
     pub(crate) archive: Option<Archive>,
-    pub(crate) metrics: Metrics,
-    pub(crate) memory: Memory,
-    pub(crate) models: Models,
-    pub(crate) writers: Writers,
+    pub(crate) metrics: ProxyMetrics,
+    pub(crate) sessions: SessionCache,
+    pub(crate) models: ModelRegistry,
+    pub(crate) summary_tasks: SummaryTasks,
 }
 
 impl Proxy {
     /// Listens. Originals go to the archive; without one nothing that is folded can be unfolded.
-    pub async fn bind(settings: Settings, archive: Option<Archive>) -> io::Result<Self> {
+    pub async fn bind(settings: ProxySettings, archive: Option<Archive>) -> io::Result<Self> {
         if !settings.listen.ip().is_loopback() && settings.tokens.is_empty() {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
@@ -83,24 +83,24 @@ impl Proxy {
         }
         let tenancy = resolve_tenancy(&settings)?;
         let tls = settings.tls.as_ref().map(tls::acceptor).transpose()?;
-        let listener = listen(settings.listen)?;
+        let listener = bind_listener(settings.listen)?;
         let address = listener.local_addr()?;
-        let (writers, _writers) = Writers::new();
-        let shared = Shared {
-            writers,
-            door: Door::new(&settings.tokens, address),
+        let (writers, _writers) = SummaryTasks::new();
+        let shared = AppState {
+            summary_tasks: writers,
+            auth: TokenAuth::new(&settings.tokens, address),
             tenancy,
             no_tenant: Once::new(),
-            providers: Providers::new(settings.patience),
-            turns: Arc::new(Semaphore::new(settings.limits.requests)),
-            room: Room::new(settings.limits.bodies, settings.patience.room),
+            client: UpstreamClient::new(settings.timeouts),
+            request_permits: Arc::new(Semaphore::new(settings.limits.requests)),
+            body_budget: BodyBudget::new(settings.limits.total_body_bytes, settings.timeouts.body_budget),
             archive,
-            metrics: Metrics::new(),
-            memory: Memory::new(settings.limits.sessions),
-            models: Models::new(settings.models.clone(), settings.window, settings.patience.learned),
+            metrics: ProxyMetrics::new(),
+            sessions: SessionCache::new(settings.limits.sessions),
+            models: ModelRegistry::new(settings.models.clone(), settings.window, settings.timeouts.learned),
             settings,
         };
-        Ok(Self { listener, address, tls, shared: Arc::new(shared), _writers })
+        Ok(Self { listener, address, tls, state: Arc::new(shared), _summary_guard: _writers })
     }
 
     /// Where it listens.
@@ -110,22 +110,22 @@ impl Proxy {
 
     /// Returns which requests share originals.
     pub fn tenancy(&self) -> Tenancy {
-        self.shared.tenancy
+        self.state.tenancy
     }
 
     /// A look at what it does, for as long as one likes.
-    pub fn watch(&self) -> Watch {
-        Watch(self.shared.clone())
+    pub fn stats_handle(&self) -> StatsHandle {
+        StatsHandle(self.state.clone())
     }
 
     /// Serves until `stop` comes to its end, and then until answers that have begun are complete, as
     /// far as patience goes. Then the connections that are left are closed, and folds for them are cancelled.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let patience = self.shared.settings.patience;
+        let patience = self.state.settings.timeouts;
         let mut connections = auto::Builder::new(TokioExecutor::new());
-        connections.http1().timer(TokioTimer::new()).header_read_timeout(patience.client);
+        connections.http1().timer(TokioTimer::new()).header_read_timeout(patience.client_read);
         connections.http2().timer(TokioTimer::new()).keep_alive_interval(Duration::from_secs(20));
-        let service = TowerToHyperService::new(Router::new().fallback(exchange).with_state(self.shared.clone()));
+        let service = TowerToHyperService::new(Router::new().fallback(handle_request).with_state(self.state.clone()));
         let open = GracefulShutdown::new();
         let cut = CancellationToken::new();
         let _cut_on_return = cut.clone().drop_guard();
@@ -135,7 +135,7 @@ impl Proxy {
                 accepted = self.listener.accept() => match accepted {
                     Ok((stream, _)) => stream,
                     Err(error) => {
-                        pause_after(&error).await;
+                        back_off_after(&error).await;
                         continue;
                     }
                 },
@@ -152,7 +152,7 @@ impl Proxy {
             match self.tls.clone() {
                 None => drop(tokio::spawn(connection.serve(stream))),
                 Some(tls) => drop(tokio::spawn(async move {
-                    match tokio::time::timeout(patience.client, tls.accept(stream)).await {
+                    match tokio::time::timeout(patience.client_read, tls.accept(stream)).await {
                         Ok(Ok(stream)) => connection.serve(stream).await,
                         Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
                         Err(_) => tracing::debug!("a TLS handshake took too long"),
@@ -160,7 +160,7 @@ impl Proxy {
                 })),
             }
         }
-        drop((self.listener, self._writers));
+        drop((self.listener, self._summary_guard));
         if tokio::time::timeout(patience.shutdown, open.shutdown()).await.is_err() {
             tracing::warn!("answers were still going on after {} s and are cut", patience.shutdown.as_secs());
         }
@@ -174,13 +174,13 @@ struct Connection {
     watcher: Watcher,
     /// Cancelled when connections are to be cut.
     cut: CancellationToken,
-    patience: Patience,
+    patience: Timeouts,
 }
 
 impl Connection {
     /// Serves the requests of one client until it disconnects, or until the proxy shuts down.
     async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let stream = Patient::new(stream, self.patience.client, self.patience.stall);
+        let stream = TimeoutStream::new(stream, self.patience.client_read, self.patience.idle);
         let connection = self.builder.serve_connection(TokioIo::new(stream), self.service);
         let connection = self.watcher.watch(connection.into_owned());
         if let Some(Err(error)) = self.cut.run_until_cancelled(connection).await {
@@ -190,19 +190,19 @@ impl Connection {
 }
 
 /// Connections that may wait to be taken. One that finds no room asks again after a second, and then ever later.
-const WAITING: u32 = 4096;
+const LISTEN_BACKLOG: u32 = 4096;
 
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+fn bind_listener(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     // A proxy that is started again takes the port of the one before it.
     #[cfg(unix)]
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    socket.listen(WAITING)
+    socket.listen(LISTEN_BACKLOG)
 }
 
 /// Too many open files do not go away by asking again at once; a client that hung up does.
-async fn pause_after(error: &io::Error) {
+async fn back_off_after(error: &io::Error) {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
         tracing::warn!(%error, "a connection could not be taken");

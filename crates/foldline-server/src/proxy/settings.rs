@@ -24,7 +24,7 @@ use super::tls::TlsFiles;
 /// assert!(settings.listen.ip().is_loopback(), "only this machine, unless told otherwise");
 /// ```
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ProxySettings {
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
     /// Tokens that let clients in. Needed when others than this machine can connect.
@@ -37,11 +37,11 @@ pub struct Settings {
     /// The certificate and the key, where the proxy serves TLS itself.
     pub tls: Option<TlsFiles>,
     /// Who answers Chat Completions and Responses.
-    pub openai: Upstream,
+    pub openai: UpstreamUrl,
     /// Who answers Anthropic Messages.
-    pub anthropic: Upstream,
+    pub anthropic: UpstreamUrl,
     /// What becomes of requests.
-    pub mode: Mode,
+    pub mode: ProxyMode,
     /// What may be folded, and when.
     pub policy: Policy,
     /// Windows and prices of models, where servers do not tell.
@@ -49,20 +49,20 @@ pub struct Settings {
     /// The window of the model, where neither the server nor the table knows better.
     pub window: Option<Tokens>,
     /// Whether requests with tools are offered one more, by which the model unfolds what it needs.
-    pub unfold: bool,
+    pub offer_unfold_tool: bool,
     /// Whether a model writes summaries of old rounds, and who waits for them.
-    pub summarise: Summarise,
+    pub summary_mode: SummaryMode,
     /// The model that writes them, at the client's own provider; the conversation's own when none is named.
     pub summary_model: Option<String>,
     /// How much is held and done at once.
-    pub limits: Limits,
+    pub limits: ProxyLimits,
     /// How long is waited.
-    pub patience: Patience,
+    pub timeouts: Timeouts,
 }
 
 /// What becomes of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum ProxyMode {
     /// They are folded.
     Fold,
     /// They go out as they came; what folding would have done is reported.
@@ -73,7 +73,7 @@ pub enum Mode {
 
 /// Whether a model writes summaries of old rounds, and who waits for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Summarise {
+pub enum SummaryMode {
     /// No model is called.
     #[default]
     Off,
@@ -86,11 +86,11 @@ pub enum Summarise {
 
 /// How much is held and done at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ProxyLimits {
     /// Bytes of a request body, as sent and as decoded. Providers take 32 MB (Anthropic) or more.
-    pub body: usize,
+    pub body_bytes: usize,
     /// Bytes of all request bodies that are held at once; one that finds no room waits, and is then told to come again.
-    pub bodies: usize,
+    pub total_body_bytes: usize,
     /// Requests at once; the next one waits for its turn.
     pub requests: usize,
     /// Conversations whose folds are remembered, so that a turn costs its new bytes.
@@ -99,20 +99,20 @@ pub struct Limits {
 
 /// How long is waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct Timeouts {
     /// For a client to begin, to send the head of a request, and between two pieces of its body.
-    pub client: Duration,
+    pub client_read: Duration,
     /// For a request to find room for its body.
-    pub room: Duration,
+    pub body_budget: Duration,
     /// For an upstream to take a connection.
     pub connect: Duration,
     /// For an upstream to begin its answer. Long answers that are not streamed begin late.
-    pub answer: Duration,
+    pub response_start: Duration,
     /// Between two pieces of an answer, for an upstream to send the next and for a client to take it.
-    pub stall: Duration,
+    pub idle: Duration,
     /// Until a client that waits for the rest of its answer is told that it is still coming, and until the head of an
     /// answer is sent although the model has produced nothing for the client yet.
-    pub silence: Duration,
+    pub keep_alive: Duration,
     /// For answers to end when the proxy is told to stop; then they are cut.
     pub shutdown: Duration,
     /// Until a window that was learned from an error or a count is forgotten. Learning it again costs one refused request.
@@ -130,7 +130,7 @@ pub struct Patience {
 /// # Ok::<(), foldline_server::proxy::BadUpstream>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Upstream {
+pub struct UpstreamUrl {
     pub(crate) scheme: Scheme,
     pub(crate) authority: Authority,
     /// Without a slash at its end.
@@ -139,9 +139,9 @@ pub struct Upstream {
 
 /// The text is not the base URL of a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadUpstream(String);
+pub struct InvalidUpstreamUrl(String);
 
-impl Default for Settings {
+impl Default for ProxySettings {
     fn default() -> Self {
         let official = |url: &str| url.parse().expect("the URL of a provider is a URL");
         Self {
@@ -152,34 +152,34 @@ impl Default for Settings {
             tls: None,
             openai: official("https://api.openai.com"),
             anthropic: official("https://api.anthropic.com"),
-            mode: Mode::Fold,
+            mode: ProxyMode::Fold,
             policy: Policy::default(),
             models: Cow::Borrowed(ModelTable::builtin()),
             window: None,
-            unfold: true,
-            summarise: Summarise::Off,
+            offer_unfold_tool: true,
+            summary_mode: SummaryMode::Off,
             summary_model: None,
-            limits: Limits::default(),
-            patience: Patience::default(),
+            limits: ProxyLimits::default(),
+            timeouts: Timeouts::default(),
         }
     }
 }
 
-impl Default for Limits {
+impl Default for ProxyLimits {
     fn default() -> Self {
-        Self { body: 64 << 20, bodies: 1 << 30, requests: 4096, sessions: 1024 }
+        Self { body_bytes: 64 << 20, total_body_bytes: 1 << 30, requests: 4096, sessions: 1024 }
     }
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     fn default() -> Self {
         Self {
-            client: Duration::from_secs(30),
-            room: Duration::from_secs(5),
+            client_read: Duration::from_secs(30),
+            body_budget: Duration::from_secs(5),
             connect: Duration::from_secs(10),
-            answer: Duration::from_secs(600),
-            stall: Duration::from_secs(300),
-            silence: Duration::from_secs(10),
+            response_start: Duration::from_secs(600),
+            idle: Duration::from_secs(300),
+            keep_alive: Duration::from_secs(10),
             // Service managers kill a process after 30 seconds, and it has to close its archive.
             shutdown: Duration::from_secs(28),
             learned: Duration::from_secs(3_600),
@@ -187,7 +187,7 @@ impl Default for Patience {
     }
 }
 
-impl Upstream {
+impl UpstreamUrl {
     /// How the base URL of a client ends whose OpenAI paths are to fit this provider: most clients write
     /// the version of the API into it, and some providers have none.
     ///
@@ -223,11 +223,11 @@ impl Upstream {
         let version = self.path.rsplit_once('/').map(|(_, last)| last).filter(|last| is_version(last));
         let rest = version.and_then(|version| path_and_query.strip_prefix('/')?.strip_prefix(version));
         let rest = rest.filter(|rest| rest.starts_with('/')).unwrap_or(path_and_query);
-        self.root(&format!("{}{rest}", self.path))
+        self.server_uri(&format!("{}{rest}", self.path))
     }
 
     /// A path of the server itself, wherever its API lies.
-    pub(crate) fn root(&self, path: &str) -> Result<Uri, hyper::http::Error> {
+    pub(crate) fn server_uri(&self, path: &str) -> Result<Uri, hyper::http::Error> {
         Uri::builder().scheme(self.scheme.clone()).authority(self.authority.clone()).path_and_query(path).build()
     }
 }
@@ -237,11 +237,11 @@ fn is_version(segment: &str) -> bool {
     segment.strip_prefix('v').is_some_and(|number| !number.is_empty() && number.bytes().all(|it| it.is_ascii_digit()))
 }
 
-impl FromStr for Upstream {
-    type Err = BadUpstream;
+impl FromStr for UpstreamUrl {
+    type Err = InvalidUpstreamUrl;
 
-    fn from_str(text: &str) -> Result<Self, BadUpstream> {
-        let bad = |why: &str| BadUpstream(format!("\"{text}\" is no base URL of a provider: {why}"));
+    fn from_str(text: &str) -> Result<Self, InvalidUpstreamUrl> {
+        let bad = |why: &str| InvalidUpstreamUrl(format!("\"{text}\" is no base URL of a provider: {why}"));
         let uri: Uri = text.parse().map_err(|_| bad("write it as https://host or http://host:port/path"))?;
         let parts = uri.into_parts();
         let scheme = parts.scheme.filter(|it| *it == Scheme::HTTP || *it == Scheme::HTTPS);
@@ -255,46 +255,46 @@ impl FromStr for Upstream {
     }
 }
 
-impl fmt::Display for Upstream {
+impl fmt::Display for UpstreamUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://{}{}", self.scheme, self.authority, self.path)
     }
 }
 
-impl fmt::Display for BadUpstream {
+impl fmt::Display for InvalidUpstreamUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for BadUpstream {}
+impl std::error::Error for InvalidUpstreamUrl {}
 
-impl FromStr for Mode {
+impl FromStr for ProxyMode {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
         match name {
-            "fold" => Ok(Mode::Fold),
-            "observe" => Ok(Mode::Observe),
-            "off" => Ok(Mode::Off),
+            "fold" => Ok(ProxyMode::Fold),
+            "observe" => Ok(ProxyMode::Observe),
+            "off" => Ok(ProxyMode::Off),
             _ => Err(format!("there is no mode \"{name}\": choose fold, observe or off")),
         }
     }
 }
 
-impl Summarise {
+impl SummaryMode {
     /// How long a request waits for a summary, where it does.
-    pub const WAIT: Duration = Duration::from_secs(30);
+    pub const DEFAULT_INLINE_WAIT: Duration = Duration::from_secs(30);
 }
 
-impl FromStr for Summarise {
+impl FromStr for SummaryMode {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
         match name {
-            "off" => Ok(Summarise::Off),
-            "prepared" => Ok(Summarise::Prepared),
-            "inline" => Ok(Summarise::Inline(Self::WAIT)),
+            "off" => Ok(SummaryMode::Off),
+            "prepared" => Ok(SummaryMode::Prepared),
+            "inline" => Ok(SummaryMode::Inline(Self::DEFAULT_INLINE_WAIT)),
             _ => Err(format!("summaries can not be \"{name}\": choose off, prepared or inline")),
         }
     }
@@ -305,8 +305,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_of_the_api_is_said_once() {
-        let uri = |base: &str, path: &str| base.parse::<Upstream>().unwrap().uri(path).unwrap().to_string();
+    fn api_version_is_not_repeated() {
+        let uri = |base: &str, path: &str| base.parse::<UpstreamUrl>().unwrap().uri(path).unwrap().to_string();
         assert_eq!(uri("https://a", "/v1/messages?beta=true"), "https://a/v1/messages?beta=true");
         assert_eq!(uri("https://a/v1/", "/v1/models"), "https://a/v1/models");
         assert_eq!(uri("https://a/api/v1", "/v1/models"), "https://a/api/v1/models");
@@ -317,9 +317,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_base_url_says_why() {
+    fn invalid_base_url_is_rejected() {
         for text in ["", "api.openai.com", "ftp://a", "https://user:secret@a", "https://"] {
-            assert!(text.parse::<Upstream>().is_err(), "{text}");
+            assert!(text.parse::<UpstreamUrl>().is_err(), "{text}");
         }
     }
 }

@@ -5,54 +5,54 @@ use std::sync::Arc;
 use foldline::Tokens;
 use foldline::wire::Format;
 
-use super::metrics::{Kind, Metrics, Outcome};
-use super::server::Shared;
+use super::metrics::{KindLabels, ProxyMetrics, RequestLabels};
+use super::server::AppState;
 
 /// What a proxy did so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct Tally {
+pub struct ProxyStats {
     /// Requests that carried a conversation.
     pub requests: u64,
     /// Tokens of their prompts as they came.
-    pub raw: Tokens,
+    pub received_tokens: Tokens,
     /// Tokens of their prompts as they were sent.
-    pub sent: Tokens,
+    pub sent_tokens: Tokens,
     /// Tokens that folding would have sent, where it was only observed.
-    pub observed: Tokens,
+    pub would_send_tokens: Tokens,
     /// Dollars that were not spent on what was folded.
-    pub saved: f64,
+    pub saved_usd: f64,
     /// Dollars that creases cost.
-    pub spent: f64,
+    pub crease_cost_usd: f64,
     /// Originals that models asked for and got.
     pub unfolds: u64,
 }
 
 /// A look at a proxy that goes on while it runs, and after.
 #[derive(Clone)]
-pub struct Watch(pub(crate) Arc<Shared>);
+pub struct StatsHandle(pub(crate) Arc<AppState>);
 
-impl Watch {
+impl StatsHandle {
     /// What the proxy did so far.
-    pub fn tally(&self) -> Tally {
+    pub fn snapshot(&self) -> ProxyStats {
         let metrics = &self.0.metrics;
-        Tally {
-            requests: requests(metrics),
-            raw: metrics.raw_tokens.get(),
-            sent: metrics.sent_tokens.get(),
-            observed: metrics.observed_tokens.get(),
-            saved: metrics.saved.get(),
-            spent: metrics.spent.get(),
-            unfolds: metrics.unfolds.get(&Kind { kind: "served" }).map_or(0, |it| it.get()),
+        ProxyStats {
+            requests: conversation_requests(metrics),
+            received_tokens: metrics.received_tokens.get(),
+            sent_tokens: metrics.sent_tokens.get(),
+            would_send_tokens: metrics.would_send_tokens.get(),
+            saved_usd: metrics.saved_usd.get(),
+            crease_cost_usd: metrics.crease_cost_usd.get(),
+            unfolds: metrics.unfolds.get(&KindLabels { kind: "served" }).map_or(0, |it| it.get()),
         }
     }
 }
 
-fn requests(metrics: &Metrics) -> u64 {
+fn conversation_requests(metrics: &ProxyMetrics) -> u64 {
     let formats = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic];
     let outcomes = formats.iter().flat_map(|format| {
         let format = format.name();
-        ["as_came", "folded"].map(|sent| Outcome { format, sent })
+        ["as_came", "folded"].map(|sent| RequestLabels { format, sent })
     });
     outcomes.filter_map(|outcome| metrics.requests.get(&outcome).map(|it| it.get())).sum()
 }

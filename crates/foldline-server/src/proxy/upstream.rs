@@ -15,24 +15,24 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use super::settings::Patience;
+use super::settings::Timeouts;
 
 /// Servers written in Python close a connection that was idle for five seconds; one that is younger can
 /// be relied on.
-const IDLE: Duration = Duration::from_secs(4);
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 /// A connection that breaks this soon, with no byte of an answer, was closed before the request came.
-const TOO_SOON_TO_HAVE_ANSWERED: Duration = Duration::from_millis(250);
+const STALE_CONNECTION_WINDOW: Duration = Duration::from_millis(250);
 
 /// A pool of connections.
 #[derive(Clone)]
-pub(crate) struct Providers {
+pub(crate) struct UpstreamClient {
     client: Client<HttpsConnector<HttpConnector>, Body>,
-    patience: Patience,
+    timeouts: Timeouts,
 }
 
 /// A request whose body is whole, so that it can be sent again.
 #[derive(Clone, Debug)]
-pub(crate) struct Outbound {
+pub(crate) struct UpstreamRequest {
     pub(crate) method: Method,
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
@@ -41,15 +41,15 @@ pub(crate) struct Outbound {
 
 /// Why there is no answer.
 #[derive(Debug)]
-pub(crate) enum Unanswered {
+pub(crate) enum UpstreamError {
     /// No connection, or it broke before an answer began.
     Unreachable(String),
     /// Nothing came for too long.
-    Late(Duration),
+    TimedOut(Duration),
 }
 
-impl Providers {
-    pub(crate) fn new(patience: Patience) -> Self {
+impl UpstreamClient {
+    pub(crate) fn new(patience: Timeouts) -> Self {
         let mut http = HttpConnector::new();
         http.enforce_http(false);
         http.set_nodelay(true);
@@ -62,43 +62,43 @@ impl Providers {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE)
+            .pool_idle_timeout(POOL_IDLE_TIMEOUT)
             .http2_keep_alive_interval(Duration::from_secs(20))
             .build(connector);
-        Self { client, patience }
+        Self { client, timeouts: patience }
     }
 
     /// Sends a request whose body is whole.
-    pub(crate) async fn send(&self, request: &Outbound) -> Result<Response<Incoming>, Unanswered> {
+    pub(crate) async fn send(&self, request: &UpstreamRequest) -> Result<Response<Incoming>, UpstreamError> {
         let began = Instant::now();
-        match self.pass(request.request()).await {
-            Err(Unanswered::Unreachable(_)) if began.elapsed() < TOO_SOON_TO_HAVE_ANSWERED => {
-                self.pass(request.request()).await
+        match self.send_once(request.to_http()).await {
+            Err(UpstreamError::Unreachable(_)) if began.elapsed() < STALE_CONNECTION_WINDOW => {
+                self.send_once(request.to_http()).await
             }
             answered => answered,
         }
     }
 
     /// Sends a request whose body may still be coming.
-    pub(crate) async fn pass(&self, request: Request<Body>) -> Result<Response<Incoming>, Unanswered> {
-        let answered = tokio::time::timeout(self.patience.answer, self.client.request(request)).await;
-        let answered = answered.map_err(|_| Unanswered::Late(self.patience.answer))?;
-        answered.map_err(|error| Unanswered::Unreachable(innermost(&error)))
+    pub(crate) async fn send_once(&self, request: Request<Body>) -> Result<Response<Incoming>, UpstreamError> {
+        let answered = tokio::time::timeout(self.timeouts.response_start, self.client.request(request)).await;
+        let answered = answered.map_err(|_| UpstreamError::TimedOut(self.timeouts.response_start))?;
+        answered.map_err(|error| UpstreamError::Unreachable(root_cause(&error)))
     }
 }
 
-impl Unanswered {
+impl UpstreamError {
     /// Returns the status that a client gets in place of an answer.
     pub(crate) fn status(&self) -> StatusCode {
         match self {
-            Unanswered::Unreachable(_) => StatusCode::BAD_GATEWAY,
-            Unanswered::Late(_) => StatusCode::GATEWAY_TIMEOUT,
+            UpstreamError::Unreachable(_) => StatusCode::BAD_GATEWAY,
+            UpstreamError::TimedOut(_) => StatusCode::GATEWAY_TIMEOUT,
         }
     }
 }
 
-impl Outbound {
-    fn request(&self) -> Request<Body> {
+impl UpstreamRequest {
+    fn to_http(&self) -> Request<Body> {
         let mut request = Request::new(Body::from(self.body.clone()));
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.uri.clone();
@@ -108,7 +108,7 @@ impl Outbound {
 }
 
 /// What an error comes down to: "connection refused" says more than "client error".
-fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut inner = error;
     while let Some(source) = inner.source() {
         inner = source;
@@ -116,11 +116,11 @@ fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     inner.to_string()
 }
 
-impl fmt::Display for Unanswered {
+impl fmt::Display for UpstreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Unanswered::Unreachable(why) => write!(f, "the upstream gave no answer: {why}"),
-            Unanswered::Late(waited) => write!(f, "the upstream gave no answer within {} s", waited.as_secs()),
+            UpstreamError::Unreachable(why) => write!(f, "the upstream gave no answer: {why}"),
+            UpstreamError::TimedOut(waited) => write!(f, "the upstream gave no answer within {} s", waited.as_secs()),
         }
     }
 }

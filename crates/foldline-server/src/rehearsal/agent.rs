@@ -11,35 +11,38 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 
-use super::script::{self, SYSTEM, TASK, perform, tools};
-use super::{Failure, MODEL, OUTPUT};
+use super::script::{self, SYSTEM_PROMPT, TASK_TEXT, run_tool, tool_definitions};
+use super::{DEMO_MODEL, DemoError, MAX_OUTPUT_TOKENS};
 
-pub(crate) struct Agent {
-    base: String,
+pub(crate) struct ScriptedAgent {
+    base_url: String,
     client: Client<HttpConnector, Full<Bytes>>,
     messages: Vec<Value>,
-    tests_run: usize,
+    test_runs: usize,
 }
 
 /// What a turn came to.
-pub(crate) enum Turned {
+pub(crate) enum TurnOutcome {
     /// The model wants to go on.
-    On,
+    Continued,
     /// The model is done.
     Done,
     /// The provider refused the request.
     Refused { status: StatusCode, message: String },
 }
 
-impl Agent {
+impl ScriptedAgent {
     /// An agent whose base URL is this.
     pub(crate) fn new(base: String) -> Self {
-        let messages = vec![json!({ "role": "system", "content": SYSTEM }), json!({ "role": "user", "content": TASK })];
-        Self { base, client: Client::builder(TokioExecutor::new()).build_http(), messages, tests_run: 0 }
+        let messages = vec![
+            json!({ "role": "system", "content": SYSTEM_PROMPT }),
+            json!({ "role": "user", "content": TASK_TEXT }),
+        ];
+        Self { base_url: base, client: Client::builder(TokioExecutor::new()).build_http(), messages, test_runs: 0 }
     }
 
     /// Whether a text is one that it sent: what was said, what a tool gave back, or what a tool was given.
-    pub(crate) fn sent(&self, text: &[u8]) -> bool {
+    pub(crate) fn has_sent(&self, text: &[u8]) -> bool {
         let is = |value: &Value| value.as_str().is_some_and(|it| it.as_bytes() == text);
         self.messages.iter().any(|message| {
             let mut calls = message["tool_calls"].as_array().into_iter().flatten();
@@ -54,21 +57,22 @@ impl Agent {
     }
 
     /// Whether what was written back is what it was.
-    pub(crate) fn restored(&self) -> bool {
+    pub(crate) fn has_restored_file(&self) -> bool {
         self.messages.iter().any(|message| message["content"].as_str().is_some_and(script::is_restored))
     }
 
-    pub(crate) async fn turn(&mut self) -> Result<Turned, Failure> {
-        let body = json!({ "model": MODEL, "max_completion_tokens": OUTPUT, "stream": true,
-            "stream_options": { "include_usage": true }, "tools": tools(), "messages": self.messages });
-        let request = Request::post(format!("{}/chat/completions", self.base)).header(CONTENT_TYPE, "application/json");
+    pub(crate) async fn run_turn(&mut self) -> Result<TurnOutcome, DemoError> {
+        let body = json!({ "model": DEMO_MODEL, "max_completion_tokens": MAX_OUTPUT_TOKENS, "stream": true,
+            "stream_options": { "include_usage": true }, "tools": tool_definitions(), "messages": self.messages });
+        let request =
+            Request::post(format!("{}/chat/completions", self.base_url)).header(CONTENT_TYPE, "application/json");
         let response = self.client.request(request.body(Full::new(body.to_string().into()))?).await?;
         let status = response.status();
         let bytes = response.into_body().collect().await?.to_bytes();
         if !status.is_success() {
             let error: Value = serde_json::from_slice(&bytes).unwrap_or_default();
             let message = error["error"]["message"].as_str().unwrap_or("no reason was given").to_owned();
-            return Ok(Turned::Refused { status, message });
+            return Ok(TurnOutcome::Refused { status, message });
         }
         let mut reader = StreamReader::new(Format::OpenAiChat);
         reader.push(&bytes);
@@ -80,7 +84,7 @@ impl Agent {
         let mut said = json!({ "role": "assistant", "content": answer.text() });
         if calls.is_empty() {
             self.messages.push(said);
-            return Ok(Turned::Done);
+            return Ok(TurnOutcome::Done);
         }
         said["tool_calls"] = calls
             .iter()
@@ -93,9 +97,9 @@ impl Agent {
             if !["list_files", "read_file", "search", "edit_file", "write_file", "run"].contains(&name.as_str()) {
                 return Err(format!("the model called {name}, which is no tool of the agent's").into());
             }
-            let result = perform(&name, &serde_json::from_str(&arguments)?, &mut self.tests_run);
+            let result = run_tool(&name, &serde_json::from_str(&arguments)?, &mut self.test_runs);
             self.messages.push(json!({ "role": "tool", "tool_call_id": id, "content": result }));
         }
-        Ok(Turned::On)
+        Ok(TurnOutcome::Continued)
     }
 }

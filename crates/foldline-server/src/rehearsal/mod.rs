@@ -21,36 +21,36 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use tokio::sync::oneshot;
 
-use crate::proxy::{Proxy, Settings, Tally};
-use agent::{Agent, Turned};
-use provider::{Aborted, Arrival, Provider};
+use crate::proxy::{Proxy, ProxySettings, ProxyStats};
+use agent::{ScriptedAgent, TurnOutcome};
+use provider::{AbortOnDrop, ReceivedPrompt, ScriptedProvider};
 
 /// The model whose vocabulary is counted by, and whose prices are billed.
-pub const MODEL: &str = "gpt-5.4";
+pub const DEMO_MODEL: &str = "gpt-5.4";
 /// Tokens that the scripted model takes.
-pub const WINDOW: Tokens = 24_000;
+pub const WINDOW_TOKENS: Tokens = 24_000;
 /// Tokens of answer that the agent leaves room for.
-const OUTPUT: Tokens = 1_000;
+const MAX_OUTPUT_TOKENS: Tokens = 1_000;
 
 /// Why a rehearsal came to no end.
-pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+pub type DemoError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What the agent's session is without a proxy.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Straight {
+pub struct BaselineRun {
     /// How it ends with the model's real window.
-    pub refused: Refused,
+    pub refusal: RefusedRequest,
     /// Tokens of each turn, if the window were wide enough.
-    pub turns: Vec<Tokens>,
+    pub turn_tokens: Vec<Tokens>,
     /// What all of them would cost.
-    pub bill: Bill,
+    pub cost: SessionCost,
 }
 
 /// A request that a provider refused.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Refused {
+pub struct RefusedRequest {
     /// The turn, counted from 1.
     pub turn: usize,
     /// The status of HTTP.
@@ -62,78 +62,78 @@ pub struct Refused {
 /// A turn through the proxy.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Turn {
+pub struct DemoTurn {
     /// Counted from 1.
     pub number: usize,
     /// What the model did in it.
     pub title: String,
     /// Tokens of the same turn without a proxy.
-    pub raw: Tokens,
+    pub received_tokens: Tokens,
     /// Tokens that the model got.
-    pub sent: Tokens,
+    pub sent_tokens: Tokens,
     /// What the model got did not begin with what it got before: something was folded in between.
-    pub creased: bool,
+    pub is_crease: bool,
     /// What the model asked for in this turn, unseen by the agent.
-    pub unfolded: Option<Unfolded>,
+    pub unfold: Option<DemoUnfold>,
 }
 
 /// An original that the model got back.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Unfolded {
+pub struct DemoUnfold {
     /// What it asked for.
     pub handle: String,
     /// What it got.
     pub bytes: usize,
     /// It is exactly what the model had seen before.
-    pub same: bool,
+    pub is_exact: bool,
 }
 
 /// What the whole session came to through the proxy.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Folded {
+pub struct ProxiedRun {
     /// What it cost.
-    pub bill: Bill,
+    pub cost: SessionCost,
     /// The laws of the format that requests broke.
-    pub broken: Vec<String>,
+    pub violations: Vec<String>,
     /// Prompts that the model got, hidden rounds included.
-    pub prompts: usize,
+    pub prompt_count: usize,
     /// The longest of them.
-    pub longest: Tokens,
+    pub max_prompt_tokens: Tokens,
     /// Originals behind the markers of the last prompt.
-    pub originals: usize,
+    pub original_count: usize,
     /// How many of them came back byte for byte when they were asked for.
-    pub recovered: usize,
+    pub recovered_count: usize,
     /// The agent's own view: its session ended as it does without a proxy.
     pub finished: bool,
     /// What the model wrote back is byte for byte what it had read.
     pub restored: bool,
     /// What the proxy says of itself.
-    pub tally: Tally,
+    pub stats: ProxyStats,
 }
 
 /// What prompts and answers cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct Bill {
+pub struct SessionCost {
     /// Tokens of all prompts.
-    pub prompts: Tokens,
+    pub prompt_tokens: Tokens,
     /// How many of them the provider's cache knew.
-    pub cached: Tokens,
+    pub cached_tokens: Tokens,
     /// Tokens of all answers.
-    pub output: Tokens,
+    pub output_tokens: Tokens,
     /// All of it in dollars.
     pub dollars: f64,
 }
 
-impl Bill {
-    fn add(&mut self, arrival: &Arrival, prices: &Prices) {
-        self.prompts += arrival.tokens;
-        self.cached += arrival.cached;
-        self.output += arrival.output;
-        let fresh = (arrival.tokens - arrival.cached) as f64 * prices.write;
-        let rest = arrival.cached as f64 * prices.read + arrival.output as f64 * prices.output;
+impl SessionCost {
+    fn add(&mut self, arrival: &ReceivedPrompt, prices: &Prices) {
+        self.prompt_tokens += arrival.tokens;
+        self.cached_tokens += arrival.cached_tokens;
+        self.output_tokens += arrival.output_tokens;
+        let fresh = (arrival.tokens - arrival.cached_tokens) as f64 * prices.write;
+        let rest = arrival.cached_tokens as f64 * prices.read + arrival.output_tokens as f64 * prices.output;
         self.dollars += prices.dollars(fresh + rest);
     }
 }
@@ -156,108 +156,125 @@ impl Bill {
 /// # Ok::<(), foldline_server::rehearsal::Failure>(()) })?;
 /// # Ok::<(), foldline_server::rehearsal::Failure>(())
 /// ```
-pub struct Rehearsal {
+pub struct DemoRunner {
     meter: Meter,
     prices: Prices,
 }
 
-impl Default for Rehearsal {
+impl Default for DemoRunner {
     fn default() -> Self {
         let table = ModelTable::builtin();
-        let meter = Meter::for_model(table, Some(MODEL)).with_cache(CountCache::default());
-        Self { meter, prices: Prices::for_model(table, Some(MODEL)) }
+        let meter = Meter::for_model(table, Some(DEMO_MODEL)).with_cache(CountCache::default());
+        Self { meter, prices: Prices::for_model(table, Some(DEMO_MODEL)) }
     }
 }
 
-impl Rehearsal {
+impl DemoRunner {
     /// The session without a proxy: once until the model refuses it, once with a window of any width.
-    pub async fn straight(&self) -> Result<Straight, Failure> {
-        let narrow = Provider::start(self.meter.clone(), Some(WINDOW)).await?;
-        let mut agent = Agent::new(format!("http://{}/v1", narrow.address));
+    pub async fn run_baseline(&self) -> Result<BaselineRun, DemoError> {
+        let narrow = ScriptedProvider::start(self.meter.clone(), Some(WINDOW_TOKENS)).await?;
+        let mut agent = ScriptedAgent::new(format!("http://{}/v1", narrow.address));
         let mut turn = 1;
         let refused = loop {
-            match agent.turn().await? {
-                Turned::On => turn += 1,
-                Turned::Done => return Err("the session ended before its window was full".into()),
-                Turned::Refused { status, message } => break Refused { turn, status: status.as_u16(), message },
+            match agent.run_turn().await? {
+                TurnOutcome::Continued => turn += 1,
+                TurnOutcome::Done => return Err("the session ended before its window was full".into()),
+                TurnOutcome::Refused { status, message } => {
+                    break RefusedRequest { turn, status: status.as_u16(), message };
+                }
             }
         };
 
-        let wide = Provider::start(self.meter.clone(), None).await?;
-        let mut agent = Agent::new(format!("http://{}/v1", wide.address));
-        while matches!(agent.turn().await?, Turned::On) {}
-        let mut bill = Bill::default();
-        let arrivals = wide.take_arrivals();
+        let wide = ScriptedProvider::start(self.meter.clone(), None).await?;
+        let mut agent = ScriptedAgent::new(format!("http://{}/v1", wide.address));
+        while matches!(agent.run_turn().await?, TurnOutcome::Continued) {}
+        let mut bill = SessionCost::default();
+        let arrivals = wide.take_prompts();
         arrivals.iter().for_each(|arrival| bill.add(arrival, &self.prices));
-        Ok(Straight { refused, turns: arrivals.iter().map(|arrival| arrival.tokens).collect(), bill })
+        Ok(BaselineRun {
+            refusal: refused,
+            turn_tokens: arrivals.iter().map(|arrival| arrival.tokens).collect(),
+            cost: bill,
+        })
     }
 
     /// The same session through a proxy with this archive, turn by turn.
-    pub async fn through_the_proxy(
+    pub async fn run_through_proxy(
         &self,
-        straight: &Straight,
+        straight: &BaselineRun,
         archive: Archive,
-        mut tell: impl FnMut(&Turn),
-    ) -> Result<Folded, Failure> {
-        let provider = Provider::start(self.meter.clone(), Some(WINDOW)).await?;
-        let upstream: crate::proxy::Upstream = format!("http://{}", provider.address).parse()?;
+        mut tell: impl FnMut(&DemoTurn),
+    ) -> Result<ProxiedRun, DemoError> {
+        let provider = ScriptedProvider::start(self.meter.clone(), Some(WINDOW_TOKENS)).await?;
+        let upstream: crate::proxy::UpstreamUrl = format!("http://{}", provider.address).parse()?;
         let listen = (Ipv4Addr::LOCALHOST, 0).into();
-        let settings = Settings { listen, openai: upstream.clone(), anthropic: upstream, ..Settings::default() };
+        let settings =
+            ProxySettings { listen, openai: upstream.clone(), anthropic: upstream, ..ProxySettings::default() };
         let proxy = Proxy::bind(settings, Some(archive)).await?;
-        let (base, watch) = (format!("http://{}", proxy.address()), proxy.watch());
+        let (base, watch) = (format!("http://{}", proxy.address()), proxy.stats_handle());
         let (stop, stopped) = oneshot::channel::<()>();
-        let serving = Aborted(tokio::spawn(proxy.run(async {
+        let serving = AbortOnDrop(tokio::spawn(proxy.run(async {
             let _ = stopped.await;
         })));
 
-        let mut agent = Agent::new(format!("{base}/v1"));
-        let (mut bill, mut broken, mut longest, mut prompts) = (Bill::default(), Vec::new(), 0, 0);
-        let mut last = Arrival::default();
+        let mut agent = ScriptedAgent::new(format!("{base}/v1"));
+        let (mut bill, mut broken, mut longest, mut prompts) = (SessionCost::default(), Vec::new(), 0, 0);
+        let mut last = ReceivedPrompt::default();
         let mut ended = false;
-        let steps = script::steps();
-        for (at, (step, &raw)) in steps.iter().zip(&straight.turns).enumerate() {
-            let turned = agent.turn().await?;
-            let arrivals = provider.take_arrivals();
+        let steps = script::script_steps();
+        for (at, (step, &raw)) in steps.iter().zip(&straight.turn_tokens).enumerate() {
+            let turned = agent.run_turn().await?;
+            let arrivals = provider.take_prompts();
             arrivals.iter().for_each(|arrival| bill.add(arrival, &self.prices));
-            broken.extend(arrivals.iter().flat_map(|arrival| arrival.broken.clone()));
+            broken.extend(arrivals.iter().flat_map(|arrival| arrival.violations.clone()));
             prompts += arrivals.len();
             longest = arrivals.iter().map(|arrival| arrival.tokens).fold(longest, Tokens::max);
             let Some(first) = arrivals.first() else { return Err("the model got nothing".into()) };
-            let got = arrivals.iter().filter_map(|arrival| arrival.asked.as_ref()).find_map(|asked| {
-                Some(Unfolded { handle: asked.handle.clone(), bytes: asked.bytes?, same: asked.same })
+            let got = arrivals.iter().filter_map(|arrival| arrival.unfold.as_ref()).find_map(|asked| {
+                Some(DemoUnfold { handle: asked.handle.clone(), bytes: asked.bytes?, is_exact: asked.is_exact })
             });
-            tell(&Turn {
+            tell(&DemoTurn {
                 number: at + 1,
-                title: step.does.title(),
-                raw,
-                sent: first.tokens,
-                creased: arrivals.iter().any(|arrival| !arrival.stable),
-                unfolded: got,
+                title: step.action.title(),
+                received_tokens: raw,
+                sent_tokens: first.tokens,
+                is_crease: arrivals.iter().any(|arrival| !arrival.extends_previous),
+                unfold: got,
             });
             last = arrivals.into_iter().next_back().unwrap_or_default();
             match turned {
-                Turned::On => {}
-                Turned::Done => ended = at + 1 == steps.len(),
-                Turned::Refused { status, message } => {
+                TurnOutcome::Continued => {}
+                TurnOutcome::Done => ended = at + 1 == steps.len(),
+                TurnOutcome::Refused { status, message } => {
                     return Err(format!("turn {} was refused with {status}: {message}", at + 1).into());
                 }
             }
         }
-        let handles = handles_of(&last)?;
+        let handles = prompt_handles(&last)?;
         let mut recovered = 0;
         for handle in &handles {
-            recovered += usize::from(is_the_agents_own(&base, handle, &agent).await?);
+            recovered += usize::from(original_matches_agent(&base, handle, &agent).await?);
         }
         drop(stop);
         drop(serving);
         let originals = handles.len();
-        let (tally, restored) = (watch.tally(), agent.restored());
-        Ok(Folded { bill, broken, prompts, longest, originals, recovered, finished: ended, restored, tally })
+        let (tally, restored) = (watch.snapshot(), agent.has_restored_file());
+        Ok(ProxiedRun {
+            cost: bill,
+            violations: broken,
+            prompt_count: prompts,
+            max_prompt_tokens: longest,
+            original_count: originals,
+            recovered_count: recovered,
+            finished: ended,
+            restored,
+            stats: tally,
+        })
     }
 }
 
 /// Whether the original behind a handle, as the proxy gives it out, is a text that the agent sent.
-async fn is_the_agents_own(base: &str, handle: &str, agent: &Agent) -> Result<bool, Failure> {
+async fn original_matches_agent(base: &str, handle: &str, agent: &ScriptedAgent) -> Result<bool, DemoError> {
     let client = Client::builder(TokioExecutor::new()).build_http::<Body>();
     let request = Request::get(format!("{base}/foldline/unfold/{handle}")).body(Body::empty())?;
     let response = client.request(request).await?;
@@ -269,12 +286,13 @@ async fn is_the_agents_own(base: &str, handle: &str, agent: &Agent) -> Result<bo
         let said = message.parts.iter().filter_map(Part::as_text);
         said.chain(message.results().flat_map(|result| result.texts()))
     });
-    let is_sent = if rounds.is_empty() { agent.sent(&original) } else { texts.all(|text| agent.sent(text.as_bytes())) };
+    let is_sent =
+        if rounds.is_empty() { agent.has_sent(&original) } else { texts.all(|text| agent.has_sent(text.as_bytes())) };
     Ok(found && is_sent)
 }
 
 /// The handles in the markers of a prompt's messages.
-fn handles_of(arrival: &Arrival) -> Result<HashSet<String>, Failure> {
+fn prompt_handles(arrival: &ReceivedPrompt) -> Result<HashSet<String>, DemoError> {
     let request = Wire::parse(Format::OpenAiChat, &arrival.body)?;
     let messages = (0..).map_while(|at| request.raw_message(at));
     Ok(messages.flat_map(marker::handles).map(|handle| handle.to_string()).collect())

@@ -5,48 +5,51 @@
 use serde_json::{Value, json};
 
 /// What the user wants.
-pub(crate) const TASK: &str =
+pub(crate) const TASK_TEXT: &str =
     "The importer drops rows with long fields. Find out why and mend it; all tests must pass in the end.";
 /// What the agent is told to be.
-pub(crate) const SYSTEM: &str = "You are a careful programmer. Look before you edit, and test after it.";
+pub(crate) const SYSTEM_PROMPT: &str = "You are a careful programmer. Look before you edit, and test after it.";
 
 /// The file that the model edits, regrets, and wants back as it was.
-const REGRETTED: &str = "src/limits.rs";
+const RESTORED_PATH: &str = "src/limits.rs";
 
 /// One turn of the model.
-pub(crate) struct Step {
-    pub(crate) says: String,
-    pub(crate) does: Does,
+pub(crate) struct ScriptStep {
+    pub(crate) text: String,
+    pub(crate) action: StepAction,
 }
 
 /// What a turn ends with.
-pub(crate) enum Does {
+pub(crate) enum StepAction {
     /// A tool is called.
     Call { tool: &'static str, arguments: Value },
     /// What an earlier turn read is written back, exactly as it was then.
     Restore { path: &'static str, read_at: usize },
     /// Nothing more is to be done.
-    End,
+    Finish,
 }
 
-impl Does {
+impl StepAction {
     /// In a few words.
     pub(crate) fn title(&self) -> String {
         match self {
-            Does::Call { tool, arguments } => {
+            StepAction::Call { tool, arguments } => {
                 let about = ["path", "pattern", "command"].iter().find_map(|key| arguments[*key].as_str());
                 format!("{tool} {}", about.unwrap_or_default())
             }
-            Does::Restore { path, .. } => format!("write_file {path}, as it was"),
-            Does::End => "done".to_owned(),
+            StepAction::Restore { path, .. } => format!("write_file {path}, as it was"),
+            StepAction::Finish => "done".to_owned(),
         }
     }
 }
 
 /// All turns of the model.
-pub(crate) fn steps() -> Vec<Step> {
+pub(crate) fn script_steps() -> Vec<ScriptStep> {
     const FORMATS: [&str; 8] = ["csv", "tsv", "json", "xml", "yaml", "ini", "fixed", "excel"];
-    let call = |says: &str, tool, arguments| Step { says: says.to_owned(), does: Does::Call { tool, arguments } };
+    let call = |says: &str, tool, arguments| ScriptStep {
+        text: says.to_owned(),
+        action: StepAction::Call { tool, arguments },
+    };
     let read = |path: &str| call(&format!("I look at {path}."), "read_file", json!({ "path": path }));
     let test = || call("I run the tests.", "run", json!({ "command": "cargo test" }));
     let edit = |path: &str, old: &str, new: &str| {
@@ -60,8 +63,8 @@ pub(crate) fn steps() -> Vec<Step> {
     }
     steps.extend([
         call("Who uses the limits?", "search", json!({ "pattern": "MAX_FIELD" })),
-        read(REGRETTED),
-        edit(REGRETTED, "MAX_FIELD: usize = 4_096", "MAX_FIELD: usize = usize::MAX"),
+        read(RESTORED_PATH),
+        edit(RESTORED_PATH, "MAX_FIELD: usize = 4_096", "MAX_FIELD: usize = usize::MAX"),
         test(),
         read("src/import.rs"),
         read("src/format/csv.rs"),
@@ -87,39 +90,39 @@ pub(crate) fn steps() -> Vec<Step> {
         ));
         steps.push(test());
     }
-    let is_read = |step: &Step| matches!(&step.does, Does::Call { tool: "read_file", arguments } if arguments["path"] == REGRETTED);
+    let is_read = |step: &ScriptStep| matches!(&step.action, StepAction::Call { tool: "read_file", arguments } if arguments["path"] == RESTORED_PATH);
     let read_at = steps.iter().position(is_read).unwrap_or_default();
-    let says = format!("The limit was right; the loop was wrong. I put {REGRETTED} back as it was before my edit.");
-    steps.push(Step { says, does: Does::Restore { path: REGRETTED, read_at } });
+    let says = format!("The limit was right; the loop was wrong. I put {RESTORED_PATH} back as it was before my edit.");
+    steps.push(ScriptStep { text: says, action: StepAction::Restore { path: RESTORED_PATH, read_at } });
     steps.push(test());
     let says = "Rows with long fields were dropped without a word in src/import.rs; now they are reported. \
         The limit is what it was, and all tests pass.";
-    steps.push(Step { says: says.to_owned(), does: Does::End });
+    steps.push(ScriptStep { text: says.to_owned(), action: StepAction::Finish });
     steps
 }
 
 /// What a tool says of a file that was written back as it was.
-const RESTORED: &str = " is byte for byte what it was";
+const RESTORED_SUFFIX: &str = " is byte for byte what it was";
 
 /// Whether a tool said so.
 pub(crate) fn is_restored(result: &str) -> bool {
-    result.ends_with(RESTORED)
+    result.ends_with(RESTORED_SUFFIX)
 }
 
 /// What a tool of the agent's gives back.
-pub(crate) fn perform(tool: &str, arguments: &Value, tests_run: &mut usize) -> String {
+pub(crate) fn run_tool(tool: &str, arguments: &Value, tests_run: &mut usize) -> String {
     let path = arguments["path"].as_str().unwrap_or_default();
     match tool {
-        "list_files" => listing(),
-        "read_file" => file(path),
-        "search" => found(arguments["pattern"].as_str().unwrap_or_default()),
+        "list_files" => file_listing(),
+        "read_file" => file_content(path),
+        "search" => search_output(arguments["pattern"].as_str().unwrap_or_default()),
         "run" => {
             *tests_run += 1;
-            test_log(*tests_run)
+            test_output(*tests_run)
         }
         // The file may have been edited since it was read; what is written back is what was read.
-        "write_file" if arguments["content"].as_str() == Some(file(path).as_str()) => {
-            format!("{path}{RESTORED}")
+        "write_file" if arguments["content"].as_str() == Some(file_content(path).as_str()) => {
+            format!("{path}{RESTORED_SUFFIX}")
         }
         "write_file" => format!("{path} is another than it was"),
         _ => "done".to_owned(),
@@ -127,7 +130,7 @@ pub(crate) fn perform(tool: &str, arguments: &Value, tests_run: &mut usize) -> S
 }
 
 /// The tools that the agent offers.
-pub(crate) fn tools() -> Value {
+pub(crate) fn tool_definitions() -> Value {
     let tool = |name: &str, description: &str, parameters: &[&str]| {
         let properties: serde_json::Map<String, Value> =
             parameters.iter().map(|name| ((*name).to_owned(), json!({ "type": "string" }))).collect();
@@ -144,7 +147,7 @@ pub(crate) fn tools() -> Value {
     ])
 }
 
-fn listing() -> String {
+fn file_listing() -> String {
     const PARTS: [&str; 12] =
         ["reader", "writer", "header", "quote", "escape", "row", "field", "index", "error", "report", "limits", "mod"];
     let files = PARTS.iter().flat_map(|part| {
@@ -154,19 +157,19 @@ fn listing() -> String {
 }
 
 /// What a file has a function for.
-const VERBS: [&str; 14] = [
+const FUNCTION_VERBS: [&str; 14] = [
     "open", "split", "unquote", "unescape", "check", "convert", "trim", "index", "merge", "report", "count", "seal",
     "flush", "close",
 ];
 
 /// A file of the agent's disk. What is in it follows from its path.
-fn file(path: &str) -> String {
+fn file_content(path: &str) -> String {
     let name = path.rsplit('/').next().and_then(|it| it.split('.').next()).unwrap_or_default();
-    if path == REGRETTED {
-        return limits();
+    if path == RESTORED_PATH {
+        return limits_file();
     }
     let mut text = format!("//! {path}: a part of the importer.\n\nuse crate::limits::MAX_FIELD;\n\n");
-    for (at, verb) in VERBS.iter().enumerate() {
+    for (at, verb) in FUNCTION_VERBS.iter().enumerate() {
         let bound = 16 + at * 24 + name.len();
         text += &format!(
             "/// How {name} does its part of `{verb}`, row by row.\n\
@@ -187,7 +190,7 @@ fn file(path: &str) -> String {
     text
 }
 
-fn limits() -> String {
+fn limits_file() -> String {
     let mut text = "//! How much the importer takes.\n\npub const MAX_FIELD: usize = 4_096;\n".to_owned();
     for (at, what) in
         ["row", "file", "header", "quote", "comment", "name", "number", "date", "depth"].iter().enumerate()
@@ -201,14 +204,14 @@ fn limits() -> String {
     text
 }
 
-fn found(pattern: &str) -> String {
+fn search_output(pattern: &str) -> String {
     let line = |at: usize, format: &str| format!("src/format/{format}.rs:{}: .. {pattern} ..\n", 12 + at * 14);
     let hits = ["csv", "tsv", "json", "xml"].iter().flat_map(|format| (0..8).map(move |at| line(at, format)));
     hits.collect::<String>() + &format!("src/import.rs:33: .. {pattern} ..\n")
 }
 
 /// What the tests say: the same as before, but for the one that is looked at.
-fn test_log(run: usize) -> String {
+fn test_output(run: usize) -> String {
     let passed = ["csv", "tsv", "json", "xml", "yaml", "ini"]
         .iter()
         .flat_map(|format| (0..12).map(move |number| format!("test format::{format}::reads_sample_{number} ... ok\n")));
@@ -228,17 +231,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_always_the_same() {
-        assert_eq!(file("src/format/csv.rs"), file("src/format/csv.rs"));
-        assert_ne!(file("src/format/csv.rs"), file("src/format/tsv.rs"));
-        let restored = json!({ "path": REGRETTED, "content": limits() });
-        assert!(is_restored(&perform("write_file", &restored, &mut 0)));
-        assert!(!is_restored(&perform("write_file", &json!({ "path": REGRETTED, "content": "" }), &mut 0)));
+    fn file_content_is_deterministic() {
+        assert_eq!(file_content("src/format/csv.rs"), file_content("src/format/csv.rs"));
+        assert_ne!(file_content("src/format/csv.rs"), file_content("src/format/tsv.rs"));
+        let restored = json!({ "path": RESTORED_PATH, "content": limits_file() });
+        assert!(is_restored(&run_tool("write_file", &restored, &mut 0)));
+        assert!(!is_restored(&run_tool("write_file", &json!({ "path": RESTORED_PATH, "content": "" }), &mut 0)));
     }
 
     #[test]
-    fn the_tests_pass_in_the_end() {
-        let runs = steps().iter().filter(|step| matches!(&step.does, Does::Call { tool: "run", .. })).count();
-        assert!(test_log(runs).contains("0 failed") && test_log(1).contains("1 failed"));
+    fn last_test_run_passes() {
+        let runs =
+            script_steps().iter().filter(|step| matches!(&step.action, StepAction::Call { tool: "run", .. })).count();
+        assert!(test_output(runs).contains("0 failed") && test_output(1).contains("1 failed"));
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use foldline_server::proxy::{Limits, Patience, Settings};
+use foldline_server::proxy::{ProxyLimits, ProxySettings, Timeouts};
 use futures_util::stream;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::Request;
@@ -14,47 +14,50 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::{Piece, Reply, Stand, settings};
+use crate::support::{ProxyHarness, StreamPiece, UpstreamReply, settings};
 
-const HI: &str = r#"{"model":"gpt-4o","stream":true,"messages":[{"role":"user","content":"hi"}]}"#;
-const SAID: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n";
+const CHAT_BODY: &str = r#"{"model":"gpt-4o","stream":true,"messages":[{"role":"user","content":"hi"}]}"#;
+const CHAT_EVENT: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n";
 
 #[tokio::test]
-async fn a_client_may_speak_http_2() {
-    let stand = Stand::start(settings(), None, |_| Reply::stream([SAID, "data: [DONE]\n\n"])).await;
+async fn http2_clients_are_served() {
+    let stand =
+        ProxyHarness::start(settings(), None, |_| UpstreamReply::stream([CHAT_EVENT, "data: [DONE]\n\n"])).await;
     let client = Client::builder(TokioExecutor::new()).http2_only(true).build_http::<Full<Bytes>>();
     let requests =
-        (0..20).map(|_| client.request(stand.request("POST", "/v1/chat/completions").body(HI.into()).unwrap()));
+        (0..20).map(|_| client.request(stand.request("POST", "/v1/chat/completions").body(CHAT_BODY.into()).unwrap()));
     for response in futures_util::future::join_all(requests).await {
         let response = response.unwrap();
         assert_eq!((response.status().as_u16(), response.version()), (200, hyper::Version::HTTP_2));
         let body = response.into_body().collect().await.unwrap().to_bytes();
-        assert_eq!(body, format!("{SAID}data: [DONE]\n\n"));
+        assert_eq!(body, format!("{CHAT_EVENT}data: [DONE]\n\n"));
     }
-    assert!(stand.received().iter().all(|received| received.body == HI));
+    assert!(stand.received().iter().all(|received| received.body == CHAT_BODY));
 }
 
 #[tokio::test]
-async fn a_body_may_come_in_chunks_of_any_size_up_to_the_limit() {
-    let limits = Limits { body: 1000, ..Limits::default() };
-    let stand = Stand::start(Settings { limits, ..settings() }, None, |_| Reply::json("{}")).await;
+async fn chunked_bodies_are_read_up_to_the_limit() {
+    let limits = ProxyLimits { body_bytes: 1000, ..ProxyLimits::default() };
+    let stand = ProxyHarness::start(ProxySettings { limits, ..settings() }, None, |_| UpstreamReply::json("{}")).await;
     let client = Client::builder(TokioExecutor::new()).build_http();
     for (length, status) in [(1, 200), (20, 413)] {
-        let pieces: Vec<Bytes> = HI.as_bytes().chunks(7).map(Bytes::copy_from_slice).collect();
+        let pieces: Vec<Bytes> = CHAT_BODY.as_bytes().chunks(7).map(Bytes::copy_from_slice).collect();
         let pieces = std::iter::repeat_n(pieces, length).flatten();
         let frames = pieces.map(|piece| Ok::<_, std::convert::Infallible>(Frame::data(piece)));
         let body = StreamBody::new(stream::iter(frames.collect::<Vec<_>>()));
         let request: Request<_> = stand.request("POST", "/v1/chat/completions").body(body).unwrap();
         assert_eq!(client.request(request).await.unwrap().status(), status);
     }
-    assert_eq!(stand.only().body, HI);
+    assert_eq!(stand.only_request().body, CHAT_BODY);
 }
 
 /// Connections that say nothing, or too little to tell what they will speak, are closed.
 #[tokio::test]
-async fn a_connection_that_does_not_begin_is_closed() {
-    let patience = Patience { client: Duration::from_millis(200), ..Patience::default() };
-    let stand = Stand::start(Settings { patience, ..settings() }, None, |_| Reply::json("{}")).await;
+async fn idle_connection_is_closed() {
+    let patience = Timeouts { client_read: Duration::from_millis(200), ..Timeouts::default() };
+    let stand =
+        ProxyHarness::start(ProxySettings { timeouts: patience, ..settings() }, None, |_| UpstreamReply::json("{}"))
+            .await;
     for begun in ["", "P", "PRI * HTTP/2.0\r\n"] {
         let mut idle = TcpStream::connect(stand.proxy).await.unwrap();
         idle.write_all(begun.as_bytes()).await.unwrap();
@@ -66,9 +69,11 @@ async fn a_connection_that_does_not_begin_is_closed() {
 
 /// A byte now and then keeps a connection busy and is no request.
 #[tokio::test]
-async fn a_client_that_drips_is_let_go() {
-    let patience = Patience { client: Duration::from_millis(300), ..Patience::default() };
-    let stand = Stand::start(Settings { patience, ..settings() }, None, |_| Reply::json("{}")).await;
+async fn slow_loris_client_gets_408() {
+    let patience = Timeouts { client_read: Duration::from_millis(300), ..Timeouts::default() };
+    let stand =
+        ProxyHarness::start(ProxySettings { timeouts: patience, ..settings() }, None, |_| UpstreamReply::json("{}"))
+            .await;
     let dripping = TcpStream::connect(stand.proxy).await.unwrap();
     let (mut reader, mut writer) = dripping.into_split();
     let head = "POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 900\r\n\r\n";
@@ -92,23 +97,26 @@ async fn a_client_that_drips_is_let_go() {
 
 /// A client that asks and never reads holds neither its place nor the upstream.
 #[tokio::test]
-async fn a_client_that_does_not_take_its_answer_is_let_go() {
-    let patience = Patience { stall: Duration::from_millis(300), ..Patience::default() };
-    let limits = Limits { requests: 1, ..Limits::default() };
-    let stand = Stand::start(Settings { patience, limits, ..settings() }, None, |received| {
-        match received.headers.contains_key("x-endless") {
-            true => Reply::Stream((0..4000).map(|_| Piece::Bytes(SAID.repeat(100))).collect()),
-            false => Reply::json("{}"),
-        }
-    })
-    .await;
+async fn client_that_does_not_read_is_disconnected() {
+    let patience = Timeouts { idle: Duration::from_millis(300), ..Timeouts::default() };
+    let limits = ProxyLimits { requests: 1, ..ProxyLimits::default() };
+    let stand =
+        ProxyHarness::start(
+            ProxySettings { timeouts: patience, limits, ..settings() },
+            None,
+            |received| match received.headers.contains_key("x-endless") {
+                true => UpstreamReply::Stream((0..4000).map(|_| StreamPiece::Bytes(CHAT_EVENT.repeat(100))).collect()),
+                false => UpstreamReply::json("{}"),
+            },
+        )
+        .await;
     let mut deaf = TcpStream::connect(stand.proxy).await.unwrap();
-    let length = HI.len();
+    let length = CHAT_BODY.len();
     let request = format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-endless: 1\r\ncontent-length: {length}\r\n\r\n{HI}"
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-endless: 1\r\ncontent-length: {length}\r\n\r\n{CHAT_BODY}"
     );
     deaf.write_all(request.as_bytes()).await.unwrap();
-    let next = stand.post("/v1/chat/completions", HI);
+    let next = stand.post("/v1/chat/completions", CHAT_BODY);
     let next = tokio::time::timeout(Duration::from_secs(10), next).await.expect("the only place is free again");
     assert_eq!(next.status, 200);
     drop(deaf);
@@ -139,7 +147,7 @@ async fn post_and_leave(address: std::net::SocketAddr, body: &str, after: Durati
 }
 
 /// Waits until a metric has a value.
-async fn wait_for_metric(stand: &Stand, name: &str, value: f64) {
+async fn wait_for_metric(stand: &ProxyHarness, name: &str, value: f64) {
     let reached = async {
         while stand.metric(name).await != value {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -151,7 +159,7 @@ async fn wait_for_metric(stand: &Stand, name: &str, value: f64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_leaves_cancels_its_fold() {
-    let stand = Stand::start(settings(), None, |_| Reply::json("{}")).await;
+    let stand = ProxyHarness::start(settings(), None, |_| UpstreamReply::json("{}")).await;
     post_and_leave(stand.proxy, &long_conversation(400), Duration::from_millis(200)).await;
     wait_for_metric(&stand, "foldline_cancelled_folds_total", 1.0).await;
     wait_for_metric(&stand, "foldline_open_requests", 0.0).await;
@@ -162,7 +170,7 @@ async fn a_client_that_leaves_cancels_its_fold() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_http_2_client_that_leaves_cancels_its_fold() {
-    let stand = Stand::start(settings(), None, |_| Reply::json("{}")).await;
+    let stand = ProxyHarness::start(settings(), None, |_| UpstreamReply::json("{}")).await;
     let client = Client::builder(TokioExecutor::new()).http2_only(true).build_http::<Full<Bytes>>();
     let body = Full::new(long_conversation(400).into());
     let asked = client.request(stand.request("POST", "/v1/chat/completions").body(body).unwrap());
@@ -174,14 +182,14 @@ async fn an_http_2_client_that_leaves_cancels_its_fold() {
 
 #[tokio::test]
 async fn answers_that_outlast_the_shutdown_are_cut() {
-    let patience = Patience { shutdown: Duration::from_millis(200), ..Patience::default() };
-    let settings = Settings { patience, ..settings() };
-    let mut stand = Stand::start(settings, None, |_| {
-        Reply::Stream(vec![Piece::Bytes(SAID.into()), Piece::Wait(Duration::from_secs(60))])
+    let patience = Timeouts { shutdown: Duration::from_millis(200), ..Timeouts::default() };
+    let settings = ProxySettings { timeouts: patience, ..settings() };
+    let mut stand = ProxyHarness::start(settings, None, |_| {
+        UpstreamReply::Stream(vec![StreamPiece::Bytes(CHAT_EVENT.into()), StreamPiece::Wait(Duration::from_secs(60))])
     })
     .await;
-    let request = stand.request("POST", "/v1/chat/completions").body(Full::new(HI.into())).unwrap();
-    let body = stand.begin(request).await.into_body();
+    let request = stand.request("POST", "/v1/chat/completions").body(Full::new(CHAT_BODY.into())).unwrap();
+    let body = stand.send_head(request).await.into_body();
     let stopped = stand.stop();
     tokio::time::timeout(Duration::from_secs(5), stopped).await.unwrap().unwrap();
     let rest = tokio::time::timeout(Duration::from_secs(5), body.collect()).await.expect("the connection is closed");
@@ -190,7 +198,7 @@ async fn answers_that_outlast_the_shutdown_are_cut() {
 
 #[tokio::test]
 async fn a_long_model_name_delays_nothing_and_is_passed_on_whole() {
-    let stand = Stand::start(settings(), None, |_| Reply::json("{}")).await;
+    let stand = ProxyHarness::start(settings(), None, |_| UpstreamReply::json("{}")).await;
     for model in ["/".repeat(12_000), "a".repeat(200_000), "gpt-4o:".repeat(2_000)] {
         let body = json!({ "model": model, "messages": [{ "role": "user", "content": "hi" }] }).to_string();
         let answered = stand.post("/v1/chat/completions", body.clone());

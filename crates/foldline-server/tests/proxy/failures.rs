@@ -8,18 +8,18 @@ use std::time::Duration;
 use foldline::wire::{Format, Request};
 use foldline::{Meter, ModelTable};
 use foldline_archive::Archive;
-use foldline_server::proxy::Settings;
+use foldline_server::proxy::ProxySettings;
 use serde_json::{Value, json};
 
-use crate::fold::{agent, body, path};
-use crate::support::{Received, Reply, Stand, settings};
-use crate::unfold::{Call, FORMATS, streamed, streaming};
+use crate::fold::{agent_messages, endpoint, request_body};
+use crate::support::{ProxyHarness, ReceivedRequest, UpstreamReply, settings};
+use crate::unfold::{FORMATS, ReplyCall, streamed_reply, streaming_body};
 
-fn narrow() -> Settings {
-    Settings { window: Some(16_000), ..settings() }
+fn small_window_settings() -> ProxySettings {
+    ProxySettings { window: Some(16_000), ..settings() }
 }
 
-fn tokens(format: Format, received: &Received) -> u64 {
+fn tokens(format: Format, received: &ReceivedRequest) -> u64 {
     let request = Request::parse(format, &received.body).unwrap();
     let model = request.conversation().model.clone();
     Meter::for_model(ModelTable::builtin(), model.as_deref()).conversation(request.conversation())
@@ -28,16 +28,16 @@ fn tokens(format: Format, received: &Received) -> u64 {
 /// 8: a message that is queued while the conversation is being compacted vanishes. Here ten requests of
 /// one session come at once, each with a message of its own, at the point where the session must crease.
 #[tokio::test]
-async fn failure_8_what_is_said_during_a_crease_is_not_lost() {
+async fn failure_8_concurrent_messages_survive_a_crease() {
     for format in FORMATS {
-        let stand = Arc::new(Stand::start(narrow(), None, |_| Reply::json("{}")).await);
-        let whole = agent(format, 40);
+        let stand = Arc::new(ProxyHarness::start(small_window_settings(), None, |_| UpstreamReply::json("{}")).await);
+        let whole = agent_messages(format, 40);
         let asked: Vec<_> = (0..10)
             .map(|number| {
                 let stand = stand.clone();
                 let mut messages = whole.clone();
                 messages.push(json!({ "role": "user", "content": format!("queued message {number}") }));
-                tokio::spawn(async move { stand.post(path(format), body(format, &messages)).await.status })
+                tokio::spawn(async move { stand.post(endpoint(format), request_body(format, &messages)).await.status })
             })
             .collect();
         for one in asked {
@@ -57,28 +57,28 @@ async fn failure_8_what_is_said_during_a_crease_is_not_lost() {
 /// 10: a local server cuts off the head of a prompt that is too long, without a word. The count in its first answer is
 /// suspicious; asked again, now that the model is loaded, it reports its window, and from then on nothing is too long for it.
 #[tokio::test]
-async fn failure_10_a_server_that_cuts_off_the_head_is_not_given_the_chance_again() {
+async fn failure_10_truncating_server_is_detected_once() {
     let format = Format::OpenAiChat;
-    let quiet = Settings { unfold: false, ..settings() };
+    let quiet = ProxySettings { offer_unfold_tool: false, ..settings() };
     let loaded = AtomicBool::new(false);
-    let stand = Stand::start_open(quiet, None, move |received| {
+    let stand = ProxyHarness::start_answering_probes(quiet, None, move |received| {
         match received.path.as_str() {
             "/v1/chat/completions" => loaded.store(true, Ordering::SeqCst),
             "/api/ps" if loaded.load(Ordering::SeqCst) => {
                 let model = json!({ "name": "some-local-model:latest", "context_length": 4_096 });
-                return Reply::json(json!({ "models": [model] }).to_string());
+                return UpstreamReply::json(json!({ "models": [model] }).to_string());
             }
-            _ => return Reply::error(404, "{}"),
+            _ => return UpstreamReply::error(404, "{}"),
         }
         let sent = tokens(format, received);
         let seen = if sent <= 4_096 { sent } else { 2_050 };
-        Reply::json(json!({ "choices": [{ "index": 0, "message": { "role": "assistant", "content": "yes" }, "finish_reason": "stop" }],
+        UpstreamReply::json(json!({ "choices": [{ "index": 0, "message": { "role": "assistant", "content": "yes" }, "finish_reason": "stop" }],
             "usage": { "prompt_tokens": seen, "completion_tokens": 1, "total_tokens": seen + 1 } }).to_string())
     })
     .await;
     for turns in 20..30 {
-        let request = body(format, &agent(format, turns)).replace("gpt-4o", "some-local-model");
-        assert_eq!(stand.post(path(format), request).await.status, 200);
+        let request = request_body(format, &agent_messages(format, turns)).replace("gpt-4o", "some-local-model");
+        assert_eq!(stand.post(endpoint(format), request).await.status, 200);
     }
     let sent: Vec<u64> = stand.received().iter().map(|it| tokens(format, it)).collect();
     assert!(sent[0] > 4_096 && sent[1..].iter().all(|&sent| sent <= 4_096), "{sent:?}");
@@ -87,28 +87,28 @@ async fn failure_10_a_server_that_cuts_off_the_head_is_not_given_the_chance_agai
 /// 13: on the recall path the client gets an empty 200, or everything at once at the end; and two tools in
 /// one turn are lost. Here the first words arrive before the hidden call is answered.
 #[tokio::test]
-async fn failure_13_recall_keeps_the_stream_and_both_tools() {
+async fn failure_13_unfold_keeps_stream_and_both_tools() {
     for format in FORMATS {
         let folder = tempfile::tempdir().unwrap();
         let archive = Archive::open(folder.path().join("archive.db")).unwrap();
         let slow = Duration::from_millis(600);
-        let stand = Stand::start(narrow(), Some(archive), move |received| {
+        let stand = ProxyHarness::start(small_window_settings(), Some(archive), move |received| {
             let text = String::from_utf8_lossy(&received.body).into_owned();
             match (text.contains("call_hidden"), text.contains("call_shell")) {
-                (false, _) => streamed(format, "Let me see. ", &[Call::unfold(received)]),
+                (false, _) => streamed_reply(format, "Let me see. ", &[ReplyCall::unfold(received)]),
                 // The second round takes its time, and ends in two calls at once: ours, and the client's.
                 (true, false) => {
-                    let two = [Call { id: "call_two", ..Call::unfold(received) }, Call::shell()];
-                    streamed(format, "Both. ", &two).after(slow)
+                    let two = [ReplyCall { id: "call_two", ..ReplyCall::unfold(received) }, ReplyCall::client_tool()];
+                    streamed_reply(format, "Both. ", &two).delayed(slow)
                 }
-                (true, true) => streamed(format, "Done.", &[]),
+                (true, true) => streamed_reply(format, "Done.", &[]),
             }
         })
         .await;
-        let request = stand.request("POST", path(format));
-        let request = request.body(streaming(format, &agent(format, 40)).into()).unwrap();
+        let request = stand.request("POST", endpoint(format));
+        let request = request.body(streaming_body(format, &agent_messages(format, 40)).into()).unwrap();
         let began = std::time::Instant::now();
-        let mut response = stand.begin(request).await.into_body();
+        let mut response = stand.send_head(request).await.into_body();
         let mut got = String::new();
         let mut first_words = None;
         while let Some(frame) = http_body_util::BodyExt::frame(&mut response).await {
@@ -127,14 +127,18 @@ async fn failure_13_recall_keeps_the_stream_and_both_tools() {
 /// 15: a proxy reports savings and changes nothing. What it reports is held against the bytes that the
 /// upstream received.
 #[tokio::test]
-async fn failure_15_what_is_claimed_is_what_the_upstream_received() {
+async fn failure_15_reported_tokens_match_what_upstream_received() {
     for format in FORMATS {
-        let stand = Stand::start(Settings { unfold: false, ..narrow() }, None, |_| Reply::json("{}")).await;
-        let request = body(format, &agent(format, 40));
-        let got = stand.post(path(format), request.clone()).await;
+        let stand =
+            ProxyHarness::start(ProxySettings { offer_unfold_tool: false, ..small_window_settings() }, None, |_| {
+                UpstreamReply::json("{}")
+            })
+            .await;
+        let request = request_body(format, &agent_messages(format, 40));
+        let got = stand.post(endpoint(format), request.clone()).await;
         let (raw, sent) = got.header("x-foldline-tokens").unwrap().split_once(',').unwrap();
         let (raw, sent): (u64, u64) = (raw.parse().unwrap(), sent.parse().unwrap());
-        let received = stand.only();
+        let received = stand.only_request();
         assert!(received.body.len() < request.len() / 2, "{format:?}");
         assert!(sent < 16_000 && raw > 16_000, "{format:?}: {raw} {sent}");
         let counted = tokens(format, &received);

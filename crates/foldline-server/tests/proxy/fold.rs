@@ -5,15 +5,15 @@ use std::path::Path;
 
 use foldline::wire::{Format, Request};
 use foldline_archive::{Archive, Namespace};
-use foldline_server::proxy::{Mode, Settings};
+use foldline_server::proxy::{ProxyMode, ProxySettings};
 use http_body_util::Full;
 use serde_json::{Value, json};
 
 use crate::small_disk::SmallDisk;
-use crate::support::{Reply, Stand, settings};
+use crate::support::{ProxyHarness, UpstreamReply, settings};
 
 /// A conversation of an agent that reads one file a turn.
-pub(crate) fn agent(format: Format, turns: usize) -> Vec<Value> {
+pub(crate) fn agent_messages(format: Format, turns: usize) -> Vec<Value> {
     let mut messages = vec![json!({ "role": "user", "content": "Please make the parser faster." })];
     for turn in 0..turns {
         let source: String = (0..40)
@@ -41,7 +41,7 @@ pub(crate) fn agent(format: Format, turns: usize) -> Vec<Value> {
     messages
 }
 
-pub(crate) fn body(format: Format, messages: &[Value]) -> String {
+pub(crate) fn request_body(format: Format, messages: &[Value]) -> String {
     let tool = json!({ "type": "object", "properties": { "path": { "type": "string" } } });
     match format {
         Format::OpenAiChat => json!({ "model": "gpt-4o", "max_tokens": 500, "messages": messages, "tools": [
@@ -56,7 +56,7 @@ pub(crate) fn body(format: Format, messages: &[Value]) -> String {
     .to_string()
 }
 
-pub(crate) fn path(format: Format) -> &'static str {
+pub(crate) fn endpoint(format: Format) -> &'static str {
     match format {
         Format::OpenAiChat => "/v1/chat/completions",
         Format::OpenAiResponses => "/v1/responses",
@@ -65,8 +65,8 @@ pub(crate) fn path(format: Format) -> &'static str {
 }
 
 /// A window of 16,000 tokens, and no tool of ours.
-fn narrow() -> Settings {
-    Settings { window: Some(16_000), unfold: false, ..settings() }
+fn small_window_settings() -> ProxySettings {
+    ProxySettings { window: Some(16_000), offer_unfold_tool: false, ..settings() }
 }
 
 fn raw_messages(format: Format, body: &[u8]) -> Vec<String> {
@@ -77,17 +77,17 @@ fn raw_messages(format: Format, body: &[u8]) -> Vec<String> {
 /// Sixty turns: every body fits, obeys the laws, and begins with the one before it unless a crease was
 /// made; every marker's original is in the archive.
 #[tokio::test]
-async fn a_long_session_stays_inside_its_window_with_a_stable_prefix() {
+async fn long_session_fits_with_a_stable_prefix() {
     for format in [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic] {
         let folder = tempfile::tempdir().unwrap();
         let archive = Archive::open(folder.path().join("archive.db")).unwrap();
-        let shelf = archive.shelf(&Namespace::local());
-        let stand = Stand::start(narrow(), Some(archive), |_| Reply::json("{}")).await;
-        let whole = agent(format, 60);
+        let shelf = archive.tenant(&Namespace::local());
+        let stand = ProxyHarness::start(small_window_settings(), Some(archive), |_| UpstreamReply::json("{}")).await;
+        let whole = agent_messages(format, 60);
         let mut before: Vec<String> = Vec::new();
         let (mut creases, mut sent_most) = (0, 0);
         for end in (1..=whole.len()).step_by(2) {
-            let got = stand.post(path(format), body(format, &whole[..end])).await;
+            let got = stand.post(endpoint(format), request_body(format, &whole[..end])).await;
             let (_, sent) = got.header("x-foldline-tokens").unwrap().split_once(',').unwrap();
             sent_most = sent_most.max(sent.parse::<u64>().unwrap());
             let received = stand.received().pop().unwrap();
@@ -115,29 +115,33 @@ async fn a_long_session_stays_inside_its_window_with_a_stable_prefix() {
 
 /// Another proxy that never saw the session, with the same archive, sends the same bytes.
 #[tokio::test]
-async fn a_restart_does_not_change_a_byte() {
+async fn restart_sends_the_same_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let archive = || Archive::open(folder.path().join("archive.db")).unwrap();
-    let whole = agent(Format::Anthropic, 40);
-    let last = body(Format::Anthropic, &whole);
+    let whole = agent_messages(Format::Anthropic, 40);
+    let last = request_body(Format::Anthropic, &whole);
     let first = {
-        let stand = Stand::start(narrow(), Some(archive()), |_| Reply::json("{}")).await;
+        let stand = ProxyHarness::start(small_window_settings(), Some(archive()), |_| UpstreamReply::json("{}")).await;
         for end in (1..=whole.len()).step_by(2) {
-            stand.post("/v1/messages", body(Format::Anthropic, &whole[..end])).await;
+            stand.post("/v1/messages", request_body(Format::Anthropic, &whole[..end])).await;
         }
         stand.received().pop().unwrap().body
     };
-    let stand = Stand::start(narrow(), Some(archive()), |_| Reply::json("{}")).await;
+    let stand = ProxyHarness::start(small_window_settings(), Some(archive()), |_| UpstreamReply::json("{}")).await;
     stand.post("/v1/messages", last).await;
-    assert!(first == stand.only().body, "the bytes differ");
+    assert!(first == stand.only_request().body, "the bytes differ");
 }
 
 #[tokio::test]
-async fn observing_forwards_the_identical_bytes_and_says_what_would_have_been() {
-    let stand = Stand::start(Settings { mode: Mode::Observe, ..narrow() }, None, |_| Reply::json("{}")).await;
-    let request = body(Format::OpenAiChat, &agent(Format::OpenAiChat, 40));
+async fn observe_mode_forwards_bytes_and_reports_savings() {
+    let stand =
+        ProxyHarness::start(ProxySettings { mode: ProxyMode::Observe, ..small_window_settings() }, None, |_| {
+            UpstreamReply::json("{}")
+        })
+        .await;
+    let request = request_body(Format::OpenAiChat, &agent_messages(Format::OpenAiChat, 40));
     let got = stand.post("/v1/chat/completions", request.clone()).await;
-    assert_eq!(stand.only().body, request);
+    assert_eq!(stand.only_request().body, request);
     let (raw, sent) = got.header("x-foldline-tokens").unwrap().split_once(',').unwrap();
     let (raw, sent): (u64, u64) = (raw.parse().unwrap(), sent.parse().unwrap());
     assert!(raw > 20_000 && sent < 16_000, "{raw} {sent}");
@@ -145,50 +149,53 @@ async fn observing_forwards_the_identical_bytes_and_says_what_would_have_been() 
 }
 
 #[tokio::test]
-async fn a_client_can_ask_for_its_own_bytes() {
-    let stand = Stand::start(narrow(), None, |_| Reply::json("{}")).await;
-    let sent = body(Format::OpenAiChat, &agent(Format::OpenAiChat, 40));
+async fn bypass_header_disables_folding() {
+    let stand = ProxyHarness::start(small_window_settings(), None, |_| UpstreamReply::json("{}")).await;
+    let sent = request_body(Format::OpenAiChat, &agent_messages(Format::OpenAiChat, 40));
     let request = stand.request("POST", "/v1/chat/completions").header("x-foldline-bypass", "1");
     let got = stand.send(request.body(Full::new(sent.clone().into())).unwrap()).await;
     assert_eq!(got.header("x-foldline-tokens"), None);
-    let received = stand.only();
+    let received = stand.only_request();
     assert_eq!(received.body, sent);
     assert!(!received.headers.contains_key("x-foldline-bypass"));
 }
 
 /// What can not be folded to its budget goes out as it came; the provider has the last word.
 #[tokio::test]
-async fn what_can_not_fit_goes_out_as_it_came() {
-    let stand = Stand::start(Settings { window: Some(2_000), ..narrow() }, None, |_| Reply::json("{}")).await;
+async fn request_that_cannot_fit_is_forwarded_unmodified() {
+    let stand = ProxyHarness::start(ProxySettings { window: Some(2_000), ..small_window_settings() }, None, |_| {
+        UpstreamReply::json("{}")
+    })
+    .await;
     let huge = json!({ "model": "gpt-4o", "messages": [{ "role": "system", "content": "law ".repeat(9_000) },
         { "role": "user", "content": "hi" }] })
     .to_string();
     stand.post("/v1/chat/completions", huge.clone()).await;
-    assert_eq!(stand.only().body, huge);
+    assert_eq!(stand.only_request().body, huge);
     assert!(stand.get("/foldline/metrics").await.text().contains(r#"foldline_faults_total{kind="cannot_fit"} 1"#));
 }
 
 /// The disk of the archive fills in the middle of a session, and has room again later. Every request is answered and fits;
 /// no marker promises what is not kept; and with room again originals are kept again.
 #[tokio::test]
-async fn a_full_disk_costs_no_request_and_no_original() {
+async fn full_disk_loses_no_request_and_no_original() {
     // Room enough for the search index too, which the archive writes when nobody has kept anything for a while.
     let Some(disk) = SmallDisk::mount("4m") else { return };
     let ballast = disk.path().join("ballast");
     let archive = Archive::open(disk.path().join("archive.db")).unwrap();
-    let shelf = archive.shelf(&Namespace::local());
+    let shelf = archive.tenant(&Namespace::local());
     let format = Format::OpenAiChat;
-    let stand = Stand::start(narrow(), Some(archive), |_| Reply::json("{}")).await;
-    let whole = agent(format, 90);
+    let stand = ProxyHarness::start(small_window_settings(), Some(archive), |_| UpstreamReply::json("{}")).await;
+    let whole = agent_messages(format, 90);
     let (mut promised, mut folded) = ([0; 3], [0; 3]);
     for end in (1..=whole.len()).step_by(2) {
         let stage = end * 3 / (whole.len() + 1);
         match stage {
-            1 if !ballast.exists() => fill(&ballast),
+            1 if !ballast.exists() => fill_disk(&ballast),
             2 if ballast.exists() => std::fs::remove_file(&ballast).unwrap(),
             _ => {}
         }
-        let got = stand.post(path(format), body(format, &whole[..end])).await;
+        let got = stand.post(endpoint(format), request_body(format, &whole[..end])).await;
         assert_eq!(got.status, 200);
         let (_, sent) = got.header("x-foldline-tokens").unwrap().split_once(',').unwrap();
         assert!(sent.parse::<u64>().unwrap() < 15_600, "{sent} tokens were sent");
@@ -206,19 +213,19 @@ async fn a_full_disk_costs_no_request_and_no_original() {
 }
 
 /// Takes all that is left of a disk.
-fn fill(ballast: &Path) {
+fn fill_disk(ballast: &Path) {
     let mut file = std::fs::File::create(ballast).unwrap();
     while file.write_all(&[1; 4096]).is_ok() {}
 }
 
 /// The archive breaks in the middle of a session: what was folded stays folded, byte for byte.
 #[tokio::test]
-async fn an_archive_that_is_gone_costs_no_request() {
+async fn corrupted_archive_fails_no_request() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("archive.db");
     let archive = Archive::open(&file).unwrap();
-    let stand = Stand::start(narrow(), Some(archive), |_| Reply::json("{}")).await;
-    let whole = agent(Format::OpenAiChat, 60);
+    let stand = ProxyHarness::start(small_window_settings(), Some(archive), |_| UpstreamReply::json("{}")).await;
+    let whole = agent_messages(Format::OpenAiChat, 60);
     let mut sizes = Vec::new();
     for end in (1..=whole.len()).step_by(2) {
         if end == 61 {
@@ -228,7 +235,7 @@ async fn an_archive_that_is_gone_costs_no_request() {
                 std::fs::write(folder.path().join(name), vec![0x55; length as usize]).unwrap();
             }
         }
-        let got = stand.post("/v1/chat/completions", body(Format::OpenAiChat, &whole[..end])).await;
+        let got = stand.post("/v1/chat/completions", request_body(Format::OpenAiChat, &whole[..end])).await;
         assert_eq!(got.status, 200);
         let (_, sent) = got.header("x-foldline-tokens").unwrap().split_once(',').unwrap();
         sizes.push(sent.parse::<u64>().unwrap());
@@ -238,9 +245,9 @@ async fn an_archive_that_is_gone_costs_no_request() {
 }
 
 #[tokio::test]
-async fn a_folded_body_that_came_compressed_goes_out_plain() {
-    let stand = Stand::start(narrow(), None, |_| Reply::json("{}")).await;
-    let sent = body(Format::OpenAiChat, &agent(Format::OpenAiChat, 40));
+async fn folded_compressed_body_is_sent_uncompressed() {
+    let stand = ProxyHarness::start(small_window_settings(), None, |_| UpstreamReply::json("{}")).await;
+    let sent = request_body(Format::OpenAiChat, &agent_messages(Format::OpenAiChat, 40));
     let request = stand.request("POST", "/v1/chat/completions").header("content-encoding", "gzip");
     let gzip = {
         use std::io::Write;
@@ -249,7 +256,7 @@ async fn a_folded_body_that_came_compressed_goes_out_plain() {
         encoder.finish().unwrap()
     };
     stand.send(request.body(Full::new(gzip.into())).unwrap()).await;
-    let received = stand.only();
+    let received = stand.only_request();
     assert!(!received.headers.contains_key("content-encoding"));
     assert_eq!(received.headers["content-length"], received.body.len().to_string());
     assert!(received.body.len() < sent.len() / 2);
@@ -257,9 +264,10 @@ async fn a_folded_body_that_came_compressed_goes_out_plain() {
 
 /// What is counted for a client is what would be sent for it.
 #[tokio::test]
-async fn tokens_are_counted_of_what_would_be_sent() {
-    let stand = Stand::start(narrow(), None, |_| Reply::json(r#"{"input_tokens":7}"#)).await;
-    let request = body(Format::Anthropic, &agent(Format::Anthropic, 40));
+async fn count_tokens_counts_the_folded_request() {
+    let stand =
+        ProxyHarness::start(small_window_settings(), None, |_| UpstreamReply::json(r#"{"input_tokens":7}"#)).await;
+    let request = request_body(Format::Anthropic, &agent_messages(Format::Anthropic, 40));
     stand.post("/v1/messages", request.clone()).await;
     let got = stand.post("/v1/messages/count_tokens", request).await;
     assert_eq!(got.text(), r#"{"input_tokens":7}"#);
@@ -269,11 +277,12 @@ async fn tokens_are_counted_of_what_would_be_sent() {
 
 /// Two requests of one session at once, and the one that follows.
 #[tokio::test]
-async fn requests_of_one_session_at_once_do_not_disturb_each_other() {
-    let stand = std::sync::Arc::new(Stand::start(narrow(), None, |_| Reply::json("{}")).await);
-    let whole = agent(Format::OpenAiChat, 41);
+async fn concurrent_requests_of_one_session_are_independent() {
+    let stand =
+        std::sync::Arc::new(ProxyHarness::start(small_window_settings(), None, |_| UpstreamReply::json("{}")).await);
+    let whole = agent_messages(Format::OpenAiChat, 41);
     for end in [81, 83] {
-        let request = body(Format::OpenAiChat, &whole[..end]);
+        let request = request_body(Format::OpenAiChat, &whole[..end]);
         let both: Vec<_> = (0..2)
             .map(|_| {
                 let (stand, request) = (stand.clone(), request.clone());

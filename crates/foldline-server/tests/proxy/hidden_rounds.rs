@@ -6,15 +6,18 @@ use std::time::{Duration, Instant};
 
 use foldline::wire::{Format, Response};
 use foldline_archive::Archive;
-use foldline_server::proxy::{Patience, Settings};
+use foldline_server::proxy::{ProxySettings, Timeouts};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use crate::fold::{agent, body, path};
-use crate::support::{Got, Piece, Received, Reply, Stand};
-use crate::unfold::{Call, FORMATS, archive, copy, narrow, read, said, streamed, streaming, was_answered};
+use crate::fold::{agent_messages, endpoint, request_body};
+use crate::support::{ClientResponse, ProxyHarness, ReceivedRequest, StreamPiece, UpstreamReply};
+use crate::unfold::{
+    FORMATS, ReplyCall, assistant_messages, parse_stream, sent_messages, small_window_settings, streamed_reply,
+    streaming_body, temp_archive, was_answered,
+};
 
 const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
@@ -41,9 +44,9 @@ async fn read_until(response: &mut Incoming, text: &str) -> String {
     got
 }
 
-async fn begin(stand: &Stand, format: Format, messages: &[Value]) -> Incoming {
-    let request = stand.request("POST", path(format)).body(streaming(format, messages).into()).unwrap();
-    stand.begin(request).await.into_body()
+async fn begin(stand: &ProxyHarness, format: Format, messages: &[Value]) -> Incoming {
+    let request = stand.request("POST", endpoint(format)).body(streaming_body(format, messages).into()).unwrap();
+    stand.send_head(request).await.into_body()
 }
 
 fn result(format: Format, id: &str) -> Value {
@@ -72,10 +75,10 @@ impl BodyEnd {
         BodyEnd::Never,
     ];
 
-    fn piece(self) -> Piece {
+    fn piece(self) -> StreamPiece {
         match self {
-            BodyEnd::After(wait) => Piece::Wait(wait),
-            BodyEnd::Never => Piece::Closed(Arc::new(Semaphore::new(0))),
+            BodyEnd::After(wait) => StreamPiece::Wait(wait),
+            BodyEnd::Never => StreamPiece::GateClosed(Arc::new(Semaphore::new(0))),
         }
     }
 }
@@ -86,26 +89,26 @@ async fn request_sent_at_terminal_event_has_hidden_pair() {
     for format in FORMATS {
         for end in BodyEnd::ALL {
             for (terminal, _) in terminals(format) {
-                let kept = archive();
-                let stand = Stand::start(narrow(), Some(kept.archive.clone()), move |received| {
+                let kept = temp_archive();
+                let stand = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
                     match was_answered(format, received) {
                         false if String::from_utf8_lossy(&received.body).contains("twice") => {
-                            streamed(format, "84.", &[])
+                            streamed_reply(format, "84.", &[])
                         }
-                        false => streamed(format, "Let me see. ", &[Call::unfold(received)]),
-                        true => streamed(format, "It is 42.", &[]).with_before_last(0, end.piece()),
+                        false => streamed_reply(format, "Let me see. ", &[ReplyCall::unfold(received)]),
+                        true => streamed_reply(format, "It is 42.", &[]).with_before_last(0, end.piece()),
                     }
                 })
                 .await;
-                let mut messages = agent(format, 40);
+                let mut messages = agent_messages(format, 40);
                 let mut first = begin(&stand, format, &messages).await;
                 let got = read_until(&mut first, terminal).await;
-                messages.extend(copy(format, &read(format, got.as_bytes())));
+                messages.extend(assistant_messages(format, &parse_stream(format, got.as_bytes())));
                 messages.push(json!({ "role": "user", "content": "And twice that?" }));
-                stand.post(path(format), streaming(format, &messages)).await;
+                stand.post(endpoint(format), streaming_body(format, &messages)).await;
                 let received = stand.received();
                 assert_eq!(received.len(), 3);
-                let (second, third) = (said(format, &received[1]), said(format, &received[2]));
+                let (second, third) = (sent_messages(format, &received[1]), sent_messages(format, &received[2]));
                 assert!(third.starts_with(&second), "{format:?} {end:?} {terminal}: {:#?}", &third[third.len() - 3..]);
             }
         }
@@ -118,25 +121,24 @@ async fn request_sent_at_terminal_event_has_hidden_result_of_mixed_turn() {
     for format in FORMATS {
         for end in [BodyEnd::After(Duration::from_millis(20)), BodyEnd::Never] {
             for (terminal, _) in terminals(format) {
-                let kept = archive();
-                let stand =
-                    Stand::start(narrow(), Some(kept.archive.clone()), move |received| match String::from_utf8_lossy(
-                        &received.body,
-                    )
-                    .contains("call_shell")
-                    {
-                        false => streamed(format, "Both. ", &[Call::unfold(received), Call::shell()])
-                            .with_before_last(0, end.piece()),
-                        true => streamed(format, "Done.", &[]),
-                    })
-                    .await;
-                let mut messages = agent(format, 40);
+                let kept = temp_archive();
+                let stand = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
+                    match String::from_utf8_lossy(&received.body).contains("call_shell") {
+                        false => {
+                            streamed_reply(format, "Both. ", &[ReplyCall::unfold(received), ReplyCall::client_tool()])
+                                .with_before_last(0, end.piece())
+                        }
+                        true => streamed_reply(format, "Done.", &[]),
+                    }
+                })
+                .await;
+                let mut messages = agent_messages(format, 40);
                 let mut first = begin(&stand, format, &messages).await;
                 let got = read_until(&mut first, terminal).await;
-                messages.extend(copy(format, &read(format, got.as_bytes())));
+                messages.extend(assistant_messages(format, &parse_stream(format, got.as_bytes())));
                 messages.push(result(format, "call_shell"));
-                stand.post(path(format), streaming(format, &messages)).await;
-                let next = said(format, stand.received().last().unwrap());
+                stand.post(endpoint(format), streaming_body(format, &messages)).await;
+                let next = sent_messages(format, stand.received().last().unwrap());
                 let results: Vec<&str> = next.iter().flat_map(|it| it.results()).map(|it| &*it.call_id).collect();
                 assert!(
                     results.ends_with(&["call_hidden", "call_shell"]),
@@ -151,14 +153,14 @@ async fn request_sent_at_terminal_event_has_hidden_result_of_mixed_turn() {
 #[tokio::test]
 async fn output_after_hidden_call_is_not_delayed() {
     for format in FORMATS {
-        let kept = archive();
+        let kept = temp_archive();
         let (_, last_events) = terminals(format)[0];
-        let stand = Stand::start(narrow(), Some(kept.archive.clone()), move |received| {
-            streamed(format, "Both. ", &[Call::unfold(received), Call::shell()])
+        let stand = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
+            streamed_reply(format, "Both. ", &[ReplyCall::unfold(received), ReplyCall::client_tool()])
                 .with_before_last(last_events, BodyEnd::Never.piece())
         })
         .await;
-        let mut first = begin(&stand, format, &agent(format, 40)).await;
+        let mut first = begin(&stand, format, &agent_messages(format, 40)).await;
         let got = read_until(&mut first, "call_shell").await;
         assert!(!got.contains("call_hidden"), "{format:?}: {got}");
     }
@@ -167,8 +169,8 @@ async fn output_after_hidden_call_is_not_delayed() {
 /// An error of the provider in a hidden round.
 const OVERLOADED: &str = r#"{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded", "code": "busy"}, "request_id": "req_7"}"#;
 
-fn overloaded(headers: &[(&'static str, &'static str)]) -> Reply {
-    Reply::Headed(529, [&[("request-id", "req_7")], headers].concat(), OVERLOADED.into())
+fn overloaded(headers: &[(&'static str, &'static str)]) -> UpstreamReply {
+    UpstreamReply::Headed(529, [&[("request-id", "req_7")], headers].concat(), OVERLOADED.into())
 }
 
 /// Whether a response is requested as a stream.
@@ -181,29 +183,29 @@ enum Delivery {
 impl Delivery {
     fn request(self, format: Format) -> String {
         match self {
-            Delivery::Stream => streaming(format, &agent(format, 40)),
-            Delivery::Body => body(format, &agent(format, 40)),
+            Delivery::Stream => streaming_body(format, &agent_messages(format, 40)),
+            Delivery::Body => request_body(format, &agent_messages(format, 40)),
         }
     }
 
     /// Returns one round of an answer.
-    fn reply(self, format: Format, text: &str, calls: &[Call]) -> Reply {
+    fn reply(self, format: Format, text: &str, calls: &[ReplyCall]) -> UpstreamReply {
         match self {
-            Delivery::Stream => streamed(format, text, calls),
+            Delivery::Stream => streamed_reply(format, text, calls),
             Delivery::Body => whole(format, text, calls),
         }
     }
 
-    fn read(self, format: Format, got: &Got) -> Response<'static> {
+    fn read(self, format: Format, got: &ClientResponse) -> Response<'static> {
         match self {
-            Delivery::Stream => read(format, &got.body),
+            Delivery::Stream => parse_stream(format, &got.body),
             Delivery::Body => Response::parse(format, &got.body).unwrap().into_owned(),
         }
     }
 }
 
 /// One round of an answer as a body.
-fn whole(format: Format, text: &str, calls: &[Call]) -> Reply {
+fn whole(format: Format, text: &str, calls: &[ReplyCall]) -> UpstreamReply {
     let body = match format {
         Format::OpenAiChat => {
             let calls: Vec<Value> = calls.iter().map(|it| json!({ "id": it.id, "type": "function", "function": { "name": it.name, "arguments": it.arguments } })).collect();
@@ -221,7 +223,7 @@ fn whole(format: Format, text: &str, calls: &[Call]) -> Reply {
         }
         Format::Anthropic => {
             let mut blocks = vec![json!({ "type": "text", "text": text })];
-            let input = |it: &Call| serde_json::from_str::<Value>(&it.arguments).unwrap();
+            let input = |it: &ReplyCall| serde_json::from_str::<Value>(&it.arguments).unwrap();
             blocks.extend(
                 calls.iter().map(|it| json!({ "type": "tool_use", "id": it.id, "name": it.name, "input": input(it) })),
             );
@@ -229,7 +231,7 @@ fn whole(format: Format, text: &str, calls: &[Call]) -> Reply {
             json!({ "id": "m", "role": "assistant", "content": blocks, "stop_reason": stop, "usage": { "input_tokens": 9, "output_tokens": 5 } })
         }
     };
-    Reply::json(body.to_string())
+    UpstreamReply::json(body.to_string())
 }
 
 /// Starts an upstream whose first round is `text` and a hidden call, and whose second round fails with `failure` the
@@ -239,12 +241,12 @@ async fn failing(
     delivery: Delivery,
     archive: &Archive,
     text: &'static str,
-    (failures, failure): (usize, Reply),
-) -> Stand {
+    (failures, failure): (usize, UpstreamReply),
+) -> ProxyHarness {
     let failed = AtomicUsize::new(0);
-    Stand::start(narrow(), Some(archive.clone()), move |received: &Received| {
+    ProxyHarness::start(small_window_settings(), Some(archive.clone()), move |received: &ReceivedRequest| {
         match (was_answered(format, received), &failure) {
-            (false, _) => delivery.reply(format, text, &[Call::unfold(received)]),
+            (false, _) => delivery.reply(format, text, &[ReplyCall::unfold(received)]),
             (true, failure) if failed.fetch_add(1, Ordering::SeqCst) < failures => failure.clone(),
             (true, _) => delivery.reply(format, "It is 42.", &[]),
         }
@@ -253,12 +255,12 @@ async fn failing(
 }
 
 /// Asserts that a failure in the second round is retried with the same bytes, and that the client does not see it.
-async fn assert_retried(format: Format, delivery: Delivery, failures: usize, failure: Reply) {
-    let kept = archive();
+async fn assert_retried(format: Format, delivery: Delivery, failures: usize, failure: UpstreamReply) {
+    let kept = temp_archive();
     let case = format!("{format:?} {delivery:?} {failure:?}");
     let stand = failing(format, delivery, &kept.archive, "Let me see. ", (failures, failure)).await;
-    let got = stand.post(path(format), delivery.request(format)).await;
-    assert_eq!((got.status.as_u16(), got.whole), (200, true), "{case}: {}", got.text());
+    let got = stand.post(endpoint(format), delivery.request(format)).await;
+    assert_eq!((got.status.as_u16(), got.is_complete), (200, true), "{case}: {}", got.text());
     assert_eq!(delivery.read(format, &got).text(), "Let me see. It is 42.", "{case}: {}", got.text());
     let received = stand.received();
     assert_eq!(received.len(), 2 + failures, "{case}");
@@ -270,7 +272,7 @@ async fn rate_limit_in_hidden_round_is_retried_after_retry_after() {
     let limited =
         r#"{"type":"error","error":{"type":"rate_limit_error","message":"Slow down","code":"rate_limit_exceeded"}}"#;
     for format in FORMATS {
-        let reply = Reply::Headed(429, vec![("retry-after-ms", "300")], limited.into());
+        let reply = UpstreamReply::Headed(429, vec![("retry-after-ms", "300")], limited.into());
         for delivery in [Delivery::Stream, Delivery::Body] {
             let began = Instant::now();
             assert_retried(format, delivery, 2, reply.clone()).await;
@@ -278,7 +280,7 @@ async fn rate_limit_in_hidden_round_is_retried_after_retry_after() {
         }
     }
     let began = Instant::now();
-    let reply = Reply::Headed(429, vec![("retry-after", "1")], limited.into());
+    let reply = UpstreamReply::Headed(429, vec![("retry-after", "1")], limited.into());
     assert_retried(Format::Anthropic, Delivery::Stream, 1, reply).await;
     assert!(began.elapsed() >= Duration::from_secs(1));
 }
@@ -288,7 +290,7 @@ async fn overload_in_hidden_round_is_retried() {
     for (status, body) in
         [(529, OVERLOADED), (500, "{}"), (502, "<html>"), (503, ""), (504, "{}"), (408, "{}"), (409, "{}")]
     {
-        let reply = Reply::Headed(status, vec![("retry-after-ms", "10")], body.into());
+        let reply = UpstreamReply::Headed(status, vec![("retry-after-ms", "10")], body.into());
         assert_retried(Format::Anthropic, Delivery::Stream, 1, reply).await;
     }
 }
@@ -298,10 +300,11 @@ async fn reset_connection_in_hidden_round_is_retried() {
     for format in FORMATS {
         for delivery in [Delivery::Stream, Delivery::Body] {
             // The connection pool itself sends a request again at once when a connection breaks early.
-            assert_retried(format, delivery, 3, Reply::HangUp).await;
+            assert_retried(format, delivery, 3, UpstreamReply::Disconnect).await;
         }
-        assert_retried(format, Delivery::Stream, 1, Reply::Stream(vec![Piece::Break])).await;
-        assert_retried(format, Delivery::Body, 1, Reply::Cut { length: 99, body: r#"{"id":"#.into() }).await;
+        assert_retried(format, Delivery::Stream, 1, UpstreamReply::Stream(vec![StreamPiece::Break])).await;
+        assert_retried(format, Delivery::Body, 1, UpstreamReply::Truncated { length: 99, body: r#"{"id":"#.into() })
+            .await;
     }
 }
 
@@ -313,8 +316,8 @@ async fn overload_inside_hidden_stream_is_retried() {
     }
 }
 
-fn overloaded_stream(format: Format) -> Reply {
-    Reply::stream([match format {
+fn overloaded_stream(format: Format) -> UpstreamReply {
+    UpstreamReply::stream([match format {
         Format::Anthropic => format!("event: error\ndata: {OVERLOADED}\n\n"),
         Format::OpenAiChat => "data: {\"error\":{\"message\":\"Overloaded\",\"code\":503}}\n\n".into(),
         Format::OpenAiResponses => "event: response.failed\ndata: {\"type\":\"response.failed\",\"sequence_number\":0,\"response\":{\"id\":\"r\",\"status\":\"failed\",\"output\":[],\"error\":{\"code\":\"server_error\",\"message\":\"Overloaded\"}}}\n\n".into(),
@@ -326,10 +329,10 @@ fn overloaded_stream(format: Format) -> Reply {
 async fn persistent_overload_with_nothing_shown_arrives_as_it_is() {
     for format in FORMATS {
         for (delivery, text) in [(Delivery::Stream, ""), (Delivery::Body, "Let me see. ")] {
-            let kept = archive();
+            let kept = temp_archive();
             let failure = overloaded(&[("retry-after-ms", "10"), ("retry-after", "0")]);
             let stand = failing(format, delivery, &kept.archive, text, (usize::MAX, failure)).await;
-            let got = stand.post(path(format), delivery.request(format)).await;
+            let got = stand.post(endpoint(format), delivery.request(format)).await;
             assert_eq!((got.status.as_u16(), got.text()), (529, OVERLOADED), "{format:?} {delivery:?}");
             assert_eq!((got.header("retry-after"), got.header("request-id")), (Some("0"), Some("req_7")));
             assert_eq!(got.header("content-type"), Some("application/json"));
@@ -345,10 +348,10 @@ async fn persistent_overload_with_nothing_shown_arrives_as_it_is() {
 #[tokio::test]
 async fn long_retry_after_is_passed_on_at_once() {
     for format in FORMATS {
-        let kept = archive();
+        let kept = temp_archive();
         let failure = overloaded(&[("retry-after", "3600")]);
         let stand = failing(format, Delivery::Stream, &kept.archive, "", (usize::MAX, failure)).await;
-        let got = stand.post(path(format), streaming(format, &agent(format, 40))).await;
+        let got = stand.post(endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
         assert_eq!((got.status.as_u16(), got.text()), (529, OVERLOADED), "{format:?}");
         assert_eq!(got.header("retry-after"), Some("3600"));
         assert_eq!(stand.received().len(), 2, "{format:?}");
@@ -360,10 +363,10 @@ async fn refusal_in_hidden_round_is_not_retried_and_arrives_as_it_is() {
     let refusal = r#"{"error": {"type": "invalid_request_error", "message": "no such beta"}}"#;
     for format in FORMATS {
         for status in [400, 401, 403] {
-            let kept = archive();
-            let failure = (usize::MAX, Reply::error(status, refusal));
+            let kept = temp_archive();
+            let failure = (usize::MAX, UpstreamReply::error(status, refusal));
             let stand = failing(format, Delivery::Stream, &kept.archive, "", failure).await;
-            let got = stand.post(path(format), streaming(format, &agent(format, 40))).await;
+            let got = stand.post(endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
             assert_eq!((got.status.as_u16(), got.text()), (status, refusal), "{format:?}");
             assert_eq!(stand.received().len(), 2, "{format:?}");
         }
@@ -374,10 +377,10 @@ async fn refusal_in_hidden_round_is_not_retried_and_arrives_as_it_is() {
 #[tokio::test]
 async fn persistent_overload_after_text_ends_stream_with_providers_error() {
     for format in FORMATS {
-        let kept = archive();
+        let kept = temp_archive();
         let failure = overloaded(&[("retry-after-ms", "10")]);
         let stand = failing(format, Delivery::Stream, &kept.archive, "Let me see. ", (usize::MAX, failure)).await;
-        let got = stand.post(path(format), streaming(format, &agent(format, 40))).await;
+        let got = stand.post(endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
         assert_eq!(got.status, 200);
         let last = got.text().trim_end().rsplit("\n\n").next().unwrap();
         let (name, data) = last.rsplit_once("data: ").unwrap();
@@ -394,7 +397,7 @@ async fn persistent_overload_after_text_ends_stream_with_providers_error() {
                 let error =
                     json!({ "message": "Overloaded", "type": "overloaded_error", "param": null, "code": "busy" });
                 assert_eq!(data, json!({ "error": error }));
-                assert!(!got.whole, "a stream without its end must not look complete");
+                assert!(!got.is_complete, "a stream without its end must not look complete");
             }
             Format::OpenAiResponses => {
                 assert_eq!(name, "event: response.failed\n");
@@ -417,10 +420,10 @@ async fn untyped_error_after_text_is_named_by_its_status() {
         (Format::OpenAiResponses, 429, "rate_limit_exceeded"),
         (Format::OpenAiResponses, 502, "server_error"),
     ] {
-        let kept = archive();
-        let failure = Reply::Headed(status, vec![("retry-after-ms", "10")], "<html>busy</html>".into());
+        let kept = temp_archive();
+        let failure = UpstreamReply::Headed(status, vec![("retry-after-ms", "10")], "<html>busy</html>".into());
         let stand = failing(format, Delivery::Stream, &kept.archive, "Let me see. ", (usize::MAX, failure)).await;
-        let got = stand.post(path(format), streaming(format, &agent(format, 40))).await;
+        let got = stand.post(endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
         assert!(got.text().contains(&format!("{name:?}")), "{format:?} {status}: {}", got.text());
         assert!(got.text().contains("<html>busy</html>"), "{format:?} {status}: {}", got.text());
     }
@@ -430,10 +433,10 @@ async fn untyped_error_after_text_is_named_by_its_status() {
 #[tokio::test]
 async fn client_that_leaves_ends_retries() {
     for (format, text) in [(Format::Anthropic, ""), (Format::OpenAiChat, "Let me see. ")] {
-        let kept = archive();
+        let kept = temp_archive();
         let failure = overloaded(&[("retry-after-ms", "700")]);
         let stand = failing(format, Delivery::Stream, &kept.archive, text, (usize::MAX, failure)).await;
-        let request = streaming(format, &agent(format, 40));
+        let request = streaming_body(format, &agent_messages(format, 40));
         let leave = async {
             while stand.received().len() < 2 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -441,7 +444,7 @@ async fn client_that_leaves_ends_retries() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         };
         tokio::select! {
-            got = stand.post(path(format), request) => panic!("{format:?}: answered before the wait ended: {got:?}"),
+            got = stand.post(endpoint(format), request) => panic!("{format:?}: answered before the wait ended: {got:?}"),
             () = leave => {}
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -454,16 +457,18 @@ async fn client_that_leaves_ends_retries() {
 #[tokio::test]
 async fn response_head_is_sent_before_first_output_of_slow_model() {
     for format in FORMATS {
-        let kept = archive();
-        let patience = Patience { silence: Duration::from_millis(100), ..Patience::default() };
-        let stand = Stand::start(Settings { patience, ..narrow() }, Some(kept.archive.clone()), move |received| {
-            match was_answered(format, received) {
-                false => streamed(format, "", &[Call::unfold(received)]),
-                true => Reply::Stream(vec![BodyEnd::Never.piece()]),
-            }
-        })
+        let kept = temp_archive();
+        let patience = Timeouts { keep_alive: Duration::from_millis(100), ..Timeouts::default() };
+        let stand = ProxyHarness::start(
+            ProxySettings { timeouts: patience, ..small_window_settings() },
+            Some(kept.archive.clone()),
+            move |received| match was_answered(format, received) {
+                false => streamed_reply(format, "", &[ReplyCall::unfold(received)]),
+                true => UpstreamReply::Stream(vec![BodyEnd::Never.piece()]),
+            },
+        )
         .await;
-        let began = tokio::time::timeout(WAIT_LIMIT, begin(&stand, format, &agent(format, 40))).await;
+        let began = tokio::time::timeout(WAIT_LIMIT, begin(&stand, format, &agent_messages(format, 40))).await;
         let opening = match format {
             Format::OpenAiChat => r#""role":"assistant""#,
             Format::OpenAiResponses => "response.created",

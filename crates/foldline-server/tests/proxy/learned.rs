@@ -5,32 +5,36 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use foldline::wire::Format;
-use foldline_server::proxy::{AccessToken, Patience, Settings};
+use foldline_server::proxy::{AccessToken, ProxySettings, Timeouts};
 use http_body_util::Full;
 use serde_json::{Value, json};
 
-use crate::fold::{agent, body};
-use crate::overflow::{quiet, tokens};
-use crate::support::{Got, Received, Reply, Stand};
+use crate::fold::{agent_messages, request_body};
+use crate::overflow::{settings_without_unfold, tokens};
+use crate::support::{ClientResponse, ProxyHarness, ReceivedRequest, UpstreamReply};
 
 const CHAT: &str = "/v1/chat/completions";
 const TOKEN: &str = "sesame";
 
 /// Settings of a proxy that several tenants use.
-fn shared() -> Settings {
-    Settings { listen: ([0, 0, 0, 0], 0).into(), tokens: AccessToken::parse_list(TOKEN).unwrap(), ..quiet() }
+fn shared() -> ProxySettings {
+    ProxySettings {
+        listen: ([0, 0, 0, 0], 0).into(),
+        tokens: AccessToken::parse_list(TOKEN).unwrap(),
+        ..settings_without_unfold()
+    }
 }
 
-fn counted(received: &Received) -> u64 {
+fn counted(received: &ReceivedRequest) -> u64 {
     tokens(Format::OpenAiChat, received)
 }
 
 /// The request body of an agent after so many turns, for a model that the table does not list.
 fn prompt(turns: usize) -> String {
-    body(Format::OpenAiChat, &agent(Format::OpenAiChat, turns)).replace("gpt-4o", "local")
+    request_body(Format::OpenAiChat, &agent_messages(Format::OpenAiChat, turns)).replace("gpt-4o", "local")
 }
 
-async fn ask(stand: &Stand, key: &str, path: &str, body: String) -> Got {
+async fn ask(stand: &ProxyHarness, key: &str, path: &str, body: String) -> ClientResponse {
     let method = if body.is_empty() { "GET" } else { "POST" };
     let key = format!("Bearer sk-proj-{key}-0123456789abcdef");
     let request = stand.request(method, path).header("x-foldline-token", TOKEN).header("authorization", key);
@@ -38,25 +42,25 @@ async fn ask(stand: &Stand, key: &str, path: &str, body: String) -> Got {
 }
 
 /// An answer that reports so many tokens of prompt.
-fn answer(prompt_tokens: u64) -> Reply {
+fn answer(prompt_tokens: u64) -> UpstreamReply {
     let message = json!({ "role": "assistant", "content": "yes" });
     let usage = json!({ "prompt_tokens": prompt_tokens, "completion_tokens": 1, "total_tokens": prompt_tokens + 1 });
     let choices = json!([{ "index": 0, "message": message, "finish_reason": "stop" }]);
-    Reply::json(json!({ "choices": choices, "usage": usage }).to_string())
+    UpstreamReply::json(json!({ "choices": choices, "usage": usage }).to_string())
 }
 
 /// Starts a proxy in front of a server that reports `report` of the tokens that it receives.
-async fn reporting(settings: Settings, report: impl Fn(u64) -> u64 + Send + Sync + 'static) -> Stand {
-    Stand::start(settings, None, move |received| answer(report(counted(received)))).await
+async fn reporting(settings: ProxySettings, report: impl Fn(u64) -> u64 + Send + Sync + 'static) -> ProxyHarness {
+    ProxyHarness::start(settings, None, move |received| answer(report(counted(received)))).await
 }
 
-async fn learned_windows(stand: &Stand) -> Value {
+async fn learned_windows(stand: &ProxyHarness) -> Value {
     let health: Value = serde_json::from_slice(&stand.get("/foldline/healthz").await.body).unwrap();
     health["learned_windows"].clone()
 }
 
 /// Sends one agent's growing session and asserts that every request reached the upstream unchanged.
-async fn assert_nothing_is_folded(stand: &Stand, turns: &[usize]) {
+async fn assert_nothing_is_folded(stand: &ProxyHarness, turns: &[usize]) {
     for &turns in turns {
         stand.post(CHAT, prompt(turns)).await;
         let received = stand.received().pop().unwrap();
@@ -69,9 +73,9 @@ async fn assert_nothing_is_folded(stand: &Stand, turns: &[usize]) {
 const TYPED: &str = r#"{"error":{"code":"context_length_exceeded","message":"This model's maximum context length is 10000 tokens. However, your messages resulted in SENT tokens."}}"#;
 
 /// A server with a window of 10,000 tokens that refuses with a typed error.
-fn refusing_above_10000(received: &Received) -> Reply {
+fn refusing_above_10000(received: &ReceivedRequest) -> UpstreamReply {
     match counted(received) {
-        sent @ 10_001.. => Reply::error(400, TYPED.replace("SENT", &sent.to_string())),
+        sent @ 10_001.. => UpstreamReply::error(400, TYPED.replace("SENT", &sent.to_string())),
         sent => answer(sent),
     }
 }
@@ -82,12 +86,13 @@ async fn echoed_overflow_text_teaches_nothing() {
     let echo = "This model's maximum context length is 8192 tokens. However, your messages resulted in 40000 tokens.";
     let refusal = json!({ "error": { "type": "invalid_request_error", "param": "tool_choice", "code": "invalid_value",
         "message": format!("Invalid value: '{echo}'. Supported values are: 'none', 'auto', and 'required'.") } });
-    let stand =
-        Stand::start(shared(), None, move |received| match received.body.windows(11).any(|it| it == b"tool_choice") {
-            true => Reply::error(400, refusal.to_string()),
+    let stand = ProxyHarness::start(shared(), None, move |received| {
+        match received.body.windows(11).any(|it| it == b"tool_choice") {
+            true => UpstreamReply::error(400, refusal.to_string()),
             false => answer(counted(received)),
-        })
-        .await;
+        }
+    })
+    .await;
     let choice = json!({ "tool_choice": echo }).to_string();
     let echoing = prompt(40).replacen('{', &choice.replace('}', ","), 1);
     let got = ask(&stand, "first", CHAT, echoing).await;
@@ -101,7 +106,7 @@ async fn echoed_overflow_text_teaches_nothing() {
 
 #[tokio::test]
 async fn typed_overflow_teaches_its_tenant_only() {
-    let stand = Stand::start(shared(), None, refusing_above_10000).await;
+    let stand = ProxyHarness::start(shared(), None, refusing_above_10000).await;
     assert_eq!(ask(&stand, "first", CHAT, prompt(40)).await.status, 200);
     assert_eq!(stand.received().len(), 2);
     let again = prompt(40).replace("Please make", "Kindly make");
@@ -127,7 +132,7 @@ async fn typed_overflow_teaches_its_tenant_only() {
 /// A client can make up any number of model names; what was learned of other models remains.
 #[tokio::test]
 async fn made_up_models_do_not_evict_another_tenants_window() {
-    let stand = Stand::start(shared(), None, refusing_above_10000).await;
+    let stand = ProxyHarness::start(shared(), None, refusing_above_10000).await;
     ask(&stand, "first", CHAT, prompt(40)).await;
     for made_up in 0..1_100 {
         let body = json!({ "model": format!("made-up-{made_up}"), "messages": [{ "role": "user", "content": "hi" }] });
@@ -141,11 +146,11 @@ async fn made_up_models_do_not_evict_another_tenants_window() {
 /// An overflow in a text of unknown form is retried, and does not have to be refused at every turn.
 #[tokio::test]
 async fn wrapped_overflow_is_retried_and_held_for_its_conversation() {
-    let stand = Stand::start(quiet(), None, |received| match counted(received) {
+    let stand = ProxyHarness::start(settings_without_unfold(), None, |received| match counted(received) {
         sent @ 10_001.. => {
             let why =
                 format!("gateway.Error: UpstreamException - prompt is too long: {sent} tokens > 10000 maximum (x)");
-            Reply::error(400, json!({ "error": { "message": why } }).to_string())
+            UpstreamReply::error(400, json!({ "error": { "message": why } }).to_string())
         }
         sent => answer(sent),
     })
@@ -163,11 +168,12 @@ async fn wrapped_overflow_is_retried_and_held_for_its_conversation() {
 #[tokio::test]
 async fn refused_retry_does_not_fold_the_next_request() {
     let refusals = Arc::new(AtomicU64::new(2));
-    let stand = Stand::start(quiet(), None, move |received| {
+    let stand = ProxyHarness::start(settings_without_unfold(), None, move |received| {
         match refusals.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)) {
-            Ok(_) => {
-                Reply::error(400, r#"{"error":{"message":"prompt is too long: 40000 tokens > 8192 maximum, see"}}"#)
-            }
+            Ok(_) => UpstreamReply::error(
+                400,
+                r#"{"error":{"message":"prompt is too long: 40000 tokens > 8192 maximum, see"}}"#,
+            ),
             Err(_) => answer(counted(received)),
         }
     })
@@ -181,20 +187,20 @@ async fn refused_retry_does_not_fold_the_next_request() {
 
 #[tokio::test]
 async fn prompt_tokens_of_ten_teach_no_window() {
-    let stand = reporting(quiet(), |_| 10).await;
+    let stand = reporting(settings_without_unfold(), |_| 10).await;
     assert_nothing_is_folded(&stand, &[4, 20, 25, 30, 35, 40]).await;
 }
 
 #[tokio::test]
 async fn prompt_tokens_of_zero_teach_no_window() {
-    let stand = reporting(quiet(), |_| 0).await;
+    let stand = reporting(settings_without_unfold(), |_| 0).await;
     assert_nothing_is_folded(&stand, &[4, 20, 25, 30, 35, 40]).await;
 }
 
 #[tokio::test]
 async fn proportional_undercount_teaches_no_window() {
     for percent in [57, 45, 20] {
-        let stand = reporting(quiet(), move |sent| sent * percent / 100).await;
+        let stand = reporting(settings_without_unfold(), move |sent| sent * percent / 100).await;
         assert_nothing_is_folded(&stand, &[4, 8, 12, 16, 20, 25, 30, 35, 40, 41, 42, 60]).await;
     }
 }
@@ -203,7 +209,7 @@ async fn proportional_undercount_teaches_no_window() {
 #[tokio::test]
 async fn count_without_cached_tokens_teaches_no_window() {
     let before = Arc::new(AtomicU64::new(0));
-    let stand = reporting(quiet(), move |sent| sent - before.swap(sent, Ordering::SeqCst)).await;
+    let stand = reporting(settings_without_unfold(), move |sent| sent - before.swap(sent, Ordering::SeqCst)).await;
     assert_nothing_is_folded(&stand, &[4, 5, 6, 7, 8, 9, 10, 11, 12]).await;
 }
 
@@ -211,7 +217,8 @@ async fn count_without_cached_tokens_teaches_no_window() {
 async fn constant_count_while_the_prompt_grows_is_truncation() {
     // (reported for a prompt above the window, the window)
     for (reported, window) in [(4_098, 8_192), (4_099, 8_192), (4_096, 4_096), (6_000, 6_000)] {
-        let stand = reporting(quiet(), move |sent| if sent <= window { sent } else { reported }).await;
+        let stand =
+            reporting(settings_without_unfold(), move |sent| if sent <= window { sent } else { reported }).await;
         for turns in [16, 18, 20] {
             stand.post(CHAT, prompt(turns)).await;
         }
@@ -229,7 +236,7 @@ async fn constant_count_while_the_prompt_grows_is_truncation() {
 /// The user knows better: neither an error nor a count changes what was set.
 #[tokio::test]
 async fn window_that_the_user_set_is_not_relearned() {
-    let set = || Settings { window: Some(32_000), ..quiet() };
+    let set = || ProxySettings { window: Some(32_000), ..settings_without_unfold() };
     for percent in [57, 12, 0] {
         let stand = reporting(set(), move |sent| if percent > 0 { sent * percent / 100 } else { 4_098 }).await;
         for turns in [20, 22, 24, 26, 28, 60] {
@@ -241,7 +248,7 @@ async fn window_that_the_user_set_is_not_relearned() {
         assert_eq!(learned_windows(&stand).await, json!([]));
         assert!(!stand.get("/foldline/metrics").await.text().contains("truncated_by_server"));
     }
-    let stand = Stand::start(set(), None, refusing_above_10000).await;
+    let stand = ProxyHarness::start(set(), None, refusing_above_10000).await;
     for words in ["Please make", "Kindly make"] {
         assert_eq!(stand.post(CHAT, prompt(20).replace("Please make", words)).await.status, 200);
         assert_eq!(stand.received().last().map(counted).map(|sent| sent <= 10_000), Some(true));
@@ -255,8 +262,10 @@ async fn window_that_the_user_set_is_not_relearned() {
 async fn request_that_cannot_fit_a_learned_window_goes_by_the_table() {
     let window = Arc::new(AtomicU64::new(10_000));
     let now = window.clone();
-    let stand = Stand::start(quiet(), None, move |received| match counted(received) {
-        sent if sent > now.load(Ordering::SeqCst) => Reply::error(400, TYPED.replace("SENT", &sent.to_string())),
+    let stand = ProxyHarness::start(settings_without_unfold(), None, move |received| match counted(received) {
+        sent if sent > now.load(Ordering::SeqCst) => {
+            UpstreamReply::error(400, TYPED.replace("SENT", &sent.to_string()))
+        }
         sent => answer(sent),
     })
     .await;
@@ -264,9 +273,9 @@ async fn request_that_cannot_fit_a_learned_window_goes_by_the_table() {
     assert_eq!(learned_windows(&stand).await[0]["tokens"], 10_000);
     window.store(1_000_000, Ordering::SeqCst);
     let rules: String = (0..3_000).map(|rule| format!("Rule {rule}: read all of it. ")).collect();
-    let mut messages = agent(Format::OpenAiChat, 3);
+    let mut messages = agent_messages(Format::OpenAiChat, 3);
     messages.insert(0, json!({ "role": "system", "content": rules }));
-    let large = body(Format::OpenAiChat, &messages).replace("gpt-4o", "local");
+    let large = request_body(Format::OpenAiChat, &messages).replace("gpt-4o", "local");
     assert_eq!(stand.post(CHAT, large.clone()).await.status, 200);
     let received = stand.received().pop().unwrap();
     assert!(counted(&received) > 20_000);
@@ -280,8 +289,13 @@ async fn request_that_cannot_fit_a_learned_window_goes_by_the_table() {
 
 #[tokio::test]
 async fn learned_window_expires_without_moving_bytes() {
-    let patience = Patience { learned: Duration::from_millis(1_500), ..Patience::default() };
-    let stand = Stand::start(Settings { patience, ..quiet() }, None, refusing_above_10000).await;
+    let patience = Timeouts { learned: Duration::from_millis(1_500), ..Timeouts::default() };
+    let stand = ProxyHarness::start(
+        ProxySettings { timeouts: patience, ..settings_without_unfold() },
+        None,
+        refusing_above_10000,
+    )
+    .await;
     stand.post(CHAT, prompt(40)).await;
     assert_eq!(learned_windows(&stand).await[0]["tokens"], 10_000);
     let before = stand.received().pop().unwrap();
@@ -289,7 +303,8 @@ async fn learned_window_expires_without_moving_bytes() {
     assert_eq!(learned_windows(&stand).await, json!([]));
     stand.post(CHAT, prompt(41)).await;
     let after = stand.received().pop().unwrap();
-    let messages = |received: &Received| serde_json::from_slice::<Value>(&received.body).unwrap()["messages"].clone();
+    let messages =
+        |received: &ReceivedRequest| serde_json::from_slice::<Value>(&received.body).unwrap()["messages"].clone();
     let (before, after) = (messages(&before), messages(&after));
     let (before, after) = (before.as_array().unwrap(), after.as_array().unwrap());
     assert!(after.starts_with(before), "the folds of the past are as they were");
@@ -302,16 +317,18 @@ async fn learned_window_expires_without_moving_bytes() {
 #[tokio::test]
 async fn suspicious_count_makes_the_proxy_ask_the_server_again() {
     let loaded = Arc::new(AtomicU64::new(0));
-    let stand = Stand::start_open(quiet(), None, move |received| match received.path.as_str() {
-        CHAT => {
-            loaded.store(1, Ordering::SeqCst);
-            answer(counted(received).min(2_050))
+    let stand = ProxyHarness::start_answering_probes(settings_without_unfold(), None, move |received| {
+        match received.path.as_str() {
+            CHAT => {
+                loaded.store(1, Ordering::SeqCst);
+                answer(counted(received).min(2_050))
+            }
+            "/api/ps" if loaded.load(Ordering::SeqCst) == 1 => UpstreamReply::json(
+                json!({ "models": [{ "name": "local:latest", "context_length": 4_096 }] }).to_string(),
+            ),
+            "/api/ps" => UpstreamReply::json(r#"{"models":[]}"#),
+            _ => UpstreamReply::error(404, "{}"),
         }
-        "/api/ps" if loaded.load(Ordering::SeqCst) == 1 => {
-            Reply::json(json!({ "models": [{ "name": "local:latest", "context_length": 4_096 }] }).to_string())
-        }
-        "/api/ps" => Reply::json(r#"{"models":[]}"#),
-        _ => Reply::error(404, "{}"),
     })
     .await;
     for turns in [40, 41] {

@@ -5,26 +5,26 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use foldline::wire::{Format, Request};
 use foldline::{Meter, ModelTable};
-use foldline_server::proxy::Settings;
+use foldline_server::proxy::ProxySettings;
 use serde_json::json;
 
-use crate::fold::{agent, body, path};
-use crate::support::{Received, Reply, Stand, settings};
+use crate::fold::{agent_messages, endpoint, request_body};
+use crate::support::{ProxyHarness, ReceivedRequest, UpstreamReply, settings};
 
 /// Our own count of a body, which stands for the server's.
-pub(crate) fn tokens(format: Format, received: &Received) -> u64 {
+pub(crate) fn tokens(format: Format, received: &ReceivedRequest) -> u64 {
     let request = Request::parse(format, &received.body).unwrap();
     let model = request.conversation().model.clone();
     Meter::for_model(ModelTable::builtin(), model.as_deref()).conversation(request.conversation())
 }
 
-pub(crate) fn quiet() -> Settings {
-    Settings { unfold: false, ..settings() }
+pub(crate) fn settings_without_unfold() -> ProxySettings {
+    ProxySettings { offer_unfold_tool: false, ..settings() }
 }
 
 /// The table says 128,000; the server takes 10,000 and says so. The client sees neither refusal.
 #[tokio::test]
-async fn a_refused_prompt_is_folded_to_the_real_window_and_sent_again() {
+async fn refused_prompt_is_refolded_to_the_real_window() {
     for (format, refusal) in [
         (
             Format::OpenAiChat,
@@ -36,40 +36,44 @@ async fn a_refused_prompt_is_folded_to_the_real_window_and_sent_again() {
         ),
         (Format::Anthropic, "prompt is too long: {} tokens > 10000 maximum"),
     ] {
-        let stand = Stand::start(quiet(), None, move |received| match tokens(format, received) {
-            sent @ 10_001.. => Reply::error(
-                400,
-                json!({ "error": { "message": refusal.replace("{}", &sent.to_string()) } }).to_string(),
-            ),
-            _ => Reply::json(r#"{"ok":true}"#),
-        })
-        .await;
-        let whole = agent(format, 40);
-        let got = stand.post(path(format), body(format, &whole)).await;
+        let stand =
+            ProxyHarness::start(settings_without_unfold(), None, move |received| match tokens(format, received) {
+                sent @ 10_001.. => UpstreamReply::error(
+                    400,
+                    json!({ "error": { "message": refusal.replace("{}", &sent.to_string()) } }).to_string(),
+                ),
+                _ => UpstreamReply::json(r#"{"ok":true}"#),
+            })
+            .await;
+        let whole = agent_messages(format, 40);
+        let got = stand.post(endpoint(format), request_body(format, &whole)).await;
         assert_eq!((got.status.as_u16(), got.text()), (200, r#"{"ok":true}"#), "{format:?}");
         assert_eq!(stand.received().len(), 2, "{format:?}");
         // The next session with this model knows.
-        let other = body(format, &whole[..whole.len() - 2]).replace("Please make", "Kindly make");
-        assert_eq!(stand.post(path(format), other).await.status, 200);
+        let other = request_body(format, &whole[..whole.len() - 2]).replace("Please make", "Kindly make");
+        assert_eq!(stand.post(endpoint(format), other).await.status, 200);
         assert_eq!(stand.received().len(), 3, "{format:?}");
     }
 }
 
 /// Codex sees a 200 and a stream that begins; the refusal comes inside of it.
 #[tokio::test]
-async fn a_refusal_inside_a_stream_is_not_shown() {
-    let stand = Stand::start(quiet(), None, |received| {
+async fn overflow_inside_a_stream_is_retried() {
+    let stand = ProxyHarness::start(settings_without_unfold(), None, |received| {
         let begun = "event: response.created\ndata: {\"type\":\"response.created\",\"sequence_number\":0,\"response\":{\"id\":\"r1\",\"status\":\"in_progress\",\"output\":[]}}\n\n";
         if tokens(Format::OpenAiResponses, received) > 12_000 {
             let refused = "event: response.failed\ndata: {\"type\":\"response.failed\",\"sequence_number\":1,\"response\":{\"id\":\"r1\",\"status\":\"failed\",\"error\":{\"code\":\"context_length_exceeded\",\"message\":\"Your input exceeds the context window of this model.\"}}}\n\n";
-            return Reply::stream([begun, refused]);
+            return UpstreamReply::stream([begun, refused]);
         }
         let done = "event: response.completed\ndata: {\"type\":\"response.completed\",\"sequence_number\":1,\"response\":{\"id\":\"r1\",\"status\":\"completed\",\"output\":[]}}\n\n";
-        Reply::stream([begun, done])
+        UpstreamReply::stream([begun, done])
     })
     .await;
-    let request =
-        body(Format::OpenAiResponses, &agent(Format::OpenAiResponses, 16)).replacen('{', r#"{"stream":true,"#, 1);
+    let request = request_body(Format::OpenAiResponses, &agent_messages(Format::OpenAiResponses, 16)).replacen(
+        '{',
+        r#"{"stream":true,"#,
+        1,
+    );
     let got = stand.post("/v1/responses", request).await;
     assert!(got.text().contains("response.completed") && !got.text().contains("failed"), "{}", got.text());
     assert_eq!(got.text().matches("event: response.created").count(), 1);
@@ -78,28 +82,30 @@ async fn a_refusal_inside_a_stream_is_not_shown() {
 
 /// A server that refuses whatever it gets has the last word, in its own words.
 #[tokio::test]
-async fn after_two_retries_the_client_gets_the_refusal() {
+async fn overflow_error_is_returned_after_two_retries() {
     let refusal = r#"{"error":{"code":"context_length_exceeded","message":"too long"}}"#;
-    let stand = Stand::start(quiet(), None, move |_| Reply::error(400, refusal)).await;
-    let got = stand.post("/v1/chat/completions", body(Format::OpenAiChat, &agent(Format::OpenAiChat, 40))).await;
+    let stand = ProxyHarness::start(settings_without_unfold(), None, move |_| UpstreamReply::error(400, refusal)).await;
+    let got = stand
+        .post("/v1/chat/completions", request_body(Format::OpenAiChat, &agent_messages(Format::OpenAiChat, 40)))
+        .await;
     assert_eq!((got.status.as_u16(), got.text()), (400, refusal));
     assert_eq!(stand.received().len(), 3);
 }
 
 /// A limit on tokens per minute looks like an overflow and is none.
 #[tokio::test]
-async fn a_rate_limit_teaches_nothing() {
+async fn rate_limit_is_not_learned_as_a_window() {
     let limited = r#"{"error":{"message":"Request too large for model x on tokens per minute (TPM): Limit 6000, Requested 23000","type":"tokens","code":"rate_limit_exceeded"}}"#;
-    let stand = Stand::start(quiet(), None, move |_| Reply::error(413, limited)).await;
-    let request = body(Format::OpenAiChat, &agent(Format::OpenAiChat, 40));
+    let stand = ProxyHarness::start(settings_without_unfold(), None, move |_| UpstreamReply::error(413, limited)).await;
+    let request = request_body(Format::OpenAiChat, &agent_messages(Format::OpenAiChat, 40));
     let got = stand.post("/v1/chat/completions", request.clone()).await;
     assert_eq!((got.status.as_u16(), got.text()), (413, limited));
-    assert_eq!(stand.only().body, request);
+    assert_eq!(stand.only_request().body, request);
 }
 
 /// A local server says what its window is, and the very first request already keeps to it.
 #[tokio::test]
-async fn a_server_that_tells_its_window_is_believed() {
+async fn reported_window_is_used_from_the_first_request() {
     for (place, told) in [
         ("/props", json!({ "default_generation_settings": { "n_ctx": 8_192 } })),
         ("/v1/models", json!({ "data": [{ "id": "local", "max_model_len": 8_192 }] })),
@@ -108,18 +114,22 @@ async fn a_server_that_tells_its_window_is_believed() {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = asked.clone();
         let told = told.to_string();
-        let stand = Stand::start_open(quiet(), None, move |received| match received.path.as_str() {
-            "/v1/chat/completions" => Reply::json("{}"),
-            path if path == place => {
-                assert_eq!(received.headers["authorization"], "Bearer mine");
-                count.fetch_add(1, Ordering::Relaxed);
-                Reply::json(told.clone())
-            }
-            _ => Reply::error(404, "{}"),
-        })
-        .await;
+        let stand =
+            ProxyHarness::start_answering_probes(settings_without_unfold(), None, move |received| {
+                match received.path.as_str() {
+                    "/v1/chat/completions" => UpstreamReply::json("{}"),
+                    path if path == place => {
+                        assert_eq!(received.headers["authorization"], "Bearer mine");
+                        count.fetch_add(1, Ordering::Relaxed);
+                        UpstreamReply::json(told.clone())
+                    }
+                    _ => UpstreamReply::error(404, "{}"),
+                }
+            })
+            .await;
         for turns in [30, 31] {
-            let sent = body(Format::OpenAiChat, &agent(Format::OpenAiChat, turns)).replace("gpt-4o", "local");
+            let sent =
+                request_body(Format::OpenAiChat, &agent_messages(Format::OpenAiChat, turns)).replace("gpt-4o", "local");
             let request = stand.request("POST", "/v1/chat/completions").header("authorization", "Bearer mine");
             stand.send(request.body(http_body_util::Full::new(sent.into())).unwrap()).await;
         }
@@ -132,19 +142,21 @@ async fn a_server_that_tells_its_window_is_believed() {
 
 /// Ollama cuts what is too long and says nothing but how much it saw: the same count for longer and longer prompts.
 #[tokio::test]
-async fn a_server_that_truncates_silently_is_noticed() {
-    let stand = Stand::start(quiet(), None, |received| {
+async fn silent_truncation_lowers_the_window() {
+    let stand = ProxyHarness::start(settings_without_unfold(), None, |received| {
         let seen = match tokens(Format::OpenAiChat, received) {
             sent @ ..=8_192 => sent,
             _ => 4_098,
         };
-        Reply::json(json!({ "choices": [{ "index": 0, "message": { "role": "assistant", "content": "yes" }, "finish_reason": "stop" }],
+        UpstreamReply::json(json!({ "choices": [{ "index": 0, "message": { "role": "assistant", "content": "yes" }, "finish_reason": "stop" }],
             "usage": { "prompt_tokens": seen, "completion_tokens": 1, "total_tokens": seen + 1 } }).to_string())
     })
     .await;
-    let whole = agent(Format::OpenAiChat, 31);
+    let whole = agent_messages(Format::OpenAiChat, 31);
     for end in [whole.len() - 4, whole.len() - 2, whole.len()] {
-        stand.post("/v1/chat/completions", body(Format::OpenAiChat, &whole[..end]).replace("gpt-4o", "local")).await;
+        stand
+            .post("/v1/chat/completions", request_body(Format::OpenAiChat, &whole[..end]).replace("gpt-4o", "local"))
+            .await;
     }
     let received = stand.received();
     assert!(received[..2].iter().all(|it| tokens(Format::OpenAiChat, it) > 8_192), "one count proves nothing");

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use foldline::laws::{self, LawProfile};
 use foldline::wire::{Format, Request as Wire};
 use foldline_archive::Archive;
-use foldline_server::proxy::{Proxy, Settings};
+use foldline_server::proxy::{Proxy, ProxySettings};
 use futures_util::stream::{self, StreamExt};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -26,7 +26,7 @@ use tokio::sync::{Notify, Semaphore, oneshot};
 
 /// A request as the upstream received it.
 #[derive(Clone, Debug)]
-pub(crate) struct Received {
+pub(crate) struct ReceivedRequest {
     pub(crate) method: Method,
     /// With its query.
     pub(crate) path: String,
@@ -34,83 +34,85 @@ pub(crate) struct Received {
     pub(crate) body: Bytes,
 }
 
-impl Received {
+impl ReceivedRequest {
     /// The proxy asks on its own account; this is not counted as received.
-    fn is_question(&self) -> bool {
+    fn is_from_proxy(&self) -> bool {
         self.headers.get("user-agent").is_some_and(|it| it.as_bytes().starts_with(b"foldline/"))
     }
 }
 
 /// What the upstream does with a request.
 #[derive(Clone, Debug)]
-pub(crate) enum Reply {
+pub(crate) enum UpstreamReply {
     /// Answers with a body.
     Body(u16, &'static str, String),
     /// Answers with a JSON body and these headers.
     Headed(u16, Vec<(&'static str, &'static str)>, String),
     /// Answers with an event stream.
-    Stream(Vec<Piece>),
+    Stream(Vec<StreamPiece>),
     /// Announces a body of this length, and breaks off behind the beginning of it.
-    Cut { length: usize, body: String },
+    Truncated { length: usize, body: String },
     /// Closes the connection without a word.
-    HangUp,
+    Disconnect,
     /// Says nothing.
-    Silence,
+    Hang,
     /// Says nothing until this is closed, and then that.
-    Later(Arc<Semaphore>, Box<Reply>),
+    Gated(Arc<Semaphore>, Box<UpstreamReply>),
 }
 
 /// A piece of an event stream.
 #[derive(Clone, Debug)]
-pub(crate) enum Piece {
+pub(crate) enum StreamPiece {
     Bytes(String),
     Wait(Duration),
     /// Nothing, until the test says so.
-    Until(Arc<Notify>),
+    Notified(Arc<Notify>),
     /// Nothing, until this is closed.
-    Closed(Arc<Semaphore>),
+    GateClosed(Arc<Semaphore>),
     /// The connection breaks.
     Break,
 }
 
-impl Reply {
+impl UpstreamReply {
     pub(crate) fn json(body: impl Into<String>) -> Self {
-        Reply::Body(200, "application/json", body.into())
+        UpstreamReply::Body(200, "application/json", body.into())
     }
 
     pub(crate) fn error(status: u16, body: impl Into<String>) -> Self {
-        Reply::Body(status, "application/json", body.into())
+        UpstreamReply::Body(status, "application/json", body.into())
     }
 
     /// The same stream, a while later: its head comes at once.
-    pub(crate) fn after(self, wait: Duration) -> Self {
+    pub(crate) fn delayed(self, wait: Duration) -> Self {
         match self {
-            Reply::Stream(pieces) => Reply::Stream(std::iter::once(Piece::Wait(wait)).chain(pieces).collect()),
+            UpstreamReply::Stream(pieces) => {
+                UpstreamReply::Stream(std::iter::once(StreamPiece::Wait(wait)).chain(pieces).collect())
+            }
             other => other,
         }
     }
 
     /// Returns the same stream with `piece` inserted before its last `count` events.
-    pub(crate) fn with_before_last(self, count: usize, piece: Piece) -> Self {
+    pub(crate) fn with_before_last(self, count: usize, piece: StreamPiece) -> Self {
         match self {
-            Reply::Stream(mut pieces) => {
+            UpstreamReply::Stream(mut pieces) => {
                 pieces.insert(pieces.len() - count, piece);
-                Reply::Stream(pieces)
+                UpstreamReply::Stream(pieces)
             }
             other => other,
         }
     }
 
     pub(crate) fn stream(events: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        Reply::Stream(events.into_iter().map(|it| Piece::Bytes(it.into())).collect())
+        UpstreamReply::Stream(events.into_iter().map(|it| StreamPiece::Bytes(it.into())).collect())
     }
 }
 
 /// The upstream, the proxy and a client.
-pub(crate) struct Stand {
+pub(crate) struct ProxyHarness {
     pub(crate) proxy: SocketAddr,
     pub(crate) upstream: SocketAddr,
-    received: Arc<Mutex<Vec<Received>>>,
+    received: Arc<Mutex<Vec<ReceivedRequest>>>,
     violations: Arc<Mutex<Vec<String>>>,
     client: Pool<HttpConnector, Full<Bytes>>,
     stop: Option<oneshot::Sender<()>>,
@@ -119,15 +121,15 @@ pub(crate) struct Stand {
 
 /// A response as the client got it.
 #[derive(Debug)]
-pub(crate) struct Got {
+pub(crate) struct ClientResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     /// The body came to its end.
-    pub(crate) whole: bool,
+    pub(crate) is_complete: bool,
 }
 
-impl Got {
+impl ClientResponse {
     pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
     }
@@ -138,34 +140,34 @@ impl Got {
 }
 
 /// Settings for a stand: a free port, and no patience for tests that wait.
-pub(crate) fn settings() -> Settings {
-    Settings { listen: ([127, 0, 0, 1], 0).into(), ..Settings::default() }
+pub(crate) fn settings() -> ProxySettings {
+    ProxySettings { listen: ([127, 0, 0, 1], 0).into(), ..ProxySettings::default() }
 }
 
-impl Stand {
+impl ProxyHarness {
     /// Starts all three. The upstream answers no question of the proxy's own.
     pub(crate) async fn start(
-        settings: Settings,
+        settings: ProxySettings,
         archive: Option<Archive>,
-        reply: impl Fn(&Received) -> Reply + Send + Sync + 'static,
+        reply: impl Fn(&ReceivedRequest) -> UpstreamReply + Send + Sync + 'static,
     ) -> Self {
-        let reply = move |received: &Received| match received.is_question() {
-            true => Reply::error(404, "{}"),
+        let reply = move |received: &ReceivedRequest| match received.is_from_proxy() {
+            true => UpstreamReply::error(404, "{}"),
             false => reply(received),
         };
-        Self::start_open(settings, archive, reply).await
+        Self::start_answering_probes(settings, archive, reply).await
     }
 
     /// Starts all three, with an upstream that answers whatever comes.
-    pub(crate) async fn start_open(
-        settings: Settings,
+    pub(crate) async fn start_answering_probes(
+        settings: ProxySettings,
         archive: Option<Archive>,
-        reply: impl Fn(&Received) -> Reply + Send + Sync + 'static,
+        reply: impl Fn(&ReceivedRequest) -> UpstreamReply + Send + Sync + 'static,
     ) -> Self {
-        let (received, violations) = <(Arc<Mutex<Vec<Received>>>, Arc<Mutex<Vec<String>>>)>::default();
-        let upstream = upstream(received.clone(), violations.clone(), Arc::new(reply)).await;
-        let base = format!("http://{upstream}").parse::<foldline_server::proxy::Upstream>().unwrap();
-        let settings = Settings { openai: base.clone(), anthropic: base, ..settings };
+        let (received, violations) = <(Arc<Mutex<Vec<ReceivedRequest>>>, Arc<Mutex<Vec<String>>>)>::default();
+        let upstream = start_upstream(received.clone(), violations.clone(), Arc::new(reply)).await;
+        let base = format!("http://{upstream}").parse::<foldline_server::proxy::UpstreamUrl>().unwrap();
+        let settings = ProxySettings { openai: base.clone(), anthropic: base, ..settings };
         let proxy = Proxy::bind(settings, archive).await.unwrap();
         let address = proxy.address();
         let (stop, stopping) = oneshot::channel();
@@ -176,13 +178,13 @@ impl Stand {
         Self { proxy: address, upstream, received, violations, client, stop: Some(stop), stopped: Some(stopped) }
     }
 
-    pub(crate) fn received(&self) -> Vec<Received> {
+    pub(crate) fn received(&self) -> Vec<ReceivedRequest> {
         assert_eq!(*self.violations.lock().unwrap(), Vec::<String>::new(), "the upstream's laws");
         self.received.lock().unwrap().clone()
     }
 
     /// The only request that the upstream received.
-    pub(crate) fn only(&self) -> Received {
+    pub(crate) fn only_request(&self) -> ReceivedRequest {
         let mut received = self.received();
         assert_eq!(received.len(), 1, "{received:?}");
         received.remove(0)
@@ -193,12 +195,12 @@ impl Stand {
     }
 
     /// Sends a request and waits for the response's head.
-    pub(crate) async fn begin(&self, request: Request<Full<Bytes>>) -> Response<Incoming> {
+    pub(crate) async fn send_head(&self, request: Request<Full<Bytes>>) -> Response<Incoming> {
         self.client.request(request).await.unwrap()
     }
 
-    pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> Got {
-        let (parts, mut body) = self.begin(request).await.into_parts();
+    pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> ClientResponse {
+        let (parts, mut body) = self.send_head(request).await.into_parts();
         let mut bytes = Vec::new();
         let whole = loop {
             match body.frame().await {
@@ -207,15 +209,15 @@ impl Stand {
                 Some(Ok(frame)) => bytes.extend_from_slice(&frame.into_data().unwrap_or_default()),
             }
         };
-        Got { status: parts.status, headers: parts.headers, body: bytes.into(), whole }
+        ClientResponse { status: parts.status, headers: parts.headers, body: bytes.into(), is_complete: whole }
     }
 
-    pub(crate) async fn post(&self, path: &str, body: impl Into<Bytes>) -> Got {
+    pub(crate) async fn post(&self, path: &str, body: impl Into<Bytes>) -> ClientResponse {
         let request = self.request("POST", path).header(CONTENT_TYPE, "application/json");
         self.send(request.body(Full::new(body.into())).unwrap()).await
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Got {
+    pub(crate) async fn get(&self, path: &str) -> ClientResponse {
         self.send(self.request("GET", path).body(Full::default()).unwrap()).await
     }
 
@@ -233,12 +235,12 @@ impl Stand {
     }
 }
 
-type Answers = Arc<dyn Fn(&Received) -> Reply + Send + Sync>;
+type ReplyScript = Arc<dyn Fn(&ReceivedRequest) -> UpstreamReply + Send + Sync>;
 
-async fn upstream(
-    received: Arc<Mutex<Vec<Received>>>,
+async fn start_upstream(
+    received: Arc<Mutex<Vec<ReceivedRequest>>>,
     violations: Arc<Mutex<Vec<String>>>,
-    reply: Answers,
+    reply: ReplyScript,
 ) -> SocketAddr {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
@@ -254,12 +256,12 @@ async fn upstream(
                     let (parts, body) = request.into_parts();
                     let body = body.collect().await?.to_bytes();
                     let path = parts.uri.path_and_query().unwrap().to_string();
-                    let request = Received { method: parts.method, path, headers: parts.headers, body };
-                    if !request.is_question() {
-                        violations.lock().unwrap().extend(broken_laws(&request));
+                    let request = ReceivedRequest { method: parts.method, path, headers: parts.headers, body };
+                    if !request.is_from_proxy() {
+                        violations.lock().unwrap().extend(law_violations(&request));
                         received.lock().unwrap().push(request.clone());
                     }
-                    answer(reply(&request)).await
+                    respond(reply(&request)).await
                 }
             });
             tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service));
@@ -269,7 +271,7 @@ async fn upstream(
 }
 
 /// What a strict provider would refuse.
-fn broken_laws(request: &Received) -> Vec<String> {
+fn law_violations(request: &ReceivedRequest) -> Vec<String> {
     let path = request.path.split('?').next().unwrap();
     let format = match path {
         "/v1/chat/completions" => Format::OpenAiChat,
@@ -281,40 +283,40 @@ fn broken_laws(request: &Received) -> Vec<String> {
     laws::check(&request, &LawProfile::for_request(&request)).iter().map(ToString::to_string).collect()
 }
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-async fn answer(reply: Reply) -> Result<Response<BoxBody<Bytes, Failure>>, Failure> {
+async fn respond(reply: UpstreamReply) -> Result<Response<BoxBody<Bytes, BoxError>>, BoxError> {
     match reply {
-        Reply::Body(status, content_type, body) => {
+        UpstreamReply::Body(status, content_type, body) => {
             let body = Full::new(Bytes::from(body)).map_err(|never| match never {}).boxed();
             Ok(Response::builder().status(status).header(CONTENT_TYPE, content_type).body(body).unwrap())
         }
-        Reply::Headed(status, headers, body) => {
-            let mut response = Box::pin(answer(Reply::error(status, body))).await?;
+        UpstreamReply::Headed(status, headers, body) => {
+            let mut response = Box::pin(respond(UpstreamReply::error(status, body))).await?;
             for (name, value) in headers {
                 response.headers_mut().insert(name, value.parse()?);
             }
             Ok(response)
         }
-        Reply::Stream(pieces) => {
-            let frames: Pin<Box<dyn stream::Stream<Item = Result<Frame<Bytes>, Failure>> + Send + Sync>> =
+        UpstreamReply::Stream(pieces) => {
+            let frames: Pin<Box<dyn stream::Stream<Item = Result<Frame<Bytes>, BoxError>> + Send + Sync>> =
                 Box::pin(stream::iter(pieces).filter_map(|piece| async move {
                     match piece {
-                        Piece::Bytes(text) => Some(Ok(Frame::data(Bytes::from(text)))),
-                        Piece::Break => {
+                        StreamPiece::Bytes(text) => Some(Ok(Frame::data(Bytes::from(text)))),
+                        StreamPiece::Break => {
                             // What was written before is to arrive.
                             tokio::time::sleep(Duration::from_millis(20)).await;
                             Some(Err("the script says so".into()))
                         }
-                        Piece::Wait(time) => {
+                        StreamPiece::Wait(time) => {
                             tokio::time::sleep(time).await;
                             None
                         }
-                        Piece::Closed(gate) => {
+                        StreamPiece::GateClosed(gate) => {
                             let _ = gate.acquire().await;
                             None
                         }
-                        Piece::Until(told) => {
+                        StreamPiece::Notified(told) => {
                             told.notified().await;
                             None
                         }
@@ -323,18 +325,18 @@ async fn answer(reply: Reply) -> Result<Response<BoxBody<Bytes, Failure>>, Failu
             let body = BodyExt::boxed(StreamBody::new(frames));
             Ok(Response::builder().header(CONTENT_TYPE, "text/event-stream").body(body).unwrap())
         }
-        Reply::Cut { length, body } => {
-            let pieces = Reply::Stream(vec![Piece::Bytes(body), Piece::Break]);
-            let mut response = Box::pin(answer(pieces)).await?;
+        UpstreamReply::Truncated { length, body } => {
+            let pieces = UpstreamReply::Stream(vec![StreamPiece::Bytes(body), StreamPiece::Break]);
+            let mut response = Box::pin(respond(pieces)).await?;
             response.headers_mut().insert(CONTENT_TYPE, "application/json".parse()?);
             response.headers_mut().insert(hyper::header::CONTENT_LENGTH, length.into());
             Ok(response)
         }
-        Reply::HangUp => Err("the script says so".into()),
-        Reply::Silence => std::future::pending().await,
-        Reply::Later(gate, reply) => {
+        UpstreamReply::Disconnect => Err("the script says so".into()),
+        UpstreamReply::Hang => std::future::pending().await,
+        UpstreamReply::Gated(gate, reply) => {
             let _ = gate.acquire().await;
-            Box::pin(answer(*reply)).await
+            Box::pin(respond(*reply)).await
         }
     }
 }

@@ -8,7 +8,7 @@ use foldline::Handle;
 use foldline::marker::handles;
 use foldline::wire::Format;
 use foldline_archive::Namespace;
-use foldline_server::proxy::{AccessToken, Proxy, Settings, Tenancy, TlsFiles};
+use foldline_server::proxy::{AccessToken, Proxy, ProxySettings, Tenancy, TlsFiles};
 use http_body_util::Full;
 use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::Client as Pool;
@@ -20,41 +20,47 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use crate::fold::{agent, body};
-use crate::support::{Got, Reply, Stand};
-use crate::unfold::{archive, narrow};
+use crate::fold::{agent_messages, request_body};
+use crate::support::{ClientResponse, ProxyHarness, UpstreamReply};
+use crate::unfold::{small_window_settings, temp_archive};
 
 const FORMAT: Format = Format::OpenAiChat;
 const PATH: &str = "/v1/chat/completions";
 const KEY: (&str, &str) = ("authorization", "Bearer sk-proj-0123456789abcdef");
 const OAUTH: &str = "Bearer sk-ant-oat01-0123456789abcdefghij";
 
-fn guarded() -> Settings {
-    Settings { tokens: AccessToken::parse_list("sesame").unwrap(), ..narrow() }
+fn guarded() -> ProxySettings {
+    ProxySettings { tokens: AccessToken::parse_list("sesame").unwrap(), ..small_window_settings() }
 }
 
-async fn send(stand: &Stand, method: &str, path: &str, headers: &[(&str, &str)], body: String) -> Got {
+async fn send(
+    stand: &ProxyHarness,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: String,
+) -> ClientResponse {
     let request =
         headers.iter().fold(stand.request(method, path), |request, (name, value)| request.header(*name, *value));
     stand.send(request.body(Full::new(Bytes::from(body))).unwrap()).await
 }
 
 /// Sends a long conversation, and returns a handle of what was folded in it.
-async fn fold(stand: &Stand, headers: &[(&str, &str)]) -> Option<Handle> {
-    assert_eq!(send(stand, "POST", PATH, headers, body(FORMAT, &agent(FORMAT, 40))).await.status, 200);
+async fn fold(stand: &ProxyHarness, headers: &[(&str, &str)]) -> Option<Handle> {
+    assert_eq!(send(stand, "POST", PATH, headers, request_body(FORMAT, &agent_messages(FORMAT, 40))).await.status, 200);
     let sent = stand.received().pop().unwrap();
     handles(std::str::from_utf8(&sent.body).unwrap()).next()
 }
 
-async fn unfold(stand: &Stand, handle: Handle, headers: &[(&str, &str)]) -> u16 {
+async fn unfold(stand: &ProxyHarness, handle: Handle, headers: &[(&str, &str)]) -> u16 {
     send(stand, "GET", &format!("/foldline/unfold/{handle}"), headers, String::new()).await.status.as_u16()
 }
 
 /// A TLS terminator in front of a proxy on loopback: both users come from the same address, with the same token.
 #[tokio::test]
 async fn token_on_loopback_separates_tenants() {
-    let kept = archive();
-    let stand = Stand::start(guarded(), Some(kept.archive.clone()), |_| Reply::json("{}")).await;
+    let kept = temp_archive();
+    let stand = ProxyHarness::start(guarded(), Some(kept.archive.clone()), |_| UpstreamReply::json("{}")).await;
     let token = ("x-foldline-token", "sesame");
     let (ours, theirs) = (KEY, ("x-api-key", "sk-ant-api03-fedcba9876543210"));
     let handle = fold(&stand, &[token, ours]).await.expect("something is folded");
@@ -64,9 +70,13 @@ async fn token_on_loopback_separates_tenants() {
 
 #[tokio::test]
 async fn named_tokens_separate_tenants_that_share_a_key() {
-    let kept = archive();
+    let kept = temp_archive();
     let tokens = AccessToken::parse_list("alice = t-a\nbob = t-b").unwrap();
-    let stand = Stand::start(Settings { tokens, ..narrow() }, Some(kept.archive.clone()), |_| Reply::json("{}")).await;
+    let stand =
+        ProxyHarness::start(ProxySettings { tokens, ..small_window_settings() }, Some(kept.archive.clone()), |_| {
+            UpstreamReply::json("{}")
+        })
+        .await;
     let (alice, bob) = (("x-foldline-token", "t-a"), ("x-foldline-token", "t-b"));
     let handle = fold(&stand, &[alice, KEY]).await.expect("something is folded");
     assert_eq!(unfold(&stand, handle, &[alice, KEY]).await, 200);
@@ -79,10 +89,12 @@ async fn named_tokens_separate_tenants_that_share_a_key() {
 /// An access token changes by the hour; the conversation goes on with the same ledger and the same originals.
 #[tokio::test]
 async fn rotated_oauth_token_keeps_the_tenant_of_a_named_token() {
-    let kept = archive();
+    let kept = temp_archive();
     let start = |tokens: &str| {
         let tokens = AccessToken::parse_list(tokens).unwrap();
-        Stand::start(Settings { tokens, ..narrow() }, Some(kept.archive.clone()), |_| Reply::json("{}"))
+        ProxyHarness::start(ProxySettings { tokens, ..small_window_settings() }, Some(kept.archive.clone()), |_| {
+            UpstreamReply::json("{}")
+        })
     };
     let stand = start("alice = t-1").await;
     let token = ("x-foldline-token", "t-1");
@@ -100,56 +112,60 @@ async fn rotated_oauth_token_keeps_the_tenant_of_a_named_token() {
 /// A token that all users share names none of them, and neither does a credential that rotates.
 #[tokio::test]
 async fn request_without_a_lasting_identity_goes_out_as_it_came() {
-    let kept = archive();
-    let stand = Stand::start(guarded(), Some(kept.archive.clone()), |_| Reply::json("{}")).await;
+    let kept = temp_archive();
+    let stand = ProxyHarness::start(guarded(), Some(kept.archive.clone()), |_| UpstreamReply::json("{}")).await;
     let token = ("x-foldline-token", "sesame");
     for credential in [("authorization", OAUTH), ("authorization", "Bearer EMPTY"), ("accept", "*/*")] {
         assert_eq!(fold(&stand, &[token, credential]).await, None, "{credential:?}");
-        assert_eq!(stand.received().last().unwrap().body, body(FORMAT, &agent(FORMAT, 40)));
+        assert_eq!(stand.received().last().unwrap().body, request_body(FORMAT, &agent_messages(FORMAT, 40)));
         assert_eq!(unfold(&stand, Handle::for_content(b"x"), &[token, credential]).await, 403);
     }
     // The operator may say that all users of a token are one tenant.
-    let shared = Settings { tenancy: Some(Tenancy::Token), ..guarded() };
-    let stand = Stand::start(shared, Some(kept.archive.clone()), |_| Reply::json("{}")).await;
+    let shared = ProxySettings { tenancy: Some(Tenancy::Token), ..guarded() };
+    let stand = ProxyHarness::start(shared, Some(kept.archive.clone()), |_| UpstreamReply::json("{}")).await;
     let handle = fold(&stand, &[token, ("authorization", OAUTH)]).await.expect("something is folded");
     assert_eq!(unfold(&stand, handle, &[token]).await, 200);
 }
 
 #[tokio::test]
 async fn single_tenancy_is_refused_with_a_token() {
-    let refused = |settings: Settings| async { Proxy::bind(settings, None).await.err().unwrap().to_string() };
-    let single = Settings { tenancy: Some(Tenancy::Single), ..guarded() };
+    let refused = |settings: ProxySettings| async { Proxy::bind(settings, None).await.err().unwrap().to_string() };
+    let single = ProxySettings { tenancy: Some(Tenancy::Single), ..guarded() };
     assert!(refused(single).await.contains("choose token or credential"));
-    let without = Settings { tenancy: Some(Tenancy::Token), ..narrow() };
+    let without = ProxySettings { tenancy: Some(Tenancy::Token), ..small_window_settings() };
     assert!(refused(without).await.contains("needs tokens"));
-    let named = Settings { namespace: Namespace::new("team").unwrap(), ..guarded() };
+    let named = ProxySettings { namespace: Namespace::new("team").unwrap(), ..guarded() };
     assert!(refused(named).await.contains("tenancy single"));
-    let proxy = Proxy::bind(narrow(), None).await.unwrap();
+    let proxy = Proxy::bind(small_window_settings(), None).await.unwrap();
     assert_eq!(proxy.tenancy(), Tenancy::Single);
 }
 
 #[tokio::test]
 async fn chosen_namespace_is_written_and_read() {
-    let kept = archive();
+    let kept = temp_archive();
     let namespace = Namespace::new("team-7").unwrap();
-    let settings = Settings { namespace: namespace.clone(), ..narrow() };
-    let stand = Stand::start(settings, Some(kept.archive.clone()), |_| Reply::json("{}")).await;
+    let settings = ProxySettings { namespace: namespace.clone(), ..small_window_settings() };
+    let stand = ProxyHarness::start(settings, Some(kept.archive.clone()), |_| UpstreamReply::json("{}")).await;
     let handle = fold(&stand, &[]).await.expect("something is folded");
     assert_eq!(unfold(&stand, handle, &[]).await, 200);
-    assert!(kept.archive.shelf(&namespace).unfold(handle.as_str()).is_ok());
-    assert!(kept.archive.shelf(&Namespace::local()).unfold(handle.as_str()).is_err());
+    assert!(kept.archive.tenant(&namespace).unfold(handle.as_str()).is_ok());
+    assert!(kept.archive.tenant(&Namespace::local()).unfold(handle.as_str()).is_err());
 }
 
 /// Tokens reach neither the provider nor what the proxy prints of its settings.
 #[tokio::test]
 async fn tokens_do_not_travel() {
-    let stand = Stand::start(guarded(), None, |_| Reply::json("{}")).await;
+    let stand = ProxyHarness::start(guarded(), None, |_| UpstreamReply::json("{}")).await;
     for (path, headers) in [
         ("/token/sesame/v1/models", &[][..]),
         ("/token/sesame/v1/chat/completions", &[("authorization", "Bearer sesame")]),
         ("/v1/chat/completions", &[("x-foldline-token", "sesame"), ("authorization", "bearer sesame")]),
     ] {
-        assert_eq!(send(&stand, "POST", path, headers, body(FORMAT, &agent(FORMAT, 1))).await.status, 200, "{path}");
+        assert_eq!(
+            send(&stand, "POST", path, headers, request_body(FORMAT, &agent_messages(FORMAT, 1))).await.status,
+            200,
+            "{path}"
+        );
     }
     assert_eq!(stand.received().len(), 3);
     assert!(!format!("{:?} {:?}", stand.received(), guarded()).contains("sesame"));
@@ -159,7 +175,9 @@ async fn tokens_do_not_travel() {
 async fn proxy_serves_tls_with_a_certificate_of_its_own() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/proxy/tls");
     let tls = TlsFiles { certificate: folder.join("cert.pem"), key: folder.join("key.pem") };
-    let stand = Stand::start(Settings { tls: Some(tls.clone()), ..guarded() }, None, |_| Reply::json("{}")).await;
+    let stand =
+        ProxyHarness::start(ProxySettings { tls: Some(tls.clone()), ..guarded() }, None, |_| UpstreamReply::json("{}"))
+            .await;
 
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(&tls.certificate).unwrap()).unwrap();
@@ -173,7 +191,8 @@ async fn proxy_serves_tls_with_a_certificate_of_its_own() {
         .build();
     let client: Pool<_, Full<Bytes>> = Pool::builder(TokioExecutor::new()).build(connector);
     let url = format!("https://localhost:{}/token/sesame/v1/chat/completions", stand.proxy.port());
-    let request = hyper::Request::post(url).body(Full::new(body(FORMAT, &agent(FORMAT, 1)).into())).unwrap();
+    let request =
+        hyper::Request::post(url).body(Full::new(request_body(FORMAT, &agent_messages(FORMAT, 1)).into())).unwrap();
     let response = client.request(request).await.unwrap();
     assert_eq!((response.status().as_u16(), response.version()), (200, hyper::Version::HTTP_2));
     assert_eq!(stand.received().len(), 1);
@@ -186,6 +205,6 @@ async fn proxy_serves_tls_with_a_certificate_of_its_own() {
     assert!(!got.starts_with(b"HTTP"), "{got:?}");
 
     let wrong = TlsFiles { key: folder.join("cert.pem"), ..tls };
-    let refused = Proxy::bind(Settings { tls: Some(wrong), ..guarded() }, None).await.err().unwrap();
+    let refused = Proxy::bind(ProxySettings { tls: Some(wrong), ..guarded() }, None).await.err().unwrap();
     assert!(refused.to_string().contains("TLS key"), "{refused}");
 }

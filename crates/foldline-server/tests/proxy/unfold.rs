@@ -7,35 +7,35 @@ use std::time::Duration;
 use foldline::wire::{Format, Request, Response, StopReason, StreamReader};
 use foldline::{Message, Meter, ModelTable, Part};
 use foldline_archive::Archive;
-use foldline_server::proxy::{Patience, Settings};
+use foldline_server::proxy::{ProxySettings, Timeouts};
 use serde_json::{Value, json};
 
-use crate::fold::{agent, body, path};
-use crate::support::{Received, Reply, Stand, settings};
+use crate::fold::{agent_messages, endpoint, request_body};
+use crate::support::{ProxyHarness, ReceivedRequest, UpstreamReply, settings};
 
 pub(crate) const FORMATS: [Format; 3] = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic];
 
 /// A call in a scripted answer.
-pub(crate) struct Call {
+pub(crate) struct ReplyCall {
     pub(crate) id: &'static str,
     pub(crate) name: &'static str,
     pub(crate) arguments: String,
 }
 
-impl Call {
-    pub(crate) fn unfold(received: &Received) -> Self {
+impl ReplyCall {
+    pub(crate) fn unfold(received: &ReceivedRequest) -> Self {
         let text = String::from_utf8(received.body.to_vec()).unwrap();
         let handle = foldline::marker::handles(&text).next().expect("something is folded");
         Self { id: "call_hidden", name: "unfold", arguments: json!({ "handle": handle }).to_string() }
     }
 
-    pub(crate) fn shell() -> Self {
+    pub(crate) fn client_tool() -> Self {
         Self { id: "call_shell", name: "read_file", arguments: json!({ "path": "x" }).to_string() }
     }
 }
 
 /// One round of an answer as a stream; an empty text is left out.
-pub(crate) fn streamed(format: Format, text: &str, calls: &[Call]) -> Reply {
+pub(crate) fn streamed_reply(format: Format, text: &str, calls: &[ReplyCall]) -> UpstreamReply {
     let mut events: Vec<Value> = Vec::new();
     match format {
         Format::OpenAiChat => {
@@ -99,52 +99,52 @@ pub(crate) fn streamed(format: Format, text: &str, calls: &[Call]) -> Reply {
     if format == Format::OpenAiChat {
         lines.push("data: [DONE]\n\n".into());
     }
-    Reply::stream(lines)
+    UpstreamReply::stream(lines)
 }
 
 /// Whether the newest thing in a request is the result of the hidden call.
-pub(crate) fn was_answered(format: Format, received: &Received) -> bool {
+pub(crate) fn was_answered(format: Format, received: &ReceivedRequest) -> bool {
     let request = Request::parse(format, &received.body).unwrap();
     request.conversation().messages.last().unwrap().results().any(|result| result.call_id == "call_hidden")
 }
 
-pub(crate) struct Folder {
+pub(crate) struct TempArchive {
     _folder: tempfile::TempDir,
     pub(crate) archive: Archive,
 }
 
-pub(crate) fn archive() -> Folder {
+pub(crate) fn temp_archive() -> TempArchive {
     let folder = tempfile::tempdir().unwrap();
-    Folder { archive: Archive::open(folder.path().join("archive.db")).unwrap(), _folder: folder }
+    TempArchive { archive: Archive::open(folder.path().join("archive.db")).unwrap(), _folder: folder }
 }
 
-pub(crate) fn narrow() -> Settings {
-    Settings { window: Some(16_000), ..settings() }
+pub(crate) fn small_window_settings() -> ProxySettings {
+    ProxySettings { window: Some(16_000), ..settings() }
 }
 
-pub(crate) fn streaming(format: Format, messages: &[Value]) -> String {
-    body(format, messages).replacen('{', r#"{"stream":true,"#, 1)
+pub(crate) fn streaming_body(format: Format, messages: &[Value]) -> String {
+    request_body(format, messages).replacen('{', r#"{"stream":true,"#, 1)
 }
 
 /// What a client's library makes of a stream.
-pub(crate) fn read(format: Format, stream: &[u8]) -> Response<'static> {
+pub(crate) fn parse_stream(format: Format, stream: &[u8]) -> Response<'static> {
     let mut reader = StreamReader::new(format);
     reader.push(stream);
     reader.finish()
 }
 
-pub(crate) fn raw_messages(format: Format, received: &Received) -> Vec<String> {
+pub(crate) fn raw_messages(format: Format, received: &ReceivedRequest) -> Vec<String> {
     let request = Request::parse(format, &received.body).unwrap();
     (0..).map_while(|at| request.raw_message(at)).map(str::to_owned).collect()
 }
 
-pub(crate) fn said(format: Format, received: &Received) -> Vec<Message<'static>> {
+pub(crate) fn sent_messages(format: Format, received: &ReceivedRequest) -> Vec<Message<'static>> {
     let request = Request::parse(format, &received.body).unwrap();
     request.conversation().messages.iter().map(|message| message.clone().into_owned()).collect()
 }
 
 /// The answer as the client puts it into its next request.
-pub(crate) fn copy(format: Format, response: &Response<'_>) -> Vec<Value> {
+pub(crate) fn assistant_messages(format: Format, response: &Response<'_>) -> Vec<Value> {
     let text = |text: &str| json!({ "type": "text", "text": text });
     match format {
         Format::OpenAiChat => {
@@ -181,17 +181,17 @@ pub(crate) fn copy(format: Format, response: &Response<'_>) -> Vec<Value> {
 
 /// A stand whose session has just creased, so that there is room for what is unfolded; and how many
 /// turns it had. The model unfolds when `asks` says so.
-async fn creased(format: Format, archive: Archive, asks: Arc<AtomicBool>) -> (Stand, usize) {
-    let stand = Stand::start(narrow(), Some(archive), move |received| {
+async fn start_creased(format: Format, archive: Archive, asks: Arc<AtomicBool>) -> (ProxyHarness, usize) {
+    let stand = ProxyHarness::start(small_window_settings(), Some(archive), move |received| {
         match asks.load(Ordering::SeqCst) && !was_answered(format, received) {
-            true => streamed(format, "Let me see. ", &[Call::unfold(received)]),
-            false => streamed(format, "It is 42.", &[]),
+            true => streamed_reply(format, "Let me see. ", &[ReplyCall::unfold(received)]),
+            false => streamed_reply(format, "It is 42.", &[]),
         }
     })
     .await;
     let mut before = Vec::new();
     for turns in 8..60 {
-        stand.post(path(format), streaming(format, &agent(format, turns))).await;
+        stand.post(endpoint(format), streaming_body(format, &agent_messages(format, turns))).await;
         let now = raw_messages(format, stand.received().last().unwrap());
         if !now.starts_with(&before) {
             return (stand, turns);
@@ -204,17 +204,21 @@ async fn creased(format: Format, archive: Archive, asks: Arc<AtomicBool>) -> (St
 /// The model says something, unfolds, and answers; the client sees one answer. In its next request the
 /// hidden call is back in its place, and what was sent before is sent again byte for byte.
 #[tokio::test]
-async fn a_call_is_answered_in_the_same_stream_and_put_back_in_the_next_request() {
+async fn call_is_answered_in_stream_and_restored_in_next_request() {
     for format in FORMATS {
-        let kept = archive();
+        let kept = temp_archive();
         let asks = Arc::new(AtomicBool::new(false));
-        let (stand, turns) = creased(format, kept.archive.clone(), asks.clone()).await;
+        let (stand, turns) = start_creased(format, kept.archive.clone(), asks.clone()).await;
         asks.store(true, Ordering::SeqCst);
         let already = stand.received().len();
-        let mut messages = agent(format, turns);
-        let got = stand.post(path(format), streaming(format, &messages)).await;
-        assert!(got.whole && !got.text().contains("unfold") && !got.text().contains("call_hidden"), "{}", got.text());
-        let response = read(format, &got.body);
+        let mut messages = agent_messages(format, turns);
+        let got = stand.post(endpoint(format), streaming_body(format, &messages)).await;
+        assert!(
+            got.is_complete && !got.text().contains("unfold") && !got.text().contains("call_hidden"),
+            "{}",
+            got.text()
+        );
+        let response = parse_stream(format, &got.body);
         assert_eq!(response.text(), "Let me see. It is 42.", "{format:?}");
         assert_eq!(response.stop.as_ref().unwrap().reason, StopReason::EndTurn, "{format:?}");
         let received = stand.received().split_off(already);
@@ -224,19 +228,23 @@ async fn a_call_is_answered_in_the_same_stream_and_put_back_in_the_next_request(
         assert!(second.last().unwrap().contains("let value_"), "the original: {:?}", second.last());
 
         asks.store(false, Ordering::SeqCst);
-        messages.extend(copy(format, &response));
+        messages.extend(assistant_messages(format, &response));
         messages.push(json!({ "role": "user", "content": "And twice that?" }));
-        stand.post(path(format), streaming(format, &messages)).await;
+        stand.post(endpoint(format), streaming_body(format, &messages)).await;
         let third = raw_messages(format, stand.received().last().unwrap());
         assert!(third.starts_with(&first), "{format:?}");
         // The client's own copy of an item need not be spelt as the provider spelt it.
-        let (said, known) = (said(format, &received[1]), said(format, stand.received().last().unwrap()));
+        let (said, known) =
+            (sent_messages(format, &received[1]), sent_messages(format, stand.received().last().unwrap()));
         assert!(known.starts_with(&said), "{format:?}: {:#?}", &third[first.len()..]);
         assert!(third[second.len()].contains("It is 42."), "{:?}", third[second.len()]);
         // What is remembered is durable: another proxy heals as well.
-        let other = Stand::start(narrow(), Some(kept.archive.clone()), move |_| streamed(format, "84.", &[])).await;
-        other.post(path(format), streaming(format, &messages)).await;
-        let again = raw_messages(format, &other.only());
+        let other = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |_| {
+            streamed_reply(format, "84.", &[])
+        })
+        .await;
+        other.post(endpoint(format), streaming_body(format, &messages)).await;
+        let again = raw_messages(format, &other.only_request());
         let differs = again.iter().zip(&third).find(|(again, third)| again != third);
         assert!(again == third, "{format:?}: {} and {} messages; {differs:#?}", again.len(), third.len());
     }
@@ -244,23 +252,23 @@ async fn a_call_is_answered_in_the_same_stream_and_put_back_in_the_next_request(
 
 /// The same without a stream.
 #[tokio::test]
-async fn a_call_is_answered_in_the_same_body() {
+async fn call_is_answered_in_a_buffered_response() {
     let format = Format::Anthropic;
-    let kept = archive();
-    let stand = Stand::start(narrow(), Some(kept.archive.clone()), move |received| {
+    let kept = temp_archive();
+    let stand = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
         let content = match was_answered(format, received) {
             false => {
-                let call = Call::unfold(received);
+                let call = ReplyCall::unfold(received);
                 let input: Value = serde_json::from_str(&call.arguments).unwrap();
                 json!([{ "type": "text", "text": "Let me see." }, { "type": "tool_use", "id": call.id, "name": call.name, "input": input }])
             }
             true => json!([{ "type": "text", "text": "42." }]),
         };
         let stop = if content.as_array().unwrap().len() > 1 { "tool_use" } else { "end_turn" };
-        Reply::json(json!({ "id": "m", "type": "message", "role": "assistant", "content": content, "stop_reason": stop, "usage": { "input_tokens": 5, "output_tokens": 5 } }).to_string())
+        UpstreamReply::json(json!({ "id": "m", "type": "message", "role": "assistant", "content": content, "stop_reason": stop, "usage": { "input_tokens": 5, "output_tokens": 5 } }).to_string())
     })
     .await;
-    let got = stand.post("/v1/messages", body(format, &agent(format, 40))).await;
+    let got = stand.post("/v1/messages", request_body(format, &agent_messages(format, 40))).await;
     assert!(!got.text().contains("unfold"), "{}", got.text());
     let response = Response::parse(format, &got.body).unwrap();
     assert_eq!((response.text().as_str(), response.calls().count()), ("Let me see.42.", 0));
@@ -270,32 +278,32 @@ async fn a_call_is_answered_in_the_same_body() {
 /// The model calls the client's tool and ours in one turn: the client answers its own, and both results
 /// go together.
 #[tokio::test]
-async fn a_call_beside_the_clients_own_is_answered_at_the_next_request() {
+async fn call_mixed_with_client_call_is_answered_next_request() {
     for format in FORMATS {
-        let kept = archive();
-        let stand = Stand::start(narrow(), Some(kept.archive.clone()), move |received| {
+        let kept = temp_archive();
+        let stand = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
             let text = String::from_utf8_lossy(&received.body).into_owned();
             match text.contains("call_shell") {
-                false => streamed(format, "Both. ", &[Call::unfold(received), Call::shell()]),
-                true => streamed(format, "Done.", &[]),
+                false => streamed_reply(format, "Both. ", &[ReplyCall::unfold(received), ReplyCall::client_tool()]),
+                true => streamed_reply(format, "Done.", &[]),
             }
         })
         .await;
-        let mut messages = agent(format, 40);
-        let got = stand.post(path(format), streaming(format, &messages)).await;
-        let response = read(format, &got.body);
+        let mut messages = agent_messages(format, 40);
+        let got = stand.post(endpoint(format), streaming_body(format, &messages)).await;
+        let response = parse_stream(format, &got.body);
         let calls: Vec<&str> = response.calls().map(|call| call.name.as_ref()).collect();
         assert_eq!(calls, ["read_file"], "{format:?}: {}", got.text());
         assert_eq!(stand.received().len(), 1);
 
-        messages.extend(copy(format, &response));
+        messages.extend(assistant_messages(format, &response));
         messages.push(match format {
             Format::OpenAiChat => json!({ "role": "tool", "tool_call_id": "call_shell", "content": "ok" }),
             Format::OpenAiResponses => json!({ "type": "function_call_output", "call_id": "call_shell", "output": "ok" }),
             Format::Anthropic => json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "call_shell", "content": "ok" }] }),
         });
-        let got = stand.post(path(format), streaming(format, &messages)).await;
-        assert_eq!(read(format, &got.body).text(), "Done.", "{format:?}");
+        let got = stand.post(endpoint(format), streaming_body(format, &messages)).await;
+        assert_eq!(parse_stream(format, &got.body).text(), "Done.", "{format:?}");
         let received = stand.received();
         let request = Request::parse(format, &received[1].body).unwrap();
         let results: Vec<String> = request
@@ -313,17 +321,17 @@ async fn a_call_beside_the_clients_own_is_answered_at_the_next_request() {
 /// Claude Code sends some answers back without their thoughts. The hidden pair is put back all the same, and the
 /// thoughts stay where the client put them.
 #[tokio::test]
-async fn a_call_is_put_back_beside_thoughts_that_the_client_dropped() {
+async fn call_is_restored_when_client_dropped_reasoning() {
     let format = Format::Anthropic;
-    let kept = archive();
-    let stand = Stand::start(narrow(), Some(kept.archive.clone()), move |received| {
+    let kept = temp_archive();
+    let stand = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
         let message = |content: Value, stop: &str| {
-            Reply::json(json!({ "id": "m", "type": "message", "role": "assistant", "content": content, "stop_reason": stop, "usage": { "input_tokens": 5, "output_tokens": 5 } }).to_string())
+            UpstreamReply::json(json!({ "id": "m", "type": "message", "role": "assistant", "content": content, "stop_reason": stop, "usage": { "input_tokens": 5, "output_tokens": 5 } }).to_string())
         };
         if String::from_utf8_lossy(&received.body).contains("call_shell") {
             return message(json!([{ "type": "text", "text": "Done." }]), "end_turn");
         }
-        let hidden = Call::unfold(received);
+        let hidden = ReplyCall::unfold(received);
         let input: Value = serde_json::from_str(&hidden.arguments).unwrap();
         let thought = json!({ "type": "thinking", "thinking": "both, then", "signature": "sealed" });
         let hidden = json!({ "type": "tool_use", "id": hidden.id, "name": hidden.name, "input": input });
@@ -332,9 +340,9 @@ async fn a_call_is_put_back_beside_thoughts_that_the_client_dropped() {
     })
     .await;
     for drops in [false, true] {
-        let mut messages = agent(format, 40);
+        let mut messages = agent_messages(format, 40);
         messages[0] = json!({ "role": "user", "content": format!("Mend the parser. It drops thoughts: {drops}.") });
-        let got = stand.post(path(format), body(format, &messages)).await;
+        let got = stand.post(endpoint(format), request_body(format, &messages)).await;
         let mut content = serde_json::from_str::<Value>(got.text()).unwrap()["content"].take();
         assert!(!got.text().contains("unfold") && content[0]["type"] == "thinking", "{}", got.text());
         if drops {
@@ -343,7 +351,7 @@ async fn a_call_is_put_back_beside_thoughts_that_the_client_dropped() {
         messages.push(json!({ "role": "assistant", "content": content }));
         let result = json!({ "type": "tool_result", "tool_use_id": "call_shell", "content": "ok" });
         messages.push(json!({ "role": "user", "content": [result] }));
-        stand.post(path(format), body(format, &messages)).await;
+        stand.post(endpoint(format), request_body(format, &messages)).await;
         let sent = raw_messages(format, stand.received().last().unwrap());
         let [.., answer, results] = sent.as_slice() else { panic!("{sent:?}") };
         assert!(answer.contains("call_hidden") && answer.contains("call_shell"), "{answer}");
@@ -354,43 +362,46 @@ async fn a_call_is_put_back_beside_thoughts_that_the_client_dropped() {
 
 /// A model that asks for ever is stopped, and the client is told inside of its stream.
 #[tokio::test]
-async fn a_model_that_only_unfolds_is_stopped() {
+async fn endless_unfolding_is_stopped() {
     let format = Format::Anthropic;
-    let kept = archive();
-    let stand = Stand::start(narrow(), Some(kept.archive.clone()), move |received| {
+    let kept = temp_archive();
+    let stand = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
         let id: &'static str = format!("call_{}", received.body.len()).leak();
-        streamed(format, "Again. ", &[Call { id, ..Call::unfold(received) }])
+        streamed_reply(format, "Again. ", &[ReplyCall { id, ..ReplyCall::unfold(received) }])
     })
     .await;
-    let got = stand.post(path(format), streaming(format, &agent(format, 40))).await;
+    let got = stand.post(endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
     assert!(got.text().contains("event: error") && !got.text().contains("tool_use"), "{}", got.text());
     assert!(stand.received().len() <= 10);
 }
 
 /// The second round fails: it is tried once more, and then the client is told.
 #[tokio::test]
-async fn a_second_round_that_fails_is_told() {
+async fn failed_second_round_is_reported() {
     let format = Format::OpenAiChat;
-    let kept = archive();
-    let stand =
-        Stand::start(narrow(), Some(kept.archive.clone()), move |received| match was_answered(format, received) {
-            false => streamed(format, "Let me see. ", &[Call::unfold(received)]),
-            true => Reply::error(529, r#"{"error":{"message":"overloaded"}}"#),
-        })
-        .await;
-    let got = stand.post(path(format), streaming(format, &agent(format, 40))).await;
+    let kept = temp_archive();
+    let stand = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
+        match was_answered(format, received) {
+            false => streamed_reply(format, "Let me see. ", &[ReplyCall::unfold(received)]),
+            true => UpstreamReply::error(529, r#"{"error":{"message":"overloaded"}}"#),
+        }
+    })
+    .await;
+    let got = stand.post(endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
     assert!(got.text().contains("Let me see. ") && got.text().contains("overloaded"), "{}", got.text());
     assert!(!got.text().contains("[DONE]"), "it must not look complete");
 }
 
 /// From the first request on, always the last, always the same; and not at all where it is off.
 #[tokio::test]
-async fn the_tool_is_offered_from_the_first_request_on() {
+async fn tool_is_offered_from_the_first_request() {
     for format in FORMATS {
-        let kept = archive();
-        let stand = Stand::start(narrow(), Some(kept.archive.clone()), |_| Reply::json("{}")).await;
+        let kept = temp_archive();
+        let stand =
+            ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), |_| UpstreamReply::json("{}"))
+                .await;
         for turns in [0, 1, 40] {
-            stand.post(path(format), body(format, &agent(format, turns))).await;
+            stand.post(endpoint(format), request_body(format, &agent_messages(format, turns))).await;
         }
         let offered: Vec<String> = stand
             .received()
@@ -404,52 +415,58 @@ async fn the_tool_is_offered_from_the_first_request_on() {
             .collect();
         assert!(offered.iter().all(|tool| *tool == offered[0]));
 
-        let off =
-            Stand::start(Settings { unfold: false, ..narrow() }, Some(kept.archive.clone()), |_| Reply::json("{}"))
-                .await;
-        let sent = body(format, &agent(format, 1));
-        off.post(path(format), sent.clone()).await;
-        assert_eq!(off.only().body, sent);
+        let off = ProxyHarness::start(
+            ProxySettings { offer_unfold_tool: false, ..small_window_settings() },
+            Some(kept.archive.clone()),
+            |_| UpstreamReply::json("{}"),
+        )
+        .await;
+        let sent = request_body(format, &agent_messages(format, 1));
+        off.post(endpoint(format), sent.clone()).await;
+        assert_eq!(off.only_request().body, sent);
     }
-    let kept = archive();
-    let stand = Stand::start(narrow(), Some(kept.archive.clone()), |_| Reply::json("{}")).await;
+    let kept = temp_archive();
+    let stand =
+        ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), |_| UpstreamReply::json("{}")).await;
     let without_tools =
         json!({ "model": "gpt-4o", "messages": [{ "role": "user", "content": "Name this chat." }] }).to_string();
     stand.post("/v1/chat/completions", without_tools.clone()).await;
-    assert_eq!(stand.only().body, without_tools);
+    assert_eq!(stand.only_request().body, without_tools);
 }
 
 /// The model needs long for what it unfolded: meanwhile the client is told that its answer goes on.
 #[tokio::test]
-async fn a_client_that_waits_for_a_later_round_hears_that_it_goes_on() {
+async fn keep_alive_is_sent_during_later_rounds() {
     for format in FORMATS {
-        let kept = archive();
-        let patience = Patience { silence: Duration::from_millis(100), ..Patience::default() };
-        let stand = Stand::start(Settings { patience, ..narrow() }, Some(kept.archive.clone()), move |received| {
-            match was_answered(format, received) {
-                false => streamed(format, "Let me see. ", &[Call::unfold(received)]),
-                true => streamed(format, "It is 42.", &[]).after(Duration::from_millis(500)),
-            }
-        })
+        let kept = temp_archive();
+        let patience = Timeouts { keep_alive: Duration::from_millis(100), ..Timeouts::default() };
+        let stand = ProxyHarness::start(
+            ProxySettings { timeouts: patience, ..small_window_settings() },
+            Some(kept.archive.clone()),
+            move |received| match was_answered(format, received) {
+                false => streamed_reply(format, "Let me see. ", &[ReplyCall::unfold(received)]),
+                true => streamed_reply(format, "It is 42.", &[]).delayed(Duration::from_millis(500)),
+            },
+        )
         .await;
-        let got = stand.post(path(format), streaming(format, &agent(format, 40))).await;
+        let got = stand.post(endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
         let told = match format {
             Format::Anthropic => "event: ping",
             _ => ": keep-alive",
         };
         let (before, after) = got.text().split_once("Let me see. ").unwrap();
         assert!(!before.contains(told) && after.matches(told).count() >= 3, "{format:?}: {}", got.text());
-        assert_eq!(read(format, &got.body).text(), "Let me see. It is 42.");
+        assert_eq!(parse_stream(format, &got.body).text(), "Let me see. It is 42.");
     }
 }
 
 /// What is unfolded must leave room for the answer: in a small window only its beginning is given.
 #[tokio::test]
-async fn what_is_unfolded_fits_into_the_window() {
+async fn unfolded_text_fits_the_window() {
     for format in FORMATS {
-        let kept = archive();
-        let small = Settings { window: Some(6_000), ..settings() };
-        let stand = Stand::start(small, Some(kept.archive.clone()), move |received| {
+        let kept = temp_archive();
+        let small = ProxySettings { window: Some(6_000), ..settings() };
+        let stand = ProxyHarness::start(small, Some(kept.archive.clone()), move |received| {
             let request = Request::parse(format, &received.body).unwrap();
             let meter = Meter::for_model(ModelTable::builtin(), request.conversation().model.as_deref());
             let sent = meter.conversation(request.conversation());
@@ -457,10 +474,10 @@ async fn what_is_unfolded_fits_into_the_window() {
             // It never has enough, and each time it says and calls something else.
             let id: &'static str = format!("call_{}", received.body.len()).leak();
             let text = ".".repeat(received.body.len() % 997);
-            streamed(format, &text, &[Call { id, ..Call::unfold(received) }])
+            streamed_reply(format, &text, &[ReplyCall { id, ..ReplyCall::unfold(received) }])
         })
         .await;
-        stand.post(path(format), streaming(format, &agent(format, 40))).await;
+        stand.post(endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
         assert!(stand.received().len() > 3, "{format:?}");
     }
 }
@@ -468,11 +485,11 @@ async fn what_is_unfolded_fits_into_the_window() {
 /// Forty turns of an agent whose model unfolds in every third, the same text again and again: every body that
 /// is sent, later rounds too, begins with the one before it, unless a crease was made and told.
 #[tokio::test]
-async fn rounds_and_requests_begin_alike() {
+async fn rounds_and_requests_share_a_stable_prefix() {
     for format in FORMATS {
-        let kept = archive();
+        let kept = temp_archive();
         let spoken = AtomicUsize::new(0);
-        let stand = Stand::start(narrow(), Some(kept.archive.clone()), move |received| {
+        let stand = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
             let number = spoken.fetch_add(1, Ordering::SeqCst);
             let (id, text): (&'static str, String) = (format!("call_{number}").leak(), "so ".repeat(number + 1));
             let folded = raw_messages(format, received).iter().any(|it| foldline::marker::handles(it).next().is_some());
@@ -481,17 +498,17 @@ async fn rounds_and_requests_begin_alike() {
                     let raw = raw_messages(format, received).join("\n");
                     let handle = foldline::marker::handles(&raw).next().unwrap();
                     let arguments = json!({ "handle": handle }).to_string();
-                    streamed(format, &text, &[Call { id, name: "unfold", arguments }])
+                    streamed_reply(format, &text, &[ReplyCall { id, name: "unfold", arguments }])
                 }
-                false => streamed(format, &text, &[Call { id, ..Call::shell() }]),
+                false => streamed_reply(format, &text, &[ReplyCall { id, ..ReplyCall::client_tool() }]),
             }
         })
         .await;
-        let mut messages = agent(format, 0);
+        let mut messages = agent_messages(format, 0);
         for turn in 0..40 {
-            let got = stand.post(path(format), streaming(format, &messages)).await;
-            let response = read(format, &got.body);
-            messages.extend(copy(format, &response));
+            let got = stand.post(endpoint(format), streaming_body(format, &messages)).await;
+            let response = parse_stream(format, &got.body);
+            messages.extend(assistant_messages(format, &response));
             let lines = (0..40).map(|line| format!("    let value_{turn}_{line} = compute({turn}, {line});\n"));
             let (id, source) = (response.calls().next().unwrap().id.to_string(), lines.collect::<String>());
             messages.push(match format {
@@ -502,7 +519,7 @@ async fn rounds_and_requests_begin_alike() {
         }
         let received = stand.received();
         assert!(received.len() > 45, "{format:?}: nothing was unfolded");
-        let bodies: Vec<Vec<Message<'_>>> = received.iter().map(|received| said(format, received)).collect();
+        let bodies: Vec<Vec<Message<'_>>> = received.iter().map(|received| sent_messages(format, received)).collect();
         let moved = bodies.windows(2).filter(|two| !two[1].starts_with(&two[0])).count();
         let creases = stand.metric("foldline_creases_total").await;
         assert!(moved > 1, "{format:?}: nothing was folded");

@@ -143,7 +143,7 @@ mod tests {
 
     use super::super::render_transcript;
     use super::*;
-    use crate::chunk::{BoundaryKind, transcript};
+    use crate::chunk::BoundaryKind;
     use crate::conversation::{Message, Part, Role};
     use crate::{ModelTable, testing};
 

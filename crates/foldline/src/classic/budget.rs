@@ -157,7 +157,7 @@ impl<'f, 'm> BudgetProjection<'f, 'm> {
         }
         let tail = at.saturating_sub(self.options.keep_last).min(newest);
         while let Some(piece) = self.recent.pop_front_if(|piece| piece.at.message < tail) {
-            let queue = match piece.class {
+            let queue = match piece.kind {
                 SegmentKind::Result if piece.failed => ElisionQueue::Failures,
                 SegmentKind::Result => ElisionQueue::Results,
                 SegmentKind::Prose | SegmentKind::Arguments => ElisionQueue::Authored,

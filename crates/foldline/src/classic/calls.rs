@@ -53,7 +53,7 @@ fn changes(messages: &[Message<'_>], tail: usize, options: &DedupToolCalls) -> V
     let names = unique_call_ids(messages);
     let mut first: HashMap<(&str, &str), &str> = HashMap::new();
     let mut changes = Vec::new();
-    for piece in segments(&messages[..tail]).iter().filter(|piece| piece.class == SegmentKind::Arguments) {
+    for piece in segments(&messages[..tail]).iter().filter(|piece| piece.kind == SegmentKind::Arguments) {
         let Part::ToolCall(call) = &messages[piece.at.message].parts[piece.at.part] else { continue };
         let arguments = call.arguments.as_str();
         // What refers to another call is no call of its own.

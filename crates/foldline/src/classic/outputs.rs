@@ -86,7 +86,7 @@ fn changes(messages: &[Message<'_>], tail: usize, options: &DedupToolOutputs) ->
     let mut standing = LineIndex::default();
     let mut sources: Vec<&str> = Vec::new();
     let mut changes = Vec::new();
-    for piece in segments(&messages[..tail]).iter().filter(|piece| piece.class == SegmentKind::Result) {
+    for piece in segments(&messages[..tail]).iter().filter(|piece| piece.kind == SegmentKind::Result) {
         let text = piece::segment_text(messages, piece.at);
         // What begins with a marker is what is left of a longer text: two that are left alike may have been different.
         if text.lines().next().is_some_and(marker::is_only_marker) || text.len() < options.min_bytes {

@@ -48,7 +48,7 @@ pub fn prune_low_entropy<'m>(
         let kept = without_noise(text).filter(|kept| text.len() - kept.len() >= options.min_saved_bytes)?;
         Some((piece.at, kept))
     };
-    let prose = |piece: &&Segment| piece.class == SegmentKind::Prose;
+    let prose = |piece: &&Segment| piece.kind == SegmentKind::Prose;
     let changes = segments(&messages[..tail]).iter().filter(prose).filter_map(shorter).collect();
     apply_changes(conversation.messages, changes)
 }

@@ -70,7 +70,7 @@ fn changes(messages: &[Message<'_>], tail: usize, options: &SnippetToolOutputs) 
     let limit = options.min_bytes.max(2 * (options.head_bytes + options.tail_bytes));
     let mut changes = Vec::new();
     // From the newest to the oldest, since references lead back, and one that is cut away holds nothing.
-    for piece in segments(&messages[..tail]).iter().rev().filter(|piece| piece.class == SegmentKind::Result) {
+    for piece in segments(&messages[..tail]).iter().rev().filter(|piece| piece.kind == SegmentKind::Result) {
         let text = piece::segment_text(messages, piece.at);
         let holds = call_id(messages, piece.at).is_some_and(|id| referred.contains(id));
         let cut = (text.len() >= limit && !holds).then(|| snippet(text, piece, options)).flatten();

@@ -98,7 +98,7 @@ fn clip_largest(messages: &mut [Message<'_>], excess: Tokens, users: bool, meter
     let of_message = |(at, message)| piece::message_segments(at, message, 0, &mut open, meter);
     let mut pieces: Vec<Segment> = messages.iter().enumerate().flat_map(of_message).collect();
     pieces.retain(|piece| {
-        let class = match piece.class {
+        let class = match piece.kind {
             SegmentKind::Result | SegmentKind::Prose | SegmentKind::Arguments | SegmentKind::Media => true,
             SegmentKind::InputText => users && messages[piece.at.message].role == Role::User,
             SegmentKind::Reasoning => false,
@@ -132,7 +132,7 @@ fn clipped(
         let text = piece::segment_text(messages, piece.at);
         let marker = || marker::without_handle(text, &piece.description());
         let short = match &messages[piece.at.message].parts[piece.at.part] {
-            _ if piece.class == SegmentKind::Media => Some(marker::described("an image or file", None)),
+            _ if piece.kind == SegmentKind::Media => Some(marker::described("an image or file", None)),
             Part::ToolCall(call) => shortened_arguments(call, &marker()),
             _ => Some(clip_to_tokens(text, size, meter, &marker())),
         };

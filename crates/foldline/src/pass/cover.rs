@@ -164,7 +164,7 @@ const MAX_FAILURE_LINES: usize = 12;
 fn base_reuse_probability(piece: &Segment, age: u32, calls: u32) -> f64 {
     // Of a long output about as much is needed as of a short one, so a line of it less; of a file, which is read as a
     // whole, more the longer it is, but not in proportion.
-    let (of_source, by_length) = match (piece.class, piece.tool_call.as_ref().map(|done| done.action.kind)) {
+    let (of_source, by_length) = match (piece.kind, piece.tool_call.as_ref().map(|done| done.action.kind)) {
         (SegmentKind::Result, Some(ActionKind::Read)) => (0.045, 0.5),
         (SegmentKind::Result, Some(ActionKind::Search)) => (0.019, 1.0),
         (SegmentKind::Result, Some(ActionKind::Run)) => (0.012, 1.0),

@@ -154,7 +154,7 @@ impl<'v> PassView<'v> {
 
     /// The old pieces of a class that are long enough to be cut to an excerpt, and are not cut yet.
     pub(crate) fn long_segments(&self, class: SegmentKind) -> impl DoubleEndedIterator<Item = &'v Segment> + '_ {
-        self.old_segments(class, Stage::Excerpts).filter(|piece| match piece.class {
+        self.old_segments(class, Stage::Excerpts).filter(|piece| match piece.kind {
             SegmentKind::Arguments => self.text(piece).len() >= arguments::MIN_ARGUMENT_BYTES,
             _ => piece.tokens >= excerpt::MIN_EXCERPT_TOKENS,
         })

@@ -27,7 +27,7 @@ pub(super) fn propose(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
 
 pub(super) fn propose_prose_and_arguments(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
     for piece in view.before_stage(Stage::ProseAndArguments).filter(|piece| view.is_old(piece)) {
-        match piece.class {
+        match piece.kind {
             SegmentKind::Prose => push_marker(view, piece, view.marker(piece), proposals),
             SegmentKind::Arguments => {
                 let Part::ToolCall(call) = &view.messages[piece.at.message].parts[piece.at.part] else { continue };

@@ -57,7 +57,7 @@ pub(crate) fn note_text(
 
 /// Counts the calls of a round.
 pub(crate) fn count_tools(view: &PassView<'_>, round: Range<usize>, tools: &mut BTreeMap<String, usize>) {
-    for piece in view.segments_of(round).iter().filter(|piece| piece.class == SegmentKind::Arguments) {
+    for piece in view.segments_of(round).iter().filter(|piece| piece.kind == SegmentKind::Arguments) {
         let Some(done) = &piece.tool_call else { continue };
         match tools.get_mut(&done.tool) {
             Some(calls) => *calls += 1,
@@ -76,7 +76,7 @@ pub(crate) fn original_json(messages: &[Message<'_>], rounds: &[Range<usize>]) -
 fn calls<'v>(view: &PassView<'v>, round: Range<usize>) -> Vec<(&'v Arc<ToolCallInfo>, bool)> {
     let mut calls: Vec<(&Arc<ToolCallInfo>, bool)> = Vec::new();
     for piece in view.segments_of(round) {
-        match (&piece.tool_call, piece.class) {
+        match (&piece.tool_call, piece.kind) {
             (Some(done), SegmentKind::Arguments) => calls.push((done, false)),
             (Some(done), _) if piece.failed => {
                 calls.iter_mut().filter(|(call, _)| Arc::ptr_eq(call, done)).for_each(|(_, failed)| *failed = true);

@@ -33,7 +33,7 @@ struct Shortened<'d> {
 impl<'d> PlanBuilder<'d> {
     /// Returns the tokens of messages that no stage before this one folds.
     pub(super) fn protected_tokens(&self) -> Tokens {
-        let is_protected = |piece: &&Segment| piece.class == SegmentKind::InputText || self.options.pins.matches(piece);
+        let is_protected = |piece: &&Segment| piece.kind == SegmentKind::InputText || self.options.pins.matches(piece);
         let older = self.live.iter().map(|it| &self.state.segments[it.index]);
         let older = older.take_while(|piece| piece.at.message < self.newest_round_start).filter(is_protected);
         let newest: Tokens = self.message_tokens[self.newest_round_start..].iter().sum();
@@ -119,7 +119,7 @@ impl<'d> PlanBuilder<'d> {
 
     /// Returns the pieces that may be shortened at a stage, the smallest first, with their tokens.
     fn candidates(&self, rung: Stage) -> Vec<(&'d Segment, Tokens)> {
-        let may_be_cut = |piece: &Segment| match piece.class {
+        let may_be_cut = |piece: &Segment| match piece.kind {
             SegmentKind::InputText => {
                 let verbatim = self.state.is_verbatim(piece.at.message);
                 rung == Stage::Truncation && self.is_of_user(piece) && !verbatim
@@ -162,7 +162,7 @@ impl<'d> PlanBuilder<'d> {
     fn shortened(&self, piece: &Segment, share: Tokens) -> (String, Tokens) {
         let view = self.pass_view(1.0);
         let text = view.text(piece);
-        let text = match piece.class {
+        let text = match piece.kind {
             SegmentKind::Media => view.media_marker(piece),
             _ => clip::clip_to_tokens(text, share, &self.options.meter, &marker::whole_text(text, view.handle(text))),
         };

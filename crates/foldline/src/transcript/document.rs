@@ -236,7 +236,10 @@ impl ValueScanner {
                         b'"' => self.state = ScanState::Between,
                         // Left in the input, since it ends the damaged line.
                         _ => {
-                            return ScanStep { taken: at - 1, outcome: ScanOutcome::Invalid("a string without an end") };
+                            return ScanStep {
+                                taken: at - 1,
+                                outcome: ScanOutcome::Invalid("a string without an end"),
+                            };
                         }
                     }
                 }
