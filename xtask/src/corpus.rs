@@ -13,7 +13,8 @@ use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use foldline::laws::{self, LawProfile};
+use foldline::laws;
+use foldline::laws::LawProfile;
 use foldline::transcript::{LogFormat, TranscriptReader};
 use foldline::wire;
 use foldline_replay::open_decompressed;

@@ -18,8 +18,9 @@ use foldline::laws::LawProfile;
 use foldline::wire::{Format, Request};
 use foldline::{
     FoldOptions, FoldSession, Handle, Ledger, Message, Meter, ModelTable, Original, OriginalStore, Part, Prices,
-    StoreError, apply, marker,
+    StoreError,
 };
+use foldline::{apply, marker};
 use foldline_archive::{Archive, Namespace, TenantArchive};
 use serde_json::{Value, json};
 

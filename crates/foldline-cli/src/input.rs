@@ -5,8 +5,10 @@ use std::io::{self, BufRead, Cursor, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use foldline::transcript::{self, DETECTION_HEAD_BYTES, RecordedSession, TranscriptReader};
-use foldline::wire::{self, Request};
+use foldline::transcript;
+use foldline::transcript::{DETECTION_HEAD_BYTES, RecordedSession, TranscriptReader};
+use foldline::wire;
+use foldline::wire::Request;
 use foldline_replay::RecordingFiles;
 
 /// The name that stands for standard input.

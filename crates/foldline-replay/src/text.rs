@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use foldline::content::strip_terminal_codes;
+use foldline::text_kind::strip_terminal_codes;
 use foldline::{CallArguments, MediaSource, Message, Part, Role};
 use serde::Serialize;
 use serde_json::Value;

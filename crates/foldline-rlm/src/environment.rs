@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 use std::ops::Range;
 
-use foldline::chunk::{ContentKind, chunks};
+use foldline::strategies::chunk::{ContentKind, chunks};
 use foldline::{Meter, Tokens};
 use regex::{Regex, RegexBuilder};
 
@@ -233,8 +233,8 @@ enum ShowFrom {
     Tail,
 }
 
-fn boundary_name(boundary: foldline::chunk::BoundaryKind) -> &'static str {
-    use foldline::chunk::BoundaryKind;
+fn boundary_name(boundary: foldline::strategies::chunk::BoundaryKind) -> &'static str {
+    use foldline::strategies::chunk::BoundaryKind;
     match boundary {
         BoundaryKind::Error => "error",
         BoundaryKind::FailedTool => "failed tool",

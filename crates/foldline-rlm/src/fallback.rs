@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use foldline::chunk::{CompressOptions, ContentKind, compress};
-use foldline::content::{IdentifierKind, for_each_identifier, is_failure};
+use foldline::strategies::chunk::{CompressOptions, ContentKind, compress};
+use foldline::text_kind::{IdentifierKind, for_each_identifier, is_failure};
 use foldline::{Meter, Tokens};
 
 use crate::gate::full_path;

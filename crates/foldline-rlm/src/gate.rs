@@ -9,7 +9,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use foldline::content::{IdentifierKind, for_each_identifier};
+use foldline::text_kind::{IdentifierKind, for_each_identifier};
 use foldline::{Meter, Tokens};
 use regex::Regex;
 

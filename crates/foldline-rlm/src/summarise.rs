@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use foldline::chunk::{CompressOptions, compress};
-use foldline::classic::{CompactToBudget, TerminalTruncate, compact_to_budget, terminal_truncate};
+use foldline::strategies::chunk::{CompressOptions, compress};
+use foldline::strategies::{CompactToBudget, TerminalTruncate, compact_to_budget, terminal_truncate};
 use foldline::wire::{LearnedLimit, StopReason};
 use foldline::{Handle, Message, Part, Role, Tokens};
 use futures_util::future::join_all;

@@ -6,8 +6,8 @@
 
 use serde::Serialize;
 
-use crate::measure::Tokens;
-use crate::plan::{Stage, Trigger};
+use crate::engine::planner::{Stage, Trigger};
+use crate::tokens::Tokens;
 
 /// Something happened to a request.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -4,69 +4,43 @@
 //! This crate is the engine: it does no IO, reads no clock and no environment, and gives the same
 //! plan for the same input.
 
-mod apply;
-mod atom;
-mod cancel;
-pub mod chunk;
-pub mod classic;
-mod clock;
-pub mod content;
 mod conversation;
-mod deed;
+pub(crate) mod engine;
 mod error;
 mod event;
-mod fold;
-mod folded;
-mod folder;
-mod folds;
-mod handle;
-mod keep;
 pub mod laws;
-mod lexicon;
-mod literal;
-pub mod marker;
-mod measure;
-mod outdated;
-mod pass;
-mod piece;
-mod plan;
-mod policy;
-mod price;
-#[cfg(test)]
-mod promises;
-mod setup;
-mod summarised;
+pub(crate) mod models;
+pub mod strategies;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
-mod text;
+pub(crate) mod tokens;
 pub mod transcript;
-#[cfg(test)]
-mod traps;
 pub mod wire;
 
-pub use apply::{FoldedRequest, apply, apply_from};
-pub use cancel::CancelFlag;
-pub use conversation::{
-    CallArguments, Conversation, FilePart, ImagePart, MediaSource, Message, OpaqueBlock, Part, PartId, ReasoningPart,
-    Role, ToolCall, ToolDefinition, ToolResult,
-};
-pub use deed::{ActionKind, ToolAction};
-pub use error::{Error, ErrorKind};
-pub use event::{EventListener, FoldEvent};
-pub use fold::{Crease, FoldState, fold, resume};
-pub use folded::{FoldStats, FoldedConversation};
-pub use folder::{FoldSession, RenderedMessage};
-pub use handle::{Handle, HandleParseError};
-pub use keep::{Original, OriginalStore, StoreError};
-pub use measure::{
+pub use crate::conversation::text::LazyText;
+pub use crate::engine::apply::{FoldedRequest, apply, apply_from};
+pub use crate::engine::archive::{Original, OriginalStore, StoreError};
+pub use crate::engine::cancel::CancelFlag;
+pub use crate::engine::handle::{Handle, HandleParseError};
+pub use crate::engine::options::{FoldOptions, Ledger, PinRules, ReasoningRetention};
+pub use crate::engine::planner::{Stage, Trigger};
+pub use crate::engine::policy::{CreaseMode, Policy};
+pub use crate::engine::rendering::{FoldStats, FoldedConversation};
+pub use crate::engine::session::{FoldSession, RenderedMessage};
+pub use crate::engine::state::{Crease, FoldState, fold, resume};
+pub use crate::engine::summary::PrefixSummary;
+pub use crate::engine::tool_action::{ActionKind, ToolAction};
+pub use crate::engine::{marker, text_kind};
+pub use crate::models::prices::{PriceTable, Prices, break_even_calls, crease_gain};
+pub use crate::tokens::{
     Budget, CalibratedCounter, Calibration, CalibrationFit, CountCache, CountExactness, ImageRule, ImageSize, Meter,
     ModelRow, ModelTable, ModelTableError, TokenCounter, TokenEstimator, Tokens, Vocabulary, model_name,
 };
 #[cfg(feature = "tokenizer-json")]
-pub use measure::{NotATokenizer, TokenizerJson};
-pub use plan::{Stage, Trigger};
-pub use policy::{CreaseMode, Policy};
-pub use price::{PriceTable, Prices, break_even_calls, crease_gain};
-pub use setup::{FoldOptions, Ledger, PinRules, ReasoningRetention};
-pub use summarised::PrefixSummary;
-pub use text::LazyText;
+pub use crate::tokens::{NotATokenizer, TokenizerJson};
+pub use conversation::{
+    CallArguments, Conversation, FilePart, ImagePart, MediaSource, Message, OpaqueBlock, Part, PartId, ReasoningPart,
+    Role, ToolCall, ToolDefinition, ToolResult,
+};
+pub use error::{Error, ErrorKind};
+pub use event::{EventListener, FoldEvent};

@@ -1,6 +1,7 @@
 //! The same conversation gives the same bytes on every thread: nothing hashes by an address or by chance.
 
-use foldline::{Conversation, FoldOptions, Ledger, Message, Meter, ModelTable, Part, Prices, Role, fold};
+use foldline::fold;
+use foldline::{Conversation, FoldOptions, Ledger, Message, Meter, ModelTable, Part, Prices, Role};
 
 fn render() -> Vec<Message<'static>> {
     let mut messages = vec![Message::text(Role::User, "Make it faster.")];

@@ -9,8 +9,9 @@ use foldline::testing::samples;
 use foldline::wire::{Format, Request};
 use foldline::{
     FoldEvent, FoldOptions, FoldSession, FoldedRequest, Handle, Ledger, Meter, ModelTable, Original, OriginalStore,
-    Prices, StoreError, Tokens, apply, marker,
+    Prices, StoreError, Tokens,
 };
+use foldline::{apply, marker};
 use foldline_archive::{Archive, Namespace, TenantArchive};
 use proptest::prelude::*;
 use serde_json::json;

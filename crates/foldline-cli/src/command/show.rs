@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use foldline::laws::{self, LawProfile};
+use foldline::laws;
+use foldline::laws::LawProfile;
 use foldline::transcript::RecordedSession;
 use foldline::wire::Request;
 use foldline::{Conversation, Meter};

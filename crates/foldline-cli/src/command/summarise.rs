@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use foldline::transcript::{self, TranscriptReader};
+use foldline::strategies::chunk;
+use foldline::transcript;
+use foldline::transcript::TranscriptReader;
 use foldline::wire::Format;
-use foldline::{Conversation, Meter, ModelTable, Part, Role, chunk};
+use foldline::{Conversation, Meter, ModelTable, Part, Role};
 use foldline_rlm::{
     HttpModel, LanguageModel, ModelEndpoint, ModelInfo, ProgressEvent, Summarizer, SummaryAuthor, SummaryLimits,
     SummaryOutcome, SummaryResult, SummaryTask, ToolStyle, extract_facts,

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use foldline::Message;
-use foldline::classic::{
+use foldline::strategies::{
     CompactToBudget, DedupToolCalls, DedupToolOutputs, SnippetToolOutputs, StrategyOptions, TerminalTruncate,
     TrimMiddle, apply_all, compact_to_budget, dedup_tool_outputs, snippet_stale_tool_outputs, terminal_truncate,
     trim_middle,

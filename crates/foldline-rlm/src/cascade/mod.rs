@@ -11,12 +11,12 @@ mod record;
 
 use std::collections::HashMap;
 
-use foldline::classic::{TerminalTruncate, terminal_truncate};
-use foldline::laws::{self, Law, LawProfile};
+use foldline::laws;
+use foldline::laws::{Law, LawProfile};
+use foldline::strategies::chunk;
+use foldline::strategies::{TerminalTruncate, terminal_truncate};
 use foldline::wire::{ContextOverflow, Format, LearnedLimit};
-use foldline::{
-    Budget, Conversation, Handle, Message, Meter, Original, OriginalStore, Part, PinRules, Role, Tokens, chunk,
-};
+use foldline::{Budget, Conversation, Handle, Message, Meter, Original, OriginalStore, Part, PinRules, Role, Tokens};
 
 pub use event::{CascadeEvent, CascadeListener, CascadeStep, EnforceStrategy};
 pub use record::ActionRecord;

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
-use foldline::content::reports_failure;
+use foldline::text_kind::reports_failure;
 use foldline::{ActionKind, Message, Meter, Part, Tokens, ToolAction, ToolCall};
 
 /// The heading under which it stands.

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use foldline::chunk::{CompressOptions, compress};
+use foldline::strategies::chunk::{CompressOptions, compress};
 use foldline::{Message, Role, Tokens};
 use futures_util::future::join_all;
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use foldline::Tokens;
-use foldline::chunk::{CompressOptions, ContentKind, compress};
+use foldline::strategies::chunk::{CompressOptions, ContentKind, compress};
 
 use super::SummaryRun;
 use crate::command::COMMAND_SYNTAX;

@@ -4,7 +4,8 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use foldline::laws::{self, LawProfile, ServerKind as Served};
+use foldline::laws;
+use foldline::laws::{LawProfile, ServerKind as Served};
 use foldline::wire::{Format, RequestRejection};
 use foldline::{
     Conversation, Handle, Message, Meter, Original, OriginalStore, Part, PinRules, Role, StoreError, Tokens,

@@ -1,6 +1,7 @@
 //! What the cascade promises, for sessions of any shape in each of the three formats.
 
-use foldline::laws::{self, LawProfile};
+use foldline::laws;
+use foldline::laws::LawProfile;
 use foldline::testing::samples;
 use foldline::{Conversation, Message, Meter, Part, Role};
 use foldline_rlm::{EnforceOptions, EnforceOutcome, EnforceStrategy, enforce_context_window};

@@ -3,7 +3,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use foldline::laws::{self, LawProfile};
+use foldline::laws;
+use foldline::laws::LawProfile;
 use foldline::wire::{Format, Request};
 use foldline::{Meter, ModelTable};
 use serde_json::{Value, json};

@@ -12,8 +12,9 @@ use std::collections::HashSet;
 use std::net::Ipv4Addr;
 
 use axum::body::Body;
+use foldline::marker;
 use foldline::wire::{Format, Request as Wire};
-use foldline::{CountCache, Message, Meter, ModelTable, Part, Prices, Tokens, marker};
+use foldline::{CountCache, Message, Meter, ModelTable, Part, Prices, Tokens};
 use foldline_archive::Archive;
 use http_body_util::BodyExt;
 use hyper::{Request, StatusCode};

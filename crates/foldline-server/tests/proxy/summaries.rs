@@ -4,7 +4,8 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use foldline::laws::{self, LawProfile, ServerKind};
+use foldline::laws;
+use foldline::laws::{LawProfile, ServerKind};
 use foldline::wire::{Format, Request};
 use foldline::{CreaseMode, Policy, Role};
 use foldline_archive::{Archive, Namespace};

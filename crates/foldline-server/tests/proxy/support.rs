@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use foldline::laws::{self, LawProfile};
+use foldline::laws;
+use foldline::laws::LawProfile;
 use foldline::wire::{Format, Request as Wire};
 use foldline_archive::Archive;
 use foldline_server::proxy::{Proxy, ProxySettings};

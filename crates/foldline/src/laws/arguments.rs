@@ -4,7 +4,7 @@ use super::{Law, ViolationCollector};
 use crate::conversation::{CallArguments, Conversation, Part, PartId};
 use crate::wire::{Format, JsonValue, Request, parse_document};
 
-pub(super) fn check(conversation: &Conversation<'_>, findings: &mut ViolationCollector<'_>) {
+pub(crate) fn check(conversation: &Conversation<'_>, findings: &mut ViolationCollector<'_>) {
     let objects = findings.has(Law::ArgumentsObject);
     let mut room = String::new();
     for (at, message) in conversation.messages.iter().enumerate() {
@@ -26,11 +26,11 @@ pub(super) fn check(conversation: &Conversation<'_>, findings: &mut ViolationCol
 }
 
 /// Whether a text is a JSON object.
-pub(super) fn is_json_object(json: &str) -> bool {
+pub(crate) fn is_json_object(json: &str) -> bool {
     json.trim_start().starts_with('{') && parse_document(json).is_ok()
 }
 
-pub(super) fn check_request(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
+pub(crate) fn check_request(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
     let messages = &request.conversation().messages;
     match findings.format() {
         Format::Anthropic => {}

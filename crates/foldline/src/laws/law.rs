@@ -36,7 +36,7 @@ pub enum LawTopic {
 
 /// Where a law holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LawScope {
+pub(crate) enum LawScope {
     /// In every request of the dialect.
     Format(Format),
     /// In requests of the dialect to OpenAI's own models.
@@ -51,12 +51,12 @@ pub(super) enum LawScope {
     RewrittenRequest(Format),
 }
 
-pub(super) struct LawEntry {
-    pub(super) law: Law,
-    pub(super) name: &'static str,
-    pub(super) topic: LawTopic,
-    pub(super) scopes: &'static [(LawScope, &'static str)],
-    pub(super) rule: &'static str,
+pub(crate) struct LawEntry {
+    pub(crate) law: Law,
+    pub(crate) name: &'static str,
+    pub(crate) topic: LawTopic,
+    pub(crate) scopes: &'static [(LawScope, &'static str)],
+    pub(crate) rule: &'static str,
 }
 
 macro_rules! laws {
@@ -68,7 +68,7 @@ macro_rules! laws {
             $(#[doc = $rule] $law,)+
         }
 
-        pub(super) static LAW_TABLE: &[LawEntry] = &[
+        pub(crate) static LAW_TABLE: &[LawEntry] = &[
             $(LawEntry { law: Law::$law, name: $name, topic: LawTopic::$topic, scopes: &[$(($home, $id)),+], rule: $rule },)+
         ];
     };
@@ -460,7 +460,7 @@ laws! {
 }
 
 /// Rules that one can not see from a request, and why.
-pub(super) static UNCHECKED_RULES: &[(&str, &str)] = &[
+pub(crate) static UNCHECKED_RULES: &[(&str, &str)] = &[
     (
         "A1.3",
         "Results spread over several user messages are accepted and merged; that they lower the use of parallel calls is no refusal.",

@@ -2,7 +2,7 @@
 
 use super::{Law, RequestLocation, ViolationCollector};
 use crate::conversation::{ImagePart, MediaSource, Part, PartId};
-use crate::measure::ImageSize;
+use crate::tokens::ImageSize;
 use crate::wire::{Format, Request};
 
 const BYTES_PER_MEGABYTE: usize = 1024 * 1024;
@@ -19,7 +19,7 @@ const MAX_MESSAGES: usize = 100_000;
 /// How JPEG, PNG, GIF and WebP begin, in base64.
 const IMAGE_BASE64_PREFIXES: [&str; 4] = ["/9j/", "iVBORw0KGg", "R0lGOD", "UklGR"];
 
-pub(super) fn check(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
+pub(crate) fn check(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
     let largest =
         if findings.format() == Format::Anthropic { 32 * BYTES_PER_MEGABYTE } else { 512 * BYTES_PER_MEGABYTE };
     if request.body().len() > largest {

@@ -6,11 +6,11 @@
 //! request. Nothing here edits a request, and nothing knows what a fold is.
 
 mod arguments;
-mod cache_marks;
+pub(crate) mod cache_breakpoints;
+pub(crate) mod chat_template;
 mod compare;
 mod cuts;
 mod law;
-mod local;
 mod media;
 mod pairing;
 mod profile;
@@ -113,10 +113,10 @@ pub fn check(request: &Request<'_>, profile: &LawProfile) -> Vec<LawViolation> {
     tools::check(request, &mut findings);
     arguments::check(request.conversation(), &mut findings);
     arguments::check_request(request, &mut findings);
-    cache_marks::check(request, &mut findings);
+    crate::laws::cache_breakpoints::check(request, &mut findings);
     media::check(request, &mut findings);
-    local::check(request.conversation(), &mut findings);
-    local::check_request(request, &mut findings);
+    crate::laws::chat_template::check(request.conversation(), &mut findings);
+    crate::laws::chat_template::check_request(request, &mut findings);
     findings.violations
 }
 
@@ -128,7 +128,7 @@ pub fn check_conversation(conversation: &Conversation<'_>, profile: &LawProfile)
     roles::check(conversation, &mut findings);
     text::check_conversation(conversation, &mut findings);
     arguments::check(conversation, &mut findings);
-    local::check(conversation, &mut findings);
+    crate::laws::chat_template::check(conversation, &mut findings);
     findings.violations
 }
 

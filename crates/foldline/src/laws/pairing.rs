@@ -13,7 +13,7 @@ const MAX_CALL_ID_CHARS: [(Format, usize); 2] = [(Format::OpenAiChat, 40), (Form
 /// Most characters of an item's id.
 const MAX_ITEM_ID_CHARS: usize = 64;
 
-pub(super) fn check(conversation: &Conversation<'_>, ending: TrailingCalls, findings: &mut ViolationCollector<'_>) {
+pub(crate) fn check(conversation: &Conversation<'_>, ending: TrailingCalls, findings: &mut ViolationCollector<'_>) {
     match findings.format() {
         Format::Anthropic => {
             check_anthropic_turns(conversation, ending, findings);
@@ -29,7 +29,7 @@ pub(super) fn check(conversation: &Conversation<'_>, ending: TrailingCalls, find
     check_result_contents(conversation, findings);
 }
 
-pub(super) fn check_request(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
+pub(crate) fn check_request(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
     match findings.format() {
         Format::Anthropic => {
             let mentions = |key: &str| memmem::find(request.body().as_bytes(), key.as_bytes()).is_some();
@@ -257,7 +257,7 @@ fn check_response_items(conversation: &Conversation<'_>, ending: TrailingCalls, 
 }
 
 /// Whether it answers a tool search, which the provider may have run by itself.
-pub(super) fn is_tool_search(result: &ToolResult<'_>) -> bool {
+pub(crate) fn is_tool_search(result: &ToolResult<'_>) -> bool {
     matches!(result.content.as_slice(), [Part::Opaque(it)] if it.kind == "tools")
 }
 
@@ -315,11 +315,11 @@ fn check_server_pairs(conversation: &Conversation<'_>, findings: &mut ViolationC
     }
 }
 
-pub(super) fn is_server_call(kind: &str) -> bool {
+pub(crate) fn is_server_call(kind: &str) -> bool {
     matches!(kind, "server_tool_use" | "mcp_tool_use")
 }
 
-pub(super) fn is_server_result(kind: &str) -> bool {
+pub(crate) fn is_server_result(kind: &str) -> bool {
     kind.ends_with("_tool_result")
 }
 
@@ -378,7 +378,7 @@ fn check_call_ids(conversation: &Conversation<'_>, findings: &mut ViolationColle
 }
 
 /// Whether a text has more characters than this; looks at them only when it has more bytes.
-pub(super) fn exceeds_chars(text: &str, characters: usize) -> bool {
+pub(crate) fn exceeds_chars(text: &str, characters: usize) -> bool {
     text.len() > characters && text.chars().count() > characters
 }
 
@@ -414,7 +414,7 @@ fn check_result_contents(conversation: &Conversation<'_>, findings: &mut Violati
     }
 }
 
-pub(super) fn part_kind_name<'p>(part: &'p Part<'_>) -> &'p str {
+pub(crate) fn part_kind_name<'p>(part: &'p Part<'_>) -> &'p str {
     match part {
         Part::Text { .. } => "text",
         Part::Reasoning(_) => "reasoning",

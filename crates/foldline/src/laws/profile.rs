@@ -5,7 +5,7 @@
 use std::fmt;
 
 use super::law::{LAW_TABLE, Law, LawScope};
-use crate::measure::{ModelRow, ModelTable};
+use crate::tokens::{ModelRow, ModelTable};
 use crate::wire::{Format, Request};
 
 /// The laws that a request must keep.
@@ -30,7 +30,7 @@ pub struct LawProfile {
     /// Mistral's models, which Mistral's tokenizers serve.
     is_mistral: bool,
     /// The most images that the model's window allows.
-    pub(super) max_images: usize,
+    pub(crate) max_images: usize,
 }
 
 /// Who answers the request, when it is not the provider for whom the format was made.
@@ -110,7 +110,7 @@ impl LawProfile {
     }
 
     /// The same laws and those between a client's request and a rewritten one.
-    pub(super) fn with_rewrite_laws(mut self) -> Self {
+    pub(crate) fn with_rewrite_laws(mut self) -> Self {
         let format = self.format;
         self.add_matching(|home, _| home == LawScope::RewrittenRequest(format));
         self

@@ -12,11 +12,11 @@ use crate::wire::{Format, JsonValue, Request};
 const MAX_COMPACTION_BYTES: usize = 20 * 1024 * 1024;
 
 /// The value of `thinking.type`.
-pub(super) fn thinking_mode<'a>(request: &Request<'a>) -> Option<Cow<'a, str>> {
+pub(crate) fn thinking_mode<'a>(request: &Request<'a>) -> Option<Cow<'a, str>> {
     request.top_level().object("thinking")?.string("type")
 }
 
-pub(super) fn check(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
+pub(crate) fn check(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
     match findings.format() {
         Format::Anthropic => check_anthropic(request, findings),
         Format::OpenAiChat => check_chat(request, findings),

@@ -6,7 +6,7 @@ use super::{Law, RequestLocation, ViolationCollector};
 use crate::conversation::{Conversation, Message, Part, Role};
 use crate::wire::{Format, JsonValue, Request};
 
-pub(super) fn check(conversation: &Conversation<'_>, findings: &mut ViolationCollector<'_>) {
+pub(crate) fn check(conversation: &Conversation<'_>, findings: &mut ViolationCollector<'_>) {
     let messages = &conversation.messages;
     if messages.is_empty() {
         findings.report(Law::MessagesNotEmpty, RequestLocation::Request, "there is no message");
@@ -68,7 +68,7 @@ fn check_system_messages(messages: &[Message<'_>], findings: &mut ViolationColle
     }
 }
 
-pub(super) fn check_request(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
+pub(crate) fn check_request(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
     if findings.format() != Format::Anthropic {
         return;
     }
@@ -93,7 +93,7 @@ pub(super) fn check_request(request: &Request<'_>, findings: &mut ViolationColle
     }
 }
 
-pub(super) fn check_no_previous_response(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
+pub(crate) fn check_no_previous_response(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
     if request.top_level().get("previous_response_id").is_some_and(|id| !JsonValue::is_null(id)) {
         findings.report(
             Law::NoPreviousResponse,

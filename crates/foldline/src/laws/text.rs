@@ -2,8 +2,8 @@
 
 use super::pairing::exceeds_chars;
 use super::{Law, RequestLocation, ViolationCollector};
+use crate::conversation::text::LazyText;
 use crate::conversation::{Conversation, Message, Part, PartId};
-use crate::text::LazyText;
 use crate::wire::{Format, JsonValue, Request};
 
 /// Most characters of one text (Chat).
@@ -13,7 +13,7 @@ const MAX_OUTPUT_CHARS: usize = 10_485_760;
 /// Most calls of one message (Chat).
 const MAX_CALLS_PER_MESSAGE: usize = 128;
 
-pub(super) fn check(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
+pub(crate) fn check(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
     let conversation = request.conversation();
     // Of an empty result only a list is wrong: `"content": ""` says that the tool said nothing.
     check_parts(conversation, |at| request.format() != Format::Anthropic || !request.is_string_result(at), findings);
@@ -31,7 +31,7 @@ pub(super) fn check(request: &Request<'_>, findings: &mut ViolationCollector<'_>
     }
 }
 
-pub(super) fn check_conversation(conversation: &Conversation<'_>, findings: &mut ViolationCollector<'_>) {
+pub(crate) fn check_conversation(conversation: &Conversation<'_>, findings: &mut ViolationCollector<'_>) {
     check_parts(conversation, |_| false, findings);
     if findings.format() == Format::OpenAiChat {
         for (at, message) in conversation.messages.iter().enumerate() {

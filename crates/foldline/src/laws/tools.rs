@@ -17,7 +17,7 @@ const MAX_TOOL_NAME_CHARS: usize = 64;
 /// Longest name of a tool (Anthropic).
 const MAX_ANTHROPIC_TOOL_NAME_CHARS: usize = 128;
 
-pub(super) fn check(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
+pub(crate) fn check(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
     let conversation = request.conversation();
     let tools = &conversation.tools;
     let field = request.top_level().get("tools").filter(|value| !value.is_null());

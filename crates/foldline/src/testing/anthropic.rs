@@ -6,7 +6,7 @@ use crate::conversation::{ImagePart, MediaSource, OpaqueBlock, Part, ReasoningPa
 use crate::wire::Format;
 
 impl SampleWriter<'_> {
-    pub(super) fn write_anthropic(mut self, turns: &[SampleTurn]) -> SampleRequest {
+    pub(crate) fn write_anthropic(mut self, turns: &[SampleTurn]) -> SampleRequest {
         let (model, mode) =
             [("claude-opus-4-1", None), ("claude-opus-4-8", Some("adaptive")), ("claude-sonnet-4-5", Some("enabled"))]
                 [self.setting.model];

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-pub(super) type JsonFields = Vec<(&'static str, SampleJson)>;
+pub(crate) type JsonFields = Vec<(&'static str, SampleJson)>;
 
-pub(super) enum SampleJson {
+pub(crate) enum SampleJson {
     /// Text that is JSON already.
     Raw(String),
     Text(Cow<'static, str>),
@@ -13,17 +13,17 @@ pub(super) enum SampleJson {
 }
 
 impl SampleJson {
-    pub(super) fn raw(text: &str) -> Self {
+    pub(crate) fn raw(text: &str) -> Self {
         SampleJson::Raw(text.to_owned())
     }
 
-    pub(super) fn text(text: impl Into<Cow<'static, str>>) -> Self {
+    pub(crate) fn text(text: impl Into<Cow<'static, str>>) -> Self {
         SampleJson::Text(text.into())
     }
 }
 
 /// How oddly a body is written. Zero writes plainly, so that is what shrinking leads to.
-pub(super) struct JsonQuirks(pub(super) u64);
+pub(crate) struct JsonQuirks(pub(crate) u64);
 
 impl JsonQuirks {
     /// One of `among`, most often 0 (a xorshift step: it need not be good, only varied).
@@ -34,7 +34,7 @@ impl JsonQuirks {
         (self.0 >> 20) % (among * 4) % (among + 2) % among
     }
 
-    pub(super) fn write(&mut self, json: &SampleJson) -> String {
+    pub(crate) fn write(&mut self, json: &SampleJson) -> String {
         let mut out = String::new();
         self.write_value(json, &mut out);
         out

@@ -8,9 +8,9 @@
 //! Nothing here is part of the product: it exists in tests and behind the feature `testing`.
 
 mod anthropic;
-mod chat;
 mod json;
-mod responses;
+pub(crate) mod openai_chat;
+pub(crate) mod openai_responses;
 mod shape;
 
 pub use shape::shape;

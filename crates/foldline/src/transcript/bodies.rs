@@ -13,10 +13,10 @@ use super::{LogFormat, RecordedSession};
 use crate::conversation::Part;
 use crate::error::Error;
 use crate::wire;
-use crate::wire::scan::{JsonObject, JsonValue};
+use crate::wire::json::scan::{JsonObject, JsonValue};
 
 #[derive(Default)]
-pub(super) struct BodyParser {
+pub(crate) struct BodyParser {
     /// Single messages so far, as the beginning of a JSON array.
     messages: String,
 }

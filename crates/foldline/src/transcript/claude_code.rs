@@ -13,10 +13,10 @@ use super::{LogFormat, RecordedSession};
 use crate::conversation::{Message, Part, Role};
 use crate::error::Error;
 use crate::wire;
-use crate::wire::scan::{JsonObject, JsonValue};
+use crate::wire::json::scan::{JsonObject, JsonValue};
 
 #[derive(Default)]
-pub(super) struct ClaudeCodeLog {
+pub(crate) struct ClaudeCodeLog {
     session_id: String,
     main: ClaudeCodeChain,
     side_chains: Vec<ClaudeCodeChain>,
@@ -233,7 +233,7 @@ fn bool_field(line: &JsonObject<'_>, key: &str) -> bool {
 }
 
 #[cfg(test)]
-pub(super) const SAMPLE: &str = r#"{"type":"file-history-snapshot","messageId":"1","snapshot":{}}
+pub(crate) const SAMPLE: &str = r#"{"type":"file-history-snapshot","messageId":"1","snapshot":{}}
 {"parentUuid":null,"isSidechain":false,"sessionId":"s1","type":"user","message":{"role":"user","content":"look around"},"uuid":"u1"}
 {"parentUuid":"u1","isSidechain":false,"sessionId":"s1","type":"user","isMeta":true,"message":{"role":"user","content":[{"type":"text","text":"(of a command)"}]},"uuid":"u2"}
 {"parentUuid":"u2","sessionId":"s1","type":"assistant","message":{"id":"m1","model":"claude-x","role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"sig"}]},"uuid":"a1"}

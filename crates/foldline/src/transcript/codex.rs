@@ -9,16 +9,16 @@ use super::{LogFormat, RecordedSession};
 use crate::conversation::{Message, Part, Role};
 use crate::error::Error;
 use crate::wire;
-use crate::wire::scan::{JsonObject, JsonValue};
+use crate::wire::json::scan::{JsonObject, JsonValue};
 
-pub(super) struct CodexRollout {
+pub(crate) struct CodexRollout {
     recording: RecordedSession,
     /// Where each turn of the user began.
     turn_starts: Vec<usize>,
 }
 
 impl CodexRollout {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { recording: RecordedSession::new(LogFormat::Codex), turn_starts: Vec::new() }
     }
 
@@ -101,7 +101,7 @@ impl SessionParser for CodexRollout {
 }
 
 #[cfg(test)]
-pub(super) const SAMPLE: &str = r#"{"timestamp":"t","type":"session_meta","payload":{"id":"s1","cwd":"/x","base_instructions":{"text":"be good"}}}
+pub(crate) const SAMPLE: &str = r#"{"timestamp":"t","type":"session_meta","payload":{"id":"s1","cwd":"/x","base_instructions":{"text":"be good"}}}
 {"timestamp":"t","type":"event_msg","payload":{"type":"task_started"}}
 {"timestamp":"t","type":"turn_context","payload":{"model":"gpt-x"}}
 {"timestamp":"t","type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"fix it"}]}}

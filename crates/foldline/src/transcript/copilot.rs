@@ -10,10 +10,10 @@ use super::reader::SessionParser;
 use super::{LogFormat, RecordedSession};
 use crate::conversation::{CallArguments, Message, Part, ReasoningPart, Role, ToolCall, ToolResult};
 use crate::error::Error;
-use crate::wire::scan::{JsonObject, JsonValue};
+use crate::wire::json::scan::{JsonObject, JsonValue};
 
 #[derive(Default)]
-pub(super) struct CopilotEvents {
+pub(crate) struct CopilotEvents {
     session_id: String,
     model: Option<String>,
     main: CopilotChain,
@@ -186,7 +186,7 @@ fn parse_call<'a>(request: &JsonObject<'a>) -> Part<'a> {
 }
 
 #[cfg(test)]
-pub(super) const SAMPLE: &str = r#"{"type":"session.start","data":{"sessionId":"s1","version":1},"id":"1","timestamp":"t","parentId":null}
+pub(crate) const SAMPLE: &str = r#"{"type":"session.start","data":{"sessionId":"s1","version":1},"id":"1","timestamp":"t","parentId":null}
 {"type":"session.model_change","data":{"newModel":"m-1"},"id":"2","timestamp":"t","parentId":"1"}
 {"type":"system.message","data":{"role":"system","content":"old rules"},"id":"3","timestamp":"t","parentId":"2"}
 {"type":"user.message","data":{"content":"go","transformedContent":"<time/>go"},"id":"4","timestamp":"t","parentId":"3"}

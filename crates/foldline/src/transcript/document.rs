@@ -8,7 +8,7 @@ use std::io::{self, BufRead};
 
 use super::lines::fill_buffer;
 
-pub(super) struct DocumentReader<R> {
+pub(crate) struct DocumentReader<R> {
     input: R,
     limit: usize,
     line: u64,
@@ -18,7 +18,7 @@ pub(super) struct DocumentReader<R> {
 
 /// Why a document can not be read on.
 #[derive(Debug)]
-pub(super) enum DocumentError {
+pub(crate) enum DocumentError {
     /// The input failed.
     Io(io::Error),
     /// It ended inside of a value.
@@ -30,21 +30,21 @@ pub(super) enum DocumentError {
 }
 
 impl<R: BufRead> DocumentReader<R> {
-    pub(super) fn new(input: R, limit: usize) -> Self {
+    pub(crate) fn new(input: R, limit: usize) -> Self {
         Self { input, limit, line: 1, after_value: false }
     }
 
-    pub(super) fn limit(&self) -> usize {
+    pub(crate) fn limit(&self) -> usize {
         self.limit
     }
 
     /// The line that comes next, from one.
-    pub(super) fn line(&self) -> u64 {
+    pub(crate) fn line(&self) -> u64 {
         self.line
     }
 
     /// The first byte of what comes next; `None` at the end of the input.
-    pub(super) fn peek(&mut self) -> Result<Option<u8>, DocumentError> {
+    pub(crate) fn peek(&mut self) -> Result<Option<u8>, DocumentError> {
         loop {
             let chunk = fill_buffer(&mut self.input)?;
             let Some(&first) = chunk.first() else { return Ok(None) };
@@ -58,7 +58,7 @@ impl<R: BufRead> DocumentReader<R> {
     }
 
     /// Walks into an object or an array.
-    pub(super) fn enter(&mut self) -> Result<(), DocumentError> {
+    pub(crate) fn enter(&mut self) -> Result<(), DocumentError> {
         match self.peek()? {
             Some(b'{' | b'[') => self.input.consume(1),
             Some(_) => return Err(DocumentError::NotJson("expected an object or an array")),
@@ -69,7 +69,7 @@ impl<R: BufRead> DocumentReader<R> {
     }
 
     /// The key of the next field of the object that was entered; `None` behind its end.
-    pub(super) fn next_key(&mut self) -> Result<Option<Vec<u8>>, DocumentError> {
+    pub(crate) fn next_key(&mut self) -> Result<Option<Vec<u8>>, DocumentError> {
         if !self.has_next(b'}')? {
             return Ok(None);
         }
@@ -88,7 +88,7 @@ impl<R: BufRead> DocumentReader<R> {
     }
 
     /// Whether another element follows in the array that was entered; otherwise its end is passed.
-    pub(super) fn next_element(&mut self) -> Result<bool, DocumentError> {
+    pub(crate) fn next_element(&mut self) -> Result<bool, DocumentError> {
         self.has_next(b']')
     }
 
@@ -115,7 +115,7 @@ impl<R: BufRead> DocumentReader<R> {
     }
 
     /// Passes the next value, and copies its text when a place for it is given.
-    pub(super) fn read_value(&mut self, mut into: Option<&mut Vec<u8>>) -> Result<(), DocumentError> {
+    pub(crate) fn read_value(&mut self, mut into: Option<&mut Vec<u8>>) -> Result<(), DocumentError> {
         let mut scan = ValueScanner::default();
         match self.peek()? {
             Some(b',' | b':' | b'}' | b']') => return Err(DocumentError::NotJson("expected a value")),
@@ -151,7 +151,7 @@ impl<R: BufRead> DocumentReader<R> {
     }
 
     /// Goes to the next line that begins a document of its own, after damage; `false` if none does.
-    pub(super) fn skip_to_next_document(&mut self) -> io::Result<bool> {
+    pub(crate) fn skip_to_next_document(&mut self) -> io::Result<bool> {
         loop {
             let chunk = fill_buffer(&mut self.input)?;
             if chunk.is_empty() {

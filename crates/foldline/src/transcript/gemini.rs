@@ -10,9 +10,9 @@ use super::reader::SessionParser;
 use super::{LogFormat, RecordedSession};
 use crate::conversation::{ImagePart, MediaSource, Message, OpaqueBlock, Part, Role, ToolResult};
 use crate::error::Error;
-use crate::wire::scan::{JsonObject, JsonValue};
+use crate::wire::json::scan::{JsonObject, JsonValue};
 
-pub(super) struct GeminiChat {
+pub(crate) struct GeminiChat {
     recording: RecordedSession,
     /// What each entry of the chat says.
     entries: Vec<Vec<Message<'static>>>,
@@ -20,7 +20,7 @@ pub(super) struct GeminiChat {
 }
 
 impl GeminiChat {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { recording: RecordedSession::new(LogFormat::Gemini), entries: Vec::new(), entry_by_id: HashMap::new() }
     }
 
@@ -165,7 +165,7 @@ fn parse_part<'a>(it: &JsonObject<'a>) -> Part<'a> {
 }
 
 #[cfg(test)]
-pub(super) const SAMPLE: &str = r#"{
+pub(crate) const SAMPLE: &str = r#"{
   "sessionId": "s1",
   "projectHash": "h",
   "messages": [

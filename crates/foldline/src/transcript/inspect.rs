@@ -8,17 +8,17 @@ use std::collections::HashMap;
 
 use super::reader::SessionParser;
 use super::{LogFormat, RecordedSession};
+use crate::conversation::text::LazyText;
 use crate::conversation::{
     CallArguments, ImagePart, MediaSource, Message, OpaqueBlock, Part, ReasoningPart, Role, ToolCall, ToolResult,
 };
 use crate::error::Error;
-use crate::text::LazyText;
-use crate::wire::scan::{JsonObject, JsonValue};
+use crate::wire::json::scan::{JsonObject, JsonValue};
 
 const ATTACHMENT_PREFIX: &str = "attachment://";
 
 #[derive(Default)]
-pub(super) struct InspectLog {
+pub(crate) struct InspectLog {
     evaluation_id: String,
     model: Option<String>,
 }
@@ -151,7 +151,7 @@ impl<'a> AttachmentMap<'a> {
 }
 
 #[cfg(test)]
-pub(super) const SAMPLE: &str = r#"{
+pub(crate) const SAMPLE: &str = r#"{
   "version": 2,
   "status": "success",
   "eval": {"eval_id": "e1", "model": "openai/m-1"},

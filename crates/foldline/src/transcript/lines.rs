@@ -5,7 +5,7 @@
 
 use std::io::{self, BufRead};
 
-pub(super) struct LineReader<R> {
+pub(crate) struct LineReader<R> {
     input: R,
     limit: usize,
     number: u64,
@@ -14,7 +14,7 @@ pub(super) struct LineReader<R> {
 
 /// One line of the input.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum InputLine<'a> {
+pub(crate) enum InputLine<'a> {
     /// Its bytes, without the line end.
     Bytes(&'a [u8]),
     /// Longer than the limit.
@@ -22,21 +22,21 @@ pub(super) enum InputLine<'a> {
 }
 
 impl<R: BufRead> LineReader<R> {
-    pub(super) fn new(input: R, limit: usize) -> Self {
+    pub(crate) fn new(input: R, limit: usize) -> Self {
         Self { input, limit, number: 0, line: Vec::new() }
     }
 
-    pub(super) fn limit(&self) -> usize {
+    pub(crate) fn limit(&self) -> usize {
         self.limit
     }
 
     /// The number of the line that was read last.
-    pub(super) fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
     /// The next line with its number, from one; `None` at the end.
-    pub(super) fn next_line(&mut self) -> io::Result<Option<(u64, InputLine<'_>)>> {
+    pub(crate) fn next_line(&mut self) -> io::Result<Option<(u64, InputLine<'_>)>> {
         self.line.clear();
         // A session that holds one picture should not keep the picture's megabytes for its other lines.
         self.line.shrink_to(1 << 20);
@@ -70,7 +70,7 @@ impl<R: BufRead> LineReader<R> {
 }
 
 /// What is buffered, read anew when that is nothing; empty at the end.
-pub(super) fn fill_buffer<R: BufRead>(input: &mut R) -> io::Result<&[u8]> {
+pub(crate) fn fill_buffer<R: BufRead>(input: &mut R) -> io::Result<&[u8]> {
     while let Err(error) = input.fill_buf() {
         if error.kind() != io::ErrorKind::Interrupted {
             return Err(error);

@@ -12,6 +12,7 @@ mod bodies;
 mod claude_code;
 mod codex;
 mod copilot;
+pub(crate) mod detect;
 mod document;
 mod gemini;
 mod inspect;
@@ -20,7 +21,6 @@ mod openhands;
 mod openinference;
 mod pi;
 mod reader;
-mod recognise;
 mod swe_agent;
 
 use std::borrow::Cow;
@@ -31,8 +31,8 @@ use crate::error::Error;
 use crate::wire;
 use reader::SessionParser;
 
+pub use crate::transcript::detect::detect;
 pub use reader::TranscriptReader;
-pub use recognise::detect;
 
 /// The most bytes that one line of a log, or one element of a document's list, may have.
 pub const MAX_LINE_BYTES: usize = 256 << 20;
@@ -231,7 +231,7 @@ mod tests {
     use crate::conversation::{CallArguments, MediaSource, Part};
 
     /// Everything in a text: the recordings, and the faults as people read them.
-    pub(super) fn read_all(text: &str) -> (Vec<RecordedSession>, Vec<String>) {
+    pub(crate) fn read_all(text: &str) -> (Vec<RecordedSession>, Vec<String>) {
         let mut recordings = Vec::new();
         let mut faults = Vec::new();
         match TranscriptReader::new("input", text.as_bytes()) {
@@ -249,14 +249,14 @@ mod tests {
     }
 
     /// The only recording in a text without faults.
-    pub(super) fn read_one(text: &str) -> RecordedSession {
+    pub(crate) fn read_one(text: &str) -> RecordedSession {
         let (mut recordings, faults) = read_all(text);
         assert_eq!((recordings.len(), faults), (1, Vec::new()));
         recordings.remove(0)
     }
 
     /// A conversation as one line a message.
-    pub(super) fn shape(recording: &RecordedSession) -> Vec<String> {
+    pub(crate) fn shape(recording: &RecordedSession) -> Vec<String> {
         let messages = recording.conversation.messages.iter();
         messages.map(|message| format!("{:?}: {}", message.role, parts(&message.parts)).to_lowercase()).collect()
     }

@@ -16,16 +16,16 @@ use super::{LogFormat, RecordedSession};
 use crate::conversation::{ImagePart, MediaSource, Message, Part, ReasoningPart, Role, ToolResult};
 use crate::error::Error;
 use crate::wire;
-use crate::wire::scan::{JsonObject, JsonValue};
+use crate::wire::json::scan::{JsonObject, JsonValue};
 
-pub(super) struct OpenHandsEvents {
+pub(crate) struct OpenHandsEvents {
     recording: RecordedSession,
     /// The model's answer that was told last.
     last_response_id: String,
 }
 
 impl OpenHandsEvents {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { recording: RecordedSession::new(LogFormat::OpenHands), last_response_id: String::new() }
     }
 
@@ -271,7 +271,7 @@ fn content_parts<'a>(content: Option<JsonValue<'a>>) -> Vec<Part<'a>> {
 }
 
 #[cfg(test)]
-pub(super) const SAMPLE: &str = r#"{"instance_id": "i1", "instruction": "x", "history": [
+pub(crate) const SAMPLE: &str = r#"{"instance_id": "i1", "instruction": "x", "history": [
  {"id": 0, "source": "agent", "action": "system", "args": {"content": "rules", "tools": [{"type": "function", "function": {"name": "sh"}}]}},
  {"id": 1, "source": "user", "action": "message", "args": {"content": "fix", "image_urls": ["data:image/png;base64,aGk="]}},
  {"id": 2, "source": "user", "action": "recall", "args": {"query": "fix"}},

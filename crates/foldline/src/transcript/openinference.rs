@@ -12,10 +12,10 @@ use super::reader::SessionParser;
 use super::{LogFormat, RecordedSession};
 use crate::conversation::{Message, Part, Role, ToolDefinition, ToolResult};
 use crate::error::Error;
-use crate::wire::scan::{JsonObject, JsonValue};
+use crate::wire::json::scan::{JsonObject, JsonValue};
 
 #[derive(Default)]
-pub(super) struct OpenInferenceTrace {
+pub(crate) struct OpenInferenceTrace {
     id: String,
     /// The longest request of each agent, in the order of the agents' first words.
     longest: Vec<LongestRequest>,
@@ -127,7 +127,7 @@ fn split_index(key: &str) -> Option<(usize, &str)> {
 fn parse_tool(key: &str, value: JsonValue<'_>) -> Option<(usize, ToolDefinition<'static>)> {
     let (at, rest) = split_index(key.strip_prefix("llm.tools.")?)?;
     let definition = value.string().filter(|_| rest == "tool.json_schema")?.into_owned();
-    let schema = crate::wire::scan::parse_document(&definition).ok()?.object();
+    let schema = crate::wire::json::scan::parse_document(&definition).ok()?.object();
     let named = schema.object("function").unwrap_or(schema);
     let name = named.string("name").unwrap_or_default().into_owned();
     Some((at, ToolDefinition { name: name.into(), definition: definition.into() }))
@@ -187,7 +187,7 @@ impl<'a> MessageAttributes<'a> {
 }
 
 #[cfg(test)]
-pub(super) const SAMPLE: &str = r#"{"trace_id": "t1", "spans": [
+pub(crate) const SAMPLE: &str = r#"{"trace_id": "t1", "spans": [
   {"span_id": "1", "span_attributes": {"openinference.span.kind": "CHAIN"}, "child_spans": [
     {"span_id": "2", "span_attributes": {"openinference.span.kind": "AGENT"}, "child_spans": [
       {"span_id": "3", "span_attributes": {"openinference.span.kind": "LLM", "llm.model_name": "m-1",

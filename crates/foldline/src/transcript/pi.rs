@@ -13,9 +13,9 @@ use crate::conversation::{
     CallArguments, ImagePart, MediaSource, Message, OpaqueBlock, Part, ReasoningPart, Role, ToolCall, ToolResult,
 };
 use crate::error::Error;
-use crate::wire::scan::{JsonObject, JsonValue};
+use crate::wire::json::scan::{JsonObject, JsonValue};
 
-pub(super) struct PiSessionTree {
+pub(crate) struct PiSessionTree {
     recording: RecordedSession,
     entries: Vec<PiEntry>,
     entry_by_id: HashMap<String, usize>,
@@ -29,7 +29,7 @@ struct PiEntry {
 }
 
 impl PiSessionTree {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { recording: RecordedSession::new(LogFormat::Pi), entries: Vec::new(), entry_by_id: HashMap::new() }
     }
 }
@@ -179,7 +179,7 @@ fn parse_block<'a>(it: &JsonObject<'a>) -> Part<'a> {
 }
 
 #[cfg(test)]
-pub(super) const SAMPLE: &str = r#"{"type":"session","id":"s1","timestamp":"t","cwd":"/x","modelId":"m-0"}
+pub(crate) const SAMPLE: &str = r#"{"type":"session","id":"s1","timestamp":"t","cwd":"/x","modelId":"m-0"}
 {"type":"message","timestamp":"t","message":{"role":"user","content":[{"type":"text","text":"look"},{"type":"image","data":"aGk=","mimeType":"image/png"}]}}
 {"type":"message","timestamp":"t","message":{"role":"assistant","model":"m-1","stopReason":"toolUse","content":[{"type":"thinking","thinking":"hm","thinkingSignature":"sig"},{"type":"toolCall","id":"c1","name":"read","arguments":{"path":"a","n":1.0}}]}}
 {"type":"message","timestamp":"t","message":{"role":"toolResult","toolCallId":"c1","content":[{"type":"text","text":"gone"}],"isError":true}}

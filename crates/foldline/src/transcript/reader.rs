@@ -8,9 +8,11 @@ use std::io::{BufRead, Cursor, Read};
 
 use super::document::{DocumentError, DocumentReader};
 use super::lines::{InputLine, LineReader};
-use super::{DETECTION_HEAD_BYTES, LineError, LogFormat, MAX_LINE_BYTES, RecordedSession, recognise};
+use super::{DETECTION_HEAD_BYTES, LineError, LogFormat, MAX_LINE_BYTES, RecordedSession};
 use crate::error::Error;
-use crate::wire::scan::{self, JsonObject, JsonValue};
+use crate::transcript::detect;
+use crate::wire::json::scan;
+use crate::wire::json::scan::{JsonObject, JsonValue};
 
 /// Reads the recordings of one input, as they come.
 ///
@@ -64,7 +66,7 @@ enum DocumentPosition {
 }
 
 /// What a format makes of the entries of one log.
-pub(super) trait SessionParser: Send {
+pub(crate) trait SessionParser: Send {
     /// Takes a line of the log, or an element of the document's list.
     fn parse_entry(&mut self, entry: &JsonObject<'_>, found: &mut Vec<RecordedSession>) -> Result<(), Error>;
 
@@ -97,7 +99,7 @@ impl<R: BufRead> TranscriptReader<R> {
         let mut head = Vec::new();
         let read = input.by_ref().take(DETECTION_HEAD_BYTES as u64).read_to_end(&mut head);
         read.map_err(|error| LineError { line: 1, error: Error::io(&error) })?;
-        let Some((format, layout)) = recognise::detect_with_layout(&head) else {
+        let Some((format, layout)) = detect::detect_with_layout(&head) else {
             let formats = LogFormat::ALL.map(LogFormat::name).join(", ");
             let error = match head.trim_ascii().is_empty() {
                 true => Error::not_a_recording("it is empty"),
@@ -111,8 +113,8 @@ impl<R: BufRead> TranscriptReader<R> {
         }
         let input = head.chain(input);
         let body = match layout {
-            recognise::InputLayout::Lines => InputBody::Lines(LineReader::new(input, limit)),
-            recognise::InputLayout::Documents => {
+            detect::InputLayout::Lines => InputBody::Lines(LineReader::new(input, limit)),
+            detect::InputLayout::Documents => {
                 InputBody::Documents(DocumentReader::new(input, limit), DocumentPosition::BeforeDocument)
             }
         };

@@ -9,14 +9,15 @@ use super::{LogFormat, RecordedSession};
 use crate::conversation::Part;
 use crate::error::Error;
 use crate::wire;
-use crate::wire::scan::{self, JsonObject, JsonValue};
+use crate::wire::json::scan;
+use crate::wire::json::scan::{JsonObject, JsonValue};
 
-pub(super) struct SweAgentTrajectory {
+pub(crate) struct SweAgentTrajectory {
     recording: RecordedSession,
 }
 
 impl SweAgentTrajectory {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { recording: RecordedSession::new(LogFormat::SweAgent) }
     }
 }
@@ -62,7 +63,7 @@ impl SessionParser for SweAgentTrajectory {
 }
 
 #[cfg(test)]
-pub(super) const SAMPLE: &str = r#"{
+pub(crate) const SAMPLE: &str = r#"{
   "environment": "main",
   "trajectory": [{"action": "ls", "messages": [{"role": "system", "content": "never read"}]}],
   "history": [

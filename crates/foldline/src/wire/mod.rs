@@ -9,20 +9,14 @@
 //! [`RequestRejection`] says whether a prompt was too large; a [`StreamSplicer`] lets a tool of ours be answered
 //! inside the client's stream.
 
-mod anthropic;
-mod draft;
-mod hidden;
-mod layout;
-mod openai_chat;
-mod openai_responses;
-mod overflow;
+pub(crate) mod compose;
+pub(crate) mod dialect;
+pub(crate) mod intercept;
+pub(crate) mod json;
 mod response;
-pub(crate) mod scan;
-mod splice;
 mod sse;
 #[cfg(test)]
 mod tests;
-mod write;
 
 use std::borrow::Cow;
 
@@ -30,23 +24,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::conversation::{Conversation, Message, Part, PartId, Role, ToolDefinition};
 use crate::error::Error;
-pub(crate) use crate::literal::encode;
-use layout::{BodyLayout, EditSlot, ListName, ReadProgress, ToolsLayout};
-use scan::JsonScanner;
+use crate::wire::json::layout::{BodyLayout, EditSlot, ListName, ReadProgress, ToolsLayout};
+use crate::wire::json::scan::JsonScanner;
+pub(crate) use crate::wire::json::string::encode;
 
-pub use draft::{OutgoingRequest, ToolSpec};
-pub use hidden::{
+pub use crate::wire::compose::{OutgoingRequest, ToolSpec};
+pub use crate::wire::intercept::{
     AnswerEnd, BodyOutcome, BodySplicer, FinishedAnswer, HiddenCall, HiddenRound, InjectedTool, InterceptedCalls,
     InterruptedRound, ReportedId, RoundOutcome, StreamSplicer,
 };
-pub use overflow::{ContextOverflow, LearnedLimit, LimitScope, OverflowEvidence, ReportedTokens, RequestRejection};
+pub use crate::wire::json::scan::MAX_JSON_DEPTH;
+pub(crate) use crate::wire::json::scan::{ByteSpan, JsonField, JsonObject, JsonValue, parse_document, string_values};
+pub use crate::wire::json::splice::RequestEdit;
+pub use crate::wire::response::overflow::{
+    ContextOverflow, LearnedLimit, LimitScope, OverflowEvidence, ReportedTokens, RequestRejection,
+};
 pub use response::{
     ApiError, OutputPosition, PromptAndWindow, Response, ResponseExtent, StopInfo, StopReason, StreamEvent,
     StreamLimits, StreamReader, StreamStep, UnreadableFrame, Usage,
 };
-pub use scan::MAX_JSON_DEPTH;
-pub(crate) use scan::{ByteSpan, JsonField, JsonObject, JsonValue, parse_document, string_values};
-pub use splice::RequestEdit;
 pub use sse::{FrameEnd, MAX_EVENT_BYTES, SseFrame, SseFramer};
 
 /// The dialects that are spoken.
@@ -92,7 +88,7 @@ impl Format {
     /// Guesses the dialect of a body from what only one of them has; Chat Completions when nothing
     /// tells. `None` when the body is not a JSON object or array.
     pub fn detect(body: &[u8]) -> Option<Format> {
-        let document = scan::parse_document(utf8_text(body).ok()?).ok()?;
+        let document = crate::wire::json::scan::parse_document(utf8_text(body).ok()?).ok()?;
         let top = match (document.is_object(), document.is_array()) {
             (true, _) => document.object(),
             (_, true) => JsonObject::new(document, Vec::new()),
@@ -143,8 +139,8 @@ impl Format {
 impl<'a> Request<'a> {
     /// Reads a body. A bare array is read as the list of messages alone, as recordings have it.
     pub fn parse(format: Format, body: &'a [u8]) -> Result<Self, Error> {
-        if body.len() > layout::MAX_BODY_BYTES {
-            return Err(Error::too_long(layout::MAX_BODY_BYTES));
+        if body.len() > crate::wire::json::layout::MAX_BODY_BYTES {
+            return Err(Error::too_long(crate::wire::json::layout::MAX_BODY_BYTES));
         }
         let body = utf8_text(body)?;
         let mut scanner = JsonScanner::new(body);
@@ -184,8 +180,12 @@ impl<'a> Request<'a> {
             model: top.string("model"),
             system: match format {
                 Format::OpenAiChat => Vec::new(),
-                Format::OpenAiResponses => instruction_parts(&top, "instructions", openai_responses::block_part),
-                Format::Anthropic => instruction_parts(&top, "system", anthropic::block_part),
+                Format::OpenAiResponses => {
+                    instruction_parts(&top, "instructions", crate::wire::dialect::openai_responses::request::block_part)
+                }
+                Format::Anthropic => {
+                    instruction_parts(&top, "system", crate::wire::dialect::anthropic::request::block_part)
+                }
             },
             tools: tools.iter().map(parse_tool).collect(),
             messages,
@@ -273,7 +273,7 @@ impl<'a> Request<'a> {
     /// A field of a message, found without another scan of the message.
     pub(crate) fn message_field(&self, at: usize, key: &str) -> Option<JsonValue<'a>> {
         let fields = self.layout.list(at, ListName::Fields)?;
-        fields.elements().rev().find_map(|span| scan::field_value(self.body, span, key))
+        fields.elements().rev().find_map(|span| crate::wire::json::scan::field_value(self.body, span, key))
     }
 
     /// The block of a part, where the part is an element of one of its message's lists.
@@ -306,7 +306,7 @@ impl<'a> Request<'a> {
     /// Writes the edits, and the tool that is offered, and copies every other byte. Where nothing changes it is the body
     /// itself.
     pub fn splice(&self, edits: &[RequestEdit]) -> Result<Cow<'a, [u8]>, Error> {
-        splice::splice(self.body, self.format, &self.layout, edits.iter().chain(&self.injected_tool))
+        crate::wire::json::splice::splice(self.body, self.format, &self.layout, edits.iter().chain(&self.injected_tool))
     }
 }
 
@@ -323,7 +323,7 @@ impl<'a> ParsedMessages<'a> {
         let mut layout = BodyLayout::default();
         if format == Format::OpenAiResponses && scanner.peek_value_start() == Some(b'"') {
             let value = scanner.read_value()?;
-            messages.push(openai_responses::parse_string_input(value, &mut layout));
+            messages.push(crate::wire::dialect::openai_responses::request::parse_string_input(value, &mut layout));
             return Ok(Self { value, messages, layout });
         }
         if scanner.peek_value_start() != Some(b'[') {
@@ -331,9 +331,9 @@ impl<'a> ParsedMessages<'a> {
             return Err(Error::not_a_request(format_args!("\"{}\" is not a list", messages_key(format))));
         }
         let enter = match format {
-            Format::OpenAiChat => openai_chat::NESTED_FIELDS,
-            Format::OpenAiResponses => openai_responses::NESTED_FIELDS,
-            Format::Anthropic => anthropic::NESTED_FIELDS,
+            Format::OpenAiChat => crate::wire::dialect::openai_chat::request::NESTED_FIELDS,
+            Format::OpenAiResponses => crate::wire::dialect::openai_responses::request::NESTED_FIELDS,
+            Format::Anthropic => crate::wire::dialect::anthropic::request::NESTED_FIELDS,
         };
         let start = scanner.remaining_bytes();
         let value = scanner.read_array(|scanner| {
@@ -361,9 +361,9 @@ impl<'a> ParsedMessages<'a> {
 
 fn read_message<'a>(format: Format, element: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {
     match format {
-        Format::OpenAiChat => openai_chat::parse_message(element, layout),
-        Format::OpenAiResponses => openai_responses::parse_message(element, layout),
-        Format::Anthropic => anthropic::parse_message(element, layout),
+        Format::OpenAiChat => crate::wire::dialect::openai_chat::request::parse_message(element, layout),
+        Format::OpenAiResponses => crate::wire::dialect::openai_responses::request::parse_message(element, layout),
+        Format::Anthropic => crate::wire::dialect::anthropic::request::parse_message(element, layout),
     }
 }
 

@@ -432,12 +432,12 @@ fn non_request_is_a_typed_error() {
 #[cfg(target_pointer_width = "64")]
 fn body_over_4_gb_is_a_typed_error() {
     // Where so much can not even be asked for, nobody sends it either.
-    if Vec::<u8>::new().try_reserve_exact(layout::MAX_BODY_BYTES + 1).is_err() {
+    if Vec::<u8>::new().try_reserve_exact(crate::wire::json::layout::MAX_BODY_BYTES + 1).is_err() {
         return;
     }
-    let body = vec![0; layout::MAX_BODY_BYTES + 1];
+    let body = vec![0; crate::wire::json::layout::MAX_BODY_BYTES + 1];
     let error = Request::parse(Format::OpenAiChat, &body).unwrap_err();
-    assert_eq!(error.kind(), &ErrorKind::TooLong { limit: layout::MAX_BODY_BYTES });
+    assert_eq!(error.kind(), &ErrorKind::TooLong { limit: crate::wire::json::layout::MAX_BODY_BYTES });
     let error = Request::parse(Format::OpenAiChat, &body[..8]).unwrap_err();
     assert_eq!(error.kind(), &ErrorKind::NotJson { offset: 0 });
 }

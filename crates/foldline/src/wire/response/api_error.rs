@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::wire::scan::{self, JsonObject, JsonValue};
+use crate::wire::json::scan;
+use crate::wire::json::scan::{JsonObject, JsonValue};
 
 /// The longest text that is kept of an error.
 const MAX_MESSAGE_BYTES: usize = 8 << 10;
@@ -86,7 +87,7 @@ impl ApiError {
     }
 
     /// The error in a JSON value that may as well be a response.
-    pub(super) fn find(value: JsonValue<'_>) -> Option<Self> {
+    pub(crate) fn find(value: JsonValue<'_>) -> Option<Self> {
         let object = match value.is_array() {
             true => value.elements().into_iter().next()?,
             false => value.object(),
@@ -101,7 +102,7 @@ impl ApiError {
     }
 
     /// Reads an `error` value: an object, or a text whose type and code stand around it.
-    pub(super) fn from_error_value(error: JsonValue<'_>, around: &JsonObject<'_>) -> Self {
+    pub(crate) fn from_error_value(error: JsonValue<'_>, around: &JsonObject<'_>) -> Self {
         if !error.is_object() {
             return ApiError { message: value_text(error), ..Self::from_type_and_code(around) };
         }

@@ -5,30 +5,27 @@
 //! fails for a field that is missing, new or of another type: it is left out. Only a body that is
 //! no response at all is an error, and no bytes whatsoever make a panic.
 
-mod anthropic;
-mod api_error;
-mod known_calls;
-mod known_items;
-mod openai_chat;
-mod openai_responses;
-mod stream;
+pub(crate) mod api_error;
+pub(crate) mod overflow;
+pub(crate) mod stream;
 #[cfg(test)]
-mod testing;
-mod usage;
+pub(crate) mod testing;
+pub(crate) mod usage;
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
 use super::Format;
-use super::overflow::{ContextOverflow, OverflowEvidence, RequestRejection};
-use super::scan::{self, JsonObject};
 use crate::conversation::{Message, Part, Role, ToolCall};
 use crate::error::{Error, ErrorKind};
+use crate::wire::json::scan;
+use crate::wire::json::scan::JsonObject;
+use crate::wire::response::overflow::{ContextOverflow, OverflowEvidence, RequestRejection};
 
+pub(crate) use crate::wire::dialect::openai_chat::call_tracker::{CallDelta, CallShape, CallTracker};
+pub(crate) use crate::wire::dialect::openai_responses::item_tracker::ItemTracker;
 pub use api_error::{ApiError, PromptAndWindow};
-pub(super) use known_calls::{CallDelta, CallShape, CallTracker};
-pub(super) use known_items::ItemTracker;
 pub use stream::{OutputPosition, StreamEvent, StreamLimits, StreamReader, StreamStep, UnreadableFrame};
 pub use usage::Usage;
 
@@ -129,12 +126,12 @@ impl StopReason {
 }
 
 impl StopInfo {
-    fn from_raw(raw: &str) -> Self {
+    pub(crate) fn from_raw(raw: &str) -> Self {
         StopInfo { reason: StopReason::from_raw(raw), raw: raw.to_owned() }
     }
 
     /// Some servers say that the turn ended although calls are waiting.
-    fn corrected_for_calls(mut self, any: bool) -> Self {
+    pub(crate) fn corrected_for_calls(mut self, any: bool) -> Self {
         if any && self.reason == StopReason::EndTurn {
             self.reason = StopReason::ToolUse;
         }
@@ -150,9 +147,9 @@ impl<'a> Response<'a> {
         let document = scan::parse_document(text)?;
         let object = document.object();
         let (content, read): (_, fn(&JsonObject<'a>) -> Self) = match format {
-            Format::OpenAiChat => ("choices", openai_chat::parse_response),
-            Format::OpenAiResponses => ("output", openai_responses::parse_response),
-            Format::Anthropic => ("content", anthropic::parse_response),
+            Format::OpenAiChat => ("choices", crate::wire::dialect::openai_chat::response::parse_response),
+            Format::OpenAiResponses => ("output", crate::wire::dialect::openai_responses::response::parse_response),
+            Format::Anthropic => ("content", crate::wire::dialect::anthropic::response::parse_response),
         };
         if object.get_non_null(content).is_some() {
             return Ok(read(&object));
@@ -164,7 +161,7 @@ impl<'a> Response<'a> {
         Ok(Response { error: Some(error), ..Response::empty() })
     }
 
-    fn empty() -> Self {
+    pub(crate) fn empty() -> Self {
         Response {
             id: None,
             model: None,
@@ -213,7 +210,7 @@ impl<'a> Response<'a> {
 }
 
 /// The parts without those that say nothing: an empty text beside calls, a thought that was not told.
-fn without_empty_parts(mut parts: Vec<Part<'_>>) -> Vec<Part<'_>> {
+pub(crate) fn without_empty_parts(mut parts: Vec<Part<'_>>) -> Vec<Part<'_>> {
     parts.retain(|part| match part {
         Part::Text { text } => !text.is_empty(),
         Part::Reasoning(it) => !it.text.is_empty() || it.seal.as_ref().is_some_and(|seal| !seal.is_empty()),

@@ -6,11 +6,13 @@
 
 use std::ops::Range;
 
-use super::{ApiError, Response, ResponseExtent, StopInfo, Usage, anthropic, openai_chat, openai_responses};
+use super::{ApiError, Response, ResponseExtent, StopInfo, Usage};
 use crate::conversation::{Message, Part, Role};
 use crate::wire::Format;
-use crate::wire::overflow::RequestRejection;
-use crate::wire::scan::{self, JsonObject};
+use crate::wire::dialect::{anthropic, openai_chat, openai_responses};
+use crate::wire::json::scan;
+use crate::wire::json::scan::JsonObject;
+use crate::wire::response::overflow::RequestRejection;
 use crate::wire::sse::{FrameEnd, MAX_EVENT_BYTES, SseFrame, SseFramer};
 
 /// Reads a streamed response.
@@ -234,7 +236,7 @@ impl StreamReader {
 
     /// What the model said, as the elements that a next request appends to its list: the assistant's
     /// message, or the items.
-    pub(in crate::wire) fn turn_json(&self) -> Vec<String> {
+    pub(crate) fn turn_json(&self) -> Vec<String> {
         match &self.reader {
             DialectReader::OpenAiChat(stream) => stream.turn_json(),
             DialectReader::OpenAiResponses(stream) => stream.turn_json(),
@@ -243,7 +245,7 @@ impl StreamReader {
     }
 
     /// The cost, as far as it was told.
-    pub(in crate::wire) fn usage(&self) -> Option<Usage> {
+    pub(crate) fn usage(&self) -> Option<Usage> {
         self.builder.usage
     }
 
@@ -274,24 +276,24 @@ impl StreamReader {
 
 #[derive(Clone, Debug)]
 enum DialectReader {
-    OpenAiChat(openai_chat::ChatStream),
-    OpenAiResponses(openai_responses::ResponsesStream),
-    Anthropic(anthropic::AnthropicStream),
+    OpenAiChat(openai_chat::response::ChatStream),
+    OpenAiResponses(openai_responses::response::ResponsesStream),
+    Anthropic(anthropic::response::AnthropicStream),
 }
 
 /// What all dialects gather on the way.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ResponseBuilder {
+pub(crate) struct ResponseBuilder {
     id: Option<String>,
     model: Option<String>,
-    pub(super) stop: Option<StopInfo>,
+    pub(crate) stop: Option<StopInfo>,
     usage: Option<Usage>,
     error: Option<ApiError>,
     started: bool,
     /// The provider said that the response is complete.
     done: bool,
     /// The model said why it stopped; some servers leave it at that.
-    pub(super) has_stop_reason: bool,
+    pub(crate) has_stop_reason: bool,
     /// How many bytes may still be kept.
     remaining_bytes: usize,
     truncated: bool,
@@ -353,7 +355,7 @@ fn event_type(name: Option<&str>, data: &JsonObject<'_>) -> String {
 
 impl ResponseBuilder {
     /// Appends to a text that is kept, as long as there is room.
-    pub(super) fn append_text(&mut self, kept: &mut String, text: &str) {
+    pub(crate) fn append_text(&mut self, kept: &mut String, text: &str) {
         if self.try_reserve(text.len()) {
             kept.push_str(text);
         }
@@ -361,7 +363,7 @@ impl ResponseBuilder {
 
     /// Whether so many more bytes may be kept. From the first refusal on nothing is, so that what is
     /// kept has no holes.
-    pub(super) fn try_reserve(&mut self, bytes: usize) -> bool {
+    pub(crate) fn try_reserve(&mut self, bytes: usize) -> bool {
         match self.remaining_bytes.checked_sub(bytes) {
             Some(room) if !self.truncated => self.remaining_bytes = room,
             _ => self.truncated = true,
@@ -370,13 +372,13 @@ impl ResponseBuilder {
     }
 
     /// The number of a call that opens now.
-    pub(super) fn next_call_number(&mut self) -> usize {
+    pub(crate) fn next_call_number(&mut self) -> usize {
         self.call_count += 1;
         self.call_count - 1
     }
 
     /// The response begins, or says again what it is.
-    pub(super) fn record_start(&mut self, response: &JsonObject<'_>, out: &mut Vec<StreamEvent>) {
+    pub(crate) fn record_start(&mut self, response: &JsonObject<'_>, out: &mut Vec<StreamEvent>) {
         let text = |key| response.string(key).filter(|it| !it.is_empty()).map(|it| it.into_owned());
         self.id = self.id.take().or_else(|| text("id"));
         self.model = self.model.take().or_else(|| text("model"));
@@ -385,14 +387,14 @@ impl ResponseBuilder {
         }
     }
 
-    pub(super) fn record_usage(&mut self, usage: Option<Usage>, out: &mut Vec<StreamEvent>) {
+    pub(crate) fn record_usage(&mut self, usage: Option<Usage>, out: &mut Vec<StreamEvent>) {
         if let Some(usage) = usage {
             self.usage = Some(usage);
             out.push(StreamEvent::Usage(usage));
         }
     }
 
-    pub(super) fn record_stop(&mut self, choice: u64, stop: StopInfo, out: &mut Vec<StreamEvent>) {
+    pub(crate) fn record_stop(&mut self, choice: u64, stop: StopInfo, out: &mut Vec<StreamEvent>) {
         if choice == 0 {
             self.stop = Some(stop.clone());
             self.has_stop_reason = true;
@@ -400,14 +402,14 @@ impl ResponseBuilder {
         out.push(StreamEvent::Stopped { choice, stop });
     }
 
-    pub(super) fn record_error(&mut self, error: ApiError, out: &mut Vec<StreamEvent>) {
+    pub(crate) fn record_error(&mut self, error: ApiError, out: &mut Vec<StreamEvent>) {
         let refusal = RequestRejection::from_error(None, &error);
         self.error = Some(error.clone());
         out.push(StreamEvent::Error { error, refusal });
     }
 
     /// The response is complete; said once.
-    pub(super) fn record_done(&mut self, kind: &str, out: &mut Vec<StreamEvent>) {
+    pub(crate) fn record_done(&mut self, kind: &str, out: &mut Vec<StreamEvent>) {
         out.push(match std::mem::replace(&mut self.done, true) {
             false => StreamEvent::Done,
             true => StreamEvent::Other { at: None, kind: kind.to_owned() },
@@ -416,7 +418,7 @@ impl ResponseBuilder {
 }
 
 /// A part that was put together from a stream, owned.
-pub(super) fn parse_owned_parts(
+pub(crate) fn parse_owned_parts(
     json: &str,
     read: impl Fn(&JsonObject<'_>) -> Vec<Part<'static>>,
 ) -> Vec<Part<'static>> {

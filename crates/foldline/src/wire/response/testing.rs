@@ -5,7 +5,7 @@ use crate::conversation::Part;
 use crate::wire::{Format, RequestRejection};
 
 /// The events of a stream, and the response that it leaves.
-pub(super) fn stream_summary(format: Format, stream: &str) -> (String, String) {
+pub(crate) fn stream_summary(format: Format, stream: &str) -> (String, String) {
     let stream = stream.trim_start_matches('\n');
     let mut reader = StreamReader::new(format);
     let events: Vec<String> = reader.push(stream.as_bytes()).iter().map(|(_, event)| event_line(event)).collect();
@@ -13,12 +13,12 @@ pub(super) fn stream_summary(format: Format, stream: &str) -> (String, String) {
 }
 
 /// A JSON body.
-pub(super) fn body_summary(format: Format, text: &str) -> String {
+pub(crate) fn body_summary(format: Format, text: &str) -> String {
     response_line(&Response::parse(format, text.as_bytes()).unwrap())
 }
 
 /// A stream leaves the very response that the same answer has as a JSON body.
-pub(super) fn assert_stream_matches_body(format: Format, stream: &str, text: &str) {
+pub(crate) fn assert_stream_matches_body(format: Format, stream: &str, text: &str) {
     let mut reader = StreamReader::new(format);
     reader.push(stream.trim_start_matches('\n').as_bytes());
     assert_eq!(reader.finish(), Response::parse(format, text.as_bytes()).unwrap().into_owned());

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::wire::scan::JsonObject;
+use crate::wire::json::scan::JsonObject;
 
 /// The tokens of one response. `None` is what the server does not tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,7 +60,7 @@ impl Usage {
 
     /// Chat Completions, from a chunk or a body: `usage`, Moonshot's usage inside the first choice,
     /// or llama.cpp's `timings`.
-    pub(super) fn from_chat(body: &JsonObject<'_>) -> Option<Usage> {
+    pub(crate) fn from_chat(body: &JsonObject<'_>) -> Option<Usage> {
         let cached = body.u64(&["timings", "cache_n"]);
         let in_choice = || body.elements("choices").first().and_then(|choice| choice.object("usage"));
         let counts = body.object("usage").or_else(in_choice).and_then(|usage| Self::from_chat_counts(&usage, cached));
@@ -106,7 +106,7 @@ impl Usage {
     }
 
     /// The `usage` of a Responses response.
-    pub(super) fn from_responses(response: &JsonObject<'_>) -> Option<Usage> {
+    pub(crate) fn from_responses(response: &JsonObject<'_>) -> Option<Usage> {
         let usage = response.object("usage")?;
         Some(Usage {
             input: usage.u64(&["input_tokens"])?,
@@ -122,7 +122,7 @@ impl Usage {
 /// Anthropic's counts as they come: cumulative, so each later one overwrites, and a count that an
 /// event leaves out stays as it was.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct AnthropicUsage {
+pub(crate) struct AnthropicUsage {
     input: Option<u64>,
     read: Option<u64>,
     write: Option<u64>,
@@ -133,7 +133,7 @@ pub(super) struct AnthropicUsage {
 }
 
 impl AnthropicUsage {
-    pub(super) fn update(&mut self, usage: &JsonObject<'_>) {
+    pub(crate) fn update(&mut self, usage: &JsonObject<'_>) {
         let later = AnthropicUsage {
             input: usage.u64(&["input_tokens"]),
             read: usage.u64(&["cache_read_input_tokens"]),
@@ -156,7 +156,7 @@ impl AnthropicUsage {
 
     /// `None` until the prompt was counted: llama.cpp may leave out the event that does it, and a
     /// prompt of no tokens would look like one that was silently cut.
-    pub(super) fn to_usage(&self) -> Option<Usage> {
+    pub(crate) fn to_usage(&self) -> Option<Usage> {
         self.input?;
         Some(Usage {
             input: [self.input, self.read, self.write].into_iter().flatten().fold(0, u64::saturating_add),

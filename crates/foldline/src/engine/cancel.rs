@@ -1,0 +1,109 @@
+//! Cancellation: stops a fold that its caller no longer needs.
+//!
+//! The engine never waits and never looks at a clock. It reads the flag between two steps of a fold, and the fold then
+//! ends with an error. A flag changes whether there is a result, never what the result is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::error::{Error, ErrorKind};
+
+/// A flag that stops a fold, for a fold that runs on another thread than its caller.
+///
+/// Clones share one flag. It stays set: a setup whose flag is set folds nothing any more.
+///
+/// ```
+/// use foldline::{CancelFlag, Conversation, ErrorKind, Ledger, Meter, ModelTable, Prices, Setup, fold};
+///
+/// let table = ModelTable::builtin();
+/// let mut setup = Setup::new(Meter::for_model(table, None), Prices::for_model(table, None), 32_000);
+/// let cancel = CancelFlag::default();
+/// setup.cancel = cancel.clone();
+/// cancel.cancel();
+/// let error = fold(&Conversation::default(), &setup, &Ledger::default()).err().expect("it was cancelled");
+/// assert_eq!(error.kind(), &ErrorKind::Cancelled);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct CancelFlag(Arc<AtomicBool>);
+
+impl CancelFlag {
+    /// Sets the flag.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if the flag is set.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Returns an error if the flag is set.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Cancelled`] if the flag is set.
+    pub fn check(&self) -> Result<(), Error> {
+        if self.is_cancelled() {
+            return Err(Error::new(ErrorKind::Cancelled, "cancelled: the caller no longer needs the result"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+    use crate::fold;
+    use crate::{
+        Conversation, CountExactness, FoldOptions, Ledger, Message, Meter, ModelTable, Prices, Role, TokenCounter,
+        Tokens,
+    };
+
+    /// Counts calls, and cancels the fold at one of them.
+    struct Cancelling {
+        cancel: CancelFlag,
+        at_call: usize,
+        calls: AtomicUsize,
+    }
+
+    impl TokenCounter for Cancelling {
+        fn count(&self, text: &str) -> Tokens {
+            if self.calls.fetch_add(1, Ordering::Relaxed) + 1 == self.at_call {
+                self.cancel.cancel();
+            }
+            text.len() as Tokens
+        }
+
+        fn exactness(&self) -> CountExactness {
+            CountExactness::Exact
+        }
+    }
+
+    /// Returns the kind of error with which a fold that is cancelled at some count ends, and the counts that it made.
+    fn fold_cancelled(at_call: usize) -> (Option<ErrorKind>, usize) {
+        let role = |at: usize| if at.is_multiple_of(2) { Role::User } else { Role::Assistant };
+        let message = |at: usize| Message::text(role(at), format!("{at}: {}", "some words of a message\n".repeat(40)));
+        let conversation = Conversation { messages: (0..200).map(message).collect(), ..Conversation::default() };
+        let cancel = CancelFlag::default();
+        let counter = Arc::new(Cancelling { cancel: cancel.clone(), at_call, calls: AtomicUsize::new(0) });
+        let table = ModelTable::builtin();
+        let meter = Meter::for_model(table, None).with_counter(counter.clone());
+        let setup = FoldOptions { cancel, ..FoldOptions::new(meter, Prices::for_model(table, None), 60_000) };
+        let kind = fold(&conversation, &setup, &Ledger::default()).err().map(|error| error.kind().clone());
+        (kind, counter.calls.load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn a_cancelled_fold_ends_soon() {
+        let (kind, calls) = fold_cancelled(usize::MAX);
+        assert_eq!(kind, None);
+        assert!(calls > 200, "{calls}");
+        for at_call in [1, 50, calls / 2, calls * 3 / 4] {
+            let (kind, made) = fold_cancelled(at_call);
+            assert_eq!(kind, Some(ErrorKind::Cancelled), "{at_call} of {calls}");
+            assert!(made <= at_call + 20, "{made} counts, cancelled at {at_call} of {calls}");
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! The names in a text: paths, identifiers, numbers.
+//!
+//! What later actions refer to is a name, so a text is worth keeping for the names in it. Nothing here knows what a
+//! name means, or where else it stands. Every byte of a conversation comes through here: it is read once.
+
+use std::ops::Range;
+
+/// A name that stands in a text: what later actions refer to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdentifierKey {
+    /// Hash of its bytes.
+    pub hash: u64,
+    /// What kind of name it is.
+    pub kind: IdentifierKind,
+}
+
+/// The kinds of names, from the most to the least telling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum IdentifierKind {
+    /// `src/main.rs`
+    Path,
+    /// `config.window`
+    Dotted,
+    /// `read_file`, `readFile`, `utf8`
+    Symbol,
+    /// `4096`
+    Number,
+}
+
+/// Calls `visit` with every name in a text, in order, and with its place. Plain words are none: they say nothing about
+/// where they come from. A path and a dotted name come whole and then in pieces, since either may be said alone.
+///
+/// ```
+/// let mut names = Vec::new();
+/// let text = "see src/read_file.rs, then 4096";
+/// foldline::engine::text_kind::atoms(text, |_, place| names.push(&text[place]));
+/// assert_eq!(names, ["src/read_file.rs", "read_file.rs", "read_file", "4096"]);
+/// ```
+pub fn for_each_identifier(text: &str, visit: impl FnMut(IdentifierKey, Range<usize>)) {
+    IdentifierScanner::default().for_each_identifier(text, visit);
+}
+
+/// The words of a name, in memory that can be used for the names of many texts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct IdentifierScanner(Vec<WordSpan>);
+
+impl IdentifierScanner {
+    /// Does what [`atoms`] does.
+    pub(crate) fn for_each_identifier(&mut self, text: &str, mut visit: impl FnMut(IdentifierKey, Range<usize>)) {
+        let Self(words) = self;
+        let bytes = text.as_bytes();
+        let mut at = 0;
+        while at < bytes.len() {
+            if byte_class(bytes, at) & WORD == 0 {
+                at += 1;
+                continue;
+            }
+            let first = WordSpan::starting_at(bytes, at);
+            at = first.end;
+            words.clear();
+            // A token is words and what joins them; what follows the last of them is none of it.
+            let (mut made_of, mut joined_by) = (first.byte_classes, 0);
+            while byte_class(bytes, at) & JOINER != 0 {
+                joined_by |= byte_class(bytes, at);
+                at += 1;
+                if byte_class(bytes, at) & WORD != 0 {
+                    if words.is_empty() {
+                        words.push(first);
+                    }
+                    let word = WordSpan::starting_at(bytes, at);
+                    at = word.end;
+                    made_of |= word.byte_classes | joined_by;
+                    words.push(word);
+                }
+            }
+            if words.is_empty() {
+                first.emit(bytes, &mut visit);
+            } else {
+                emit_joined(bytes, words, made_of, &mut visit);
+            }
+        }
+    }
+}
+
+/// Calls `visit` with every run of words and joins in which there may be a name; in all other text there is none.
+///
+/// Sixty-four bytes are looked at together, so that plain words, which most text consists of, cost nothing by themselves.
+pub(crate) fn for_each_run(bytes: &[u8], mut visit: impl FnMut(Range<usize>)) {
+    let mut at = 0;
+    while at < bytes.len() {
+        let rest = &bytes[at..];
+        let mut last = [0; 64];
+        let block = rest.first_chunk().unwrap_or_else(|| {
+            last[..rest.len()].copy_from_slice(rest);
+            &last
+        });
+        let BlockMasks { run_mask: runs, identifier_mask: mut telling } = BlockMasks::from_block(block);
+        // A run that goes on behind the block is looked at again, from its start; one without an end byte by byte.
+        let open = runs.leading_ones();
+        if open == 64 {
+            let length = rest.iter().position(|&byte| BYTE_CLASSES[byte as usize] == 0).unwrap_or(rest.len());
+            visit(trimmed(bytes, at..at + length));
+            at += length;
+            continue;
+        }
+        let closed = u64::MAX >> open;
+        telling &= closed;
+        while telling != 0 {
+            let inside = telling.trailing_zeros();
+            let end = inside + (!runs >> inside).trailing_zeros();
+            let start = 64 - (!runs & !(u64::MAX << inside)).leading_zeros();
+            visit(trimmed(bytes, at + start as usize..at + end as usize));
+            telling &= u64::MAX << end;
+        }
+        at += 64 - open as usize;
+    }
+}
+
+/// A run without joins at its ends.
+fn trimmed(bytes: &[u8], run: Range<usize>) -> Range<usize> {
+    let Range { mut start, mut end } = run;
+    while start < end && byte_class(bytes, start) & JOINER != 0 {
+        start += 1;
+    }
+    while start < end && byte_class(bytes, end - 1) & JOINER != 0 {
+        end -= 1;
+    }
+    start..end
+}
+
+/// What is known of sixty-four bytes, a bit each.
+struct BlockMasks {
+    /// Bytes of words, and what joins them.
+    run_mask: u64,
+    /// Bytes without which a run has no name: digits, bars, humps, and what follows a join.
+    identifier_mask: u64,
+}
+
+impl BlockMasks {
+    /// Written so that a compiler makes it look at many bytes in one step.
+    fn from_block(block: &[u8; 64]) -> Self {
+        let all = |is: bool| if is { u8::MAX } else { 0 };
+        let (mut words, mut joins) = ([0; 65], [0; 65]);
+        let (mut runs, mut telling) = ([0; 64], [0; 64]);
+        for (at, &byte) in block.iter().enumerate() {
+            let digit_or_bar = all(byte.wrapping_sub(b'0') < 10) | all(byte == b'_');
+            let word = all((byte | 0x20).wrapping_sub(b'a') < 26) | digit_or_bar;
+            // They follow each other: `-`, `.` and `/`.
+            let join = all(byte.wrapping_sub(b'-') < 3) | all(byte == b'@');
+            (words[at + 1], joins[at + 1]) = (word, join);
+            (runs[at], telling[at]) = (word | join, digit_or_bar);
+        }
+        for (at, &byte) in block.iter().enumerate() {
+            let hump = all(byte.wrapping_sub(b'A') < 26) & words[at];
+            telling[at] |= hump | words[at + 1] & joins[at];
+        }
+        Self { run_mask: to_bitmask(&runs), identifier_mask: to_bitmask(&telling) }
+    }
+}
+
+/// A bit for each byte, of which all or no bits are set.
+fn to_bitmask(bytes: &[u8; 64]) -> u64 {
+    let eights = bytes.as_chunks::<8>().0.iter().map(|eight| {
+        let spread = u64::from_le_bytes(*eight) & 0x8040_2010_0804_0201;
+        spread.wrapping_mul(0x0101_0101_0101_0101) >> 56
+    });
+    eights.rev().fold(0, |bits, eight| bits << 8 | eight)
+}
+
+fn emit(bytes: &[u8], place: Range<usize>, kind: IdentifierKind, visit: &mut impl FnMut(IdentifierKey, Range<usize>)) {
+    visit(IdentifierKey { hash: xxhash_rust::xxh3::xxh3_64(&bytes[place.clone()]), kind }, place);
+}
+
+/// The names in several words that are joined: all of them, the segments of a path, and each word.
+fn emit_joined(bytes: &[u8], words: &[WordSpan], made_of: u8, visit: &mut impl FnMut(IdentifierKey, Range<usize>)) {
+    let whole = words[0].start..words[words.len() - 1].end;
+    let has = |bits: u8| made_of & bits != 0;
+    if has(SLASH) {
+        emit(bytes, whole.clone(), IdentifierKind::Path, visit);
+    } else if has(DOT) {
+        emit(bytes, whole.clone(), IdentifierKind::Dotted, visit);
+    } else if has(DIGIT) {
+        emit(bytes, whole.clone(), IdentifierKind::Symbol, visit);
+    }
+    if !has(SLASH) {
+        return words.iter().for_each(|word| word.emit(bytes, visit));
+    }
+    let mut start = whole.start;
+    let mut words = words.iter().peekable();
+    while start < whole.end {
+        let length = bytes[start..whole.end].iter().position(|byte| matches!(byte, b'/' | b'@'));
+        let segment = start..length.map_or(whole.end, |length| start + length);
+        start = segment.end + 1;
+        if segment.len() > 3 && bytes[segment.clone()].contains(&b'.') {
+            emit(bytes, segment.clone(), IdentifierKind::Dotted, visit);
+        }
+        while let Some(word) = words.next_if(|word| word.start < segment.end) {
+            word.emit(bytes, visit);
+        }
+    }
+}
+
+/// ASCII letters, digits and `_` in a row.
+#[derive(Clone, Copy, Debug)]
+struct WordSpan {
+    start: usize,
+    end: usize,
+    byte_classes: u8,
+}
+
+/// What a byte may be in a name, as bits.
+const LOWER: u8 = 1;
+const UPPER: u8 = 2;
+const DIGIT: u8 = 4;
+const UNDERSCORE: u8 = 8;
+const WORD: u8 = LOWER | UPPER | DIGIT | UNDERSCORE;
+/// What joins words to one name.
+const SLASH: u8 = 16;
+const DOT: u8 = 32;
+const OTHER_JOINER: u8 = 64;
+const JOINER: u8 = SLASH | DOT | OTHER_JOINER;
+/// An upper-case letter that is not the first of its word.
+const INNER_UPPER: u8 = 128;
+
+const BYTE_CLASSES: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = match byte as u8 {
+            b'a'..=b'z' => LOWER,
+            b'A'..=b'Z' => UPPER,
+            b'0'..=b'9' => DIGIT,
+            b'_' => UNDERSCORE,
+            b'/' => SLASH,
+            b'.' => DOT,
+            b'-' | b'@' => OTHER_JOINER,
+            _ => 0,
+        };
+        byte += 1;
+    }
+    table
+};
+
+/// Nothing, behind the end.
+fn byte_class(bytes: &[u8], at: usize) -> u8 {
+    bytes.get(at).map_or(0, |&byte| BYTE_CLASSES[byte as usize])
+}
+
+impl WordSpan {
+    /// The word that begins at a place.
+    fn starting_at(bytes: &[u8], start: usize) -> Self {
+        let mut end = start + 1;
+        let mut rest = 0;
+        loop {
+            let class = byte_class(bytes, end);
+            if class & WORD == 0 {
+                break;
+            }
+            rest |= class;
+            end += 1;
+        }
+        let hump = if rest & UPPER != 0 { INNER_UPPER } else { 0 };
+        Self { start, end, byte_classes: byte_class(bytes, start) | rest | hump }
+    }
+
+    fn emit(&self, bytes: &[u8], visit: &mut impl FnMut(IdentifierKey, Range<usize>)) {
+        if let Some(kind) = self.kind() {
+            emit(bytes, self.start..self.end, kind, visit);
+        }
+    }
+
+    /// A number of three digits and more, or a word that is written as no plain word is.
+    fn kind(&self) -> Option<IdentifierKind> {
+        let has = |bits: u8| self.byte_classes & bits != 0;
+        let length = self.end - self.start;
+        match has(LOWER | UPPER) {
+            false => (length > 2 && !has(UNDERSCORE)).then_some(IdentifierKind::Number),
+            true => (length > 3 && (has(UNDERSCORE | DIGIT) || has(INNER_UPPER) && has(LOWER)))
+                .then_some(IdentifierKind::Symbol),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identifiers(text: &str) -> Vec<&str> {
+        let mut names = Vec::new();
+        for_each_identifier(text, |_, place| names.push(&text[place]));
+        names
+    }
+
+    /// The names that are found in runs alone.
+    fn identifiers_in_runs(text: &str) -> Vec<&str> {
+        let mut names = Vec::new();
+        for_each_run(text.as_bytes(), |run| {
+            for_each_identifier(&text[run.clone()], |_, place| names.push(&text[run.clone()][place]))
+        });
+        names
+    }
+
+    proptest::proptest! {
+        /// No name stands outside of the runs, wherever blocks begin and end.
+        #[test]
+        fn runs_contain_all_identifiers(text in "([a-z]{1,9}|[A-Z]{1,3}|[0-9_]{1,4}|[-./@]{1,2}|[ (,\"é]{1,3}){0,60}") {
+            proptest::prop_assert_eq!(identifiers_in_runs(&text), identifiers(&text));
+        }
+
+        #[test]
+        fn runs_contain_all_identifiers_of_long_tokens(text in "([a-z0-9_./]{50,150}| ){0,6}") {
+            proptest::prop_assert_eq!(identifiers_in_runs(&text), identifiers(&text));
+        }
+    }
+
+    #[test]
+    fn plain_words_are_not_identifiers() {
+        assert_eq!(
+            identifiers("see src/wire/mod.rs: fn read_file(config.window) is 4096, utf8, readAll. The end, a-b."),
+            ["src/wire/mod.rs", "mod.rs", "read_file", "config.window", "4096", "utf8", "readAll"]
+        );
+        assert_eq!(identifiers("self.read_all(db-7)"), ["self.read_all", "read_all", "db-7"]);
+    }
+}

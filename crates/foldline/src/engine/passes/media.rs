@@ -1,0 +1,22 @@
+//! Images and files of old rounds become a marker.
+
+use crate::engine::planner::Stage;
+use crate::engine::segment::SegmentKind;
+
+use crate::engine::overlay::PartEdit;
+use crate::engine::passes::{FoldProposal, PassView};
+
+pub(crate) fn propose(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
+    for piece in view.old_segments(SegmentKind::Media, Stage::Reasoning) {
+        let marker = view.media_marker(piece);
+        let tokens = view.options.meter.text(&marker);
+        if tokens < piece.tokens {
+            proposals.push(FoldProposal {
+                at: piece.at,
+                edit: PartEdit::Text(marker),
+                tokens,
+                expected_unfold_cost: 0.0,
+            });
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Old reasoning goes, whole, where the provider allows it.
+
+use crate::engine::options::ReasoningRetention;
+use crate::engine::planner::Stage;
+use crate::engine::segment::SegmentKind;
+
+use crate::engine::overlay::PartEdit;
+use crate::engine::passes::{FoldProposal, PassView};
+
+pub(crate) fn propose(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
+    let until = match view.options.reasoning_retention {
+        ReasoningRetention::KeepAll => return,
+        ReasoningRetention::DropFinishedTurns => view.last_user_message,
+        ReasoningRetention::DropOld => view.newest_round_start,
+    };
+    for piece in
+        view.old_segments(SegmentKind::Reasoning, Stage::Reasoning).take_while(|piece| piece.at.message < until)
+    {
+        proposals.push(FoldProposal { at: piece.at, edit: PartEdit::Drop, tokens: 0, expected_unfold_cost: 0.0 });
+    }
+}

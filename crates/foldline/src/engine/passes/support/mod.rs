@@ -1,0 +1,5 @@
+//! Functions that several passes share; none of them is a pass.
+
+pub(crate) mod clip;
+pub(crate) mod json_clip;
+pub(crate) mod round_note;

@@ -1,0 +1,372 @@
+//! The plan: which proposals are taken, under budget, laws and price.
+//!
+//! Passes are not trusted here. A fold that does not save tokens is refused; a crease that is not
+//! forced must pay; every rung makes progress or is left; and the last rungs end inside the budget,
+//! or say how far from it the floor is.
+
+pub(crate) mod rounds;
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::conversation::{Message, PartId};
+use crate::engine::identifiers::index::IdentifierIndex;
+use crate::engine::options::FoldOptions;
+use crate::engine::overlay::{AppliedFold, FoldSet, PartEdit};
+use crate::engine::passes;
+use crate::engine::passes::support::round_note::NoteDetail;
+use crate::engine::passes::{FoldProposal, IdentifierCoverage, LiveSegment, PassView};
+use crate::engine::policy::CreaseMode;
+use crate::engine::segment::SegmentKind;
+use crate::engine::state::FoldState;
+use crate::engine::summary::PrefixSummary;
+use crate::error::Error;
+use crate::models::prices;
+use crate::tokens::Tokens;
+
+mod protected;
+
+/// The ladder: what is spent in this order until the target holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Stage {
+    /// Text that can be rewritten shorter and back again, verified.
+    Repack,
+    /// What stands in the request a second time.
+    Duplicates,
+    /// Old reasoning, where the laws allow it, and old images and files.
+    Reasoning,
+    /// Long old texts to the lines of them that are worth keeping.
+    Excerpts,
+    /// Whole old results.
+    WholeResults,
+    /// Old prose and arguments.
+    ProseAndArguments,
+    /// Whole old rounds, to one line each.
+    Rounds,
+    /// What is protected but too big.
+    Protected,
+    /// All but the system, the task, the newest user message and the newest round.
+    Truncation,
+}
+
+/// Why a crease happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Trigger {
+    /// The request was above the high-water mark.
+    OverBudget,
+    /// It pays.
+    Profitable,
+    /// The cache is cold: rewriting costs nothing extra.
+    ColdCache,
+}
+
+/// What a crease would do.
+pub(crate) struct CreasePlan {
+    pub(crate) folds: FoldSet,
+    /// Tokens of each message afterwards, notes with the message that they stand before.
+    pub(crate) message_tokens: Vec<Tokens>,
+    /// Messages that are rendered otherwise than before.
+    pub(crate) touched_messages: BTreeSet<usize>,
+    pub(crate) saved_tokens: Tokens,
+    /// Tokens behind the first changed byte that had been sent, before the change.
+    pub(crate) suffix_tokens: Tokens,
+    /// First changed message.
+    pub(crate) first_message: usize,
+    /// What the crease is expected to gain over the rest of the session, at base price, beyond so
+    /// many times its cost as the policy asks for.
+    pub(crate) expected_gain: f64,
+}
+
+impl CreasePlan {
+    /// After how many more calls it would gain, at the least one: with each that is made more are expected to come.
+    pub(crate) fn calls_until_profitable(&self, setup: &FoldOptions) -> u32 {
+        let policy = &setup.policy;
+        let by_call = policy.remaining_ratio / policy.min_gain_ratio * setup.prices.read * self.saved_tokens as f64;
+        (-self.expected_gain / by_call).ceil().max(1.0) as u32
+    }
+}
+
+/// Chooses the folds of a crease at the end of `messages` that touches none before `from`; `None` when there is nothing to fold.
+pub(crate) fn choose_folds(
+    state: &FoldState,
+    lexicon: &mut IdentifierIndex,
+    setup: &FoldOptions,
+    messages: &[Message<'_>],
+    reason: Trigger,
+    from: usize,
+    summary: Option<&PrefixSummary>,
+) -> Result<Option<CreasePlan>, Error> {
+    if setup.policy.crease_mode == CreaseMode::Never {
+        return Ok(None);
+    }
+    let mut draft = PlanBuilder::new(state, setup, messages, reason, from, summary);
+    if reason == Trigger::OverBudget {
+        draft.fold_summarized_rounds();
+    }
+    // What has a price of its own is taken by it.
+    for rung in [Stage::Duplicates, Stage::Reasoning, Stage::Excerpts] {
+        draft.run_stage(lexicon, rung, 1.0, None)?;
+    }
+    if reason == Trigger::OverBudget {
+        let target = draft.target;
+        draft.run_stage(lexicon, Stage::Repack, 1.0, Some(target))?;
+        draft.run_stage(lexicon, Stage::Excerpts, 4.0, Some(target))?;
+        draft.run_stage(lexicon, Stage::Excerpts, 16.0, Some(target))?;
+        draft.run_stage(lexicon, Stage::WholeResults, 1.0, Some(target))?;
+        draft.run_stage(lexicon, Stage::ProseAndArguments, 1.0, Some(target))?;
+        setup.cancel.check()?;
+        draft.fold_rounds(target);
+        if draft.request_tokens > setup.message_budget(1.0) && summary.is_some() {
+            // No summary is worth the words of a user.
+            draft.write_notes(Stage::Rounds, NoteDetail::CountsOnly);
+        }
+        draft.shorten_protected()?;
+    }
+    Ok(draft.build(reason))
+}
+
+struct PlanBuilder<'d> {
+    state: &'d FoldState,
+    options: &'d FoldOptions,
+    messages: &'d [Message<'d>],
+    folds: FoldSet,
+    message_tokens: Vec<Tokens>,
+    request_tokens: Tokens,
+    /// The pieces of messages that were not gone when the rungs began.
+    live: Vec<LiveSegment>,
+    summary: Option<&'d PrefixSummary>,
+    edit_from: usize,
+    /// Tokens to which a forced crease folds.
+    target: Tokens,
+    keep_share_start: usize,
+    newest_round_start: usize,
+    last_user_message: usize,
+    expected_calls: f64,
+    /// Messages that are rendered otherwise than before.
+    touched_messages: BTreeSet<usize>,
+    expected_unfold_cost: f64,
+}
+
+impl<'d> PlanBuilder<'d> {
+    fn new(
+        state: &'d FoldState,
+        setup: &'d FoldOptions,
+        messages: &'d [Message<'d>],
+        reason: Trigger,
+        from: usize,
+        summary: Option<&'d PrefixSummary>,
+    ) -> Self {
+        let mut draft = Self {
+            state,
+            options: setup,
+            messages,
+            folds: state.folds.clone(),
+            message_tokens: state.message_tokens.clone(),
+            request_tokens: state.rendered_tokens,
+            live: live_segments(state, &state.folds),
+            summary,
+            edit_from: from,
+            target: 0,
+            keep_share_start: 0,
+            newest_round_start: state.newest_round_start(),
+            last_user_message: state.last_user_message,
+            expected_calls: state.expected_calls(setup),
+            touched_messages: BTreeSet::new(),
+            expected_unfold_cost: 0.0,
+        };
+        if reason == Trigger::OverBudget {
+            let protected = draft.protected_tokens();
+            draft.target = draft.target(protected);
+            draft.keep_share_start = state.keep_share_start(setup, draft.newest_round_start, protected);
+        }
+        draft
+    }
+
+    /// Takes the proposals of a rung, all of them or until the target is reached.
+    fn run_stage(
+        &mut self,
+        lexicon: &mut IdentifierIndex,
+        rung: Stage,
+        thrift: f64,
+        target: Option<Tokens>,
+    ) -> Result<(), Error> {
+        let reached = |draft: &Self| target.is_some_and(|target| draft.request_tokens <= target);
+        if rung > self.options.policy.max_stage || reached(self) {
+            return Ok(());
+        }
+        self.options.cancel.check()?;
+        let view = self.pass_view(thrift);
+        if rung == Stage::Excerpts {
+            *view.coverage.borrow_mut() = Some(self.build_coverage(&view, lexicon));
+        }
+        // All passes of a rung see the request as it was before it.
+        let mut proposals = Vec::new();
+        for pass in passes::passes_for_stage(rung) {
+            self.options.cancel.check()?;
+            let mut of_pass = Vec::new();
+            (pass.propose)(&view, &mut of_pass);
+            proposals.extend(of_pass.into_iter().map(|proposal| (proposal, pass.name)));
+        }
+        drop(view);
+        for (proposal, pass) in proposals {
+            self.accept(proposal, rung, pass);
+            if reached(self) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// What stands beside the pieces that may be cut now.
+    fn build_coverage<'l>(&self, view: &PassView<'_>, lexicon: &'l mut IdentifierIndex) -> IdentifierCoverage<'l> {
+        let mut cover = IdentifierCoverage::new(lexicon);
+        let mut cut = BTreeSet::new();
+        for piece in
+            [SegmentKind::Result, SegmentKind::Arguments].into_iter().flat_map(|class| view.long_segments(class))
+        {
+            let at = piece.at;
+            if self.touched_messages.contains(&at.message) {
+                cut.insert(at);
+                continue;
+            }
+            if piece.kind == SegmentKind::Arguments && cover.count_values(at) {
+                continue;
+            }
+            let part = &self.messages[at.message].parts[at.part];
+            self.folds.for_each_cuttable_text(at, part, |place, text| cover.count_text(place, text, -1));
+        }
+        // What earlier rungs have changed is counted as it was and as it is.
+        for &at in &self.touched_messages {
+            let message = &self.messages[at];
+            let left_out = |part| cut.contains(&part);
+            self.state.folds.for_each_rendered_text(
+                at,
+                message,
+                |_| false,
+                |place, text| cover.count_text(place, text, -1),
+            );
+            self.folds.for_each_rendered_text(at, message, left_out, |place, text| cover.count_text(place, text, 1));
+        }
+        cover
+    }
+
+    fn pass_view<'v>(&'v self, thrift: f64) -> PassView<'v> {
+        PassView {
+            messages: self.messages,
+            segments: &self.state.segments,
+            live: &self.live,
+            first_segment: &self.state.first_segment,
+            options: self.options,
+            calls: self.state.calls,
+            edit_from: self.edit_from,
+            newest_round_start: self.newest_round_start,
+            keep_share_start: self.keep_share_start,
+            last_user_message: self.last_user_message,
+            expected_calls: self.expected_calls,
+            request_tokens: self.request_tokens,
+            space_value: thrift * self.options.policy.space_value,
+            coverage: RefCell::new(None),
+        }
+    }
+
+    /// Takes a proposal if it leaves fewer tokens than stand there now.
+    fn accept(&mut self, proposal: FoldProposal, rung: Stage, pass: &'static str) {
+        let at = proposal.at;
+        let Some(piece) = self.state.segment(at) else { return };
+        let now = self.folds.part_tokens(at).unwrap_or(piece.tokens);
+        if proposal.tokens >= now || self.folds.is_dropped(at.message) {
+            return;
+        }
+        self.subtract_tokens(at.message, now - proposal.tokens);
+        self.expected_unfold_cost += proposal.expected_unfold_cost;
+        self.folds
+            .set_part(at, AppliedFold { edit: proposal.edit, tokens: proposal.tokens, stage: rung, pass_name: pass });
+        let pieces = &self.state.segments;
+        if let Ok(index) = self.live.binary_search_by_key(&at, |it| pieces[it.index].at) {
+            self.live[index].stage = Some(rung);
+        }
+    }
+
+    fn subtract_tokens(&mut self, message: usize, by: Tokens) {
+        self.message_tokens[message] -= by;
+        self.request_tokens -= by;
+        self.touched_messages.insert(message);
+    }
+
+    fn build(mut self, reason: Trigger) -> Option<CreasePlan> {
+        let first = self.touched_messages.first().copied()?;
+        if self.options.signed_history {
+            self.drop_all_reasoning();
+        }
+        if self.request_tokens >= self.state.rendered_tokens {
+            return None;
+        }
+        let saved = self.state.rendered_tokens - self.request_tokens;
+        let suffix = self.state.suffix_tokens(first);
+        let prices = &self.options.prices;
+        let patience = self.options.policy.min_gain_ratio;
+        let gain = match reason {
+            Trigger::ColdCache => {
+                (self.expected_calls * prices.read + prices.write) * saved as f64 - self.expected_unfold_cost
+            }
+            Trigger::OverBudget | Trigger::Profitable => prices::crease_gain(
+                suffix,
+                saved,
+                self.expected_calls / patience,
+                prices,
+                self.expected_unfold_cost / patience,
+            ),
+        };
+        Some(CreasePlan {
+            folds: self.folds,
+            message_tokens: self.message_tokens,
+            touched_messages: self.touched_messages,
+            saved_tokens: saved,
+            suffix_tokens: suffix,
+            first_message: first,
+            expected_gain: gain,
+        })
+    }
+
+    /// Reasoning that is bound to what stood before it does not survive a crease, and what is kept must
+    /// be one unbroken run: so all of it goes, and what comes after is bound to what is sent now.
+    fn drop_all_reasoning(&mut self) {
+        for piece in self.state.segments.iter().filter(|piece| piece.kind == SegmentKind::Reasoning) {
+            let proposal = FoldProposal { at: piece.at, edit: PartEdit::Drop, tokens: 0, expected_unfold_cost: 0.0 };
+            self.accept(proposal, Stage::Reasoning, "signed");
+        }
+    }
+}
+
+/// The pieces of messages that are not gone.
+fn live_segments(state: &FoldState, folds: &FoldSet) -> Vec<LiveSegment> {
+    let mut folded = folds.all_parts().peekable();
+    let mut alive = Vec::new();
+    // A part that is folded whole: nothing inside of it shows.
+    let mut whole = None;
+    // In a long conversation most messages are gone: their pieces are not looked at.
+    let standing = (0..state.len()).filter(|&message| !folds.is_dropped(message));
+    for index in standing.flat_map(|message| state.segment_range(message..message + 1)) {
+        let piece = &state.segments[index];
+        // Both are sorted by place.
+        while let Some((at, _)) = folded.next_if(|(at, _)| *at < piece.at) {
+            whole = if at.inner.is_none() { Some(at) } else { whole };
+        }
+        let own = folded.peek().filter(|(at, _)| *at == piece.at).map(|(_, fold)| ladder_rung(fold.stage));
+        let rung = if whole == Some(PartId { inner: None, ..piece.at }) { Some(Stage::Truncation) } else { own };
+        alive.push(LiveSegment { index, kind: piece.kind, stage: rung });
+    }
+    alive
+}
+
+/// Returns the rung from which a part goes on: what was shortened because it was protected may still become an excerpt or a
+/// marker when it is old.
+fn ladder_rung(rung: Stage) -> Stage {
+    if rung >= Stage::Protected { Stage::Reasoning } else { rung }
+}

@@ -1,0 +1,485 @@
+//! Protected parts: how far a forced crease folds, and what is shortened when they alone are too large.
+//!
+//! Instructions, messages of users and the newest round, whose results the model has not seen yet, are protected. The
+//! target of a crease is a share of the room that they leave, so it never asks for them. They are shortened only where
+//! the request would be above the budget otherwise, and only down to it. The task and the newest user message are never
+//! shortened.
+
+use std::ops::Range;
+
+use crate::conversation::Role;
+use crate::engine::marker;
+use crate::engine::overlay::PartEdit;
+use crate::engine::passes::FoldProposal;
+use crate::engine::passes::support::clip;
+use crate::engine::passes::support::round_note::NoteDetail;
+use crate::engine::planner::{PlanBuilder, Stage};
+use crate::engine::segment::{Segment, SegmentKind};
+use crate::error::Error;
+use crate::tokens::Tokens;
+
+/// A crease ends at least this share of the room below the mark at which the next one is forced.
+const MIN_FREED_SHARE: f64 = 1.0 / 16.0;
+/// Nothing is shortened to fewer tokens than this, and so short messages of users are not, while there is another way to fit.
+const MIN_EXCERPT_TOKENS: Tokens = 200;
+
+/// A protected text, shortened.
+struct Shortened<'d> {
+    piece: &'d Segment,
+    before: Tokens,
+    text: String,
+    tokens: Tokens,
+}
+
+impl<'d> PlanBuilder<'d> {
+    /// Returns the tokens of messages that no stage before this one folds.
+    pub(crate) fn protected_tokens(&self) -> Tokens {
+        let is_protected = |piece: &&Segment| piece.kind == SegmentKind::InputText || self.options.pins.matches(piece);
+        let older = self.live.iter().map(|it| &self.state.segments[it.index]);
+        let older = older.take_while(|piece| piece.at.message < self.newest_round_start).filter(is_protected);
+        let newest: Tokens = self.message_tokens[self.newest_round_start..].iter().sum();
+        newest + older.map(|piece| self.tokens_of(piece)).sum::<Tokens>()
+    }
+
+    /// Returns the tokens to which a forced crease folds: the policy's share of the room that `protected` tokens leave, and so
+    /// far below the mark of the next crease that a loop does not crease at every step.
+    pub(crate) fn target(&self, protected: Tokens) -> Tokens {
+        let room = self.options.message_budget(1.0);
+        let protected = protected.min(room);
+        let target = protected + ((room - protected) as f64 * self.options.policy.target_ratio) as Tokens;
+        target.min(self.max_target())
+    }
+
+    fn max_target(&self) -> Tokens {
+        self.options.message_budget(self.options.policy.trigger_ratio - MIN_FREED_SHARE)
+    }
+
+    /// Shortens what is protected, if the request is above the budget: results first, messages of users only in truncation.
+    pub(crate) fn shorten_protected(&mut self) -> Result<(), Error> {
+        let deepest = self.options.policy.max_stage;
+        if self.request_tokens <= self.options.message_budget(1.0) || deepest < Stage::Protected {
+            return Ok(());
+        }
+        if self.options.signed_history {
+            // A crease drops it in any case, and its room is there for the results.
+            self.drop_all_reasoning();
+        }
+        if !self.shorten_results(Stage::Protected, MIN_EXCERPT_TOKENS)? && deepest >= Stage::Truncation {
+            self.truncate()?;
+        }
+        Ok(())
+    }
+
+    /// Truncates to instructions, the task, the newest user message and the newest round.
+    fn truncate(&mut self) -> Result<(), Error> {
+        self.drop_old_rounds();
+        if self.shorten_results(Stage::Truncation, MIN_EXCERPT_TOKENS)? {
+            return Ok(());
+        }
+        for least in [MIN_EXCERPT_TOKENS, 0] {
+            let all = self.candidates(Stage::Truncation);
+            // Messages of users are shortened so far that the next round does not shorten them again.
+            let shortened = self.share(&all, self.max_target(), least)?;
+            self.take_all(shortened.into_iter().filter(|it| self.is_of_user(it.piece)).collect(), Stage::Truncation);
+            if self.shorten_results(Stage::Truncation, least)? {
+                return Ok(());
+            }
+        }
+        let all = self.candidates(Stage::Truncation);
+        let markers = self.share(&all, 0, 0)?;
+        self.take_all(self.without_needless(markers, self.options.message_budget(1.0)), Stage::Truncation);
+        Ok(())
+    }
+
+    fn drop_old_rounds(&mut self) {
+        let foldable = |round: &&Range<usize>| {
+            round.end <= self.newest_round_start
+                && !self.folds.is_dropped(round.start)
+                && self.state.is_self_contained(round, self.messages)
+        };
+        let old: Vec<Range<usize>> = self.state.rounds().iter().filter(foldable).cloned().collect();
+        let old = self.keep_reasoning_at_turn_start(old);
+        if !old.is_empty() {
+            self.drop_rounds(&old, Stage::Truncation, NoteDetail::CountsOnly);
+        }
+        self.write_notes(Stage::Truncation, NoteDetail::CountsOnly);
+    }
+
+    /// Lets the results share the room that all else leaves in the budget. Returns whether the request fits then; if not,
+    /// nothing is changed.
+    fn shorten_results(&mut self, rung: Stage, least: Tokens) -> Result<bool, Error> {
+        let limit = self.options.message_budget(1.0);
+        let results = self.candidates(Stage::Protected);
+        let shortened = self.share(&results, limit, least)?;
+        if self.request_tokens - saved(&shortened) > limit {
+            return Ok(false);
+        }
+        self.take_all(self.without_needless(shortened, limit), rung);
+        Ok(true)
+    }
+
+    /// Returns the pieces that may be shortened at a stage, the smallest first, with their tokens.
+    fn candidates(&self, rung: Stage) -> Vec<(&'d Segment, Tokens)> {
+        let may_be_cut = |piece: &Segment| match piece.kind {
+            SegmentKind::InputText => {
+                let verbatim = self.state.is_verbatim(piece.at.message);
+                rung == Stage::Truncation && self.is_of_user(piece) && !verbatim
+            }
+            SegmentKind::Media => rung == Stage::Truncation || !self.is_of_user(piece),
+            SegmentKind::Result => true,
+            SegmentKind::Prose => piece.at.message < self.newest_round_start,
+            SegmentKind::Arguments | SegmentKind::Reasoning => false,
+        };
+        let state = self.state;
+        let alive = self.live.iter().map(|it| &state.segments[it.index]);
+        let alive = alive.filter(|piece| !self.folds.is_dropped(piece.at.message) && !self.options.pins.matches(piece));
+        let mut candidates: Vec<(&Segment, Tokens)> =
+            alive.filter(|piece| may_be_cut(piece)).map(|piece| (piece, self.tokens_of(piece))).collect();
+        candidates.sort_by_key(|&(piece, tokens)| (tokens, piece.at));
+        candidates
+    }
+
+    /// Shares the room that all else leaves below `limit` among pieces, given the smallest first: small ones stay whole, and
+    /// the others get equal shares of the rest, but at least `least` tokens.
+    fn share(
+        &self,
+        pieces: &[(&'d Segment, Tokens)],
+        limit: Tokens,
+        least: Tokens,
+    ) -> Result<Vec<Shortened<'d>>, Error> {
+        let others = self.request_tokens - pieces.iter().map(|(_, tokens)| tokens).sum::<Tokens>();
+        let mut room = limit.saturating_sub(others);
+        let mut shortened = Vec::new();
+        for (count, &(piece, before)) in (1..=pieces.len() as Tokens).rev().zip(pieces) {
+            self.options.cancel.check()?;
+            let share = (room / count).max(least);
+            let short = (before > share).then(|| self.shortened(piece, share)).filter(|(_, tokens)| *tokens < before);
+            room = room.saturating_sub(short.as_ref().map_or(before, |(_, tokens)| *tokens));
+            shortened.extend(short.map(|(text, tokens)| Shortened { piece, before, text, tokens }));
+        }
+        Ok(shortened)
+    }
+
+    fn shortened(&self, piece: &Segment, share: Tokens) -> (String, Tokens) {
+        let view = self.pass_view(1.0);
+        let text = view.text(piece);
+        let text = match piece.kind {
+            SegmentKind::Media => view.media_marker(piece),
+            _ => clip::clip_to_tokens(text, share, &self.options.meter, &marker::whole_text(text, view.handle(text))),
+        };
+        let tokens = self.options.meter.text(&text);
+        (text, tokens)
+    }
+
+    /// Returns these without those that fit whole in the room that is left over.
+    fn without_needless(&self, mut shortened: Vec<Shortened<'d>>, limit: Tokens) -> Vec<Shortened<'d>> {
+        let mut left = limit.saturating_sub(self.request_tokens - saved(&shortened));
+        shortened.retain(|it| {
+            let more = it.before - it.tokens;
+            let is_needed = more > left;
+            left -= if is_needed { 0 } else { more };
+            is_needed
+        });
+        shortened
+    }
+
+    fn take_all(&mut self, shortened: Vec<Shortened<'d>>, rung: Stage) {
+        for Shortened { piece, text, tokens, .. } in shortened {
+            self.accept(
+                FoldProposal { at: piece.at, edit: PartEdit::Text(text), tokens, expected_unfold_cost: 0.0 },
+                rung,
+                "clip",
+            );
+        }
+    }
+
+    /// Returns whether a piece is a user's own, and not of a result that came in the user's role.
+    fn is_of_user(&self, piece: &Segment) -> bool {
+        piece.at.inner.is_none() && self.messages[piece.at.message].role == Role::User
+    }
+
+    fn tokens_of(&self, piece: &Segment) -> Tokens {
+        self.folds.part_tokens(piece.at).unwrap_or(piece.tokens)
+    }
+}
+
+fn saved(shortened: &[Shortened<'_>]) -> Tokens {
+    shortened.iter().map(|it| it.before - it.tokens).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::conversation::{Message, Part, PartId, Role};
+    use crate::engine::marker;
+    use crate::fold;
+    use crate::{
+        Conversation, Error, ErrorKind, FoldOptions, FoldSession, FoldedConversation, Ledger, Meter, ModelTable,
+        Policy, Prices, Tokens, Trigger,
+    };
+
+    /// 53 bytes, as in the session that was reported.
+    const TASK: &str = "Find out why the import of large files is so slow now";
+
+    /// A budget, of which system and tools take `fixed`.
+    fn setup(budget: Tokens, fixed: Tokens) -> FoldOptions {
+        let table = ModelTable::builtin();
+        let meter = Meter::for_model(table, Some("claude-opus-4-6"));
+        let prices = Prices::for_model(table, Some("claude-opus-4-6"));
+        FoldOptions { handles: true, overhead_tokens: fixed, ..FoldOptions::new(meter, prices, budget) }
+    }
+
+    fn meter() -> Meter {
+        setup(0, 0).meter
+    }
+
+    /// Source code of about this many tokens.
+    fn source(seed: usize, tokens: Tokens) -> String {
+        let line = |at: usize| format!("    let value_{seed}_{at} = compute_{at}(input_{seed}, {at});\n");
+        let line_tokens = meter().text(&line(100)).max(1);
+        (0..(tokens / line_tokens) as usize).map(line).collect()
+    }
+
+    fn user(text: impl Into<String>) -> Message<'static> {
+        Message::text(Role::User, text.into())
+    }
+
+    /// One round of parallel reads with these results.
+    fn reads(name: &str, results: &[String]) -> Vec<Message<'static>> {
+        let call =
+            |at: usize| Part::call(format!("{name}_{at}"), "read_file", format!(r#"{{"path":"src/{name}_{at}.rs"}}"#));
+        let mut messages = vec![Message::new(Role::Assistant, (0..results.len()).map(call).collect())];
+        for (at, text) in results.iter().enumerate() {
+            messages.push(Message::new(Role::Tool, vec![Part::result(format!("{name}_{at}"), text.clone())]));
+        }
+        messages
+    }
+
+    fn conversation(messages: Vec<Message<'static>>) -> Conversation<'static> {
+        Conversation { messages, ..Conversation::default() }
+    }
+
+    fn folded(conversation: &Conversation<'static>, setup: &FoldOptions) -> Result<FoldedConversation, Error> {
+        let folded = fold(conversation, setup, &Ledger::default())?;
+        let sent = folded.messages(conversation);
+        let tokens = setup.overhead_tokens + sent.iter().map(|message| setup.meter.message(message)).sum::<Tokens>();
+        assert_eq!(tokens, folded.tokens);
+        assert!(tokens <= setup.budget, "{tokens} > {}", setup.budget);
+        Ok(folded)
+    }
+
+    fn result_text<'m>(messages: &'m [Message<'_>], id: &str) -> Option<&'m str> {
+        messages.iter().flat_map(Message::results).find(|it| it.call_id == id).and_then(|it| it.only_text())
+    }
+
+    /// Asserts that a shortened text is whole lines of the original and markers, with the handle of the original.
+    fn assert_excerpt(shortened: &str, original: &str) {
+        let originals: std::collections::HashSet<&str> = original.lines().collect();
+        let is_gap = |line: &str| marker::gap_lines(line).is_some();
+        assert!(shortened.lines().all(|line| marker::is_marker(line) || is_gap(line) || originals.contains(line)));
+        assert!(marker::handles(shortened).eq([crate::Handle::for_content(original.as_bytes())]));
+    }
+
+    /// A window of 64,000, half of it system and tools, and three parallel reads that are larger than the rest.
+    #[test]
+    fn three_parallel_reads_share_the_room_that_is_left() {
+        let texts: Vec<String> = (0..3).map(|at| source(at, 25_000)).collect();
+        let mut messages = vec![user(TASK)];
+        for at in 0..4 {
+            messages.extend(reads(&format!("old{at}"), &[source(10 + at, 1_000)]));
+        }
+        messages.extend(reads("new", &texts));
+        let (conversation, setup) = (conversation(messages), setup(50_000, 30_000));
+        let folded = folded(&conversation, &setup).unwrap();
+        let sent = folded.messages(&conversation);
+        assert_eq!(sent[0], user(TASK));
+        assert!(folded.tokens > 48_500, "the room is used: {}", folded.tokens);
+        for (at, text) in texts.iter().enumerate() {
+            let shown = result_text(&sent, &format!("new_{at}")).unwrap();
+            assert_excerpt(shown, text);
+            assert!(meter().text(shown) > 5_500, "{} tokens of result {at}", meter().text(shown));
+        }
+    }
+
+    /// A window of 100,000: what is old makes room, and the new results fit then.
+    #[test]
+    fn new_results_that_fit_are_whole() {
+        let texts: Vec<String> = (0..3).map(|at| source(at, 12_000)).collect();
+        let mut messages = vec![user(TASK)];
+        for at in 0..20 {
+            messages.extend(reads(&format!("old{at}"), &[source(10 + at, 2_000)]));
+        }
+        messages.extend(reads("new", &texts));
+        let conversation = conversation(messages);
+        let sent = folded(&conversation, &setup(86_000, 45_000)).unwrap().messages(&conversation);
+        for (at, text) in texts.iter().enumerate() {
+            assert_eq!(result_text(&sent, &format!("new_{at}")), Some(text.as_str()));
+        }
+        assert_eq!(sent[0], user(TASK));
+    }
+
+    #[test]
+    fn task_and_newest_user_message_are_verbatim_in_every_request() {
+        for policy in [Policy::balanced(), Policy::tight()] {
+            let mut folder = FoldSession::new(FoldOptions { policy, ..setup(50_000, 30_000) });
+            let mut newest = TASK.to_owned();
+            folder.push(user(TASK));
+            for at in 0..31 {
+                folder.plan_request().unwrap();
+                let sent: Vec<_> = folder.rendered_messages(0).collect();
+                assert!(folder.tokens() <= 50_000 && sent[0] == user(TASK), "request {at}");
+                assert!(sent.contains(&user(newest.clone())), "request {at}");
+                let texts: Vec<String> = (0..3).map(|it| source(3 * at + it, 8_000)).collect();
+                reads(&format!("r{at}"), &texts).into_iter().for_each(|message| folder.push(message));
+                if at % 7 == 6 {
+                    folder.plan_request().unwrap();
+                    newest = format!("Now look at part {at}. {}", source(900 + at, 4_000));
+                    folder.push(Message::text(Role::Assistant, "Done."));
+                    folder.push(user(newest.clone()));
+                }
+            }
+        }
+    }
+
+    /// Short messages of users stay while there is anything else to shorten, and the task stays after that.
+    #[test]
+    fn short_user_messages_are_shortened_last() {
+        let short =
+            |at: usize| user(format!("Point {at}: keep the public interface as it is. {}", "Please. ".repeat(12)));
+        let long = source(50, 15_000);
+        let mut messages = vec![user(TASK)];
+        for at in 0..30 {
+            messages.extend(reads(&format!("r{at}"), &[source(at, 300)]));
+            messages.push(short(at));
+        }
+        messages.push(Message::text(Role::Assistant, "I see."));
+        messages.push(user(long.clone()));
+        messages.extend(reads("mid", &[source(40, 300)]));
+        messages.push(user("Go on."));
+        messages.extend(reads("new", &[source(41, 20_000), source(42, 20_000)]));
+        let conversation = conversation(messages);
+        let sent = |budget| folded(&conversation, &setup(budget, 0)).unwrap().messages(&conversation);
+        // The results are shortened before the words of users.
+        let roomy = sent(24_000);
+        assert!((0..30).all(|at| roomy.contains(&short(at))) && roomy.contains(&user(long.clone())));
+        // Then the long ones.
+        let narrow = sent(8_000);
+        assert!((0..30).all(|at| narrow.contains(&short(at))) && !narrow.contains(&user(long)));
+        assert!(result_text(&narrow, "new_0").is_some_and(|text| text.lines().count() > 5));
+        // Then all but the task and the newest.
+        let least = sent(2_000);
+        assert!(!(0..30).any(|at| least.contains(&short(at))));
+        for sent in [roomy, narrow, least] {
+            assert!(sent.contains(&user(TASK)) && sent.contains(&user("Go on.")));
+        }
+    }
+
+    #[test]
+    fn unequal_new_results_share_the_room() {
+        let sizes: [Tokens; 5] = [500, 30_000, 2_000, 60_000, 100];
+        let texts: Vec<String> = sizes.iter().enumerate().map(|(at, &size)| source(at, size)).collect();
+        let mut messages = vec![user(TASK)];
+        messages.extend(reads("new", &texts));
+        let conversation = conversation(messages);
+        let folded = folded(&conversation, &setup(20_000, 0)).unwrap();
+        let sent = folded.messages(&conversation);
+        let shown = |at: usize| result_text(&sent, &format!("new_{at}")).unwrap();
+        for small in [0, 2, 4] {
+            assert_eq!(shown(small), texts[small]);
+        }
+        let large = [1, 3].map(|at| {
+            assert_excerpt(shown(at), &texts[at]);
+            meter().text(shown(at)) as f64
+        });
+        assert!((0.9..1.1).contains(&(large[0] / large[1])), "{large:?}");
+        assert!(folded.tokens > 19_500, "{}", folded.tokens);
+    }
+
+    #[test]
+    fn task_above_the_budget_is_an_error_that_names_it() {
+        let messages = vec![user(source(0, 9_000))];
+        let error = folded(&conversation(messages), &setup(10_000, 3_000)).err().unwrap();
+        let ErrorKind::CannotFit { floor, budget: 10_000, largest: Some((at, _)) } = error.kind() else {
+            panic!("{error}")
+        };
+        assert!(*floor > 11_000 && *at == PartId::new(0, 0), "{error}");
+    }
+
+    /// What was shortened while it was new is an excerpt at the next crease, and does not go with its round.
+    #[test]
+    fn shortened_result_becomes_an_excerpt_once_seen() {
+        let mut folder = FoldSession::new(setup(50_000, 30_000));
+        folder.push(user(TASK));
+        reads("big", &[source(0, 40_000)]).into_iter().for_each(|message| folder.push(message));
+        folder.plan_request().unwrap();
+        for at in 0..3 {
+            reads(&format!("small{at}"), &[source(10 + at, 500)]).into_iter().for_each(|message| folder.push(message));
+            folder.plan_request().unwrap();
+            let sent: Vec<_> = folder.rendered_messages(0).collect();
+            let shown = result_text(&sent, "big_0").expect("the round is there");
+            assert_excerpt(shown, &source(0, 40_000));
+        }
+        assert!(folder.tokens() < 45_000, "{}", folder.tokens());
+    }
+
+    /// Where a crease drops all reasoning, the room of it is there for the new results.
+    #[test]
+    fn new_results_get_the_room_of_dropped_reasoning() {
+        let thought = Part::reasoning("It may be slow because it copies. ".repeat(600));
+        let [call, result] = &reads("new", &[source(0, 8_000)])[..] else { panic!("one round") };
+        let call = Message::new(Role::Assistant, [vec![thought], call.parts.clone()].concat());
+        let conversation = conversation(vec![user(TASK), call, result.clone()]);
+        let setup = FoldOptions { signed_history: true, ..setup(9_500, 0) };
+        let sent = folded(&conversation, &setup).unwrap().messages(&conversation);
+        assert_eq!(result_text(&sent, "new_0"), Some(source(0, 8_000).as_str()));
+    }
+
+    /// Creases among the requests of a loop of small reads after these messages.
+    fn creases(setup: FoldOptions, opening: Vec<Message<'static>>, steps: usize) -> usize {
+        let mut folder = FoldSession::new(setup.clone());
+        opening.into_iter().for_each(|message| folder.push(message));
+        let mut creases = 0;
+        for at in 0..steps {
+            let creased = folder.plan_request().unwrap();
+            creases += usize::from(creased.is_some_and(|crease| crease.trigger == Trigger::OverBudget));
+            assert!(folder.tokens() <= setup.budget);
+            reads(&format!("r{at}"), &[source(at, 150)]).into_iter().for_each(|message| folder.push(message));
+        }
+        creases
+    }
+
+    /// Where system and tools, the task or other messages of users fill the window, a loop does not crease at every step.
+    #[test]
+    fn protected_parts_that_fill_the_window_cause_no_crease_at_every_step() {
+        for share in [0.5, 0.7, 0.85, 0.9] {
+            let filled = (60_000.0 * share) as Tokens;
+            let by_system = creases(setup(60_000, filled), vec![user(TASK)], 120);
+            assert!(by_system <= 30, "system {share}: {by_system}");
+            let by_task = creases(setup(60_000, 0), vec![user(source(0, filled))], 120);
+            assert!(by_task <= 30, "task {share}: {by_task}");
+        }
+        let pasted = |at: usize| [user(source(900 + at, 8_000)), Message::text(Role::Assistant, "Noted.")];
+        let opening = (0..9).flat_map(pasted).chain([user("Go on.")]).collect();
+        let by_users = creases(setup(60_000, 0), opening, 120);
+        assert!(by_users <= 40, "users: {by_users}");
+    }
+
+    /// Recent rounds keep a part of the room also where system and tools are above the target ratio of the budget.
+    #[test]
+    fn large_system_leaves_room_for_recent_rounds() {
+        let mut folder = FoldSession::new(setup(50_000, 35_000));
+        folder.push(user(TASK));
+        let mut creased = 0;
+        for at in 0..60 {
+            reads(&format!("r{at}"), &[source(at, 800)]).into_iter().for_each(|message| folder.push(message));
+            if folder.plan_request().unwrap().is_some_and(|crease| crease.trigger == Trigger::OverBudget) {
+                creased += 1;
+                let sent: Vec<_> = folder.rendered_messages(0).collect();
+                let whole = |back: &usize| {
+                    result_text(&sent, &format!("r{}_0", at - back)) == Some(source(at - back, 800).as_str())
+                };
+                assert!((0..3).all(|back| whole(&back)), "request {at}");
+            }
+        }
+        assert!((2..20).contains(&creased), "{creased}");
+    }
+}

@@ -1,0 +1,754 @@
+//! The left fold: a state that grows with the conversation and decides at request points.
+//!
+//! Decisions at a point depend on the messages before it, the setup and the ledger, and on nothing
+//! else. So adding messages can not change what was decided, any replica computes the same bytes,
+//! and a conversation first seen at its four hundredth turn is folded as if it had been there from
+//! the start.
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
+
+use crate::conversation;
+use crate::conversation::{Conversation, Message, Part, PartId, Role};
+use crate::engine::archive::{Original, OriginalStore, StoreError};
+use crate::engine::handle::Handle;
+use crate::engine::identifiers::index::IdentifierIndex;
+use crate::engine::line_index::{LineHashes, LineOwners};
+use crate::engine::marker;
+use crate::engine::options::{FoldOptions, Ledger};
+use crate::engine::overlay::{AppliedFold, FoldSet, PartEdit, RemovedOriginal};
+use crate::engine::passes::{prose, repeated_lines, terminal_codes};
+use crate::engine::planner;
+use crate::engine::planner::{CreasePlan, Stage, Trigger};
+use crate::engine::policy::CreaseMode;
+use crate::engine::rendering::FoldedConversation;
+use crate::engine::schedule::CreaseSchedule;
+use crate::engine::segment;
+use crate::engine::segment::{PendingCalls, Segment, SegmentKind};
+use crate::engine::superseded::LatestResults;
+use crate::error::{Error, ErrorKind};
+use crate::tokens::Tokens;
+
+/// What is known after some messages. Holds no text but that of markers and excerpts.
+#[derive(Clone, Default)]
+pub struct FoldState {
+    pub(crate) segments: Vec<Segment>,
+    /// Index of the first piece of each message.
+    pub(crate) first_segment: Vec<usize>,
+    pub(crate) folds: FoldSet,
+    pub(crate) identifiers: IdentifierIndex,
+    /// Calls made so far.
+    pub(crate) calls: u32,
+    /// Tokens of the messages as rendered, all and each.
+    pub(crate) rendered_tokens: Tokens,
+    pub(crate) message_tokens: Vec<Tokens>,
+    pub(crate) raw_tokens: Tokens,
+    /// Tokens of texts that are never shortened: those of the operator's messages, of the task and of the newest user message.
+    verbatim: Verbatim,
+    /// The messages of each round.
+    rounds: Vec<Range<usize>>,
+    /// The first message of a user: the task.
+    task: Option<usize>,
+    /// The last message in which a user says something.
+    pub(crate) last_user_message: usize,
+    after_assistant: bool,
+    pending_calls: PendingCalls,
+    /// Messages that belong together with one of another round.
+    cross_round_messages: BTreeSet<usize>,
+    pairs: HashMap<String, usize>,
+    latest_results: LatestResults,
+    /// The newest result with each text, by its hash.
+    results_by_hash: HashMap<u128, usize>,
+    /// The lines of the pieces that were listened to, and how many these are.
+    line_owners: LineOwners,
+    indexed_segments: usize,
+    pub(crate) schedule: CreaseSchedule,
+    creases: Vec<Crease>,
+    /// After how many creases, with how many folded parts, the originals were last handed to an archive: no fold is made
+    /// without either growing.
+    pub(crate) archived_counts: (usize, usize),
+}
+
+/// Tokens of texts that are never shortened.
+#[derive(Clone, Copy, Debug, Default)]
+struct Verbatim {
+    operator: Tokens,
+    task: Tokens,
+    /// Nothing while the newest user message is the task.
+    newest: Tokens,
+}
+
+/// A crease that happened.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Crease {
+    /// At which request point.
+    pub request_point: usize,
+    /// Why.
+    pub trigger: Trigger,
+    /// Tokens that went away.
+    pub saved_tokens: Tokens,
+    /// Tokens behind the first changed byte that had been sent, before the change: what is left of them is written to the
+    /// provider's cache again.
+    pub suffix_tokens: Tokens,
+    /// What writing them again costs, in tokens at base price.
+    pub rewrite_cost: Tokens,
+    /// First changed message of the conversation.
+    pub first_message: usize,
+}
+
+/// What a crease has changed, as it was.
+#[derive(Clone)]
+pub(crate) struct CreaseUndo {
+    folds: FoldSet,
+    message_tokens: Vec<Tokens>,
+    touched_messages: BTreeSet<usize>,
+}
+
+/// What a fold is called that is made at first sight: of what stands above, of what a screen would not show.
+const DUPLICATE_PASS: &str = "again";
+const TERMINAL_CODES_PASS: &str = "screen";
+pub(crate) const AT_INGEST: [&str; 2] = [DUPLICATE_PASS, TERMINAL_CODES_PASS];
+
+/// What tools are called, at the end, by which a model gets back what was folded.
+const UNFOLD_TOOL_SUFFIX: &str = "unfold";
+
+impl FoldState {
+    /// How many messages it has seen.
+    pub fn len(&self) -> usize {
+        self.message_tokens.len()
+    }
+
+    /// Whether it has seen none.
+    pub fn is_empty(&self) -> bool {
+        self.message_tokens.is_empty()
+    }
+
+    /// Hands the originals of all that is folded to an archive.
+    pub(crate) fn store_originals(&self, messages: &[Message<'_>], keep: &dyn OriginalStore) -> Result<(), StoreError> {
+        let originals = self.folds.removed_originals(messages);
+        let with_facts = |leaving: &RemovedOriginal<'_>| {
+            let piece = self.segment(leaving.at).filter(|_| leaving.rounds.is_empty());
+            let done = piece.and_then(|piece| piece.tool_call.as_ref());
+            let inside = leaving.rounds.iter().flat_map(|round| self.segments_of(round.clone()));
+            let tokens = piece.into_iter().chain(inside).map(|piece| piece.tokens).sum();
+            (
+                Handle::for_content(&leaving.bytes),
+                done.map(|done| (done.tool.clone(), done.action.target.clone())),
+                tokens,
+            )
+        };
+        let facts: Vec<_> = originals.iter().map(with_facts).collect();
+        let list: Vec<Original<'_>> = originals
+            .iter()
+            .zip(&facts)
+            .map(|(leaving, (handle, done, tokens))| Original {
+                handle: *handle,
+                bytes: &leaving.bytes,
+                tool: done.as_ref().map(|(tool, _)| tool.as_str()),
+                arguments: done.as_ref().map(|(_, target)| target.as_str()),
+                message: leaving.rounds.first().map_or(leaving.at.message, |round| round.start),
+                tokens: *tokens,
+            })
+            .collect();
+        keep.store(&list)
+    }
+
+    pub(crate) fn segment(&self, at: PartId) -> Option<&Segment> {
+        self.segments_of(at.message..at.message + 1).iter().find(|piece| piece.at == at)
+    }
+
+    pub(crate) fn segments_of(&self, messages: Range<usize>) -> &[Segment] {
+        &self.segments[self.segment_range(messages)]
+    }
+
+    /// Which pieces are those of some messages.
+    pub(crate) fn segment_range(&self, messages: Range<usize>) -> Range<usize> {
+        let index = |message: usize| self.first_segment.get(message).copied().unwrap_or(self.segments.len());
+        index(messages.start)..index(messages.end)
+    }
+
+    /// Returns whether the texts of a message of a user are never shortened: those of the task and of the newest.
+    pub(crate) fn is_verbatim(&self, message: usize) -> bool {
+        self.task.is_some_and(|task| message == task || message == self.last_user_message)
+    }
+
+    /// The first message of the newest round: from it on the model has not answered yet.
+    pub(crate) fn newest_round_start(&self) -> usize {
+        self.rounds.last().map_or(0, |round| round.start)
+    }
+
+    /// The rounds, oldest first.
+    pub(crate) fn rounds(&self) -> &[Range<usize>] {
+        &self.rounds
+    }
+
+    /// Whether nothing of a round belongs together with something outside of it: a result with its
+    /// call, a note of the operator inside the conversation with the answer to it.
+    pub(crate) fn is_self_contained(&self, round: &Range<usize>, messages: &[Message<'_>]) -> bool {
+        !conversation::answers_system_note(messages, round.start)
+            && self.cross_round_messages.range(round.clone()).next().is_none()
+    }
+
+    /// Returns the message before which all are old, because younger ones fill their share of the room that protected parts
+    /// leave.
+    pub(crate) fn keep_share_start(&self, setup: &FoldOptions, newest: usize, protected: Tokens) -> usize {
+        let room = setup.message_budget(1.0).saturating_sub(protected);
+        let mut room = (room as f64 * setup.policy.keep_share) as Tokens;
+        for at in (0..newest).rev() {
+            match room.checked_sub(self.message_tokens[at]) {
+                Some(left) => room = left,
+                None => return at + 1,
+            }
+        }
+        0
+    }
+
+    /// Tokens from a message on that were sent before. What the newest round brought is written in any case.
+    pub(crate) fn suffix_tokens(&self, first: usize) -> Tokens {
+        let newest = self.newest_round_start();
+        self.message_tokens[first.min(newest)..newest].iter().sum()
+    }
+
+    /// Takes note of a message at first sight.
+    pub(crate) fn ingest(&mut self, setup: &FoldOptions, message: &Message<'_>) {
+        let at = self.message_tokens.len();
+        if message.is_assistant() && !self.after_assistant {
+            self.calls += 1;
+            self.rounds.push(at..at);
+        }
+        // A round goes on until somebody else says something.
+        let in_round = message.is_assistant() || message.has_results();
+        if let Some(round) = self.rounds.last_mut().filter(|round| in_round && round.end == at) {
+            round.end = at + 1;
+        }
+        self.after_assistant = message.is_assistant();
+        // What a user says beside results does not end the turn.
+        if message.role == Role::User && !message.has_results() {
+            self.task.get_or_insert(at);
+            self.last_user_message = at;
+        }
+        self.link_across_rounds(at, message);
+        let first = self.segments.len();
+        self.first_segment.push(first);
+        self.segments.extend(segment::message_segments(at, message, self.calls, &mut self.pending_calls, &setup.meter));
+        let in_pieces: Tokens = self.segments[first..].iter().map(|piece| piece.tokens).sum();
+        let tokens = in_pieces + segment::overhead_tokens(message, &setup.meter);
+        debug_assert_eq!(tokens, setup.meter.message(message));
+        self.message_tokens.push(tokens);
+        self.rendered_tokens += tokens;
+        self.raw_tokens += tokens;
+        if !message.has_results() {
+            let texts = self.segments[first..].iter().filter(|piece| piece.kind == SegmentKind::InputText);
+            let texts: Tokens = texts.map(|piece| piece.tokens).sum();
+            match message.role {
+                Role::System | Role::Developer => self.verbatim.operator += texts,
+                Role::User if self.task == Some(at) => self.verbatim.task = texts,
+                Role::User => self.verbatim.newest = texts,
+                _ => {}
+            }
+        }
+        for index in first..self.segments.len() {
+            if let Some(before) = self.latest_results.record(&self.segments, index) {
+                self.segments[before].superseded = true;
+            }
+            if setup.policy.crease_mode != CreaseMode::Never {
+                self.fold_at_ingest(setup, message, index);
+            }
+        }
+    }
+
+    /// Folds what is certain before any byte of it is sent: a result that stands above as it is, and what a screen
+    /// would not have shown. Nothing else of what the model has not seen yet is touched.
+    fn fold_at_ingest(&mut self, setup: &FoldOptions, message: &Message<'_>, index: usize) {
+        let piece = &self.segments[index];
+        if piece.kind != SegmentKind::Result || piece.tokens < segment::MIN_COUNTED_TOKENS || setup.pins.matches(piece)
+        {
+            return;
+        }
+        // Whoever asks for an original and gets a marker asks again.
+        if piece.tool_call.as_ref().is_some_and(|done| done.tool.ends_with(UNFOLD_TOOL_SUFFIX)) {
+            return;
+        }
+        let text = segment::text_in_message(message, piece.at);
+        let handle = || setup.handles.then(|| Handle::for_content(text.as_bytes()));
+        let above = self
+            .results_by_hash
+            .insert(piece.text_hash, index)
+            .filter(|&above| self.folds.stage(self.segments[above].at).is_none());
+        let (folded, rung, pass) = if let Some(above) = above {
+            self.results_by_hash.insert(piece.text_hash, above);
+            (marker::duplicate_text(text, handle()), Stage::Duplicates, DUPLICATE_PASS)
+        } else if let Some(shown) = terminal_codes::strip_terminal_codes(text) {
+            (terminal_codes::with_marker(&shown, handle()), Stage::Repack, TERMINAL_CODES_PASS)
+        } else {
+            return;
+        };
+        let tokens = setup.meter.text(&folded);
+        let Some(saved) = piece.tokens.checked_sub(tokens).filter(|&saved| saved > 0) else { return };
+        let at = piece.at;
+        if let Some(above) = above {
+            // It was asked for again: from now on it is as young as the question.
+            self.segments[above].call_index = self.calls;
+            self.segments[above].superseded = false;
+        }
+        self.message_tokens[at.message] -= saved;
+        self.rendered_tokens -= saved;
+        self.folds.set_part(at, AppliedFold { edit: PartEdit::Text(folded), tokens, stage: rung, pass_name: pass });
+    }
+
+    /// Remembers what belongs together across rounds: it is never dropped apart.
+    fn link_across_rounds(&mut self, at: usize, message: &Message<'_>) {
+        let round = self.newest_round_start();
+        for part in &message.parts {
+            let partner = match part {
+                Part::ToolResult(it) => self.pending_calls.get(it.call_id.as_ref()).map(|(_, call)| *call),
+                Part::Opaque(it) => it.pair.as_ref().and_then(|pair| self.pairs.insert(pair.to_string(), at)),
+                _ => None,
+            };
+            if let Some(partner) = partner.filter(|&partner| partner < round) {
+                self.cross_round_messages.extend([partner, at]);
+            }
+        }
+    }
+
+    /// Takes note of what passes ask at every look and what never changes: which results since the last look say again
+    /// what an earlier one has said, and in which prose there is noise.
+    fn index_new_results(&mut self, setup: &FoldOptions, messages: &[Message<'_>]) -> Result<(), Error> {
+        let for_lines = repeated_lines::is_enabled(&setup.policy);
+        for index in self.indexed_segments..self.segments.len() {
+            self.indexed_segments = index;
+            setup.cancel.check()?;
+            let piece = &self.segments[index];
+            let text = segment::segment_text(messages, piece.at);
+            match piece.kind {
+                SegmentKind::Result if for_lines && piece.tokens >= repeated_lines::MIN_RESULT_TOKENS => {
+                    let hashes = LineHashes::new(text);
+                    self.line_owners.record(index as u32, &hashes, |before| {
+                        let before = &mut self.segments[before as usize];
+                        before
+                            .line_hashes
+                            .get_or_insert_with(|| LineHashes::new(segment::segment_text(messages, before.at)));
+                        before.repeated_later = true;
+                        self.segments[index].repeats_earlier_lines = true;
+                    });
+                    self.segments[index].line_hashes = self.segments[index].repeats_earlier_lines.then_some(hashes);
+                }
+                SegmentKind::Prose if piece.tokens >= prose::MIN_PROSE_TOKENS => {
+                    self.segments[index].has_noise = prose::without_noise(text).is_some();
+                }
+                _ => {}
+            }
+        }
+        self.indexed_segments = self.segments.len();
+        Ok(())
+    }
+
+    /// Decides at a request point of the past. A request that could not fit was refused or went out raw; the fold goes on.
+    pub(crate) fn decide_past(
+        &mut self,
+        setup: &FoldOptions,
+        ledger: &Ledger,
+        messages: &[Message<'_>],
+    ) -> Option<Crease> {
+        let setup = options_at(setup, ledger, messages.len());
+        // Texts that are never shortened are too much already: no plan has to be made to see that there is none.
+        let Verbatim { operator, task, newest } = self.verbatim;
+        if operator + task + newest > setup.message_budget(1.0) {
+            self.accrue_carrying_cost(&setup);
+            return None;
+        }
+        self.decide(&setup, ledger, messages).ok().flatten()
+    }
+
+    /// Decides at the request point behind the last message that was taken note of.
+    pub(crate) fn decide(
+        &mut self,
+        setup: &FoldOptions,
+        ledger: &Ledger,
+        messages: &[Message<'_>],
+    ) -> Result<Option<Crease>, Error> {
+        let planned = self.plan_crease(setup, ledger, messages)?;
+        Ok(planned.map(|(plan, reason)| self.apply_plan(setup, messages, plan, reason).0))
+    }
+
+    /// What a crease at this request point would do, if it is to be one. Only the clock moves.
+    pub(crate) fn plan_crease(
+        &mut self,
+        setup: &FoldOptions,
+        ledger: &Ledger,
+        messages: &[Message<'_>],
+    ) -> Result<Option<(CreasePlan, Trigger)>, Error> {
+        setup.cancel.check()?;
+        let at = messages.len();
+        let setup = &*options_at(setup, ledger, at);
+        self.accrue_carrying_cost(setup);
+        let Some(reason) = self.crease_trigger(setup, ledger.cold_points.contains(&at), messages) else {
+            return Ok(None);
+        };
+        self.index_new_results(setup, messages)?;
+        let mut lexicon = std::mem::take(&mut self.identifiers);
+        let kind_of = |at| self.segment(at).and_then(|piece| piece.text_kind);
+        let from = self.crease_start(setup, reason);
+        let plan = lexicon.index_messages(messages, &self.folds, &setup.cancel, kind_of).and_then(|()| {
+            planner::choose_folds(self, &mut lexicon, setup, messages, reason, from, ledger.summary_at(at))
+        });
+        self.identifiers = lexicon;
+        let plan = plan?;
+        if reason == Trigger::OverBudget {
+            let left = plan.as_ref().map_or(self.rendered_tokens, |plan| self.rendered_tokens - plan.saved_tokens);
+            if left > setup.message_budget(1.0) {
+                return Err(self.cannot_fit_error(setup, left, plan.as_ref()));
+            }
+            self.schedule.record_forced(left);
+        }
+        match plan {
+            Some(plan) if reason == Trigger::OverBudget || plan.expected_gain > 0.0 => Ok(Some((plan, reason))),
+            _ => {
+                self.schedule.record_unprofitable(self.calls, plan.as_ref(), setup);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Does what was planned. Gives what was there before, for [`FoldState::undo_crease`].
+    pub(crate) fn apply_plan(
+        &mut self,
+        setup: &FoldOptions,
+        messages: &[Message<'_>],
+        plan: CreasePlan,
+        reason: Trigger,
+    ) -> (Crease, CreaseUndo) {
+        let price = match reason {
+            Trigger::ColdCache => 0,
+            _ => setup.prices.rewrite_cost(plan.suffix_tokens, plan.saved_tokens).round() as Tokens,
+        };
+        let at = self.message_tokens.len();
+        for &at in &plan.touched_messages {
+            self.identifiers.update_message(at, &messages[at], &self.folds, &plan.folds);
+            // No more of what is cut is left to be added up by lines, or to be compared.
+            let end = self.first_segment.get(at + 1).copied().unwrap_or(self.segments.len());
+            let pieces = &mut self.segments[self.first_segment[at]..end];
+            for piece in pieces {
+                let rung = plan.folds.stage(piece.at);
+                piece.line_hashes.take_if(|_| rung.is_some());
+                piece.line_counts.take_if(|_| rung >= Some(Stage::Excerpts));
+            }
+        }
+        let folds = std::mem::replace(&mut self.folds, plan.folds);
+        let tokens = std::mem::replace(&mut self.message_tokens, plan.message_tokens);
+        self.rendered_tokens -= plan.saved_tokens;
+        self.schedule.record_crease(plan.saved_tokens);
+        let crease = Crease {
+            request_point: at,
+            trigger: reason,
+            saved_tokens: plan.saved_tokens,
+            suffix_tokens: plan.suffix_tokens,
+            rewrite_cost: price,
+            first_message: plan.first_message,
+        };
+        (crease, CreaseUndo { folds, message_tokens: tokens, touched_messages: plan.touched_messages })
+    }
+
+    /// Takes the last crease back, all but the clock.
+    pub(crate) fn undo_crease(&mut self, messages: &[Message<'_>], crease: &Crease, before: CreaseUndo) {
+        for &at in &before.touched_messages {
+            self.identifiers.update_message(at, &messages[at], &self.folds, &before.folds);
+        }
+        self.folds = before.folds;
+        self.message_tokens = before.message_tokens;
+        self.rendered_tokens += crease.saved_tokens;
+    }
+
+    fn cannot_fit_error(&self, setup: &FoldOptions, left: Tokens, plan: Option<&CreasePlan>) -> Error {
+        let (floor, budget) = (left + setup.overhead_tokens, setup.budget);
+        let folds = plan.map_or(&self.folds, |plan| &plan.folds);
+        let left = self.segments.iter().filter(|piece| !folds.is_dropped(piece.at.message));
+        let sizes = left.map(|piece| (piece.at, folds.part_tokens(piece.at).unwrap_or(piece.tokens)));
+        let largest = sizes.max_by_key(|(_, tokens)| *tokens);
+        let what = match largest {
+            Some((at, tokens)) if tokens > setup.overhead_tokens => {
+                format!("the largest part left is {at} with {tokens} tokens")
+            }
+            _ => format!("system and tools alone are {} tokens", setup.overhead_tokens),
+        };
+        let message = format!(
+            "cannot fit: the floor is {floor} tokens and the budget is {budget}; {what}; use a larger window or send less"
+        );
+        Error::new(ErrorKind::CannotFit { floor, budget, largest }, message)
+    }
+}
+
+/// The setup with the budget of a request point.
+fn options_at<'s>(setup: &'s FoldOptions, ledger: &Ledger, at: usize) -> Cow<'s, FoldOptions> {
+    match ledger.budget_at(at, setup) {
+        budget if budget == setup.budget => Cow::Borrowed(setup),
+        budget => Cow::Owned(FoldOptions { budget, ..setup.clone() }),
+    }
+}
+
+/// Folds a conversation as it is to be sent now.
+pub fn fold(
+    conversation: &Conversation<'_>,
+    setup: &FoldOptions,
+    ledger: &Ledger,
+) -> Result<FoldedConversation, Error> {
+    resume(FoldState::default(), conversation, setup, ledger)
+}
+
+/// Folds a conversation whose first messages were folded before, at the price of its new messages. The
+/// state is that of [`FoldedConversation::into_state`] after those messages, under the same setup and ledger; the
+/// outcome is that of [`fold`].
+pub fn resume(
+    mut state: FoldState,
+    conversation: &Conversation<'_>,
+    setup: &FoldOptions,
+    ledger: &Ledger,
+) -> Result<FoldedConversation, Error> {
+    let messages = &conversation.messages;
+    let mut decided = state.len();
+    let answered = |next: &Message<'_>| next.opens_round(messages[..decided].last());
+    if decided > 0 && !messages.get(decided).is_none_or(answered) {
+        // What was decided counted on an answer that never came.
+        (state, decided) = (FoldState::default(), 0);
+    }
+    for (at, message) in messages.iter().enumerate().skip(decided) {
+        setup.cancel.check()?;
+        if at > decided && message.opens_round(Some(&messages[at - 1])) {
+            let crease = state.decide_past(setup, ledger, &messages[..at]);
+            state.creases.extend(crease);
+        }
+        state.ingest(setup, message);
+    }
+    if messages.len() > decided || decided == 0 {
+        let crease = state.decide(setup, ledger, messages)?;
+        state.creases.extend(crease);
+    }
+    Ok(FoldedConversation {
+        tokens: state.rendered_tokens + setup.overhead_tokens,
+        raw_tokens: state.raw_tokens + setup.overhead_tokens,
+        creases: state.creases.clone(),
+        state,
+        alternate_roles: setup.alternate_roles,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::{FoldSession, Meter, ModelTable, Prices};
+
+    fn options(budget: Tokens) -> FoldOptions {
+        let table = ModelTable::builtin();
+        let meter = Meter::for_model(table, Some("gpt-4o"));
+        FoldOptions {
+            handles: true,
+            ..FoldOptions::new(meter, Prices::for_model(table, Some("claude-opus-4-6")), budget)
+        }
+    }
+
+    fn source_text(seed: usize, lines: usize) -> String {
+        (0..lines).map(|at| format!("    let value_{seed}_{at} = compute_{at}(input_{seed}, {at});\n")).collect()
+    }
+
+    fn agent_session(rounds: usize, lines: usize) -> Conversation<'static> {
+        let mut messages = vec![
+            Message::text(Role::System, "You are a careful engineer."),
+            Message::text(Role::User, "Please make the parser faster."),
+        ];
+        for at in 0..rounds {
+            let call = Part::call(format!("c{at}"), "read_file", format!(r#"{{"path":"src/file_{at}.rs"}}"#));
+            messages.push(Message::new(Role::Assistant, vec![Part::text(format!("Reading file {at}.")), call]));
+            messages.push(Message::new(Role::Tool, vec![Part::result(format!("c{at}"), source_text(at, lines))]));
+        }
+        Conversation { messages, ..Conversation::default() }
+    }
+
+    /// Three windows of history end inside the budget, without any model.
+    #[test]
+    fn rendering_fits_the_budget() {
+        let conversation = agent_session(60, 60);
+        for budget in [4_000, 8_000, 16_000, 32_000] {
+            let setup = options(budget);
+            let folded = fold(&conversation, &setup, &Ledger::default()).unwrap();
+            assert!(folded.tokens <= budget, "{} > {budget}", folded.tokens);
+            let sent: Tokens = folded.messages(&conversation).iter().map(|message| setup.meter.message(message)).sum();
+            assert_eq!(sent, folded.tokens);
+            assert!(folded.raw_tokens > 3 * 16_000);
+        }
+    }
+
+    /// A growing conversation and its whole at once give the same rendering, at every request.
+    #[test]
+    fn session_equals_fold() {
+        let conversation = agent_session(40, 40);
+        let setup = options(12_000);
+        let mut folder = FoldSession::new(setup.clone());
+        for (at, message) in conversation.messages.iter().enumerate() {
+            if message.opens_round(at.checked_sub(1).map(|before| &conversation.messages[before])) {
+                folder.plan_request().unwrap();
+                let whole = Conversation { messages: conversation.messages[..at].to_vec(), ..Conversation::default() };
+                let folded = fold(&whole, &setup, &Ledger::default()).unwrap();
+                assert_eq!(folder.rendered_messages(0).collect::<Vec<_>>(), folded.messages(&whole), "at {at}");
+                assert_eq!(folder.tokens(), folded.tokens);
+            }
+            folder.push(message.clone());
+        }
+    }
+
+    /// Going on from any request is the same as folding the whole, also when the answer never came.
+    #[test]
+    fn resume_equals_fold() {
+        let conversation = agent_session(40, 40);
+        let setup = options(12_000);
+        let ledger = Ledger { budgets: BTreeMap::from([(41, 9_000)]), ..Ledger::default() };
+        let mut state = FoldState::default();
+        for end in (1..=conversation.messages.len()).filter(|end| end % 3 != 0) {
+            let seen = Conversation { messages: conversation.messages[..end].to_vec(), ..Conversation::default() };
+            let resumed = resume(state, &seen, &setup, &ledger).unwrap();
+            let folded = fold(&seen, &setup, &ledger).unwrap();
+            assert_eq!(resumed.messages(&seen), folded.messages(&seen), "at {end}");
+            assert_eq!((resumed.tokens, &resumed.creases), (folded.tokens, &folded.creases), "at {end}");
+            state = resumed.into_state();
+            assert_eq!(state.len(), end);
+        }
+    }
+
+    /// Where the operator's words alone were too much for a while, the fold goes on as for one who asked all the time.
+    #[test]
+    fn unfittable_request_points_are_skipped() {
+        let mut conversation = agent_session(40, 40);
+        conversation.messages[0] = Message::text(Role::System, source_text(0, 100));
+        let setup = options(16_000);
+        let ledger = Ledger {
+            budgets: BTreeMap::from([(1, 1_000), (31, 12_000), (61, 1_000), (71, 9_000)]),
+            ..Ledger::default()
+        };
+        let mut folder = FoldSession::new(setup.clone());
+        *folder.ledger_mut() = ledger.clone();
+        let mut refused = 0;
+        for (at, message) in conversation.messages.iter().enumerate() {
+            if message.opens_round(at.checked_sub(1).map(|before| &conversation.messages[before])) {
+                refused += usize::from(folder.plan_request().is_err());
+            }
+            folder.push(message.clone());
+        }
+        folder.plan_request().unwrap();
+        let folded = fold(&conversation, &setup, &ledger).unwrap();
+        assert_eq!(folder.rendered_messages(0).collect::<Vec<_>>(), folded.messages(&conversation));
+        assert!(refused > 10 && !folded.creases.is_empty(), "{refused}");
+    }
+
+    /// Asking, adding a message and asking again is the same as asking once.
+    #[test]
+    fn unanswered_request_leaves_no_trace() {
+        let conversation = agent_session(40, 40);
+        let setup = options(12_000);
+        let mut folder = FoldSession::new(setup.clone());
+        for message in &conversation.messages {
+            drop(folder.plan_request());
+            folder.push(message.clone());
+        }
+        folder.plan_request().unwrap();
+        let folded = fold(&conversation, &setup, &Ledger::default()).unwrap();
+        assert_eq!(folder.rendered_messages(0).collect::<Vec<_>>(), folded.messages(&conversation));
+    }
+
+    /// A look that found a crease too dear is taken again when more calls are to be expected, though nothing has grown.
+    #[test]
+    fn unprofitable_crease_is_retried_later() {
+        let mut conversation = agent_session(0, 0);
+        for at in 0..80 {
+            let (call, said) = (format!("c{at}"), if at < 4 { source_text(at, 400) } else { at.to_string() });
+            let run = Part::call(call.clone(), "run", format!(r#"{{"command":"make {at}"}}"#));
+            conversation.messages.push(Message::new(Role::Assistant, vec![run]));
+            conversation.messages.push(Message::new(Role::Tool, vec![Part::result(call, said)]));
+        }
+        let after = |rounds: usize| {
+            let messages = conversation.messages[..2 + 2 * rounds].to_vec();
+            fold(&Conversation { messages, ..Conversation::default() }, &options(200_000), &Ledger::default()).unwrap()
+        };
+        let looked = |rounds: &usize| after(*rounds).into_state().schedule.retry_at_call > 0;
+        let first = (1..80).find(looked).expect("a look that finds it too dear");
+        assert_eq!(after(first).creases, []);
+        let end = after(80);
+        assert_eq!(end.creases.len(), 1);
+        assert!(end.tokens < end.raw_tokens / 2, "{} of {}", end.tokens, end.raw_tokens);
+    }
+
+    /// Round by round: what each is asked for, and how many lines come back.
+    fn rounds(rounds: impl Iterator<Item = (&'static str, usize)>) -> Conversation<'static> {
+        let mut conversation = agent_session(0, 0);
+        for (at, (tool, lines)) in rounds.enumerate() {
+            let call = Part::call(format!("c{at}"), tool, format!(r#"{{"path":"src/file_{at}.rs"}}"#));
+            conversation.messages.push(Message::new(Role::Assistant, vec![call]));
+            let said = if lines == 0 { at.to_string() } else { source_text(at, lines) };
+            conversation.messages.push(Message::new(Role::Tool, vec![Part::result(format!("c{at}"), said)]));
+        }
+        conversation
+    }
+
+    /// A paid crease leaves what stands before it as the last one left it, so that it is not written again.
+    #[test]
+    fn profitable_crease_starts_after_the_previous_one() {
+        let lines = |at: usize| if at.is_multiple_of(40) { 1_200 } else { 0 };
+        let folded =
+            fold(&rounds((0..160).map(|at| ("run", lines(at)))), &options(200_000), &Ledger::default()).unwrap();
+        let firsts: Vec<usize> = folded.creases.iter().map(|crease| crease.first_message).collect();
+        assert!(firsts.len() > 2 && firsts.is_sorted_by(|one, next| one < next), "{firsts:?}");
+    }
+
+    /// A file that will be old in a few calls is waited for: one crease folds it and what is old already.
+    #[test]
+    fn crease_waits_for_segments_about_to_age() {
+        let creases = |read_at: usize| {
+            let round = |at: usize| match at {
+                30 => ("run", 1_200),
+                at if at == read_at => ("read_file", 1_200),
+                _ => ("run", 0),
+            };
+            fold(&rounds((0..80).map(round)), &options(200_000), &Ledger::default()).unwrap().creases
+        };
+        let (alone, waited) = (creases(usize::MAX), creases(28));
+        assert_eq!((alone.len(), waited.len()), (1, 1));
+        assert!(
+            waited[0].request_point > alone[0].request_point,
+            "{} {}",
+            waited[0].request_point,
+            alone[0].request_point
+        );
+    }
+
+    /// Each rendering begins with the one before it, unless a crease is told.
+    #[test]
+    fn rendering_is_stable_between_creases() {
+        let conversation = agent_session(60, 40);
+        let mut folder = FoldSession::new(options(16_000));
+        let mut sent: Vec<Message<'static>> = Vec::new();
+        let mut creases = 0;
+        for (at, message) in conversation.messages.iter().enumerate() {
+            if at > 0 && message.is_assistant() {
+                let creased = folder.plan_request().unwrap().is_some();
+                let now: Vec<_> = folder.rendered_messages(0).collect();
+                assert!(creased || now.starts_with(&sent), "at {at}");
+                creases += usize::from(creased);
+                sent = now;
+            }
+            folder.push(message.clone());
+        }
+        assert!((2..20).contains(&creases), "{creases}");
+    }
+
+    #[test]
+    fn cannot_fit_error_states_the_floor() {
+        let mut conversation = agent_session(1, 10);
+        conversation.messages[0] = Message::text(Role::System, source_text(0, 400));
+        let error = fold(&conversation, &options(2_000), &Ledger::default()).err().unwrap();
+        let ErrorKind::CannotFit { floor, budget, largest } = error.kind() else { panic!("{error}") };
+        assert_eq!((*budget, largest.unwrap().0), (2_000, PartId::new(0, 0)));
+        assert!(*floor > 2_000, "{error}");
+    }
+}

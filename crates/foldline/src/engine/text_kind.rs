@@ -1,0 +1,530 @@
+//! What a text is, and what stands in it: failures, definitions, lines.
+//!
+//! Everything here looks at one text and nothing else. The rules are those of programs' output in
+//! general; no tool, repository or language is privileged beyond its public syntax.
+
+use std::ops::Range;
+
+use memchr::{memchr, memchr_iter, memchr2_iter, memrchr};
+
+pub use crate::engine::identifiers::extract::{IdentifierKey, IdentifierKind, for_each_identifier};
+pub use crate::engine::passes::terminal_codes::strip_terminal_codes;
+
+/// What a text is. Decides how it may be shortened, never whether.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum TextKind {
+    /// A JSON value.
+    Json,
+    /// A unified diff, or a patch.
+    Diff,
+    /// Hits of a search: `path:line:text`.
+    SearchHits,
+    /// Paths, one a line.
+    Listing,
+    /// Source text, possibly with line numbers in front.
+    Source,
+    /// Output of a program.
+    Log,
+    /// Columns under a header.
+    Table,
+    /// Sentences.
+    Prose,
+}
+
+/// Recognises a text by a sample of its lines.
+pub fn detect_kind(text: &str) -> TextKind {
+    let trimmed = text.trim_start();
+    if trimmed.starts_with(['{', '[']) && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() {
+        return TextKind::Json;
+    }
+    let mut lines: Vec<(&str, &str)> = Vec::with_capacity(SAMPLE_LINES);
+    sample_lines(text).for_each(|line| {
+        let bare = trim_line(without_line_number(line));
+        if !bare.is_empty() {
+            lines.push((line, bare));
+        }
+    });
+    // Whether more than a share of the lines are so: as soon as enough are, or too many are not.
+    let more_than = |share: usize, is: &dyn Fn(&str, &str) -> bool| {
+        let (mut missing, mut spare) = (lines.len() / share + 1, lines.len() - lines.len() / share);
+        lines.iter().any(|(line, bare)| {
+            if is(line, bare) {
+                missing -= 1;
+            } else {
+                spare -= 1;
+            }
+            missing == 0 || spare == 0
+        }) && missing == 0
+    };
+    let most = |is: &dyn Fn(&str, &str) -> bool| more_than(2, is);
+    // The questions come in the order in which an answer settles it, so that few are asked of most texts.
+    let changes: usize = lines.iter().map(|(line, _)| diff_score(line)).sum();
+    if changes * 3 > lines.len() && changes > 4 {
+        return TextKind::Diff;
+    }
+    if most(&|line, _| is_search_hit(line)) {
+        return TextKind::SearchHits;
+    }
+    if most(&|line, bare| is_path(bare) && !is_search_hit(line)) {
+        return TextKind::Listing;
+    }
+    let coloured = memchr(0x1b, text.as_bytes()).is_some();
+    if most(&|_, bare| is_log_line(bare) || coloured && memchr(0x1b, bare.as_bytes()).is_some()) {
+        return TextKind::Log;
+    }
+    let is_source = |line: &str, bare: &str| bare.ends_with(['{', '}', ';', '(', ')', ',', ':']) || is_definition(line);
+    match () {
+        () if most(&is_source) => TextKind::Source,
+        () if most(&is_table_row) => TextKind::Table,
+        () if most(&|_, bare| LineShape::scan(bare).words > 6) => TextKind::Prose,
+        () if more_than(3, &is_source) => TextKind::Source,
+        () => TextKind::Log,
+    }
+}
+
+/// How much a line looks as if it stood in a diff.
+fn diff_score(line: &str) -> usize {
+    match line.as_bytes() {
+        [b'@', b'@', b' ', ..] | [b'*', b'*', b'*', b' ', ..] => 4,
+        _ if line.starts_with("diff --git") => 4,
+        [b'+' | b'-', _, ..] => 1,
+        _ => 0,
+    }
+}
+
+/// Whether a line is one of a table.
+fn is_table_row(line: &str, bare: &str) -> bool {
+    let shape = LineShape::scan(bare);
+    shape.pipes > 1 || bare.starts_with('|') || shape.gaps > 2 && line == bare
+}
+
+/// What a line is made of, found in one walk over it.
+#[derive(Default)]
+struct LineShape {
+    /// Columns parted by ` | `, and by two blanks.
+    pipes: usize,
+    gaps: usize,
+    /// Words of letters alone, between blanks.
+    words: usize,
+}
+
+impl LineShape {
+    fn scan(line: &str) -> Self {
+        let bytes = line.as_bytes();
+        let mut shape = Self::default();
+        let (mut start, mut plain, mut blank, mut behind_bar) = (0, true, false, 0);
+        for (at, &byte) in bytes.iter().enumerate() {
+            if byte != b' ' {
+                plain &= byte.is_ascii_alphabetic();
+                blank = false;
+                continue;
+            }
+            shape.words += usize::from(plain && at > start + 1);
+            (start, plain) = (at + 1, true);
+            // A third blank in a row begins the next gap.
+            shape.gaps += usize::from(blank);
+            blank = !blank;
+            if at >= behind_bar && bytes[at + 1..].starts_with(b"| ") {
+                shape.pipes += 1;
+                behind_bar = at + 3;
+            }
+        }
+        shape.words += usize::from(plain && bytes.len() > start + 1);
+        shape
+    }
+}
+
+/// So many lines tell what a text is.
+const SAMPLE_LINES: usize = 60;
+
+/// Up to so many lines of a text: the first, and of a long one those in the middle and near the end too.
+fn sample_lines(text: &str) -> impl Iterator<Item = &str> {
+    let places = [0, text.len() / 2, text.len() - text.len() / 8];
+    let taken = if text.len() < 4096 { 1 } else { places.len() };
+    places.into_iter().take(taken).flat_map(move |at| {
+        let start = memrchr(b'\n', &text.as_bytes()[..at]).map_or(0, |newline| newline + 1);
+        let mut rest = &text[start..];
+        let lines = std::iter::from_fn(move || {
+            if rest.is_empty() {
+                return None;
+            }
+            let Some(end) = memchr(b'\n', rest.as_bytes()) else { return Some(std::mem::take(&mut rest)) };
+            let line = &rest[..end];
+            rest = &rest[end + 1..];
+            Some(line.strip_suffix('\r').unwrap_or(line))
+        });
+        lines.take(SAMPLE_LINES / taken)
+    })
+}
+
+/// `path:12:` or `path:12-`, as search tools print.
+fn is_search_hit(line: &str) -> bool {
+    let path = path_prefix(line);
+    let Some(rest) = line[path.len()..].strip_prefix(':') else { return false };
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    digits > 0 && matches!(rest.as_bytes().get(digits), Some(b':' | b'-')) && is_path(path)
+}
+
+fn is_path(text: &str) -> bool {
+    // No colon, so no address of the web either.
+    text.len() < 256 && path_prefix(text).len() == text.len() && text.bytes().any(|byte| matches!(byte, b'/' | b'.'))
+}
+
+/// What a text begins with that could stand in a path.
+fn path_prefix(text: &str) -> &str {
+    &text[..text.bytes().take_while(|&byte| PATH_BYTES[usize::from(byte)]).count()]
+}
+
+/// Which bytes stand in paths.
+static PATH_BYTES: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let it = byte as u8;
+        table[byte] = it.is_ascii_alphanumeric()
+            || matches!(it, b'/' | b'.' | b'_' | b'-' | b'@' | b'+' | b'~' | b'[' | b']' | b'(' | b')' | b'$' | b'\\');
+        byte += 1;
+    }
+    table
+};
+
+/// Begins with a time or a level, as log lines do.
+fn is_log_line(line: &str) -> bool {
+    let head = &line.as_bytes()[..24.min(line.len())];
+    let count = |is: fn(&u8) -> bool| head.iter().filter(|byte| is(byte)).count();
+    let levels: &[&str] = match head {
+        [b'I', ..] => &["INFO"],
+        [b'W', ..] => &["WARN"],
+        [b'E', ..] => &["ERROR"],
+        [b'D', ..] => &["DEBUG"],
+        [b'T', ..] => &["TRACE"],
+        [b'[', ..] => &["[info]", "[warn]", "[error]"],
+        _ => &[],
+    };
+    count(u8::is_ascii_digit) >= 6 && count(|&byte| byte == b':') >= 2
+        || levels.iter().any(|level| line.starts_with(level))
+}
+
+/// A line without the line number that a tool printed in front of it (`  12→`, `12:`, `12|`, `12\t`).
+pub fn without_line_number(line: &str) -> &str {
+    let bytes = line.as_bytes();
+    if !matches!(bytes, [b' ' | b'0'..=b'9', ..]) {
+        return line;
+    }
+    let Some(start) = bytes.iter().position(|&byte| byte != b' ').filter(|&at| bytes[at].is_ascii_digit()) else {
+        return line;
+    };
+    let digits = bytes[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    if digits > 7 {
+        return line;
+    }
+    let rest = &line[start + digits..];
+    match rest.strip_prefix(['→', '\t', '|']).or_else(|| rest.strip_prefix(": ")) {
+        Some(rest) => rest,
+        None if rest == ":" => "",
+        None => line,
+    }
+}
+
+/// A line without blanks at its ends, as `str::trim_line` gives it; faster where it is ASCII.
+pub(crate) fn trim_line(line: &str) -> &str {
+    let bare = line.trim_ascii();
+    match bare.as_bytes() {
+        [b'!'..=b'~', .., b'!'..=b'~'] => bare,
+        _ => bare.trim(),
+    }
+}
+
+/// Whether nearly every line of a text carries its line number, so that a gap shows by itself.
+pub fn has_line_numbers(text: &str) -> bool {
+    let (mut numbered, mut bare) = (0, 0);
+    for line in sample_lines(text) {
+        if without_line_number(line).len() < line.len() {
+            numbered += 1;
+        } else if !line.trim().is_empty() {
+            bare += 1;
+            // Already too many, however many are still to come.
+            if bare > SAMPLE_LINES / 5 {
+                return false;
+            }
+        }
+    }
+    numbered + bare > 2 && numbered >= bare * 4
+}
+
+/// Whether a line defines or imports something, in the public syntax of common languages.
+pub fn is_definition(line: &str) -> bool {
+    let bare = without_line_number(line);
+    let text = bare.trim_ascii_start();
+    if !DEFINITION_PREFIXES.may_match(text.as_bytes()) {
+        return false;
+    }
+    let (mut word, mut rest) = first_word(text);
+    while DEFINITION_MODIFIERS.contains(&word) {
+        (word, rest) = first_word(rest);
+    }
+    match word {
+        // A local variable is a statement, not a definition that others refer to.
+        "let" | "const" => !bare.starts_with(char::is_whitespace),
+        "" => false,
+        _ => DEFINITION_KEYWORDS.contains(&word) && !rest.trim_ascii_start().is_empty() || is_heading(bare),
+    }
+}
+
+/// The first word of a text, and what follows it.
+fn first_word(text: &str) -> (&str, &str) {
+    let text = text.trim_ascii_start();
+    let end = text.bytes().position(|byte| byte.is_ascii_whitespace());
+    text.split_at(end.unwrap_or(text.len()))
+}
+
+/// Words that may stand before the one that opens a definition.
+const DEFINITION_MODIFIERS: [&str; 18] = [
+    "export",
+    "default",
+    "pub",
+    "pub(crate)",
+    "pub(crate)",
+    "async",
+    "static",
+    "public",
+    "private",
+    "protected",
+    "abstract",
+    "final",
+    "override",
+    "unsafe",
+    "extern",
+    "declare",
+    "inline",
+    "virtual",
+];
+
+/// Words that open a definition or an import.
+const DEFINITION_KEYWORDS: [&str; 25] = [
+    "func",
+    "fn",
+    "def",
+    "class",
+    "struct",
+    "enum",
+    "trait",
+    "impl",
+    "type",
+    "interface",
+    "function",
+    "module",
+    "mod",
+    "package",
+    "namespace",
+    "import",
+    "from",
+    "use",
+    "#include",
+    "#define",
+    "macro_rules!",
+    "sub",
+    "record",
+    "protocol",
+    "object",
+];
+
+/// How a definition may begin, and a heading.
+const DEFINITION_PREFIXES: PrefixFilter = PrefixFilter::new(&DEFINITION_MODIFIERS)
+    .union(PrefixFilter::new(&DEFINITION_KEYWORDS))
+    .union(PrefixFilter::new(&["let", "const", "# ", "##"]));
+
+/// With which two letters some words begin: most pairs of letters begin none of them, and one look at a table tells.
+struct PrefixFilter([u32; 32]);
+
+impl PrefixFilter {
+    const fn new(words: &[&str]) -> Self {
+        let mut seconds = [0; 32];
+        let mut at = 0;
+        while at < words.len() {
+            let word = words[at].as_bytes();
+            seconds[word[0] as usize % 32] |= 1 << (word[1] % 32);
+            at += 1;
+        }
+        Self(seconds)
+    }
+
+    const fn union(mut self, Self(others): Self) -> Self {
+        let mut at = 0;
+        while at < 32 {
+            self.0[at] |= others[at];
+            at += 1;
+        }
+        self
+    }
+
+    /// Whether a text may begin with one of the words. Letters of either case, and a few other bytes, are the same in their
+    /// five low bits.
+    fn may_match(&self, text: &[u8]) -> bool {
+        let Some(&[first, second]) = text.first_chunk() else { return false };
+        self.0[first as usize % 32] >> (second % 32) & 1 != 0
+    }
+}
+
+pub(crate) fn is_heading(line: &str) -> bool {
+    let level = line.bytes().take_while(|&byte| byte == b'#').count();
+    (1..=6).contains(&level) && line.as_bytes().get(level) == Some(&b' ')
+}
+
+/// Whether a line says that something went wrong.
+pub fn is_failure(line: &str) -> bool {
+    // "0 errors", "no failures", "error handling" in passing: the counts of zero are what matters.
+    const ZERO_COUNT_PHRASES: [&str; 6] = ["0 error", "0 fail", "no error", "no fail", "without error", "errors: 0"];
+    if line.len() > 2000 {
+        return false;
+    }
+    let bytes = line.as_bytes();
+    let may_begin = |at: &usize| FAILURE_PREFIXES.may_match(&bytes[*at..]);
+    let says = (0..bytes.len()).filter(may_begin).any(|at| starts_with_failure_word(&bytes[at..]));
+    says && {
+        let lower = line.to_ascii_lowercase();
+        !ZERO_COUNT_PHRASES.iter().any(|none| lower.contains(none))
+    }
+}
+
+/// The words of failures, in lower case.
+const FAILURE_WORDS: [&str; 16] = [
+    "aborted",
+    "assert",
+    "cannot ",
+    "can't ",
+    "denied",
+    "error",
+    "exception",
+    "fail",
+    "fatal",
+    "not found",
+    "panic",
+    "refused",
+    "segfault",
+    "timed out",
+    "traceback",
+    "undefined",
+];
+
+const FAILURE_PREFIXES: PrefixFilter = PrefixFilter::new(&FAILURE_WORDS);
+
+fn starts_with_failure_word(text: &[u8]) -> bool {
+    FAILURE_WORDS.iter().any(|sign| text.get(..sign.len()).is_some_and(|it| it.eq_ignore_ascii_case(sign.as_bytes())))
+}
+
+/// Whether a whole output reports a failure: a non-zero exit, or a line near its end or head that
+/// says so. Source text that merely mentions errors does not.
+pub fn reports_failure(text: &str) -> bool {
+    detect_failure(text).0
+}
+
+/// Whether a whole output reports a failure, and what it is if that had to be asked.
+pub(crate) fn detect_failure(text: &str) -> (bool, Option<TextKind>) {
+    let exit = |line: &str| {
+        let bytes = line.as_bytes();
+        let is_exit = |at: &usize| bytes[*at..].get(..9).is_some_and(|it| it.eq_ignore_ascii_case(b"exit code"));
+        // Few letters are rarer than its second one.
+        let mut starts = memchr2_iter(b'x', b'X', bytes).filter_map(|at| at.checked_sub(1));
+        let Some(at) = starts.find(is_exit) else { return false };
+        let digits: String = line[at..].chars().filter(char::is_ascii_digit).collect();
+        digits.parse::<u32>().is_ok_and(|code| code != 0)
+    };
+    if text.lines().take(4).any(|line| exit(line) || line.contains("<tool_use_error>")) {
+        return (true, None);
+    }
+    let tail_start = text.floor_char_boundary(text.len().saturating_sub(1500));
+    let tail = &text[tail_start..];
+    let kind = detect_kind(text);
+    let mentions = matches!(
+        kind,
+        TextKind::Source | TextKind::Json | TextKind::SearchHits | TextKind::Listing | TextKind::Diff | TextKind::Prose
+    );
+    let says = || {
+        tail.lines().any(|line| is_failure(line) || exit(line))
+            || text.lines().take(3).any(|line| is_failure(line) && line.len() < 300)
+    };
+    (!mentions && says(), Some(kind))
+}
+
+/// The lines of a text as byte ranges without their line breaks.
+pub(crate) fn line_ranges(text: &str) -> Vec<Range<usize>> {
+    let mut lines = Vec::with_capacity(text.len() / 32 + 1);
+    lines.extend(iter_line_ranges(text));
+    lines
+}
+
+/// The lines of a text, one after the other.
+pub(crate) fn iter_line_ranges(text: &str) -> impl Iterator<Item = Range<usize>> {
+    let mut start = 0;
+    // What follows the last line break is a line if it is anything, or if there is nothing else.
+    let last = (!text.ends_with('\n')).then_some(text.len());
+    memchr_iter(b'\n', text.as_bytes()).chain(last).map(move |end| std::mem::replace(&mut start, end + 1)..end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_kinds_are_detected() {
+        let check = |text: &str, expected| assert_eq!(detect_kind(text), expected, "{text}");
+        check(r#"{"a": [1, 2]}"#, TextKind::Json);
+        check("diff --git a/x b/x\n@@ -1 +1 @@\n-a b\n+a c\n", TextKind::Diff);
+        check("src/a.rs:12:fn a() {}\nsrc/b.rs:4:fn b() {}\n", TextKind::SearchHits);
+        check("src/a.rs\nsrc/b.rs\nREADME.md\n", TextKind::Listing);
+        check("fn main() {\n    call();\n}\n", TextKind::Source);
+        check("     1→fn main() {\n     2→    call();\n     3→}\n", TextKind::Source);
+        check("2026-01-02T03:04:05Z starting\n2026-01-02T03:04:06Z ready\n", TextKind::Log);
+        check("This is a sentence that has quite a few plain words in it.\n", TextKind::Prose);
+    }
+
+    #[test]
+    fn zero_error_count_is_not_a_failure() {
+        assert!(is_failure("error[E0308]: mismatched types"));
+        assert!(is_failure("--- FAIL: TestX (0.00s)"));
+        assert!(!is_failure("finished with 0 errors"));
+        assert!(reports_failure("running 3 tests\nok\nFAILED: 1 of 3\n"));
+        assert!(!reports_failure("fn handle_error() {\n    fail();\n}\n"));
+        assert!(reports_failure("Exit code 1\nnothing"));
+        assert!(!reports_failure("Exit code 0\nnothing"));
+    }
+
+    #[test]
+    fn definitions_with_and_without_line_numbers() {
+        for line in
+            ["pub fn a()", "  12→export class B {", "def c(x):", "    3\ttype T struct {", "import os", "## Heading"]
+        {
+            assert!(is_definition(line), "{line}");
+        }
+        for line in ["return fn", "    let x = 1;", "x = def", "# comment? no, heading"] {
+            assert_eq!(is_definition(line), line.starts_with("# "), "{line}");
+        }
+    }
+
+    /// Two letters of a line are looked at first: they must let every word pass that is looked for.
+    #[test]
+    fn prefix_filter_misses_no_keyword() {
+        for word in DEFINITION_KEYWORDS {
+            assert!(is_definition(&format!("{word} thing")), "{word}");
+        }
+        for word in DEFINITION_MODIFIERS {
+            assert!(is_definition(&format!("  {word} fn thing")), "{word}");
+        }
+        for sign in FAILURE_WORDS {
+            assert!(is_failure(&format!("it: {sign}")) && is_failure(&sign.to_ascii_uppercase()), "{sign}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn line_scan_equals_splitting(line in "([a-z|]|  | \\| |1|\u{1b}|é| ){0,30}") {
+            let shape = LineShape::scan(&line);
+            let is_word = |word: &&str| word.len() > 1 && word.bytes().all(|byte| byte.is_ascii_alphabetic());
+            proptest::prop_assert_eq!(shape.words, line.split(' ').filter(is_word).count());
+            proptest::prop_assert_eq!(shape.gaps, line.matches("  ").count());
+            proptest::prop_assert_eq!(shape.pipes, line.matches(" | ").count());
+        }
+    }
+}

@@ -1,0 +1,612 @@
+//! What is known of models: one table of windows, prices, caches, vocabularies and overheads.
+//!
+//! The built-in table is a file of data (`data/models.csv`), and a user's table of the same form is
+//! laid over it. Nothing else in the engine may know a model by its name: whoever needs a fact about
+//! a model adds a column. What a server reports about itself beats this table; that is the caller's
+//! to decide.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use crate::tokens::Tokens;
+use crate::tokens::images::ImageRule;
+
+static BUILTIN_TABLE: LazyLock<ModelTable> = LazyLock::new(|| {
+    ModelTable { cells: HashMap::new(), rows: Vec::new() }
+        .overlay(include_str!("../../data/models.csv"))
+        .expect("the built-in table is checked by a test")
+});
+
+/// The prefix of the row to which every unknown model belongs.
+const DEFAULT_PREFIX: &str = "*";
+/// Bytes of a model's name that are looked at: names come from clients, and no real one is nearly as long.
+const MAX_NAME_BYTES: usize = 256;
+
+/// Facts about models, found by name.
+///
+/// ```
+/// use foldline::ModelTable;
+///
+/// let table = ModelTable::builtin();
+/// assert_eq!(table.find(Some("us.anthropic.claude-opus-4-5-20251101-v1:0")).window, 200_000);
+/// assert_eq!(table.find(Some("openrouter/openai/gpt-5.4-mini:free")).max_input, Some(272_000));
+/// assert_eq!(table.find(None).window, 128_000);
+///
+/// let mine = table.overlay("prefix,window\nmy-finetune,32768\n")?;
+/// assert_eq!(mine.find(Some("my-finetune-v3")).window, 32_768);
+/// # Ok::<(), foldline::TableError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ModelTable {
+    /// What was written, by folded prefix: column and cell, the later one wins.
+    cells: HashMap<String, Vec<(String, String)>>,
+    /// The rows with every empty cell taken from their families, sorted by folded prefix.
+    rows: Vec<(String, ModelRow)>,
+}
+
+/// What is known of one model or family of models.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ModelRow {
+    /// The prefix of model names for which the row was written; `*` for every other model.
+    pub prefix: String,
+    /// Who serves it.
+    pub provider: String,
+    /// Tokens of input and output together.
+    pub window: Tokens,
+    /// Tokens of input alone, where the provider caps them below the window.
+    pub max_input: Option<Tokens>,
+    /// Tokens of one answer.
+    pub max_output: Tokens,
+    /// Dollars per million tokens of input.
+    pub usd_in: f64,
+    /// Dollars per million tokens of output.
+    pub usd_out: f64,
+    /// Price of a token read from the prompt cache; an input token costs 1.
+    pub cache_read: f64,
+    /// Price of a token written to the prompt cache.
+    pub cache_write: f64,
+    /// Price of a token written to be kept for an hour, where that is offered.
+    pub cache_write_hour: Option<f64>,
+    /// Input tokens above which the provider charges more.
+    pub long_price_above: Option<Tokens>,
+    /// The shortest prefix that is cached.
+    pub min_prefix: Tokens,
+    /// How long an unused cache entry lives, where the provider says so.
+    pub cache_ttl: Option<Duration>,
+    /// How text is counted: the name of a vocabulary, `~` before one that is merely close, or
+    /// `estimate`.
+    pub vocabulary: String,
+    /// By which the count of text is multiplied.
+    pub scale: f64,
+    /// How pictures are counted.
+    pub images: ImageRule,
+    /// Tokens that a message costs beside its content.
+    pub per_message: Tokens,
+    /// Tokens that a call and its result cost beside their content.
+    pub per_call: Tokens,
+    /// Tokens that a request costs beside its messages.
+    pub per_request: Tokens,
+    /// Tokens that declaring any tool costs.
+    pub tool_prompt: Tokens,
+    /// Whether the provider binds reasoning to all that stood before it, so that an edit of history
+    /// invalidates the reasoning behind it (A3.6).
+    pub signed_history: bool,
+    /// Ids of the laws that this model has and others of its format do not.
+    pub laws: Vec<String>,
+}
+
+/// A table that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelTableError {
+    line: usize,
+    column: Option<String>,
+    problem: String,
+}
+
+impl ModelTable {
+    /// The table that comes with the engine.
+    pub fn builtin() -> &'static ModelTable {
+        &BUILTIN_TABLE
+    }
+
+    /// This table with another laid over it: cells that the other one fills win, its new prefixes
+    /// are added. The first line names the columns, `prefix` among them.
+    pub fn overlay(&self, csv: &str) -> Result<ModelTable, ModelTableError> {
+        let mut cells = self.cells.clone();
+        let mut lines = csv
+            .lines()
+            .enumerate()
+            .map(|(at, line)| (at + 1, line.trim()))
+            .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+        let Some((first, header)) = lines.next() else { return Ok(self.clone()) };
+        let columns: Vec<&str> = header.split(',').map(str::trim).collect();
+        let mut known = ModelRow::empty();
+        for column in &columns {
+            if *column != "prefix" && known.set_cell(column, "-") == Err(CellError::UnknownColumn) {
+                return Err(ModelTableError::in_column(first, column, "there is no such column"));
+            }
+        }
+        let Some(prefix_at) = columns.iter().position(|column| *column == "prefix") else {
+            return Err(ModelTableError::in_column(first, "prefix", "the first line must name this column"));
+        };
+        for (line, text) in lines {
+            let row: Vec<&str> = text.split(',').map(str::trim).collect();
+            if row.len() != columns.len() {
+                let problem = format!("{} cells under {} columns", row.len(), columns.len());
+                return Err(ModelTableError { line, column: None, problem });
+            }
+            let prefix = row[prefix_at];
+            if prefix.is_empty() {
+                return Err(ModelTableError::in_column(line, "prefix", "a row needs a prefix"));
+            }
+            if prefix.len() > MAX_NAME_BYTES {
+                let problem = format!("longer than the {MAX_NAME_BYTES} bytes of a name that are looked at");
+                return Err(ModelTableError::in_column(line, "prefix", &problem));
+            }
+            let written = cells.entry(normalize_name(prefix)).or_default();
+            written.push(("prefix".to_owned(), prefix.to_owned()));
+            for (column, cell) in
+                columns.iter().zip(&row).filter(|(column, cell)| **column != "prefix" && !cell.is_empty())
+            {
+                known
+                    .set_cell(column, cell)
+                    .map_err(|unfit| ModelTableError::in_column(line, column, &unfit.message_for(cell)))?;
+                written.retain(|(other, _)| other != column);
+                written.push(((*column).to_owned(), (*cell).to_owned()));
+            }
+        }
+        Ok(ModelTable { rows: resolve_rows(&cells), cells })
+    }
+
+    /// Returns the row of a model, by the longest prefix at the start of its name or behind a vendor, region or host in
+    /// it. Dates, versions and tags behind the prefix do not matter, nor do case and dots for dashes; `[1m]` asks for
+    /// the window of a million. A model that no row knows gets the row `*`. Only the part of the name that
+    /// [`model_name`] returns is looked at.
+    pub fn find(&self, model: Option<&str>) -> ModelRow {
+        let name = model_name(model.unwrap_or_default());
+        let mut row =
+            self.longest_match(name).or_else(|| self.row(DEFAULT_PREFIX)).cloned().unwrap_or_else(ModelRow::empty);
+        if name.to_ascii_lowercase().ends_with("[1m]") {
+            row.window = row.window.max(1_000_000);
+        }
+        row
+    }
+
+    /// Returns the row with the longest prefix at any place of `name` where a model's own name may begin.
+    fn longest_match(&self, name: &str) -> Option<&ModelRow> {
+        let folded = normalize_name(name);
+        let starts = std::iter::once(0).chain(name.match_indices(['/', ':', '.']).map(|(at, _)| at + 1));
+        let mut best: Option<(usize, &ModelRow)> = None;
+        for start in starts {
+            let found = self.longest_prefix(&folded[start..]);
+            best = found.filter(|(length, _)| best.is_none_or(|(longest, _)| *length > longest)).or(best);
+        }
+        best.map(|(_, row)| row)
+    }
+
+    /// Returns the row with the longest prefix of a folded name that leaves its numbers whole, and the prefix's length.
+    /// The rows that agree with the name so far are adjacent; each byte narrows them down until none is left.
+    fn longest_prefix(&self, name: &str) -> Option<(usize, &ModelRow)> {
+        let mut agreeing = &self.rows[..];
+        let mut best = None;
+        for (at, byte) in name.bytes().enumerate() {
+            let byte_of = |row: &(String, ModelRow)| row.0.as_bytes().get(at).copied();
+            let from = agreeing.partition_point(|row| byte_of(row) < Some(byte));
+            let to = agreeing.partition_point(|row| byte_of(row) <= Some(byte));
+            agreeing = &agreeing[from..to];
+            let Some((prefix, row)) = agreeing.first() else { break };
+            if prefix.len() == at + 1 && !splits_number(name, at + 1) {
+                best = Some((prefix.len(), row));
+            }
+        }
+        best
+    }
+
+    /// Returns the row that was written for exactly this prefix.
+    pub fn row(&self, prefix: &str) -> Option<&ModelRow> {
+        let prefix = normalize_name(prefix);
+        let at = self.rows.binary_search_by(|(other, _)| other.cmp(&prefix)).ok()?;
+        Some(&self.rows[at].1)
+    }
+
+    /// All rows, in the order of their prefixes.
+    pub fn rows(&self) -> Vec<&ModelRow> {
+        let mut rows: Vec<&ModelRow> = self.rows.iter().map(|(_, row)| row).collect();
+        rows.sort_by(|a, b| a.prefix.cmp(&b.prefix));
+        rows
+    }
+}
+
+/// Returns the part of a model's name that is looked at: without space around it, and at most 256 bytes. Names come from
+/// clients, which can make up any; keep and log no more of one than this.
+///
+/// ```
+/// assert_eq!(foldline::model_name(" gpt-4o "), "gpt-4o");
+/// assert_eq!(foldline::model_name(&"/".repeat(200_000)).len(), 256);
+/// ```
+pub fn model_name(name: &str) -> &str {
+    let name = name.trim();
+    &name[..name.floor_char_boundary(MAX_NAME_BYTES)]
+}
+
+/// Names are compared without case, and dots and underscores as dashes, because hosts spell
+/// `claude-opus-4-5` as `claude-opus-4.5`.
+fn normalize_name(name: &str) -> String {
+    name.trim().chars().map(|c| if matches!(c, '.' | '_') { '-' } else { c.to_ascii_lowercase() }).collect()
+}
+
+/// Returns the prefixes of a folded name that leave its numbers whole, longest first.
+fn prefixes(name: &str) -> impl Iterator<Item = &str> {
+    let ends = name.char_indices().map(|(at, c)| at + c.len_utf8()).rev();
+    ends.filter(|&end| !splits_number(name, end)).map(|end| &name[..end])
+}
+
+/// Returns true if a prefix with this end would split a number of the name: `gpt-4-1` is not a prefix of
+/// `gpt-4-1106-preview`.
+fn splits_number(name: &str, end: usize) -> bool {
+    let digit_at = |at: usize| name.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
+    digit_at(end - 1) && digit_at(end)
+}
+
+/// Fills every empty cell from the family: the row with the longest shorter prefix; for a host's row
+/// the row of the model behind the slash; in the end the row `*`.
+fn resolve_rows(cells: &HashMap<String, Vec<(String, String)>>) -> Vec<(String, ModelRow)> {
+    let mut shortest_first: Vec<&String> = cells.keys().collect();
+    shortest_first.sort_by_key(|prefix| (prefix.as_str() != DEFAULT_PREFIX, prefix.len()));
+    let mut rows: HashMap<String, ModelRow> = HashMap::new();
+    for prefix in shortest_first {
+        let model = prefix.rsplit('/').next().unwrap_or(prefix);
+        let family =
+            prefixes(model).find_map(|shorter| rows.get(shorter)).or_else(|| rows.get(DEFAULT_PREFIX)).cloned();
+        let mut row = family.unwrap_or_else(ModelRow::empty);
+        for (column, cell) in &cells[prefix] {
+            row.set_cell(column, cell).expect("cells are checked as they are read");
+        }
+        rows.insert(prefix.clone(), row);
+    }
+    let mut sorted: Vec<(String, ModelRow)> = rows.into_iter().collect();
+    sorted.sort_by(|(a, _), (b, _)| a.cmp(b));
+    sorted
+}
+
+/// Why a cell could not be set.
+#[derive(Debug, PartialEq, Eq)]
+enum CellError {
+    UnknownColumn,
+    InvalidValue(&'static str),
+}
+
+impl CellError {
+    fn message_for(&self, cell: &str) -> String {
+        match self {
+            CellError::UnknownColumn => "there is no such column".to_owned(),
+            CellError::InvalidValue(wanted) => format!("`{cell}` is not {wanted}"),
+        }
+    }
+}
+
+impl ModelRow {
+    /// A row of which nothing is known: nothing fits, nothing is cached.
+    fn empty() -> Self {
+        ModelRow {
+            prefix: DEFAULT_PREFIX.to_owned(),
+            provider: String::new(),
+            window: 0,
+            max_input: None,
+            max_output: 0,
+            usd_in: 0.0,
+            usd_out: 0.0,
+            cache_read: 1.0,
+            cache_write: 1.0,
+            cache_write_hour: None,
+            long_price_above: None,
+            min_prefix: 0,
+            cache_ttl: None,
+            vocabulary: "estimate".to_owned(),
+            scale: 1.0,
+            images: ImageRule::Fixed(0),
+            per_message: 0,
+            per_call: 0,
+            per_request: 0,
+            tool_prompt: 0,
+            signed_history: false,
+            laws: Vec::new(),
+        }
+    }
+
+    /// Sets one column from the text of a cell; a dash is "none", or zero where a number must be.
+    fn set_cell(&mut self, column: &str, cell: &str) -> Result<(), CellError> {
+        match column {
+            "prefix" => self.prefix = cell.to_owned(),
+            "provider" => self.provider = cell.to_owned(),
+            "window" => self.window = parse_count(cell)?.unwrap_or(0),
+            "max_input" => self.max_input = parse_count(cell)?,
+            "max_output" => self.max_output = parse_count(cell)?.unwrap_or(0),
+            "usd_in" => self.usd_in = parse_price(cell)?.unwrap_or(0.0),
+            "usd_out" => self.usd_out = parse_price(cell)?.unwrap_or(0.0),
+            "cache_read" => self.cache_read = parse_price(cell)?.unwrap_or(1.0),
+            "cache_write" => self.cache_write = parse_price(cell)?.unwrap_or(1.0),
+            "cache_write_1h" => self.cache_write_hour = parse_price(cell)?,
+            "long_price_above" => self.long_price_above = parse_count(cell)?,
+            "min_prefix" => self.min_prefix = parse_count(cell)?.unwrap_or(0),
+            "cache_life" => self.cache_ttl = parse_count(cell)?.map(Duration::from_secs),
+            "vocab" => self.vocabulary = cell.to_owned(),
+            "scale" => self.scale = parse_price(cell)?.unwrap_or(1.0),
+            "images" => self.images = parse_image_rule(cell)?,
+            "per_message" => self.per_message = parse_count(cell)?.unwrap_or(0),
+            "per_call" => self.per_call = parse_count(cell)?.unwrap_or(0),
+            "per_request" => self.per_request = parse_count(cell)?.unwrap_or(0),
+            "tool_prompt" => self.tool_prompt = parse_count(cell)?.unwrap_or(0),
+            "signed_history" => {
+                self.signed_history = match cell {
+                    "yes" => true,
+                    "no" | "-" => false,
+                    _ => return Err(CellError::InvalidValue("`yes` or `no`")),
+                }
+            }
+            "laws" => {
+                let is_id = |id: &&str| id.starts_with(|c: char| c.is_ascii_uppercase());
+                let ids: Vec<&str> = cell.split_whitespace().filter(|id| *id != "-").collect();
+                if !ids.iter().all(is_id) {
+                    return Err(CellError::InvalidValue("a list of ids of laws such as `A2.3`"));
+                }
+                self.laws = ids.into_iter().map(str::to_owned).collect();
+            }
+            _ => return Err(CellError::UnknownColumn),
+        }
+        Ok(())
+    }
+}
+
+fn parse_count(cell: &str) -> Result<Option<Tokens>, CellError> {
+    match cell {
+        "-" => Ok(None),
+        _ => cell.parse().map(Some).map_err(|_| CellError::InvalidValue("a whole number")),
+    }
+}
+
+fn parse_price(cell: &str) -> Result<Option<f64>, CellError> {
+    match cell {
+        "-" => Ok(None),
+        _ => match cell.parse::<f64>() {
+            Ok(number) if number.is_finite() && number >= 0.0 => Ok(Some(number)),
+            _ => Err(CellError::InvalidValue("a number of at least 0")),
+        },
+    }
+}
+
+fn parse_image_rule(cell: &str) -> Result<ImageRule, CellError> {
+    match cell {
+        "-" => Ok(ImageRule::Fixed(0)),
+        _ => ImageRule::parse(cell).ok_or(CellError::InvalidValue(
+            "fixed:TOKENS, squares:SIDE:EDGE:TOKENS, tiles:BASE:TILE or patches:BUDGET:FACTOR",
+        )),
+    }
+}
+
+impl ModelTableError {
+    fn in_column(line: usize, column: &str, problem: &str) -> Self {
+        ModelTableError { line, column: Some(column.to_owned()), problem: problem.to_owned() }
+    }
+
+    /// The line of the table, from 1.
+    pub fn line(&self) -> usize {
+        self.line
+    }
+
+    /// The column, by its name, when the fault is in one.
+    pub fn column(&self) -> Option<&str> {
+        self.column.as_deref()
+    }
+}
+
+impl fmt::Display for ModelTableError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "model table, line {}", self.line)?;
+        if let Some(column) = &self.column {
+            write!(f, ", column `{column}`")?;
+        }
+        write!(f, ": {}", self.problem)
+    }
+}
+
+impl std::error::Error for ModelTableError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prefix(model: &str) -> String {
+        ModelTable::builtin().find(Some(model)).prefix
+    }
+
+    #[test]
+    fn model_is_found_in_every_spelling() {
+        for (model, row) in [
+            ("gpt-4o-2024-08-06", "gpt-4o"),
+            ("GPT-4o-Mini", "gpt-4o-mini"),
+            ("openai/gpt-5.4-mini:free", "gpt-5.4-mini"),
+            ("gpt-4-1106-preview", "gpt-4"),
+            ("gpt-4.1-2025-04-14", "gpt-4.1"),
+            ("ft:gpt-4o:acme::a1b2", "gpt-4o"),
+            ("claude-opus-4-5-20251101", "claude-opus-4-5"),
+            ("claude-opus-4-20250514", "claude-opus-4"),
+            ("claude-opus-4.5", "claude-opus-4-5"),
+            ("claude-sonnet-4-5@20250929", "claude-sonnet-4-5"),
+            ("us.anthropic.claude-opus-4-1-20250805-v1:0", "claude-opus-4-1"),
+            ("openrouter/anthropic/claude-opus-5.5", "claude-opus-5-5"),
+            ("claude-sonnet-4-5[1m]", "claude-sonnet-4-5"),
+            ("github-copilot/claude-opus-4.8", "github-copilot/claude-opus-4.8"),
+            ("models/gemini-2.5-pro", "gemini-2.5-pro"),
+            ("Qwen/Qwen3-32B", "qwen3-32b"),
+            ("accounts/fireworks/models/deepseek-v3.2", "deepseek-v3.2"),
+            ("amazon.nova-pro-v1:0", "nova-pro"),
+            ("claude-next-9", "claude"),
+            ("gpt-7", "gpt"),
+            ("something-else", "*"),
+            ("", "*"),
+            ("日本語/模型", "*"),
+        ] {
+            assert_eq!(prefix(model), row, "{model}");
+        }
+    }
+
+    /// The shortest of several measured times of a look-up.
+    fn lookup_time(name: &str) -> Duration {
+        let table = ModelTable::builtin();
+        let times = (0..9).map(|_| {
+            let start = std::time::Instant::now();
+            (0..4).for_each(|_| drop(std::hint::black_box(table.find(Some(name)))));
+            start.elapsed()
+        });
+        times.min().unwrap()
+    }
+
+    #[test]
+    fn lookup_time_is_bounded_for_hostile_names() {
+        for part in ["/", "a", "gpt-4o.", "claude/"] {
+            let name = |bytes: usize| part.repeat(bytes / part.len());
+            let times = [128, 256, 2_048].map(|bytes| lookup_time(&name(bytes)));
+            assert!(times[1] < times[0] * 5, "more than quadratic: {part:?} {times:?}");
+            assert!(times[2] < times[1] * 3, "grows with the name: {part:?} {times:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_first_256_bytes_of_a_name_count() {
+        assert_eq!(prefix(&format!("{}/gpt-4o", "x".repeat(200))), "gpt-4o");
+        assert_eq!(prefix(&format!("{}/gpt-4o", "x".repeat(300))), "*");
+        assert_eq!(prefix(&format!("{}gpt-4o", " ".repeat(300))), "gpt-4o", "space around a name is not part of it");
+        assert_eq!(prefix(&format!("gpt-4o{}", "日".repeat(300))), "gpt-4o", "cut between two characters");
+    }
+
+    /// Every row is found by its name, bare and in the spellings of hosts, and the row is that of an exhaustive search.
+    #[test]
+    fn lookup_equals_an_exhaustive_search() {
+        fn exhaustive(table: &ModelTable, name: &str) -> String {
+            let (name, folded) = (name.trim(), normalize_name(name));
+            let starts = std::iter::once(0).chain(name.match_indices(['/', ':', '.']).map(|(at, _)| at + 1));
+            let found = starts.flat_map(|start| prefixes(&folded[start..]).filter_map(|prefix| table.row(prefix)));
+            // Of prefixes with the same length the first one in the name wins.
+            let found = found.reduce(|best, row| if row.prefix.len() > best.prefix.len() { row } else { best });
+            found.map_or(DEFAULT_PREFIX, |row| &row.prefix).to_owned()
+        }
+        let table = ModelTable::builtin().overlay("prefix,window\na/b.c,8192\n日本,8192\nx1,8192\n").unwrap();
+        let before = ["", "openai/", "bedrock/us.anthropic.", "ft:", "gpt-4o/", " 日"];
+        let after = ["", ":free", "-20250929-v1:0", "@20250929", "1", "-1106-preview", "[1m]", "日"];
+        for row in table.rows() {
+            for (index, before) in before.iter().enumerate() {
+                for after in &after[index % 2..] {
+                    let name = format!("{before}{}{after}", row.prefix);
+                    let name = if index % 3 == 0 { name.to_uppercase().replace('-', "_") } else { name };
+                    assert_eq!(table.find(Some(&name)).prefix, exhaustive(&table, &name), "{name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn unknown_model_gets_a_conservative_row() {
+        let row = ModelTable::builtin().find(None);
+        assert_eq!((row.window, row.max_input, row.vocabulary.as_str()), (128_000, None, "estimate"));
+        assert!(!row.signed_history);
+    }
+
+    #[test]
+    fn one_million_window_is_selected_by_name() {
+        let table = ModelTable::builtin();
+        assert_eq!(table.find(Some("claude-sonnet-4-5")).window, 200_000);
+        assert_eq!(table.find(Some("claude-sonnet-4-5[1m]")).window, 1_000_000);
+    }
+
+    #[test]
+    fn empty_cells_inherit_and_dashes_clear() {
+        let table = ModelTable::builtin();
+        let newer = table.find(Some("claude-opus-5-5"));
+        let older = table.find(Some("claude-opus-5"));
+        assert_eq!((newer.window, newer.usd_in), (older.window, older.usd_in));
+        assert_eq!((newer.cache_read, older.cache_read), (0.05, 0.1));
+        assert_eq!((newer.signed_history, older.signed_history), (true, false));
+        assert_eq!(table.find(Some("gpt-5")).max_input, Some(272_000));
+        assert_eq!(table.find(Some("gpt-5.3-chat-latest")).max_input, None);
+        // A host's row takes from the model behind the slash.
+        assert_eq!(table.find(Some("github-copilot/gpt-5.5")).per_message, table.find(Some("gpt-5.5")).per_message);
+    }
+
+    #[test]
+    fn signed_history_matches_the_law() {
+        let signed = [
+            "claude-fable-5-1",
+            "claude-fable-5-2",
+            "claude-mythos-5-1",
+            "claude-mythos-5-2",
+            "claude-opus-5-5",
+            "claude-sonnet-5-5",
+            "claude-haiku-5-5",
+        ];
+        let said: Vec<&str> = ModelTable::builtin()
+            .rows()
+            .into_iter()
+            .filter(|row| row.signed_history)
+            .map(|row| row.prefix.as_str())
+            .collect();
+        let mut signed = signed.to_vec();
+        signed.sort_unstable();
+        assert_eq!(said, signed);
+    }
+
+    /// Every row of the built-in table makes sense: a window, an answer that fits it, prices in order, a
+    /// vocabulary that somebody knows.
+    #[test]
+    fn builtin_rows_are_plausible() {
+        for row in ModelTable::builtin().rows() {
+            assert!(row.window >= 8_192, "{row:?}");
+            assert!(row.max_input.is_none_or(|cap| cap <= row.window), "{row:?}");
+            assert!(row.max_output > 0 && row.max_output <= row.window, "{row:?}");
+            assert!(row.cache_read <= 1.0 && row.cache_write >= 1.0 && row.scale > 0.0, "{row:?}");
+            let name = row.vocabulary.trim_start_matches('~');
+            let known =
+                ["estimate", "o200k", "cl100k", "qwen2", "mistral", "llama3", "deepseek", "kimi", "glm", "minimax"];
+            assert!(known.contains(&name), "{row:?}");
+        }
+    }
+
+    #[test]
+    fn overlay_changes_only_what_it_names() {
+        let table = ModelTable::builtin();
+        let text = "# mine\n\nwindow , prefix\n64000, gpt-4o\n 4096,tiny\n";
+        let mine = table.overlay(text).unwrap();
+        assert_eq!(mine.find(Some("gpt-4o")), ModelRow { window: 64_000, ..table.find(Some("gpt-4o")) });
+        // A row that takes from the changed one, and says its own window.
+        assert_eq!(mine.find(Some("gpt-4o-mini")), table.find(Some("gpt-4o-mini")));
+        assert_eq!(mine.find(Some("tiny-chat")).window, 4_096);
+        assert_eq!(table.overlay("").unwrap().rows().len(), table.rows().len());
+        let twice = mine.overlay("prefix,window\ntiny,8192").unwrap();
+        assert_eq!(twice.find(Some("tiny")).window, 8_192);
+    }
+
+    #[test]
+    fn errors_name_line_and_column() {
+        let error = |csv: &str| ModelTable::builtin().overlay(csv).unwrap_err().to_string();
+        assert_eq!(error("prefix,window\nmine,8k"), "model table, line 2, column `window`: `8k` is not a whole number");
+        assert_eq!(
+            error("# a\nprefix,cache_read\nmine,-0.5"),
+            "model table, line 3, column `cache_read`: `-0.5` is not a number of at least 0"
+        );
+        assert_eq!(error("prefix,windows\n"), "model table, line 1, column `windows`: there is no such column");
+        assert_eq!(error("window\n8192"), "model table, line 1, column `prefix`: the first line must name this column");
+        assert_eq!(
+            error(&format!("prefix,window\n{},8192", "m".repeat(257))),
+            "model table, line 2, column `prefix`: longer than the 256 bytes of a name that are looked at"
+        );
+        assert_eq!(error("prefix,window\nmine"), "model table, line 2: 1 cells under 2 columns");
+        assert!(
+            error("prefix,images\nmine,round:5").contains("line 2, column `images`: `round:5` is not fixed:TOKENS")
+        );
+        let full = ModelTable::builtin().overlay("prefix,usd_in\nmine,nan").unwrap_err();
+        assert_eq!((full.line(), full.column()), (2, Some("usd_in")));
+    }
+}

@@ -1,0 +1,81 @@
+//! Calls that an earlier call has already made.
+
+use std::collections::HashMap;
+
+use crate::conversation::{CallArguments, Message, Part, PartId};
+use crate::engine::marker;
+use crate::engine::segment::SegmentKind;
+use crate::strategies::{StrategyStats, apply_changes, conversation_of, segments, tail_start, unique_call_ids};
+use crate::wire;
+
+/// What [`dedup_tool_calls`] does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DedupToolCalls {
+    /// The newest messages that are left alone.
+    pub keep_last: usize,
+    /// Arguments of fewer bytes stay.
+    pub min_bytes: usize,
+}
+
+impl Default for DedupToolCalls {
+    /// The last 8 messages are left alone; arguments of 64 bytes count.
+    fn default() -> Self {
+        Self { keep_last: 8, min_bytes: 64 }
+    }
+}
+
+/// Old calls of the same tool with the same arguments refer to the first of them. Arguments that were JSON are
+/// JSON still.
+///
+/// ```
+/// use foldline::strategies::{DedupToolCalls, dedup_tool_calls};
+/// use foldline::{Message, Part, Role};
+///
+/// let arguments = r#"{"command":"cargo test --workspace --all-features -- --nocapture --test-threads 1"}"#;
+/// let mut messages = Vec::new();
+/// for id in ["c1", "c2"] {
+///     messages.push(Message::new(Role::Assistant, vec![Part::call(id, "sh", arguments)]));
+///     messages.push(Message::new(Role::Tool, vec![Part::result(id, "ok")]));
+/// }
+/// messages.push(Message::new(Role::Assistant, vec![Part::text("done")]));
+/// let (messages, tally) = dedup_tool_calls(messages, &DedupToolCalls { keep_last: 1, ..Default::default() });
+/// assert_eq!(messages[2].parts, [Part::call("c2", "sh", r#"{"folded":"[folded: 83 bytes; same as call c1]"}"#)]);
+/// assert_eq!(tally.hits, 1);
+/// ```
+pub fn dedup_tool_calls<'m>(messages: Vec<Message<'m>>, options: &DedupToolCalls) -> (Vec<Message<'m>>, StrategyStats) {
+    let conversation = conversation_of(messages);
+    let tail = tail_start(&conversation, options.keep_last);
+    let changes = changes(&conversation.messages, tail, options);
+    apply_changes(conversation.messages, changes)
+}
+
+fn changes(messages: &[Message<'_>], tail: usize, options: &DedupToolCalls) -> Vec<(PartId, String)> {
+    let names = unique_call_ids(messages);
+    let mut first: HashMap<(&str, &str), &str> = HashMap::new();
+    let mut changes = Vec::new();
+    for piece in segments(&messages[..tail]).iter().filter(|piece| piece.kind == SegmentKind::Arguments) {
+        let Part::ToolCall(call) = &messages[piece.at.message].parts[piece.at.part] else { continue };
+        let arguments = call.arguments.as_str();
+        // What refers to another call is no call of its own.
+        if arguments.len() < options.min_bytes || marker::referenced_ids(arguments).next().is_some() {
+            continue;
+        }
+        match first.get(&(&*call.name, arguments)) {
+            Some(id) => {
+                let marker = marker::same_call(&format!("{} bytes", arguments.len()), id);
+                let folded = match &call.arguments {
+                    CallArguments::Json(_) => format!(r#"{{"folded":{}}}"#, wire::encode(&marker)),
+                    CallArguments::Text(_) => marker,
+                };
+                if folded.len() < arguments.len() {
+                    changes.push((piece.at, folded));
+                }
+            }
+            None if names.contains(&*call.id) => {
+                first.insert((&call.name, arguments), &call.id);
+            }
+            None => {}
+        }
+    }
+    changes
+}

@@ -1,0 +1,74 @@
+//! Old reasoning goes, whole.
+
+use crate::conversation::{Message, Part, ReasoningPart, Role};
+use crate::engine::marker;
+use crate::engine::options::ReasoningRetention;
+use crate::strategies::{StrategyStats, conversation_of, part_bytes, tail_start};
+
+/// What [`prune_thinking`] does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PruneThinking {
+    /// The newest messages that are left alone.
+    pub keep_last: usize,
+    /// Which old reasoning the provider lets go: [`ReasoningRetention::under`] knows.
+    pub retention: ReasoningRetention,
+}
+
+impl Default for PruneThinking {
+    /// The last 4 messages are left alone.
+    fn default() -> Self {
+        Self { keep_last: 4, retention: ReasoningRetention::DropOld }
+    }
+}
+
+/// Drops old reasoning; a message that is nothing else goes with it.
+///
+/// Sealed reasoning goes only from turns that are finished: while a turn is open, the provider wants its own
+/// words back, all or none.
+///
+/// ```
+/// use foldline::strategies::{PruneThinking, prune_thinking};
+/// use foldline::{Message, Part, Role};
+///
+/// let mut messages = vec![Message::text(Role::User, "fix it")];
+/// for at in 0..4 {
+///     let call = Part::call(format!("c{at}"), "sh", "{}");
+///     messages.push(Message::new(Role::Assistant, vec![Part::reasoning("let me see"), call]));
+///     messages.push(Message::new(Role::Tool, vec![Part::result(format!("c{at}"), "ok")]));
+/// }
+/// let (messages, tally) = prune_thinking(messages, &PruneThinking::default());
+/// assert_eq!(tally.hits, 2);
+/// assert_eq!(messages[1].parts, [Part::call("c0", "sh", "{}")]);
+/// assert_eq!(messages[7].parts.len(), 2);
+/// ```
+pub fn prune_thinking<'m>(messages: Vec<Message<'m>>, options: &PruneThinking) -> (Vec<Message<'m>>, StrategyStats) {
+    let conversation = conversation_of(messages);
+    let tail = tail_start(&conversation, options.keep_last);
+    // A marker of dropped messages stands in the user's role, and is nothing that the user says.
+    let word = |part: &Part<'_>| part.as_text().is_some_and(|text| marker::parse_dropped_messages(text).is_none());
+    let says = |message: &Message<'_>| message.role == Role::User && message.parts.iter().any(word);
+    let open_turn = conversation.messages.iter().rposition(says).unwrap_or(0);
+    let goes = |at: usize, reasoning: &ReasoningPart<'_>| match options.retention {
+        ReasoningRetention::KeepAll => false,
+        ReasoningRetention::DropFinishedTurns => at < open_turn,
+        ReasoningRetention::DropOld => reasoning.seal.is_none() || at < open_turn,
+    };
+    let mut tally = StrategyStats::default();
+    let mut kept = Vec::with_capacity(conversation.messages.len());
+    for (at, mut message) in conversation.messages.into_iter().enumerate() {
+        let before = message.parts.len();
+        if at < tail && message.is_assistant() {
+            message.parts.retain(|part| match part {
+                Part::Reasoning(reasoning) if goes(at, reasoning) => {
+                    tally.record(part_bytes(part));
+                    false
+                }
+                _ => true,
+            });
+        }
+        if !message.parts.is_empty() || before == 0 {
+            kept.push(message);
+        }
+    }
+    (kept, tally)
+}

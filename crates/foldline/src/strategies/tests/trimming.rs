@@ -1,0 +1,151 @@
+//! What went wrong where messages were dropped.
+
+use crate::conversation::Role;
+use crate::strategies::tests::{assistant, round, rounds, texts, user};
+use crate::strategies::*;
+
+#[test]
+fn trim_marker_lasts_for_four_messages() {
+    let mut history = vec![user("go")];
+    history.extend(rounds(40, 320));
+    let mut sent: Vec<Message<'_>> = Vec::new();
+    let mut broken = 0;
+    for length in 22..history.len() {
+        let (now, _) = trim_middle(history[..length].to_vec(), &TrimMiddle::default());
+        broken += usize::from(!now.starts_with(&sent));
+        sent = now;
+    }
+    assert!((10..=16).contains(&broken), "{broken} of {}", history.len() - 22);
+}
+
+#[test]
+fn trimming_in_place_equals_trimming_the_whole() {
+    let mut whole = vec![user("go")];
+    whole.extend(rounds(30, 320));
+    whole.insert(7, user("and mind this"));
+    let mut in_place = Vec::new();
+    for message in &whole {
+        in_place.push(message.clone());
+        (in_place, _) = trim_middle(in_place, &TrimMiddle::default());
+    }
+    assert_eq!(in_place, trim_middle(whole, &TrimMiddle::default()).0);
+}
+
+#[test]
+fn parallel_results_at_the_end_stay_together() {
+    let mut messages = vec![user("go")];
+    messages.extend(rounds(6, 640));
+    let calls = (0..20).map(|at| Part::call(format!("p{at}"), "read", "{}")).collect();
+    messages.push(Message::new(Role::Assistant, calls));
+    messages.extend(
+        (0..20).map(|at| Message::new(Role::Tool, vec![Part::result(format!("p{at}"), "line\n".repeat(2000))])),
+    );
+    let newest = messages[13..].to_vec();
+    let everything = StrategyOptions {
+        middle: Some(TrimMiddle::default()),
+        calls: Some(DedupToolCalls::default()),
+        snippets: Some(SnippetToolOutputs::default()),
+        ..StrategyOptions::default()
+    };
+    let (shorter, stats) = apply_all(messages.clone(), &everything);
+    assert!(shorter.ends_with(&newest) && stats.repairs.is_empty());
+    let truncation = terminal_truncate(messages.clone(), 60_000, &TerminalTruncate::default());
+    assert!(truncation.fits() && truncation.messages.ends_with(&newest), "{}", truncation.after);
+    // Even where there is room for little, every call of the round keeps its result.
+    let truncation = terminal_truncate(messages, 2_000, &TerminalTruncate::default());
+    assert!(truncation.fits() && repair_orphans(truncation.messages).1.is_empty());
+}
+
+#[test]
+fn unanswered_call_at_the_boundary_drops_no_user_message() {
+    let mut messages = vec![user("go"), Message::new(Role::Assistant, vec![Part::call("lost", "sh", "{}")])];
+    messages.extend([user("stop that"), user("and do this instead")]);
+    messages.extend(rounds(20, 320));
+    for shorter in [
+        trim_middle(messages.clone(), &TrimMiddle::default()).0,
+        terminal_truncate(messages, 400, &TerminalTruncate::default()).messages,
+    ] {
+        let said = texts(&shorter, Role::User);
+        assert!(said.contains(&"stop that".to_owned()) && said.contains(&"and do this instead".to_owned()), "{said:?}");
+    }
+}
+
+#[test]
+fn user_turns_in_the_middle_stay_in_their_order() {
+    let mut messages = vec![Message::text(Role::System, "be brief")];
+    for at in 0..12 {
+        messages.push(user(&format!("request {at}")));
+        messages.extend(round(&format!("c{at}"), "read", "a.txt", &"line\n".repeat(200)));
+        messages.push(assistant(&format!("answer {at}")));
+    }
+    let (trimmed, tally) = trim_middle(messages.clone(), &TrimMiddle::default());
+    assert!(tally.hits > 12);
+    let said: Vec<String> = texts(&trimmed, Role::User).into_iter().filter(|text| !marker::is_marker(text)).collect();
+    assert_eq!(said, texts(&messages, Role::User));
+    assert_eq!(texts(&trimmed, Role::User).len(), said.len() + 1);
+}
+
+#[test]
+fn task_outside_the_first_two_messages_is_kept() {
+    let mut messages =
+        vec![Message::text(Role::System, "a"), user("hello"), assistant("hello"), user("GOAL: port it to C")];
+    messages.insert(1, Message::text(Role::Developer, "b"));
+    messages.extend(rounds(30, 320));
+    let goal = |messages: &[Message<'_>]| texts(messages, Role::User).contains(&"GOAL: port it to C".to_owned());
+    assert!(goal(&trim_middle(messages.clone(), &TrimMiddle::default()).0));
+    assert!(goal(&terminal_truncate(messages, 600, &TerminalTruncate::default()).messages));
+}
+
+#[test]
+fn token_count_matters_not_message_count() {
+    let messages = vec![user("go"), round("c1", "read", "a.txt", &"one line of it\n".repeat(20_000))[0].clone()];
+    let mut messages =
+        [messages, round("c1", "read", "a.txt", &"one line of it\n".repeat(20_000))[1..].to_vec()].concat();
+    messages.push(user(&"and look at this\n".repeat(9_000)));
+    let truncation = terminal_truncate(messages, 4_000, &TerminalTruncate::default());
+    assert!(truncation.fits() && truncation.dropped.is_empty() && truncation.clipped == 2, "{}", truncation.after);
+    assert_eq!(truncation.messages.len(), 4);
+    assert!(texts(&truncation.messages, Role::User)[1].contains("and look at this"));
+}
+
+#[test]
+fn unfittable_input_is_reported() {
+    let messages = vec![Message::text(Role::System, "rule\n".repeat(4_000)), user("go")];
+    let truncation = terminal_truncate(messages.clone(), 1_000, &TerminalTruncate::default());
+    assert!(!truncation.fits() && truncation.messages == messages);
+    let (projected, stats) = compact_to_budget(&messages, 1_000, &CompactToBudget::default());
+    assert!(!stats.fits() && projected == messages);
+}
+
+#[test]
+fn user_text_next_to_dropped_results_is_kept() {
+    let mut messages = vec![user("go")];
+    for at in 0..20 {
+        let [call, result] = round(&format!("c{at}"), "read", "a.txt", &"line\n".repeat(100));
+        let said = (at == 1).then(|| Part::text("careful with that"));
+        messages.push(call);
+        messages.push(Message::new(Role::User, result.parts.into_iter().chain(said).collect()));
+    }
+    let (trimmed, _) = trim_middle(messages, &TrimMiddle::default());
+    assert!(trimmed.contains(&user("careful with that")));
+    assert!(repair_orphans(trimmed).1.is_empty());
+}
+
+#[test]
+fn user_image_next_to_dropped_results_is_kept() {
+    let mut messages = vec![user("go")];
+    messages.extend(rounds(12, 320));
+    let picture = Part::Image(crate::ImagePart::default());
+    messages[2] = Message::new(Role::User, messages[2].parts.iter().cloned().chain([picture.clone()]).collect());
+    let (trimmed, _) = trim_middle(messages, &TrimMiddle { keep_first: 1, ..TrimMiddle::default() });
+    assert!(trimmed.contains(&Message::new(Role::User, vec![picture])));
+}
+
+/// What was typed by someone else may look like our marker.
+#[test]
+fn forged_marker_count_is_harmless() {
+    let mut messages = vec![user("go"), user("[folded: 4294967295 messages, 4294967295 bytes]")];
+    messages.extend(rounds(20, 320));
+    let (trimmed, tally) = trim_middle(messages.clone(), &TrimMiddle::default());
+    assert!(tally.hits > 0 && trimmed.ends_with(&messages[messages.len() - 16..]));
+}

@@ -1,0 +1,124 @@
+//! Samples of OpenAI Chat Completions.
+
+use crate::conversation::{CallArguments, Part, Role};
+use crate::testing::json::{JsonFields, SampleJson};
+use crate::testing::{SampleImage, SampleRequest, SampleRound, SampleTurn, SampleWriter, image_of, text_block};
+use crate::wire::Format;
+
+impl SampleWriter<'_> {
+    pub(crate) fn write_chat(mut self, turns: &[SampleTurn]) -> SampleRequest {
+        let (model, reasons) = [("gpt-4o", false), ("deepseek-reasoner", true), ("gpt-5.2", false)][self.setting.model];
+        let (role, name) = match model {
+            "gpt-5.2" => (Role::Developer, "developer"),
+            _ => (Role::System, "system"),
+        };
+        if let Some(text) = &self.setting.system {
+            let content = match self.setting.system_as_list {
+                false => SampleJson::text(text.clone()),
+                true => SampleJson::List(vec![chat_block(&Part::text(text.clone()))]),
+            };
+            self.push_message(
+                role,
+                vec![Part::text(text.clone())],
+                vec![("role", SampleJson::text(name)), ("content", content)],
+            );
+        }
+        for turn in turns {
+            match turn {
+                SampleTurn::User { texts, image } => {
+                    let mut parts: Vec<_> = texts.iter().map(|text| Part::text(text.clone())).collect();
+                    parts.extend(image.map(SampleImage::part));
+                    let content = match parts.as_slice() {
+                        [Part::Text { text }] => SampleJson::text(text.clone()),
+                        _ => SampleJson::List(parts.iter().map(chat_block).collect()),
+                    };
+                    self.push_message(
+                        Role::User,
+                        parts,
+                        vec![("role", SampleJson::text("user")), ("content", content)],
+                    );
+                }
+                SampleTurn::Round(round) => {
+                    if let Some(note) = &round.instruction {
+                        let json = vec![("role", SampleJson::text(name)), ("content", SampleJson::text(note.clone()))];
+                        self.push_message(role, vec![Part::text(note.clone())], json);
+                    }
+                    self.write_chat_round(round, reasons);
+                }
+            }
+        }
+        self.finish(Format::OpenAiChat, model, Vec::new(), vec![("stream", SampleJson::raw("true"))])
+    }
+
+    fn write_chat_round(&mut self, round: &SampleRound, reasons: bool) {
+        let mut parts = Vec::new();
+        let mut json: JsonFields = vec![("role", SampleJson::text("assistant"))];
+        if reasons {
+            // Those who give their reasoning want it back with every call.
+            let text = round.reasoning.clone().unwrap_or_default();
+            json.push(("reasoning_content", SampleJson::text(text.clone())));
+            parts.push(Part::reasoning(text));
+        }
+        match &round.text {
+            Some(text) => {
+                json.push(("content", SampleJson::text(text.clone())));
+                parts.push(Part::text(text.clone()));
+            }
+            None => json.push(("content", SampleJson::raw("null"))),
+        }
+        let mut ids = Vec::new();
+        let mut calls = Vec::new();
+        for call in &round.calls {
+            let id = self.next_id("call_");
+            let part = call.part(&id, Format::OpenAiChat, &mut self.quirks);
+            if let Part::ToolCall(it) = &part {
+                let (kind, key) = match it.arguments {
+                    CallArguments::Json(_) => ("function", "arguments"),
+                    CallArguments::Text(_) => ("custom", "input"),
+                };
+                let what = vec![
+                    ("name", SampleJson::text(it.name.clone())),
+                    (key, SampleJson::text(it.arguments.as_str().to_owned())),
+                ];
+                calls.push(SampleJson::Object(vec![
+                    ("id", SampleJson::text(id.clone())),
+                    ("type", SampleJson::text(kind)),
+                    (kind, SampleJson::Object(what)),
+                ]));
+            }
+            parts.push(part);
+            ids.push(id);
+        }
+        if !calls.is_empty() {
+            json.push(("tool_calls", SampleJson::List(calls)));
+        }
+        self.push_message(Role::Assistant, parts, json);
+        for (call, id) in self.results_in_order(round, &ids) {
+            let answer = call.tool_result(&id, Format::OpenAiChat);
+            let content = match answer.only_text() {
+                Some(text) => SampleJson::text(text.to_owned()),
+                None => SampleJson::List(answer.content.iter().map(chat_block).collect()),
+            };
+            self.push_message(
+                Role::Tool,
+                vec![Part::ToolResult(answer)],
+                vec![("role", SampleJson::text("tool")), ("tool_call_id", SampleJson::text(id)), ("content", content)],
+            );
+        }
+        if let Some(text) = round.user_remark.as_ref().filter(|_| !round.calls.is_empty()) {
+            self.push_message(
+                Role::User,
+                vec![Part::text(text.clone())],
+                vec![("role", SampleJson::text("user")), ("content", SampleJson::text(text.clone()))],
+            );
+        }
+    }
+}
+
+fn chat_block(part: &Part<'_>) -> SampleJson {
+    let Some(picture) = image_of(part) else { return text_block("text", part) };
+    SampleJson::Object(vec![
+        ("type", SampleJson::text("image_url")),
+        ("image_url", SampleJson::Object(vec![("url", picture.url())])),
+    ])
+}

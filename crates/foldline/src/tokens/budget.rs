@@ -1,0 +1,148 @@
+//! How many tokens of input may be sent.
+//!
+//! All arithmetic saturates: a reserve above the window leaves a budget of nothing, never a panic or
+//! a huge number.
+
+use serde::{Deserialize, Serialize};
+
+use crate::tokens::{Meter, ModelRow, Tokens};
+
+/// What is left of a window for the input.
+///
+/// ```
+/// use foldline::{Budget, Meter, ModelTable};
+///
+/// let meter = Meter::for_model(ModelTable::builtin(), Some("gpt-4o"));
+/// let budget = Budget::for_model(meter.row(), Some(4_096), &meter);
+/// assert_eq!((budget.window, budget.reserve), (128_000, 4_096));
+/// assert_eq!(budget.tokens, 128_000 - 4_096 - budget.margin);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Budget {
+    /// Tokens of input and output together.
+    pub window: Tokens,
+    /// Kept free for the answer.
+    pub reserve: Tokens,
+    /// Kept free because the count may be too low.
+    pub margin: Tokens,
+    /// What the input may have, as we count it.
+    pub tokens: Tokens,
+}
+
+impl Budget {
+    /// Kept free for the answer when the request does not say how long it may be.
+    pub const DEFAULT_RESERVE_TOKENS: Tokens = 8_192;
+
+    /// For a request to the model of this row. The reserve is what the request asks for, as far as the
+    /// model can give it; without a wish [`Budget::DEFAULT_RESERVE_TOKENS`], and never more than a quarter of the
+    /// window. A wish may take half of the window: whoever asks for more wants a long answer, not an
+    /// empty question.
+    pub fn for_model(row: &ModelRow, max_output: Option<Tokens>, meter: &Meter) -> Budget {
+        let reserve = match max_output {
+            Some(wish) => wish.min(row.window / 2),
+            None => Self::DEFAULT_RESERVE_TOKENS.min(row.window / 4),
+        };
+        let reserve = if row.max_output > 0 { reserve.min(row.max_output) } else { reserve };
+        Self::capped(row.window, row.max_input, reserve, meter)
+    }
+
+    /// For a window that the server reported or the user set.
+    pub fn for_window(window: Tokens, reserve: Tokens, meter: &Meter) -> Budget {
+        Self::capped(window, None, reserve, meter)
+    }
+
+    fn capped(window: Tokens, max_input: Option<Tokens>, reserve: Tokens, meter: &Meter) -> Budget {
+        let room = window.saturating_sub(reserve).min(max_input.unwrap_or(Tokens::MAX));
+        let margin = meter.margin(room).min(room);
+        Budget { window, reserve, margin, tokens: room - margin }
+    }
+
+    /// The budget of the classic projection: the window without the answer (2048 if the request does
+    /// not say) and a safety of 512.
+    pub fn for_projection(window: Tokens, max_output: Option<Tokens>) -> Budget {
+        let reserve = max_output.unwrap_or(2_048);
+        let tokens = window.saturating_sub(reserve).saturating_sub(512);
+        Budget { window, reserve, margin: 512, tokens }
+    }
+
+    /// The budget of the classic cascade: nine tenths of what the window has beside an answer of 8192
+    /// and 2048 more.
+    pub fn for_cascade(window: Tokens) -> Budget {
+        let reserve = 8_192;
+        let room = window.saturating_sub(reserve).saturating_sub(2_048);
+        let tokens = room / 10 * 9 + room % 10 * 9 / 10;
+        Budget { window, reserve, margin: window.saturating_sub(reserve) - tokens, tokens }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tokens::ModelTable;
+    use proptest::prelude::*;
+
+    fn meter(model: &str) -> Meter {
+        Meter::for_model(ModelTable::builtin(), Some(model))
+    }
+
+    fn for_model(model: &str, max_output: Option<Tokens>) -> Budget {
+        let meter = meter(model);
+        Budget::for_model(meter.row(), max_output, &meter)
+    }
+
+    #[test]
+    fn input_cap_applies_in_addition_to_the_window() {
+        let budget = for_model("gpt-5", Some(1_000));
+        assert_eq!((budget.window, budget.reserve), (400_000, 1_000));
+        assert_eq!(budget.tokens + budget.margin, 272_000);
+    }
+
+    #[test]
+    fn reserve_leaves_room_for_input() {
+        assert_eq!(for_model("claude-opus-4-6", None).reserve, Budget::DEFAULT_RESERVE_TOKENS);
+        assert_eq!(for_model("gpt-4", None).reserve, 2_048);
+        assert_eq!(for_model("gpt-4", Some(8_192)).reserve, 4_096);
+        assert_eq!(for_model("gpt-4o", Some(Tokens::MAX)).reserve, 16_384);
+    }
+
+    #[test]
+    fn estimate_needs_more_margin_than_a_vocabulary() {
+        let (exact, estimated) = (for_model("gpt-4o", None), for_model("command-r-plus", None));
+        assert_eq!(exact.window, estimated.window);
+        assert!(exact.margin * 10 < estimated.margin, "{exact:?} {estimated:?}");
+    }
+
+    #[test]
+    fn classic_budgets() {
+        assert_eq!(Budget::for_projection(32_768, None).tokens, 32_768 - 2_048 - 512);
+        assert_eq!(Budget::for_projection(32_768, Some(4_096)).tokens, 32_768 - 4_096 - 512);
+        assert_eq!(Budget::for_projection(1_000, None).tokens, 0);
+        assert_eq!(Budget::for_cascade(128_000).tokens, (128_000 - 8_192 - 2_048) * 9 / 10);
+        assert_eq!(Budget::for_cascade(9_000).tokens, 0);
+    }
+
+    proptest! {
+        /// Whatever the numbers: no panic, no more than the window, and the pieces add up to at most it.
+        #[test]
+        fn budgets_saturate(
+            window in prop_oneof![any::<Tokens>(), 0..10_000_u64, Just(Tokens::MAX)],
+            cap in prop::option::of(any::<Tokens>()),
+            wish in prop::option::of(prop_oneof![any::<Tokens>(), 0..10_000_u64, Just(Tokens::MAX)]),
+            estimated: bool,
+        ) {
+            let meter = meter(if estimated { "unheard-of" } else { "gpt-4o" });
+            let row = ModelRow { window, max_input: cap, ..meter.row().clone() };
+            let reserve = wish.unwrap_or_default();
+            for budget in [
+                Budget::for_model(&row, wish, &meter),
+                Budget::for_window(window, reserve, &meter),
+                Budget::for_projection(window, wish),
+                Budget::for_cascade(window),
+            ] {
+                prop_assert!(budget.tokens <= window, "{budget:?}");
+                prop_assert!(budget.tokens == 0 || budget.tokens + budget.margin <= window - budget.reserve, "{budget:?}");
+            }
+            prop_assert!(Budget::for_model(&row, wish, &meter).tokens <= cap.unwrap_or(window));
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! The classic estimate: three and a half bytes a token.
+//!
+//! It knows no model and costs nothing. All arithmetic is in whole numbers, so that one more byte is
+//! never fewer tokens.
+
+use std::sync::Arc;
+
+use crate::tokens::{CountExactness, ImageRule, Meter, ModelRow, ModelTable, TokenCounter, Tokens};
+
+/// Seven bytes are two tokens.
+const RATIO_BYTES: Tokens = 7;
+const RATIO_TOKENS: Tokens = 2;
+
+/// Counts bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ByteCounter;
+
+impl TokenCounter for ByteCounter {
+    fn count(&self, text: &str) -> Tokens {
+        (text.len() as Tokens).saturating_mul(RATIO_TOKENS).div_ceil(RATIO_BYTES)
+    }
+
+    fn exactness(&self) -> CountExactness {
+        CountExactness::Estimated
+    }
+
+    fn is_monotone(&self) -> bool {
+        true
+    }
+}
+
+impl Meter {
+    /// Counts by the classic estimate, for any model: bytes by 3.5, 8 a message, 512 a picture.
+    ///
+    /// ```
+    /// use foldline::{Message, Meter, Role};
+    ///
+    /// let meter = Meter::by_bytes();
+    /// assert_eq!(meter.text("fourteen bytes"), 4);
+    /// assert_eq!(meter.message(&Message::text(Role::User, "fourteen bytes")), 4 + 8);
+    /// ```
+    pub fn for_byte_estimate() -> Meter {
+        let row = ModelRow {
+            scale: 1.0,
+            images: ImageRule::Fixed(512),
+            per_message: 8,
+            per_request: 0,
+            tool_prompt: 0,
+            ..ModelTable::builtin().find(None)
+        };
+        Meter::for_row(row).with_counter(Arc::new(ByteCounter))
+    }
+}

@@ -1,0 +1,261 @@
+//! What providers report, laid against what we counted.
+//!
+//! A [`Calibration`] collects pairs of counts and gives a [`CalibrationFit`]: reported is about `ratio` times ours
+//! plus `overhead`, and hardly ever more than `margin` above that. It holds the newest pairs only, and
+//! medians, so that some absurd reports (a server that truncates, a proxy that sums up) move nothing.
+//!
+//! Learning and counting are apart on purpose: a count may depend only on what the caller hands in.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+use crate::tokens::{CountExactness, TokenCounter, Tokens};
+
+/// Pairs that are kept.
+const MAX_PAIRS: usize = 256;
+/// Pairs below this say nothing yet.
+const MIN_PAIRS: usize = 3;
+/// A report outside these multiples of our count is no report about the same text.
+const PLAUSIBLE_RATIOS: std::ops::RangeInclusive<f64> = 0.1..=10.0;
+
+/// Collects what was counted and what was reported.
+///
+/// ```
+/// use foldline::Calibration;
+///
+/// let mut calibration = Calibration::default();
+/// for ours in [1_000, 2_000, 5_000, 9_000] {
+///     calibration.observe(ours, ours * 5 / 4 + 300);
+/// }
+/// let fit = calibration.fit().expect("four reports are enough");
+/// assert!((fit.ratio - 1.25).abs() < 0.001);
+/// assert_eq!(fit.scale(4_000) + fit.overhead, 5_300);
+/// ```
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Calibration {
+    pairs: VecDeque<(Tokens, Tokens)>,
+}
+
+/// How reported counts follow from ours.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CalibrationFit {
+    /// Reported tokens for one of ours.
+    pub ratio: f64,
+    /// Reported tokens of a request that stand against nothing that we count.
+    pub overhead: Tokens,
+    /// By which share of the fitted count a report was at most above it, in 99 of 100 cases.
+    pub margin: f64,
+}
+
+impl Calibration {
+    /// Takes in one request: the tokens we counted, the tokens that were reported.
+    pub fn observe(&mut self, ours: Tokens, reported: Tokens) {
+        let (x, y) = (ours as f64, reported as f64);
+        if ours == 0 || !PLAUSIBLE_RATIOS.contains(&(y / x)) {
+            return;
+        }
+        if self.pairs.len() == MAX_PAIRS {
+            self.pairs.pop_front();
+        }
+        self.pairs.push_back((ours, reported));
+    }
+
+    /// The line through what was observed, once there is enough.
+    pub fn fit(&self) -> Option<CalibrationFit> {
+        if self.pairs.len() < MIN_PAIRS {
+            return None;
+        }
+        let pairs: Vec<(f64, f64)> = self.pairs.iter().map(|&(x, y)| (x as f64, y as f64)).collect();
+        let (ratio, overhead) = fit_line(&pairs);
+        let above: Vec<f64> = pairs.iter().map(|(x, y)| y / (ratio * x + overhead).max(1.0) - 1.0).collect();
+        // Reports far off the line are about something else; they say nothing about the spread.
+        let usual = quantile(above.iter().map(|share| share.abs()).collect(), 0.5);
+        let near = above.into_iter().filter(|share| share.abs() <= (usual * 6.0).max(0.02)).collect();
+        // Few reports prove little.
+        let doubt = 0.3 / pairs.len() as f64;
+        let margin = quantile(near, 0.99).max(doubt);
+        Some(CalibrationFit { ratio, overhead: overhead as Tokens, margin })
+    }
+}
+
+/// The median of the slopes between pairs, and the median of what is left over (Theil and Sen): up to a
+/// quarter of the pairs may be nonsense. Without enough spread, or with less than nothing left over,
+/// the line goes through the origin.
+fn fit_line(pairs: &[(f64, f64)]) -> (f64, f64) {
+    let least = pairs.iter().map(|pair| pair.0).fold(f64::INFINITY, f64::min);
+    let most = pairs.iter().map(|pair| pair.0).fold(0.0, f64::max);
+    let through_origin = || (quantile(pairs.iter().map(|(x, y)| y / x).collect(), 0.5), 0.0);
+    if most - least < most * 0.2 {
+        return through_origin();
+    }
+    // Points that are close to each other say nothing about the slope.
+    let apart = (most - least) * 0.05;
+    let slopes: Vec<f64> = pairs
+        .iter()
+        .enumerate()
+        .flat_map(|(at, a)| pairs[at + 1..].iter().map(move |b| (b.0 - a.0, b.1 - a.1)))
+        .filter(|(dx, _)| dx.abs() >= apart)
+        .map(|(dx, dy)| dy / dx)
+        .collect();
+    let ratio = quantile(slopes, 0.5);
+    let overhead = quantile(pairs.iter().map(|(x, y)| y - ratio * x).collect(), 0.5);
+    match PLAUSIBLE_RATIOS.contains(&ratio) && overhead >= 0.0 {
+        true => (ratio, overhead),
+        false => through_origin(),
+    }
+}
+
+/// The value below which the share `q` of the values lies.
+fn quantile(mut values: Vec<f64>, q: f64) -> f64 {
+    if values.is_empty() {
+        return 0.0;
+    }
+    values.sort_by(f64::total_cmp);
+    values[((values.len() - 1) as f64 * q).ceil() as usize]
+}
+
+impl CalibrationFit {
+    /// Our count of some text, as the provider would report it; without the overhead, which a request
+    /// has once.
+    pub fn scale(&self, ours: Tokens) -> Tokens {
+        (ours as f64 * self.ratio).ceil() as Tokens
+    }
+}
+
+/// A counter whose counts are scaled to what was reported.
+#[derive(Clone, Debug)]
+pub struct CalibratedCounter<C> {
+    counter: C,
+    fit: CalibrationFit,
+}
+
+impl<C: TokenCounter> CalibratedCounter<C> {
+    /// Scales `counter` by a fit of its own counts.
+    pub fn new(counter: C, fit: CalibrationFit) -> Self {
+        CalibratedCounter { counter, fit }
+    }
+
+    /// The fit.
+    pub fn fit(&self) -> CalibrationFit {
+        self.fit
+    }
+}
+
+impl<C: TokenCounter> TokenCounter for CalibratedCounter<C> {
+    fn count(&self, text: &str) -> Tokens {
+        self.fit.scale(self.counter.count(text))
+    }
+
+    fn exactness(&self) -> CountExactness {
+        CountExactness::Calibrated
+    }
+
+    fn is_monotone(&self) -> bool {
+        self.counter.is_monotone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tokens::TokenEstimator;
+    use proptest::prelude::*;
+
+    /// A growing conversation as a provider would report it: a ratio, an overhead, some noise.
+    fn observed(ratio: f64, overhead: f64, reports: usize) -> Calibration {
+        let mut calibration = Calibration::default();
+        for step in 0..reports {
+            let ours = 2_000 + step as Tokens * 900;
+            let noise = 1.0 + [0.0, 0.004, -0.006, 0.01, -0.003][step % 5];
+            calibration.observe(ours, (ours as f64 * ratio * noise + overhead) as Tokens);
+        }
+        calibration
+    }
+
+    #[test]
+    fn ratio_and_overhead_are_found() {
+        let fit = observed(1.35, 9_000.0, 40).fit().unwrap();
+        assert!((fit.ratio - 1.35).abs() < 0.02, "{fit:?}");
+        assert!(fit.overhead.abs_diff(9_000) < 400, "{fit:?}");
+        assert!(fit.margin > 0.0 && fit.margin < 0.03, "{fit:?}");
+    }
+
+    /// Truncating servers, sums over several rounds, zeros: one report in six is nonsense.
+    #[test]
+    fn outliers_do_not_change_the_fit() {
+        let mut calibration = Calibration::default();
+        for step in 0..60_u64 {
+            let ours = 2_000 + step * 900;
+            let sane = ours * 5 / 4;
+            let reported = match step % 12 {
+                3 => [0, Tokens::MAX, 2_050, sane * 3][step as usize / 12 % 4],
+                9 => sane * 2,
+                _ => sane,
+            };
+            calibration.observe(ours, reported);
+        }
+        let fit = calibration.fit().unwrap();
+        assert!((fit.ratio - 1.25).abs() < 0.01, "{fit:?}");
+        assert!(fit.overhead < 200 && fit.margin < 0.02, "{fit:?}");
+    }
+
+    #[test]
+    fn few_reports_give_no_fit_or_a_wide_margin() {
+        assert_eq!(observed(1.0, 0.0, 2).fit(), None);
+        let few = observed(1.0, 0.0, 3).fit().unwrap();
+        let many = observed(1.0, 0.0, 60).fit().unwrap();
+        assert!(few.margin > many.margin, "{few:?} {many:?}");
+    }
+
+    /// Requests of about the same size say nothing about the overhead.
+    #[test]
+    fn fit_without_spread_has_no_overhead() {
+        let mut calibration = Calibration::default();
+        for step in 0..20_u64 {
+            calibration.observe(10_000 + step, 13_000);
+        }
+        let fit = calibration.fit().unwrap();
+        assert!((fit.ratio - 1.3).abs() < 0.01 && fit.overhead == 0, "{fit:?}");
+    }
+
+    #[test]
+    fn only_the_newest_reports_are_kept() {
+        let mut calibration = observed(2.0, 0.0, 300);
+        for step in 0..MAX_PAIRS as Tokens {
+            calibration.observe(2_000 + step * 100, 2_000 + step * 100);
+        }
+        assert_eq!(calibration.pairs.len(), MAX_PAIRS);
+        assert!((calibration.fit().unwrap().ratio - 1.0).abs() < 0.001);
+    }
+
+    #[test]
+    fn calibrated_counter_scales_counts() {
+        let fit = CalibrationFit { ratio: 1.5, overhead: 10, margin: 0.02 };
+        let counter = CalibratedCounter::new(TokenEstimator, fit);
+        assert_eq!(counter.count("some words in a row"), fit.scale(TokenEstimator.count("some words in a row")));
+        assert_eq!((counter.exactness(), counter.is_monotone()), (CountExactness::Calibrated, true));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_reports_give_a_plausible_fit(pairs in prop::collection::vec((any::<Tokens>(), any::<Tokens>()), 0..40)) {
+            let mut calibration = Calibration::default();
+            for (ours, reported) in pairs {
+                calibration.observe(ours, reported);
+            }
+            if let Some(fit) = calibration.fit() {
+                prop_assert!(PLAUSIBLE_RATIOS.contains(&fit.ratio), "{fit:?}");
+                prop_assert!(fit.margin.is_finite() && fit.margin >= 0.0, "{fit:?}");
+                prop_assert!(fit.scale(Tokens::MAX) >= fit.scale(1));
+            }
+        }
+
+        #[test]
+        fn calibrated_estimates_are_monotone(text in any::<String>(), more in any::<String>(), ratio in 0.1..10.0) {
+            let counter = CalibratedCounter::new(TokenEstimator, CalibrationFit { ratio, overhead: 0, margin: 0.0 });
+            let whole = text.clone() + &more;
+            prop_assert!(counter.count(&whole) >= counter.count(&text));
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! A user's own tokenizer, from the `tokenizer.json` that comes with open models.
+
+use crate::tokens::{Counter, Estimator, Exactness, Tokens};
+
+/// Counts by a `tokenizer.json` (cargo feature `tokenizer-json`). Whoever hands it in says that it is the
+/// model's own, so its counts are exact.
+pub struct TokenizerJson {
+    tokenizer: tokenizers::Tokenizer,
+}
+
+/// Bytes that are no `tokenizer.json`.
+#[derive(Debug)]
+pub struct TokenizerError {
+    problem: String,
+}
+
+impl TokenizerJson {
+    /// Reads the content of a `tokenizer.json`.
+    pub fn new(json: impl AsRef<[u8]>) -> Result<TokenizerJson, NotATokenizer> {
+        let wrong = |problem: tokenizers::Error| NotATokenizer { problem: problem.to_string() };
+        let mut tokenizer = tokenizers::Tokenizer::from_bytes(json).map_err(wrong)?;
+        // The file may ask to cut or fill up what is encoded, which would count something else.
+        tokenizer.with_truncation(None).map_err(wrong)?;
+        tokenizer.with_padding(None);
+        tokenizer.set_encode_special_tokens(true);
+        Ok(TokenizerJson { tokenizer })
+    }
+}
+
+impl Counter for TokenizerJson {
+    fn count(&self, text: &str) -> Tokens {
+        match self.tokenizer.encode_fast(text, false) {
+            Ok(encoding) => encoding.len() as Tokens,
+            // A vocabulary without a token for the unknown can fail; a guess is better than nothing.
+            Err(_) => Estimator.count(text),
+        }
+    }
+
+    fn exactness(&self) -> Exactness {
+        Exactness::Exact
+    }
+}
+
+impl std::fmt::Debug for TokenizerJson {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TokenizerJson").finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Display for NotATokenizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "this is no tokenizer.json that can be read: {}; take the file of that name from the model's repository",
+            self.problem
+        )
+    }
+}
+
+impl std::error::Error for NotATokenizer {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORDS: &str = r#"{
+        "version": "1.0", "truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0},
+        "padding": null, "normalizer": null, "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
+        "added_tokens": [{"id": 0, "content": "<eos>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}],
+        "model": {"type": "WordLevel", "vocab": {"<eos>": 0, "?": 1, "fold": 2, "unfold": 3, "<": 4, "eos": 5, ">": 6}, "unk_token": "?"}
+    }"#;
+
+    #[test]
+    fn special_tokens_are_counted_as_text() {
+        let counter = TokenizerJson::new(WORDS).unwrap();
+        assert_eq!(counter.count("fold unfold fold other"), 4);
+        assert_eq!(counter.count("fold <eos>"), 4);
+        assert_eq!(counter.exactness(), Exactness::Exact);
+    }
+
+    #[test]
+    fn invalid_file_is_rejected_with_advice() {
+        let error = TokenizerJson::new("{}").unwrap_err().to_string();
+        assert!(error.contains("tokenizer.json"), "{error}");
+    }
+}

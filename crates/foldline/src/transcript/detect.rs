@@ -1,0 +1,251 @@
+//! Which format an input has, by what its beginning says.
+//!
+//! Names of files tell little and are not looked at. The beginning may be cut anywhere, also in the
+//! middle of its only line, so what is judged are the keys that can be seen.
+
+use crate::error::ErrorKind;
+use crate::transcript::LogFormat;
+use crate::transcript::document::DocumentReader;
+use crate::wire::json::scan;
+
+/// How an input is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InputLayout {
+    /// An entry a line.
+    Lines,
+    /// Documents over any number of lines, one behind the other.
+    Documents,
+}
+
+/// So many lines are looked at for one that tells.
+const MAX_SAMPLED_LINES: usize = 40;
+/// So much of a value is kept to look at.
+const MAX_PREVIEW_BYTES: usize = 64;
+
+/// The format of the input that begins with these bytes (64 KB of it are plenty).
+///
+/// ```
+/// use foldline::transcript::{Format, recognise};
+///
+/// assert_eq!(recognise(br#"{"type":"session_meta","payload":{"id":"1"}}"#), Some(Format::Codex));
+/// assert_eq!(recognise(b"[{\"role\": \"user\", \"content\": \"hi\"}]"), Some(Format::OpenAiChat));
+/// assert_eq!(recognise(b"Dear diary"), None);
+/// ```
+pub fn detect(head: &[u8]) -> Option<LogFormat> {
+    detect_with_layout(head).map(|(format, _)| format)
+}
+
+pub(crate) fn detect_with_layout(head: &[u8]) -> Option<(LogFormat, InputLayout)> {
+    let head = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
+    if head.first()? == &b'[' {
+        return Some((ObjectPreview::from_list(head)?.element_format()?, InputLayout::Documents));
+    }
+    if let Some(format) =
+        is_multiline_document(head).then(|| ObjectPreview::from_object(head)?.document_format()).flatten()
+    {
+        return Some((format, InputLayout::Documents));
+    }
+    let of_line =
+        object_lines(head).take(MAX_SAMPLED_LINES).find_map(|line| ObjectPreview::from_object(line)?.line_format());
+    let format = of_line.or_else(|| ObjectPreview::from_object(head)?.document_format())?;
+    let layout = match format {
+        LogFormat::ClaudeCode | LogFormat::Codex | LogFormat::Copilot | LogFormat::Pi | LogFormat::Record => {
+            InputLayout::Lines
+        }
+        LogFormat::SweAgent | LogFormat::OpenHands | LogFormat::Inspect | LogFormat::OpenInference => {
+            InputLayout::Documents
+        }
+        // The chat may be a single document on a single line.
+        LogFormat::Gemini if !head.trim_ascii_end().contains(&b'\n') => InputLayout::Documents,
+        LogFormat::Gemini | LogFormat::OpenAiChat | LogFormat::OpenAiResponses | LogFormat::Anthropic => {
+            match object_lines(head).next() {
+                Some(_) => InputLayout::Lines,
+                None => InputLayout::Documents,
+            }
+        }
+    };
+    Some((format, layout))
+}
+
+/// Whether the input begins with one document that goes on behind its first line. A line of its own
+/// may well stand in it: the last message of a list.
+fn is_multiline_document(head: &[u8]) -> bool {
+    let whole = match std::str::from_utf8(head) {
+        Ok(text) => text,
+        Err(cut) => std::str::from_utf8(&head[..cut.valid_up_to()]).unwrap_or_default(),
+    };
+    let first = whole.split('\n').next().unwrap_or_default();
+    let goes_on = match scan::parse_document(whole).map_err(|error| error.kind().clone()) {
+        Ok(_) => true,
+        // Nothing is wrong with it but that it is cut, maybe inside a word such as `true`.
+        Err(ErrorKind::NotJson { offset: at }) => at + 4 > whole.len(),
+        Err(_) => false,
+    };
+    goes_on && scan::parse_document(first).is_err()
+}
+
+/// The lines that are a JSON object by themselves. The last line may be cut, and counts when it
+/// begins as one.
+fn object_lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut lines = head.split(|&byte| byte == b'\n').peekable();
+    std::iter::from_fn(move || lines.next().map(|line| (line, lines.peek().is_none()))).filter_map(|(line, is_last)| {
+        let is_whole = || std::str::from_utf8(line).is_ok_and(|line| scan::parse_document(line).is_ok());
+        (line.first() == Some(&b'{') && (is_last || is_whole())).then_some(line)
+    })
+}
+
+/// The keys of an object and how their values begin, as far as they can be seen.
+struct ObjectPreview {
+    fields: Vec<(String, Vec<u8>)>,
+}
+
+impl ObjectPreview {
+    fn from_object(text: &[u8]) -> Option<Self> {
+        (text.trim_ascii_start().first() == Some(&b'{')).then(|| Self::parse(text))
+    }
+
+    /// The first object in a list, or in a list of lists.
+    fn from_list(text: &[u8]) -> Option<Self> {
+        let mut rest = text.trim_ascii_start();
+        for _ in 0..3 {
+            match rest.first()? {
+                b'[' => rest = rest[1..].trim_ascii_start(),
+                b'{' => return Some(Self::parse(rest)),
+                _ => return None,
+            }
+        }
+        None
+    }
+
+    fn parse(text: &[u8]) -> Self {
+        let mut fields = Vec::new();
+        let mut document = DocumentReader::new(text, text.len());
+        if document.enter().is_ok() {
+            while let Ok(Some(key)) = document.next_key() {
+                let mut value = Vec::new();
+                let seen = document.read_value(Some(&mut value));
+                value.truncate(MAX_PREVIEW_BYTES);
+                fields.push((String::from_utf8_lossy(&key).into_owned(), value));
+                if seen.is_err() {
+                    break;
+                }
+            }
+        }
+        Self { fields }
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.fields.iter().any(|(name, _)| name == key)
+    }
+
+    /// The text of a short string.
+    fn text(&self, key: &str) -> &str {
+        let value = self.fields.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_slice());
+        let text = value.and_then(|value| value.strip_prefix(b"\"")?.strip_suffix(b"\""));
+        text.and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default()
+    }
+
+    /// Of a line of a log.
+    fn line_format(&self) -> Option<LogFormat> {
+        let kind = self.text("type");
+        if self.has("payload") && CODEX_LINE_TYPES.contains(&kind) || self.has("record_type") {
+            return Some(LogFormat::Codex);
+        }
+        if kind.contains('.') && self.has("data") {
+            return Some(LogFormat::Copilot);
+        }
+        let names_line = self.has("sessionId") && (self.has("uuid") || self.has("parentUuid"));
+        if names_line || matches!(kind, "file-history-snapshot" | "queue-operation") || self.has("leafUuid") {
+            return Some(LogFormat::ClaudeCode);
+        }
+        if kind == "session" && self.has("id") && self.has("cwd") || kind == "message" && self.has("message") {
+            return Some(LogFormat::Pi);
+        }
+        if self.has("id") && self.has("source") && self.has("messages") {
+            return Some(LogFormat::Record);
+        }
+        if self.has("id") && self.has("timestamp") && self.has("instructions") && !self.has("input") {
+            return Some(LogFormat::Codex);
+        }
+        self.document_format()
+    }
+
+    fn document_format(&self) -> Option<LogFormat> {
+        if self.has("sessionId") && self.has("projectHash") {
+            return Some(LogFormat::Gemini);
+        }
+        if self.has("trace_id") && self.has("spans") {
+            return Some(LogFormat::OpenInference);
+        }
+        if self.has("eval") && (self.has("status") || self.has("version")) {
+            return Some(LogFormat::Inspect);
+        }
+        let of_evaluation = ["history", "instance", "instruction", "metadata", "test_result"];
+        if self.has("instance_id") && of_evaluation.iter().any(|key| self.has(key)) {
+            return Some(LogFormat::OpenHands);
+        }
+        if self.has("trajectory") && !self.has("messages") {
+            return Some(LogFormat::SweAgent);
+        }
+        if self.has("input") && !self.has("messages") && !self.has("role") && !self.has("name") {
+            return Some(LogFormat::OpenAiResponses);
+        }
+        if self.has("system") || self.has("anthropic_version") {
+            return Some(LogFormat::Anthropic);
+        }
+        if self.has("messages") || self.has("traj") || self.has("instructions") && self.has("model") {
+            return Some(if self.has("instructions") { LogFormat::OpenAiResponses } else { LogFormat::OpenAiChat });
+        }
+        self.message_format()
+    }
+
+    /// Of the first element of a list.
+    fn element_format(&self) -> Option<LogFormat> {
+        if self.has("source") && (self.has("action") || self.has("observation") || self.has("kind")) {
+            return Some(LogFormat::OpenHands);
+        }
+        if self.has("span_attributes") {
+            return Some(LogFormat::OpenInference);
+        }
+        self.document_format()
+    }
+
+    fn message_format(&self) -> Option<LogFormat> {
+        match (self.text("role"), self.text("type")) {
+            ("system" | "developer" | "user" | "assistant", "message") => Some(LogFormat::OpenAiResponses),
+            ("system" | "developer" | "user" | "assistant" | "tool", _) => Some(LogFormat::OpenAiChat),
+            ("", "function_call" | "function_call_output" | "reasoning" | "custom_tool_call" | "compaction") => {
+                Some(LogFormat::OpenAiResponses)
+            }
+            _ => None,
+        }
+    }
+}
+
+const CODEX_LINE_TYPES: [&str; 5] = ["session_meta", "response_item", "event_msg", "turn_context", "compacted"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request body over several lines: the last message stands on a line of its own, like an entry of
+    /// a log.
+    #[test]
+    fn multiline_body_is_a_document() {
+        let body = b"{\"model\":\"m\",\n\"messages\":[\n{\"role\":\"user\",\"content\":\"a\"},\n{\"role\":\"user\",\"content\":\"b\"}\n]}";
+        for end in [body.len(), body.len() - 1, body.len() - 9] {
+            assert_eq!(
+                detect_with_layout(&body[..end]),
+                Some((LogFormat::OpenAiChat, InputLayout::Documents)),
+                "{end}"
+            );
+        }
+    }
+
+    /// A log whose first line is damaged is a log still.
+    #[test]
+    fn log_with_damaged_first_line_is_detected_as_lines() {
+        let log = b"{\"type\":\"session_me\n{\"type\":\"response_item\",\"payload\":{}}\n";
+        assert_eq!(detect_with_layout(log), Some((LogFormat::Codex, InputLayout::Lines)));
+    }
+}

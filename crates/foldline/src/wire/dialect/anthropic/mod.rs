@@ -1,0 +1,5 @@
+//! Anthropic Messages.
+
+pub(crate) mod intercept;
+pub(crate) mod request;
+pub(crate) mod response;

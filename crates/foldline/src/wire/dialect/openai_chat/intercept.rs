@@ -1,0 +1,332 @@
+//! Chat Completions: chunks that may hold text, calls, the reason to stop and counts all at once, so
+//! that a chunk is often neither passed nor withheld but passed in part.
+
+use crate::wire::intercept::{FrameAction, PositionMap, RoundState, summed_count};
+use crate::wire::json::scan::JsonObject;
+use crate::wire::json::write::{FieldChange, json_array, quoted, with_changed_fields};
+use crate::wire::response::{CallDelta, CallShape, CallTracker};
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ChatEditor {
+    /// What the first chunk of the first round said of the response, as JSON.
+    identity: Vec<(&'static str, String)>,
+    tracker: CallTracker,
+    calls: Vec<CallVisibility>,
+    positions: PositionMap,
+    /// Indices of `reasoning_details`, which go on from round to round.
+    details: PositionMap,
+    /// Bytes of text that the client got.
+    text_bytes: u64,
+}
+
+#[derive(Clone, Debug)]
+enum CallVisibility {
+    /// Its name has not come yet; what has come is held until it is clear whose call it is.
+    Unnamed {
+        id: String,
+        arguments: String,
+    },
+    Hidden,
+    Visible,
+}
+
+/// The most that is held of a call whose name does not come.
+const MAX_UNNAMED_CALL_BYTES: usize = 1 << 20;
+
+/// Fields that must not change in the course of a stream.
+const IDENTITY_FIELDS: [&str; 4] = ["id", "created", "model", "system_fingerprint"];
+
+impl ChatEditor {
+    pub(crate) fn edit_frame(&mut self, chunk: &JsonObject<'_>, round: &RoundState, tool: &str) -> FrameAction {
+        let mut changes: Vec<(&str, FieldChange)> = Vec::new();
+        let choices = chunk.elements("choices");
+        let mut edited = false;
+        let mut shown: Vec<String> = Vec::with_capacity(choices.len());
+        for choice in choices.iter() {
+            let fields = self.edit_choice(choice, round, tool);
+            edited |= !fields.is_empty();
+            shown.push(if fields.is_empty() {
+                choice.value.raw().to_owned()
+            } else {
+                with_changed_fields(choice, &fields)
+            });
+        }
+        if edited {
+            changes.push(("choices", FieldChange::Set(json_array(shown.iter().map(String::as_str)))));
+        }
+        if let Some(usage) = chunk.object("usage") {
+            if round.continues() {
+                changes.push(("usage", FieldChange::Set("null".to_owned())));
+                edited = true;
+            } else if !round.is_first() {
+                changes.push(("usage", FieldChange::Set(summed_usage(&usage, round))));
+            }
+        }
+        self.keep_identity(chunk, round, &mut changes);
+        if changes.is_empty() {
+            return FrameAction::Forward;
+        }
+        let data = with_changed_fields(chunk, &changes);
+        if edited && is_empty_chunk(&data) { FrameAction::Withhold } else { FrameAction::Rewrite(data) }
+    }
+
+    fn keep_identity(&mut self, chunk: &JsonObject<'_>, round: &RoundState, changes: &mut Vec<(&str, FieldChange)>) {
+        if round.is_first() {
+            for key in IDENTITY_FIELDS {
+                if let Some(value) =
+                    chunk.get_non_null(key).filter(|_| !self.identity.iter().any(|(known, _)| *known == key))
+                {
+                    self.identity.push((key, value.raw().to_owned()));
+                }
+            }
+            return;
+        }
+        for (key, value) in &self.identity {
+            if chunk.get(key).is_some_and(|it| it.raw() != value) {
+                changes.push((key, FieldChange::Set(value.clone())));
+            }
+        }
+    }
+
+    fn edit_choice(
+        &mut self,
+        choice: &JsonObject<'_>,
+        round: &RoundState,
+        tool: &str,
+    ) -> Vec<(&'static str, FieldChange)> {
+        let mut changes = Vec::new();
+        let number = choice.u64(&["index"]).unwrap_or(0);
+        if let Some(delta) = choice.object("delta") {
+            let fields = self.edit_delta(number, &delta, round, tool);
+            if !fields.is_empty() {
+                changes.push(("delta", FieldChange::Set(with_changed_fields(&delta, &fields))));
+            }
+        }
+        if round.continues() {
+            if choice.get_non_null("finish_reason").is_some() {
+                changes.push(("finish_reason", FieldChange::Set("null".to_owned())));
+            }
+            if choice.get_non_null("usage").is_some() {
+                changes.push(("usage", FieldChange::Remove));
+            }
+        } else if let Some(usage) = choice.object("usage").filter(|_| !round.is_first()) {
+            changes.push(("usage", FieldChange::Set(summed_usage(&usage, round))));
+        }
+        changes
+    }
+
+    fn edit_delta(
+        &mut self,
+        choice: u64,
+        delta: &JsonObject<'_>,
+        round: &RoundState,
+        tool: &str,
+    ) -> Vec<(&'static str, FieldChange)> {
+        let mut changes = Vec::new();
+        if !round.is_first() && delta.get_non_null("role").is_some() {
+            // Accumulators append what comes twice: "assistantassistant".
+            changes.push(("role", FieldChange::Remove));
+        }
+        self.text_bytes += delta.string("content").map_or(0, |text| text.len() as u64);
+        let details = delta.elements("reasoning_details");
+        let moved: Vec<Option<String>> = details.iter().map(|detail| self.edit_detail(detail)).collect();
+        if moved.iter().any(Option::is_some) {
+            let raw = details.iter().zip(&moved).map(|(it, moved)| moved.as_deref().unwrap_or(it.value.raw()));
+            changes.push(("reasoning_details", FieldChange::Set(json_array(raw))));
+        }
+        let calls = delta.elements("tool_calls");
+        let judged: Vec<FrameAction> = calls.iter().map(|call| self.edit_call(choice, call, tool)).collect();
+        if judged.iter().any(|pass| !matches!(pass, FrameAction::Forward)) {
+            let shown: Vec<&str> = calls
+                .iter()
+                .zip(&judged)
+                .filter_map(|(call, pass)| match pass {
+                    FrameAction::Forward => Some(call.value.raw()),
+                    FrameAction::Withhold => None,
+                    FrameAction::Rewrite(json) => Some(json),
+                })
+                .collect();
+            let change = if shown.is_empty() { FieldChange::Remove } else { FieldChange::Set(json_array(shown)) };
+            changes.push(("tool_calls", change));
+        }
+        changes
+    }
+
+    fn edit_detail(&mut self, detail: &JsonObject<'_>) -> Option<String> {
+        let index = detail.u64(&["index"])?;
+        let position = self.details.client_position(index);
+        (position != index).then(|| with_changed_fields(detail, &[("index", FieldChange::Set(position.to_string()))]))
+    }
+
+    fn edit_call(&mut self, choice: u64, delta: &JsonObject<'_>, tool: &str) -> FrameAction {
+        let (shape, function) = match delta.object("custom") {
+            Some(custom) => (CallShape::Custom, Some(custom)),
+            None => (CallShape::Function, delta.object("function")),
+        };
+        let text = |key: &str| function.as_ref().and_then(|function| function.string(key)).unwrap_or_default();
+        let (id, name) = (delta.string("id").unwrap_or_default(), text("name"));
+        let index = delta.u64(&["index"]);
+        let mention = CallDelta { choice, index, id: &id, name: &name, shape };
+        let number = self.tracker.find(mention).unwrap_or_else(|| {
+            self.calls.push(CallVisibility::Unnamed { id: String::new(), arguments: String::new() });
+            self.tracker.add(mention)
+        });
+        self.tracker.record_delta(number, mention);
+        let mut whole = None;
+        if let CallVisibility::Unnamed { id: kept, arguments } = &mut self.calls[number] {
+            kept.push_str(if kept.is_empty() { &id } else { "" });
+            if name.is_empty() && arguments.len() < MAX_UNNAMED_CALL_BYTES {
+                arguments.push_str(&text("arguments"));
+                return FrameAction::Withhold;
+            }
+            if name == tool {
+                self.calls[number] = CallVisibility::Hidden;
+                if let Some(index) = index {
+                    self.positions.hide(index);
+                }
+            } else {
+                if !arguments.is_empty() {
+                    // What was held comes with the name.
+                    let all = format!("{arguments}{}", text("arguments"));
+                    let function = format!(r#"{{"name":{},"arguments":{}}}"#, quoted(&name), quoted(&all));
+                    whole = Some((quoted(kept), function));
+                }
+                self.calls[number] = CallVisibility::Visible;
+            }
+        }
+        if matches!(self.calls[number], CallVisibility::Hidden) {
+            return FrameAction::Withhold;
+        }
+        let mut changes: Vec<(&str, FieldChange)> = Vec::new();
+        if let Some((id, function)) = whole {
+            changes.extend([("id", FieldChange::Set(id)), ("function", FieldChange::Set(function))]);
+        }
+        if let Some(index) = index {
+            let position = self.positions.client_position(index);
+            if position != index {
+                changes.push(("index", FieldChange::Set(position.to_string())));
+            }
+        }
+        if changes.is_empty() {
+            FrameAction::Forward
+        } else {
+            FrameAction::Rewrite(with_changed_fields(delta, &changes))
+        }
+    }
+
+    pub(crate) fn next_round(&mut self) {
+        self.tracker = CallTracker::default();
+        self.calls.clear();
+        self.positions.next_round();
+        self.details.next_round();
+    }
+
+    pub(crate) fn restart_round(&mut self) {
+        self.tracker = CallTracker::default();
+        self.calls.clear();
+        self.positions.restart_round();
+        self.details.restart_round();
+    }
+
+    pub(crate) fn position(&self) -> u64 {
+        self.text_bytes
+    }
+}
+
+/// The message of the first choice of a body.
+pub(crate) fn first_message<'a>(body: &JsonObject<'a>) -> Option<JsonObject<'a>> {
+    body.elements("choices").first().and_then(|choice| choice.object("message"))
+}
+
+/// The texts of all bodies, joined.
+pub(crate) fn joined_text(bodies: &[JsonObject<'_>]) -> String {
+    joined_field(bodies, "content")
+}
+
+fn joined_field(bodies: &[JsonObject<'_>], key: &str) -> String {
+    bodies.iter().filter_map(|body| first_message(body)?.string(key)).collect()
+}
+
+/// One body of several: the first one's name, everyone's texts and thoughts, the last one's calls
+/// without those that the client must not see.
+pub(crate) fn merged_body(bodies: &[JsonObject<'_>], round: &RoundState, tool: &str) -> String {
+    let (Some(first), Some(last)) = (bodies.first(), bodies.last()) else { return String::new() };
+    let Some(spoken) = first_message(last) else { return last.value.raw().to_owned() };
+    let mut fields: Vec<(&str, FieldChange)> = Vec::new();
+    for key in ["content", "reasoning_content", "reasoning", "reasoning_text"] {
+        let text = joined_field(bodies, key);
+        if bodies.len() > 1 && !text.is_empty() {
+            fields.push((key, FieldChange::Set(quoted(&text))));
+        }
+    }
+    let details: Vec<&str> = bodies
+        .iter()
+        .filter_map(first_message)
+        .flat_map(|message| message.elements("reasoning_details").into_owned())
+        .map(|detail| detail.value.raw())
+        .collect();
+    if !details.is_empty() {
+        fields.push(("reasoning_details", FieldChange::Set(json_array(details))));
+    }
+    let calls = spoken.elements("tool_calls");
+    let hidden = |call: &&JsonObject<'_>| {
+        call.object("function").and_then(|function| function.string("name")).as_deref() == Some(tool)
+    };
+    if calls.iter().any(|call| hidden(&call)) {
+        let shown: Vec<&str> = calls.iter().filter(|call| !hidden(call)).map(|call| call.value.raw()).collect();
+        let change = if shown.is_empty() { FieldChange::Remove } else { FieldChange::Set(json_array(shown)) };
+        fields.push(("tool_calls", change));
+    }
+    let choices = last.elements("choices");
+    let rewritten: Vec<String> = choices
+        .iter()
+        .enumerate()
+        .map(|(at, choice)| match at {
+            0 => with_changed_fields(choice, &[("message", FieldChange::Set(with_changed_fields(&spoken, &fields)))]),
+            _ => choice.value.raw().to_owned(),
+        })
+        .collect();
+    let mut changes = vec![("choices", FieldChange::Set(json_array(rewritten.iter().map(String::as_str))))];
+    for key in IDENTITY_FIELDS {
+        if let (Some(first), Some(_)) = (first.get_non_null(key), last.get(key)) {
+            changes.push((key, FieldChange::Set(first.raw().to_owned())));
+        }
+    }
+    if let Some(usage) = last.object("usage").filter(|_| !round.is_first()) {
+        changes.push(("usage", FieldChange::Set(summed_usage(&usage, round))));
+    }
+    with_changed_fields(last, &changes)
+}
+
+/// Whether a chunk from which something was taken has nothing left to say.
+fn is_empty_chunk(chunk: &str) -> bool {
+    let Ok(document) = crate::wire::json::scan::parse_document(chunk) else { return false };
+    let chunk = document.object();
+    let blank = |value: crate::wire::json::scan::JsonValue<'_>| matches!(value.raw(), "null" | "\"\"" | "[]" | "{}");
+    let silent = |choice: &JsonObject<'_>| {
+        let delta = choice.object("delta");
+        let quiet = delta.is_none_or(|delta| delta.fields().iter().all(|field| blank(field.value)));
+        quiet && choice.get_non_null("finish_reason").is_none() && choice.get_non_null("usage").is_none()
+    };
+    chunk.get_non_null("usage").is_none()
+        && chunk.get_non_null("error").is_none()
+        && chunk.elements("choices").iter().all(silent)
+}
+
+/// The prompt is that of the last round; the answer is that of all rounds.
+fn summed_usage(usage: &JsonObject<'_>, round: &RoundState) -> String {
+    let reasoned = round.earlier_usage.and_then(|before| before.reasoning).unwrap_or(0);
+    let mut changes: Vec<(&str, FieldChange)> = Vec::new();
+    for key in ["completion_tokens", "total_tokens"] {
+        changes.extend(
+            summed_count(usage, &[key], round.earlier_output_tokens()).map(|count| (key, FieldChange::Set(count))),
+        );
+    }
+    if let Some(details) = usage.object("completion_tokens_details") {
+        let count = summed_count(&details, &["reasoning_tokens"], reasoned);
+        let details =
+            count.map(|count| with_changed_fields(&details, &[("reasoning_tokens", FieldChange::Set(count))]));
+        changes.extend(details.map(|details| ("completion_tokens_details", FieldChange::Set(details))));
+    }
+    with_changed_fields(usage, &changes)
+}

@@ -1,0 +1,6 @@
+//! OpenAI Chat Completions.
+
+pub(crate) mod call_tracker;
+pub(crate) mod intercept;
+pub(crate) mod request;
+pub(crate) mod response;

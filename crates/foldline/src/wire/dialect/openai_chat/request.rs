@@ -1,0 +1,257 @@
+//! OpenAI Chat Completions, as OpenAI and the many compatible servers speak it.
+//!
+//! An assistant's reasoning stands in a field that each server names differently; its text, then
+//! its calls follow. A tool's result is a message of its own.
+
+use crate::conversation::text::LazyText;
+use crate::conversation::{CallArguments, FilePart, ImagePart, MediaSource, Message, Part, Role, ToolCall, ToolResult};
+use crate::wire::json::layout::{
+    BodyLayout, EditSlot, ListElement, ListName, MessageBuilder, PartLayout, opaque_part, parse_result_content,
+    source_from_url,
+};
+use crate::wire::json::scan::{JsonObject, JsonValue};
+use crate::wire::parse_role;
+
+/// The names under which servers give readable reasoning.
+const REASONING_FIELDS: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_text"];
+/// Fields of an assistant message that come back untouched or not at all (signatures, audio).
+const OPAQUE_FIELDS: [&str; 4] = ["reasoning_details", "extra_content", "audio", "refusal"];
+
+/// The fields of a message that hold others, level by level.
+pub(crate) const NESTED_FIELDS: &[&[&str]] =
+    &[&["content", "tool_calls", "function_call"], &["function", "custom", "image_url", "file"]];
+
+pub(crate) fn parse_message<'a>(it: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {
+    let role = parse_role(it.string("role").as_deref());
+    let mut reading = MessageBuilder::new(role, it, layout);
+    for key in REASONING_FIELDS {
+        if let Some(text) = it.text(key) {
+            reading
+                .push(Part::reasoning(text), PartLayout::new(EditSlot::Fixed, MessageBuilder::field_element(it, key)));
+        }
+    }
+    for key in OPAQUE_FIELDS {
+        if let Some(value) = it.get(key).filter(|value| !value.is_null()) {
+            reading.push(opaque_part(Some(key.into()), None, value), PartLayout::new(EditSlot::Fixed, None));
+        }
+    }
+    if role == Role::Tool {
+        // The old `function` role answers by name, not by id.
+        let call_id = it.string("tool_call_id").or_else(|| it.string("name")).unwrap_or_default();
+        let (content, place) = parse_result_content(reading.layout, it, "content", parse_content_block);
+        reading.push(Part::ToolResult(ToolResult { call_id, content, is_error: false }), place);
+        return reading.finish();
+    }
+    read_content(&mut reading, it);
+    read_calls(&mut reading, it);
+    reading.finish()
+}
+
+fn read_content<'a>(reading: &mut MessageBuilder<'a, '_>, it: &JsonObject<'a>) {
+    let Some(value) = it.get("content") else { return };
+    let field = MessageBuilder::field_element(it, "content");
+    if let Some(text) = value.text() {
+        reading.push(Part::text(text), PartLayout::new(EditSlot::Text(value.span.into()), field));
+    } else if value.is_array() {
+        let elements = it.elements("content");
+        reading.push_list(ListName::Content, &elements, field);
+        for (index, element) in elements.iter().enumerate() {
+            let (part, slot) = parse_content_block(element);
+            reading.push(part, PartLayout::new(slot, Some(ListElement::new(ListName::Content, index))));
+        }
+    }
+}
+
+fn read_calls<'a>(reading: &mut MessageBuilder<'a, '_>, it: &JsonObject<'a>) {
+    if it.get("tool_calls").is_some_and(JsonValue::is_array) {
+        let elements = it.elements("tool_calls");
+        reading.push_list(ListName::Calls, &elements, MessageBuilder::field_element(it, "tool_calls"));
+        for (index, element) in elements.iter().enumerate() {
+            let (part, slot) = parse_call(element);
+            reading.push(part, PartLayout::new(slot, Some(ListElement::new(ListName::Calls, index))));
+        }
+    }
+    if let Some(function) = it.nested_object("function_call") {
+        let name = function.string("name").unwrap_or_default();
+        let (arguments, slot) = parse_arguments(&function);
+        let call = ToolCall { id: name.clone(), name, arguments };
+        reading.push(Part::ToolCall(call), PartLayout::new(slot, MessageBuilder::field_element(it, "function_call")));
+    }
+}
+
+fn parse_call<'a>(it: &JsonObject<'a>) -> (Part<'a>, EditSlot) {
+    let id = it.string("id").unwrap_or_default();
+    if let Some(function) = it.nested_object("function") {
+        let name = function.string("name").unwrap_or_default();
+        let (arguments, slot) = parse_arguments(&function);
+        return (Part::ToolCall(ToolCall { id, name, arguments }), slot);
+    }
+    if let Some(custom) = it.nested_object("custom") {
+        let name = custom.string("name").unwrap_or_default();
+        let (text, slot) = match custom.get("input") {
+            Some(input) if input.is_string() => {
+                (input.text().unwrap_or_default(), EditSlot::TextArguments(input.span.into()))
+            }
+            _ => (LazyText::default(), EditSlot::Fixed),
+        };
+        return (Part::ToolCall(ToolCall { id, name, arguments: CallArguments::Text(text) }), slot);
+    }
+    (opaque_part(it.string("type"), Some(id), it.value), EditSlot::Fixed)
+}
+
+fn parse_arguments<'a>(function: &JsonObject<'a>) -> (CallArguments<'a>, EditSlot) {
+    match function.get("arguments") {
+        Some(value) if value.is_string() => {
+            (CallArguments::Json(value.text().unwrap_or_default()), EditSlot::JsonInString(value.span.into()))
+        }
+        // Some clients send the object itself; it is read, and left alone.
+        Some(value) => (CallArguments::Json(value.raw().into()), EditSlot::Json(value.span.into())),
+        None => (CallArguments::Json("".into()), EditSlot::Fixed),
+    }
+}
+
+fn parse_content_block<'a>(it: &JsonObject<'a>) -> (Part<'a>, EditSlot) {
+    let kind = it.string("type");
+    match kind.as_deref() {
+        Some("text") => {
+            if let Some(value) = it.get("text").filter(|value| value.is_string()) {
+                return (Part::text(value.text().unwrap_or_default()), EditSlot::Text(value.span.into()));
+            }
+        }
+        Some("image_url") => {
+            let (url, detail) = match it.nested_object("image_url") {
+                Some(image) => (image.string("url"), image.string("detail")),
+                None => (it.string("image_url"), None),
+            };
+            let source = url.map_or(MediaSource::Unknown, source_from_url);
+            return (Part::Image(ImagePart { source, detail }), EditSlot::Block(it.value.span.into()));
+        }
+        Some("file") => {
+            if let Some(file) = it.nested_object("file") {
+                let source = match (file.string("file_data"), file.string("file_id")) {
+                    (Some(data), _) => source_from_url(data),
+                    (None, Some(id)) => MediaSource::Id(id),
+                    (None, None) => MediaSource::Unknown,
+                };
+                let file = FilePart { name: file.string("filename"), media_type: None, source };
+                return (Part::File(Box::new(file)), EditSlot::Block(it.value.span.into()));
+            }
+        }
+        _ => {}
+    }
+    (opaque_part(kind, None, it.value), EditSlot::Fixed)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::conversation::PartId;
+    use crate::testing::shape;
+    use crate::wire::{Format, Request, RequestEdit};
+
+    fn read(messages: &str) -> Vec<String> {
+        let body = format!("[{messages}]");
+        let request = Request::parse(Format::OpenAiChat, body.as_bytes()).unwrap();
+        assert_eq!(request.splice(&[]).unwrap(), body.as_bytes());
+        shape(request.conversation())
+    }
+
+    /// The first round of a plain agent.
+    #[test]
+    fn round_with_parallel_calls_is_read() {
+        assert_eq!(
+            read(
+                r#"{"role":"system","content":"Be brief."},
+                {"role":"developer","content":[{"type":"text","text":"Really."}]},
+                {"role":"user","content":"what is here?","name":"ann"},
+                {"role":"assistant","content":null,"tool_calls":[
+                    {"id":"c1","type":"function","function":{"name":"ls","arguments":"{\"path\":\".\"}"}},
+                    {"id":"c2","type":"function","function":{"name":"pwd","arguments":""}}]},
+                {"role":"tool","tool_call_id":"c1","content":"a.rs"},
+                {"role":"tool","tool_call_id":"c2","content":[{"type":"text","text":"here"}]},
+                {"role":"assistant","content":"a.rs"}"#
+            ),
+            [
+                r#"system: "Be brief.""#,
+                r#"developer: "Really.""#,
+                r#"user: "what is here?""#,
+                r#"assistant: call c1 ls({"path":"."}) | call c2 pwd()"#,
+                r#"tool: result c1 ["a.rs"]"#,
+                r#"tool: result c2 ["here"]"#,
+                r#"assistant: "a.rs""#,
+            ]
+        );
+    }
+
+    /// Each server names the field of its reasoning differently; what it signs comes back as it is.
+    #[test]
+    fn reasoning_is_read_from_every_known_field() {
+        assert_eq!(
+            read(
+                r#"{"role":"assistant","reasoning_content":"deep","content":"a"},
+                {"role":"assistant","content":"b","reasoning":"router","reasoning_details":[{"type":"reasoning.encrypted","data":"x"}]},
+                {"role":"assistant","content":"c","reasoning_text":"copilot","extra_content":{"google":{"thought_signature":"s"}}},
+                {"role":"assistant","content":"d","reasoning_content":null,"refusal":null}"#
+            ),
+            [
+                r#"assistant: thought "deep" | "a""#,
+                r#"assistant: thought "router" | kept reasoning_details | "b""#,
+                r#"assistant: thought "copilot" | kept extra_content | "c""#,
+                r#"assistant: "d""#,
+            ]
+        );
+    }
+
+    #[test]
+    fn images_files_and_audio_are_read() {
+        assert_eq!(
+            read(
+                r#"{"role":"user","content":[
+                    {"type":"image_url","image_url":{"url":"https://a/b.png","detail":"high"}},
+                    {"type":"image_url","image_url":"data:image/png;base64,AAAA"},
+                    {"type":"file","file":{"filename":"a.pdf","file_data":"data:application/pdf;base64,AAAAAAAA"}},
+                    {"type":"file","file":{"file_id":"file_1"}},
+                    {"type":"input_audio","input_audio":{"data":"AAAA","format":"wav"}},
+                    {"type":"of_tomorrow"}, "not even an object"]},
+                {"role":"assistant","audio":{"id":"audio_1"},"content":null},
+                {"role":"assistant","content":[{"type":"refusal","refusal":"no"}],"refusal":"no"}"#
+            ),
+            [
+                concat!(
+                    "user: image at https://a/b.png high | image of 4 base64 characters | file \"a.pdf\" of 8 base64 characters",
+                    " | file id file_1 | kept input_audio | kept of_tomorrow | kept "
+                ),
+                "assistant: kept audio",
+                "assistant: kept refusal | kept refusal",
+            ]
+        );
+    }
+
+    /// The first form of function calling, and roles of other servers.
+    #[test]
+    fn legacy_functions_and_unknown_roles_are_read() {
+        assert_eq!(
+            read(
+                r#"{"role":"assistant","content":null,"function_call":{"name":"ls","arguments":"{}"}},
+                {"role":"function","name":"ls","content":"a.rs"},
+                {"role":"ipython","content":"1"},
+                {"content":"nobody"}"#
+            ),
+            ["assistant: call ls ls({})", r#"tool: result ls ["a.rs"]"#, r#"other: "1""#, r#"other: "nobody""#]
+        );
+    }
+
+    #[test]
+    fn custom_tools_and_object_arguments_are_edited() {
+        let body = r#"[{"role":"assistant","tool_calls":[{"id":"c1","type":"custom","custom":{"name":"patch","input":"*** x"}},{"id":"c2","type":"function","function":{"name":"f","arguments":{"a":1}}},{"id":"c3","type":"hosted"}]}]"#;
+        let request = Request::parse(Format::OpenAiChat, body.as_bytes()).unwrap();
+        assert_eq!(
+            shape(request.conversation()),
+            [r#"assistant: call c1 patch("*** x") | call c2 f({"a":1}) | kept hosted c3"#]
+        );
+        let arguments =
+            |part, arguments: &str| RequestEdit::Arguments { at: PartId::new(0, part), arguments: arguments.into() };
+        let out = request.splice(&[arguments(0, "short"), arguments(1, "{}")]).unwrap();
+        let expected = body.replace("\"*** x\"", "\"short\"").replace("{\"a\":1}", "{}");
+        assert_eq!(String::from_utf8_lossy(&out), expected);
+    }
+}

@@ -1,0 +1,6 @@
+//! OpenAI Responses.
+
+pub(crate) mod intercept;
+pub(crate) mod item_tracker;
+pub(crate) mod request;
+pub(crate) mod response;

@@ -1,0 +1,148 @@
+//! The same for answers that come as one JSON body each: the rounds become one body.
+
+use crate::error::Error;
+use crate::wire::Format;
+use crate::wire::dialect::{anthropic, openai_chat, openai_responses};
+use crate::wire::intercept::{FinishedAnswer, InterceptedCalls, ReportedId, RoundEnd, RoundState, Usage, hidden_calls};
+use crate::wire::json::scan;
+use crate::wire::json::scan::JsonObject;
+use crate::wire::json::write::json_array;
+use crate::wire::response::Response;
+
+/// Puts the rounds of one answer together into one body.
+///
+/// ```
+/// use foldline::wire::{BodySplicer, Format, NextBody};
+///
+/// let mut splicer = BodySplicer::new(Format::Anthropic, "unfold");
+/// let round_1 = br#"{"id":"m1","content":[{"type":"text","text":"Let me see."},
+///     {"type":"tool_use","id":"h","name":"unfold","input":{}}],"stop_reason":"tool_use","usage":{"input_tokens":9,"output_tokens":5}}"#;
+/// let NextBody::Continue(asked) = splicer.round(round_1)? else { panic!("it asked for unfold") };
+/// assert_eq!(asked.calls[0].id, "h");
+///
+/// let round_2 = br#"{"id":"m2","content":[{"type":"text","text":"42."}],"stop_reason":"end_turn","usage":{"input_tokens":20,"output_tokens":3}}"#;
+/// let NextBody::Finished { body, .. } = splicer.round(round_2)? else { panic!("it answered") };
+/// assert_eq!(
+///     String::from_utf8_lossy(&body),
+///     r#"{"id":"m1","content":[{"type":"text","text":"Let me see."},{"type":"text","text":"42."}],"stop_reason":"end_turn","usage":{"input_tokens":20,"output_tokens":8}}"#
+/// );
+/// # Ok::<(), foldline::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct BodySplicer {
+    format: Format,
+    tool: String,
+    reported_id: ReportedId,
+    round: RoundState,
+    /// The bodies of the rounds so far.
+    earlier_bodies: Vec<String>,
+}
+
+/// What to do with the body of a round.
+#[derive(Clone, Debug)]
+pub enum BodyOutcome {
+    /// The answer is complete.
+    Finished {
+        /// The body for the client.
+        body: Vec<u8>,
+        /// What it cost, and hidden calls to be remembered.
+        finished: Box<FinishedAnswer>,
+    },
+    /// The model asked for the hidden tool and for nothing else: answer, and send the next round.
+    Continue(InterceptedCalls),
+}
+
+impl BodySplicer {
+    /// A splicer at the beginning of an answer, for a hidden tool of this name.
+    pub fn new(format: Format, tool: impl Into<String>) -> Self {
+        let (reported, round, earlier) = Default::default();
+        Self { format, tool: tool.into(), reported_id: reported, round, earlier_bodies: earlier }
+    }
+
+    /// Chooses the id that a Responses answer has.
+    pub fn with_reported_id(mut self, id: ReportedId) -> Self {
+        self.reported_id = id;
+        self
+    }
+
+    /// Returns what the rounds before the next one cost.
+    pub fn usage(&self) -> Option<Usage> {
+        self.round.earlier_usage
+    }
+
+    /// Takes the body of the next round.
+    pub fn push_round(&mut self, body: &[u8]) -> Result<BodyOutcome, Error> {
+        let response = Response::parse(self.format, body)?;
+        let calls = hidden_calls(&response, &self.tool);
+        self.round.hidden_calls = calls.len();
+        self.round.visible_calls = response.calls().count() - calls.len();
+        self.round.end = response.error.as_ref().map(|_| RoundEnd::Stopped);
+        self.round.record_stop(response.stop.as_ref());
+        // The body was parsed above, so it is text and JSON.
+        let text = String::from_utf8_lossy(body).into_owned();
+        let document = scan::parse_document(&text)?;
+        let object = document.object();
+        let usage = response.usage;
+        let total = self.round.total_usage(usage);
+        let asked = (self.round.end != Some(RoundEnd::Stopped) && !calls.is_empty()).then(|| InterceptedCalls {
+            format: self.format,
+            calls,
+            turn_json: self.turn_json(&object),
+            usage,
+            response_id: response.id.as_deref().map(str::to_owned),
+            position: self.position(&object),
+        });
+        if let (true, Some(asked)) = (self.round.continues(), asked.clone()) {
+            self.round = RoundState { number: self.round.number + 1, earlier_usage: total, ..RoundState::default() };
+            self.earlier_bodies.push(text);
+            return Ok(BodyOutcome::Continue(asked));
+        }
+        let merged = self.merged_body(&object).map_or_else(|| body.to_vec(), String::into_bytes);
+        let finished = Box::new(FinishedAnswer { response: response.into_owned(), usage: total, mixed_calls: asked });
+        Ok(BodyOutcome::Finished { body: merged, finished })
+    }
+
+    /// What the model said, word for word.
+    fn turn_json(&self, body: &JsonObject<'_>) -> Vec<String> {
+        match self.format {
+            Format::Anthropic => {
+                let blank = |block: &&JsonObject<'_>| {
+                    block.string("type").as_deref() == Some("text") && block.string("text").as_deref() == Some("")
+                };
+                let content = body.elements("content");
+                let blocks = content.iter().filter(|block| !blank(block)).map(|block| block.value.raw());
+                vec![format!(r#"{{"role":"assistant","content":{}}}"#, json_array(blocks))]
+            }
+            Format::OpenAiChat => {
+                let message = openai_chat::intercept::first_message(body);
+                message.map(|message| message.value.raw().to_owned()).into_iter().collect()
+            }
+            Format::OpenAiResponses => body.elements("output").iter().map(|item| item.value.raw().to_owned()).collect(),
+        }
+    }
+
+    /// Where the client's copy lacks the calls of this round.
+    fn position(&self, body: &JsonObject<'_>) -> u64 {
+        let earlier: Vec<_> = self.earlier_bodies.iter().filter_map(|text| scan::parse_document(text).ok()).collect();
+        let bodies: Vec<JsonObject<'_>> = earlier.iter().map(|it| it.object()).chain([body.clone()]).collect();
+        match self.format {
+            Format::Anthropic => anthropic::intercept::visible_blocks(&bodies, &self.tool).len() as u64,
+            Format::OpenAiChat => openai_chat::intercept::joined_text(&bodies).len() as u64,
+            Format::OpenAiResponses => openai_responses::intercept::visible_items(&bodies, &self.tool).len() as u64,
+        }
+    }
+
+    /// The body for the client; `None` when the last round's is that.
+    fn merged_body(&self, last: &JsonObject<'_>) -> Option<String> {
+        let earlier: Vec<_> = self.earlier_bodies.iter().filter_map(|text| scan::parse_document(text).ok()).collect();
+        let bodies: Vec<JsonObject<'_>> = earlier.iter().map(|it| it.object()).chain([last.clone()]).collect();
+        match self.format {
+            Format::OpenAiResponses => {
+                openai_responses::intercept::merged_body(&bodies, &self.round, &self.tool, self.reported_id)
+            }
+            _ if self.round.is_first() && self.round.hidden_calls == 0 => None,
+            Format::Anthropic => Some(anthropic::intercept::merged_body(&bodies, &self.round, &self.tool)),
+            Format::OpenAiChat => Some(openai_chat::intercept::merged_body(&bodies, &self.round, &self.tool)),
+        }
+    }
+}

@@ -1,0 +1,442 @@
+//! Scripted answers in all three formats, and clients that are as strict as the official libraries.
+
+use serde_json::{Value, json};
+
+use crate::wire::Format;
+
+pub(crate) const TOOL_NAME: &str = "unfold";
+
+/// One thing that a model says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ScriptedOutput {
+    /// A thought with its seal.
+    Reasoning(&'static str, &'static str),
+    Text(&'static str),
+    /// A call: id, name, arguments.
+    Call(&'static str, &'static str, &'static str),
+    /// Something that this version does not know.
+    Unknown,
+}
+
+/// One response of the provider.
+#[derive(Clone, Debug)]
+pub(crate) struct ScriptedResponse {
+    pub(crate) id: &'static str,
+    pub(crate) outputs: Vec<ScriptedOutput>,
+    pub(crate) stop: ScriptedStop,
+    pub(crate) input: u64,
+    pub(crate) output: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ScriptedStop {
+    Answer,
+    Calls,
+    Length,
+}
+
+/// What a client has in the end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ClientAnswer {
+    pub(crate) id: String,
+    pub(crate) reasoning: String,
+    pub(crate) signatures: Vec<String>,
+    pub(crate) text: String,
+    pub(crate) calls: Vec<String>,
+    pub(crate) stop: String,
+    pub(crate) input: u64,
+    pub(crate) output: u64,
+}
+
+pub(crate) fn scripted_stream(format: Format, script: &ScriptedResponse) -> Vec<u8> {
+    let frames = match format {
+        Format::Anthropic => anthropic_frames(script),
+        Format::OpenAiChat => chat_frames(script),
+        Format::OpenAiResponses => responses_frames(script),
+    };
+    let mut bytes = String::new();
+    for (name, data) in frames {
+        if format != Format::OpenAiChat {
+            bytes += &format!("event: {name}\n");
+        }
+        bytes += &format!("data: {data}\n\n");
+    }
+    if format == Format::OpenAiChat {
+        bytes += "data: [DONE]\n\n";
+    }
+    bytes.into_bytes()
+}
+
+fn with_event_name(data: Value) -> (String, Value) {
+    (data["type"].as_str().unwrap_or_default().to_owned(), data)
+}
+
+fn halves(text: &str) -> [&str; 2] {
+    let (a, b) = text.split_at(text.floor_char_boundary(text.len() / 2));
+    [a, b]
+}
+
+fn anthropic_frames(script: &ScriptedResponse) -> Vec<(String, Value)> {
+    let usage = json!({"input_tokens": 3, "cache_read_input_tokens": script.input - 3, "cache_creation_input_tokens": 0, "output_tokens": 1});
+    let message = json!({"id": script.id, "type": "message", "role": "assistant", "model": "m", "content": [], "stop_reason": null, "usage": usage});
+    let mut frames = vec![json!({"type": "message_start", "message": message})];
+    for (index, say) in script.outputs.iter().enumerate() {
+        let (block, deltas) = match say {
+            ScriptedOutput::Reasoning(text, seal) => {
+                let mut deltas: Vec<Value> =
+                    halves(text).iter().map(|it| json!({"type": "thinking_delta", "thinking": it})).collect();
+                deltas.push(json!({"type": "signature_delta", "signature": seal}));
+                (json!({"type": "thinking", "thinking": "", "signature": ""}), deltas)
+            }
+            ScriptedOutput::Text(text) => {
+                let deltas = halves(text).iter().map(|it| json!({"type": "text_delta", "text": it})).collect();
+                (json!({"type": "text", "text": ""}), deltas)
+            }
+            ScriptedOutput::Call(id, name, arguments) => {
+                let deltas = halves(arguments)
+                    .iter()
+                    .map(|it| json!({"type": "input_json_delta", "partial_json": it}))
+                    .collect();
+                (json!({"type": "tool_use", "id": id, "name": name, "input": {}}), deltas)
+            }
+            ScriptedOutput::Unknown => (json!({"type": "hologram"}), vec![json!({"type": "hologram_delta", "x": 1})]),
+        };
+        frames.push(json!({"type": "content_block_start", "index": index, "content_block": block}));
+        frames.push(json!({"type": "ping"}));
+        frames.extend(deltas.into_iter().map(|it| json!({"type": "content_block_delta", "index": index, "delta": it})));
+        frames.push(json!({"type": "content_block_stop", "index": index}));
+    }
+    let reason = match script.stop {
+        ScriptedStop::Answer => "end_turn",
+        ScriptedStop::Calls => "tool_use",
+        ScriptedStop::Length => "max_tokens",
+    };
+    let delta = json!({"stop_reason": reason, "stop_sequence": null});
+    frames.push(json!({"type": "message_delta", "delta": delta, "usage": {"output_tokens": script.output}}));
+    frames.push(json!({"type": "message_stop"}));
+    frames.into_iter().map(with_event_name).collect()
+}
+
+fn chat_frames(script: &ScriptedResponse) -> Vec<(String, Value)> {
+    let chunk = |choices: Value, usage: Value| json!({"id": script.id, "object": "chat.completion.chunk", "created": script.input, "model": "m", "choices": choices, "usage": usage});
+    let delta = |delta: Value| chunk(json!([{"index": 0, "delta": delta, "finish_reason": null}]), Value::Null);
+    let mut frames = vec![delta(json!({"role": "assistant", "content": ""}))];
+    let mut call = 0;
+    let mut thought = 0;
+    for say in &script.outputs {
+        match say {
+            ScriptedOutput::Reasoning(text, seal) => {
+                frames.extend(halves(text).iter().map(|it| {
+                    delta(json!({"reasoning": it, "reasoning_details": [{"index": thought, "type": "reasoning.text", "text": it}]}))
+                }));
+                frames.push(delta(
+                    json!({"reasoning_details": [{"index": thought, "type": "reasoning.text", "signature": seal}]}),
+                ));
+                thought += 1;
+            }
+            ScriptedOutput::Text(text) => frames.extend(halves(text).iter().map(|it| delta(json!({"content": it})))),
+            ScriptedOutput::Call(id, name, arguments) => {
+                let function = json!({"name": name, "arguments": ""});
+                frames.push(delta(
+                    json!({"tool_calls": [{"index": call, "id": id, "type": "function", "function": function}]}),
+                ));
+                frames.extend(
+                    halves(arguments)
+                        .iter()
+                        .map(|it| delta(json!({"tool_calls": [{"index": call, "function": {"arguments": it}}]}))),
+                );
+                call += 1;
+            }
+            ScriptedOutput::Unknown => frames.push(delta(json!({"hologram": "x"}))),
+        }
+    }
+    let reason = match script.stop {
+        ScriptedStop::Answer => "stop",
+        ScriptedStop::Calls => "tool_calls",
+        ScriptedStop::Length => "length",
+    };
+    frames.push(chunk(json!([{"index": 0, "delta": {}, "finish_reason": reason}]), Value::Null));
+    let total = script.input + script.output;
+    frames.push(chunk(
+        json!([]),
+        json!({"prompt_tokens": script.input, "completion_tokens": script.output, "total_tokens": total}),
+    ));
+    frames.into_iter().map(with_event_name).collect()
+}
+
+fn responses_frames(script: &ScriptedResponse) -> Vec<(String, Value)> {
+    let tools = json!([{"type": "function", "name": "read"}, {"type": "function", "name": TOOL_NAME}]);
+    let response = |status: &str, output: &[Value], usage: Value| json!({"id": script.id, "object": "response", "created_at": script.input, "status": status, "model": "m", "tools": tools, "output": output, "usage": usage});
+    let mut frames = vec![
+        json!({"type": "response.created", "response": response("in_progress", &[], Value::Null)}),
+        json!({"type": "response.in_progress", "response": response("in_progress", &[], Value::Null)}),
+    ];
+    let mut output = Vec::new();
+    for (index, say) in script.outputs.iter().enumerate() {
+        let item_id = format!("{}_{index}", script.id);
+        let delta = |kind: &str, text: &str| json!({"type": format!("response.{kind}.delta"), "item_id": item_id, "output_index": index, "content_index": 0, "summary_index": 0, "delta": text});
+        let (added, inner, done) = match say {
+            ScriptedOutput::Reasoning(text, seal) => {
+                let item = |summary: Value, seal: Value| json!({"type": "reasoning", "id": item_id, "summary": summary, "encrypted_content": seal});
+                let inner = halves(text).iter().map(|it| delta("reasoning_summary_text", it)).collect();
+                (
+                    item(json!([]), Value::Null),
+                    inner,
+                    item(json!([{"type": "summary_text", "text": text}]), json!(seal)),
+                )
+            }
+            ScriptedOutput::Text(text) => {
+                let item =
+                    |content: Value| json!({"type": "message", "id": item_id, "role": "assistant", "content": content});
+                let part = json!({"type": "output_text", "text": "", "annotations": []});
+                let mut inner = vec![
+                    json!({"type": "response.content_part.added", "item_id": item_id, "output_index": index, "content_index": 0, "part": part}),
+                ];
+                inner.extend(halves(text).iter().map(|it| delta("output_text", it)));
+                (item(json!([])), inner, item(json!([{"type": "output_text", "text": text, "annotations": []}])))
+            }
+            ScriptedOutput::Call(id, name, arguments) => {
+                let item = |arguments: &str| json!({"type": "function_call", "id": item_id, "call_id": id, "name": name, "arguments": arguments});
+                let mut inner: Vec<Value> =
+                    halves(arguments).iter().map(|it| delta("function_call_arguments", it)).collect();
+                inner.push(json!({"type": "response.function_call_arguments.done", "item_id": item_id, "output_index": index, "name": name, "arguments": arguments}));
+                (item(""), inner, item(arguments))
+            }
+            ScriptedOutput::Unknown => (json!({"type": "hologram"}), vec![], json!({"type": "hologram", "x": 1})),
+        };
+        frames.push(json!({"type": "response.output_item.added", "output_index": index, "item": added}));
+        frames.extend::<Vec<Value>>(inner);
+        frames.push(json!({"type": "response.output_item.done", "output_index": index, "item": done.clone()}));
+        output.push(done);
+    }
+    let usage = json!({"input_tokens": script.input, "output_tokens": script.output, "total_tokens": script.input + script.output});
+    let mut last = match script.stop {
+        ScriptedStop::Answer | ScriptedStop::Calls => {
+            json!({"type": "response.completed", "response": response("completed", &output, usage)})
+        }
+        ScriptedStop::Length => {
+            json!({"type": "response.incomplete", "response": response("incomplete", &output, usage)})
+        }
+    };
+    if script.stop == ScriptedStop::Length {
+        last["response"]["incomplete_details"] = json!({"reason": "max_output_tokens"});
+    }
+    frames.push(last);
+    for (number, frame) in frames.iter_mut().enumerate() {
+        frame["sequence_number"] = json!(number);
+    }
+    frames.into_iter().map(with_event_name).collect()
+}
+
+/// Reads a stream as the official client does, and panics where that would.
+pub(crate) fn read_as_client(format: Format, bytes: &[u8]) -> ClientAnswer {
+    let text = std::str::from_utf8(bytes).unwrap();
+    let mut frames = Vec::new();
+    for frame in text.split_terminator("\n\n") {
+        let field = |name: &str| frame.lines().find_map(|line| line.strip_prefix(name));
+        let data = field("data: ").unwrap_or_else(|| panic!("no data in {frame:?}"));
+        if data == "[DONE]" {
+            frames.push(json!("[DONE]"));
+            continue;
+        }
+        let data: Value = serde_json::from_str(data).unwrap_or_else(|error| panic!("{error} in {data}"));
+        if format != Format::OpenAiChat {
+            assert_eq!(field("event: "), data["type"].as_str(), "{frame}");
+        }
+        frames.push(data);
+    }
+    match format {
+        Format::Anthropic => read_anthropic_frames(&frames),
+        Format::OpenAiChat => read_chat_frames(&frames),
+        Format::OpenAiResponses => read_responses_frames(&frames),
+    }
+}
+
+fn append_text(into: &mut String, text: &Value) {
+    into.push_str(text.as_str().unwrap_or_default());
+}
+
+/// Blocks are appended when they start and addressed by position from then on.
+fn read_anthropic_frames(frames: &[Value]) -> ClientAnswer {
+    let mut got = ClientAnswer::default();
+    let mut blocks: Vec<Value> = Vec::new();
+    let mut usage = json!({});
+    let mut over = false;
+    for frame in frames {
+        let index = frame["index"].as_u64().map(|index| index as usize);
+        assert!(!over, "{frame} behind the end");
+        match frame["type"].as_str().unwrap() {
+            "message_start" => {
+                assert!(got.id.is_empty(), "a second beginning");
+                append_text(&mut got.id, &frame["message"]["id"]);
+                usage = frame["message"]["usage"].clone();
+            }
+            "content_block_start" => {
+                assert_eq!(index, Some(blocks.len()), "a gap before {frame}");
+                let mut block = frame["content_block"].clone();
+                block["open"] = json!(true);
+                block["partial"] = json!("");
+                blocks.push(block);
+            }
+            "content_block_delta" => {
+                let block = &mut blocks[index.unwrap()];
+                assert_eq!(block["open"], true);
+                let delta = &frame["delta"];
+                for (kind, from, to) in [
+                    ("text_delta", "text", "text"),
+                    ("thinking_delta", "thinking", "thinking"),
+                    ("signature_delta", "signature", "signature"),
+                    ("input_json_delta", "partial_json", "partial"),
+                ] {
+                    if delta["type"] == kind {
+                        block[to] = json!(format!("{}{}", block[to].as_str().unwrap(), delta[from].as_str().unwrap()));
+                    }
+                }
+            }
+            "content_block_stop" => blocks[index.unwrap()]["open"] = json!(false),
+            "message_delta" => {
+                append_text(&mut got.stop, &frame["delta"]["stop_reason"]);
+                for (key, count) in frame["usage"].as_object().unwrap() {
+                    usage[key] = count.clone();
+                }
+            }
+            "message_stop" => over = true,
+            "ping" => {}
+            kind => panic!("{kind}"),
+        }
+    }
+    assert!(over, "no end");
+    for block in blocks {
+        assert_eq!(block["open"], false);
+        match block["type"].as_str().unwrap() {
+            "thinking" => {
+                append_text(&mut got.reasoning, &block["thinking"]);
+                got.signatures.push(block["signature"].as_str().unwrap().to_owned());
+            }
+            "text" => append_text(&mut got.text, &block["text"]),
+            "tool_use" => got.calls.push(format!("{} {} {}", block["id"], block["name"], block["partial"])),
+            _ => {}
+        }
+    }
+    let count = |key: &str| usage[key].as_u64().unwrap_or(0);
+    got.input = count("input_tokens") + count("cache_read_input_tokens") + count("cache_creation_input_tokens");
+    got.output = count("output_tokens");
+    got
+}
+
+/// Text that comes again is appended, whatever it is; lists are addressed by position.
+fn read_chat_frames(frames: &[Value]) -> ClientAnswer {
+    fn accumulate(acc: &mut Value, delta: &Value) {
+        match (acc, delta) {
+            (acc @ Value::Null, delta) => *acc = delta.clone(),
+            (Value::String(acc), Value::String(delta)) => acc.push_str(delta),
+            (Value::Object(acc), Value::Object(delta)) => {
+                for (key, value) in delta {
+                    if key == "index" || key == "type" {
+                        acc.insert(key.clone(), value.clone());
+                    } else {
+                        accumulate(acc.entry(key.clone()).or_insert(Value::Null), value);
+                    }
+                }
+            }
+            (Value::Array(acc), Value::Array(delta)) => {
+                for entry in delta {
+                    let index = entry["index"].as_u64().expect("an index") as usize;
+                    if index == acc.len() {
+                        acc.push(entry.clone());
+                    } else {
+                        accumulate(acc.get_mut(index).unwrap_or_else(|| panic!("a gap before {entry}")), entry);
+                    }
+                }
+            }
+            (_, Value::Null) => {}
+            (acc, delta) => panic!("{acc} and {delta}"),
+        }
+    }
+    let (last, frames) = frames.split_last().unwrap();
+    assert_eq!(last, "[DONE]");
+    let mut got = ClientAnswer::default();
+    let mut message = json!({"tool_calls": [], "reasoning_details": []});
+    for frame in frames {
+        assert_ne!(frame, "[DONE]", "a second end");
+        let id = frame["id"].as_str().unwrap();
+        assert!(got.id.is_empty() || got.id == id, "the id changes to {id}");
+        got.id = id.to_owned();
+        for choice in frame["choices"].as_array().unwrap() {
+            assert!(got.stop.is_empty(), "{choice} behind the end");
+            accumulate(&mut message, &choice["delta"]);
+            append_text(&mut got.stop, &choice["finish_reason"]);
+        }
+        if let Some(usage) = frame["usage"].as_object() {
+            got.input = usage["prompt_tokens"].as_u64().unwrap();
+            got.output = usage["completion_tokens"].as_u64().unwrap();
+            assert_eq!(usage["total_tokens"].as_u64(), Some(got.input + got.output));
+        }
+    }
+    assert_eq!(message["role"], "assistant");
+    append_text(&mut got.reasoning, &message["reasoning"]);
+    append_text(&mut got.text, &message["content"]);
+    for detail in message["reasoning_details"].as_array().unwrap() {
+        got.signatures.push(detail["signature"].as_str().unwrap_or_default().to_owned());
+    }
+    for call in message["tool_calls"].as_array().unwrap() {
+        let function = &call["function"];
+        got.calls.push(format!("{} {} {}", call["id"], function["name"], function["arguments"]));
+    }
+    got
+}
+
+/// Items are appended when they are added; numbers rise; the end repeats what was done.
+fn read_responses_frames(frames: &[Value]) -> ClientAnswer {
+    let mut got = ClientAnswer::default();
+    let mut items: Vec<Value> = Vec::new();
+    let mut done: Vec<Value> = Vec::new();
+    let mut before = None;
+    for (at, frame) in frames.iter().enumerate() {
+        let number = frame["sequence_number"].as_u64();
+        assert!(number.is_some() && number > before, "{number:?} behind {before:?}");
+        before = number;
+        let kind = frame["type"].as_str().unwrap();
+        assert_eq!(at == 0, kind == "response.created");
+        match kind {
+            "response.created" => append_text(&mut got.id, &frame["response"]["id"]),
+            "response.in_progress" => assert_eq!(at, 1),
+            "response.output_item.added" => {
+                assert_eq!(frame["output_index"].as_u64(), Some(items.len() as u64), "a gap before {frame}");
+                items.push(frame["item"].clone());
+            }
+            "response.output_item.done" => {
+                let index = frame["output_index"].as_u64().unwrap() as usize;
+                assert_eq!(items[index]["type"], frame["item"]["type"]);
+                done.push(frame["item"].clone());
+            }
+            "response.completed" | "response.incomplete" => {
+                let response = &frame["response"];
+                assert_eq!(at, frames.len() - 1, "more behind the end");
+                assert_eq!(response["output"].as_array().unwrap(), &done);
+                assert_eq!(response["created_at"], frames[0]["response"]["created_at"]);
+                append_text(&mut got.stop, response["incomplete_details"].get("reason").unwrap_or(&response["status"]));
+                got.id = format!("{}..{}", got.id, response["id"].as_str().unwrap());
+                got.input = response["usage"]["input_tokens"].as_u64().unwrap();
+                got.output = response["usage"]["output_tokens"].as_u64().unwrap();
+                assert_eq!(response["usage"]["total_tokens"].as_u64(), Some(got.input + got.output));
+            }
+            _ => {
+                let item = &items[frame["output_index"].as_u64().unwrap() as usize];
+                assert_eq!(item["id"], frame["item_id"]);
+            }
+        }
+    }
+    for item in done {
+        match item["type"].as_str().unwrap() {
+            "reasoning" => {
+                append_text(&mut got.reasoning, &item["summary"][0]["text"]);
+                got.signatures.push(item["encrypted_content"].as_str().unwrap().to_owned());
+            }
+            "message" => append_text(&mut got.text, &item["content"][0]["text"]),
+            "function_call" => got.calls.push(format!("{} {} {}", item["call_id"], item["name"], item["arguments"])),
+            _ => {}
+        }
+    }
+    got
+}

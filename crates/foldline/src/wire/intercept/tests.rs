@@ -1,0 +1,658 @@
+//! Every way in which a hidden call may come, in all three formats, read by strict clients.
+
+mod bodies;
+pub(crate) mod properties;
+
+use crate::wire::Format;
+use crate::wire::Format::{Anthropic, OpenAiChat, OpenAiResponses};
+use crate::wire::intercept::testing::{
+    ClientAnswer, ScriptedOutput, ScriptedResponse, ScriptedStop, TOOL_NAME, read_as_client, scripted_stream,
+};
+use crate::wire::intercept::{
+    ApiError, FinishedAnswer, InterceptedCalls, InterruptedRound, ReportedId, RoundOutcome, StreamSplicer,
+};
+
+const FORMATS: [Format; 3] = [Anthropic, OpenAiChat, OpenAiResponses];
+
+fn script(id: &'static str, says: &[ScriptedOutput], end: ScriptedStop, input: u64, output: u64) -> ScriptedResponse {
+    ScriptedResponse { id, outputs: says.to_vec(), stop: end, input, output }
+}
+
+/// What one answer of several rounds leaves on both sides.
+struct PlayedAnswer {
+    bytes: Vec<u8>,
+    answer: ClientAnswer,
+    intercepted: Vec<InterceptedCalls>,
+    finished: FinishedAnswer,
+}
+
+fn play(format: Format, rounds: &[ScriptedResponse]) -> PlayedAnswer {
+    play_in_chunks(format, rounds, usize::MAX)
+}
+
+fn play_in_chunks(format: Format, rounds: &[ScriptedResponse], size: usize) -> PlayedAnswer {
+    let mut splicer = StreamSplicer::new(format, TOOL_NAME);
+    let (mut bytes, mut asked) = (Vec::new(), Vec::new());
+    for (number, round) in rounds.iter().enumerate() {
+        for piece in scripted_stream(format, round).chunks(size) {
+            splicer.push(piece, &mut bytes);
+        }
+        match splicer.end_round(&mut bytes) {
+            RoundOutcome::Continue(it) => asked.push(it),
+            RoundOutcome::Finished(finished) => {
+                assert_eq!(number, rounds.len() - 1, "{format:?} ends too early");
+                assert!(
+                    !String::from_utf8_lossy(&bytes).contains(TOOL_NAME),
+                    "{format:?}: the client hears of the tool"
+                );
+                let got = read_as_client(format, &bytes);
+                return PlayedAnswer { bytes, answer: got, intercepted: asked, finished: *finished };
+            }
+            RoundOutcome::Interrupted(broken) => panic!("{format:?}: {broken:?}"),
+        }
+    }
+    panic!("{format:?}: asks for more");
+}
+
+/// The reason to stop in the words of the format.
+fn stop_reason(format: Format, end: ScriptedStop) -> &'static str {
+    match (format, end) {
+        (Anthropic, ScriptedStop::Answer) => "end_turn",
+        (Anthropic, ScriptedStop::Calls) => "tool_use",
+        (Anthropic, ScriptedStop::Length) => "max_tokens",
+        (OpenAiChat, ScriptedStop::Answer) => "stop",
+        (OpenAiChat, ScriptedStop::Calls) => "tool_calls",
+        (OpenAiChat, ScriptedStop::Length) => "length",
+        (OpenAiResponses, ScriptedStop::Answer | ScriptedStop::Calls) => "completed",
+        (OpenAiResponses, ScriptedStop::Length) => "max_output_tokens",
+    }
+}
+
+fn joined_json(json: &[String]) -> String {
+    json.join("\n")
+}
+
+#[test]
+fn without_a_hidden_call_every_byte_is_forwarded() {
+    let says = [
+        ScriptedOutput::Reasoning("hm", "sig"),
+        ScriptedOutput::Text("a"),
+        ScriptedOutput::Unknown,
+        ScriptedOutput::Call("c", "read", "{}"),
+    ];
+    for format in [Anthropic, OpenAiChat] {
+        let round = script("r1", &says, ScriptedStop::Calls, 50, 7);
+        let played = play(format, std::slice::from_ref(&round));
+        assert_eq!(played.bytes, scripted_stream(format, &round));
+        assert_eq!(played.finished.usage.unwrap().input, 50);
+        assert!(played.finished.mixed_calls.is_none());
+    }
+    // Responses repeats the request's tools, so ours is taken out of them and nothing else changes.
+    let round = script("r1", &says, ScriptedStop::Calls, 50, 7);
+    let played = play(OpenAiResponses, std::slice::from_ref(&round));
+    let without = String::from_utf8(scripted_stream(OpenAiResponses, &round))
+        .unwrap()
+        .replace(r#",{"name":"unfold","type":"function"}"#, "");
+    assert_eq!(String::from_utf8(played.bytes).unwrap(), without);
+}
+
+#[test]
+fn text_before_and_after_the_call_becomes_one_answer() {
+    for format in FORMATS {
+        let played = play(
+            format,
+            &[
+                script(
+                    "r1",
+                    &[ScriptedOutput::Text("Let me see. "), ScriptedOutput::Call("h", TOOL_NAME, r#"{"handle":"x"}"#)],
+                    ScriptedStop::Calls,
+                    100,
+                    20,
+                ),
+                script("r2", &[ScriptedOutput::Text("It is 42.")], ScriptedStop::Answer, 160, 9),
+            ],
+        );
+        assert_eq!(played.answer.text, "Let me see. It is 42.", "{format:?}");
+        assert_eq!(played.answer.stop, stop_reason(format, ScriptedStop::Answer));
+        assert_eq!((played.answer.input, played.answer.output), (160, 29), "the last prompt, and all answers");
+        let usage = played.finished.usage.unwrap();
+        assert_eq!((usage.input, usage.output, usage.context_tokens()), (260, 29, 160), "the bill is for both rounds");
+        assert_eq!(played.intercepted[0].calls[0].id, "h");
+        assert_eq!(played.intercepted[0].calls[0].arguments, r#"{"handle":"x"}"#);
+        assert_eq!(played.intercepted[0].position, if format == OpenAiChat { 12 } else { 1 });
+    }
+}
+
+#[test]
+fn lone_hidden_call_is_invisible_to_the_client() {
+    for format in FORMATS {
+        let played = play(
+            format,
+            &[
+                script("r1", &[ScriptedOutput::Call("h", TOOL_NAME, "{}")], ScriptedStop::Calls, 100, 20),
+                script("r2", &[ScriptedOutput::Text("So.")], ScriptedStop::Answer, 160, 9),
+            ],
+        );
+        let id = if format == OpenAiResponses { "r1..r1" } else { "r1" };
+        let expected = ClientAnswer {
+            id: id.into(),
+            text: "So.".into(),
+            stop: stop_reason(format, ScriptedStop::Answer).into(),
+            input: 160,
+            output: 29,
+            ..ClientAnswer::default()
+        };
+        assert_eq!(played.answer, expected, "{format:?}");
+    }
+}
+
+#[test]
+fn two_hidden_calls_in_a_round_are_answered_together() {
+    for format in FORMATS {
+        let played = play(
+            format,
+            &[
+                script(
+                    "r1",
+                    &[
+                        ScriptedOutput::Call("h1", TOOL_NAME, "{}"),
+                        ScriptedOutput::Text("and"),
+                        ScriptedOutput::Call("h2", TOOL_NAME, "{}"),
+                    ],
+                    ScriptedStop::Calls,
+                    100,
+                    20,
+                ),
+                script("r2", &[ScriptedOutput::Text(" so")], ScriptedStop::Answer, 160, 9),
+            ],
+        );
+        assert_eq!(played.answer.text, "and so", "{format:?}");
+        let ids: Vec<&str> = played.intercepted[0].calls.iter().map(|call| call.id.as_str()).collect();
+        assert_eq!(ids, ["h1", "h2"]);
+        let continuation = played.intercepted[0].continuation(&["one", "two"]);
+        let expected = match format {
+            Anthropic => 2,
+            OpenAiChat => 3,
+            OpenAiResponses => 5,
+        };
+        assert_eq!(continuation.len(), expected, "{continuation:?}");
+        for element in &continuation {
+            serde_json::from_str::<serde_json::Value>(element).unwrap();
+        }
+        assert!(joined_json(&continuation).contains("\"one\"") && joined_json(&continuation).contains("\"h2\""));
+    }
+}
+
+#[test]
+fn several_rounds_become_one_answer() {
+    for format in FORMATS {
+        let ask = |id, text| {
+            script(
+                id,
+                &[ScriptedOutput::Text(text), ScriptedOutput::Call("h", TOOL_NAME, "{}")],
+                ScriptedStop::Calls,
+                100,
+                10,
+            )
+        };
+        let last = script(
+            "r3",
+            &[
+                ScriptedOutput::Text("c"),
+                ScriptedOutput::Call("c1", "read", "{}"),
+                ScriptedOutput::Call("c2", "read", "{}"),
+            ],
+            ScriptedStop::Calls,
+            300,
+            10,
+        );
+        let played = play(format, &[ask("r1", "a"), ask("r2", "b"), last]);
+        assert_eq!(played.answer.text, "abc", "{format:?}");
+        assert_eq!(played.answer.calls, [r#""c1" "read" "{}""#, r#""c2" "read" "{}""#]);
+        assert_eq!((played.answer.input, played.answer.output), (300, 30));
+        assert_eq!(played.answer.stop, stop_reason(format, ScriptedStop::Calls));
+    }
+}
+
+#[test]
+fn mixed_turn_shows_only_client_calls() {
+    for format in FORMATS {
+        let says = [
+            ScriptedOutput::Text("a"),
+            ScriptedOutput::Call("c1", "read", "{}"),
+            ScriptedOutput::Call("h", TOOL_NAME, "{}"),
+            ScriptedOutput::Call("c2", "list", r#"{"x":1}"#),
+        ];
+        let played = play(format, &[script("r1", &says, ScriptedStop::Calls, 100, 20)]);
+        assert_eq!(played.answer.calls, [r#""c1" "read" "{}""#, r#""c2" "list" "{\"x\":1}""#], "{format:?}");
+        assert_eq!(played.answer.stop, stop_reason(format, ScriptedStop::Calls));
+        let mixed = played.finished.mixed_calls.expect("the hidden call is to be remembered");
+        assert_eq!(mixed.calls[0].id, "h");
+        assert!(joined_json(&mixed.turn_json).contains("\"c1\"") && joined_json(&mixed.turn_json).contains("\"h\""));
+    }
+}
+
+#[test]
+fn leading_hidden_call_leaves_no_index_gap() {
+    for format in FORMATS {
+        let says = [
+            ScriptedOutput::Call("h", TOOL_NAME, "{}"),
+            ScriptedOutput::Unknown,
+            ScriptedOutput::Call("c", "read", "{}"),
+        ];
+        let played = play(format, &[script("r1", &says, ScriptedStop::Calls, 100, 20)]);
+        assert_eq!(played.answer.calls, [r#""c" "read" "{}""#], "{format:?}");
+    }
+}
+
+#[test]
+fn truncated_hidden_call_is_ignored() {
+    for format in FORMATS {
+        let says = [ScriptedOutput::Text("a"), ScriptedOutput::Call("h", TOOL_NAME, r#"{"handle":"#)];
+        let played = play(format, &[script("r1", &says, ScriptedStop::Length, 100, 20)]);
+        assert_eq!(played.answer.text, "a", "{format:?}");
+        assert_eq!(played.answer.calls.len(), 0);
+        assert_eq!(played.answer.stop, stop_reason(format, ScriptedStop::Length));
+        assert!(played.finished.mixed_calls.is_none());
+    }
+}
+
+#[test]
+fn the_second_round_may_stop_for_length() {
+    for format in FORMATS {
+        let played = play(
+            format,
+            &[
+                script("r1", &[ScriptedOutput::Call("h", TOOL_NAME, "{}")], ScriptedStop::Calls, 100, 20),
+                script("r2", &[ScriptedOutput::Text("half")], ScriptedStop::Length, 160, 9),
+            ],
+        );
+        assert_eq!(played.answer.stop, stop_reason(format, ScriptedStop::Length), "{format:?}");
+    }
+}
+
+#[test]
+fn reasoning_keeps_signatures_and_is_returned_verbatim() {
+    for format in FORMATS {
+        let played = play(
+            format,
+            &[
+                script(
+                    "r1",
+                    &[
+                        ScriptedOutput::Reasoning("first ", "seal1"),
+                        ScriptedOutput::Call("h", TOOL_NAME, r#"{"a": 1}"#),
+                    ],
+                    ScriptedStop::Calls,
+                    100,
+                    20,
+                ),
+                script(
+                    "r2",
+                    &[ScriptedOutput::Reasoning("second", "seal2"), ScriptedOutput::Text("so")],
+                    ScriptedStop::Answer,
+                    160,
+                    9,
+                ),
+            ],
+        );
+        assert_eq!(played.answer.reasoning, "first second", "{format:?}");
+        assert_eq!(played.answer.signatures, ["seal1", "seal2"]);
+        let turn = joined_json(&played.intercepted[0].turn_json);
+        let expected = match format {
+            Anthropic => {
+                r#"{"role":"assistant","content":[{"signature":"seal1","thinking":"first ","type":"thinking"},{"id":"h","input":{"a": 1},"name":"unfold","type":"tool_use"}]}"#
+            }
+            OpenAiChat => {
+                r#"{"role":"assistant","content":null,"reasoning":"first ","reasoning_details":[{"index":0,"text":"fir","type":"reasoning.text"},{"index":0,"text":"st ","type":"reasoning.text"},{"index":0,"signature":"seal1","type":"reasoning.text"}],"tool_calls":[{"id":"h","type":"function","function":{"name":"unfold","arguments":"{\"a\": 1}"}}]}"#
+            }
+            OpenAiResponses => {
+                "{\"encrypted_content\":\"seal1\",\"id\":\"r1_0\",\"summary\":[{\"text\":\"first \",\"type\":\"summary_text\"}],\"type\":\"reasoning\"}\n{\"arguments\":\"{\\\"a\\\": 1}\",\"call_id\":\"h\",\"id\":\"r1_1\",\"name\":\"unfold\",\"type\":\"function_call\"}"
+            }
+        };
+        assert_eq!(turn, expected);
+    }
+}
+
+#[test]
+fn last_id_is_reported_for_stored_responses() {
+    let mut splicer = StreamSplicer::new(OpenAiResponses, TOOL_NAME).with_reported_id(ReportedId::Last);
+    let mut bytes = Vec::new();
+    splicer.push(
+        &scripted_stream(
+            OpenAiResponses,
+            &script("r1", &[ScriptedOutput::Call("h", TOOL_NAME, "{}")], ScriptedStop::Calls, 100, 20),
+        ),
+        &mut bytes,
+    );
+    splicer.end_round(&mut bytes);
+    splicer.push(
+        &scripted_stream(OpenAiResponses, &script("r2", &[ScriptedOutput::Text("x")], ScriptedStop::Answer, 100, 20)),
+        &mut bytes,
+    );
+    splicer.end_round(&mut bytes);
+    assert_eq!(read_as_client(OpenAiResponses, &bytes).id, "r1..r2");
+}
+
+#[test]
+fn interrupted_round_is_reported_as_a_stream_error() {
+    for format in FORMATS {
+        let round = scripted_stream(
+            format,
+            &script(
+                "r1",
+                &[ScriptedOutput::Text("half"), ScriptedOutput::Call("h", TOOL_NAME, "{}")],
+                ScriptedStop::Calls,
+                100,
+                20,
+            ),
+        );
+        let mut splicer = StreamSplicer::new(format, TOOL_NAME);
+        let mut bytes = Vec::new();
+        splicer.push(&round[..round.len() * 2 / 3], &mut bytes);
+        let RoundOutcome::Interrupted(broken) = splicer.end_round(&mut bytes) else { panic!("{format:?}") };
+        assert_eq!(broken, InterruptedRound { shown_to_client: true, error: None, error_bytes: Vec::new() });
+        let before = bytes.len();
+        let error = ApiError { message: "the \"upstream\" went away".into(), ..ApiError::default() };
+        splicer.write_error(502, &error, &mut bytes);
+        let told = String::from_utf8(bytes[before..].to_vec()).unwrap();
+        let data: serde_json::Value = serde_json::from_str(told.split("data: ").nth(1).unwrap().trim()).unwrap();
+        let error = if format == OpenAiResponses { &data["response"]["error"] } else { &data["error"] };
+        assert_eq!(error["message"], "the \"upstream\" went away");
+        if format == OpenAiResponses {
+            assert_eq!(data["response"]["status"], "failed");
+            assert_eq!(data["response"]["output"][0]["content"][0]["text"], "half");
+            assert!(!told.contains(TOOL_NAME));
+        }
+    }
+}
+
+fn error_frame(format: Format) -> &'static str {
+    match format {
+        Anthropic => {
+            "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"busy\"}}\n\n"
+        }
+        OpenAiChat => "data: {\"error\":{\"message\":\"busy\"}}\n\n",
+        OpenAiResponses => "event: error\ndata: {\"type\":\"error\",\"message\":\"busy\"}\n\n",
+    }
+}
+
+#[test]
+fn error_in_first_round_is_forwarded_and_ends_answer() {
+    for format in FORMATS {
+        let mut splicer = StreamSplicer::new(format, TOOL_NAME);
+        let mut bytes = Vec::new();
+        splicer.push(error_frame(format).as_bytes(), &mut bytes);
+        assert_eq!(bytes, error_frame(format).as_bytes());
+        let RoundOutcome::Finished(finished) = splicer.end_round(&mut bytes) else { panic!("{format:?}") };
+        assert_eq!(finished.response.error.unwrap().message, "busy");
+    }
+}
+
+#[test]
+fn later_round_failing_before_output_can_be_retried() {
+    let ask = script(
+        "r1",
+        &[ScriptedOutput::Text("a "), ScriptedOutput::Call("h", TOOL_NAME, "{}")],
+        ScriptedStop::Calls,
+        100,
+        20,
+    );
+    let answer =
+        script("r2", &[ScriptedOutput::Reasoning("hm", "s"), ScriptedOutput::Text("b")], ScriptedStop::Answer, 160, 9);
+    for format in FORMATS {
+        let mut splicer = StreamSplicer::new(format, TOOL_NAME);
+        let mut bytes = Vec::new();
+        splicer.push(&scripted_stream(format, &ask), &mut bytes);
+        assert!(matches!(splicer.end_round(&mut bytes), RoundOutcome::Continue(_)));
+
+        // It gives up, then it breaks off behind its opening, then it answers.
+        splicer.push(error_frame(format).as_bytes(), &mut bytes);
+        let RoundOutcome::Interrupted(broken) = splicer.end_round(&mut bytes) else { panic!("{format:?}") };
+        assert!(!broken.shown_to_client);
+        assert_eq!(broken.error.unwrap().message, "busy");
+        assert_eq!(broken.error_bytes, error_frame(format).as_bytes());
+
+        let whole = scripted_stream(format, &answer);
+        let opening = whole.windows(2).position(|it| it == b"\n\n").unwrap() + 2;
+        splicer.push(&whole[..opening], &mut bytes);
+        splicer.push(b": keep-alive\n\n", &mut Vec::new());
+        assert_eq!(splicer.end_round(&mut bytes).expect_interrupted(), InterruptedRound::default(), "{format:?}");
+
+        splicer.push(&whole, &mut bytes);
+        assert!(matches!(splicer.end_round(&mut bytes), RoundOutcome::Finished(_)), "{format:?}");
+        let got = read_as_client(format, &bytes);
+        assert_eq!((got.text.as_str(), got.reasoning.as_str(), got.output), ("a b", "hm", 29), "{format:?}");
+    }
+}
+
+#[test]
+fn later_round_failing_after_output_was_shown() {
+    for format in FORMATS {
+        let mut splicer = StreamSplicer::new(format, TOOL_NAME);
+        let mut bytes = Vec::new();
+        splicer.push(
+            &scripted_stream(
+                format,
+                &script("r1", &[ScriptedOutput::Call("h", TOOL_NAME, "{}")], ScriptedStop::Calls, 100, 20),
+            ),
+            &mut bytes,
+        );
+        splicer.end_round(&mut bytes);
+        let answer =
+            scripted_stream(format, &script("r2", &[ScriptedOutput::Text("half of it")], ScriptedStop::Answer, 160, 9));
+        splicer.push(&answer[..answer.len() * 2 / 3], &mut bytes);
+        splicer.push(error_frame(format).as_bytes(), &mut bytes);
+        assert!(splicer.end_round(&mut bytes).expect_interrupted().shown_to_client, "{format:?}");
+    }
+}
+
+impl RoundOutcome {
+    fn expect_interrupted(self) -> InterruptedRound {
+        match self {
+            RoundOutcome::Interrupted(broken) => broken,
+            next => panic!("{next:?}"),
+        }
+    }
+}
+
+#[test]
+fn output_is_shown_once_the_model_speaks() {
+    for format in FORMATS {
+        let mut splicer = StreamSplicer::new(format, TOOL_NAME);
+        let mut bytes = Vec::new();
+        let round = String::from_utf8(scripted_stream(
+            format,
+            &script("r1", &[ScriptedOutput::Text("abcd")], ScriptedStop::Answer, 9, 9),
+        ))
+        .unwrap();
+        let (opening, rest) = round.split_at(round.find("\n\n").unwrap() + 2);
+        splicer.push(opening.as_bytes(), &mut bytes);
+        assert!(!splicer.shows_output(), "{format:?}");
+        splicer.push(rest.as_bytes(), &mut bytes);
+        assert!(splicer.shows_output());
+    }
+}
+
+#[test]
+fn hidden_call_shows_no_output() {
+    for format in FORMATS {
+        let mut splicer = StreamSplicer::new(format, TOOL_NAME);
+        let mut bytes = Vec::new();
+        splicer.push(
+            &scripted_stream(
+                format,
+                &script("r1", &[ScriptedOutput::Call("h", TOOL_NAME, "{}")], ScriptedStop::Calls, 100, 20),
+            ),
+            &mut bytes,
+        );
+        assert!(matches!(splicer.end_round(&mut bytes), RoundOutcome::Continue(_)));
+        assert!(!splicer.shows_output() && !bytes.is_empty(), "{format:?}");
+        assert_eq!(splicer.usage().unwrap().output, 20, "{format:?}");
+        splicer.push(
+            &scripted_stream(format, &script("r2", &[ScriptedOutput::Text("x")], ScriptedStop::Answer, 100, 20)),
+            &mut bytes,
+        );
+        assert!(splicer.shows_output(), "{format:?}");
+    }
+}
+
+/// Whatever a client takes for the end of an answer is not written before the hidden calls can be recorded.
+#[test]
+fn end_of_answer_with_hidden_calls_is_held_until_taken() {
+    let says = [
+        ScriptedOutput::Text("b"),
+        ScriptedOutput::Call("h", TOOL_NAME, "{}"),
+        ScriptedOutput::Call("c", "read", "{}"),
+    ];
+    for format in FORMATS {
+        for hidden_in_last in [false, true] {
+            let last = &says[..if hidden_in_last { 3 } else { 1 }];
+            let end = if hidden_in_last { ScriptedStop::Calls } else { ScriptedStop::Answer };
+            let end_marker = match format {
+                Anthropic => "\"stop_reason\":\"",
+                OpenAiChat => "\"finish_reason\":\"",
+                OpenAiResponses => "response.completed",
+            };
+            let first = scripted_stream(
+                format,
+                &script(
+                    "r1",
+                    &[ScriptedOutput::Text("a "), ScriptedOutput::Call("h", TOOL_NAME, "{}")],
+                    ScriptedStop::Calls,
+                    100,
+                    20,
+                ),
+            );
+            let last = scripted_stream(format, &script("r2", last, end, 160, 9));
+            let mut whole = StreamSplicer::new(format, TOOL_NAME);
+            let mut expected = Vec::new();
+            for round in [&first, &last] {
+                whole.push(round, &mut expected);
+                whole.end_round(&mut expected);
+            }
+            let mut splicer = StreamSplicer::new(format, TOOL_NAME);
+            let mut bytes = Vec::new();
+            splicer.push(&first, &mut bytes);
+            assert!(splicer.take_end().is_none(), "{format:?}: the answer goes on");
+            splicer.end_round(&mut bytes);
+            let mut taken = 0;
+            for piece in last.chunks(1) {
+                splicer.push(piece, &mut bytes);
+                if let Some(end) = splicer.take_end() {
+                    taken += 1;
+                    let before = String::from_utf8_lossy(&bytes);
+                    assert!(!before.contains(end_marker), "{format:?}: {before}");
+                    assert_eq!(end.mixed.is_some(), hidden_in_last, "{format:?}");
+                    assert_eq!(end.mixed.map(|it| it.response_id), hidden_in_last.then(|| Some("r2".to_owned())));
+                    bytes.extend(end.bytes);
+                }
+            }
+            splicer.end_round(&mut bytes);
+            assert_eq!((taken, &bytes), (1, &expected), "{format:?}");
+        }
+    }
+}
+
+#[test]
+fn items_without_an_index_are_hidden_too() {
+    let round = script(
+        "r1",
+        &[
+            ScriptedOutput::Text("a"),
+            ScriptedOutput::Call("c1", "read", "{}"),
+            ScriptedOutput::Call("h", TOOL_NAME, "{}"),
+        ],
+        ScriptedStop::Calls,
+        100,
+        20,
+    );
+    let numbered = String::from_utf8(scripted_stream(OpenAiResponses, &round)).unwrap();
+    let bare = |stream: &str| {
+        let mut bare = String::new();
+        for line in stream.lines() {
+            let data = line.strip_prefix("data: ").map(|data| serde_json::from_str::<serde_json::Value>(data).unwrap());
+            match data {
+                Some(mut data) => {
+                    let fields = data.as_object_mut().unwrap();
+                    fields.remove("output_index");
+                    fields.remove("sequence_number");
+                    bare += &format!("data: {data}\n");
+                }
+                None => bare += &format!("{line}\n"),
+            }
+        }
+        bare
+    };
+    let mut splicer = StreamSplicer::new(OpenAiResponses, TOOL_NAME);
+    let mut bytes = Vec::new();
+    splicer.push(bare(&numbered).as_bytes(), &mut bytes);
+    let RoundOutcome::Finished(finished) = splicer.end_round(&mut bytes) else {
+        panic!("it has calls of the client's")
+    };
+    assert_eq!(finished.mixed_calls.unwrap().calls[0].id, "h");
+    let shown = play(OpenAiResponses, &[round]).bytes;
+    let bytes = String::from_utf8(bytes).unwrap();
+    assert!(!bytes.contains(TOOL_NAME));
+    assert_eq!(bare(&bytes), bare(&String::from_utf8(shown).unwrap()), "as with an index, but for the index");
+}
+
+#[test]
+fn chat_variants_of_other_servers_are_spliced() {
+    let splice = |rounds: &[&str]| {
+        let mut splicer = StreamSplicer::new(OpenAiChat, TOOL_NAME);
+        let mut bytes = Vec::new();
+        for round in rounds {
+            splicer.push(round.as_bytes(), &mut bytes);
+            splicer.end_round(&mut bytes);
+        }
+        String::from_utf8(bytes).unwrap()
+    };
+    let answer = "data: {\"id\":\"b\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"so\"},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":2,\"total_tokens\":11}}\n\ndata: [DONE]\n\n";
+    // Everything in one chunk: the text stays, the call and the end go.
+    let whole = r#"data: {"id":"a","choices":[{"index":0,"delta":{"role":"assistant","content":"see ","tool_calls":[{"id":"h","type":"function","function":{"name":"unfold","arguments":"{}"}}]},"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":3,"total_tokens":8}}
+
+data: [DONE]
+
+"#;
+    assert_eq!(
+        splice(&[whole, answer]),
+        r#"data: {"id":"a","choices":[{"index":0,"delta":{"role":"assistant","content":"see "},"finish_reason":null}],"usage":null}
+
+data: {"id":"a","choices":[{"index":0,"delta":{"content":"so"},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":5,"total_tokens":14}}
+
+data: [DONE]
+
+"#
+    );
+    // Index zero for all: the call with the other id is the client's.
+    let zeros = r#"data: {"id":"a","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"h","function":{"name":"unfold","arguments":"{}"}},{"index":0,"id":"c","function":{"name":"read","arguments":"{}"}}]}}]}
+
+data: {"id":"a","choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}
+
+"#;
+    assert_eq!(
+        splice(&[zeros]),
+        r#"data: {"id":"a","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"read","arguments":"{}"}}]}}]}
+
+data: {"id":"a","choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}
+
+"#
+    );
+    // A name that comes late: what was held comes with it.
+    let late = r#"data: {"id":"a","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","type":"function","function":{"arguments":"{\"p\""}}]}}]}
+
+data: {"id":"a","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"name":"read","arguments":":1}"}}]}}]}
+
+data: {"id":"a","choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}
+
+"#;
+    assert_eq!(
+        splice(&[late]),
+        r#"data: {"id":"a","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"name":"read","arguments":"{\"p\":1}"},"id":"c"}]}}]}
+
+data: {"id":"a","choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}
+
+"#
+    );
+}

@@ -1,0 +1,114 @@
+//! Answers that are no streams.
+
+use crate::wire::intercept::tests::*;
+
+/// The body that the same answer would have had without streaming.
+fn scripted_body(format: Format, script: &ScriptedResponse) -> Vec<u8> {
+    use crate::wire::{Response, StreamReader};
+    let mut reader = StreamReader::new(format);
+    let bytes = scripted_stream(format, script);
+    reader.push(&bytes);
+    let turn = reader.turn_json();
+    let total = script.input + script.output;
+    let json = match format {
+        Anthropic => {
+            let message: serde_json::Value = serde_json::from_str(&turn[0]).unwrap();
+            serde_json::json!({"id": script.id, "type": "message", "content": message["content"], "stop_reason": stop_reason(format, script.stop), "usage": {"input_tokens": script.input, "output_tokens": script.output}})
+        }
+        OpenAiChat => {
+            let message: serde_json::Value = serde_json::from_str(&turn[0]).unwrap();
+            serde_json::json!({"id": script.id, "created": script.input, "choices": [{"index": 0, "message": message, "finish_reason": stop_reason(format, script.stop)}], "usage": {"prompt_tokens": script.input, "completion_tokens": script.output, "total_tokens": total}})
+        }
+        OpenAiResponses => {
+            let items: Vec<serde_json::Value> = turn.iter().map(|item| serde_json::from_str(item).unwrap()).collect();
+            serde_json::json!({"id": script.id, "created_at": script.input, "status": "completed", "tools": [{"type": "function", "name": TOOL_NAME}], "output": items, "usage": {"input_tokens": script.input, "output_tokens": script.output, "total_tokens": total}})
+        }
+    };
+    let bytes = json.to_string().into_bytes();
+    Response::parse(format, &bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn rounds_are_merged_into_one_body() {
+    use crate::wire::{BodyOutcome, BodySplicer, Response};
+    let rounds = [
+        script(
+            "r1",
+            &[
+                ScriptedOutput::Reasoning("first ", "seal1"),
+                ScriptedOutput::Text("a "),
+                ScriptedOutput::Call("h", TOOL_NAME, "{}"),
+            ],
+            ScriptedStop::Calls,
+            100,
+            20,
+        ),
+        script(
+            "r2",
+            &[
+                ScriptedOutput::Reasoning("second", "seal2"),
+                ScriptedOutput::Text("b"),
+                ScriptedOutput::Call("c", "read", "{}"),
+                ScriptedOutput::Call("h", TOOL_NAME, "{}"),
+            ],
+            ScriptedStop::Calls,
+            160,
+            9,
+        ),
+    ];
+    for format in FORMATS {
+        let mut splicer = BodySplicer::new(format, TOOL_NAME);
+        let BodyOutcome::Continue(asked) = splicer.push_round(&scripted_body(format, &rounds[0])).unwrap() else {
+            panic!("{format:?}")
+        };
+        assert_eq!(asked.calls[0].id, "h");
+        assert_eq!(asked.position, 2, "{format:?}");
+        assert_eq!(asked.turn_json.len(), if format == OpenAiResponses { 3 } else { 1 });
+        let BodyOutcome::Finished { body, finished } = splicer.push_round(&scripted_body(format, &rounds[1])).unwrap()
+        else {
+            panic!("{format:?}")
+        };
+        assert!(!String::from_utf8_lossy(&body).contains(TOOL_NAME), "{format:?}");
+        let response = Response::parse(format, &body).unwrap();
+        assert_eq!(response.id.as_deref(), Some("r1"));
+        assert_eq!(response.text(), "a b", "{format:?}");
+        assert_eq!(response.calls().map(|call| &*call.id).collect::<Vec<_>>(), ["c"]);
+        let usage = response.usage.unwrap();
+        assert_eq!((usage.input, usage.output), (160, 29));
+        assert_eq!(finished.usage.unwrap().input, 260);
+        assert_eq!(finished.mixed_calls.unwrap().calls.len(), 1);
+        for seal in ["seal1", "seal2"] {
+            assert!(String::from_utf8_lossy(&body).contains(seal), "{format:?}");
+        }
+    }
+}
+
+#[test]
+fn body_without_a_hidden_call_is_unchanged() {
+    use crate::wire::{BodyOutcome, BodySplicer};
+    for format in [Anthropic, OpenAiChat] {
+        let body = scripted_body(
+            format,
+            &script(
+                "r1",
+                &[ScriptedOutput::Text("a"), ScriptedOutput::Call("c", "read", "{}")],
+                ScriptedStop::Calls,
+                100,
+                20,
+            ),
+        );
+        let BodyOutcome::Finished { body: shown, .. } = BodySplicer::new(format, TOOL_NAME).push_round(&body).unwrap()
+        else {
+            panic!("{format:?}")
+        };
+        assert_eq!(shown, body);
+    }
+    // An error in the place of an answer passes too.
+    let error = br#"{"error":{"message":"no"}}"#;
+    let BodyOutcome::Finished { body, .. } = BodySplicer::new(OpenAiChat, TOOL_NAME).push_round(error).unwrap() else {
+        panic!()
+    };
+    assert_eq!(body, error);
+    assert!(BodySplicer::new(OpenAiChat, TOOL_NAME).push_round(b"<html>").is_err());
+}

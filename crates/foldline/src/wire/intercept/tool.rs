@@ -1,0 +1,146 @@
+//! Offers a tool of ours beside the client's, where that does no harm.
+//!
+//! Tools stand at the front of a provider's cache: one that is offered must be offered from the first
+//! request of a conversation on, always the last, always in the same bytes. So whether it is offered
+//! depends only on what does not change from turn to turn.
+
+use crate::conversation::ToolDefinition;
+use crate::wire::json::scan::JsonValue;
+use crate::wire::json::splice::RequestEdit;
+use crate::wire::json::write::quoted;
+use crate::wire::{Format, Request};
+
+/// A tool of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InjectedTool<'a> {
+    /// By which the model calls it.
+    pub name: &'a str,
+    /// What the model is told about it.
+    pub description: &'a str,
+    /// The JSON schema of its arguments.
+    pub schema: &'a str,
+}
+
+/// The most tools that OpenAI takes (C4.2).
+const MAX_OPENAI_TOOLS: usize = 128;
+
+impl InjectedTool<'_> {
+    /// The edit that offers the tool in a request. `None` where it would do harm: without tools of the
+    /// client's, next to one of the same name, or where an answer could not be taken apart.
+    pub fn append_edit(&self, request: &Request<'_>) -> Option<RequestEdit> {
+        let tools = &request.conversation().tools;
+        let is_taken = tools.iter().any(|tool| tool.name == self.name);
+        // Tools without a name run at the provider, and some models do not mix them with others.
+        let only_hosted = tools.iter().all(|tool| tool.name.is_empty());
+        let several = request.top_level().get("n").and_then(JsonValue::u64).is_some_and(|choices| choices > 1);
+        // What is answered in the background is fetched later, by a path on which nothing is taken out.
+        let fetched = request.top_level().get("background").and_then(JsonValue::bool).unwrap_or(false);
+        // A chain of answers sends its tools with every request, and was offered ours with the first. In other forms of a
+        // history that the provider holds, nobody knows whether it was.
+        let held = request.is_continuation() && request.previous_response_id().is_none();
+        let refused = is_taken || only_hosted || several || fetched || held || tools.len() >= MAX_OPENAI_TOOLS;
+        (!refused).then(|| RequestEdit::AppendTool { json: self.declaration(request.format()) })
+    }
+
+    fn declaration(&self, format: Format) -> String {
+        let (name, description, schema) = (quoted(self.name), quoted(self.description), self.schema);
+        match format {
+            Format::Anthropic => format!(r#"{{"name":{name},"description":{description},"input_schema":{schema}}}"#),
+            Format::OpenAiChat => format!(
+                r#"{{"type":"function","function":{{"name":{name},"description":{description},"parameters":{schema}}}}}"#
+            ),
+            Format::OpenAiResponses => format!(
+                r#"{{"type":"function","name":{name},"description":{description},"parameters":{schema},"strict":false}}"#
+            ),
+        }
+    }
+}
+
+impl Request<'_> {
+    /// The same request with a tool of ours behind the client's, where that does no harm. It is one of its tools from
+    /// then on, and every splice writes it.
+    pub fn with_injected_tool(mut self, offer: &InjectedTool<'_>) -> Self {
+        if let Some(edit) = offer.append_edit(&self) {
+            let definition = offer.declaration(self.format);
+            self.conversation
+                .tools
+                .push(ToolDefinition { name: offer.name.to_owned().into(), definition: definition.into() });
+            self.injected_tool = Some(edit);
+        }
+        self
+    }
+
+    /// Whether a tool of ours is offered in it.
+    pub fn has_injected_tool(&self) -> bool {
+        self.injected_tool.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNFOLD_TOOL: InjectedTool<'static> =
+        InjectedTool { name: "unfold", description: "Gives it back.", schema: r#"{"type":"object"}"# };
+
+    fn with_tool(format: Format, body: &str) -> Option<String> {
+        let request = Request::parse(format, body.as_bytes()).unwrap();
+        let body = request.splice(&[UNFOLD_TOOL.append_edit(&request)?]).unwrap();
+        Some(String::from_utf8(body.into_owned()).unwrap())
+    }
+
+    #[test]
+    fn injected_tool_is_last_and_nothing_else_changes() {
+        let body = r#"{"messages":[], "tools":[ {"name":"a","input_schema":{}} ],"x":1}"#;
+        let tool = r#"{"name":"unfold","description":"Gives it back.","input_schema":{"type":"object"}}"#;
+        let with = with_tool(Format::Anthropic, body).unwrap();
+        assert!(with.contains(tool) && with.replace(tool, "").len() <= body.len() + 1, "{with}");
+    }
+
+    /// A request that offers a tool is the request that is read from its bytes.
+    #[test]
+    fn injected_tool_is_part_of_the_request() {
+        for (format, body) in [
+            (Format::Anthropic, r#"{"messages":[],"tools":[{"name":"a","input_schema":{}}]}"#),
+            (Format::OpenAiChat, r#"{"tools":[{"type":"function","function":{"name":"a"}}],"messages":[]}"#),
+            (Format::OpenAiResponses, r#"{"input":[],"tools":[{"type":"function","name":"a"}]}"#),
+        ] {
+            let request = Request::parse(format, body.as_bytes()).unwrap();
+            let spliced = request.splice(&[UNFOLD_TOOL.append_edit(&request).unwrap()]).unwrap();
+            let offering = request.with_injected_tool(&UNFOLD_TOOL);
+            assert!(offering.has_injected_tool());
+            assert_eq!(offering.splice(&[]).unwrap(), spliced);
+            let read = Request::parse(format, &spliced).unwrap();
+            assert_eq!(offering.conversation(), read.conversation());
+            assert!(!read.with_injected_tool(&UNFOLD_TOOL).has_injected_tool(), "once is enough");
+        }
+    }
+
+    #[test]
+    fn tool_is_not_injected_where_unsafe() {
+        for body in [
+            r#"{"messages":[]}"#,
+            r#"{"messages":[],"tools":[]}"#,
+            r#"{"messages":[],"tools":[{"type":"function","function":{"name":"unfold"}}]}"#,
+            r#"{"messages":[],"n":2,"tools":[{"type":"function","function":{"name":"a"}}]}"#,
+        ] {
+            assert_eq!(with_tool(Format::OpenAiChat, body), None, "{body}");
+        }
+        for body in [
+            r#"{"input":[],"tools":[{"type":"web_search"}]}"#,
+            r#"{"input":[],"background":true,"tools":[{"type":"function","name":"a"}]}"#,
+            r#"{"input":[],"conversation":"c","tools":[{"type":"function","name":"a"}]}"#,
+        ] {
+            assert_eq!(with_tool(Format::OpenAiResponses, body), None, "{body}");
+        }
+        for body in [
+            r#"{"input":"hi","tools":[{"type":"function","name":"a"}]}"#,
+            r#"{"input":[],"previous_response_id":"r","tools":[{"type":"function","name":"a"}]}"#,
+        ] {
+            assert!(
+                with_tool(Format::OpenAiResponses, body).is_some(),
+                "a chain is offered it from its first word on: {body}"
+            );
+        }
+    }
+}

@@ -1,0 +1,707 @@
+//! A pull scanner over JSON text that knows where everything stands.
+//!
+//! A dialect enters the objects and arrays that it understands and skips the rest, and gets back
+//! spans; nearly every byte is scanned once and nothing is copied. It accepts what serde_json
+//! accepts (a property test and a fuzz target compare the two), but it also tells byte offsets, which
+//! an edit that leaves all other bytes alone needs. Nested `RawValue` tells them too, at one scan of
+//! the text for each level; docs/decisions/0001 has the measurement.
+
+use std::borrow::Cow;
+
+use crate::conversation::text::LazyText;
+use crate::error::{Error, ErrorKind};
+use crate::wire::json::string::{ESCAPE_TABLE, decode, find_special_byte};
+
+/// Deepest nesting of objects and arrays that is read.
+pub const MAX_JSON_DEPTH: u32 = 128;
+
+/// A range of bytes in the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ByteSpan {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+/// A JSON value, as text and place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JsonValue<'a> {
+    pub(crate) body: &'a str,
+    pub(crate) span: ByteSpan,
+}
+
+/// An element of a list: a value with its fields, when it is an object.
+#[derive(Clone, Debug)]
+pub(crate) struct JsonObject<'a> {
+    pub(crate) value: JsonValue<'a>,
+    fields: Vec<JsonField<'a>>,
+}
+
+/// A key with its value.
+#[derive(Clone, Debug)]
+pub(crate) struct JsonField<'a> {
+    pub(crate) key: Cow<'a, str>,
+    /// From the key's opening quote to the end of the value.
+    pub(crate) span: ByteSpan,
+    pub(crate) value: JsonValue<'a>,
+    /// The elements of the value, when it was entered while scanning (see [`JsonScanner::element`]); the one
+    /// of an object is the object.
+    elements: Option<Vec<JsonObject<'a>>>,
+}
+
+impl<'a> JsonValue<'a> {
+    /// The text as it stands in the body.
+    pub(crate) fn raw(self) -> &'a str {
+        &self.body[self.span.start..self.span.end]
+    }
+
+    fn first_byte(self) -> u8 {
+        self.body.as_bytes()[self.span.start]
+    }
+
+    pub(crate) fn is_string(self) -> bool {
+        self.first_byte() == b'"'
+    }
+
+    pub(crate) fn is_object(self) -> bool {
+        self.first_byte() == b'{'
+    }
+
+    pub(crate) fn is_array(self) -> bool {
+        self.first_byte() == b'['
+    }
+
+    pub(crate) fn is_empty_array(self) -> bool {
+        self.is_array() && self.raw()[1..].trim_start().starts_with(']')
+    }
+
+    pub(crate) fn is_null(self) -> bool {
+        self.first_byte() == b'n'
+    }
+
+    /// The decoded text, when this is a string.
+    pub(crate) fn string(self) -> Option<Cow<'a, str>> {
+        self.is_string().then(|| decode(&self.body[self.span.start + 1..self.span.end - 1]))
+    }
+
+    /// The same for a long one: it is decoded by whoever looks at it.
+    pub(crate) fn text(self) -> Option<LazyText<'a>> {
+        self.is_string().then(|| LazyText::from_json_literal(&self.body[self.span.start + 1..self.span.end - 1]))
+    }
+
+    pub(crate) fn bool(self) -> Option<bool> {
+        match self.raw() {
+            "true" => Some(true),
+            "false" => Some(false),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn u64(self) -> Option<u64> {
+        self.raw().parse().ok()
+    }
+
+    /// Its fields, read in a scan of its own: for small things.
+    pub(crate) fn object(self) -> JsonObject<'a> {
+        JsonScanner::from_offset(self.body, self.span.start)
+            .read_element(&[])
+            .expect("a value was scanned before, so its grammar is right")
+    }
+
+    /// Its elements with their fields, read in a scan of its own; none when it is no array.
+    pub(crate) fn elements(self) -> Vec<JsonObject<'a>> {
+        if !self.is_array() {
+            return Vec::new();
+        }
+        JsonScanner::from_offset(self.body, self.span.start)
+            .read_elements(&[])
+            .expect("a value was scanned before, so its grammar is right")
+    }
+}
+
+impl<'a> JsonObject<'a> {
+    pub(crate) fn new(value: JsonValue<'a>, fields: Vec<JsonField<'a>>) -> Self {
+        Self { value, fields }
+    }
+
+    /// The field of a key. Of duplicate keys the last one counts, as for every JSON parser that the
+    /// providers use.
+    fn field(&self, key: &str) -> Option<&JsonField<'a>> {
+        self.fields.iter().rev().find(|field| field.key == key)
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<JsonValue<'a>> {
+        self.field(key).map(|field| field.value)
+    }
+
+    /// The decoded text of a key whose value is a string.
+    pub(crate) fn string(&self, key: &str) -> Option<Cow<'a, str>> {
+        self.get(key).and_then(JsonValue::string)
+    }
+
+    /// The same for a long one: it is decoded by whoever looks at it.
+    pub(crate) fn text(&self, key: &str) -> Option<LazyText<'a>> {
+        self.get(key).and_then(JsonValue::text)
+    }
+
+    /// The whole number at the end of a path of keys.
+    pub(crate) fn u64(&self, path: &[&str]) -> Option<u64> {
+        match path {
+            [key] => self.get(key).and_then(JsonValue::u64),
+            [key, rest @ ..] => self.object(key)?.u64(rest),
+            [] => None,
+        }
+    }
+
+    /// The value of a key, unless it is null.
+    pub(crate) fn get_non_null(&self, key: &str) -> Option<JsonValue<'a>> {
+        self.get(key).filter(|value| !value.is_null())
+    }
+
+    /// The fields of a key whose value is an object, as a thing of its own.
+    pub(crate) fn object(&self, key: &str) -> Option<JsonObject<'a>> {
+        self.nested_object(key).map(Cow::into_owned)
+    }
+
+    /// The fields of a key whose value is an object; where it was entered while scanning, nothing is copied.
+    pub(crate) fn nested_object(&self, key: &str) -> Option<Cow<'_, JsonObject<'a>>> {
+        let field = self.field(key).filter(|field| field.value.is_object())?;
+        Some(match field.elements.as_deref() {
+            Some([object]) => Cow::Borrowed(object),
+            _ => Cow::Owned(field.value.object()),
+        })
+    }
+
+    /// The elements of a key whose value is an array.
+    pub(crate) fn elements(&self, key: &str) -> Cow<'_, [JsonObject<'a>]> {
+        match self.field(key) {
+            Some(JsonField { elements: Some(elements), value, .. }) if value.is_array() => Cow::Borrowed(elements),
+            Some(field) => Cow::Owned(field.value.elements()),
+            None => Cow::Borrowed(&[]),
+        }
+    }
+
+    /// The place of a key among the fields, when it stands there once.
+    pub(crate) fn unique_position(&self, key: &str) -> Option<usize> {
+        let mut places = (0..self.fields.len()).filter(|&at| self.fields[at].key == key);
+        places.next().filter(|_| places.next().is_none())
+    }
+
+    pub(crate) fn fields(&self) -> &[JsonField<'a>] {
+        &self.fields
+    }
+}
+
+/// The value of a scanned field (key to end of value), if it is the field of this key.
+pub(crate) fn field_value<'a>(body: &'a str, field: ByteSpan, key: &str) -> Option<JsonValue<'a>> {
+    let bytes = body.as_bytes();
+    let written = &bytes[field.start + 1..field.end];
+    let same = key.bytes().zip(written).take_while(|(wanted, byte)| wanted == *byte).count();
+    let end = match written.get(same) {
+        Some(b'"') if same == key.len() => field.start + same + 2,
+        // Whoever escapes letters of a key is read slowly.
+        Some(b'\\') => {
+            let mut scanner = JsonScanner::from_offset(body, field.start);
+            let name = scanner.skip_string().expect("a field was scanned before, so it begins with its key");
+            (decode(&body[name.start + 1..name.end - 1]) == key).then_some(name.end)?
+        }
+        _ => return None,
+    };
+    let mut scanner = JsonScanner::from_offset(body, end);
+    scanner.skip_whitespace();
+    scanner.offset += ':'.len_utf8();
+    scanner.skip_whitespace();
+    Some(JsonValue { body, span: ByteSpan { start: scanner.offset, end: field.end } })
+}
+
+/// Scans the one value that a body consists of.
+pub(crate) fn parse_document(body: &str) -> Result<JsonValue<'_>, Error> {
+    parse_document_at_depth(0, body)
+}
+
+/// Scans the one value that a text consists of, as if so many brackets stood open around it.
+pub(crate) fn parse_document_at_depth(depth: u32, text: &str) -> Result<JsonValue<'_>, Error> {
+    let mut scanner = JsonScanner { depth, ..JsonScanner::new(text) };
+    let value = scanner.read_value()?;
+    scanner.expect_end()?;
+    Ok(value)
+}
+
+/// Reads forward through a body; each method takes one value.
+pub(crate) struct JsonScanner<'a> {
+    body: &'a str,
+    bytes: &'a [u8],
+    offset: usize,
+    depth: u32,
+    /// Lists of objects that were read and are done with, empty: the next object takes one of them.
+    spare: SpareBuffers<'a>,
+}
+
+#[derive(Default)]
+struct SpareBuffers<'a> {
+    fields: Vec<Vec<JsonField<'a>>>,
+    elements: Vec<Vec<JsonObject<'a>>>,
+}
+
+impl<'a> JsonScanner<'a> {
+    pub(crate) fn new(body: &'a str) -> Self {
+        Self::from_offset(body, 0)
+    }
+
+    /// Begins in the middle of a text.
+    fn from_offset(body: &'a str, at: usize) -> Self {
+        JsonScanner { body, bytes: body.as_bytes(), offset: at, depth: 0, spare: SpareBuffers::default() }
+    }
+
+    /// Takes back an object that is done with. A body has thousands of messages that are read and let go one by one;
+    /// giving each of them memory of its own would take a good part of the time of reading them.
+    pub(crate) fn recycle(&mut self, object: JsonObject<'a>) {
+        let mut fields = object.fields;
+        for field in fields.drain(..) {
+            if let Some(mut elements) = field.elements {
+                elements.drain(..).for_each(|element| self.recycle(element));
+                self.spare.elements.push(elements);
+            }
+        }
+        self.spare.fields.push(fields);
+    }
+
+    /// How many bytes are left.
+    pub(crate) fn remaining_bytes(&self) -> usize {
+        self.bytes.len() - self.offset
+    }
+
+    /// The first byte of the next value.
+    pub(crate) fn peek_value_start(&mut self) -> Option<u8> {
+        self.skip_whitespace();
+        self.peek()
+    }
+
+    /// Nothing but white space is left.
+    pub(crate) fn expect_end(&mut self) -> Result<(), Error> {
+        self.skip_whitespace();
+        if self.offset < self.bytes.len() {
+            Err(Error::not_json(self.offset, "more text behind the value"))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Takes a value of any kind.
+    pub(crate) fn read_value(&mut self) -> Result<JsonValue<'a>, Error> {
+        Ok(JsonValue { body: self.body, span: self.skip_value()? })
+    }
+
+    /// Takes an object; `value` takes the value of each key and may look inside.
+    pub(crate) fn read_object(
+        &mut self,
+        mut value: impl FnMut(&str, &mut Self) -> Result<Option<Vec<JsonObject<'a>>>, Error>,
+    ) -> Result<JsonObject<'a>, Error> {
+        self.skip_whitespace();
+        let start = self.offset;
+        let mut fields = self.spare.fields.pop().unwrap_or_default();
+        self.open_bracket(b'{', "expected an object")?;
+        if !self.try_close_bracket(b'}') {
+            loop {
+                let key = self.skip_string()?;
+                self.skip_whitespace();
+                self.expect(b':', "expected ':'")?;
+                self.skip_whitespace();
+                let begin = self.offset;
+                let name = decode(&self.body[key.start + 1..key.end - 1]);
+                let elements = value(&name, self)?;
+                fields.push(JsonField {
+                    key: name,
+                    span: ByteSpan { start: key.start, end: self.offset },
+                    value: JsonValue { body: self.body, span: ByteSpan { start: begin, end: self.offset } },
+                    elements,
+                });
+                if self.try_close_bracket(b'}') {
+                    break;
+                }
+                self.expect(b',', "expected ',' or '}'")?;
+                self.skip_whitespace();
+            }
+        }
+        Ok(JsonObject { value: JsonValue { body: self.body, span: ByteSpan { start, end: self.offset } }, fields })
+    }
+
+    /// Takes an array; `element` takes each element.
+    pub(crate) fn read_array(
+        &mut self,
+        mut element: impl FnMut(&mut Self) -> Result<(), Error>,
+    ) -> Result<JsonValue<'a>, Error> {
+        self.skip_whitespace();
+        let start = self.offset;
+        self.open_bracket(b'[', "expected an array")?;
+        if !self.try_close_bracket(b']') {
+            loop {
+                element(self)?;
+                if self.try_close_bracket(b']') {
+                    break;
+                }
+                self.expect(b',', "expected ',' or ']'")?;
+            }
+        }
+        Ok(JsonValue { body: self.body, span: ByteSpan { start, end: self.offset } })
+    }
+
+    /// Takes one element of a list: with its fields when it is an object. Those of its fields that are
+    /// named are entered, so that they need no second scan; `enter` names them level by level.
+    pub(crate) fn read_element(&mut self, enter: &[&[&str]]) -> Result<JsonObject<'a>, Error> {
+        if self.peek_value_start() != Some(b'{') {
+            return Ok(JsonObject { value: self.read_value()?, fields: Vec::new() });
+        }
+        let (names, deeper) = enter.split_first().map_or((&[][..], &[][..]), |(names, deeper)| (*names, deeper));
+        self.read_object(|key, scanner| match scanner.peek_value_start() {
+            Some(b'[') if names.contains(&key) => scanner.read_elements(deeper).map(Some),
+            Some(b'{') if names.contains(&key) => {
+                let mut only = scanner.spare.elements.pop().unwrap_or_default();
+                only.push(scanner.read_element(deeper)?);
+                Ok(Some(only))
+            }
+            _ => scanner.skip_value().map(|_| None),
+        })
+    }
+
+    fn read_elements(&mut self, enter: &[&[&str]]) -> Result<Vec<JsonObject<'a>>, Error> {
+        let mut elements = self.spare.elements.pop().unwrap_or_default();
+        self.read_array(|scanner| {
+            elements.push(scanner.read_element(enter)?);
+            Ok(())
+        })?;
+        Ok(elements)
+    }
+
+    fn open_bracket(&mut self, bracket: u8, message: &str) -> Result<(), Error> {
+        self.expect(bracket, message)?;
+        if self.depth == MAX_JSON_DEPTH {
+            return Err(too_deep(self.offset - 1));
+        }
+        self.depth += 1;
+        Ok(())
+    }
+
+    fn try_close_bracket(&mut self, bracket: u8) -> bool {
+        self.skip_whitespace();
+        let leaves = self.peek() == Some(bracket);
+        if leaves {
+            self.offset += 1;
+            self.depth -= 1;
+        }
+        leaves
+    }
+
+    /// Skips one value of any kind, checking its grammar.
+    fn skip_value(&mut self) -> Result<ByteSpan, Error> {
+        // One bit a level: set for an object, clear for an array.
+        let mut open: u128 = 0;
+        let floor = self.depth;
+        self.skip_whitespace();
+        let start = self.offset;
+        loop {
+            self.skip_whitespace();
+            match self.peek() {
+                Some(b'"') => {
+                    self.skip_string()?;
+                }
+                Some(bracket @ (b'{' | b'[')) => {
+                    if self.depth == MAX_JSON_DEPTH {
+                        return Err(too_deep(self.offset));
+                    }
+                    self.offset += 1;
+                    self.depth += 1;
+                    open = open << 1 | u128::from(bracket == b'{');
+                    self.skip_whitespace();
+                    match (bracket, self.peek()) {
+                        (b'{', Some(b'}')) | (b'[', Some(b']')) => {}
+                        (b'{', _) => {
+                            self.skip_key()?;
+                            continue;
+                        }
+                        _ => continue,
+                    }
+                }
+                Some(b't') => self.skip_literal("true")?,
+                Some(b'f') => self.skip_literal("false")?,
+                Some(b'n') => self.skip_literal("null")?,
+                Some(b'-' | b'0'..=b'9') => self.skip_number()?,
+                _ => return Err(self.syntax_error("expected a value")),
+            }
+            // A value ended: close what closes behind it, then go on to the next one.
+            loop {
+                if self.depth == floor {
+                    return Ok(ByteSpan { start, end: self.offset });
+                }
+                self.skip_whitespace();
+                match (self.peek(), open & 1 == 1) {
+                    (Some(b','), true) => {
+                        self.offset += 1;
+                        self.skip_whitespace();
+                        self.skip_key()?;
+                        break;
+                    }
+                    (Some(b','), false) => {
+                        self.offset += 1;
+                        break;
+                    }
+                    (Some(b'}'), true) | (Some(b']'), false) => {
+                        self.offset += 1;
+                        self.depth -= 1;
+                        open >>= 1;
+                    }
+                    (_, true) => return Err(self.syntax_error("expected ',' or '}'")),
+                    (_, false) => return Err(self.syntax_error("expected ',' or ']'")),
+                }
+            }
+        }
+    }
+
+    fn skip_key(&mut self) -> Result<(), Error> {
+        self.skip_string()?;
+        self.skip_whitespace();
+        self.expect(b':', "expected ':'")
+    }
+
+    /// Skips a string, quotes included.
+    fn skip_string(&mut self) -> Result<ByteSpan, Error> {
+        let start = self.offset;
+        self.expect(b'"', "expected a string")?;
+        loop {
+            self.offset = find_special_byte(self.bytes, self.offset);
+            match self.peek() {
+                Some(b'"') => {
+                    self.offset += 1;
+                    return Ok(ByteSpan { start, end: self.offset });
+                }
+                Some(b'\\') => self.skip_escape()?,
+                Some(_) => return Err(self.syntax_error("control character in a string")),
+                None => return Err(self.syntax_error("a string without an end")),
+            }
+        }
+    }
+
+    fn skip_escape(&mut self) -> Result<(), Error> {
+        let escape = self.bytes.get(self.offset + 1).map_or(0, |&byte| ESCAPE_TABLE[usize::from(byte)]);
+        if escape != 0 {
+            self.offset += 2;
+            return Ok(());
+        }
+        self.offset += 1;
+        if self.peek() != Some(b'u') {
+            return Err(self.syntax_error("unknown escape"));
+        }
+        let digits = self.bytes.get(self.offset + 1..self.offset + 5);
+        if !digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) {
+            return Err(self.syntax_error("expected four hexadecimal digits behind 'u'"));
+        }
+        self.offset += 5;
+        Ok(())
+    }
+
+    fn skip_number(&mut self) -> Result<(), Error> {
+        if self.peek() == Some(b'-') {
+            self.offset += 1;
+        }
+        match self.peek() {
+            Some(b'0') => self.offset += 1,
+            _ => self.skip_digits()?,
+        }
+        if self.peek() == Some(b'.') {
+            self.offset += 1;
+            self.skip_digits()?;
+        }
+        if matches!(self.peek(), Some(b'e' | b'E')) {
+            self.offset += 1;
+            if matches!(self.peek(), Some(b'+' | b'-')) {
+                self.offset += 1;
+            }
+            self.skip_digits()?;
+        }
+        Ok(())
+    }
+
+    fn skip_digits(&mut self) -> Result<(), Error> {
+        if !self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
+            return Err(self.syntax_error("expected a digit"));
+        }
+        while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.offset += 1;
+        }
+        Ok(())
+    }
+
+    fn skip_literal(&mut self, word: &str) -> Result<(), Error> {
+        if !self.bytes[self.offset..].starts_with(word.as_bytes()) {
+            return Err(self.syntax_error("expected a value"));
+        }
+        self.offset += word.len();
+        Ok(())
+    }
+
+    fn skip_whitespace(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\n' | b'\r' | b'\t')) {
+            self.offset += 1;
+        }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.bytes.get(self.offset).copied()
+    }
+
+    fn expect(&mut self, byte: u8, message: &str) -> Result<(), Error> {
+        if self.peek() != Some(byte) {
+            return Err(self.syntax_error(message));
+        }
+        self.offset += 1;
+        Ok(())
+    }
+
+    /// The next byte does not fit.
+    fn syntax_error(&self, message: &str) -> Error {
+        Error::not_json(self.offset, message)
+    }
+}
+
+/// All strings of a JSON text that are values, not keys, in order; none when it is not JSON.
+pub(crate) fn string_values(json: &str) -> Vec<JsonValue<'_>> {
+    if parse_document(json).is_err() {
+        return Vec::new();
+    }
+    let mut scanner = JsonScanner::new(json);
+    let mut strings = Vec::new();
+    while let Some(at) = memchr::memchr(b'"', &scanner.bytes[scanner.offset..]) {
+        scanner.offset += at;
+        let span = scanner.skip_string().expect("the text was scanned before, so its grammar is right");
+        if scanner.peek_value_start() != Some(b':') {
+            strings.push(JsonValue { body: json, span });
+        }
+    }
+    strings
+}
+
+fn too_deep(at: usize) -> Error {
+    Error::new(ErrorKind::TooDeep { offset: at }, format!("nested deeper than {MAX_JSON_DEPTH} levels at byte {at}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::wire::json::string::encode;
+
+    fn accepts(text: &str) -> bool {
+        parse_document(text).is_ok()
+    }
+
+    fn serde_accepts(text: &str) -> bool {
+        serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+    }
+
+    #[test]
+    fn accepts_the_same_grammar_as_serde_json() {
+        for text in [
+            "",
+            " ",
+            "{}",
+            "[]",
+            "[1,]",
+            "[,1]",
+            "{\"a\":1,}",
+            "{\"a\"}",
+            "{a:1}",
+            "01",
+            "-",
+            "-0",
+            "1.",
+            "1.e3",
+            "1e",
+            "1e+5",
+            "1E-0",
+            ".5",
+            "tru",
+            "true",
+            "nulll",
+            "\"",
+            "\"\\x\"",
+            "\"\\u12\"",
+            "\"\\u12g4\"",
+            "\"\\ud800\"",
+            "\"a\nb\"",
+            "\"\\n\"",
+            "[[[]]]",
+            "[[]",
+            "[]]",
+            "{\"a\":{\"b\":[]}}",
+            "{]",
+            "[}",
+            "1 2",
+            " 1 ",
+            "\u{feff}1",
+            "[1 2]",
+            "{\"a\" 1}",
+            "\"\u{7f}\"",
+            "\"é\"",
+            "[\"\",\"\"]",
+            "{\"\":\"\"}",
+        ] {
+            assert_eq!(accepts(text), serde_accepts(text), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn too_deep_nesting_is_a_typed_error() {
+        let nest = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+        assert!(accepts(&nest(MAX_JSON_DEPTH as usize)));
+        let error = parse_document(&nest(MAX_JSON_DEPTH as usize + 1)).unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::TooDeep { offset: MAX_JSON_DEPTH as usize });
+    }
+
+    #[test]
+    fn unpaired_surrogate_keeps_its_escape() {
+        assert_eq!(decode(r"cut \ud83d here"), r"cut \ud83d here");
+        assert_eq!(decode(r"\ud83d\ude00"), "😀");
+        assert_eq!(decode(r"\ud83d\u0041"), r"\ud83dA");
+        assert_eq!(decode(r"\udc00\ud83d\ude00"), "\\udc00😀");
+    }
+
+    #[test]
+    fn field_is_found_by_plain_or_escaped_key() {
+        let of = |text: &'static str, key: &str| {
+            field_value(text, ByteSpan { start: 0, end: text.len() }, key).map(JsonValue::raw)
+        };
+        assert_eq!(of(r#""id" :  "x""#, "id"), Some(r#""x""#));
+        assert_eq!(of(r#""i\u0064":1"#, "id"), Some("1"));
+        assert_eq!(of(r#""i\u0065":1"#, "id"), None);
+        assert_eq!(of(r#""idx":1"#, "id"), None);
+        assert_eq!(of(r#""i":1"#, "id"), None);
+        assert_eq!(of(r#""":1"#, ""), Some("1"));
+    }
+
+    #[test]
+    fn last_of_duplicate_keys_wins() {
+        let object = parse_document(r#"{"a":1,"\u0061":2,"b":3}"#).unwrap().object();
+        assert_eq!(object.get("a").map(JsonValue::raw), Some("2"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_string_round_trips_through_encode_and_decode(text in any::<String>()) {
+            let literal = encode(&text);
+            prop_assert_eq!(parse_document(&literal).unwrap().string().unwrap(), text);
+        }
+
+        #[test]
+        fn any_text_is_accepted_iff_serde_json_accepts_it(text in r#"[\[\]{}",:\\0-9eE.+\- \ntrufalsn\u{0}-\u{1f}é]{0,40}"#) {
+            prop_assert_eq!(accepts(&text), serde_accepts(&text));
+        }
+
+        #[test]
+        fn decoding_agrees_with_serde_json(text in r#"([a-z\u{80}-\u{ffff}]|\\n|\\"|\\\\|\\u[0-9a-f]{4}|\\/){0,12}"#) {
+            let literal = format!("\"{text}\"");
+            if let Ok(expected) = serde_json::from_str::<String>(&literal) {
+                prop_assert_eq!(parse_document(&literal).unwrap().string().unwrap(), expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! Edits become sorted, disjoint byte ranges; everything between them is copied.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::conversation::{PartId, Role};
+use crate::error::Error;
+use crate::wire::Format;
+use crate::wire::json::layout::{BodyLayout, EditSlot, ListName, PartView};
+use crate::wire::json::scan::{ByteSpan, parse_document_at_depth};
+use crate::wire::json::string::encode;
+
+/// One change to a request. Places are those of the request that was read, whatever the other
+/// edits do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RequestEdit {
+    /// A text, a whole result's content, or one piece of it becomes this text. An image or a file
+    /// becomes a text block.
+    Text {
+        /// Which part.
+        at: PartId,
+        /// What stands there afterwards.
+        text: String,
+    },
+    /// The arguments of a call become these: JSON, or free text where the tool takes free text.
+    Arguments {
+        /// Which call.
+        at: PartId,
+        /// What stands there afterwards.
+        arguments: String,
+    },
+    /// The part goes. It can not be the last one of its message: drop the message instead.
+    DropPart(PartId),
+    /// The message goes.
+    DropMessage(usize),
+    /// A message of one text comes before this one (or at the end).
+    InsertMessage {
+        /// Index of the message that it comes before.
+        before: usize,
+        /// Who speaks.
+        role: Role,
+        /// What is said.
+        text: String,
+    },
+    /// A message in the provider's own JSON comes before this one (or at the end).
+    InsertJson {
+        /// Index of the message that it comes before.
+        before: usize,
+        /// The message.
+        json: String,
+    },
+    /// One more tool, behind all others.
+    AppendTool {
+        /// Its declaration.
+        json: String,
+    },
+}
+
+/// Bytes of the body and what comes in their place.
+struct ByteReplacement<'e> {
+    span: ByteSpan,
+    replacement: Cow<'e, str>,
+}
+
+/// What goes and what comes in one list; places are those of the list as it was read.
+#[derive(Default)]
+struct ListEdits<'e> {
+    dropped: BTreeSet<usize>,
+    /// Each before the element of this index; at one place in the order in which they were asked for.
+    inserted: Vec<(usize, Cow<'e, str>)>,
+}
+
+pub(crate) fn splice<'a, 'e>(
+    body: &'a str,
+    format: Format,
+    layout: &BodyLayout,
+    edits: impl Iterator<Item = &'e RequestEdit>,
+) -> Result<Cow<'a, [u8]>, Error> {
+    let mut changes = Vec::new();
+    let mut parts: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+    let mut messages = ListEdits::default();
+    let mut tools = ListEdits::default();
+
+    for edit in edits {
+        match edit {
+            RequestEdit::Text { at, text } => changes.push(text_replacement(format, layout, *at, text)?),
+            RequestEdit::Arguments { at, arguments } => changes.push(arguments_replacement(layout, *at, arguments)?),
+            RequestEdit::DropPart(at) => {
+                if part_view(layout, *at)?.element.is_none() || at.inner.is_some() {
+                    return Err(Error::bad_edit(format_args!("part {at} can only go with its message")));
+                }
+                parts.entry(at.message).or_default().insert(at.part);
+            }
+            RequestEdit::DropMessage(at) => {
+                message_span(layout, *at)?;
+                messages.dropped.insert(*at);
+            }
+            RequestEdit::InsertMessage { before, role, text } => {
+                messages.inserted.push((*before, Cow::Owned(text_message_json(format, *role, text)?)));
+            }
+            RequestEdit::InsertJson { before, json } => {
+                messages.inserted.push((*before, Cow::Borrowed(checked_object(json)?)))
+            }
+            RequestEdit::AppendTool { json } => tools.inserted.push((usize::MAX, Cow::Borrowed(checked_object(json)?))),
+        }
+    }
+
+    for (at, dropped) in parts {
+        if !messages.dropped.contains(&at) {
+            drop_parts(at, layout, &dropped, &mut changes)?;
+        }
+    }
+    if !messages.dropped.is_empty() || !messages.inserted.is_empty() {
+        if let Some((before, _)) = messages.inserted.iter().find(|(before, _)| *before > layout.messages().len()) {
+            return Err(Error::bad_edit(format_args!("there is no message {before} to insert before")));
+        }
+        match layout.messages_start {
+            Some(inside) => {
+                let elements: Vec<ByteSpan> = layout.messages().collect();
+                messages.apply(inside, &elements, &mut changes);
+            }
+            None => messages.apply_to_string_input(layout, &mut changes)?,
+        }
+    }
+    if !tools.inserted.is_empty() {
+        let list = layout.tools.as_ref();
+        let list = list.ok_or_else(|| Error::bad_edit("the request has no list of tools to append to"))?;
+        tools.apply(list.list_start, &list.elements, &mut changes);
+    }
+    if changes.is_empty() {
+        Ok(Cow::Borrowed(body.as_bytes()))
+    } else {
+        apply_replacements(body, changes).map(Cow::Owned)
+    }
+}
+
+fn message_span(layout: &BodyLayout, at: usize) -> Result<ByteSpan, Error> {
+    layout.message(at).ok_or_else(|| Error::bad_edit(format_args!("there is no message {at}")))
+}
+
+fn part_view(layout: &BodyLayout, at: PartId) -> Result<PartView<'_>, Error> {
+    message_span(layout, at.message)?;
+    layout.part(at.message, at.part).ok_or_else(|| missing_part(at))
+}
+
+fn missing_part(at: PartId) -> Error {
+    Error::bad_edit(format_args!("there is no part {at}"))
+}
+
+/// How a part, or a piece of one, is replaced.
+fn edit_slot(layout: &BodyLayout, at: PartId) -> Result<EditSlot, Error> {
+    let part = part_view(layout, at)?;
+    match at.inner {
+        None => Ok(part.slot),
+        Some(inner) => part.inner.get(inner).copied().ok_or_else(|| missing_part(at)),
+    }
+}
+
+fn text_replacement<'e>(
+    format: Format,
+    layout: &BodyLayout,
+    at: PartId,
+    text: &'e str,
+) -> Result<ByteReplacement<'e>, Error> {
+    // A result of one text: the text is replaced where it stands, so that its block keeps the rest
+    // of its fields.
+    let slot = match (at.inner, part_view(layout, at)?.inner) {
+        (None, [only @ EditSlot::Text(_)]) => *only,
+        _ => edit_slot(layout, at)?,
+    };
+    match slot {
+        EditSlot::Text(place) => Ok(ByteReplacement { span: place.span(), replacement: encode(text).into() }),
+        EditSlot::Block(place) => {
+            let kind = if format == Format::OpenAiResponses { "input_text" } else { "text" };
+            let bytes = format!(r#"{{"type":"{kind}","text":{}}}"#, encode(text));
+            Ok(ByteReplacement { span: place.span(), replacement: bytes.into() })
+        }
+        EditSlot::Fixed | EditSlot::Json(_) | EditSlot::JsonInString(_) | EditSlot::TextArguments(_) => {
+            Err(Error::bad_edit(format_args!("part {at} has no text that can be replaced")))
+        }
+    }
+}
+
+fn arguments_replacement<'e>(
+    layout: &BodyLayout,
+    at: PartId,
+    arguments: &'e str,
+) -> Result<ByteReplacement<'e>, Error> {
+    // Arguments that stand in the body as they are must leave it readable: they begin at most so deep.
+    const MAX_ARGUMENTS_DEPTH: u32 = 6;
+    let not_json = |error| Error::bad_edit(format_args!("the new arguments of part {at} are {error}"));
+    match edit_slot(layout, at)? {
+        EditSlot::Json(place) => {
+            parse_document_at_depth(MAX_ARGUMENTS_DEPTH, arguments).map_err(not_json)?;
+            Ok(ByteReplacement { span: place.span(), replacement: arguments.into() })
+        }
+        EditSlot::JsonInString(place) => {
+            parse_document_at_depth(0, arguments).map_err(not_json)?;
+            Ok(ByteReplacement { span: place.span(), replacement: encode(arguments).into() })
+        }
+        EditSlot::TextArguments(place) => {
+            Ok(ByteReplacement { span: place.span(), replacement: encode(arguments).into() })
+        }
+        EditSlot::Fixed | EditSlot::Text(_) | EditSlot::Block(..) => {
+            Err(Error::bad_edit(format_args!("part {at} has no arguments that can be replaced")))
+        }
+    }
+}
+
+fn text_message_json(format: Format, role: Role, text: &str) -> Result<String, Error> {
+    let name = match role {
+        Role::User => "user",
+        Role::Assistant => "assistant",
+        Role::System if format != Format::Anthropic => "system",
+        Role::Developer if format != Format::Anthropic => "developer",
+        _ => return Err(Error::bad_edit(format_args!("no lone text can be said by the role {role:?}"))),
+    };
+    Ok(format!(r#"{{"role":"{name}","content":{}}}"#, encode(text)))
+}
+
+/// JSON of ours that becomes an element of a list must be an object, and must leave the body readable.
+fn checked_object(json: &str) -> Result<&str, Error> {
+    const LIST_ELEMENT_DEPTH: u32 = 2;
+    match parse_document_at_depth(LIST_ELEMENT_DEPTH, json) {
+        Ok(value) if value.is_object() => Ok(json),
+        Ok(_) => Err(Error::bad_edit("what is inserted is not a JSON object")),
+        Err(error) => Err(Error::bad_edit(format_args!("what is inserted is {error}"))),
+    }
+}
+
+/// Removes parts of a message; a list that is emptied goes with the field that holds it.
+fn drop_parts<'e>(
+    at: usize,
+    layout: &BodyLayout,
+    parts: &BTreeSet<usize>,
+    changes: &mut Vec<ByteReplacement<'e>>,
+) -> Result<(), Error> {
+    let empty = || Error::bad_edit(format_args!("message {at} would be left empty: drop it instead"));
+    if parts.len() == layout.part_count(at) {
+        return Err(empty());
+    }
+    let mut dropped: BTreeMap<ListName, BTreeSet<usize>> = BTreeMap::new();
+    for element in parts.iter().filter_map(|&part| layout.part(at, part)?.element) {
+        dropped.entry(element.list).or_default().insert(element.index());
+    }
+    // Inner lists stand behind the lists that hold them.
+    while let Some((name, indices)) = dropped.pop_last() {
+        let Some(list) = layout.list(at, name) else { continue };
+        let elements: Vec<ByteSpan> = list.elements().collect();
+        if indices.len() < elements.len() {
+            drop_elements(&elements, &indices, changes);
+        } else {
+            let parent = list.parent.ok_or_else(empty)?;
+            dropped.entry(parent.list).or_default().insert(parent.index());
+        }
+    }
+    Ok(())
+}
+
+/// Commas go and come on the side of an element that stays; tells which do.
+fn drop_elements(
+    elements: &[ByteSpan],
+    dropped: &BTreeSet<usize>,
+    changes: &mut Vec<ByteReplacement<'_>>,
+) -> Vec<usize> {
+    let kept: Vec<usize> = (0..elements.len()).filter(|at| !dropped.contains(at)).collect();
+    for &at in dropped {
+        let span = match kept.first() {
+            Some(&kept) if kept < at => ByteSpan { start: elements[at - 1].end, end: elements[at].end },
+            _ if at + 1 < elements.len() => ByteSpan { start: elements[at].start, end: elements[at + 1].start },
+            _ => elements[at],
+        };
+        changes.push(ByteReplacement { span, replacement: Cow::Borrowed("") });
+    }
+    kept
+}
+
+impl<'e> ListEdits<'e> {
+    /// Where the input is a lone string, a list comes around it with the message that it stands for.
+    fn apply_to_string_input(self, layout: &BodyLayout, changes: &mut Vec<ByteReplacement<'e>>) -> Result<(), Error> {
+        let Some(lone) = layout.message(0) else { return Ok(()) };
+        if !self.dropped.is_empty() {
+            return Err(Error::bad_edit("the input is a lone string, not a list of messages"));
+        }
+        let (mut before, mut behind) = (String::from("["), String::from("}"));
+        for (at, json) in &self.inserted {
+            match at {
+                0 => before += &format!("{json},"),
+                _ => behind += &format!(",{json}"),
+            }
+        }
+        let at = |at: usize| ByteSpan { start: at, end: at };
+        changes.push(ByteReplacement {
+            span: at(lone.start),
+            replacement: (before + r#"{"role":"user","content":"#).into(),
+        });
+        changes.push(ByteReplacement { span: at(lone.end), replacement: (behind + "]").into() });
+        Ok(())
+    }
+
+    /// Into a list without elements goes what comes behind its bracket.
+    fn apply(mut self, inside: usize, elements: &[ByteSpan], changes: &mut Vec<ByteReplacement<'e>>) {
+        let kept = drop_elements(elements, &self.dropped, changes);
+        let at = |at: usize| ByteSpan { start: at, end: at };
+        self.inserted.sort_by_key(|(before, _)| *before);
+        let Some(&last) = kept.last() else {
+            if !self.inserted.is_empty() {
+                let all: Vec<&str> = self.inserted.iter().map(|(_, json)| json.as_ref()).collect();
+                changes.push(ByteReplacement { span: at(inside), replacement: all.join(",").into() });
+            }
+            return;
+        };
+        for (before, json) in &self.inserted {
+            changes.push(match kept.get(kept.partition_point(|kept| kept < before)) {
+                Some(&next) => {
+                    ByteReplacement { span: at(elements[next].start), replacement: format!("{json},").into() }
+                }
+                None => ByteReplacement { span: at(elements[last].end), replacement: format!(",{json}").into() },
+            });
+        }
+    }
+}
+
+fn apply_replacements(body: &str, mut changes: Vec<ByteReplacement<'_>>) -> Result<Vec<u8>, Error> {
+    // Stable: of an insertion and a removal at one place the insertion, which is empty, comes first
+    // because it ends first.
+    changes.sort_by_key(|change| (change.span.start, change.span.end));
+    let grown: usize = changes.iter().map(|change| change.replacement.len()).sum();
+    let mut out = Vec::with_capacity(body.len() + grown);
+    let mut at = 0;
+    for change in &changes {
+        if change.span.start < at {
+            return Err(Error::bad_edit(format_args!("two edits change the bytes at {}", change.span.start)));
+        }
+        out.extend_from_slice(&body.as_bytes()[at..change.span.start]);
+        out.extend_from_slice(change.replacement.as_bytes());
+        at = change.span.end;
+    }
+    out.extend_from_slice(&body.as_bytes()[at..]);
+    Ok(out)
+}
