@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use foldline::transcript::RecordedSession;
 use foldline::{Meter, ModelTable, Policy, PriceTable, Prices};
-use foldline_replay::policy::{self, DropUnit};
+use foldline_replay::baselines;
+use foldline_replay::baselines::DropUnit;
 use foldline_replay::{
     CompareOptions, CorpusStats, EngineComparison, EngineError, EngineSession, EngineSetup, EngineSpec, EngineSummary,
     FoldlineEngine, IntervalEstimate, OracleSchedule, RecordingFiles, ReplayEngine, WINDOW_TOKENS, compare_engines,
@@ -272,8 +273,8 @@ fn all_engines() -> Vec<EngineSpec> {
     {
         all.push(engine_spec(other));
     }
-    all.extend(policy::BASELINES[1..].iter().map(|it| engine_spec(it.clone())));
-    all.extend(policy::CLASSIC_STRATEGIES.iter().map(|it| engine_spec(it.clone())));
+    all.extend(baselines::BASELINES[1..].iter().map(|it| engine_spec(it.clone())));
+    all.extend(baselines::CLASSIC_STRATEGIES.iter().map(|it| engine_spec(it.clone())));
     all.extend([DropUnit::Results, DropUnit::Lines].map(|grain| EngineSpec::RandomMatching(0, grain)));
     all.extend([OracleSchedule::Profitable, OracleSchedule::Optimal].map(EngineSpec::Oracle));
     all

@@ -68,11 +68,11 @@ fn check_module_docs(files: &[RepoFile]) -> Result<Vec<String>> {
 const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("foldline", &[]),
     ("foldline-archive", &["foldline"]),
-    ("foldline-rlm", &["foldline"]),
+    ("foldline-summarize", &["foldline"]),
     ("foldline-replay", &["foldline"]),
-    ("foldline-server", &["foldline", "foldline-archive", "foldline-rlm"]),
-    ("foldline-cli", &["foldline", "foldline-archive", "foldline-replay", "foldline-rlm", "foldline-server"]),
-    ("foldline-py", &["foldline", "foldline-archive", "foldline-rlm"]),
+    ("foldline-server", &["foldline", "foldline-archive", "foldline-summarize"]),
+    ("foldline-cli", &["foldline", "foldline-archive", "foldline-replay", "foldline-summarize", "foldline-server"]),
+    ("foldline-py", &["foldline", "foldline-archive", "foldline-summarize"]),
     ("xtask", &["foldline", "foldline-archive", "foldline-replay"]),
 ];
 

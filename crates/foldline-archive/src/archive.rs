@@ -8,14 +8,16 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
-use crate::index::SearchIndex;
-use crate::keeper::MaintenanceThread;
-use crate::reader::{self, ReaderPool};
-use crate::seal::{ArchiveCipher, ArchiveKey};
-use crate::shelf::TenantArchive;
-use crate::store::SqliteStore;
-use crate::writer::{WriteQueue, WriterThread};
-use crate::{Error, ErrorKind, Namespace, place, schema};
+use crate::encryption::{ArchiveCipher, ArchiveKey};
+use crate::search::index::SearchIndex;
+use crate::sqlite::maintenance::MaintenanceThread;
+use crate::sqlite::readers;
+use crate::sqlite::readers::ReaderPool;
+use crate::sqlite::schema;
+use crate::sqlite::store::SqliteStore;
+use crate::sqlite::writer::{WriteQueue, WriterThread};
+use crate::tenant::TenantArchive;
+use crate::{Error, ErrorKind, Namespace, permissions};
 
 /// A durable, exact, private store of everything that was folded.
 ///
@@ -90,7 +92,7 @@ impl Archive {
         let seal = ArchiveCipher::new(options.key)?;
         let writer = match options.access {
             AccessMode::ReadWrite => {
-                place::create_private(&path)?;
+                permissions::create_private(&path)?;
                 let mut connection = open_for_writing(&path)?;
                 schema::migrate(&mut connection, &path)?;
                 write_key_check(&connection, &seal)?;
@@ -104,7 +106,7 @@ impl Archive {
                 ));
             }
             AccessMode::ReadOnly => {
-                place::check_private(&path)?;
+                permissions::check_private(&path)?;
                 None
             }
         };
@@ -175,7 +177,7 @@ pub(crate) fn open_for_writing(path: &Path) -> Result<Connection, Error> {
         let path = path.display();
         return Err(Error::new(ErrorKind::ReadOnly, format!("{path} can be read but not written by this user")));
     }
-    connection.busy_handler(Some(reader::busy_handler))?;
+    connection.busy_handler(Some(readers::busy_handler))?;
     connection.set_prepared_statement_cache_capacity(64);
     // A file that is not ours is left exactly as it is, so this comes before anything that writes.
     if schema::check_version(&connection, path)? == 0 {

@@ -8,12 +8,12 @@ mod command;
 mod environment;
 mod input;
 mod log;
-mod picture;
 mod proxy_settings;
-mod quantity;
+pub(crate) mod render;
 mod runtime;
 mod settings;
-mod survey;
+pub(crate) mod token_report;
+pub(crate) mod units;
 
 use std::process::ExitCode;
 

@@ -12,7 +12,7 @@ use clap::Parser;
 use foldline::{Meter, ModelTable, PriceTable};
 use foldline_replay::{
     CompareOptions, CorpusStats, EngineComparison, EngineSpec, OracleSchedule, RecordingFiles, ReplayEngine,
-    ReplayReport, ReplayScore, compare_engines, is_tuning_half, policy,
+    ReplayReport, ReplayScore, baselines, compare_engines, is_tuning_half,
 };
 
 #[derive(Parser)]
@@ -91,10 +91,10 @@ fn main() -> anyhow::Result<()> {
     let read = started.elapsed();
     let named = |name: &str| arguments.engine.as_ref().is_none_or(|wanted| name.contains(wanted.as_str()));
     let mut contestants = Vec::new();
-    for policy in policy::BASELINES[1..].iter().filter(|policy| named(policy.name())) {
+    for policy in baselines::BASELINES[1..].iter().filter(|policy| named(policy.name())) {
         contestants.push(EngineSpec::Engine(Box::new(policy.clone())));
     }
-    for classic in policy::CLASSIC_STRATEGIES.iter().filter(|classic| named(classic.name())) {
+    for classic in baselines::CLASSIC_STRATEGIES.iter().filter(|classic| named(classic.name())) {
         contestants.push(EngineSpec::Engine(Box::new(classic.clone())));
     }
     let mut policies = foldline::Policy::ALL;
@@ -106,8 +106,8 @@ fn main() -> anyhow::Result<()> {
     }
     let balanced = contestants.iter().position(|it| it.name() == "foldline balanced");
     if let Some(like) = balanced.or(contestants.len().checked_sub(1)) {
-        contestants.push(EngineSpec::RandomMatching(like, policy::DropUnit::Results));
-        contestants.push(EngineSpec::RandomMatching(like, policy::DropUnit::Lines));
+        contestants.push(EngineSpec::RandomMatching(like, baselines::DropUnit::Results));
+        contestants.push(EngineSpec::RandomMatching(like, baselines::DropUnit::Lines));
     }
     if !arguments.no_bound {
         contestants.push(EngineSpec::Oracle(OracleSchedule::Profitable));

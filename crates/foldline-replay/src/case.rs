@@ -17,12 +17,13 @@ use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::CorpusStats;
-use crate::atom::for_each_identifier;
+use crate::artifact_trail;
+use crate::artifact_trail::TrailFacts;
 use crate::chat;
 use crate::edit::{self, EditAnchor};
 use crate::engine::SharedMessage;
+use crate::identifiers::for_each_identifier;
 use crate::text::{TextOrigin, for_each_text};
-use crate::trail::{self, TrailFacts};
 
 /// An atom that stands nowhere in this many newest messages of the full request is hard: recency
 /// does not give it away.
@@ -316,7 +317,7 @@ impl ReplayCase {
             instructions: instructions.into(),
             invented_bytes: invented,
             handles: offered.into(),
-            trail_facts: trail::extract_facts(message),
+            trail_facts: artifact_trail::extract_facts(message),
             original_index: None,
         }
     }

@@ -10,11 +10,12 @@ use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::CorpusStats;
-use crate::bound::{OracleEngine, OracleSchedule};
+use crate::baselines;
+use crate::baselines::{DropUnit, RandomDrop};
 use crate::case::{ReplayCase, action_ranges};
 use crate::engine::{EngineError, ReplayEngine};
 use crate::interval::{IntervalEstimate, bootstrap};
-use crate::policy::{self, DropUnit, RandomDrop};
+use crate::oracle::{OracleEngine, OracleSchedule};
 use crate::score::{ReplayRun, ReplayScore, WINDOW_TOKENS, replay};
 
 /// Who takes part.
@@ -95,7 +96,7 @@ pub fn compare_engines(
         .collect::<Result<Vec<_>, EngineError>>()?;
     outcomes.sort_by_key(|&(at, _)| at);
     let outcomes = outcomes.into_iter().map(|(_, outcome)| outcome).collect();
-    let mut names = vec![policy::BASELINES[0].name().to_owned()];
+    let mut names = vec![baselines::BASELINES[0].name().to_owned()];
     names.extend(contestants.iter().map(|it| it.name().to_owned()));
     Ok(EngineComparison { engine_names: names, outcomes, prices: options.prices })
 }
@@ -113,7 +114,7 @@ fn replay_recording(
             other => other,
         })
     };
-    let mut runs = vec![play(&policy::BASELINES[0])?];
+    let mut runs = vec![play(&baselines::BASELINES[0])?];
     for contestant in contestants {
         runs.push(match contestant {
             EngineSpec::Engine(maker) => play(&**maker)?,

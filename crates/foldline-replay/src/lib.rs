@@ -6,28 +6,31 @@
 //!
 //! This crate reads recordings and measures. It decides no fold and prints nothing.
 
-mod atom;
-mod bound;
+pub(crate) mod artifact_trail;
+pub mod baselines;
 mod case;
 mod chat;
 mod compare;
+pub(crate) mod corpus_stats;
 mod edit;
 mod engine;
 mod external;
+pub(crate) mod foldline_engine;
+pub(crate) mod identifiers;
 mod interval;
-mod open;
-mod ours;
-pub mod policy;
+pub(crate) mod oracle;
+pub(crate) mod recordings;
 mod rendering;
 mod report;
 mod score;
-mod survey;
 mod text;
-mod trail;
 mod validity;
 
-pub use atom::for_each_identifier;
-pub use bound::{OracleEngine, OracleSchedule};
+pub use crate::corpus_stats::CorpusStats;
+pub use crate::foldline_engine::FoldlineEngine;
+pub use crate::identifiers::for_each_identifier;
+pub use crate::oracle::{OracleEngine, OracleSchedule};
+pub use crate::recordings::{ReadError, RecordingFiles, open_decompressed};
 pub use case::{ContextNeed, RECENT_MESSAGES, RecordedCall, ReplayCase, TextPosition};
 pub use compare::{
     CompareOptions, EngineComparison, EngineSpec, EngineSummary, SessionOutcome, compare_engines, is_tuning_half,
@@ -36,9 +39,6 @@ pub use edit::EditAnchor;
 pub use engine::{EngineError, EngineSession, EngineSetup, RenderingDelta, ReplayEngine, SharedMessage};
 pub use external::ExternalEngine;
 pub use interval::IntervalEstimate;
-pub use open::{ReadError, RecordingFiles, open_decompressed};
-pub use ours::FoldlineEngine;
 pub use report::{PriceTableCosts, ReplayReport, ReplayedSession, ReportRow, ReportedPrices};
 pub use score::{CallPoint, HitRatio, MissingContext, ReplayRun, ReplayScore, TokenSpend, WINDOW_TOKENS, replay};
-pub use survey::CorpusStats;
 pub use text::TextOrigin;

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use foldline::Handle;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::artifact_trail::TrailFacts;
 use crate::case::{MessageMetrics, ReplayCase, canonical_bytes};
 use crate::edit::{self, EditAnchor};
 use crate::engine::{EngineError, RenderingDelta, SharedMessage};
-use crate::trail::TrailFacts;
 
 pub(crate) struct TrackedRendering<'c> {
     case: &'c ReplayCase,

@@ -2,7 +2,7 @@
 
 use foldline::transcript::TranscriptReader;
 use foldline::{Meter, ModelTable, PriceTable, Prices};
-use foldline_replay::{CorpusStats, EngineError, ExternalEngine, ReplayCase, ReplayRun, policy, replay};
+use foldline_replay::{CorpusStats, EngineError, ExternalEngine, ReplayCase, ReplayRun, baselines, replay};
 use serde_json::json;
 
 /// An engine in a few lines of Python: renders everything, but results of more than 100 characters that
@@ -64,7 +64,7 @@ fn python_engine(program: &str) -> Option<ExternalEngine> {
 fn external_engine_is_scored_like_an_internal_one() {
     let Some(engine) = python_engine(CUTTING_ENGINE) else { return };
     let case = sample_case();
-    let full = replay(&case, &policy::BASELINES[0], 100_000, prices()).unwrap().score;
+    let full = replay(&case, &baselines::BASELINES[0], 100_000, prices()).unwrap().score;
     let cut = run_engine(&case, &engine).unwrap().score;
     assert_eq!((cut.calls, cut.unannounced), (12, 0));
     assert!(cut.tokens < full.tokens / 2 && cut.creases == 9, "{cut:?}");
@@ -94,7 +94,7 @@ fn engine_that_cannot_fit_is_counted() {
     let run = run_engine(&sample_case(), &ExternalEngine::new(refuses)).unwrap();
     assert_eq!((run.score.refused, run.score.calls), (12, 12));
     // Refusing is not a way to save.
-    let full = replay(&sample_case(), &policy::BASELINES[0], 100_000, prices()).unwrap().score;
+    let full = replay(&sample_case(), &baselines::BASELINES[0], 100_000, prices()).unwrap().score;
     assert!(run.score.cost(&prices()) > full.cost(&prices()));
     assert_eq!(run.score.missing_context_ratio(), 1.0);
 }

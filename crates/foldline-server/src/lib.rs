@@ -4,6 +4,6 @@
 //! This crate speaks to others. It reads no environment and no settings file: what it needs is handed
 //! to it.
 
+pub mod demo;
 pub mod mcp;
 pub mod proxy;
-pub mod rehearsal;

@@ -1,7 +1,7 @@
 //! What the fold costs, as ratios inside one run: against counting the same tokens, a late turn against an early
 //! one, many messages against few, and memory against the text. Times are CPU time of this thread.
 //!
-//! Text is made up like what people have recorded (`made_up`). What a cold fold costs is told of two more kinds: of text with three
+//! Text is made up like what people have recorded (`synthetic`). What a cold fold costs is told of two more kinds: of text with three
 //! times as many names, whose few words cost next to nothing to count; and of recorded conversations, under
 //! `FOLDLINE_CORPUS` (default `../shared/corpus` beside the workspace).
 
@@ -21,9 +21,9 @@ use foldline::{
 };
 use peak_alloc::PeakAlloc;
 
-mod made_up;
+mod synthetic;
 
-use made_up::TextGenerator;
+use synthetic::TextGenerator;
 
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;

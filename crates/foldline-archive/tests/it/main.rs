@@ -5,15 +5,15 @@
 
 mod crash;
 mod disk;
-mod exact;
-mod faults;
-mod folded;
+mod encryption;
+mod engine;
+mod errors;
 mod ledger;
 mod retention;
-mod sealed;
+mod round_trip;
 mod search;
-mod shelves;
 mod small_disk;
 mod support;
+mod tenants;
 mod transfer;
 mod verify;

@@ -4,8 +4,8 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use crate::peers::unix_nanos;
-use crate::talk::BenchFormat;
+use crate::conversation::BenchFormat;
+use crate::processes::unix_nanos;
 
 pub(crate) struct BenchConnection {
     writer: TcpStream,

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::client::BenchConnection;
-use crate::peers::BenchProcess;
-use crate::talk::{BenchConversation, BenchFormat};
+use crate::conversation::{BenchConversation, BenchFormat};
+use crate::processes::BenchProcess;
 use crate::{BenchSetup, LatencyStats, check_bound};
 
 const REQUESTS_PER_SEC: u64 = 500;

@@ -9,24 +9,24 @@
 #![expect(clippy::print_stdout, reason = "the numbers are the output")]
 
 mod client;
+mod conversation;
 mod load;
-#[path = "../../../foldline/benches/made_up/mod.rs"]
-mod made_up;
-mod peers;
-mod talk;
+mod processes;
+#[path = "../../../foldline/benches/synthetic/mod.rs"]
+mod synthetic;
 
 use std::time::{Duration, Instant};
 
 use client::BenchConnection;
-use peers::BenchProcess;
-use talk::{BenchConversation, BenchFormat};
+use conversation::{BenchConversation, BenchFormat};
+use processes::BenchProcess;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|it| it != "--bench").collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["upstream"] => runtime().block_on(peers::serve_upstream()),
-        ["copy", upstream] => runtime().block_on(peers::serve_copy_proxy((*upstream).to_owned())),
+        ["upstream"] => runtime().block_on(processes::serve_upstream()),
+        ["copy", upstream] => runtime().block_on(processes::serve_copy_proxy((*upstream).to_owned())),
         words => run_benchmarks(words),
     }
 }

@@ -12,9 +12,9 @@ use foldline_archive::{AccessMode, ArchiveStats, ByteProgress, RetentionPolicy};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{print_stdout, report};
-use crate::picture::format_number;
-use crate::quantity::{AgeArg, SizeArg, format_age, format_bytes};
+use crate::render::format_number;
 use crate::settings::ArchiveFlags;
+use crate::units::{AgeArg, SizeArg, format_age, format_bytes};
 
 /// Look after the archive: statistics, retention, verification, export and import
 #[derive(Args)]

@@ -5,14 +5,15 @@ use std::process::ExitCode;
 use anyhow::{Result, anyhow};
 use clap::Args;
 use foldline_archive::Archive;
-use foldline_server::rehearsal::{
+use foldline_server::demo::{
     BaselineRun, DEMO_MODEL, DemoError, DemoRunner, DemoTurn, ProxiedRun, RefusedRequest, WINDOW_TOKENS,
 };
 
 use super::print_stdout;
 use crate::environment::Terminal;
-use crate::picture::{self, format_number, format_percent};
-use crate::quantity::format_dollars;
+use crate::render;
+use crate::render::{format_number, format_percent};
+use crate::units::format_dollars;
 
 /// Watch an agent outgrow its window, and the proxy keep it inside
 ///
@@ -39,7 +40,7 @@ async fn run_demo() -> Result<ExitCode, DemoError> {
     let straight = stage.run_baseline().await?;
     let RefusedRequest { turn, status, message, .. } = &straight.refusal;
     print_stdout(&format!("Straight to the model, turn {turn} is refused with {status}:\n"))?;
-    print_stdout(&format!("  {}\n\n", picture::wrapped(message, look, "  ")))?;
+    print_stdout(&format!("  {}\n\n", render::wrapped(message, look, "  ")))?;
     print_stdout("Through foldline, with tokens as the agent sends them and as the model gets them:\n\n")?;
 
     let folder = tempfile::tempdir()?;
@@ -65,7 +66,7 @@ async fn run_demo() -> Result<ExitCode, DemoError> {
             it.handle,
             format_number(it.bytes as u64)
         );
-        print_stdout(&format!("{}\n\n", picture::wrapped(&line, look, "")))?;
+        print_stdout(&format!("{}\n\n", render::wrapped(&line, look, "")))?;
     }
     print_stdout(&format_guarantees(&told, creases))?;
     print_stdout(&format_costs(&straight, &told))?;
@@ -90,8 +91,8 @@ fn format_turn(turn: &DemoTurn, most: u64, look: Terminal) -> String {
     if turn.unfold.is_some() {
         notes.push("unfolded");
     }
-    let bar = picture::comparison_bar(turn.sent_tokens, turn.received_tokens, most, room, look);
-    let title = picture::padded(&turn.title, 32);
+    let bar = render::comparison_bar(turn.sent_tokens, turn.received_tokens, most, room, look);
+    let title = render::padded(&turn.title, 32);
     let line = format!(
         "{:>4}  {title} {:>7} {:>7}  {bar} {}",
         turn.number,

@@ -11,17 +11,19 @@ use anyhow::Result;
 use clap::Args;
 use foldline::{CountExactness, Meter};
 use foldline_archive::AccessMode;
-use foldline_server::proxy::probe::{self, NeighbourWindow, RunningProxy};
+use foldline_server::proxy::probe;
+use foldline_server::proxy::probe::{NeighbourWindow, RunningProxy};
 use foldline_server::proxy::{ProxySettings, UpstreamUrl};
 use serde::Serialize;
 
 use super::print_stdout;
 use crate::client::CallerEnv;
 use crate::environment::{self, Terminal};
-use crate::picture::{self, format_number};
 use crate::proxy_settings::{ProxyFlags, SettingSources};
-use crate::quantity;
+use crate::render;
+use crate::render::format_number;
 use crate::settings::{ArchiveFlags, ModelFlags};
+use crate::units;
 
 /// Check settings, archive, upstreams and clients, and say what to do
 ///
@@ -167,7 +169,7 @@ fn check_archive(flags: &ArchiveFlags) -> DoctorFinding {
                 "{}: {} originals, {} on disk, for you alone",
                 path.display(),
                 format_number(stats.available),
-                quantity::format_bytes(stats.file_bytes + stats.index_bytes)
+                units::format_bytes(stats.file_bytes + stats.index_bytes)
             ),
         ),
     }
@@ -345,10 +347,10 @@ fn render_findings(findings: &[DoctorFinding], look: Terminal) -> String {
             FindingStatus::Warn => ("warn", "33"),
             FindingStatus::Fail => ("FAIL", "31"),
         };
-        let word = picture::colored(&format!("{word:<5}"), ink, look);
-        text += &format!(" {word} {about:<10} {}\n", picture::wrapped(says, look, INDENT));
+        let word = render::colored(&format!("{word:<5}"), ink, look);
+        text += &format!(" {word} {about:<10} {}\n", render::wrapped(says, look, INDENT));
         if let Some(advice) = advice {
-            text += &format!("{INDENT}-> {}\n", picture::wrapped(advice, look, &format!("{INDENT}   ")));
+            text += &format!("{INDENT}-> {}\n", render::wrapped(advice, look, &format!("{INDENT}   ")));
         }
     }
     text

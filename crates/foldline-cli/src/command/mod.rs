@@ -11,7 +11,7 @@ mod run;
 mod search;
 mod serve;
 mod show;
-mod summarise;
+pub(crate) mod summarize;
 mod unfold;
 
 use std::fs;
@@ -36,7 +36,7 @@ pub(crate) enum CliCommand {
     Search(search::SearchCommand),
     Serve(serve::ServeCommand),
     Show(show::ShowCommand),
-    Summarize(summarise::SummarizeCommand),
+    Summarize(crate::command::summarize::SummarizeCommand),
     Unfold(unfold::UnfoldCommand),
 }
 

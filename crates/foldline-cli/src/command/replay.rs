@@ -12,7 +12,8 @@ use foldline::transcript::RecordedSession;
 use foldline::{Meter, ModelTable, Policy, PriceTable};
 use foldline_replay::{
     CompareOptions, CorpusStats, EngineComparison, EngineSpec, EngineSummary, ExternalEngine, FoldlineEngine,
-    IntervalEstimate, OracleSchedule, ReadError, RecordingFiles, ReplayEngine, ReplayReport, compare_engines, policy,
+    IntervalEstimate, OracleSchedule, ReadError, RecordingFiles, ReplayEngine, ReplayReport, baselines,
+    compare_engines,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -168,16 +169,16 @@ impl ReplayCommand {
             return contestants;
         }
         for policy in
-            policy::BASELINES.iter().skip(1).filter(|policy| all || DEFAULT_BASELINES.contains(&policy.name()))
+            baselines::BASELINES.iter().skip(1).filter(|policy| all || DEFAULT_BASELINES.contains(&policy.name()))
         {
             contestants.push(EngineSpec::Engine(Box::new(policy.clone())));
         }
-        for classic in policy::CLASSIC_STRATEGIES.iter().filter(|_| all) {
+        for classic in baselines::CLASSIC_STRATEGIES.iter().filter(|_| all) {
             contestants.push(EngineSpec::Engine(Box::new(classic.clone())));
         }
-        contestants.push(EngineSpec::RandomMatching(0, policy::DropUnit::Results));
+        contestants.push(EngineSpec::RandomMatching(0, baselines::DropUnit::Results));
         if all {
-            contestants.push(EngineSpec::RandomMatching(0, policy::DropUnit::Lines));
+            contestants.push(EngineSpec::RandomMatching(0, baselines::DropUnit::Lines));
         }
         contestants.push(EngineSpec::Oracle(OracleSchedule::Profitable));
         if all {

@@ -15,10 +15,10 @@ use tokio::sync::oneshot;
 use super::report;
 use crate::client::{self, BaseUrls, CallerEnv};
 use crate::environment;
-use crate::picture::{format_number, format_percent};
 use crate::proxy_settings::ProxyFlags;
-use crate::quantity::format_dollars;
+use crate::render::{format_number, format_percent};
 use crate::settings::{ArchiveFlags, ModelFlags};
+use crate::units::format_dollars;
 
 /// Run a command with a proxy of its own
 ///

@@ -9,9 +9,9 @@ use serde_json::json;
 
 use super::print_stdout;
 use crate::environment::{ColorChoice, Terminal};
-use crate::picture::format_number;
-use crate::quantity::format_age;
+use crate::render::format_number;
 use crate::settings::ArchiveFlags;
+use crate::units::format_age;
 
 /// Search everything that was folded, best and newest first
 ///

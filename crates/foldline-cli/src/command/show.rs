@@ -14,8 +14,8 @@ use foldline::{Conversation, Meter};
 use super::{print_stdout, report};
 use crate::environment::Terminal;
 use crate::settings::ModelFlags;
-use crate::survey::{SessionReport, TokenReport};
-use crate::{input, picture};
+use crate::token_report::{SessionReport, TokenReport};
+use crate::{input, render};
 
 /// Show where the tokens of a conversation are
 ///
@@ -98,7 +98,7 @@ impl ShowCommand {
         }
         print_stdout(&match self.json {
             true => serde_json::to_string_pretty(&whole)? + "\n",
-            false => picture::render_report(&whole, Terminal::for_stdout()),
+            false => render::render_report(&whole, Terminal::for_stdout()),
         })?;
         // What could not be read was told; a script should notice too.
         Ok(if faults == 0 { ExitCode::SUCCESS } else { ExitCode::from(2) })
@@ -106,7 +106,7 @@ impl ShowCommand {
 }
 
 /// The survey of one conversation.
-pub(super) fn token_report(
+pub(crate) fn token_report(
     id: &str,
     format: &str,
     conversation: &Conversation<'_>,

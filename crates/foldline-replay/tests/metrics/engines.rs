@@ -110,7 +110,7 @@ fn every_handle_must_unfold_exactly() {
 fn classic_strategies_are_scored() {
     let case = case_from(long_session(30));
     let full = run_scripted(&case, unchanged).score;
-    for classic in policy::CLASSIC_STRATEGIES {
+    for classic in baselines::CLASSIC_STRATEGIES {
         let score = replay(&case, classic, 10_000, prices()).unwrap().score;
         assert_eq!((score.calls, score.unannounced, score.laws_broken), (full.calls, 0, 0), "{}", classic.name());
         assert!(score.tokens <= full.tokens, "{}", classic.name());

@@ -65,7 +65,7 @@ fn lines_inside_arguments_count() {
 fn no_compaction_reaches_no_oracle_saving() {
     let recordings = (0..3).map(|at| recording(&format!("{at}"), long_session(40)));
     let contestants = [
-        EngineSpec::Engine(Box::new(policy::BASELINES[0].clone())),
+        EngineSpec::Engine(Box::new(baselines::BASELINES[0].clone())),
         EngineSpec::Oracle(OracleSchedule::Profitable),
         EngineSpec::Oracle(OracleSchedule::Optimal),
     ];

@@ -9,7 +9,7 @@ use foldline::transcript::{RecordedSession, TranscriptReader};
 use foldline::{Handle, Message, Meter, ModelTable, Part, PriceTable, Prices, Role};
 use foldline_replay::{
     CompareOptions, CorpusStats, EngineError, EngineSession, EngineSetup, EngineSpec, OracleSchedule, RenderingDelta,
-    ReplayCase, ReplayEngine, ReplayReport, ReplayRun, SharedMessage, compare_engines, policy, replay,
+    ReplayCase, ReplayEngine, ReplayReport, ReplayRun, SharedMessage, baselines, compare_engines, replay,
 };
 use serde_json::json;
 
@@ -322,7 +322,7 @@ fn oracle_gains_nothing_on_foreign_actions() {
     };
     let survey = CorpusStats::from_recordings((0..8).map(of));
     let contestants =
-        [EngineSpec::Oracle(OracleSchedule::Profitable), EngineSpec::RandomMatching(0, policy::DropUnit::Results)];
+        [EngineSpec::Oracle(OracleSchedule::Profitable), EngineSpec::RandomMatching(0, baselines::DropUnit::Results)];
     let options = CompareOptions { budget: 100_000, prices: prices(), meter: meter(), min_calls: 1 };
     let comparison = compare_engines((0..8).map(of), &survey, &contestants, &options, |_| ()).unwrap();
     let (knows, random) = (comparison.summary(1), comparison.summary(2));
@@ -354,7 +354,7 @@ fn html_report_is_self_contained_and_escaped() {
 #[test]
 fn costs_follow_the_price_table() {
     let recordings = std::iter::once(recording("one", long_session(30)));
-    let contestants = [EngineSpec::Engine(Box::new(policy::BASELINES[1].clone()))];
+    let contestants = [EngineSpec::Engine(Box::new(baselines::BASELINES[1].clone()))];
     let options = CompareOptions { budget: 100_000, prices: prices(), meter: meter(), min_calls: 1 };
     let comparison = compare_engines(recordings, &CorpusStats::default(), &contestants, &options, |_| ()).unwrap();
     let report = ReplayReport::new(&comparison, 1, "a set", "anthropic-5m", "today", 100_000);
@@ -380,7 +380,7 @@ fn costs_follow_the_price_table() {
 #[test]
 fn intervals_are_paired_over_conversations() {
     let recordings = [10, 20, 40, 80].map(|rounds| recording(&format!("{rounds}"), long_session(rounds)));
-    let contestants = [EngineSpec::Engine(Box::new(policy::BASELINES[0].clone()))];
+    let contestants = [EngineSpec::Engine(Box::new(baselines::BASELINES[0].clone()))];
     let options = CompareOptions { budget: 1_000_000, prices: prices(), meter: meter(), min_calls: 1 };
     let comparison =
         compare_engines(recordings.into_iter(), &CorpusStats::default(), &contestants, &options, |_| ()).unwrap();

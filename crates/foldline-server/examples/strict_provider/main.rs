@@ -11,9 +11,9 @@
 
 #![expect(clippy::print_stdout, reason = "its address is what it prints")]
 
+mod responses;
 mod script;
-mod speak;
-mod strict;
+mod validate;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,7 +31,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use script::ModelScript;
-use strict::{RejectedRequest, RequestValidator};
+use validate::{RejectedRequest, RequestValidator};
 
 /// The pause between two events of a stream, so that they come one by one.
 const EVENT_DELAY: Duration = Duration::from_millis(1);
@@ -113,9 +113,9 @@ async fn handle_request(State(provider): State<Arc<StrictProvider>>, request: Re
         Ok((tokens, _)) if counts => json_response(StatusCode::OK, &json!({ "input_tokens": tokens })),
         Ok((_, RequestOutcome::Counted)) => StatusCode::NOT_FOUND.into_response(),
         Ok((tokens, RequestOutcome::Answer { answer, streams })) => {
-            let body = speak::body(format, number, &answer, tokens);
+            let body = responses::body(format, number, &answer, tokens);
             match streams {
-                Some(usage) => sse_response(speak::events(format, &body, usage)),
+                Some(usage) => sse_response(responses::events(format, &body, usage)),
                 None => json_response(StatusCode::OK, &body),
             }
         }
@@ -123,7 +123,7 @@ async fn handle_request(State(provider): State<Arc<StrictProvider>>, request: Re
         Err(RejectedRequest { is_overflow: true, is_stream: true, message, .. })
             if format == Format::OpenAiResponses =>
         {
-            sse_response(speak::overflow_events(&message))
+            sse_response(responses::overflow_events(&message))
         }
         Err(refused) => json_response(StatusCode::BAD_REQUEST, &refused.body(format)),
     }
@@ -131,7 +131,7 @@ async fn handle_request(State(provider): State<Arc<StrictProvider>>, request: Re
 
 /// What becomes of a request that is in order.
 enum RequestOutcome {
-    Answer { answer: speak::ScriptedAnswer, streams: Option<speak::UsageReporting> },
+    Answer { answer: responses::ScriptedAnswer, streams: Option<responses::UsageReporting> },
     Counted,
 }
 
@@ -154,7 +154,7 @@ impl ProviderState {
         let mut answer = self.script.next_answer(&request);
         self.validator.sign(&request, body, &mut answer);
         let is_told = request.field("stream_options").is_some_and(|it| it.contains("true"));
-        let usage = if is_told { speak::UsageReporting::Included } else { speak::UsageReporting::Omitted };
+        let usage = if is_told { responses::UsageReporting::Included } else { responses::UsageReporting::Omitted };
         Ok((tokens, RequestOutcome::Answer { answer, streams: request.is_streaming().then_some(usage) }))
     }
 }

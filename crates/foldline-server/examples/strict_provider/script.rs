@@ -9,7 +9,7 @@ use foldline::marker;
 use foldline::wire::Request;
 use serde_json::{Value, json};
 
-use crate::speak::{ScriptedAnswer, ScriptedToolCall};
+use crate::responses::{ScriptedAnswer, ScriptedToolCall};
 
 /// The tool of the proxy's.
 const UNFOLD_TOOL_NAME: &str = "unfold";

@@ -37,44 +37,18 @@
 //! credential is stored or logged, and no fault of ours costs the client its request: its own bytes
 //! go out instead.
 
-mod access;
-mod ahead;
-mod answer;
-mod backoff;
-mod client_stream;
-mod decision;
-mod discover;
-mod exchange;
-mod headers;
-mod inbound;
-mod keeper;
-mod learned;
-mod lineage;
-mod memory;
-mod metrics;
-mod models;
-mod opening;
-mod own;
-mod owner;
-mod patient;
+pub(crate) mod admin;
+pub(crate) mod downstream;
+pub(crate) mod fold;
+pub(crate) mod handler;
 pub mod probe;
-mod relay;
-mod room;
-mod rounds;
-mod route;
-mod server;
 mod settings;
-mod summaries;
-mod tally;
-mod tenancy;
-mod tls;
-mod turn;
-mod unfold;
-mod upstream;
+pub(crate) mod unfold_tool;
+pub(crate) mod upstream;
 
-pub use access::{AccessToken, BadToken};
-pub use server::Proxy;
+pub use crate::proxy::admin::stats::{ProxyStats, StatsHandle};
+pub use crate::proxy::downstream::auth::{AccessToken, BadToken};
+pub use crate::proxy::downstream::listener::Proxy;
+pub use crate::proxy::downstream::tenancy::Tenancy;
+pub use crate::proxy::downstream::tls::TlsFiles;
 pub use settings::{InvalidUpstreamUrl, ProxyLimits, ProxyMode, ProxySettings, SummaryMode, Timeouts, UpstreamUrl};
-pub use tally::{ProxyStats, StatsHandle};
-pub use tenancy::Tenancy;
-pub use tls::TlsFiles;

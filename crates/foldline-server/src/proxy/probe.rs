@@ -12,9 +12,9 @@ use hyper::header::{HeaderMap, HeaderValue, USER_AGENT};
 use hyper::{Method, Request, StatusCode};
 use serde::Deserialize;
 
-use super::discover::WindowProbe;
 use super::settings::{Timeouts, UpstreamUrl};
-use super::upstream::UpstreamClient;
+use crate::proxy::upstream::client::UpstreamClient;
+use crate::proxy::upstream::window_probe::WindowProbe;
 
 /// How long an answer may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -11,9 +11,9 @@ use foldline_archive::Namespace;
 use hyper::Uri;
 use hyper::http::uri::{Authority, Scheme};
 
-use super::access::AccessToken;
-use super::tenancy::Tenancy;
-use super::tls::TlsFiles;
+use crate::proxy::downstream::auth::AccessToken;
+use crate::proxy::downstream::tenancy::Tenancy;
+use crate::proxy::downstream::tls::TlsFiles;
 
 /// Everything that the proxy is told.
 ///

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::fold::{agent_messages, endpoint, request_body};
 use crate::support::{ProxyHarness, ReceivedRequest};
-use crate::unfold::{
+use crate::unfold_tool::{
     FORMATS, ReplyCall, parse_stream, sent_messages, small_window_settings, streamed_reply, streaming_body,
     temp_archive, was_answered,
 };

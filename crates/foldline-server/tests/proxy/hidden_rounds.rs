@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 
 use crate::fold::{agent_messages, endpoint, request_body};
 use crate::support::{ClientResponse, ProxyHarness, ReceivedRequest, StreamPiece, UpstreamReply};
-use crate::unfold::{
+use crate::unfold_tool::{
     FORMATS, ReplyCall, assistant_messages, parse_stream, sent_messages, small_window_settings, streamed_reply,
     streaming_body, temp_archive, was_answered,
 };

@@ -3,20 +3,20 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that can not go on fails, and says so")]
 
+mod body_budget;
 mod connections;
-mod failures;
-mod faults;
 mod fold;
 mod handles;
-mod held;
 mod hidden_rounds;
+mod known_failures;
 mod learned;
 mod overflow;
-mod pass;
-mod room;
+mod passthrough;
 #[path = "../../../foldline-archive/tests/it/small_disk.rs"]
 mod small_disk;
+mod stored_responses;
 mod summaries;
 mod support;
 mod tenants;
-mod unfold;
+mod unfold_tool;
+mod upstream_errors;

@@ -22,7 +22,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::fold::{agent_messages, request_body};
 use crate::support::{ClientResponse, ProxyHarness, UpstreamReply};
-use crate::unfold::{small_window_settings, temp_archive};
+use crate::unfold_tool::{small_window_settings, temp_archive};
 
 const FORMAT: Format = Format::OpenAiChat;
 const PATH: &str = "/v1/chat/completions";

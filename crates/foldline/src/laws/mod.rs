@@ -142,7 +142,7 @@ enum TrailingCalls {
 }
 
 /// What was found so far, and by which laws to judge.
-struct ViolationCollector<'p> {
+pub(crate) struct ViolationCollector<'p> {
     profile: &'p LawProfile,
     violations: Vec<LawViolation>,
 }

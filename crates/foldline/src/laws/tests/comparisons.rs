@@ -149,8 +149,8 @@ fn tools_are_from_client_plus_the_injected_one() {
 #[test]
 fn reasoning_is_never_invented() {
     let body = session("claude-opus-4-8");
-    let made_up = r#"{"role":"assistant","content":[{"type":"thinking","thinking":"aha","signature":"s"},{"type":"text","text":"x"}]}"#;
-    let insert = [RequestEdit::InsertJson { before: 3, json: made_up.into() }];
+    let synthetic = r#"{"role":"assistant","content":[{"type":"thinking","thinking":"aha","signature":"s"},{"type":"text","text":"x"}]}"#;
+    let insert = [RequestEdit::InsertJson { before: 3, json: synthetic.into() }];
     let found = broken_laws(&body, Format::Anthropic, &insert, unchanged);
     assert_eq!(found, [Law::ReasoningKept, Law::NoMergedThinking]);
 }

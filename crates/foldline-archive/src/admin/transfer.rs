@@ -1,0 +1,343 @@
+//! Export and import: a shelf as a stream of JSON lines, compressed with zstd.
+//!
+//! The format is meant to outlive this program. The first line names it, and each other line is an
+//! original or a fact of the ledger:
+//!
+//! ```json
+//! {"foldline_export":1}
+//! {"original":{"handle":"7k3q..","tool":"read_file","arguments":"{..}","session":"s-1","message":7,
+//!              "tokens":120,"kept_at":1763240000000,"carried_at":1763240000000,"text":".."}}
+//! {"fact":{"session":"s-1","kind":"summary","fingerprint":"<base64>","payload":"<base64>","at":1763240000000}}
+//! ```
+//!
+//! An original that is no UTF-8 has `base64` in place of `text`. Times are milliseconds since 1970. In a
+//! line that is imported only the text is needed; a handle that is there must be that of the text. An
+//! export is not sealed, whatever the archive is: it is for whoever may read the shelf.
+
+use std::io::{BufRead, BufReader, Read, Write};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use foldline::Handle;
+use rusqlite::Connection;
+use serde::{Deserialize, Serialize};
+
+use crate::admin::verify::ByteProgress;
+use crate::originals::entry::{OriginalRow, UnfoldedOriginal};
+use crate::originals::pack;
+use crate::originals::pack::OriginalDescription;
+use crate::originals::write::{MAX_ORIGINAL_BYTES, NewOriginal, StoreCounts, ensure_namespace, find_namespace};
+use crate::sqlite::store::LastPack;
+use crate::tenant::TenantArchive;
+use crate::{Error, ErrorKind, clock};
+
+/// The version of the format.
+const FORMAT_VERSION: u64 = 1;
+
+/// Originals that are read, or taken in, at a time.
+const BATCH_ORIGINALS: i64 = 256;
+
+/// No line of an export is longer: every byte of the largest original, escaped.
+const MAX_LINE_BYTES: u64 = 6 * MAX_ORIGINAL_BYTES as u64 + 64 * 1024;
+
+/// How many refused lines are remembered with their reason.
+const MAX_REPORTED_LINES: usize = 20;
+
+/// What an export wrote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExportReport {
+    /// Originals that were written.
+    pub originals: u64,
+    /// Facts that were written.
+    pub facts: u64,
+    /// Originals that are damaged on disk and were left out.
+    pub damaged: u64,
+}
+
+/// What an import took in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ImportReport {
+    /// Originals that are new.
+    pub added: u64,
+    /// Originals that were held already.
+    pub existing: u64,
+    /// Facts that are new.
+    pub facts: u64,
+    /// How many lines were refused.
+    pub rejected: u64,
+    /// The first of them: the number of the line, and why.
+    pub rejections: Vec<(u64, String)>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ExportLine {
+    FoldlineExport(u64),
+    Original(OriginalLine),
+    Fact(FactLine),
+}
+
+#[derive(Serialize, Deserialize)]
+struct OriginalLine {
+    #[serde(default)]
+    handle: Option<Handle>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tool: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    arguments: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    session: Option<String>,
+    #[serde(default)]
+    message: u64,
+    #[serde(default)]
+    tokens: u64,
+    #[serde(default)]
+    kept_at: Option<i64>,
+    #[serde(default)]
+    carried_at: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    base64: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct FactLine {
+    session: String,
+    kind: String,
+    fingerprint: String,
+    payload: String,
+    at: i64,
+}
+
+impl TenantArchive {
+    /// Writes all that is held on this shelf, oldest first.
+    pub fn export(&self, out: impl Write, mut progress: impl FnMut(ByteProgress)) -> Result<ExportReport, Error> {
+        let failed =
+            |error: std::io::Error| Error::new(ErrorKind::Io, format!("the export could not be written: {error}"));
+        let mut out = zstd::stream::write::Encoder::new(out, 3).map_err(failed)?;
+        let mut write = |line: &ExportLine| {
+            serde_json::to_writer(&mut out, line).map_err(std::io::Error::from)?;
+            out.write_all(b"\n")
+        };
+        write(&ExportLine::FoldlineExport(FORMAT_VERSION)).map_err(failed)?;
+        let mut exported = ExportReport::default();
+        let mut at = ByteProgress { done_bytes: 0, total_bytes: self.stats()?.bytes };
+        let (mut after, mut last) = (0, LastPack::default());
+        loop {
+            let written = self.backend().readers.read(|connection| {
+                let rows = self.originals_after(connection, after)?;
+                let newest = rows.last().map(|stored| stored.id);
+                for stored in rows {
+                    at.done_bytes += stored.slot.length as u64;
+                    match self.backend().fetch(connection, self.namespace(), stored, &mut last) {
+                        Ok(unfolded) => {
+                            write(&ExportLine::Original(OriginalLine::from(unfolded))).map_err(failed)?;
+                            exported.originals += 1;
+                        }
+                        Err(error) if *error.kind() == ErrorKind::Damaged => exported.damaged += 1,
+                        Err(error) => return Err(error),
+                    }
+                }
+                Ok(newest)
+            })?;
+            let Some(newest) = written else { break };
+            after = newest;
+            progress(at);
+        }
+        for fact in self.all_facts()? {
+            write(&ExportLine::Fact(fact)).map_err(failed)?;
+            exported.facts += 1;
+        }
+        out.finish().and_then(|mut out| out.flush()).map_err(failed)?;
+        Ok(exported)
+    }
+
+    /// Takes in what an export wrote, compressed or not. A line that can not be taken is reported and
+    /// skipped; an original whose bytes do not have its handle is one of those.
+    pub fn import(&self, from: impl Read, mut progress: impl FnMut(u64)) -> Result<ImportReport, Error> {
+        let failed =
+            |error: std::io::Error| Error::new(ErrorKind::Io, format!("the export could not be read: {error}"));
+        let mut from = BufReader::new(from);
+        let is_packed = from.fill_buf().map_err(failed)?.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]);
+        let mut from: Box<dyn BufRead> = match is_packed {
+            true => Box::new(BufReader::new(zstd::stream::read::Decoder::with_buffer(from).map_err(failed)?)),
+            false => Box::new(from),
+        };
+        let mut imported = ImportReport::default();
+        let mut batch: Vec<(Vec<u8>, OriginalLine)> = Vec::new();
+        let (mut number, mut bytes, mut line) = (0, 0, Vec::new());
+        loop {
+            line.clear();
+            number += 1;
+            let read = from.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line).map_err(failed)?;
+            if read == 0 {
+                break;
+            }
+            let parsed = serde_json::from_slice(&line).map_err(|error| error.to_string());
+            match (number, parsed) {
+                (1, Ok(ExportLine::FoldlineExport(FORMAT_VERSION))) => {}
+                (1, Ok(ExportLine::FoldlineExport(version))) => {
+                    return Err(Error::new(
+                        ErrorKind::InvalidInput,
+                        format!(
+                            "the export has version {version} of the format; this foldline reads version {FORMAT_VERSION}"
+                        ),
+                    ));
+                }
+                (1, _) => {
+                    return Err(Error::new(
+                        ErrorKind::InvalidInput,
+                        "not an export of foldline: its first line is another",
+                    ));
+                }
+                (_, Ok(ExportLine::FoldlineExport(_))) => imported.reject(number, "a second beginning".into()),
+                (_, Ok(ExportLine::Original(mut original))) => match original.take_bytes() {
+                    Ok(content) => {
+                        bytes += content.len();
+                        batch.push((content, original));
+                    }
+                    Err(why) => imported.reject(number, why),
+                },
+                (_, Ok(ExportLine::Fact(fact))) => match self.import_fact(fact) {
+                    Ok(added) => imported.facts += u64::from(added),
+                    Err(error) => imported.reject(number, error.to_string()),
+                },
+                (_, Err(why)) => imported.reject(number, why),
+            }
+            if bytes >= 16 * pack::PACK_BYTES || batch.len() >= BATCH_ORIGINALS as usize {
+                imported.add_counts(self.import_originals(&std::mem::take(&mut batch))?);
+                bytes = 0;
+                progress(imported.added + imported.existing);
+            }
+        }
+        imported.add_counts(self.import_originals(&batch)?);
+        self.request_sync().wait()?;
+        Ok(imported)
+    }
+
+    fn originals_after(&self, connection: &Connection, after: i64) -> Result<Vec<OriginalRow>, Error> {
+        let Some(namespace) = find_namespace(connection, self.namespace())? else { return Ok(Vec::new()) };
+        let mut statement = connection.prepare_cached(&format!(
+            "SELECT {} FROM original AS o LEFT JOIN session AS s ON s.id = o.session
+             WHERE o.id > ?1 AND o.namespace = ?2 AND o.state <> 1 ORDER BY o.id LIMIT ?3",
+            OriginalRow::COLUMNS
+        ))?;
+        Ok(statement
+            .query_map((after, namespace, BATCH_ORIGINALS), OriginalRow::from_row)?
+            .collect::<Result<_, _>>()?)
+    }
+
+    fn all_facts(&self) -> Result<Vec<FactLine>, Error> {
+        let lines: Vec<(FactLine, Vec<u8>, Vec<u8>)> = self.backend().readers.read(|connection| {
+            let Some(namespace) = find_namespace(connection, self.namespace())? else { return Ok(Vec::new()) };
+            let mut statement = connection.prepare(
+                "SELECT session, kind, at, fingerprint, payload FROM ledger WHERE namespace = ?1 ORDER BY at",
+            )?;
+            let rows = statement.query_map([namespace], |row| {
+                let (fingerprint, payload) = (String::new(), String::new());
+                let line = FactLine { session: row.get(0)?, kind: row.get(1)?, at: row.get(2)?, fingerprint, payload };
+                Ok((line, row.get(3)?, row.get(4)?))
+            })?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })?;
+        let open = |(line, fingerprint, closed): (FactLine, Vec<u8>, Vec<u8>)| {
+            let payload = self.backend().cipher.decrypt(self.namespace(), "fact", closed)?;
+            Ok(FactLine { fingerprint: BASE64.encode(fingerprint), payload: BASE64.encode(payload), ..line })
+        };
+        lines.into_iter().map(open).collect()
+    }
+
+    fn import_originals(&self, lines: &[(Vec<u8>, OriginalLine)]) -> Result<StoreCounts, Error> {
+        let now = clock::now_millis();
+        let incoming: Vec<NewOriginal<'_>> = lines
+            .iter()
+            .map(|(bytes, line)| NewOriginal {
+                handle: Handle::for_content(bytes),
+                hash: *blake3::hash(bytes).as_bytes(),
+                bytes,
+                description: OriginalDescription { tool: line.tool.clone(), arguments: line.arguments.clone() },
+                session: line.session.as_deref(),
+                message: line.message,
+                tokens: line.tokens,
+                kept_at: line.kept_at.unwrap_or(now),
+                carried_at: line.carried_at.unwrap_or(now),
+            })
+            .collect();
+        self.store_missing(&incoming)
+    }
+
+    fn import_fact(&self, line: FactLine) -> Result<bool, Error> {
+        let bytes = |text: &str| {
+            BASE64.decode(text).map_err(|error| Error::new(ErrorKind::InvalidInput, format!("not base64: {error}")))
+        };
+        let (fingerprint, payload) = (bytes(&line.fingerprint)?, bytes(&line.payload)?);
+        let closed = self.backend().cipher.encrypt(self.namespace(), "fact", payload)?;
+        let namespace = self.namespace().clone();
+        self.core().write_queue()?.write(move |connection| {
+            let namespace = ensure_namespace(connection, &namespace)?;
+            let added = connection
+                .prepare_cached(
+                    "INSERT OR IGNORE INTO ledger (namespace, session, kind, fingerprint, payload, at)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                )?
+                .execute((namespace, line.session, line.kind, fingerprint, closed, line.at))?;
+            Ok(added > 0)
+        })
+    }
+}
+
+impl ImportReport {
+    fn reject(&mut self, line: u64, why: String) {
+        self.rejected += 1;
+        if self.rejections.len() < MAX_REPORTED_LINES {
+            self.rejections.push((line, why));
+        }
+    }
+
+    fn add_counts(&mut self, kept: StoreCounts) {
+        self.added += kept.added;
+        self.existing += kept.existing;
+    }
+}
+
+impl From<UnfoldedOriginal> for OriginalLine {
+    fn from(UnfoldedOriginal { info: entry, bytes }: UnfoldedOriginal) -> Self {
+        let (text, base64) = match String::from_utf8(bytes) {
+            Ok(text) => (Some(text), None),
+            Err(error) => (None, Some(BASE64.encode(error.as_bytes()))),
+        };
+        Self {
+            handle: Some(entry.handle),
+            tool: entry.tool,
+            arguments: entry.arguments,
+            session: entry.session,
+            message: entry.message,
+            tokens: entry.tokens,
+            kept_at: Some(entry.kept_at),
+            carried_at: Some(entry.carried_at),
+            text,
+            base64,
+        }
+    }
+}
+
+impl OriginalLine {
+    /// The bytes of the original, if they are what the handle says.
+    fn take_bytes(&mut self) -> Result<Vec<u8>, String> {
+        let bytes = match (self.text.take(), self.base64.take()) {
+            (Some(text), None) => text.into_bytes(),
+            (None, Some(text)) => BASE64.decode(text).map_err(|error| format!("not base64: {error}"))?,
+            _ => return Err("an original has either text or base64".into()),
+        };
+        if let Some(handle) = self.handle.filter(|handle| *handle != Handle::for_content(&bytes)) {
+            return Err(format!("the bytes do not have the handle {handle}"));
+        }
+        if bytes.len() > MAX_ORIGINAL_BYTES {
+            return Err("larger than an archive takes".into());
+        }
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,190 @@
+//! Packing anew: what lies in packs that are small, or of which little is left, moves into full ones.
+//!
+//! A keep of a few short originals makes a small pack, which compresses badly and fills its last page
+//! badly. Moving changes no original: each is read, checked against its hash and packed again, in one
+//! transaction with the removal of the old pack. A pack with damage in it stays where it is.
+
+use std::sync::Arc;
+
+use rusqlite::{Connection, OptionalExtension};
+
+use crate::archive::Archive;
+use crate::originals::entry::OriginalRow;
+use crate::originals::pack;
+use crate::originals::pack::{OriginalDescription, PackBuilder};
+use crate::originals::write::to_sql_int;
+use crate::sqlite::maintenance::WorkProgress;
+use crate::sqlite::store::{LastPack, SqliteStore};
+use crate::sqlite::writer::WriteQueue;
+use crate::{Error, Namespace};
+
+/// A pack with fewer bytes, before compression, compresses better in company. The index of small packs
+/// in the schema has the same number.
+const SMALL_PACK_BYTES: usize = 32 * 1024;
+
+/// The bytes of small packs that are moved together: a few full packs, so that the commit stays short.
+const MERGE_BATCH_BYTES: usize = 4 * pack::PACK_BYTES;
+
+impl Archive {
+    /// Packs anew what lies in packs of which little is left, or that were small from the start.
+    pub(crate) fn repack_all(&self) -> Result<(), Error> {
+        for RepackCandidates { namespace, packs } in self.core.store.readers.read(find_wasteful_packs)? {
+            // Enough for a few packs, so that a commit stays small. One small pack alone stays as it is.
+            for group in packs.chunks(16).filter(|group| group.len() > 1 || group[0].1 == RepackReason::MostlyExpired) {
+                let (store, namespace) = (self.core.store.clone(), namespace.clone());
+                let group: Vec<i64> = group.iter().map(|(pack, _)| *pack).collect();
+                self.core
+                    .write_queue()?
+                    .write_durably(move |connection| repack(connection, &store, &namespace, &group))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Moves a group of small packs together, once they fill a few.
+pub(crate) fn merge_small_packs(store: &Arc<SqliteStore>, writer: &WriteQueue) -> Result<WorkProgress, Error> {
+    let Some((namespace, packs)) = store.readers.read(find_small_packs)? else { return Ok(WorkProgress::Idle) };
+    let store = store.clone();
+    writer.write_durably(move |connection| {
+        let moved = repack(connection, &store, &namespace, &packs)?;
+        // Where damage keeps packs in their place, trying again would change nothing.
+        Ok(if moved > packs.len() / 2 { WorkProgress::Advanced } else { WorkProgress::Idle })
+    })
+}
+
+/// The oldest small packs of a namespace that has many of them.
+fn find_small_packs(connection: &Connection) -> Result<Option<(Namespace, Vec<i64>)>, Error> {
+    let many: Option<(i64, String)> = connection
+        .prepare_cached(&format!(
+            "SELECT n.id, n.name FROM pack AS p JOIN namespace AS n ON n.id = p.namespace
+             WHERE p.length < {SMALL_PACK_BYTES} GROUP BY p.namespace HAVING sum(p.length) >= ?1 LIMIT 1"
+        ))?
+        .query_row([to_sql_int(MERGE_BATCH_BYTES)], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let Some((namespace, name)) = many else { return Ok(None) };
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT id, length FROM pack WHERE namespace = ?1 AND length < {SMALL_PACK_BYTES} ORDER BY id"
+    ))?;
+    let mut rows = statement.query([namespace])?;
+    let (mut packs, mut bytes) = (Vec::new(), 0);
+    while let Some(row) = rows.next()? {
+        packs.push(row.get(0)?);
+        bytes += usize::try_from(row.get::<_, i64>(1)?).unwrap_or(0);
+        if bytes >= MERGE_BATCH_BYTES {
+            break;
+        }
+    }
+    Ok(Some((Namespace::new(name)?, packs)))
+}
+
+/// Packs of one namespace that are worth packing anew.
+struct RepackCandidates {
+    namespace: Namespace,
+    packs: Vec<(i64, RepackReason)>,
+}
+
+/// Why a pack is worth packing anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RepackReason {
+    /// More than half of it has expired.
+    MostlyExpired,
+    /// It is so small that it compresses better in company.
+    Small,
+}
+
+fn find_wasteful_packs(connection: &Connection) -> Result<Vec<RepackCandidates>, Error> {
+    let mut statement = connection.prepare(
+        "SELECT n.name, p.id, 2 * sum(o.about + o.length) < p.length
+         FROM pack AS p JOIN original AS o ON o.pack = p.id JOIN namespace AS n ON n.id = p.namespace
+         GROUP BY p.id HAVING 2 * sum(o.about + o.length) < p.length OR p.length < ?1
+         ORDER BY p.namespace, p.id",
+    )?;
+    let mut rows = statement.query([to_sql_int(SMALL_PACK_BYTES)])?;
+    let mut wasteful: Vec<RepackCandidates> = Vec::new();
+    while let Some(row) = rows.next()? {
+        let name: String = row.get(0)?;
+        let waste = if row.get(2)? { RepackReason::MostlyExpired } else { RepackReason::Small };
+        match wasteful.last_mut() {
+            Some(last) if last.namespace.as_str() == name => last.packs.push((row.get(1)?, waste)),
+            _ => {
+                wasteful.push(RepackCandidates { namespace: Namespace::new(name)?, packs: vec![(row.get(1)?, waste)] })
+            }
+        }
+    }
+    Ok(wasteful)
+}
+
+/// Moves what is left in these packs into as few new ones as it takes. A pack with damage in it stays.
+/// Tells how many packs are gone.
+fn repack(connection: &Connection, store: &SqliteStore, namespace: &Namespace, packs: &[i64]) -> Result<usize, Error> {
+    let mut filling = PackBuilder::default();
+    let mut moved = Vec::new();
+    for &pack in packs {
+        let mut statement = connection.prepare_cached(&format!(
+            "SELECT {} FROM original AS o LEFT JOIN session AS s ON s.id = o.session WHERE o.pack = ?1 ORDER BY o.start",
+            OriginalRow::COLUMNS
+        ))?;
+        let rows = statement.query_map([pack], OriginalRow::from_row)?.collect::<Result<Vec<_>, _>>()?;
+        let mut last = LastPack::default();
+        let fetch = |stored: OriginalRow| {
+            let id = stored.id;
+            store.fetch(connection, namespace, stored, &mut last).map(|unfolded| (id, unfolded))
+        };
+        let Ok(originals) = rows.into_iter().map(fetch).collect::<Result<Vec<_>, _>>() else { continue };
+        for (id, unfolded) in originals {
+            if !filling.has_room(unfolded.bytes.len()) {
+                insert_pack(connection, store, namespace, std::mem::take(&mut filling), &std::mem::take(&mut moved))?;
+            }
+            let about = OriginalDescription { tool: unfolded.info.tool, arguments: unfolded.info.arguments };
+            moved.push((id, filling.add(&about, &unfolded.bytes)?));
+        }
+    }
+    insert_pack(connection, store, namespace, filling, &moved)?;
+    let mut drop_pack = connection
+        .prepare_cached("DELETE FROM pack WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM original WHERE pack = ?1)")?;
+    packs.iter().try_fold(0, |gone, pack| Ok(gone + drop_pack.execute([pack])?))
+}
+
+fn insert_pack(
+    connection: &Connection,
+    store: &SqliteStore,
+    namespace: &Namespace,
+    filling: PackBuilder,
+    moved: &[(i64, pack::PackSlot)],
+) -> Result<(), Error> {
+    if moved.is_empty() {
+        return Ok(());
+    }
+    let (content, length) = filling.finish(&store.cipher, namespace)?;
+    connection
+        .prepare_cached(
+            "INSERT INTO pack (namespace, length, content) SELECT id, ?2, ?3 FROM namespace WHERE name = ?1",
+        )?
+        .execute((namespace.as_str(), to_sql_int(length), content))?;
+    let pack = connection.last_insert_rowid();
+    let mut update =
+        connection.prepare_cached("UPDATE original SET pack = ?2, start = ?3, about = ?4 WHERE id = ?1")?;
+    for (id, place) in moved {
+        update.execute((id, pack, to_sql_int(place.start), to_sql_int(place.description_len)))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The number in the schema and the one here are the same, or the index would not be used.
+    #[test]
+    fn small_pack_query_uses_its_index() {
+        let folder = tempfile::tempdir().unwrap();
+        let archive = Archive::open(folder.path().join("archive.db")).unwrap();
+        let sql = format!(
+            "EXPLAIN QUERY PLAN SELECT id FROM pack WHERE namespace = 1 AND length < {SMALL_PACK_BYTES} ORDER BY id"
+        );
+        let plan = |connection: &Connection| Ok(connection.query_row(&sql, (), |row| row.get::<_, String>(3))?);
+        let plan = archive.core.store.readers.read(plan).unwrap();
+        assert!(plan.contains("pack_small"), "{plan}");
+    }
+}

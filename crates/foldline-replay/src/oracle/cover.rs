@@ -1,0 +1,227 @@
+//! Cover: the fewest old lines such that every atom a later action needs still stands somewhere.
+
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use foldline::{Message, Part};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::case::ReplayCase;
+use crate::engine::SharedMessage;
+use crate::oracle::OracleCrease;
+use crate::text::{TextOrigin, for_each_text};
+
+/// What stands in place of a result of which no line is kept.
+const FOLDED_STUB: &str = "[folded]";
+
+/// What may be folded in a conversation, and what is needed of it.
+pub(crate) struct LineCover {
+    messages: Vec<MessageLines>,
+    /// Tokens of all messages before each index when nothing foldable is kept.
+    stub_token_sums: Vec<u64>,
+    /// The foldable lines that hold an atom: message and index of the line in it, in order.
+    lines_by_identifier: FxHashMap<u32, Vec<(usize, usize)>>,
+    /// From which message on an atom stands in a text that is never folded.
+    unfolded_from: FxHashMap<u32, usize>,
+    /// What later actions need: the message where it stood last, the call, the atom; in order.
+    needs: Vec<(usize, usize, u32)>,
+}
+
+/// The foldable lines of a message that hold an atom.
+#[derive(Default)]
+struct MessageLines {
+    lines: Vec<FoldableLine>,
+}
+
+struct FoldableLine {
+    part: usize,
+    index: usize,
+    tokens: u64,
+    identifiers: Box<[u32]>,
+}
+
+fn is_foldable(kind: TextOrigin) -> bool {
+    matches!(kind, TextOrigin::Prose | TextOrigin::Reasoning | TextOrigin::Result)
+}
+
+impl LineCover {
+    pub(crate) fn new(case: &ReplayCase) -> Self {
+        let mut cover = Self {
+            messages: Vec::new(),
+            stub_token_sums: vec![0],
+            lines_by_identifier: FxHashMap::default(),
+            unfolded_from: FxHashMap::default(),
+            needs: Vec::new(),
+        };
+        let marker = case.meter.text(FOLDED_STUB);
+        for (at, message) in case.messages.iter().enumerate() {
+            let mut foldable = MessageLines::default();
+            let mut gone = 0;
+            let mut seen_parts: FxHashMap<usize, usize> = FxHashMap::default();
+            for_each_text(message, |kind, part, text| {
+                let first_line = *seen_parts.get(&part).unwrap_or(&0);
+                let mut lines = 0;
+                for (line_at, line) in text.lines().enumerate() {
+                    lines += 1;
+                    let Some(atoms) = case.line_identifiers(kind, line).filter(|atoms| !atoms.is_empty()) else {
+                        continue;
+                    };
+                    if is_foldable(kind) {
+                        let tokens = case.meter.text(line) + 1;
+                        for &atom in atoms {
+                            cover.lines_by_identifier.entry(atom).or_default().push((at, foldable.lines.len()));
+                        }
+                        foldable.lines.push(FoldableLine {
+                            part,
+                            index: first_line + line_at,
+                            tokens,
+                            identifiers: atoms.into(),
+                        });
+                    } else {
+                        for &atom in atoms {
+                            cover.unfolded_from.entry(atom).or_insert(at);
+                        }
+                    }
+                }
+                if is_foldable(kind) {
+                    seen_parts.insert(part, first_line + lines);
+                    let left = if kind == TextOrigin::Result { marker } else { 0 };
+                    gone += case.meter.text(text).saturating_sub(left);
+                }
+            });
+            cover.stub_token_sums.push(cover.stub_token_sums[at] + case.metrics[at].tokens.saturating_sub(gone));
+            cover.messages.push(foldable);
+        }
+        for (index, call) in case.calls.iter().enumerate() {
+            for need in call.needs.iter().filter(|need| is_foldable(need.position.kind)) {
+                cover.needs.push((need.position.message, index, need.identifier));
+            }
+        }
+        cover.needs.sort_unstable();
+        cover
+    }
+
+    /// Tokens of the messages of a crease once they are folded.
+    pub(crate) fn folded_tokens(&self, crease: OracleCrease) -> u64 {
+        let lines = self.choose_lines(crease, &FxHashSet::default());
+        self.stub_token_sums[crease.to] - self.stub_token_sums[crease.from]
+            + lines.iter().map(|&(at, line)| self.messages[at].lines[line].tokens).sum::<u64>()
+    }
+
+    /// No line is kept yet.
+    pub(crate) fn no_identifiers(&self) -> FxHashSet<u32> {
+        FxHashSet::default()
+    }
+
+    /// The messages of a crease, folded. `kept` are the atoms of the lines that earlier creases kept.
+    pub(crate) fn fold_messages(
+        &self,
+        case: &ReplayCase,
+        crease: OracleCrease,
+        kept: &mut FxHashSet<u32>,
+    ) -> Vec<(usize, SharedMessage)> {
+        if crease.from == 0 {
+            kept.clear();
+        }
+        let mut lines = self.choose_lines(crease, kept);
+        lines.sort_unstable();
+        let mut by_message: FxHashMap<usize, Vec<&FoldableLine>> = FxHashMap::default();
+        for (at, line) in lines {
+            let line = &self.messages[at].lines[line];
+            kept.extend(line.identifiers.iter().copied());
+            by_message.entry(at).or_default().push(line);
+        }
+        (crease.from..crease.to)
+            .map(|at| {
+                let lines = by_message.remove(&at).unwrap_or_default();
+                let folded = fold_message(&case.messages[at], &lines);
+                match case.meter.message(&folded) < case.metrics[at].tokens {
+                    true => (at, Arc::new(folded)),
+                    false => (at, Arc::clone(&case.messages[at])),
+                }
+            })
+            .collect()
+    }
+
+    /// Greedy cover: again and again the line that holds the most missing atoms for its tokens.
+    fn choose_lines(&self, crease: OracleCrease, kept: &FxHashSet<u32>) -> Vec<(usize, usize)> {
+        let start = self.needs.partition_point(|&(message, ..)| message < crease.from);
+        let end = self.needs.partition_point(|&(message, ..)| message < crease.to);
+        let mut missing: FxHashSet<u32> = self.needs[start..end]
+            .iter()
+            .filter(|&&(_, call, _)| call >= crease.call)
+            .map(|&(_, _, atom)| atom)
+            .filter(|atom| self.unfolded_from.get(atom).is_none_or(|&from| from >= crease.to) && !kept.contains(atom))
+            .collect();
+        let mut gains: FxHashMap<(usize, usize), u64> = FxHashMap::default();
+        for atom in &missing {
+            let holders = &self.lines_by_identifier[atom];
+            let first = holders.partition_point(|&(at, _)| at < crease.from);
+            for &holder in holders[first..].iter().take_while(|&&(at, _)| at < crease.to) {
+                *gains.entry(holder).or_default() += 1;
+            }
+        }
+        let worth = |gain: u64, (at, line): (usize, usize)| (gain << 20) / self.messages[at].lines[line].tokens.max(1);
+        let mut best: BinaryHeap<(u64, (usize, usize))> =
+            gains.into_iter().map(|(holder, gain)| (worth(gain, holder), holder)).collect();
+        let mut lines = Vec::new();
+        while !missing.is_empty() {
+            let Some((value, holder)) = best.pop() else { break };
+            let atoms = &self.messages[holder.0].lines[holder.1].identifiers;
+            let gain = atoms.iter().filter(|atom| missing.contains(atom)).count() as u64;
+            // Others may have covered some of its atoms since; then it waits for its turn again.
+            let now = worth(gain, holder);
+            if now < value {
+                if gain > 0 {
+                    best.push((now, holder));
+                }
+                continue;
+            }
+            atoms.iter().for_each(|atom| {
+                missing.remove(atom);
+            });
+            lines.push(holder);
+        }
+        lines
+    }
+}
+
+/// The message with these of its foldable lines.
+fn fold_message(message: &Message<'static>, lines: &[&FoldableLine]) -> Message<'static> {
+    let keep = |part: usize, text: &str| {
+        let wanted: FxHashSet<usize> = lines.iter().filter(|line| line.part == part).map(|line| line.index).collect();
+        let kept = text.lines().enumerate().filter(|(at, _)| wanted.contains(at));
+        kept.map(|(_, line)| line).collect::<Vec<_>>().join("\n")
+    };
+    let mut parts: Vec<Part<'static>> = Vec::new();
+    for (at, part) in message.parts.iter().enumerate() {
+        match part {
+            Part::Text { text } if message.is_assistant() => {
+                let kept = keep(at, text);
+                if !kept.is_empty() {
+                    parts.push(Part::text(kept));
+                }
+            }
+            Part::Reasoning(reasoning) => {
+                let kept = keep(at, &reasoning.text);
+                if !kept.is_empty() {
+                    parts.push(Part::reasoning(kept));
+                }
+            }
+            Part::ToolResult(result) => {
+                let text: Vec<&str> = result.texts().flat_map(str::lines).collect();
+                let kept = keep(at, &text.join("\n"));
+                let mut result = result.clone();
+                result.content.retain(|part| part.as_text().is_none());
+                result.content.push(Part::text(if kept.is_empty() { FOLDED_STUB.to_owned() } else { kept }));
+                parts.push(Part::ToolResult(result));
+            }
+            other => parts.push(other.clone()),
+        }
+    }
+    let says = |part: &Part<'_>| !matches!(part, Part::Reasoning(_));
+    if !parts.iter().any(says) {
+        parts.push(Part::text(FOLDED_STUB));
+    }
+    Message::new(message.role, parts)
+}

@@ -1,0 +1,5 @@
+//! The proxy's own endpoints, metrics and statistics.
+
+pub(crate) mod metrics;
+pub(crate) mod routes;
+pub(crate) mod stats;

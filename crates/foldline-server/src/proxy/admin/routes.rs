@@ -1,0 +1,123 @@
+//! What the proxy itself knows, below `/foldline/`: whether it is well, what it did, and the originals
+//! of what it folded.
+//!
+//! Nothing here is reached without the token, nor by a page in a browser under another host's name.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, Query, State};
+use axum::http::{Request, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use foldline_archive::{ErrorKind, ExcerptQuery, excerpt};
+use hyper::http::request::Parts;
+use serde::Deserialize;
+use serde_json::json;
+use tower::ServiceExt;
+
+use crate::proxy::downstream::error_response;
+use crate::proxy::downstream::listener::AppState;
+use crate::proxy::fold::tenant::NoTenant;
+use crate::proxy::settings::ProxySettings;
+use crate::proxy::upstream::learned_window::WindowEvidence;
+use crate::proxy::upstream::models::ModelWindow;
+
+/// The beginning of all paths that are ours.
+pub(crate) const ADMIN_PREFIX: &str = "/foldline/";
+
+/// Answers a request for one of them.
+pub(crate) async fn handle_admin_request(proxy: Arc<AppState>, parts: Parts) -> Response {
+    if !proxy.auth.allows_host(&parts.headers) {
+        return error_response::json_error(None, StatusCode::FORBIDDEN, "ask for this machine by its own name");
+    }
+    let routes = Router::new()
+        .route("/foldline/healthz", get(healthz))
+        .route("/foldline/metrics", get(metrics))
+        .route("/foldline/unfold/{handle}", get(unfold))
+        .with_state(proxy);
+    match routes.oneshot(Request::from_parts(parts, Body::empty())).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    }
+}
+
+async fn healthz(State(proxy): State<Arc<AppState>>, parts: Parts) -> Response {
+    let ProxySettings { openai, anthropic, timeouts: patience, .. } = &proxy.settings;
+    // A monitor shows no credential, and is shown no tenant's windows.
+    let learned = proxy.tenant(&parts).map(|tenant| proxy.models.learned_windows(tenant)).unwrap_or_default();
+    let learned = learned.into_iter().map(|ModelWindow { model, side, window }| {
+        let age = window.learned_at.elapsed();
+        let expires = (window.evidence != WindowEvidence::ServerReport).then(|| patience.learned.saturating_sub(age));
+        json!({
+            "model": model,
+            "upstream": proxy.upstream(side).to_string(),
+            "tokens": window.tokens,
+            "bounds": window.bounds,
+            "evidence": window.evidence,
+            "age_seconds": age.as_secs(),
+            "expires_in_seconds": expires.map(|left| left.as_secs()),
+        })
+    });
+    let health = json!({
+        "status": "ok",
+        "version": env!("CARGO_PKG_VERSION"),
+        "openai": openai.to_string(),
+        "anthropic": anthropic.to_string(),
+        "learned_windows": learned.collect::<Vec<_>>(),
+    });
+    json_response(StatusCode::OK, &health)
+}
+
+async fn metrics(State(proxy): State<Arc<AppState>>) -> Response {
+    let text = proxy.metrics.encode(proxy.body_budget.reserved_bytes());
+    ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response()
+}
+
+/// Which part of an original.
+#[derive(Deserialize)]
+struct UnfoldQuery {
+    lines: Option<String>,
+    grep: Option<String>,
+    page: Option<usize>,
+}
+
+async fn unfold(
+    State(proxy): State<Arc<AppState>>,
+    Path(handle): Path<String>,
+    Query(wanted): Query<UnfoldQuery>,
+    parts: Parts,
+) -> Response {
+    let shelf = match proxy.tenant_archive(&parts) {
+        Ok(Some(shelf)) => shelf,
+        Ok(None) => return error_response::json_error(None, StatusCode::NOT_FOUND, "there is no archive"),
+        Err(NoTenant) => {
+            let why =
+                "the request belongs to no tenant; use a named token, or add the API key whose originals you want";
+            return error_response::json_error(None, StatusCode::FORBIDDEN, why);
+        }
+    };
+    let looked = tokio::task::spawn_blocking(move || {
+        let lines = wanted.lines.as_deref().map(str::parse).transpose()?;
+        let wanted = ExcerptQuery { lines, grep: wanted.grep, page: wanted.page, ..ExcerptQuery::default() };
+        excerpt(&shelf.unfold(&handle)?.bytes, &wanted)
+    });
+    match looked.await {
+        Ok(Ok(part)) => ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], part.bytes).into_response(),
+        Ok(Err(error)) => {
+            let status = match error.kind() {
+                ErrorKind::InvalidInput | ErrorKind::InvalidHandle => StatusCode::BAD_REQUEST,
+                ErrorKind::NotFound | ErrorKind::Ambiguous { .. } => StatusCode::NOT_FOUND,
+                ErrorKind::Expired { .. } => StatusCode::GONE,
+                _ => StatusCode::INTERNAL_SERVER_ERROR,
+            };
+            error_response::json_error(None, status, &error.to_string())
+        }
+        Err(_) => error_response::json_error(None, StatusCode::INTERNAL_SERVER_ERROR, "the archive could not be read"),
+    }
+}
+
+fn json_response(status: StatusCode, value: &serde_json::Value) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json")], value.to_string()).into_response()
+}

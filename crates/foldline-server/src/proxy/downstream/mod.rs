@@ -1,0 +1,13 @@
+//! The side of the client: listener, authentication, routes, request bodies, error responses.
+
+pub(crate) mod auth;
+pub(crate) mod body_budget;
+pub(crate) mod client_stream;
+pub(crate) mod error_response;
+pub(crate) mod headers;
+pub(crate) mod io_timeout;
+pub(crate) mod listener;
+pub(crate) mod request_body;
+pub(crate) mod route;
+pub(crate) mod tenancy;
+pub(crate) mod tls;

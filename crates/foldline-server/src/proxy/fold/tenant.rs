@@ -1,0 +1,204 @@
+//! Tenants: whose part of the archive a request reads and writes.
+//!
+//! The identity of a tenant has to survive the rotation of credentials: with another one in the middle of a session its
+//! ledger would be lost. So it is the name of a token, or an API key, and never an OAuth access token or a signature.
+//! Where a request has no such identity it gets no archive, and goes out as it came.
+
+use std::io;
+
+use foldline_archive::{Namespace, TenantArchive};
+use hyper::HeaderMap;
+use hyper::http::request::Parts;
+
+use crate::proxy::downstream::auth::{AccessToken, Admission};
+use crate::proxy::downstream::listener::AppState;
+use crate::proxy::downstream::tenancy::Tenancy;
+use crate::proxy::fold::session_cache::map_key;
+use crate::proxy::settings::ProxySettings;
+
+/// A request that shows no lasting identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoTenant;
+
+/// The name of tokens that have none.
+const DEFAULT_TOKEN_NAME: &str = "default";
+
+/// Headers in which credentials of providers travel.
+const CREDENTIAL_HEADERS: [&str; 4] = ["authorization", "x-api-key", "api-key", "x-goog-api-key"];
+
+/// The key of a tenant in tables that live in memory. It is never shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct TenantKey(pub(crate) u128);
+
+/// Beginnings of credentials that live for hours: OAuth access tokens of Anthropic, Google and GitHub, Copilot's session
+/// tokens, Bedrock's short-term keys.
+const ROTATING_PREFIXES: [&[u8]; 6] = [b"sk-ant-oat", b"ya29.", b"ghu_", b"ghs_", b"tid=", b"bedrock-api-key-"];
+
+/// Fewest characters of an API key. What is shorter is a placeholder such as `EMPTY` or `ollama`, which many users share.
+const MIN_API_KEY_CHARS: usize = 20;
+
+/// Returns the tenancy of these settings: the chosen one if it is safe, or else the one that fits the tokens.
+pub(crate) fn resolve_tenancy(settings: &ProxySettings) -> io::Result<Tenancy> {
+    let (tokens, open) = (&settings.tokens, settings.tokens.is_empty());
+    let all_named = tokens.iter().all(|token| token.name().is_some());
+    let tenancy = settings.tenancy.unwrap_or(match (open, all_named) {
+        (true, _) => Tenancy::Single,
+        (false, true) => Tenancy::Token,
+        (false, false) => Tenancy::Credential,
+    });
+    let refused = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    match tenancy {
+        Tenancy::Single if !open => {
+            return refused(
+                "tenancy single would give all holders of tokens the same originals; choose token or credential",
+            );
+        }
+        Tenancy::Token if open => return refused("tenancy token needs tokens; set them with --token-file"),
+        Tenancy::Token | Tenancy::Credential if settings.namespace != Namespace::local() => {
+            return refused("a namespace can be chosen under tenancy single alone; tenants have their own");
+        }
+        _ => {}
+    }
+    AccessToken::check_distinct(tokens).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+    if tenancy == Tenancy::Credential && (open || !all_named) {
+        tracing::warn!(
+            "requests without an API key, or with a rotating credential (OAuth, SigV4), belong to no tenant and go out \
+                 as they came; name the tokens (NAME = TOKEN), or set tenancy to token if all users may share originals"
+        );
+    }
+    Ok(tenancy)
+}
+
+impl AppState {
+    /// Returns the tenant of a request.
+    pub(crate) fn tenant(&self, parts: &Parts) -> Result<TenantKey, NoTenant> {
+        Ok(TenantKey(match identity(self.tenancy, parts).inspect_err(|_| self.note_no_tenant())? {
+            Identity::Operator => map_key(b"operator"),
+            Identity::Token(name) => map_key(&[b"token\0", name.as_bytes()].concat()),
+            Identity::Key(key) => map_key(&[b"key\0", &key[..]].concat()),
+        }))
+    }
+
+    /// Returns the part of the archive that belongs to the tenant of a request; none without an archive.
+    pub(crate) fn tenant_archive(&self, parts: &Parts) -> Result<Option<TenantArchive>, NoTenant> {
+        let Some(archive) = self.archive.as_ref() else { return Ok(None) };
+        let namespace = match identity(self.tenancy, parts).inspect_err(|_| self.note_no_tenant())? {
+            Identity::Operator => Ok(self.settings.namespace.clone()),
+            Identity::Token(name) => Namespace::new(format!("token-{name}")),
+            Identity::Key(key) => archive.namespace_for_credential(&key),
+        };
+        let told = namespace.inspect_err(|error| {
+            self.metrics.count_internal_error("archive");
+            tracing::warn!(%error, "nothing is kept of this request");
+        });
+        Ok(told.ok().map(|namespace| archive.tenant(&namespace)))
+    }
+
+    fn note_no_tenant(&self) {
+        self.metrics.count_internal_error("no_tenant");
+        self.no_tenant.call_once(|| {
+            tracing::warn!(
+                "a request without an API key, or with a rotating credential, belongs to no tenant; it and all like it go \
+                 out as they came"
+            );
+        });
+    }
+}
+
+/// The lasting identity of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Identity<'r> {
+    /// The one tenant that there is.
+    Operator,
+    /// The name of a token.
+    Token(&'r str),
+    /// The API keys of a request.
+    Key(Vec<u8>),
+}
+
+fn identity(tenancy: Tenancy, parts: &Parts) -> Result<Identity<'_>, NoTenant> {
+    let name = match parts.extensions.get::<Admission>() {
+        Some(Admission::Token(name)) => name.as_deref(),
+        Some(Admission::Open) | None => None,
+    };
+    match (tenancy, name) {
+        (Tenancy::Single, _) => Ok(Identity::Operator),
+        (_, Some(name)) => Ok(Identity::Token(name)),
+        (Tenancy::Token, None) => Ok(Identity::Token(DEFAULT_TOKEN_NAME)),
+        (Tenancy::Credential, None) => api_keys(&parts.headers).map(Identity::Key).ok_or(NoTenant),
+    }
+}
+
+/// Returns all API keys of a request as one value; none when there are none, or when one of its credentials rotates: then
+/// the others may be placeholders that many users share.
+fn api_keys(headers: &HeaderMap) -> Option<Vec<u8>> {
+    let mut keys = Vec::new();
+    for value in CREDENTIAL_HEADERS.into_iter().flat_map(|name| headers.get_all(name)) {
+        let key = match value.as_bytes().trim_ascii() {
+            bytes if bytes.contains(&b' ') => {
+                let (scheme, key) = bytes.split_at(bytes.iter().position(|byte| *byte == b' ')?);
+                let lasting = scheme.eq_ignore_ascii_case(b"bearer") || scheme.eq_ignore_ascii_case(b"basic");
+                lasting.then(|| key.trim_ascii())?
+            }
+            bytes => bytes,
+        };
+        if is_rotating(key) {
+            return None;
+        }
+        if key.len() >= MIN_API_KEY_CHARS {
+            keys.extend_from_slice(&(key.len() as u64).to_le_bytes());
+            keys.extend_from_slice(key);
+        }
+    }
+    (!keys.is_empty()).then_some(keys)
+}
+
+/// Returns true for credentials that are replaced while a session goes on. A JSON Web Token begins with the base64 of `{"`.
+fn is_rotating(key: &[u8]) -> bool {
+    let is_jwt = key.starts_with(b"eyJ") && key.iter().filter(|byte| **byte == b'.').count() >= 2;
+    is_jwt || ROTATING_PREFIXES.iter().any(|prefix| key.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::header::HeaderName;
+
+    fn keys(list: &[(&'static str, &'static str)]) -> Option<Vec<u8>> {
+        let headers = list.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
+        api_keys(&headers.collect())
+    }
+
+    const KEY: &str = "sk-proj-0123456789abcdef";
+    const BEARER: &str = "Bearer sk-proj-0123456789abcdef";
+
+    #[test]
+    fn api_key_is_the_same_tenant_in_every_header() {
+        let mine = keys(&[("x-api-key", KEY)]);
+        assert!(mine.is_some());
+        assert_eq!(mine, keys(&[("authorization", BEARER)]));
+        assert_eq!(mine, keys(&[("api-key", KEY), ("user-agent", "me")]));
+        assert_ne!(mine, keys(&[("x-goog-api-key", "AIzaSy0123456789abcdefghijk")]));
+        assert_ne!(mine, keys(&[("x-api-key", KEY), ("authorization", "Bearer gateway-key-of-another-user")]));
+    }
+
+    #[test]
+    fn rotating_credentials_are_never_an_identity() {
+        for rotating in [
+            "Bearer eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl",
+            "Bearer sk-ant-oat01-0123456789abcdefghij",
+            "bearer ya29.a0AfH6SMBx0123456789abcdef",
+            "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20260101/us-east-1/bedrock/aws4_request, Signature=00",
+        ] {
+            assert_eq!(keys(&[("authorization", rotating)]), None, "{rotating}");
+            assert_eq!(keys(&[("authorization", rotating), ("x-api-key", KEY)]), None, "{rotating}");
+        }
+    }
+
+    #[test]
+    fn placeholder_keys_are_never_an_identity() {
+        assert_eq!(keys(&[]), None);
+        assert_eq!(keys(&[("authorization", "Bearer ollama"), ("x-api-key", "EMPTY")]), None);
+        assert_eq!(keys(&[("authorization", "Bearer ollama"), ("x-api-key", KEY)]), keys(&[("x-api-key", KEY)]));
+    }
+}

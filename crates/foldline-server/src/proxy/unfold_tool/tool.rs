@@ -1,0 +1,138 @@
+//! The tool by which a model unfolds what it needs, answered inside the proxy.
+//!
+//! It is one more tool for the model and none for the client, who never sees it. An answer is bounded,
+//! and a fault is told to the model in words that it can act on. A model gets originals that were folded in
+//! its own conversation, by their full handles, and nothing else of the archive.
+
+use foldline::wire::{HiddenCall, InjectedTool};
+use foldline::{Handle, Meter, Tokens};
+use foldline_archive::{Error, ErrorKind, ExcerptQuery, TenantArchive, excerpt};
+use serde::Deserialize;
+
+use crate::proxy::admin::metrics::{KindLabels, ProxyMetrics};
+use crate::proxy::fold::archive_writer::StoredHandles;
+
+/// The tool as the model sees it.
+pub(crate) const UNFOLD_TOOL: InjectedTool<'static> = InjectedTool {
+    name: "unfold",
+    description: "Get back the original text behind a marker such as [folded: kept 40 of 412 lines; \
+        unfold 7k3q9p2m4x1c], exactly as it was. Long or old parts of this conversation were replaced by such \
+        markers; nothing is lost. Use it instead of running a tool again to see what it said then. Ask for lines or \
+        grep when a part is enough: a whole text comes in pages of about 4000 tokens.",
+    schema: r#"{"type":"object","properties":{"handle":{"type":"string","description":"The handle at the end of the marker"},"lines":{"type":"string","description":"Only these lines, counted from 1: 10..20, 10.. or ..20"},"grep":{"type":"string","description":"Only lines that match this regular expression, each with its number"},"page":{"type":"integer","description":"Which page of a long text, counted from 1"}},"required":["handle"]}"#,
+};
+
+/// What the model asks for.
+#[derive(Deserialize)]
+struct UnfoldArguments {
+    handle: String,
+    #[serde(default)]
+    lines: Option<String>,
+    #[serde(default)]
+    grep: Option<String>,
+    #[serde(default)]
+    page: Option<usize>,
+}
+
+/// Answers a call. Only originals in `held` are given out.
+pub(crate) fn answer_call(
+    call: &HiddenCall,
+    shelf: Option<&TenantArchive>,
+    held: &StoredHandles,
+    metrics: &ProxyMetrics,
+) -> String {
+    let answered = read_original(call, shelf, held);
+    let kind = if answered.is_ok() { "served" } else { "refused" };
+    metrics.unfolds.get_or_create(&KindLabels { kind }).inc();
+    answered.unwrap_or_else(|why| why)
+}
+
+/// What a model is told that asks without end.
+pub(crate) const ROUND_LIMIT_TEXT: &str = "No more can be unfolded in this turn. Go on with what you have; you can unfold again in \
+    the next turn.";
+
+/// Room below which it is of no use to begin.
+const MIN_ROOM_TOKENS: Tokens = 100;
+
+/// As much of an answer, from its beginning, as there is room for.
+pub(crate) fn truncated(mut text: String, room: Tokens, meter: &Meter) -> String {
+    const TRUNCATION_NOTE: &str =
+        "\n[cut here: the window has no room for more. Ask for other lines, or grep, in a later turn.]";
+    const NO_ROOM_TEXT: &str =
+        "There is no room in the window for it now. Ask for a few lines, or grep, in a later turn.";
+    let tokens = meter.text(&text);
+    if tokens <= room {
+        return text;
+    }
+    if room < MIN_ROOM_TOKENS {
+        return NO_ROOM_TEXT.to_owned();
+    }
+    // Tokens are not spread evenly over a text; a tenth is kept for that and for the note.
+    let most = (text.len() as f64 * room as f64 / tokens as f64 * 0.9) as usize;
+    let most = text.floor_char_boundary(most);
+    text.truncate(text[..most].rfind('\n').unwrap_or(most));
+    text + TRUNCATION_NOTE
+}
+
+fn read_original(call: &HiddenCall, shelf: Option<&TenantArchive>, held: &StoredHandles) -> Result<String, String> {
+    let wanted: UnfoldArguments = serde_json::from_str(&call.arguments)
+        .map_err(|error| format!("The arguments could not be read ({error}). Call it with {{\"handle\": \"..\"}}."))?;
+    let shelf = shelf.ok_or("There is no archive; run the tool again instead.")?;
+    // A handle is copied out of a marker, sometimes with what stands around it.
+    let handle = wanted.handle.trim().trim_start_matches("unfold ").trim_matches([']', '[', ' ', '"']);
+    let not_a_handle = || format!("Not a handle: copy all {} characters from the end of the marker.", Handle::LENGTH);
+    let handle: Handle = handle.to_ascii_lowercase().parse().map_err(|_| not_a_handle())?;
+    let unknown = || format!("No original has the handle {handle}. Copy it from the end of the marker.");
+    // An original of another conversation is answered as one that does not exist.
+    if !held.contains(handle) {
+        return Err(unknown());
+    }
+    let told = |error: Error| match error.kind() {
+        ErrorKind::NotFound => unknown(),
+        _ => format!("{error}."),
+    };
+    let lines = wanted.lines.as_deref().map(str::trim).filter(|it| !it.is_empty());
+    let part = ExcerptQuery {
+        lines: lines.map(str::parse).transpose().map_err(told)?,
+        grep: wanted.grep.filter(|it| !it.is_empty()),
+        page: Some(wanted.page.unwrap_or(1)),
+        ..ExcerptQuery::default()
+    };
+    let unfolded = shelf.unfold(handle.as_str()).map_err(told)?;
+    let excerpt = excerpt(&unfolded.bytes, &part).map_err(told)?;
+    let mut text = String::from_utf8_lossy(&excerpt.bytes).into_owned();
+    if text.trim().is_empty() {
+        text = match excerpt.matches {
+            Some(_) => format!("No line matches; the original has {} lines.", excerpt.total_lines),
+            None => "The original is empty here.".to_owned(),
+        };
+    }
+    if excerpt.pages > 1 {
+        text.push_str(&format!(
+            "\n[page {} of {}; the original has {} lines]",
+            excerpt.page, excerpt.pages, excerpt.total_lines
+        ));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use foldline::ModelTable;
+
+    #[test]
+    fn unfolded_text_is_truncated_to_available_tokens() {
+        let meter = Meter::for_model(ModelTable::builtin(), Some("gpt-4o"));
+        let lines: String = (0..400).map(|at| format!("line {at}: \u{e4}\u{df} value_{at}\n")).collect();
+        assert_eq!(truncated(lines.clone(), 100_000, &meter), lines);
+        for room in [100, 500, 2_000] {
+            let cut = truncated(lines.clone(), room, &meter);
+            let (kept, note) = cut.rsplit_once('\n').unwrap();
+            assert!(lines.starts_with(&format!("{kept}\n")) && note.starts_with("[cut here"), "{room}: {cut}");
+            assert!(meter.text(&cut) <= room + 30 && meter.text(&cut) > room / 2, "{room}: {}", meter.text(&cut));
+        }
+        assert!(truncated(lines.clone(), 99, &meter).starts_with("There is no room"));
+        assert!(truncated("x".repeat(9_000), 200, &meter).len() < 9_000, "one long line");
+    }
+}

@@ -1,0 +1,9 @@
+//! The side of the provider: connections, models and windows, response heads, relaying.
+
+pub(crate) mod backoff;
+pub(crate) mod client;
+pub(crate) mod learned_window;
+pub(crate) mod models;
+pub(crate) mod relay;
+pub(crate) mod response_head;
+pub(crate) mod window_probe;

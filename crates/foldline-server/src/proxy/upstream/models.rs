@@ -1,0 +1,314 @@
+//! Facts about each model at each upstream, for each tenant: how to count for it, what it costs, and how much of its
+//! window a request may take.
+//!
+//! The table of models is only the beginning. What the user says beats what an error or the shape of counts revealed
+//! (`learned`), that beats what the server reports, and that beats the table. Counts are compared with what the provider
+//! reports, and the budget follows; the meter itself never changes, so that a conversation is always
+//! counted in the same way.
+//!
+//! Every tenant has facts of its own, so that no answer to one tenant changes what is sent for another.
+
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use foldline::wire::{ContextOverflow, LearnedLimit, LimitScope, ReportedTokens, Request};
+use foldline::{Budget, CountCache, CountExactness, Meter, ModelTable, Prices, Tokens};
+
+use crate::proxy::downstream::route::UpstreamKind;
+use crate::proxy::fold::session_cache::{LruMap, map_key};
+use crate::proxy::fold::tenant::TenantKey;
+use crate::proxy::upstream::learned_window::{CountVerdict, LearnedFacts, LearnedWindow, WindowEvidence};
+
+/// Tenants whose models are remembered; the least recently used one is forgotten first.
+const MAX_TENANTS: usize = 512;
+/// Models that are remembered for a tenant, which can make up any names.
+const MAX_MODELS_PER_TENANT: usize = 64;
+
+/// What is known of all models.
+pub(crate) struct ModelRegistry {
+    table: Cow<'static, ModelTable>,
+    count_cache: CountCache,
+    window_override: Option<Tokens>,
+    /// How long a learned window is believed.
+    lifetime: Duration,
+    models: Mutex<LruMap<LruMap<Arc<UpstreamModel>>>>,
+}
+
+/// What is known of a model at an upstream, for a tenant.
+pub(crate) struct UpstreamModel {
+    pub(crate) meter: Meter,
+    pub(crate) prices: Prices,
+    name: String,
+    side: UpstreamKind,
+    /// What the user says its window is.
+    window_override: Option<Tokens>,
+    lifetime: Duration,
+    learned: Mutex<LearnedFacts>,
+}
+
+/// A learned window with the model that it is about.
+pub(crate) struct ModelWindow {
+    pub(crate) model: String,
+    pub(crate) side: UpstreamKind,
+    pub(crate) window: LearnedWindow,
+}
+
+/// What is left of a prompt that was refused without a number.
+const OVERFLOW_BACKOFF: f64 = 0.75;
+/// The lowest ratio of reported tokens to estimated ones by which a budget is raised.
+const MIN_BUDGET_RATIO: f64 = 0.5;
+
+impl ModelRegistry {
+    pub(crate) fn new(table: Cow<'static, ModelTable>, window: Option<Tokens>, lifetime: Duration) -> Self {
+        Self { table, count_cache: CountCache::default(), window_override: window, lifetime, models: Mutex::default() }
+    }
+
+    pub(crate) fn get(&self, tenant: TenantKey, side: UpstreamKind, name: &str) -> Arc<UpstreamModel> {
+        let key = map_key(format!("{side:?} {name}").as_bytes());
+        if let Some(model) = self.known().get_mut(tenant.0).and_then(|models| models.get_mut(key)) {
+            return model.clone();
+        }
+        // A vocabulary may have to be loaded, which must not happen under the lock.
+        let model = Arc::new(UpstreamModel {
+            meter: Meter::for_model(&self.table, Some(name)).with_cache(self.count_cache.clone()),
+            prices: Prices::for_model(&self.table, Some(name)),
+            name: name.to_owned(),
+            side,
+            window_override: self.window_override,
+            lifetime: self.lifetime,
+            learned: Mutex::default(),
+        });
+        let mut known = self.known();
+        let models = known.get_or_insert_with(tenant.0, MAX_TENANTS, LruMap::default);
+        models.get_or_insert_with(key, MAX_MODELS_PER_TENANT, || model).clone()
+    }
+
+    fn known(&self) -> MutexGuard<'_, LruMap<LruMap<Arc<UpstreamModel>>>> {
+        self.models.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the windows that were learned for a tenant, sorted by model.
+    pub(crate) fn learned_windows(&self, tenant: TenantKey) -> Vec<ModelWindow> {
+        let models: Vec<_> =
+            self.known().get_mut(tenant.0).into_iter().flat_map(|models| models.values().cloned()).collect();
+        let window = |model: Arc<UpstreamModel>| {
+            let window = model.learned_window()?;
+            Some(ModelWindow { model: model.name.clone(), side: model.side, window })
+        };
+        let mut windows: Vec<_> = models.into_iter().filter_map(window).collect();
+        windows.sort_by(|a, b| a.model.cmp(&b.model));
+        windows
+    }
+}
+
+impl UpstreamModel {
+    /// The longest answer that room is left for beside this request. A client may wish for so much that what
+    /// it must say itself would not fit: then it is given the usual.
+    pub(crate) fn reserved_output(&self, request: &Request<'_>) -> Option<Tokens> {
+        let wish = request.max_output_tokens();
+        let (wished, usual) = (self.budget(wish), self.budget(None));
+        let conversation = request.conversation();
+        let said = || self.meter.system(&conversation.system) + self.meter.tools(&conversation.tools);
+        wish.filter(|_| wished >= usual || said() < wished / 4 * 3)
+    }
+
+    /// Tokens that a prompt may have, as our meter counts them.
+    pub(crate) fn budget(&self, max_output: Option<Tokens>) -> Tokens {
+        let window = self.learned_window();
+        self.budget_within(window.map(|window| (window.tokens, window.bounds)), max_output)
+    }
+
+    /// Returns the tokens that a prompt may have if windows from errors and counts are left aside.
+    pub(crate) fn stated_budget(&self, max_output: Option<Tokens>) -> Tokens {
+        let reported = self.learned().reported().filter(|_| self.window_override.is_none());
+        self.budget_within(reported.map(|window| (window.tokens, window.bounds)), max_output)
+    }
+
+    fn budget_within(&self, learned: Option<(Tokens, LimitScope)>, max_output: Option<Tokens>) -> Tokens {
+        let mut row = self.meter.row().clone();
+        match self.window_override.map(|window| (window, LimitScope::Window)).or(learned) {
+            Some((window, LimitScope::Window)) => (row.window, row.max_input) = (window, None),
+            Some((input, LimitScope::Input)) => row.max_input = Some(input),
+            None => {}
+        }
+        let fit = self.learned().fit();
+        let meter = self.meter.clone().with_fit(fit);
+        let budget = Budget::for_model(&row, max_output, &meter).tokens;
+        let Some(fit) = fit else { return budget };
+        // An exact count that is reported lower leaves something out, and a window that was set is meant as we count.
+        let is_firm = self.window_override.is_some() || self.meter.exactness() == CountExactness::Exact;
+        let least = if is_firm { 1.0 } else { MIN_BUDGET_RATIO };
+        (budget.saturating_sub(fit.overhead) as f64 / fit.ratio.max(least)) as Tokens
+    }
+
+    /// Returns the window in force that the server revealed or reported. Nothing is learned where the user set it.
+    fn learned_window(&self) -> Option<LearnedWindow> {
+        let learned = self.learned();
+        let window = learned.revealed(Instant::now(), self.lifetime).or(learned.reported());
+        window.filter(|_| self.window_override.is_none())
+    }
+
+    /// Compares the count that a provider reported for a prompt with ours.
+    pub(crate) fn observe_usage(&self, ours: Tokens, reported: Tokens) -> CountVerdict {
+        let (exactness, is_set) = (self.meter.exactness(), self.window_override.is_some());
+        self.learned().compare((ours, reported), exactness, is_set, Instant::now(), self.lifetime)
+    }
+
+    /// Records that a prompt of so many tokens, as we count, was accepted.
+    pub(crate) fn accepted(&self, ours: Tokens) {
+        if let Some(LearnedWindow { tokens, evidence, .. }) = self.learned().accept(ours, self.meter.exactness()) {
+            let model = &self.name;
+            tracing::info!(
+                model,
+                sent = ours,
+                limit = tokens,
+                ?evidence,
+                "dropped a learned limit: a larger prompt succeeded"
+            );
+        }
+    }
+
+    /// Returns how many tokens the next attempt may have after a prompt of so many tokens, as we count, was refused.
+    /// Any number in the error is used for that; the limit is learned only from strict evidence.
+    pub(crate) fn learn_from_overflow(
+        &self,
+        overflow: ContextOverflow,
+        ours: Tokens,
+        max_output: Option<Tokens>,
+    ) -> Tokens {
+        let LearnedLimit::Stated { tokens, bounds } = overflow.learned_limit(ours) else {
+            return (ours as f64 * OVERFLOW_BACKOFF) as Tokens;
+        };
+        let evidence = WindowEvidence::from_overflow(overflow.evidence);
+        if let Some(evidence) = evidence.filter(|_| self.window_override.is_none()) {
+            tracing::info!(model = self.name, window = tokens, ?bounds, ?evidence, "learned a window from an error");
+            self.learned().learn(LearnedWindow { tokens, bounds, evidence, learned_at: Instant::now() });
+        }
+        // The server's own numbers beat any estimate: its count of the prompt, and what it reserves.
+        let room = match bounds {
+            LimitScope::Window => tokens.saturating_sub(overflow.output_tokens.unwrap_or(0)),
+            LimitScope::Input => tokens,
+        };
+        let counted = match overflow.prompt_tokens {
+            Some(ReportedTokens::Exact(sent)) if sent > 0 => room as f64 * ours as f64 / sent as f64 * 0.98,
+            _ => room as f64,
+        };
+        let budget = self.budget_within(Some((tokens, bounds)), max_output);
+        budget.min(counted as Tokens).min((ours as f64 * 0.95) as Tokens)
+    }
+
+    /// The server says that its window is this.
+    pub(crate) fn set_reported_window(&self, tokens: Tokens) {
+        let evidence = WindowEvidence::ServerReport;
+        self.learned().learn(LearnedWindow {
+            tokens,
+            bounds: LimitScope::Window,
+            evidence,
+            learned_at: Instant::now(),
+        });
+    }
+
+    /// Returns true if the server is to be asked for its window now. The caller has to ask.
+    pub(crate) fn claim_probe(&self) -> bool {
+        self.window_override.is_none() && self.learned().is_to_be_asked(Instant::now(), self.lifetime)
+    }
+
+    fn learned(&self) -> MutexGuard<'_, LearnedFacts> {
+        self.learned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use foldline::wire::{Format, RequestRejection};
+
+    const TENANT: TenantKey = TenantKey(1);
+
+    fn models(window: Option<Tokens>) -> ModelRegistry {
+        ModelRegistry::new(Cow::Borrowed(ModelTable::builtin()), window, Duration::from_secs(3_600))
+    }
+
+    #[test]
+    fn learned_limits_override_the_model_table() {
+        let model = models(None).get(TENANT, UpstreamKind::OpenAi, "some-local-model");
+        let guessed = model.budget(Some(1_000));
+        assert!(guessed > 100_000, "{guessed}");
+        model.set_reported_window(32_768);
+        let reported = model.budget(Some(1_000));
+        assert!((25_000..31_800).contains(&reported), "{reported}");
+        let refused = |body: &str| match RequestRejection::from_body(400, body.as_bytes()) {
+            RequestRejection::Overflow(overflow) => overflow,
+            other => panic!("{other:?}"),
+        };
+        let limit = r#"{"error":{"message":"prompt is too long: 9000 tokens > 8192 maximum"}}"#;
+        let next = model.learn_from_overflow(refused(limit), 10_000, Some(1_000));
+        let learned = model.budget(Some(1_000));
+        assert!((6_000..7_200).contains(&learned) && next <= learned, "{learned} {next}");
+        let silent = r#"{"error":{"code":"context_length_exceeded","message":"too long"}}"#;
+        assert_eq!(model.learn_from_overflow(refused(silent), 4_000, Some(1_000)), 3_000);
+        assert_eq!(model.budget(Some(1_000)), learned, "a guess is not learned");
+        let echoed = r#"{"error":{"message":"Invalid value: 'prompt is too long: 9000 tokens > 2048 maximum'"}}"#;
+        assert!(model.learn_from_overflow(refused(echoed), 10_000, Some(1_000)) < 2_048, "for the retry");
+        assert_eq!(model.budget(Some(1_000)), learned, "an echoed value is not learned");
+        let told = models(Some(4_096)).get(TENANT, UpstreamKind::OpenAi, "some-local-model");
+        told.learn_from_overflow(refused(limit), 10_000, None);
+        assert!(told.budget(Some(1_000)) < 3_100);
+    }
+
+    /// Claude Code asks for 64,000 tokens of answer, and has 30,000 of instructions and tools.
+    #[test]
+    fn oversized_max_output_leaves_room_for_the_prompt() {
+        let model = models(Some(60_000)).get(TENANT, UpstreamKind::Anthropic, "claude-opus-4-6");
+        let answer = |system: usize| {
+            let system = "one two three four ".repeat(system / 4);
+            let body =
+                format!(r#"{{"max_tokens":64000,"system":"{system}","messages":[{{"role":"user","content":"hi"}}]}}"#);
+            model.reserved_output(&Request::parse(Format::Anthropic, body.as_bytes()).unwrap())
+        };
+        assert_eq!(answer(1_000), Some(64_000));
+        assert_eq!(answer(30_000), None);
+        assert!(model.budget(None) > 40_000 && model.budget(Some(64_000)) < 30_000);
+    }
+
+    #[test]
+    fn budget_follows_reported_usage() {
+        let model = models(Some(10_000)).get(TENANT, UpstreamKind::Anthropic, "claude-opus-4-6");
+        let before = model.budget(Some(1_000));
+        for ours in [2_000, 3_000, 4_000, 6_000] {
+            assert_eq!(model.observe_usage(ours, ours * 3 / 2 + 100), CountVerdict::Accepted);
+        }
+        let after = model.budget(Some(1_000));
+        assert!(after < before * 3 / 4, "{before} {after}");
+        assert!(after * 3 / 2 + 100 <= 9_000, "{after}");
+    }
+
+    #[test]
+    fn undercount_raises_the_budget_of_an_estimate_only() {
+        for (name, raised) in [("some-local-model", true), ("gpt-4o", false)] {
+            let model = models(None).get(TENANT, UpstreamKind::OpenAi, name);
+            let before = model.budget(None);
+            for ours in (2..40).map(|turn| turn * 1_000) {
+                assert_eq!(model.observe_usage(ours, ours * 57 / 100), CountVerdict::Accepted);
+            }
+            let after = model.budget(None);
+            assert_eq!(after > before * 3 / 2, raised, "{name}: {before} {after}");
+            assert!(after <= before * 2 + before / 5, "{name}: {before} {after}");
+        }
+    }
+
+    #[test]
+    fn tenants_neither_share_nor_evict_learned_windows() {
+        let models = models(None);
+        models.get(TENANT, UpstreamKind::OpenAi, "a").set_reported_window(8_192);
+        assert!(models.get(TenantKey(2), UpstreamKind::OpenAi, "a").budget(None) > 100_000);
+        assert!(models.get(TENANT, UpstreamKind::Anthropic, "a").budget(None) > 100_000, "another upstream");
+        for synthetic in 0..2_000 {
+            models.get(TenantKey(2), UpstreamKind::OpenAi, &synthetic.to_string());
+        }
+        assert!(models.get(TENANT, UpstreamKind::OpenAi, "a").budget(None) < 8_192);
+        assert_eq!(models.learned_windows(TENANT).len(), 1);
+        assert_eq!(models.learned_windows(TenantKey(2)).len(), 0);
+    }
+}
