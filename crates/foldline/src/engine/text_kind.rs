@@ -285,7 +285,7 @@ const DEFINITION_MODIFIERS: [&str; 18] = [
     "default",
     "pub",
     "pub(crate)",
-    "pub(crate)",
+    "pub(super)",
     "async",
     "static",
     "public",

@@ -37,7 +37,7 @@ impl PiSessionTree {
 impl SessionParser for PiSessionTree {
     fn parse_entry(&mut self, line: &JsonObject<'_>, _found: &mut Vec<RecordedSession>) -> Result<(), Error> {
         let Some(kind) = line.string("type") else {
-            return Err(Error::not_a_recording("an parse_entry without a type"));
+            return Err(Error::not_a_recording("an entry without a type"));
         };
         if kind == "session" {
             self.recording.id = line.string("id").unwrap_or_default().into_owned();
@@ -46,7 +46,7 @@ impl SessionParser for PiSessionTree {
         }
         let said = line.object("message");
         if kind == "message" && said.is_none() {
-            return Err(Error::not_a_recording("an parse_entry of type message without a message"));
+            return Err(Error::not_a_recording("an entry of type message without a message"));
         }
         let summary = || line.string("summary").map(|text| Message::text(Role::User, text));
         let message = match (kind.as_ref(), &said) {

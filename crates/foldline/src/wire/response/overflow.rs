@@ -453,83 +453,83 @@ mod tests {
             // OpenAI and Azure
             (
                 "This model's maximum context length is 128000 tokens. However, your messages resulted in 130,204 tokens. Please reduce the length of the messages.",
-                "Message limit 128000 Window sent Exactly(130204)",
+                "Message limit 128000 Window sent Exact(130204)",
             ),
             (
                 "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens (8000 in the messages, 1000 in the completion). Please reduce the length of the messages or completion.",
-                "Message limit 8192 Window sent Exactly(8000) output 1000",
+                "Message limit 8192 Window sent Exact(8000) output 1000",
             ),
             (
                 "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens (7000 in the messages, 500 in the functions, and 1500 in the completion).",
-                "Message limit 8192 Window sent Exactly(7500) output 1500",
+                "Message limit 8192 Window sent Exact(7500) output 1500",
             ),
             (
                 "This model's maximum context length is 4097 tokens, however you requested 5000 tokens (4500 in your prompt; 500 for the completion). Please reduce your prompt; or completion length.",
-                "Message limit 4097 Window sent Exactly(4500) output 500",
+                "Message limit 4097 Window sent Exact(4500) output 500",
             ),
             (
                 "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 300001 tokens. Please reduce the length of the messages.",
-                "Message limit 272000 Input sent Exactly(300001)",
+                "Message limit 272000 Input sent Exact(300001)",
             ),
-            ("Your input exceeds the context window of this model. Please adjust your input and try again.", "Phrase"),
+            ("Your input exceeds the context window of this model. Please adjust your input and try again.", "Pattern"),
             // Anthropic
-            ("prompt is too long: 215000 tokens > 200000 maximum", "Message limit 200000 Window sent Exactly(215000)"),
+            ("prompt is too long: 215000 tokens > 200000 maximum", "Message limit 200000 Window sent Exact(215000)"),
             (
                 "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease input length or `max_tokens` and try again",
-                "Message limit 200000 Window sent Exactly(190000) output 20000",
+                "Message limit 200000 Window sent Exact(190000) output 20000",
             ),
             // Bedrock
-            ("Input is too long for requested model.", "Phrase"),
+            ("Input is too long for requested model.", "Pattern"),
             (
                 "The model returned the following errors: prompt is too long: 201000 tokens > 200000 maximum",
-                "Message limit 200000 Window sent Exactly(201000)",
+                "Message limit 200000 Window sent Exact(201000)",
             ),
-            ("Too many input tokens. Max input tokens: 300000, request input token count: 310000", "Phrase"),
-            ("The number of input tokens exceeds maximum length", "Phrase"),
+            ("Too many input tokens. Max input tokens: 300000, request input token count: 310000", "Pattern"),
+            ("The number of input tokens exceeds maximum length", "Pattern"),
             // Gemini
             (
                 "The input token count (1200000) exceeds the maximum number of tokens allowed (1048575).",
-                "Message limit 1048575 Input sent Exactly(1200000)",
+                "Message limit 1048575 Input sent Exact(1200000)",
             ),
             // Mistral
             (
                 "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length",
-                "Message limit 32768 Window sent Exactly(40000)",
+                "Message limit 32768 Window sent Exact(40000)",
             ),
             // xAI
             (
                 "This model's maximum prompt length is 131072 but the request contains 140000 tokens.",
-                "Message limit 131072 Input sent Exactly(140000)",
+                "Message limit 131072 Input sent Exact(140000)",
             ),
             // Groq
-            ("Please reduce the length of the messages or completion.", "Phrase"),
+            ("Please reduce the length of the messages or completion.", "Pattern"),
             // Cerebras
             (
                 "Please reduce the length of the messages or completion. Current length is 9000 while limit is 8192",
-                "Message limit 8192 Window sent Exactly(9000)",
+                "Message limit 8192 Window sent Exact(9000)",
             ),
             // OpenRouter
             (
                 "This endpoint's maximum context length is 163840 tokens. However, you requested about 170000 tokens (150000 of text input, 10000 of tool input, 10000 in the output). Please reduce the length of either one.",
-                "Message limit 163840 Window sent About(160000) output 10000",
+                "Message limit 163840 Window sent Estimated(160000) output 10000",
             ),
             // TGI and Together
             (
                 "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4000 `inputs` tokens and 512 `max_new_tokens`",
-                "Message limit 4096 Window sent Exactly(4000) output 512",
+                "Message limit 4096 Window sent Exact(4000) output 512",
             ),
-            ("`inputs` must have less than 4095 tokens. Given: 5000", "Message limit 4095 Input sent Exactly(5000)"),
+            ("`inputs` must have less than 4095 tokens. Given: 5000", "Message limit 4095 Input sent Exact(5000)"),
             // Fireworks
             ("The prompt is too long: 140000, model maximum context length: 131071", "Message limit 131071 Window"),
             // Copilot
             (
                 "prompt token count of 130000 exceeds the limit of 128000",
-                "Message limit 128000 Input sent Exactly(130000)",
+                "Message limit 128000 Input sent Exact(130000)",
             ),
             // vLLM
             (
                 "This model's maximum context length is 4096 tokens. However, you requested 100 output tokens and your prompt contains 4050 input tokens, for a total of 4150 tokens.",
-                "Message limit 4096 Window sent Exactly(4050) output 100",
+                "Message limit 4096 Window sent Exact(4050) output 100",
             ),
             (
                 "This model's maximum context length is 4096 tokens. However, you requested 0 output tokens and your prompt contains at least 4097 input tokens, for a total of at least 4097 tokens.",
@@ -541,78 +541,78 @@ mod tests {
             ),
             (
                 "The decoder prompt (length 5000) is longer than the maximum model length of 4096. Make sure that `max_model_len` is no smaller than the number of text tokens.",
-                "Message limit 4096 Window sent Exactly(5000)",
+                "Message limit 4096 Window sent Exact(5000)",
             ),
             (
                 "Input length (5000) exceeds model's maximum context length (4096).",
-                "Message limit 4096 Window sent Exactly(5000)",
+                "Message limit 4096 Window sent Exact(5000)",
             ),
             // llama.cpp, in words only
             (
                 "request (9000 tokens) exceeds the available context size (8192 tokens), try increasing it",
-                "Message limit 8192 Window sent Exactly(9000)",
+                "Message limit 8192 Window sent Exact(9000)",
             ),
             (
                 "input (9000 tokens) is larger than the max context size (8192 tokens). skipping",
-                "Message limit 8192 Window sent Exactly(9000)",
+                "Message limit 8192 Window sent Exact(9000)",
             ),
             // Ollama
-            ("the prompt is longer than the context length currently available to the model", "Phrase"),
+            ("the prompt is longer than the context length currently available to the model", "Pattern"),
             // LM Studio
             (
                 "The number of tokens to keep from the initial prompt is greater than the context length (n_keep: 9000>= n_ctx: 4096).",
-                "Message limit 4096 Window sent Exactly(9000)",
+                "Message limit 4096 Window sent Exact(9000)",
             ),
             (
                 "Trying to keep the first 9000 tokens when context the overflows. However, the model is loaded with context length of only 4096 tokens, which is not enough.",
-                "Message limit 4096 Window sent Exactly(9000)",
+                "Message limit 4096 Window sent Exact(9000)",
             ),
-            ("Context size has been exceeded.", "Phrase"),
+            ("Context size has been exceeded.", "Pattern"),
             // SGLang
             (
                 "The input (9000 tokens) is longer than the model's context length (8192 tokens).",
-                "Message limit 8192 Window sent Exactly(9000)",
+                "Message limit 8192 Window sent Exact(9000)",
             ),
             (
                 "Requested token count exceeds the model's maximum context length of 8192 tokens. You requested a total of 9000 tokens: 8500 tokens from the input messages and 500 tokens for the completion.",
-                "Message limit 8192 Window sent Exactly(8500) output 500",
+                "Message limit 8192 Window sent Exact(8500) output 500",
             ),
             (
                 "Input length (9000 tokens) exceeds the maximum allowed length (7000 tokens). Use a shorter input or enable --allow-auto-truncate.",
-                "Message limit 7000 Window sent Exactly(9000)",
+                "Message limit 7000 Window sent Exact(9000)",
             ),
             // Kimi
             (
                 "Invalid request: Your request exceeded model token limit: 262144 (requested: 270000)",
-                "Message limit 262144 Window sent Exactly(270000)",
+                "Message limit 262144 Window sent Exact(270000)",
             ),
             ("Your request exceeded model token limit: 8192", "Message limit 8192 Window"),
             ("model max length exceeded, max length:131072", "Message limit 131072 Window"),
             // GLM
-            ("Prompt exceeds max length", "Phrase"),
-            ("tokens in request more than max tokens allowed", "Phrase"),
+            ("Prompt exceeds max length", "Pattern"),
+            ("tokens in request more than max tokens allowed", "Pattern"),
             // MiniMax: the number is an error code
-            ("invalid params, context window exceeds limit (2013)", "Phrase"),
+            ("invalid params, context window exceeds limit (2013)", "Pattern"),
             // DashScope
             ("Range of input length should be [1, 129024]", "Message limit 129024 Input"),
             // Novita, DeepInfra, Cloudflare
-            ("input is longer than the model's context length", "Phrase"),
+            ("input is longer than the model's context length", "Pattern"),
             (
                 "requested input length 9000 exceeds maximum input length 8192",
-                "Message limit 8192 Input sent Exactly(9000)",
+                "Message limit 8192 Input sent Exact(9000)",
             ),
-            ("This request exceeded this model context window limit", "Phrase"),
+            ("This request exceeded this model context window limit", "Pattern"),
             // mlx and others
             (
                 "prompt has 9000 tokens, but the configured context size is 8192 tokens",
-                "Message limit 8192 Window sent Exactly(9000)",
+                "Message limit 8192 Window sent Exact(9000)",
             ),
             (
                 "This endpoint's maximum context length is 8192 tokens. However, you requested about 9000 tokens.",
                 "Message limit 8192 Window",
             ),
-            ("context length exceeded", "Phrase"),
-            ("Token limit exceeded", "Phrase"),
+            ("context length exceeded", "Pattern"),
+            ("Token limit exceeded", "Pattern"),
         ] {
             assert_eq!(describe(classify(400, message)), expected, "{message}");
         }
@@ -674,11 +674,11 @@ mod tests {
             (r#"{"error":{"code":"1261","message":"Prompt exceeds max length"}}"#, "Code"),
             (
                 r#"{"error":{"code":400,"type":"exceed_context_size_error","message":"m","n_prompt_tokens":9000,"n_ctx":8192}}"#,
-                "Code limit 8192 Window sent Exactly(9000)",
+                "Code limit 8192 Window sent Exact(9000)",
             ),
             (
                 r#"{"error":{"code":"context_length_exceeded","message":"Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 272100 tokens."}}"#,
-                "Code limit 272000 Input sent Exactly(272100)",
+                "Code limit 272000 Input sent Exact(272100)",
             ),
         ] {
             assert_eq!(describe(RequestRejection::from_body(400, body.as_bytes())), expected, "{body}");
@@ -696,7 +696,7 @@ mod tests {
             "prompt is too long: 215000 tokens > 200000 maximum",
         ] {
             let told = describe(RequestRejection::from_body(400, body.as_bytes()));
-            assert_eq!(told, "Message limit 200000 Window sent Exactly(215000)", "{body}");
+            assert_eq!(told, "Message limit 200000 Window sent Exact(215000)", "{body}");
         }
     }
 

@@ -346,7 +346,7 @@ data: {"type":"message_stop"}
         assert_eq!(
             response,
             "msg_1 claude-opus-4-6: thought I should look. [c2ln] + text Looking 😀 + call toolu_1 read {\"path\": \"a.rs\"} \
-             | ToolUse tool_use | in=123 read=100 write=20 write_1h=5 out=42 | Whole"
+             | ToolUse tool_use | in=123 read=100 write=20 write_1h=5 out=42 | Complete"
         );
         assert_stream_matches_body(
             ANTHROPIC,
@@ -383,7 +383,7 @@ data: {"type":"message_stop"}
 
 "#,
         );
-        assert_eq!(response, "m: | EndTurn end_turn | in=707 read=5 write=2 out=9 reasoning=4 | Whole");
+        assert_eq!(response, "m: | EndTurn end_turn | in=707 read=5 write=2 out=9 reasoning=4 | Complete");
     }
 
     #[test]
@@ -409,7 +409,7 @@ data: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"outpu
                 {"type":"message","input_tokens":20000,"cache_read_input_tokens":1000,"output_tokens":40},
                 {"type":"message","input_tokens":10000,"cache_read_input_tokens":12000,"output_tokens":50},
                 {"type":"advisor_message","input_tokens":7,"output_tokens":1}]}}"#;
-        assert_eq!(body_summary(ANTHROPIC, text), "m: | EndTurn end_turn | in=30000 out=90 last_input=22000 | Whole");
+        assert_eq!(body_summary(ANTHROPIC, text), "m: | EndTurn end_turn | in=30000 out=90 last_input=22000 | Complete");
     }
 
     #[test]
@@ -449,7 +449,7 @@ data: {"type":"new_event","index":3}
         );
         assert_eq!(
             response,
-            r#": opaque server_tool_use {"type":"server_tool_use","id":"srv","name":"web_search","input":{"query":"x"}} + opaque web_search_tool_result {"type":"web_search_tool_result","tool_use_id":"srv","content":[]} + opaque compaction {"type":"compaction","content":"short","encrypted_content":"e"} + opaque hologram {"type":"hologram","x":1,"y":[2]} | Cut"#
+            r#": opaque server_tool_use {"type":"server_tool_use","id":"srv","name":"web_search","input":{"query":"x"}} + opaque web_search_tool_result {"type":"web_search_tool_result","tool_use_id":"srv","content":[]} + opaque compaction {"type":"compaction","content":"short","encrypted_content":"e"} + opaque hologram {"type":"hologram","x":1,"y":[2]} | Interrupted"#
         );
     }
 
@@ -460,7 +460,7 @@ data: {"type":"new_event","index":3}
             "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"redacted_thinking\",\"data\":\"abc\"}}\n\n",
         );
         assert_eq!(events, "seal 0 abc");
-        assert_eq!(response, ": thought  [abc] | Cut");
+        assert_eq!(response, ": thought  [abc] | Interrupted");
     }
 
     #[test]
@@ -480,7 +480,7 @@ data: {"type":"message_stop"}
 
 "#,
         );
-        assert_eq!(response, ": call t write {\"text\": \"abc | MaxTokens max_tokens | Whole");
+        assert_eq!(response, ": call t write {\"text\": \"abc | MaxTokens max_tokens | Complete");
     }
 
     #[test]
@@ -490,7 +490,7 @@ data: {"type":"message_stop"}
             "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"tool_use\",\"id\":\"t\",\"name\":\"f\",\"input\":{\"a\":1}}}\n\n",
         );
         assert_eq!(events, "call 0@0 t f | call 0@0 +{\"a\":1}");
-        assert_eq!(response, ": call t f {\"a\":1} | Cut");
+        assert_eq!(response, ": call t f {\"a\":1} | Interrupted");
     }
 
     #[test]
@@ -507,7 +507,7 @@ data: {"type":"message_stop"}
             ("tomorrow", "Other"),
         ] {
             let text = format!(r#"{{"content":[],"stop_reason":"{raw}"}}"#);
-            assert_eq!(body_summary(ANTHROPIC, &text), format!(": | {reason} {raw} | Whole"));
+            assert_eq!(body_summary(ANTHROPIC, &text), format!(": | {reason} {raw} | Complete"));
         }
     }
 

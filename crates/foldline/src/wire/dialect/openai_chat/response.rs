@@ -338,7 +338,7 @@ data: [DONE]
         );
         assert_eq!(
             response,
-            "c1 gpt-4o: text Hello | EndTurn stop | in=100 read=64 write=30 out=9 reasoning=4 | Whole"
+            "c1 gpt-4o: text Hello | EndTurn stop | in=100 read=64 write=30 out=9 reasoning=4 | Complete"
         );
         assert_stream_matches_body(
             CHAT,
@@ -393,7 +393,7 @@ data: [DONE]
             events,
             r#"started c m | call 0@0 a read | call 0@0 +{} | call 1@0 b read | call 1@0 +{"x":2} | call 0@0 closed | call 1@0 closed | stop ToolUse stop | done"#
         );
-        assert_eq!(response, r#"c m: call a read {} + call b read {"x":2} | ToolUse stop | Whole"#);
+        assert_eq!(response, r#"c m: call a read {} + call b read {"x":2} | ToolUse stop | Complete"#);
     }
 
     #[test]
@@ -409,7 +409,7 @@ data: {"choices":[{"delta":{"tool_calls":[{"function":{"arguments":":2}"}}]},"fi
 
 "#,
         );
-        assert_eq!(response, r#": call  read {"a":1} + call  read {"b":2} | ToolUse tool_calls | Whole"#);
+        assert_eq!(response, r#": call  read {"a":1} + call  read {"b":2} | ToolUse tool_calls | Complete"#);
     }
 
     #[test]
@@ -426,7 +426,7 @@ data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"b","function":{"name"
 "#,
         );
         assert!(events.contains("call 1@0 b list"), "{events}");
-        assert_eq!(response, r#": call a read {} + call b list {} | ToolUse tool_calls | Whole"#);
+        assert_eq!(response, r#": call a read {} + call b list {} | ToolUse tool_calls | Complete"#);
     }
 
     #[test]
@@ -438,7 +438,7 @@ data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"x","function":{"name"
 
 "#,
         );
-        assert_eq!(response, ": call x read {} + call x list {} | ToolUse tool_calls | Whole");
+        assert_eq!(response, ": call x read {} + call x list {} | ToolUse tool_calls | Complete");
     }
 
     #[test]
@@ -455,7 +455,7 @@ data: {"choices":[{"delta":{},"finish_reason":"tool_calls"}]}
 "#,
         );
         assert_eq!(events.matches("call 0@0 a read").count(), 1);
-        assert_eq!(response, r#": call a read {"p":1} | ToolUse tool_calls | Whole"#);
+        assert_eq!(response, r#": call a read {"p":1} | ToolUse tool_calls | Complete"#);
     }
 
     #[test]
@@ -485,7 +485,7 @@ data: {"choices":[{"delta":{"content":"so"},"finish_reason":"stop"}]}
 "#;
             let (events, response) = stream_summary(CHAT, &stream.replace("KEY", key));
             assert_eq!(events, "started | thought 0 hm | text 0 so | stop EndTurn stop");
-            assert_eq!(response, ": thought hm + text so | EndTurn stop | Whole");
+            assert_eq!(response, ": thought hm + text so | EndTurn stop | Complete");
         }
         let (events, response) = stream_summary(
             CHAT,
@@ -497,7 +497,7 @@ data: {"choices":[{"delta":{"reasoning":"hm","reasoning_content":"hm","reasoning
         assert_eq!(events, "started | thought 0 hm | stop EndTurn stop");
         assert_eq!(
             response,
-            r#": thought hm + opaque reasoning_details [{"type":"reasoning.text","text":"hm","signature":"s"}] | EndTurn stop | Whole"#
+            r#": thought hm + opaque reasoning_details [{"type":"reasoning.text","text":"hm","signature":"s"}] | EndTurn stop | Complete"#
         );
     }
 
@@ -584,7 +584,7 @@ data: {"error":{"message":"This model's maximum context length is 8192 tokens. H
         assert!(
             events.contains("| error context_length_exceeded: This model's") && events.ends_with("[overflow 8192]")
         );
-        assert!(response.ends_with("| Cut"), "{response}");
+        assert!(response.ends_with("| Interrupted"), "{response}");
 
         let (events, _) = stream_summary(CHAT, "data: {\"error\":\"model crashed\"}\n\n");
         assert_eq!(events, "error model crashed [other]");
@@ -606,7 +606,7 @@ data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}
 "#,
         );
         assert_eq!(events, "started | text 1.0 b | text 0 a | stop#1 MaxTokens length | stop EndTurn stop");
-        assert_eq!(response, ": text a | EndTurn stop | Whole");
+        assert_eq!(response, ": text a | EndTurn stop | Complete");
     }
 
     #[test]
@@ -614,26 +614,26 @@ data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}
         for (text, expected) in [
             (
                 r#"{"choices":[{"message":{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{}"}},"finish_reason":"function_call"}]}"#,
-                ": call f f {} | ToolUse function_call | Whole",
+                ": call f f {} | ToolUse function_call | Complete",
             ),
             (
                 r#"{"choices":[{"message":{"role":"assistant","tool_calls":[{"id":"x","type":"custom","custom":{"name":"patch","input":"*** a"}}]},"finish_reason":"stop"}]}"#,
-                ": call x patch *** a | ToolUse stop | Whole",
+                ": call x patch *** a | ToolUse stop | Complete",
             ),
             (
                 r#"{"choices":[{"message":{"content":"cut"},"finish_reason":"model_context_window_exceeded"}]}"#,
-                ": text cut | WindowFull model_context_window_exceeded | Whole",
+                ": text cut | ContextFull model_context_window_exceeded | Complete",
             ),
             (
                 r#"{"choices":[{"message":{"content":null,"refusal":"no"},"finish_reason":"stop"}]}"#,
-                r#": opaque refusal "no" | EndTurn stop | Whole"#,
+                r#": opaque refusal "no" | EndTurn stop | Complete"#,
             ),
             (
                 r#"{"choices":[{"message":{"content":""},"finish_reason":"error","error":{"code":502,"message":"gone"}}]}"#,
-                ": | Other error | error 502: gone | Whole",
+                ": | Other error | error 502: gone | Complete",
             ),
-            (r#"{"choices":[]}"#, ": | Whole"),
-            (r#"{"error":{"message":"no","code":"c"}}"#, ": | error c: no | Whole"),
+            (r#"{"choices":[]}"#, ": | Complete"),
+            (r#"{"error":{"message":"no","code":"c"}}"#, ": | error c: no | Complete"),
         ] {
             assert_eq!(body_summary(CHAT, text), expected, "{text}");
         }
@@ -652,6 +652,6 @@ data: {"choices":[{"delta":{},"finish_reason":"function_call"}]}
 
 "#,
         );
-        assert_eq!(response, ": call f f {} | ToolUse function_call | Whole");
+        assert_eq!(response, ": call f f {} | ToolUse function_call | Complete");
     }
 }

@@ -397,7 +397,7 @@ data: {"type":"response.output_item.done","output_index":2,"item":{"type":"web_s
         );
         assert_eq!(
             response,
-            r#": call a apply_patch *** Begin + call b local_shell {"command":["ls"]} + opaque web_search_call {"type":"web_search_call","id":"ws","status":"completed"} | Cut"#
+            r#": call a apply_patch *** Begin + call b local_shell {"command":["ls"]} + opaque web_search_call {"type":"web_search_call","id":"ws","status":"completed"} | Interrupted"#
         );
     }
 
@@ -422,7 +422,7 @@ data: {"type":"response.function_call_arguments.delta","output_index":2,"delta":
 
 data: {"type":"response.outp"#,
         );
-        assert_eq!(response, r#"r m: thought hm + text half + call c f {"a" | Cut"#);
+        assert_eq!(response, r#"r m: thought hm + text half + call c f {"a" | Interrupted"#);
     }
 
     #[test]
@@ -441,7 +441,7 @@ data: {"type":"response.output_item.done","output_index":1,"item":{"type":"funct
         // No items: deltas fall from the sky.
         let (_, response) =
             stream_summary(RESPONSES, "data: {\"type\":\"response.output_text.delta\",\"delta\":\"hi\"}\n\n");
-        assert_eq!(response, ": text hi | Cut");
+        assert_eq!(response, ": text hi | Interrupted");
         // Nothing but the end.
         let (events, response) = stream_summary(
             RESPONSES,
@@ -453,7 +453,7 @@ data: [DONE]
 "#,
         );
         assert_eq!(events, "started r | text 0 hi | stop EndTurn completed | done | ([DONE])");
-        assert_eq!(response, "r: text hi | EndTurn completed | Whole");
+        assert_eq!(response, "r: text hi | EndTurn completed | Complete");
     }
 
     #[test]
@@ -495,7 +495,7 @@ data: {"type":"response.completed","response":{"id":"r","status":"completed","mo
         );
         assert_eq!(
             response,
-            r#"r m: text hi + call fc_a read {} + call fc_b list {"x":1} | ToolUse completed | Whole"#
+            r#"r m: text hi + call fc_a read {} + call fc_b list {"x":1} | ToolUse completed | Complete"#
         );
     }
 
@@ -526,7 +526,7 @@ data: {"type":"response.completed","response":{"id":"r","status":"completed","mo
                 RESPONSES,
                 r#"{"id":"r","status":"incomplete","incomplete_details":{"reason":"max_output_tokens"},"output":[]}"#
             ),
-            "r: | MaxTokens max_output_tokens | Whole"
+            "r: | MaxTokens max_output_tokens | Complete"
         );
         let (events, _) = stream_summary(
             RESPONSES,
@@ -538,7 +538,7 @@ data: {"type":"response.completed","response":{"id":"r","status":"completed","mo
                 RESPONSES,
                 r#"{"id":"r","status":"failed","error":{"code":"server_error","message":"m"},"output":[]}"#
             ),
-            "r: | Other failed | error server_error: m | Whole"
+            "r: | Other failed | error server_error: m | Complete"
         );
     }
 }
