@@ -502,7 +502,7 @@ data: {"type":"message_stop"}
             ("tool_use", "ToolUse"),
             ("pause_turn", "Paused"),
             ("refusal", "Refused"),
-            ("model_context_window_exceeded", "WindowFull"),
+            ("model_context_window_exceeded", "ContextFull"),
             ("compaction", "Compacted"),
             ("tomorrow", "Other"),
         ] {
