@@ -1,5 +1,5 @@
 //! A sealed archive: only the key opens it, and no word of it lies open on disk.
-#![cfg(feature = "seal")]
+#![cfg(feature = "encryption")]
 
 use foldline::{Handle, OriginalStore};
 use foldline_archive::{AccessMode, Archive, ArchiveKey, ArchiveOptions, ErrorKind, Namespace};
