@@ -28,7 +28,7 @@ impl ArchiveKey {
 
 impl fmt::Debug for ArchiveKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Key(..)")
+        f.write_str("ArchiveKey(..)")
     }
 }
 
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn key_is_not_printed_and_short_keys_are_rejected() {
-        assert_eq!(format!("{:?}", ArchiveKey::new(&[1; 32]).unwrap()), "Key(..)");
+        assert_eq!(format!("{:?}", ArchiveKey::new(&[1; 32]).unwrap()), "ArchiveKey(..)");
         assert!(ArchiveKey::new(b"hunter2").is_err());
     }
 }
