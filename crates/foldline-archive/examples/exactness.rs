@@ -1,12 +1,12 @@
-//! Folds every conversation of a corpus, keeps what is folded in an archive, and unfolds every handle of
-//! every rendering: at once, and again in another process.
+//! Folds every conversation of a corpus, stores the originals in an archive, and unfolds every handle of every rendering:
+//! immediately, and again in another process.
 //!
 //!     cargo run --release -p foldline-archive --example exactness -- [CORPUS] [BUDGET]
 //!
-//! The corpus is the first argument, `FOLDLINE_CORPUS`, or the folder beside the repository. A conversation
-//! is folded at every request point, as an agent would have sent it. For the last rendering it is also
-//! counted where the text of every part has gone: it stands, a handle gives it back, or it is lost.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a task that can not go on stops, and it prints")]
+//! The corpus is the first argument, `FOLDLINE_CORPUS`, or a folder next to the repository. A conversation is folded at
+//! every request point, as an agent would have sent it. For the last rendering, the texts of all parts are counted by
+//! where they are: verbatim in the request, behind a handle, or lost.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a failing example stops, and it prints")]
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -24,8 +24,8 @@ use foldline::{apply, marker};
 use foldline_archive::{Archive, Namespace, TenantArchive};
 use serde_json::{Value, json};
 
-/// Said to the process that looks again.
-const VERIFY_FLAG: &str = "--again";
+/// Flag of the process that verifies the handles again.
+const VERIFY_FLAG: &str = "--verify";
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -34,9 +34,9 @@ fn main() {
     {
         return verify_in_new_process(Path::new(archive), Path::new(list));
     }
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpus");
+    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpus");
     let named = arguments.first().map(PathBuf::from).or_else(|| std::env::var_os("FOLDLINE_CORPUS").map(PathBuf::from));
-    let corpus = named.unwrap_or(beside).join("dev.jsonl.zst");
+    let corpus = named.unwrap_or(default).join("dev.jsonl.zst");
     let budget: u64 = arguments.get(1).map_or(32_000, |budget| budget.parse().unwrap());
     let Ok(file) = std::fs::File::open(&corpus) else {
         return println!("there is no corpus at {}: nothing was folded", corpus.display());
@@ -44,22 +44,22 @@ fn main() {
 
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("archive.db");
-    let shelf = Archive::open(&path).unwrap().tenant(&Namespace::local());
+    let tenant = Archive::open(&path).unwrap().tenant(&Namespace::local());
     let mut rows: BTreeMap<String, FoldTotals> = BTreeMap::new();
-    let mut promised: HashMap<Handle, [u8; 32]> = HashMap::new();
+    let mut issued: HashMap<Handle, [u8; 32]> = HashMap::new();
     for line in BufReader::new(zstd::stream::read::Decoder::new(file).unwrap()).lines() {
         let record: Value = serde_json::from_str(&line.unwrap()).unwrap();
         let row = rows.entry(record["format"].as_str().unwrap_or("?").to_owned()).or_default();
-        fold_conversation(&record, budget, &shelf, row, &mut promised);
+        fold_conversation(&record, budget, &tenant, row, &mut issued);
     }
     let list = folder.path().join("handles");
     let mut out = BufWriter::new(std::fs::File::create(&list).unwrap());
-    for (handle, hash) in &promised {
+    for (handle, hash) in &issued {
         writeln!(out, "{handle} {}", blake3::Hash::from_bytes(*hash)).unwrap();
     }
     out.into_inner().unwrap().sync_all().unwrap();
-    let stats = shelf.stats().unwrap();
-    drop(shelf);
+    let stats = tenant.stats().unwrap();
+    drop(tenant);
     let answer =
         Command::new(std::env::current_exe().unwrap()).arg(VERIFY_FLAG).arg(&path).arg(&list).output().unwrap();
     print_table(&rows, budget);
@@ -72,7 +72,7 @@ fn main() {
     assert!(answer.status.success() && total.wrong == 0 && total.lost == 0, "something could not be unfolded");
 }
 
-/// What was found, for one source of conversations.
+/// Totals for one source of conversations.
 #[derive(Clone, Copy, Default)]
 struct FoldTotals {
     conversations: usize,
@@ -80,21 +80,21 @@ struct FoldTotals {
     renderings: usize,
     /// Requests that could not fit.
     unfit_count: usize,
-    /// Handles in renderings, each time that one was newly rendered.
+    /// Handles in renderings, counted whenever one is newly rendered.
     handles: usize,
-    /// Of those, the ones that gave the identical bytes.
+    /// Handles that returned the identical bytes.
     exact: usize,
     wrong: usize,
-    /// Texts of the last rendering: standing as they were.
+    /// Texts of the last rendering that are verbatim in it.
     verbatim: usize,
-    /// Given back by a handle that stands in the rendering.
+    /// Texts that a handle in the rendering returns.
     by_handle: usize,
-    /// Kept, without a handle in the rendering: what stands there says the same in another form.
+    /// Archived texts without a handle in the rendering, which contains the same content in another form.
     archived_only: usize,
     lost: usize,
 }
 
-/// An archive, and what went into it.
+/// An archive that records everything stored through it.
 struct RecordingArchive<'s> {
     archive: &'s TenantArchive,
     stored: RefCell<HashMap<Handle, [u8; 32]>>,
@@ -102,9 +102,9 @@ struct RecordingArchive<'s> {
 
 impl OriginalStore for RecordingArchive<'_> {
     fn store(&self, originals: &[Original<'_>]) -> Result<(), StoreError> {
-        let mut kept = self.stored.borrow_mut();
+        let mut stored = self.stored.borrow_mut();
         for original in originals {
-            kept.entry(original.handle).or_insert_with(|| *blake3::hash(original.bytes).as_bytes());
+            stored.entry(original.handle).or_insert_with(|| *blake3::hash(original.bytes).as_bytes());
         }
         self.archive.store(originals)
     }
@@ -113,20 +113,20 @@ impl OriginalStore for RecordingArchive<'_> {
 fn fold_conversation(
     record: &Value,
     budget: u64,
-    shelf: &TenantArchive,
+    tenant: &TenantArchive,
     row: &mut FoldTotals,
-    promised: &mut HashMap<Handle, [u8; 32]>,
+    issued: &mut HashMap<Handle, [u8; 32]>,
 ) {
     row.conversations += 1;
     let body = json!({ "model": record["model"], "messages": record["messages"] }).to_string();
     let request = Request::parse(Format::OpenAiChat, body.as_bytes()).unwrap();
     let messages = &request.conversation().messages;
     let (table, model) = (ModelTable::builtin(), record["model"].as_str());
-    let setup = FoldOptions::new(Meter::for_model(table, model), Prices::for_model(table, model), budget)
+    let options = FoldOptions::new(Meter::for_model(table, model), Prices::for_model(table, model), budget)
         .with_rules(&LawProfile::for_model(Format::OpenAiChat, model));
 
-    let keep = RecordingArchive { archive: shelf, stored: RefCell::default() };
-    let mut with_handles = setup.clone();
+    let store = RecordingArchive { archive: tenant, stored: RefCell::default() };
+    let mut with_handles = options.clone();
     with_handles.handles = true;
     let mut folder = FoldSession::new(with_handles);
     let mut point = |folder: &mut FoldSession| {
@@ -135,19 +135,19 @@ fn fold_conversation(
             return;
         }
         row.renderings += 1;
-        folder.store_originals(&keep).unwrap();
+        folder.store_originals(&store).unwrap();
         let from = folder.take_first_changed();
         for message in folder.rendered_messages(from) {
             for_each_text(&message, &mut |text| {
                 for handle in marker::handles(text) {
-                    // A conversation may quote markers; ours are those that were kept.
-                    let Some(&hash) = keep.stored.borrow().get(&handle) else { continue };
+                    // A conversation may quote markers; only handles that were stored count.
+                    let Some(&hash) = store.stored.borrow().get(&handle) else { continue };
                     row.handles += 1;
-                    match shelf.unfold(handle.as_str()) {
-                        Ok(it) if blake3::hash(&it.bytes) == hash => row.exact += 1,
+                    match tenant.unfold(handle.as_str()) {
+                        Ok(unfolded) if blake3::hash(&unfolded.bytes) == hash => row.exact += 1,
                         _ => row.wrong += 1,
                     }
-                    promised.insert(handle, hash);
+                    issued.insert(handle, hash);
                 }
             });
         }
@@ -161,24 +161,24 @@ fn fold_conversation(
     point(&mut folder);
 
     // The last request, as it would have been sent.
-    let keep = RecordingArchive { archive: shelf, stored: RefCell::default() };
-    let Ok(applied) = apply(&request, &setup, &Ledger::default(), Some(&keep), &|_| ()) else { return };
+    let store = RecordingArchive { archive: tenant, stored: RefCell::default() };
+    let Ok(applied) = apply(&request, &options, &Ledger::default(), Some(&store), &|_| ()) else { return };
     let Some(folded) = &applied.folded else { return };
     row.folded += 1;
     let sent = Request::parse(Format::OpenAiChat, &applied.body).unwrap();
     assert_eq!(sent.conversation().messages, folded.messages(request.conversation()), "the body is the rendering");
-    let kept = keep.stored.into_inner();
-    let (mut standing, mut by_handle, mut held) = (HashSet::new(), HashSet::new(), HashSet::new());
+    let stored = store.stored.into_inner();
+    let (mut verbatim, mut by_handle, mut archived_only) = (HashSet::new(), HashSet::new(), HashSet::new());
     let mut named = HashSet::new();
     for message in &sent.conversation().messages {
         for_each_text(message, &mut |text| {
-            standing.insert(blake3::hash(text.as_bytes()));
+            verbatim.insert(blake3::hash(text.as_bytes()));
             named.extend(marker::handles(text));
         });
     }
-    for (handle, hash) in &kept {
+    for (handle, hash) in &stored {
         row.handles += 1;
-        let Ok(unfolded) = shelf.unfold(handle.as_str()) else {
+        let Ok(unfolded) = tenant.unfold(handle.as_str()) else {
             row.wrong += 1;
             continue;
         };
@@ -187,10 +187,10 @@ fn fold_conversation(
         } else {
             row.wrong += 1;
         }
-        promised.insert(*handle, *hash);
-        let found = if named.contains(handle) { &mut by_handle } else { &mut held };
+        issued.insert(*handle, *hash);
+        let found = if named.contains(handle) { &mut by_handle } else { &mut archived_only };
         found.insert(blake3::hash(&unfolded.bytes));
-        // A handle of whole rounds gives their messages.
+        // A handle of whole rounds returns their messages.
         for message in serde_json::from_slice::<Vec<Message<'_>>>(&unfolded.bytes).unwrap_or_default() {
             for_each_text(&message, &mut |text| {
                 found.insert(blake3::hash(text.as_bytes()));
@@ -201,9 +201,9 @@ fn fold_conversation(
         for_each_text(message, &mut |text| {
             let hash = blake3::hash(text.as_bytes());
             match () {
-                () if text.is_empty() || standing.contains(&hash) => row.verbatim += 1,
+                () if text.is_empty() || verbatim.contains(&hash) => row.verbatim += 1,
                 () if by_handle.contains(&hash) => row.by_handle += 1,
-                () if held.contains(&hash) => row.archived_only += 1,
+                () if archived_only.contains(&hash) => row.archived_only += 1,
                 () => row.lost += 1,
             }
         });
@@ -214,22 +214,22 @@ fn for_each_text(message: &Message<'_>, each: &mut dyn FnMut(&str)) {
     for part in &message.parts {
         match part {
             Part::Text { text } => each(text),
-            Part::Reasoning(it) => each(&it.text),
-            Part::ToolCall(it) => each(it.arguments.as_str()),
-            Part::ToolResult(it) => it.content.iter().filter_map(Part::as_text).for_each(&mut *each),
+            Part::Reasoning(reasoning) => each(&reasoning.text),
+            Part::ToolCall(call) => each(call.arguments.as_str()),
+            Part::ToolResult(result) => result.content.iter().filter_map(Part::as_text).for_each(&mut *each),
             _ => {}
         }
     }
 }
 
-/// In a process of its own: every handle that was ever handed out gives the bytes that it was given for.
+/// Verifies in a separate process that every issued handle returns its original bytes.
 fn verify_in_new_process(archive: &Path, list: &Path) {
-    let shelf = Archive::open(archive).unwrap().tenant(&Namespace::local());
+    let tenant = Archive::open(archive).unwrap().tenant(&Namespace::local());
     let (mut exact, mut wrong) = (0, 0);
     for line in std::fs::read_to_string(list).unwrap().lines() {
         let (handle, hash) = line.split_once(' ').unwrap();
-        match shelf.unfold(handle) {
-            Ok(it) if blake3::hash(&it.bytes).to_hex().as_str() == hash => exact += 1,
+        match tenant.unfold(handle) {
+            Ok(unfolded) if blake3::hash(&unfolded.bytes).to_hex().as_str() == hash => exact += 1,
             _ => wrong += 1,
         }
     }
@@ -258,35 +258,35 @@ fn sum_totals(rows: &BTreeMap<String, FoldTotals>) -> FoldTotals {
 fn print_table(rows: &BTreeMap<String, FoldTotals>, budget: u64) {
     println!("budget {budget}");
     println!(
-        "{:<36} {:>6} {:>6} {:>10} {:>7} {:>8} {:>8} {:>5}  | {:>8} {:>9} {:>6} {:>4}",
+        "{:<36} {:>6} {:>6} {:>10} {:>10} {:>8} {:>8} {:>5}  | {:>8} {:>9} {:>8} {:>4}",
         "conversations of",
         "number",
         "folded",
         "renderings",
-        "refused",
+        "cannot fit",
         "handles",
         "exact",
         "wrong",
-        "standing",
+        "verbatim",
         "by handle",
-        "kept",
+        "archived",
         "lost"
     );
     let all = sum_totals(rows);
-    for (name, it) in rows.iter().map(|(name, it)| (name.as_str(), it)).chain([("all", &all)]) {
+    for (name, totals) in rows.iter().map(|(name, totals)| (name.as_str(), totals)).chain([("all", &all)]) {
         println!(
-            "{name:<36} {:>6} {:>6} {:>10} {:>7} {:>8} {:>8} {:>5}  | {:>8} {:>9} {:>6} {:>4}",
-            it.conversations,
-            it.folded,
-            it.renderings,
-            it.unfit_count,
-            it.handles,
-            it.exact,
-            it.wrong,
-            it.verbatim,
-            it.by_handle,
-            it.archived_only,
-            it.lost
+            "{name:<36} {:>6} {:>6} {:>10} {:>10} {:>8} {:>8} {:>5}  | {:>8} {:>9} {:>8} {:>4}",
+            totals.conversations,
+            totals.folded,
+            totals.renderings,
+            totals.unfit_count,
+            totals.handles,
+            totals.exact,
+            totals.wrong,
+            totals.verbatim,
+            totals.by_handle,
+            totals.archived_only,
+            totals.lost
         );
     }
 }

@@ -1,7 +1,7 @@
 //! The archive as a whole: one file, its writer and its readers.
 //!
-//! Nothing here gives out an original. What is read is read from a [`Shelf`], which belongs to one
-//! namespace; that there is no other way is how no call can read across.
+//! Nothing here returns an original. Originals are read only through a [`TenantArchive`], which belongs to one
+//! namespace, so no call can read across namespaces.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,21 +21,21 @@ use crate::{Error, ErrorKind, Namespace, permissions};
 
 /// A durable, exact, private store of everything that was folded.
 ///
-/// Cloning is cheap; all clones share one writer. When the last one is dropped, what was handed over
-/// is finished and the file is closed.
+/// Cloning is cheap; all clones share one writer. Dropping the last clone finishes the queued writes and
+/// closes the file.
 ///
 /// ```
-/// use foldline::{Handle, Keep, Original};
+/// use foldline::{Handle, Original, OriginalStore};
 /// use foldline_archive::{Archive, Namespace};
 ///
 /// # let folder = tempfile::tempdir()?;
 /// # let path = folder.path().join("archive.db");
 /// let archive = Archive::open(&path)?;
-/// let shelf = archive.shelf(&Namespace::local());
+/// let tenant = archive.tenant(&Namespace::local());
 ///
 /// let text = "a long tool output";
-/// let handle = Handle::of(text.as_bytes());
-/// shelf.store(&[Original {
+/// let handle = Handle::for_content(text.as_bytes());
+/// tenant.store(&[Original {
 ///     handle,
 ///     bytes: text.as_bytes(),
 ///     tool: Some("read_file"),
@@ -44,7 +44,7 @@ use crate::{Error, ErrorKind, Namespace, permissions};
 ///     tokens: 4,
 /// }])?;
 ///
-/// assert_eq!(shelf.unfold(handle.as_str())?.bytes, text.as_bytes());
+/// assert_eq!(tenant.unfold(handle.as_str())?.bytes, text.as_bytes());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -52,27 +52,27 @@ pub struct Archive {
     pub(crate) core: Arc<ArchiveCore>,
 }
 
-/// How to open an archive.
+/// Options for opening an archive.
 #[derive(Clone, Debug, Default)]
 pub struct ArchiveOptions {
-    /// The key of a sealed archive. A new archive that is opened with a key is sealed from then on; an
-    /// archive that exists is opened with the key that it was made with, or not at all.
+    /// The key of an encrypted archive. A new archive opened with a key is encrypted from then on; an existing
+    /// archive opens only with the key it was created with.
     pub key: Option<ArchiveKey>,
-    /// What will be done with it.
+    /// The access mode.
     pub access: AccessMode,
 }
 
-/// What will be done with an archive.
+/// The access mode of an archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AccessMode {
-    /// Reading and writing; the file is created when there is none.
+    /// Reads and writes; creates the file if it does not exist.
     #[default]
     ReadWrite,
-    /// Reading alone; works on a read-only disk.
+    /// Reads only; works on a read-only disk.
     ReadOnly,
 }
 
-/// What all clones and shelves share. Dropping it ends its threads.
+/// State shared by all clones and tenants. Dropping it ends its threads.
 #[derive(Debug)]
 pub(crate) struct ArchiveCore {
     pub(crate) store: Arc<SqliteStore>,
@@ -81,7 +81,7 @@ pub(crate) struct ArchiveCore {
 }
 
 impl Archive {
-    /// Opens the archive at this path for reading and writing, and creates it when there is none.
+    /// Opens the archive at this path for reading and writing, and creates it if it does not exist.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::open_with(path, ArchiveOptions::default())
     }
@@ -89,13 +89,13 @@ impl Archive {
     /// Opens the archive at this path.
     pub fn open_with(path: impl AsRef<Path>, options: ArchiveOptions) -> Result<Self, Error> {
         let path = path.as_ref().to_owned();
-        let seal = ArchiveCipher::new(options.key)?;
+        let cipher = ArchiveCipher::new(options.key)?;
         let writer = match options.access {
             AccessMode::ReadWrite => {
                 permissions::create_private(&path)?;
                 let mut connection = open_for_writing(&path)?;
                 schema::migrate(&mut connection, &path)?;
-                write_key_check(&connection, &seal)?;
+                write_key_check(&connection, &cipher)?;
                 Some(connection)
             }
             AccessMode::ReadOnly if !path.exists() => {
@@ -115,39 +115,39 @@ impl Archive {
             if schema::check_version(connection, &path)? == 0 {
                 return Err(Error::new(ErrorKind::NotAnArchive, format!("{} is empty", path.display())));
             }
-            check_key(connection, &seal, &path)
+            check_key(connection, &cipher, &path)
         })?;
         let index = SearchIndex::for_archive(&path);
-        let store = Arc::new(SqliteStore { path, cipher: seal, readers, index });
+        let store = Arc::new(SqliteStore { path, cipher, readers, index });
         let writer = writer.map(|connection| WriterThread::start(connection, &store.path)).transpose()?;
-        let keeper = writer
+        let maintenance = writer
             .as_ref()
             .map(|writer| MaintenanceThread::start(store.clone(), writer.queue().clone()))
             .transpose()?;
-        Ok(Self { core: Arc::new(ArchiveCore { store, writer, maintenance: keeper }) })
+        Ok(Self { core: Arc::new(ArchiveCore { store, writer, maintenance }) })
     }
 
-    /// Where it lies.
+    /// Returns the path of the archive's file.
     pub fn path(&self) -> &Path {
         &self.core.store.path
     }
 
-    /// The namespace of whoever holds a credential: a hash of it under the archive's own identity and, where
-    /// it is sealed, its key. The credential can not be had from it, and another archive gives another name.
+    /// Returns the namespace for a credential: a keyed hash under the archive's own identity and, if the archive is
+    /// encrypted, its key. The credential cannot be recovered from it, and every archive yields a different name.
     pub fn namespace_for_credential(&self, credential: &[u8]) -> Result<Namespace, Error> {
         let store = &self.core.store;
         let name = blake3::keyed_hash(&store.cipher.credential_key(&store.identity()?), credential).to_hex();
         Namespace::new(format!("key-{}", &name[..32]))
     }
 
-    /// The part of the archive that belongs to a namespace.
+    /// Returns the part of the archive that belongs to a namespace.
     pub fn tenant(&self, namespace: &Namespace) -> TenantArchive {
         TenantArchive::new(self.core.clone(), namespace.clone())
     }
 }
 
 impl Drop for ArchiveCore {
-    /// The writer goes last: whoever closes the file last folds the log into it, and a reader can not.
+    /// Closes the writer last: the last connection to close checkpoints the log, and a reader cannot.
     fn drop(&mut self) {
         self.maintenance.take();
         self.store.readers.close_idle();
@@ -156,39 +156,39 @@ impl Drop for ArchiveCore {
 }
 
 impl ArchiveCore {
-    /// Where writing is handed over, or why there is none.
+    /// Returns the write queue, or an error if the archive is read-only.
     pub(crate) fn write_queue(&self) -> Result<&WriteQueue, Error> {
         self.writer.as_ref().map(WriterThread::queue).ok_or_else(|| {
-            Error::new(ErrorKind::ReadOnly, format!("{} was opened for reading alone", self.store.path.display()))
+            Error::new(ErrorKind::ReadOnly, format!("{} was opened read-only", self.store.path.display()))
         })
     }
 
-    /// Tells the keeper that there is something new.
+    /// Notifies the maintenance thread that there is new data.
     pub(crate) fn wake_maintenance(&self) {
         self.maintenance.iter().for_each(MaintenanceThread::wake);
     }
 }
 
-/// A connection as the writer wants it: a write-ahead log, which is synced beside (see `disk`).
+/// Opens the writer's connection, with a write-ahead log that [`crate::sqlite::sync`] syncs.
 pub(crate) fn open_for_writing(path: &Path) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags)?;
     if connection.is_readonly(rusqlite::MAIN_DB)? {
         let path = path.display();
-        return Err(Error::new(ErrorKind::ReadOnly, format!("{path} can be read but not written by this user")));
+        return Err(Error::new(ErrorKind::ReadOnly, format!("{path} is not writable by this user")));
     }
     connection.busy_handler(Some(readers::busy_handler))?;
     connection.set_prepared_statement_cache_capacity(64);
-    // A file that is not ours is left exactly as it is, so this comes before anything that writes.
+    // A foreign file must stay unchanged, so this check comes before anything that writes.
     if schema::check_version(&connection, path)? == 0 {
-        // Pages that retention frees can be given back to the disk.
+        // Lets pages freed by retention be returned to the disk.
         connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     }
     let mode: String = connection.query_row("PRAGMA journal_mode = WAL", (), |row| row.get(0))?;
     if !mode.eq_ignore_ascii_case("wal") {
         return Err(Error::new(
             ErrorKind::ReadOnly,
-            format!("{} can not be written (its journal stays in mode {mode})", path.display()),
+            format!("{} cannot be written (its journal mode remains {mode})", path.display()),
         ));
     }
     connection.pragma_update(None, "synchronous", "NORMAL")?;
@@ -197,35 +197,35 @@ pub(crate) fn open_for_writing(path: &Path) -> Result<Connection, Error> {
     Ok(connection)
 }
 
-/// What the lock of a sealed archive holds once it is opened.
+/// The plaintext of the key check of an encrypted archive.
 const KEY_CHECK_PLAINTEXT: &[u8] = b"foldline";
 
-/// Marks a new archive as sealed or open, before anything is in it.
-fn write_key_check(connection: &Connection, seal: &ArchiveCipher) -> Result<(), Error> {
-    let lock = if seal.is_plaintext() {
+/// Marks a new archive as encrypted or plaintext, before anything is stored in it.
+fn write_key_check(connection: &Connection, cipher: &ArchiveCipher) -> Result<(), Error> {
+    let key_check = if cipher.is_plaintext() {
         Vec::new()
     } else {
-        seal.encrypt(&Namespace::local(), "lock", KEY_CHECK_PLAINTEXT.to_vec())?
+        cipher.encrypt(&Namespace::local(), "lock", KEY_CHECK_PLAINTEXT.to_vec())?
     };
-    connection.execute("INSERT OR IGNORE INTO setting (name, value) VALUES ('lock', ?1)", [lock])?;
+    connection.execute("INSERT OR IGNORE INTO setting (name, value) VALUES ('lock', ?1)", [key_check])?;
     Ok(())
 }
 
-/// Refuses a key that does not fit, a key that is missing, and a key where there is no lock: whoever
-/// gives one believes that the archive is sealed.
-fn check_key(connection: &Connection, seal: &ArchiveCipher, path: &Path) -> Result<(), Error> {
-    let lock: Vec<u8> = connection
+/// Rejects a wrong key, a missing key, and a key for a plaintext archive: a caller who passes a key expects
+/// encryption.
+fn check_key(connection: &Connection, cipher: &ArchiveCipher, path: &Path) -> Result<(), Error> {
+    let key_check: Vec<u8> = connection
         .query_row("SELECT value FROM setting WHERE name = 'lock'", (), |row| row.get(0))
         .optional()?
         .unwrap_or_default();
     let denied = |why: &str| Err(Error::new(ErrorKind::WrongKey, format!("{} {why}", path.display())));
-    match (lock.is_empty(), seal.is_plaintext()) {
+    match (key_check.is_empty(), cipher.is_plaintext()) {
         (true, true) => Ok(()),
-        (true, false) => denied("is not sealed, but a key was given; use it without the key, or begin another archive"),
-        (false, true) => denied("is sealed; give its key"),
-        (false, false) => match seal.decrypt(&Namespace::local(), "lock", lock) {
+        (true, false) => denied("is not encrypted, but a key was given; open it without the key, or use a new archive"),
+        (false, true) => denied("is sealed (encrypted); give its key"),
+        (false, false) => match cipher.decrypt(&Namespace::local(), "lock", key_check) {
             Ok(opened) if opened == KEY_CHECK_PLAINTEXT => Ok(()),
-            _ => denied("is sealed with another key"),
+            _ => denied("is encrypted with a different key"),
         },
     }
 }

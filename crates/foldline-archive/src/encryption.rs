@@ -1,27 +1,25 @@
-//! Encryption at rest: XChaCha20-Poly1305 with a key of its own for every namespace.
+//! Encryption at rest: XChaCha20-Poly1305 with a separate key per namespace.
 //!
-//! What is sealed is bound to its namespace and to what it is (a pack, a fact, ..), so a row that
-//! somebody moved elsewhere in the file does not open. Nothing here touches a file or the environment:
-//! the key comes in as bytes.
+//! Ciphertext is bound to its namespace and purpose (a pack, a fact, ..), so a row moved elsewhere in the file
+//! does not decrypt. Nothing here reads a file or the environment: the key is passed in as bytes.
 
 use std::fmt;
 
 use crate::{Error, ErrorKind, Namespace};
 
-/// The secret with which an archive is sealed.
+/// The secret key of an encrypted archive.
 #[derive(Clone)]
-#[cfg_attr(not(feature = "seal"), expect(dead_code, reason = "without encryption a key is refused"))]
+#[cfg_attr(not(feature = "encryption"), expect(dead_code, reason = "without encryption a key is rejected"))]
 pub struct ArchiveKey([u8; 32]);
 
 impl ArchiveKey {
-    /// A key from at least 32 bytes of secret material, such as 32 random bytes or the 44 letters of
-    /// their base64. It is not stretched: a password that a person can remember is refused by its
-    /// length for good reason.
+    /// Derives a key from at least 32 bytes of secret material, such as 32 random bytes or their 44 characters of
+    /// base64. The material is not stretched, so passwords are rejected by their length.
     pub fn new(material: &[u8]) -> Result<Self, Error> {
         if material.len() < 32 {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
-                "the archive's key must have at least 32 bytes; make one with: head -c 32 /dev/urandom | base64",
+                "the archive key must have at least 32 bytes; create one with: head -c 32 /dev/urandom | base64",
             ));
         }
         Ok(Self(blake3::derive_key("foldline archive 2026-11 key of the file", material)))
@@ -30,17 +28,17 @@ impl ArchiveKey {
 
 impl fmt::Debug for ArchiveKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Key(..)")
+        f.write_str("ArchiveKey(..)")
     }
 }
 
-/// How the archive writes what must not be read by others.
+/// The cipher for everything that others must not read.
 #[derive(Clone, Debug)]
 pub(crate) enum ArchiveCipher {
-    /// As it is.
+    /// No encryption.
     Plaintext,
-    /// Under this key.
-    #[cfg(feature = "seal")]
+    /// Encryption under this key.
+    #[cfg(feature = "encryption")]
     Encrypted(ArchiveKey),
 }
 
@@ -48,10 +46,10 @@ impl ArchiveCipher {
     pub(crate) fn new(key: Option<ArchiveKey>) -> Result<Self, Error> {
         match key {
             None => Ok(ArchiveCipher::Plaintext),
-            #[cfg(feature = "seal")]
+            #[cfg(feature = "encryption")]
             Some(key) => Ok(ArchiveCipher::Encrypted(key)),
-            #[cfg(not(feature = "seal"))]
-            Some(_) => Err(Error::new(ErrorKind::Denied, "this build of foldline was made without encryption")),
+            #[cfg(not(feature = "encryption"))]
+            Some(_) => Err(Error::new(ErrorKind::WrongKey, "this build of foldline does not support encryption")),
         }
     }
 
@@ -59,38 +57,38 @@ impl ArchiveCipher {
         matches!(self, ArchiveCipher::Plaintext)
     }
 
-    /// The key under which credentials become names, in the archive with this identity.
+    /// Returns the key that hashes credentials to namespace names in the archive with this identity.
     pub(crate) fn credential_key(&self, identity: &[u8]) -> [u8; 32] {
         let mut key = blake3::Hasher::new_derive_key("foldline archive 2026-11 names of credentials");
         key.update(identity);
-        #[cfg(feature = "seal")]
+        #[cfg(feature = "encryption")]
         if let ArchiveCipher::Encrypted(secret) = self {
             key.update(&secret.0);
         }
         *key.finalize().as_bytes()
     }
 
-    /// Closes `plain`, which is a `what` of this namespace.
-    pub(crate) fn encrypt(&self, namespace: &Namespace, what: &str, plain: Vec<u8>) -> Result<Vec<u8>, Error> {
+    /// Encrypts `plain` for a `purpose` in this namespace.
+    pub(crate) fn encrypt(&self, namespace: &Namespace, purpose: &str, plain: Vec<u8>) -> Result<Vec<u8>, Error> {
         match self {
             ArchiveCipher::Plaintext => Ok(plain),
-            #[cfg(feature = "seal")]
-            ArchiveCipher::Encrypted(key) => sealed::encrypt(key, namespace, what, &plain),
+            #[cfg(feature = "encryption")]
+            ArchiveCipher::Encrypted(key) => aead::encrypt(key, namespace, purpose, &plain),
         }
     }
 
-    /// Opens what [`Seal::finish`] closed.
-    pub(crate) fn decrypt(&self, namespace: &Namespace, what: &str, closed: Vec<u8>) -> Result<Vec<u8>, Error> {
+    /// Decrypts the output of [`ArchiveCipher::encrypt`].
+    pub(crate) fn decrypt(&self, namespace: &Namespace, purpose: &str, ciphertext: Vec<u8>) -> Result<Vec<u8>, Error> {
         match self {
-            ArchiveCipher::Plaintext => Ok(closed),
-            #[cfg(feature = "seal")]
-            ArchiveCipher::Encrypted(key) => sealed::decrypt(key, namespace, what, &closed),
+            ArchiveCipher::Plaintext => Ok(ciphertext),
+            #[cfg(feature = "encryption")]
+            ArchiveCipher::Encrypted(key) => aead::decrypt(key, namespace, purpose, &ciphertext),
         }
     }
 }
 
-#[cfg(feature = "seal")]
-mod sealed {
+#[cfg(feature = "encryption")]
+mod aead {
     use chacha20poly1305::aead::{Aead, Generate, KeyInit, Payload};
     use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 
@@ -99,43 +97,52 @@ mod sealed {
 
     const NONCE_BYTES: usize = 24;
 
-    pub(crate) fn encrypt(key: &ArchiveKey, namespace: &Namespace, what: &str, plain: &[u8]) -> Result<Vec<u8>, Error> {
+    pub(crate) fn encrypt(
+        key: &ArchiveKey,
+        namespace: &Namespace,
+        purpose: &str,
+        plain: &[u8],
+    ) -> Result<Vec<u8>, Error> {
         let nonce = XNonce::try_generate().map_err(|error| {
-            Error::new(ErrorKind::Io, format!("the system gave no randomness to seal with: {error}"))
+            Error::new(ErrorKind::Io, format!("the system returned no randomness for encryption: {error}"))
         })?;
-        let closed = namespace_cipher(key, namespace)
-            .encrypt(&nonce, Payload { msg: plain, aad: what.as_bytes() })
-            .map_err(|_| Error::new(ErrorKind::TooLarge, "too large to be sealed"))?;
-        let mut bytes = Vec::with_capacity(NONCE_BYTES + closed.len());
+        let ciphertext = namespace_cipher(key, namespace)
+            .encrypt(&nonce, Payload { msg: plain, aad: purpose.as_bytes() })
+            .map_err(|_| Error::new(ErrorKind::TooLarge, "too large to be encrypted"))?;
+        let mut bytes = Vec::with_capacity(NONCE_BYTES + ciphertext.len());
         bytes.extend_from_slice(&nonce);
-        bytes.extend_from_slice(&closed);
+        bytes.extend_from_slice(&ciphertext);
         Ok(bytes)
     }
 
     pub(crate) fn decrypt(
         key: &ArchiveKey,
         namespace: &Namespace,
-        what: &str,
-        closed: &[u8],
+        purpose: &str,
+        ciphertext: &[u8],
     ) -> Result<Vec<u8>, Error> {
-        let damaged =
-            || Error::new(ErrorKind::Damaged, format!("a sealed {what} does not open: its bytes were changed"));
-        let (nonce, closed) = closed.split_first_chunk::<NONCE_BYTES>().ok_or_else(damaged)?;
+        let damaged = || {
+            Error::new(
+                ErrorKind::Damaged,
+                format!("an encrypted {purpose} cannot be decrypted: its bytes were changed"),
+            )
+        };
+        let (nonce, ciphertext) = ciphertext.split_first_chunk::<NONCE_BYTES>().ok_or_else(damaged)?;
         namespace_cipher(key, namespace)
-            .decrypt(&XNonce::from(*nonce), Payload { msg: closed, aad: what.as_bytes() })
+            .decrypt(&XNonce::from(*nonce), Payload { msg: ciphertext, aad: purpose.as_bytes() })
             .map_err(|_| damaged())
     }
 
     fn namespace_cipher(key: &ArchiveKey, namespace: &Namespace) -> XChaCha20Poly1305 {
-        let mut own = blake3::Hasher::new_derive_key("foldline archive 2026-11 key of a namespace");
-        own.update(&key.0);
-        own.update(namespace.as_str().as_bytes());
-        XChaCha20Poly1305::new(own.finalize().as_bytes().into())
+        let mut namespace_key = blake3::Hasher::new_derive_key("foldline archive 2026-11 key of a namespace");
+        namespace_key.update(&key.0);
+        namespace_key.update(namespace.as_str().as_bytes());
+        XChaCha20Poly1305::new(namespace_key.finalize().as_bytes().into())
     }
 }
 
 #[cfg(test)]
-#[cfg(feature = "seal")]
+#[cfg(feature = "encryption")]
 mod tests {
     use super::*;
 
@@ -146,21 +153,21 @@ mod tests {
     #[test]
     fn decrypts_only_with_same_key_namespace_and_purpose() {
         let (local, other) = (Namespace::local(), Namespace::new("other").unwrap());
-        let closed = test_cipher(&[7; 32]).encrypt(&local, "pack", b"secret".to_vec()).unwrap();
-        assert!(!closed.windows(6).any(|it| it == b"secret"));
-        assert_eq!(test_cipher(&[7; 32]).decrypt(&local, "pack", closed.clone()).unwrap(), b"secret");
-        assert!(test_cipher(&[8; 32]).decrypt(&local, "pack", closed.clone()).is_err());
-        assert!(test_cipher(&[7; 32]).decrypt(&other, "pack", closed.clone()).is_err());
-        assert!(test_cipher(&[7; 32]).decrypt(&local, "fact", closed.clone()).is_err());
-        let mut bent = closed;
-        *bent.last_mut().unwrap() ^= 1;
-        assert!(test_cipher(&[7; 32]).decrypt(&local, "pack", bent).is_err());
+        let ciphertext = test_cipher(&[7; 32]).encrypt(&local, "pack", b"secret".to_vec()).unwrap();
+        assert!(!ciphertext.windows(6).any(|window| window == b"secret"));
+        assert_eq!(test_cipher(&[7; 32]).decrypt(&local, "pack", ciphertext.clone()).unwrap(), b"secret");
+        assert!(test_cipher(&[8; 32]).decrypt(&local, "pack", ciphertext.clone()).is_err());
+        assert!(test_cipher(&[7; 32]).decrypt(&other, "pack", ciphertext.clone()).is_err());
+        assert!(test_cipher(&[7; 32]).decrypt(&local, "fact", ciphertext.clone()).is_err());
+        let mut tampered = ciphertext;
+        *tampered.last_mut().unwrap() ^= 1;
+        assert!(test_cipher(&[7; 32]).decrypt(&local, "pack", tampered).is_err());
         assert!(test_cipher(&[7; 32]).decrypt(&local, "pack", vec![1, 2]).is_err());
     }
 
     #[test]
     fn key_is_not_printed_and_short_keys_are_rejected() {
-        assert_eq!(format!("{:?}", ArchiveKey::new(&[1; 32]).unwrap()), "Key(..)");
+        assert_eq!(format!("{:?}", ArchiveKey::new(&[1; 32]).unwrap()), "ArchiveKey(..)");
         assert!(ArchiveKey::new(b"hunter2").is_err());
     }
 }

@@ -1,64 +1,64 @@
-//! What can go wrong with an archive, as a kind that a caller can act on and a sentence that a
-//! person can act on. Never an empty success in place of a fault.
+//! Errors of the archive: a kind for the calling code and a message for the user. A failure is never reported as
+//! an empty success.
 
 use std::fmt;
 
 use foldline::Handle;
 
-/// A fault of the archive.
+/// An error of the archive.
 ///
-/// It is `Clone`, because one failed commit is told to every caller whose work was in it.
+/// It is `Clone`, because a failed commit is reported to every caller whose job was in it.
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,
     message: String,
 }
 
-/// What kind of fault it was.
+/// The kind of an archive error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The text can not be a handle or the beginning of one.
+    /// The text is not a handle or a valid prefix of one.
     InvalidHandle,
-    /// No original on this shelf has such a handle. An original of another namespace is unknown too:
-    /// whether it exists is not told.
+    /// No original in this namespace has this handle. An original of another namespace is reported the same way, so
+    /// that its existence is not disclosed.
     NotFound,
-    /// Several originals begin like this.
+    /// Several originals have handles with this prefix.
     Ambiguous {
-        /// Some of them, at most ten.
+        /// Their handles, at most ten.
         candidates: Vec<Handle>,
     },
-    /// The original was held once and was given up by retention.
+    /// The original was stored once and has been removed by retention.
     Expired {
-        /// When it was given up, in milliseconds since 1970.
+        /// Time of removal, in milliseconds since 1970.
         at: i64,
     },
-    /// The archive, or an entry of it, is sealed with a key that was not given.
+    /// The archive is encrypted, and the key is missing or wrong.
     WrongKey,
-    /// The bytes on disk are not the bytes that were kept.
+    /// The bytes on disk differ from the bytes that were stored.
     Damaged,
-    /// The file or its folder can be read by others, or can not be written by us alone.
+    /// Other users can access the file or its folder.
     InsecurePermissions,
     /// The archive can be read but not written.
     ReadOnly,
-    /// There is no room left on the disk.
+    /// No space is left on the disk.
     DiskFull,
-    /// Another process held the archive for too long.
+    /// Another process locked the archive for too long.
     Busy,
     /// The file was written by a newer version.
     TooNew {
-        /// The version of its schema.
+        /// The schema version of the file.
         found: i64,
-        /// The newest version of the schema that this build knows.
+        /// The newest schema version that this build supports.
         supported: i64,
     },
-    /// The file is something else.
+    /// The file is not an archive.
     NotAnArchive,
-    /// The original is larger than an archive takes.
+    /// The original exceeds the size limit of an archive.
     TooLarge,
-    /// What was asked for makes no sense: a bad pattern, an impossible range, a bad name.
+    /// An argument is invalid: a bad pattern, an impossible range, a bad name.
     InvalidInput,
-    /// The operating system said no.
+    /// The operating system reported an error.
     Io,
 }
 
@@ -67,7 +67,7 @@ impl Error {
         Self { kind, message: message.into() }
     }
 
-    /// What kind of fault it was.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> &ErrorKind {
         &self.kind
     }
@@ -103,12 +103,12 @@ impl From<rusqlite::Error> for Error {
             _ => ErrorKind::Io,
         };
         let advice = match kind {
-            ErrorKind::DiskFull => "; make room on the disk, or run `foldline archive prune`",
+            ErrorKind::DiskFull => "; free some disk space, or run `foldline archive prune`",
             ErrorKind::ReadOnly => "; make the archive writable, or choose another with --archive",
             ErrorKind::Busy => "; another process is writing to it, try again",
-            ErrorKind::Damaged => "; run `foldline archive verify` to see what is left",
+            ErrorKind::Damaged => "; run `foldline archive verify` to find out what is readable",
             _ => "",
         };
-        Self::new(kind, format!("the archive's database says: {error}{advice}"))
+        Self::new(kind, format!("archive database error: {error}{advice}"))
     }
 }

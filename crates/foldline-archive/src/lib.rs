@@ -1,12 +1,11 @@
-//! The archive of foldline: everything that was folded, held durably, exactly and privately.
+//! The archive of foldline: a durable, exact and private store of everything that was folded.
 //!
-//! An [`Archive`] is one SQLite file. What belongs to one user lies on one [`Shelf`] and can be reached
-//! through that shelf alone. A shelf implements [`foldline::OriginalStore`]: when `keep` returns, the originals
-//! are on disk, and [`Shelf::unfold_cost`] gives back the identical bytes, or says why not, for as long as
-//! retention holds them.
+//! An [`Archive`] is one SQLite file. The data of one user is reachable only through that user's
+//! [`TenantArchive`], which implements [`foldline::OriginalStore`]: when `store` returns, the originals are on
+//! disk, and [`TenantArchive::unfold`] returns the identical bytes, or a typed error, for as long as retention
+//! keeps them.
 //!
-//! This crate touches the disk and the clock. It reads no environment and no settings, and speaks to
-//! no network.
+//! This crate uses the disk and the clock. It reads no environment and no settings, and uses no network.
 
 pub(crate) mod admin;
 mod archive;

@@ -1,10 +1,10 @@
-//! Namespaces: whose originals they are. Everything that is read is read inside one.
+//! Namespaces: the owners of originals. Every read is inside exactly one.
 
 use std::fmt;
 
 use crate::{Error, ErrorKind};
 
-/// The owner of a shelf: the local user, or in a proxy a keyed hash of the credential.
+/// The name of a tenant: the local user, or in a proxy a keyed hash of the credential.
 ///
 /// ```
 /// use foldline_archive::Namespace;
@@ -17,26 +17,26 @@ use crate::{Error, ErrorKind};
 pub struct Namespace(String);
 
 impl Namespace {
-    /// The namespace of the person who owns the machine.
+    /// Returns the namespace of the local user.
     pub fn local() -> Self {
         Self("local".into())
     }
 
-    /// A namespace by name: 1 to 128 letters, digits, and `-_.:@`.
+    /// Parses a namespace: 1 to 128 letters, digits, and `-_.:@`.
     pub fn new(name: impl Into<String>) -> Result<Self, Error> {
         let name = name.into();
-        let fits = |c: char| c.is_ascii_alphanumeric() || "-_.:@".contains(c);
-        if (1..=128).contains(&name.len()) && name.chars().all(fits) {
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.:@".contains(c);
+        if (1..=128).contains(&name.len()) && name.chars().all(is_allowed) {
             Ok(Self(name))
         } else {
             Err(Error::new(
                 ErrorKind::InvalidInput,
-                "not a namespace: a namespace is 1 to 128 letters, digits and the signs - _ . : @",
+                "not a namespace: a namespace is 1 to 128 letters, digits and the characters - _ . : @",
             ))
         }
     }
 
-    /// Its name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,14 +1,14 @@
-//! Where the archive lies: its file, its folder, and who may look into them.
+//! The archive's file and folder, and their permissions.
 //!
-//! Conversations hold source code, customer data and sometimes secrets, so the file is for its owner
-//! alone. A file that others can read is refused rather than quietly repaired: it may have been read.
+//! Conversations contain source code, customer data and sometimes secrets, so the file is private to its owner.
+//! A file that others can read is rejected rather than silently repaired: it may already have been read.
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 
 use crate::{Error, ErrorKind};
 
-/// Makes sure that the file exists and is for its owner alone.
+/// Ensures that the file exists and is private to its owner.
 pub(crate) fn create_private(path: &Path) -> Result<(), Error> {
     if path.exists() {
         return check_private(path);
@@ -16,27 +16,27 @@ pub(crate) fn create_private(path: &Path) -> Result<(), Error> {
     if let Some(folder) = parent_dir(path) {
         create_private_dir(&folder)?;
         create_private_file(path)?;
-        // The new name must survive a crash as well as what is written under it.
-        File::open(&folder).and_then(|it| it.sync_all()).map_err(|error| Error::io("sync", &folder, &error))?;
+        // The directory entry must survive a crash as well as the content.
+        File::open(&folder).and_then(|folder| folder.sync_all()).map_err(|error| Error::io("sync", &folder, &error))?;
     } else {
         create_private_file(path)?;
     }
     Ok(())
 }
 
-/// Refuses a file that others may read or write.
+/// Rejects a file that other users may read or write.
 pub(crate) fn check_private(path: &Path) -> Result<(), Error> {
-    let about = fs::metadata(path).map_err(|error| Error::io("open", path, &error))?;
-    if !about.is_file() {
+    let metadata = fs::metadata(path).map_err(|error| Error::io("open", path, &error))?;
+    if !metadata.is_file() {
         return Err(Error::new(ErrorKind::NotAnArchive, format!("{} is not a file", path.display())));
     }
-    check_mode(path, &about)
+    check_mode(path, &metadata)
 }
 
-/// The file that lies beside the archive under its name and another ending.
-pub(crate) fn sibling_path(path: &Path, ending: &str) -> PathBuf {
+/// Returns the path next to the archive with this suffix appended to its name.
+pub(crate) fn sibling_path(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(ending);
+    name.push(suffix);
     PathBuf::from(name)
 }
 
@@ -63,21 +63,21 @@ fn create_private_file(path: &Path) -> Result<(), Error> {
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     match options.open(path) {
         Ok(_) => Ok(()),
-        // Another process was first, which is as good.
+        // Another process created it first.
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => check_private(path),
         Err(error) => Err(Error::io("create the archive", path, &error)),
     }
 }
 
 #[cfg(unix)]
-fn check_mode(path: &Path, about: &fs::Metadata) -> Result<(), Error> {
+fn check_mode(path: &Path, metadata: &fs::Metadata) -> Result<(), Error> {
     use std::os::unix::fs::PermissionsExt;
-    let mode = about.permissions().mode() & 0o777;
+    let mode = metadata.permissions().mode() & 0o777;
     if mode & 0o007 != 0 {
         let path = path.display();
         return Err(Error::new(
             ErrorKind::InsecurePermissions,
-            format!("{path} is open to other users (mode {mode:03o}) and was not opened; run: chmod 600 {path}"),
+            format!("{path} is accessible to other users (mode {mode:03o}) and was not opened; run: chmod 600 {path}"),
         ));
     }
     Ok(())

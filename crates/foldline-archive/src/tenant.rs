@@ -1,5 +1,4 @@
-//! A shelf: the part of the archive that belongs to one namespace, and the only place from which an
-//! original can be had.
+//! A tenant's part of the archive: everything of one namespace, and the only way to read an original.
 
 use std::sync::Arc;
 
@@ -11,28 +10,29 @@ use crate::{Error, ErrorKind, Namespace, SyncHandle};
 
 /// The part of an archive that belongs to one namespace.
 ///
-/// It implements [`foldline::OriginalStore`], so the engine can be given one. Cloning is cheap.
+/// It implements [`foldline::OriginalStore`] for the engine. Cloning is cheap.
 ///
-/// Beside originals it holds what a server has to remember of a session. What must come out the same again
-/// is a fact and is on disk when [`record`](Shelf::record) returns; what is only told to people (requests,
-/// events) is noted without waiting. Whoever sends a rendering without keeping its originals anew says
-/// with [`touch`](Shelf::touch) that its markers are still in use, so that retention leaves them alone.
+/// Besides originals it stores the session state of a server. Facts that renderings depend on are on disk when
+/// [`record_fact`](TenantArchive::record_fact) returns; requests and events, which only inform people, are
+/// appended without waiting. A caller that sends a rendering without storing its originals again calls
+/// [`touch`](TenantArchive::touch), so that retention keeps the originals of its markers.
 ///
 /// ```
-/// use foldline_archive::{Archive, Namespace, Request};
+/// use foldline_archive::{Archive, Namespace, RequestRecord};
 ///
 /// # let folder = tempfile::tempdir()?;
 /// let archive = Archive::open(folder.path().join("archive.db"))?;
-/// let shelf = archive.shelf(&Namespace::local()).in_session("first-user-message");
+/// let tenant = archive.tenant(&Namespace::local()).in_session("first-user-message");
 ///
-/// // The cache was found cold at request point 12. The first to say so is right, whoever asks later.
-/// shelf.record("cold", &12_u64.to_le_bytes(), b"idle")?;
-/// let fact = shelf.record("cold", &12_u64.to_le_bytes(), b"restart")?;
+/// // The cache was cold at request point 12. The first record wins.
+/// tenant.record_fact("cold", &12_u64.to_le_bytes(), b"idle")?;
+/// let fact = tenant.record_fact("cold", &12_u64.to_le_bytes(), b"restart")?;
 /// assert_eq!(fact.payload, b"idle");
-/// assert_eq!(shelf.facts()?, [fact]);
+/// assert_eq!(tenant.facts()?, [fact]);
 ///
-/// shelf.note_request(&Request { model: "gpt-4o".into(), raw_tokens: 40_000, sent_tokens: 20_000, ..Request::default() })?;
-/// shelf.note_event("creased", br#"{"saved":20000}"#)?;
+/// let request = RequestRecord { model: "gpt-4o".into(), raw_tokens: 40_000, sent_tokens: 20_000, ..RequestRecord::default() };
+/// tenant.append_request(&request)?;
+/// tenant.append_event("creased", br#"{"saved":20000}"#)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -47,17 +47,17 @@ impl TenantArchive {
         Self { core, namespace, session: None }
     }
 
-    /// The same shelf, noting this session with all that is kept and recorded through it.
+    /// Returns the same tenant; everything stored through it is attributed to this session.
     pub fn in_session(&self, name: impl Into<String>) -> Self {
         Self { session: Some(name.into()), ..self.clone() }
     }
 
-    /// The way to the disk of all that was written by now, through this shelf or another.
+    /// Requests a sync of everything written so far, by this tenant or another.
     pub fn request_sync(&self) -> SyncHandle {
         self.core.write_queue().map_or_else(|_| SyncHandle::completed(), WriteQueue::request_sync)
     }
 
-    /// Whose shelf it is.
+    /// Returns the namespace of the tenant.
     pub fn namespace(&self) -> &Namespace {
         &self.namespace
     }
@@ -74,7 +74,7 @@ impl TenantArchive {
         self.session.as_deref()
     }
 
-    /// Returns an original, exactly, by its handle or at least the first 8 characters of it.
+    /// Returns the exact original for a handle or a prefix of at least 8 characters.
     pub fn unfold(&self, handle: &str) -> Result<UnfoldedOriginal, Error> {
         let prefix = HandlePrefix::parse(handle)?;
         self.backend().readers.read(|connection| {
@@ -88,8 +88,8 @@ impl TenantArchive {
         })
     }
 
-    /// Sets a damaged entry aside, so that it is neither searched nor taken for held: when the same
-    /// original is kept again, the good copy takes its place.
+    /// Marks an entry as damaged, so that it is not searched and does not count as stored: storing the same original
+    /// again replaces it with a good copy.
     fn quarantine(&self, id: i64) {
         if let Ok(writer) = self.core.write_queue() {
             writer.enqueue(move |connection| {

@@ -1,13 +1,13 @@
-//! What the root model may do with the text: the tools, their declarations, and how their calls are read.
+//! Commands of the root model on the text: tools, their declarations, and the parsing of calls.
 //!
-//! Models that know tools call them; for those that do not, a line is a command. Either way a command is read strictly:
-//! what is not exactly one is told to the model and never guessed at, and `FINALLY` is not `FINAL`.
+//! Models with tool support call tools; for the others, a line is a command. Both are parsed strictly: an invalid command
+//! is reported to the model and never guessed at, and `FINALLY` is not `FINAL`.
 
 use foldline::ToolCall;
 use foldline::wire::ToolSpec;
 use serde_json::Value;
 
-/// Something that the root model wants.
+/// A command of the root model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RootCommand {
     Head { rows: usize },
@@ -20,7 +20,7 @@ pub(crate) enum RootCommand {
     Final { text: String },
 }
 
-/// Rows that are shown when the model does not say how many.
+/// Number of rows that are shown by default.
 const DEFAULT_ROWS: usize = 40;
 
 pub(crate) const FINAL_TOOL: ToolSpec<'static> = ToolSpec {
@@ -68,7 +68,7 @@ pub(crate) const ROOT_TOOLS: [ToolSpec<'static>; 8] = [
     FINAL_TOOL,
 ];
 
-/// The commands as a model without tools is told of them.
+/// The command list for a model without tool support.
 pub(crate) const COMMAND_SYNTAX: &str = "\
 Write commands, each on a line of its own, and nothing else:
 HEAD 40
@@ -84,7 +84,7 @@ the briefing
 END";
 
 impl RootCommand {
-    /// Reads a call.
+    /// Parses a tool call.
     pub(crate) fn from_call(call: &ToolCall<'_>) -> Result<Self, String> {
         let text = call.arguments.as_str();
         let arguments: Value = match text.trim() {
@@ -93,12 +93,15 @@ impl RootCommand {
         };
         let number = |key: &str| match &arguments[key] {
             Value::Null => Ok(None),
-            // Some models write numbers as texts, or with a point.
+            // Some models write numbers as strings, or with a decimal point.
             Value::String(text) => text.trim().parse().map(Some).map_err(|_| format!("`{key}` is not a number")),
-            value => match value.as_u64().or_else(|| value.as_f64().filter(|it| *it >= 0.0).map(|it| it as u64)) {
-                Some(number) => Ok(Some(number as usize)),
-                None => Err(format!("`{key}` is not a number of a row")),
-            },
+            value => {
+                match value.as_u64().or_else(|| value.as_f64().filter(|value| *value >= 0.0).map(|value| value as u64))
+                {
+                    Some(number) => Ok(Some(number as usize)),
+                    None => Err(format!("`{key}` is not a number of a row")),
+                }
+            }
         };
         let required = |key: &str| number(key)?.ok_or_else(|| format!("`{key}` is missing"));
         let string = |key: &str| match arguments[key].as_str() {
@@ -120,8 +123,8 @@ impl RootCommand {
         })
     }
 
-    /// Reads the commands in a text, in order. A line that begins with the word of a command and is none is a fault;
-    /// every other line is talk.
+    /// Parses the commands in a text, in order. A line that starts with a command word and is not valid is an error; every
+    /// other line is prose.
     pub(crate) fn parse_text(text: &str) -> Vec<Result<Self, String>> {
         let mut commands = Vec::new();
         let mut lines = text.lines();
@@ -168,7 +171,7 @@ impl RootCommand {
         })
     }
 
-    /// The name of the tool.
+    /// Returns the name of the tool.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             RootCommand::Head { .. } => "head",
@@ -236,7 +239,7 @@ mod tests {
                 Ok(RootCommand::Chunks),
             ]
         );
-        let faults = RootCommand::parse_text("SLICE a b\nSLICE 1\nASK 1 2\nGREP");
-        assert!(faults.len() == 4 && faults.iter().all(Result::is_err), "{faults:?}");
+        let errors = RootCommand::parse_text("SLICE a b\nSLICE 1\nASK 1 2\nGREP");
+        assert!(errors.len() == 4 && errors.iter().all(Result::is_err), "{errors:?}");
     }
 }

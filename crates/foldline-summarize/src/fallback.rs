@@ -1,7 +1,7 @@
-//! What is said of a text when no model has summarised it: facts that code can find.
+//! The fallback without a model: facts about a text that code can extract.
 //!
-//! Files that it names, tools that were called, lines that report failures, its head and its tail. Every word of it but
-//! the headings stands in the text, so it needs no gate; it always fits.
+//! They are the files it names, tools that were called, lines that report failures, and its highest ranking passages.
+//! Everything but the headings is copied from the text, so it needs no gate; it always fits.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -12,31 +12,31 @@ use foldline::{Meter, Tokens};
 
 use crate::gate::full_path;
 
-/// Files that are listed.
+/// Number of files that are listed.
 const MAX_LISTED_FILES: usize = 40;
-/// Lines of failures that are listed.
+/// Number of failure lines that are listed.
 const MAX_LISTED_FAILURES: usize = 20;
-/// Characters of a line.
+/// Number of characters of a line.
 const MAX_LINE_CHARS: usize = 200;
 
-/// The facts of a text, in at most so many tokens.
+/// Extracts the facts of a text, in at most this many tokens.
 ///
 /// ```
 /// use foldline::Meter;
-/// use foldline_summarize::facts;
+/// use foldline_summarize::extract_facts;
 ///
 /// let text = "[user]\nfix it\n[call read_file c1]\n{\"path\":\"src/a.rs\"}\n[failed c1]\nerror: no such file\n";
-/// let facts = facts(text, 500, &Meter::by_bytes());
+/// let facts = extract_facts(text, 500, &Meter::for_byte_estimate());
 /// assert!(facts.contains("Files named (1): src/a.rs"));
 /// assert!(facts.contains("Tools called (1): read_file"));
 /// assert!(facts.contains("6: error: no such file"));
 /// ```
-pub fn extract_facts(text: &str, at_most: Tokens, meter: &Meter) -> String {
+pub fn extract_facts(text: &str, max_tokens: Tokens, meter: &Meter) -> String {
     let mut files: HashMap<&str, (usize, usize)> = HashMap::new();
-    for_each_identifier(text, |atom, place| {
-        if atom.kind == IdentifierKind::Path {
-            let (times, last) = files.entry(full_path(text, &place)).or_default();
-            (*times, *last) = (*times + 1, place.start);
+    for_each_identifier(text, |identifier, range| {
+        if identifier.kind == IdentifierKind::Path {
+            let (times, last) = files.entry(full_path(text, &range)).or_default();
+            (*times, *last) = (*times + 1, range.start);
         }
     });
     let mut tools: HashMap<&str, usize> = HashMap::new();
@@ -62,7 +62,7 @@ pub fn extract_facts(text: &str, at_most: Tokens, meter: &Meter) -> String {
         text.len()
     );
     if !files.is_empty() {
-        // The most often named first; of equals, the latest.
+        // The most frequent first; of equals, the latest.
         let mut named: Vec<_> = files.iter().collect();
         named.sort_unstable_by_key(|(_, (times, last))| std::cmp::Reverse((*times, *last)));
         let shown: Vec<String> = named.iter().take(MAX_LISTED_FILES).map(|(path, _)| clipped(path)).collect();
@@ -88,10 +88,10 @@ pub fn extract_facts(text: &str, at_most: Tokens, meter: &Meter) -> String {
         }
     }
     let used = meter.text(&out);
-    if used < at_most {
-        // Behind the facts, the highest ranking passages of the text itself.
+    if used < max_tokens {
+        // After the facts, the highest ranking passages of the text itself.
         let heading = "Passages:\n";
-        let room = (at_most - used).saturating_sub(meter.text(heading) + 8);
+        let room = (max_tokens - used).saturating_sub(meter.text(heading) + 8);
         let options = CompressOptions { meter: meter.clone(), ..CompressOptions::default() };
         let passages = compress(text, room, &options);
         if room > 32 && passages.after <= room {
@@ -100,7 +100,7 @@ pub fn extract_facts(text: &str, at_most: Tokens, meter: &Meter) -> String {
         }
     }
     let options = CompressOptions { meter: meter.clone(), max_chunk_bytes: 256 };
-    if meter.text(&out) > at_most { compress(&out, at_most, &options).text } else { out }
+    if meter.text(&out) > max_tokens { compress(&out, max_tokens, &options).text } else { out }
 }
 
 fn clipped(line: &str) -> String {
@@ -119,10 +119,10 @@ mod tests {
         let mut text: String = (0..3_000).map(|at| format!("step {at} read src/file_{}.rs\n", at % 90)).collect();
         text.insert_str(text.len() / 2, "\nerror: the disk is full\n");
         let meter = Meter::for_byte_estimate();
-        for at_most in [60, 200, 1_000, 5_000] {
-            let facts = extract_facts(&text, at_most, &meter);
-            assert!(meter.text(&facts) <= at_most, "{at_most}: {facts}");
-            assert!(at_most < 200 || facts.contains("error: the disk is full"), "{at_most}: {facts}");
+        for max_tokens in [60, 200, 1_000, 5_000] {
+            let facts = extract_facts(&text, max_tokens, &meter);
+            assert!(meter.text(&facts) <= max_tokens, "{max_tokens}: {facts}");
+            assert!(max_tokens < 200 || facts.contains("error: the disk is full"), "{max_tokens}: {facts}");
         }
     }
 

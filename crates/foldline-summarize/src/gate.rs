@@ -1,8 +1,7 @@
-//! The quality gate: no text of a model is installed that did not pass it.
+//! The quality gate: no text of a model is installed unless it passes.
 //!
-//! It is code, and it trusts nobody. A summary that is empty, an excuse, too long, a loop, about something else, or that states
-//! a path, a number, a name or a quotation that the source does not have, is refused with reasons that the model
-//! can act on.
+//! The gate is code and trusts no model. It rejects a summary that is empty, an excuse, too long, a loop, off topic, or
+//! that states a path, number, name or quotation that is not in the source, with reasons that the model can act on.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -13,35 +12,35 @@ use foldline::text_kind::{IdentifierKind, for_each_identifier};
 use foldline::{Meter, Tokens};
 use regex::Regex;
 
-/// A summary of fewer letters says nothing.
+/// A summary with fewer letters is treated as empty.
 const MIN_LETTERS: usize = 40;
-/// Quotations from this many characters on must stand in the source.
+/// Quotations longer than this many characters must occur in the source.
 const MIN_QUOTE_CHARS: usize = 12;
-/// A text whose lines are repetitions to this share is a loop of the model's.
+/// Share of repeated lines from which a text is a loop.
 const MAX_REPETITION_RATIO: f64 = 0.5;
-/// Values that are named in a refusal.
+/// Number of values that are named in a rejection.
 const MAX_NAMED_VALUES: usize = 12;
 
-/// Why a summary is refused.
+/// The reason to reject a summary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SummaryFlaw {
-    /// There is nothing in it.
+    /// It has no content.
     Empty,
-    /// It says that there is no summary.
+    /// It states that there is no summary.
     Excuse,
     /// It has more tokens than allowed.
     TooLong {
-        /// What it has.
+        /// Its tokens.
         tokens: Tokens,
-        /// What it may have.
+        /// The maximum.
         max_tokens: Tokens,
     },
-    /// It says the same again and again.
+    /// It repeats itself.
     Repetitive,
-    /// It does not name what the work is about.
+    /// It does not name the goal of the work.
     MissingGoal,
-    /// It states values that the source does not have.
+    /// It states values that are not in the source.
     Invented(Vec<String>),
 }
 
@@ -50,8 +49,8 @@ impl fmt::Display for SummaryFlaw {
         match self {
             SummaryFlaw::Empty => f.write_str("it says nothing"),
             SummaryFlaw::Excuse => f.write_str("it is an excuse, not a briefing"),
-            SummaryFlaw::TooLong { tokens, max_tokens: at_most } => {
-                write!(f, "it has {tokens} tokens, and may have {at_most}")
+            SummaryFlaw::TooLong { tokens, max_tokens } => {
+                write!(f, "it has {tokens} tokens, and may have {max_tokens}")
             }
             SummaryFlaw::Repetitive => f.write_str("it repeats itself"),
             SummaryFlaw::MissingGoal => f.write_str("it does not name the goal"),
@@ -72,7 +71,7 @@ impl fmt::Display for SummaryFlaw {
     }
 }
 
-/// What a summary is measured by.
+/// The criteria that a summary must meet.
 pub struct QualityGate<'s> {
     sources: Vec<&'s str>,
     identifiers: HashSet<u64>,
@@ -82,37 +81,37 @@ pub struct QualityGate<'s> {
 }
 
 impl<'s> QualityGate<'s> {
-    /// A gate for summaries of these sources, in the light of a goal (none when empty), of at most so many tokens.
+    /// Creates a gate for summaries of these sources, with a goal (none if empty) and a maximum number of tokens.
     ///
     /// ```
     /// use foldline::Meter;
-    /// use foldline_summarize::{Flaw, Gate};
+    /// use foldline_summarize::{QualityGate, SummaryFlaw};
     ///
     /// let source = "error: connection to db-7 lost after 3000 ms in src/pool.rs";
-    /// let meter = Meter::by_bytes();
-    /// let gate = Gate::new(vec![source], "why does the pool lose connections?", 100, &meter);
+    /// let meter = Meter::for_byte_estimate();
+    /// let gate = QualityGate::new(vec![source], "why does the pool lose connections?", 100, &meter);
     /// let good = "Goal: why the pool loses connections. db-7 was lost after 3000 ms (src/pool.rs).";
     /// assert_eq!(gate.check(good), Ok(()));
     /// let bad = "Goal: why the pool loses connections. db-8 was lost after 3000 ms (src/pool.rs).";
-    /// assert_eq!(gate.check(bad), Err(vec![Flaw::Invented(vec!["db-8".into()])]));
+    /// assert_eq!(gate.check(bad), Err(vec![SummaryFlaw::Invented(vec!["db-8".into()])]));
     /// ```
-    pub fn new(sources: Vec<&'s str>, goal: &'s str, at_most: Tokens, meter: &'s Meter) -> Self {
+    pub fn new(sources: Vec<&'s str>, goal: &'s str, max_tokens: Tokens, meter: &'s Meter) -> Self {
         let mut sources = sources;
         sources.push(goal);
-        let mut names = HashSet::new();
+        let mut identifiers = HashSet::new();
         sources.iter().for_each(|source| {
-            for_each_identifier(source, |atom, _| {
-                names.insert(atom.hash);
+            for_each_identifier(source, |identifier, _| {
+                identifiers.insert(identifier.hash);
             })
         });
-        Self { sources, identifiers: names, goal, max_tokens: at_most, meter }
+        Self { sources, identifiers, goal, max_tokens, meter }
     }
 
-    /// Whether a summary may be installed; if not, all that is wrong with it.
+    /// Checks a summary; returns all flaws if it must not be installed.
     pub fn check(&self, summary: &str) -> Result<(), Vec<SummaryFlaw>> {
         let mut flaws = Vec::new();
         if summary.chars().filter(|sign| sign.is_alphanumeric()).take(MIN_LETTERS).count() < MIN_LETTERS {
-            // A short excuse is both; what it is tells more.
+            // A short excuse is both; the excuse is the more specific flaw.
             flaws.push(if is_excuse(summary) { SummaryFlaw::Excuse } else { SummaryFlaw::Empty });
             return Err(flaws);
         }
@@ -136,50 +135,51 @@ impl<'s> QualityGate<'s> {
         if flaws.is_empty() { Ok(()) } else { Err(flaws) }
     }
 
-    /// The exact values in a summary that stand nowhere in the sources.
+    /// Returns the exact values in a summary that do not occur in the sources.
     fn invented_values(&self, summary: &str) -> Vec<String> {
         // `12,345` is the number 12345.
         static GROUPED_NUMBER: LazyLock<Regex> =
-            LazyLock::new(|| Regex::new(r"\b[0-9]{1,3}(,[0-9]{3})+\b").expect("a pattern of ours"));
+            LazyLock::new(|| Regex::new(r"\b[0-9]{1,3}(,[0-9]{3})+\b").expect("the pattern is valid"));
         static QUOTE: LazyLock<Regex> =
-            LazyLock::new(|| Regex::new("`([^`\n]+)`|\"([^\"\n]+)\"|“([^”\n]+)”").expect("a pattern of ours"));
+            LazyLock::new(|| Regex::new("`([^`\n]+)`|\"([^\"\n]+)\"|“([^”\n]+)”").expect("the pattern is valid"));
         let mut seen = HashSet::new();
         let mut invented = Vec::new();
-        let mut doubt = |value: &str| {
+        let mut check_value = |value: &str| {
             if seen.insert(value.to_owned()) && !self.occurs_in_sources(value) {
                 invented.push(value.to_owned());
             }
         };
         for quote in QUOTE.captures_iter(summary) {
-            let quoted = quote.iter().skip(1).flatten().next().map_or("", |it| it.as_str()).trim();
+            let quoted = quote.iter().skip(1).flatten().next().map_or("", |quote| quote.as_str()).trim();
             // A quotation may be shortened in the middle.
             for piece in quoted.split("...").flat_map(|piece| piece.split('…')) {
                 let piece = piece.trim().trim_end_matches(['.', ',']);
                 if piece.chars().nth(MIN_QUOTE_CHARS).is_some() {
-                    doubt(piece);
+                    check_value(piece);
                 }
             }
         }
-        let grouped: HashSet<&str> = GROUPED_NUMBER.find_iter(summary).map(|it| it.as_str()).collect();
+        let grouped: HashSet<&str> = GROUPED_NUMBER.find_iter(summary).map(|number| number.as_str()).collect();
         for number in &grouped {
             if !self.occurs_in_sources(number) {
-                doubt(&number.replace(',', ""));
+                check_value(&number.replace(',', ""));
             }
         }
-        // Of a path that is doubted the pieces say nothing more.
-        let mut doubted = 0;
-        for_each_identifier(summary, |atom, place| {
-            let value = full_path(summary, &place);
+        // The pieces of a path that was already checked add nothing.
+        let mut checked_end = 0;
+        for_each_identifier(summary, |identifier, range| {
+            let value = full_path(summary, &range);
             let in_group = grouped.iter().any(|number| {
-                let from = summary.floor_char_boundary(place.start.saturating_sub(number.len()));
-                let to = summary.ceil_char_boundary((place.end + number.len()).min(summary.len()));
+                let from = summary.floor_char_boundary(range.start.saturating_sub(number.len()));
+                let to = summary.ceil_char_boundary((range.end + number.len()).min(summary.len()));
                 summary[from..to].contains(number) && number.split(',').any(|piece| piece == value)
             });
-            let known =
-                self.identifiers.contains(&atom.hash) || in_group || self.is_ordinary_language(value, atom.kind);
-            if !known && place.end > doubted {
-                doubted = place.end;
-                doubt(value);
+            let known = self.identifiers.contains(&identifier.hash)
+                || in_group
+                || self.is_ordinary_language(value, identifier.kind);
+            if !known && range.end > checked_end {
+                checked_end = range.end;
+                check_value(value);
             }
         });
         invented
@@ -190,7 +190,7 @@ impl<'s> QualityGate<'s> {
         self.sources.iter().any(|source| finder.find(source.as_bytes()).is_some())
     }
 
-    /// Words that look like names and are language: `e.g`, `and/or`, a sentence that runs into the next.
+    /// Returns true for language that looks like an identifier: `e.g`, `and/or`, a missing space after a sentence.
     fn is_ordinary_language(&self, value: &str, kind: IdentifierKind) -> bool {
         let word = |piece: &str| piece.bytes().all(|byte| byte.is_ascii_alphabetic());
         match kind {
@@ -205,14 +205,14 @@ impl<'s> QualityGate<'s> {
     }
 }
 
-/// A name with the slash before it, if it is a path from the root.
-pub(crate) fn full_path<'t>(text: &'t str, place: &Range<usize>) -> &'t str {
-    let rooted = place.start > 0 && text.as_bytes()[place.start - 1] == b'/' && text[place.clone()].contains('/');
-    &text[place.start - usize::from(rooted)..place.end]
+/// Returns an identifier with the slash before it, if it is an absolute path.
+pub(crate) fn full_path<'t>(text: &'t str, range: &Range<usize>) -> &'t str {
+    let rooted = range.start > 0 && text.as_bytes()[range.start - 1] == b'/' && text[range.clone()].contains('/');
+    &text[range.start - usize::from(rooted)..range.end]
 }
 
-/// Whether a text says that there is no summary, or is what a program prints when it fails. Long texts may speak of
-/// failures: only what they begin with counts.
+/// Returns true if a text states that there is no summary, or is the output of a failing program. Only the beginning
+/// counts, because a long text may report failures.
 pub(crate) fn is_excuse(text: &str) -> bool {
     static EXCUSE_PREFIX: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(
@@ -226,12 +226,12 @@ pub(crate) fn is_excuse(text: &str) -> bool {
             | n/?a\b | null\b | none\b | undefined\b | todo\b | \[?(insert|placeholder)
             )",
         )
-        .expect("a pattern of ours")
+        .expect("the pattern is valid")
     });
     EXCUSE_PREFIX.is_match(text)
 }
 
-/// Whether most lines, or most runs of words, are repetitions.
+/// Returns true if most lines, or most runs of words, are repetitions.
 fn is_repetitive(text: &str) -> bool {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| line.len() > 8).collect();
     let words: Vec<&str> = text.split_whitespace().collect();
@@ -243,9 +243,9 @@ fn is_repetitive(text: &str) -> bool {
         || runs.len() >= 40 && repeats(runs.len(), different_runs) > MAX_REPETITION_RATIO
 }
 
-/// Whether a summary shares enough telling words with the goal.
+/// Returns true if a summary shares enough keywords with the goal.
 fn names_goal(summary: &str, goal: &str) -> bool {
-    let telling = |text: &str, most: usize| -> Vec<String> {
+    let keywords = |text: &str, most: usize| -> Vec<String> {
         let mut words: Vec<String> = Vec::new();
         for word in text.split(|sign: char| !sign.is_alphanumeric() && sign != '_') {
             let word = word.to_lowercase();
@@ -258,18 +258,18 @@ fn names_goal(summary: &str, goal: &str) -> bool {
         }
         words
     };
-    let goal = telling(goal, 40);
+    let goal = keywords(goal, 40);
     if goal.is_empty() {
         return true;
     }
     let lower = summary.to_lowercase();
-    // The stem, so that `parsing` names `parser`.
+    // Compares stems, so that `parsing` matches `parser`.
     let stem = |word: &str| word.chars().take(word.chars().count().max(5).saturating_sub(2)).collect::<String>();
     let named = goal.iter().filter(|word| lower.contains(&stem(word))).count();
     named >= goal.len().div_ceil(3).min(3)
 }
 
-/// Words of four letters and more that say nothing about a goal.
+/// Words of four letters and more that carry no information about a goal.
 const STOP_WORDS: [&str; 40] = [
     "about", "after", "again", "also", "been", "before", "could", "does", "each", "every", "find", "from", "have",
     "here", "into", "just", "like", "make", "more", "most", "need", "only", "over", "please", "should", "some", "such",
@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(check(other).unwrap_err(), [SummaryFlaw::MissingGoal]);
     }
 
-    /// Different words without a meaning.
+    /// Returns distinct words without a meaning.
     fn distinct_words(count: usize) -> String {
         (0..count)
             .map(|at| format!("{}{} ", (b'a' + (at % 26) as u8) as char, (b'a' + (at / 26) as u8) as char))

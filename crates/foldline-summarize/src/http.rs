@@ -1,7 +1,7 @@
-//! A model behind one of the three APIs.
+//! A language model over HTTP, in one of the three API formats.
 //!
-//! Bodies are written and read by the engine's wire code; here is only the way to the server. One call is one
-//! request: whether to ask again is decided by the summariser, which knows what is left of its limits.
+//! Bodies are written and parsed by the engine's wire code; this module only transports them. One call is one request:
+//! the summarizer decides on retries, because it knows the remaining limits.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,38 +19,42 @@ use hyper_util::rt::TokioExecutor;
 
 use crate::model::{LanguageModel, ModelError, ModelErrorKind, ModelInfo, ModelRequest, ModelResponse, ResponseFuture};
 
-/// No answer of a model is longer.
+/// Maximum bytes of a response.
 const MAX_RESPONSE_BYTES: usize = 8 << 20;
-/// A connection that does not stand by then never will.
+/// Timeout for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The version of the Anthropic API that is spoken.
+/// The version of the Anthropic API.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
 
-/// Where a model is, and who asks.
+/// The address of a model, and the credentials.
 #[derive(Clone)]
 pub struct ModelEndpoint {
-    /// The API that it speaks.
+    /// The API format.
     pub format: Format,
-    /// The server, such as `https://api.openai.com` or `http://127.0.0.1:8080`; with the version of the API at its
-    /// end (`/v1`, `/v4`) or without.
+    /// The server, such as `https://api.openai.com` or `http://127.0.0.1:8080`, with or without the API version at the
+    /// end (`/v1`, `/v4`).
     pub base_url: String,
     /// The name of the model.
     pub model: String,
-    /// The key, when the server wants one.
+    /// The key, if the server requires one.
     pub api_key: Option<String>,
-    /// Headers that are sent as well, in the place of ours where they have the same name.
+    /// Additional headers; they replace default headers of the same name.
     pub headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl fmt::Debug for ModelEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Keys and headers stay out of logs.
-        let Self { format, base_url: base, model, .. } = self;
-        f.debug_struct("Endpoint").field("format", format).field("base", base).field("model", model).finish()
+        let Self { format, base_url, model, .. } = self;
+        f.debug_struct("ModelEndpoint")
+            .field("format", format)
+            .field("base_url", base_url)
+            .field("model", model)
+            .finish_non_exhaustive()
     }
 }
 
-/// A model that is asked over HTTP.
+/// A language model over HTTP.
 #[derive(Debug)]
 pub struct HttpModel {
     endpoint: ModelEndpoint,
@@ -60,50 +64,45 @@ pub struct HttpModel {
 }
 
 impl HttpModel {
-    /// A model of which the table of models knows the rest; see [`HttpModel::with_traits`].
+    /// Creates a model with the properties from the model table; see [`HttpModel::with_info`].
     pub fn new(endpoint: ModelEndpoint) -> Result<Self, ModelError> {
-        let traits = ModelInfo::for_model(&endpoint.model);
-        Self::with_info(endpoint, traits)
+        let info = ModelInfo::for_model(&endpoint.model);
+        Self::with_info(endpoint, info)
     }
 
-    /// A model of which the caller knows the window, the tokens, the prices and how it speaks.
-    pub fn with_info(endpoint: ModelEndpoint, traits: ModelInfo) -> Result<Self, ModelError> {
+    /// Creates a model with the given window, meter, prices and tool style.
+    pub fn with_info(endpoint: ModelEndpoint, info: ModelInfo) -> Result<Self, ModelError> {
         let refused = |message: String| ModelError::new(ModelErrorKind::Refused, message);
-        let address = endpoint_url(&endpoint)
+        let url = endpoint_url(&endpoint)
             .parse::<Uri>()
-            .map_err(|error| refused(format!("{} is not the address of a server: {error}", endpoint.base_url)))?;
+            .map_err(|error| refused(format!("{} is not a valid server address: {error}", endpoint.base_url)))?;
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
         let connector = hyper_rustls::HttpsConnectorBuilder::new()
             .with_native_roots()
-            .map_err(|error| refused(format!("the system's certificates could not be read: {error}")))?
+            .map_err(|error| refused(format!("could not read the system's certificates: {error}")))?
             .https_or_http()
             .enable_all_versions()
             .wrap_connector(connector);
-        Ok(Self {
-            endpoint,
-            url: address,
-            info: traits,
-            client: Client::builder(TokioExecutor::new()).build(connector),
-        })
+        Ok(Self { endpoint, url, info, client: Client::builder(TokioExecutor::new()).build(connector) })
     }
 
-    /// The same model at another address of its server: where the caller's own requests go, query and all.
-    pub fn with_url(self, address: Uri) -> Self {
-        Self { url: address, ..self }
+    /// Returns the same model at another URL of its server, for example the caller's own URL with its query.
+    pub fn with_url(self, url: Uri) -> Self {
+        Self { url, ..self }
     }
 
-    fn build_request(&self, question: &ModelRequest<'_>) -> Result<Request<Full<Bytes>>, ModelError> {
+    fn build_request(&self, request: &ModelRequest<'_>) -> Result<Request<Full<Bytes>>, ModelError> {
         let refused = |message: String| ModelError::new(ModelErrorKind::Refused, message);
-        let draft = OutgoingRequest {
+        let outgoing = OutgoingRequest {
             model: &self.endpoint.model,
-            system: question.system,
-            messages: question.messages,
-            tools: question.tools,
-            max_output_tokens: question.max_output,
+            system: request.system,
+            messages: request.messages,
+            tools: request.tools,
+            max_output_tokens: request.max_output,
         };
-        let body = draft.to_body(self.endpoint.format).map_err(|error| refused(error.to_string()))?;
+        let body = outgoing.to_body(self.endpoint.format).map_err(|error| refused(error.to_string()))?;
         let mut request = Request::new(Full::new(Bytes::from(body)));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.url.clone();
@@ -115,8 +114,8 @@ impl HttpModel {
                 Format::Anthropic => (HeaderName::from_static("x-api-key"), key.clone()),
                 Format::OpenAiChat | Format::OpenAiResponses => (AUTHORIZATION, format!("Bearer {key}")),
             };
-            let mut value =
-                HeaderValue::from_str(&value).map_err(|_| refused("the key holds what no header can".to_owned()))?;
+            let mut value = HeaderValue::from_str(&value)
+                .map_err(|_| refused("the API key is not a valid header value".to_owned()))?;
             value.set_sensitive(true);
             headers.insert(name, value);
         }
@@ -129,18 +128,18 @@ impl HttpModel {
         Ok(request)
     }
 
-    async fn send(&self, question: &ModelRequest<'_>) -> Result<ModelResponse, ModelError> {
-        let request = self.build_request(question)?;
+    async fn send(&self, request: &ModelRequest<'_>) -> Result<ModelResponse, ModelError> {
+        let request = self.build_request(request)?;
         let lost = |error: &dyn fmt::Display| {
             let message = format!("{} could not be reached: {error}", self.endpoint.base_url);
             ModelError::new(ModelErrorKind::Unreachable, message)
         };
         let response = self.client.request(request).await.map_err(|error| lost(&root_cause(&error)))?;
         let status = response.status().as_u16();
-        let later = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+        let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
         let body =
             Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await.map_err(|error| lost(&error))?;
-        parse_response(self.endpoint.format, status, later.map(Duration::from_secs), &body.to_bytes())
+        parse_response(self.endpoint.format, status, retry_after.map(Duration::from_secs), &body.to_bytes())
     }
 }
 
@@ -149,16 +148,17 @@ impl LanguageModel for HttpModel {
         &self.info
     }
 
-    fn complete<'a>(&'a self, question: &'a ModelRequest<'a>) -> ResponseFuture<'a> {
-        Box::pin(self.send(question))
+    fn complete<'a>(&'a self, request: &'a ModelRequest<'a>) -> ResponseFuture<'a> {
+        Box::pin(self.send(request))
     }
 }
 
-/// The address of the call.
+/// Returns the URL of a call.
 fn endpoint_url(endpoint: &ModelEndpoint) -> String {
     let base = endpoint.base_url.trim_end_matches('/');
     let is_version = |last: &str| {
-        last.strip_prefix('v').is_some_and(|it| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit()))
+        last.strip_prefix('v')
+            .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
     };
     let version = if base.rsplit('/').next().is_some_and(is_version) { "" } else { "/v1" };
     let path = match endpoint.format {
@@ -169,7 +169,7 @@ fn endpoint_url(endpoint: &ModelEndpoint) -> String {
     format!("{base}{version}/{path}")
 }
 
-/// The cause behind an error; those above it only say that there is one.
+/// Returns the innermost cause of an error; the outer messages carry no information.
 fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
@@ -178,27 +178,32 @@ fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
     error.to_string()
 }
 
-/// What a response says.
+/// Parses a response.
 fn parse_response(
     format: Format,
     status: u16,
-    later: Option<Duration>,
+    retry_after: Option<Duration>,
     body: &[u8],
 ) -> Result<ModelResponse, ModelError> {
     if status >= 400 {
-        return Err(api_failure(status, later, &ApiError::parse(body), RequestRejection::from_body(status, body)));
+        return Err(api_failure(
+            status,
+            retry_after,
+            &ApiError::parse(body),
+            RequestRejection::from_body(status, body),
+        ));
     }
     let unreadable = |error: foldline::Error| {
-        ModelError::new(ModelErrorKind::InvalidResponse, format!("the server answered with something else: {error}"))
+        ModelError::new(ModelErrorKind::InvalidResponse, format!("the server's response could not be parsed: {error}"))
     };
     let response = Response::parse(format, body).map_err(unreadable)?;
     if let Some(error) = &response.error {
-        return Err(api_failure(status, later, error, RequestRejection::from_error(None, error)));
+        return Err(api_failure(status, retry_after, error, RequestRejection::from_error(None, error)));
     }
     let Message { parts, .. } = &response.message;
     let empty = parts.iter().all(|part| part.as_text().is_none_or(|text| text.trim().is_empty()));
     if let Some(overflow) = response.overflow(status).filter(|_| empty && response.calls().next().is_none()) {
-        return Err(ModelError::new(ModelErrorKind::Overflow(overflow), "the window was full before the answer"));
+        return Err(ModelError::new(ModelErrorKind::Overflow(overflow), "the window was full before the response"));
     }
     let owned = |call: &ToolCall<'_>| ToolCall {
         id: call.id.to_string().into(),
@@ -213,13 +218,18 @@ fn parse_response(
     })
 }
 
-fn api_failure(status: u16, later: Option<Duration>, error: &ApiError, refusal: RequestRejection) -> ModelError {
-    let message = format!("the server answered {status}: {}", error.message);
-    let kind = match (refusal, status) {
+fn api_failure(
+    status: u16,
+    retry_after: Option<Duration>,
+    error: &ApiError,
+    rejection: RequestRejection,
+) -> ModelError {
+    let message = format!("the server returned status {status}: {}", error.message);
+    let kind = match (rejection, status) {
         (RequestRejection::Overflow(overflow), _) => ModelErrorKind::Overflow(overflow),
-        (_, 408 | 409 | 425 | 429 | 500..) => ModelErrorKind::Busy(later),
-        // An error inside a good response: overloaded, cut off, out of time.
-        (_, ..400) => ModelErrorKind::Busy(later),
+        (_, 408 | 409 | 425 | 429 | 500..) => ModelErrorKind::Busy(retry_after),
+        // An error inside a successful response: overloaded, cut off, timed out.
+        (_, ..400) => ModelErrorKind::Busy(retry_after),
         _ => ModelErrorKind::Refused,
     };
     ModelError::new(kind, message)

@@ -1,12 +1,13 @@
-//! When folding is not enough: a model may write a briefing of what was dropped, for texts far beyond its own window,
-//! and it is never trusted blindly and never needed.
+//! Summaries by a language model for sessions that folding alone cannot fit, including texts far beyond the model's own
+//! window. The model is never trusted blindly and never required.
 //!
-//! [`Summariser`] lets a [`Model`] look at a text as at an environment and hand in a summary, which a [`Gate`] of code
-//! checks against the text. What a tool gave back is routed by [`Route`]. [`enforce_context_window`] brings an agent's session
-//! into its window, with a model or without; [`prepare`] writes its summary ahead of time.
+//! [`Summarizer`] lets a [`LanguageModel`] explore a text as an environment and submit a summary, which a [`QualityGate`]
+//! of code checks against the text. [`OutputRoute`] decides which tool outputs are summarized. [`enforce_context_window`]
+//! brings an agent's session into its window, with or without a model; [`prepare_summary`] writes its summary ahead of
+//! time.
 //!
-//! Nothing here reads a clock to decide what is said, touches files or the environment, or sends anything but the
-//! questions to the models that it is given.
+//! Nothing here lets the clock decide what is written, accesses files or the environment, or sends anything but requests
+//! to the models that it is given.
 
 mod cascade;
 mod command;

@@ -1,7 +1,7 @@
-//! What a summary may cost, and what it has cost so far.
+//! Limits and spending of a summary.
 //!
-//! Every call of a model is admitted here before it is made, with the most that it can cost, so that no limit is
-//! passed and then noticed.
+//! Every model call is admitted here before it is made, with its maximum cost, so that no limit is exceeded first and
+//! noticed later.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,29 +12,29 @@ use foldline::{Prices, Tokens};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-/// What a summary may cost at most.
+/// The limits of a summary.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SummaryLimits {
     /// Turns of the root model.
     pub iterations: usize,
     /// Calls of the sub-model.
     pub sub_calls: usize,
-    /// Tokens of all questions and answers together.
+    /// Tokens of all requests and responses together.
     pub tokens: Tokens,
-    /// Dollars.
+    /// Cost in dollars.
     pub dollars: f64,
-    /// From the beginning to the end.
+    /// Time for the whole summary.
     pub total_time: Duration,
-    /// For one call.
+    /// Time for one call.
     pub call_time: Duration,
-    /// Calls of the sub-model at the same time.
+    /// Concurrent calls of the sub-model.
     pub concurrency: usize,
-    /// How often a call is tried again when the server is busy or stumbles.
+    /// Retries of a call if the server is busy or fails.
     pub retries: usize,
 }
 
 impl Default for SummaryLimits {
-    /// 15 turns, 50 sub-calls, two million tokens, two dollars, five minutes, two for a call, 4 at once, 2 retries.
+    /// Returns 15 turns, 50 sub-calls, two million tokens, two dollars, five minutes, two per call, 4 at once, 2 retries.
     fn default() -> Self {
         Self {
             iterations: 15,
@@ -54,9 +54,9 @@ impl Default for SummaryLimits {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LimitKind {
-    /// The root model had no turn left.
+    /// The root model has no turn left.
     Iterations,
-    /// The sub-model may not be asked again.
+    /// No sub-call is left.
     SubCalls,
     /// No tokens are left.
     Tokens,
@@ -64,7 +64,7 @@ pub enum LimitKind {
     Dollars,
     /// No time is left.
     Time,
-    /// What the model handed in was refused too often.
+    /// Too many submissions were rejected.
     Refusals,
 }
 
@@ -81,16 +81,16 @@ impl fmt::Display for LimitKind {
     }
 }
 
-/// What was spent.
+/// The spending of a summary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelSpend {
     /// Turns of the root model.
     pub iterations: usize,
     /// Calls of the sub-model.
     pub sub_calls: usize,
-    /// What the servers reported; where they did not, what we counted.
+    /// The usage that the servers reported, or else an estimate.
     pub usage: Usage,
-    /// Dollars, by the prices of the models.
+    /// Cost in dollars, by the prices of the models.
     pub dollars: f64,
 }
 
@@ -99,7 +99,7 @@ impl ModelSpend {
         self.usage.input.saturating_add(self.usage.output)
     }
 
-    /// The sum of two.
+    /// Returns the sum of two.
     pub fn plus(self, other: ModelSpend) -> ModelSpend {
         ModelSpend {
             iterations: self.iterations + other.iterations,
@@ -110,21 +110,21 @@ impl ModelSpend {
     }
 }
 
-/// Who is asked.
+/// The role of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ModelRole {
     Root,
     Sub,
 }
 
-/// What one call may cost at most.
+/// The maximum cost of one call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallEstimate {
     pub(crate) input: Tokens,
     pub(crate) output: Tokens,
 }
 
-/// The account of one summary. Calls at the same time share it.
+/// The budget of one summary, shared by concurrent calls.
 pub(crate) struct CallBudget<'l> {
     limits: &'l SummaryLimits,
     started_at: Instant,
@@ -134,7 +134,7 @@ pub(crate) struct CallBudget<'l> {
 #[derive(Default)]
 struct BudgetState {
     spent: ModelSpend,
-    /// Of calls that are under way.
+    /// Reserved by calls in progress.
     reserved_tokens: Tokens,
     reserved_dollars: f64,
 }
@@ -145,7 +145,7 @@ impl<'l> CallBudget<'l> {
     }
 
     fn lock_state(&self) -> MutexGuard<'_, BudgetState> {
-        // Nothing panics while it holds the lock; if it did, the numbers are still whole.
+        // No code panics while holding the lock; if it did, the numbers would still be consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -161,26 +161,27 @@ impl<'l> CallBudget<'l> {
         self.started_at + self.limits.total_time
     }
 
-    /// Calls that are left.
-    pub(crate) fn calls_left(&self, asked: ModelRole) -> usize {
+    /// Returns the number of calls left.
+    pub(crate) fn calls_left(&self, role: ModelRole) -> usize {
         let spent = self.spent();
-        match asked {
+        match role {
             ModelRole::Root => self.limits.iterations.saturating_sub(spent.iterations),
             ModelRole::Sub => self.limits.sub_calls.saturating_sub(spent.sub_calls),
         }
     }
 
-    /// Whether another question of this size can be put after the next one.
+    /// Returns true if the budget allows two more calls of this size.
     pub(crate) fn allows_two_more(&self, estimate: CallEstimate) -> bool {
-        let book = self.lock_state();
-        book.spent.total_tokens() + book.reserved_tokens + 2 * (estimate.input + estimate.output) <= self.limits.tokens
+        let state = self.lock_state();
+        state.spent.total_tokens() + state.reserved_tokens + 2 * (estimate.input + estimate.output)
+            <= self.limits.tokens
     }
 
-    /// Admits a call, or tells which limit it would pass. What it may cost is set aside until the ticket is
-    /// settled or dropped.
+    /// Admits a call, or returns the limit that it would exceed. Its maximum cost is reserved until the reservation is
+    /// dropped.
     pub(crate) fn admit<'a>(
         &'a self,
-        asked: ModelRole,
+        role: ModelRole,
         estimate: CallEstimate,
         prices: &'a Prices,
     ) -> Result<CallReservation<'a, 'l>, LimitKind> {
@@ -189,28 +190,29 @@ impl<'l> CallBudget<'l> {
         }
         let tokens = estimate.input.saturating_add(estimate.output);
         let dollars = cost_usd(prices, &estimated_usage(estimate));
-        let mut book = self.lock_state();
-        if book.spent.total_tokens().saturating_add(book.reserved_tokens).saturating_add(tokens) > self.limits.tokens {
+        let mut state = self.lock_state();
+        if state.spent.total_tokens().saturating_add(state.reserved_tokens).saturating_add(tokens) > self.limits.tokens
+        {
             return Err(LimitKind::Tokens);
         }
-        if book.spent.dollars + book.reserved_dollars + dollars > self.limits.dollars {
+        if state.spent.dollars + state.reserved_dollars + dollars > self.limits.dollars {
             return Err(LimitKind::Dollars);
         }
-        let (count, most, limit) = match asked {
-            ModelRole::Root => (&mut book.spent.iterations, self.limits.iterations, LimitKind::Iterations),
-            ModelRole::Sub => (&mut book.spent.sub_calls, self.limits.sub_calls, LimitKind::SubCalls),
+        let (count, max, limit) = match role {
+            ModelRole::Root => (&mut state.spent.iterations, self.limits.iterations, LimitKind::Iterations),
+            ModelRole::Sub => (&mut state.spent.sub_calls, self.limits.sub_calls, LimitKind::SubCalls),
         };
-        if *count >= most {
+        if *count >= max {
             return Err(limit);
         }
         *count += 1;
-        book.reserved_tokens += tokens;
-        book.reserved_dollars += dollars;
+        state.reserved_tokens += tokens;
+        state.reserved_dollars += dollars;
         Ok(CallReservation { account: self, prices, tokens, dollars })
     }
 }
 
-/// A call that was admitted. Dropping it gives back what was set aside, not the turn.
+/// An admitted call. Dropping it releases the reserved cost, not the turn.
 pub(crate) struct CallReservation<'a, 'l> {
     account: &'a CallBudget<'l>,
     prices: &'a Prices,
@@ -219,30 +221,30 @@ pub(crate) struct CallReservation<'a, 'l> {
 }
 
 impl CallReservation<'_, '_> {
-    /// Writes down what an answer cost.
+    /// Records the usage of a response.
     pub(crate) fn record_usage(&self, usage: Usage) {
-        let mut book = self.account.lock_state();
-        book.spent.usage = book.spent.usage.combined_with(usage);
-        book.spent.dollars += cost_usd(self.prices, &usage);
+        let mut state = self.account.lock_state();
+        state.spent.usage = state.spent.usage.combined_with(usage);
+        state.spent.dollars += cost_usd(self.prices, &usage);
     }
 }
 
 impl Drop for CallReservation<'_, '_> {
     fn drop(&mut self) {
-        let mut book = self.account.lock_state();
-        book.reserved_tokens = book.reserved_tokens.saturating_sub(self.tokens);
-        book.reserved_dollars = (book.reserved_dollars - self.dollars).max(0.0);
+        let mut state = self.account.lock_state();
+        state.reserved_tokens = state.reserved_tokens.saturating_sub(self.tokens);
+        state.reserved_dollars = (state.reserved_dollars - self.dollars).max(0.0);
     }
 }
 
-/// An estimate in the words of a server.
+/// Converts an estimate to a usage.
 pub(crate) fn estimated_usage(estimate: CallEstimate) -> Usage {
     let mut usage = Usage::default();
     (usage.input, usage.output) = (estimate.input, estimate.output);
     usage
 }
 
-/// What a call costs, in dollars.
+/// Returns the cost of a call in dollars.
 fn cost_usd(prices: &Prices, usage: &Usage) -> f64 {
     let read = usage.cache_read.unwrap_or(0).min(usage.input);
     let written = usage.cache_write.unwrap_or(0).min(usage.input - read);

@@ -1,7 +1,7 @@
-//! What a model is to the summariser: one call, messages and tools in, an answer out.
+//! The interface to a language model: one call, messages and tools in, a response out.
 //!
-//! Nothing here knows a provider or a network; [`HttpModel`](crate::HttpModel) does. Whoever has a client of their own
-//! implements [`Model`] with it.
+//! Nothing here depends on a provider or a network; [`HttpModel`](crate::HttpModel) does. A caller with a custom client
+//! implements [`LanguageModel`].
 
 use std::fmt;
 use std::future::Future;
@@ -11,47 +11,47 @@ use std::time::Duration;
 use foldline::wire::{ContextOverflow, StopReason, ToolSpec, Usage};
 use foldline::{Message, Meter, ModelTable, Prices, Tokens, ToolCall};
 
-/// The answer that a model is about to give.
+/// The future of a model's response.
 pub type ResponseFuture<'a> = Pin<Box<dyn Future<Output = Result<ModelResponse, ModelError>> + Send + 'a>>;
 
-/// Something that answers. One method is one call; it keeps no conversation.
+/// A language model. Each call is independent; the model keeps no conversation.
 ///
-/// Dropping the future ends the call. The summariser bounds how long it waits, how often and how many at once it
-/// asks, and how much; an implementation need not.
+/// Dropping the future cancels the call. The summarizer limits time, retries, concurrency and cost; an implementation
+/// need not.
 pub trait LanguageModel: Send + Sync {
-    /// What is known of the model.
+    /// Returns the properties of the model.
     fn info(&self) -> &ModelInfo;
 
-    /// Answers a question.
-    fn complete<'a>(&'a self, question: &'a ModelRequest<'a>) -> ResponseFuture<'a>;
+    /// Answers a request.
+    fn complete<'a>(&'a self, request: &'a ModelRequest<'a>) -> ResponseFuture<'a>;
 }
 
-/// What is known of a model.
+/// Properties of a model.
 #[derive(Clone)]
 pub struct ModelInfo {
     /// Its name, for reports.
     pub name: String,
-    /// Tokens of question and answer together.
+    /// The context window: tokens of request and response together.
     pub window: Tokens,
-    /// Counts its tokens.
+    /// The token meter.
     pub meter: Meter,
-    /// What its tokens cost.
+    /// The token prices.
     pub prices: Prices,
-    /// How it is asked to use tools.
+    /// The way it uses tools.
     pub tool_style: ToolStyle,
 }
 
-/// How a model uses tools.
+/// The way a model uses tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ToolStyle {
-    /// Tools are declared, and it calls them.
+    /// Tools are declared, and the model calls them.
     Calls,
-    /// It knows no tools: commands and what they give back are lines of text.
+    /// The model has no tool support: commands and results are lines of text.
     Text,
 }
 
 impl ModelInfo {
-    /// What the table of models knows of a name.
+    /// Returns the properties from the built-in model table.
     pub fn for_model(name: &str) -> Self {
         let table = ModelTable::builtin();
         let meter = Meter::for_model(table, Some(name));
@@ -67,69 +67,73 @@ impl ModelInfo {
 
 impl fmt::Debug for ModelInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, window, tool_style: speech, .. } = self;
-        f.debug_struct("Traits").field("name", name).field("window", window).field("speech", speech).finish()
+        let Self { name, window, tool_style, .. } = self;
+        f.debug_struct("ModelInfo")
+            .field("name", name)
+            .field("window", window)
+            .field("tool_style", tool_style)
+            .finish_non_exhaustive()
     }
 }
 
-/// What a model is asked.
+/// A request to a model.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelRequest<'a> {
-    /// Its instructions.
+    /// The system prompt.
     pub system: &'a str,
     /// The conversation so far: texts, calls and results.
     pub messages: &'a [Message<'static>],
-    /// The tools that it may call; none for a model that knows none.
+    /// The tools that it may call; empty for a model without tool support.
     pub tools: &'a [ToolSpec<'a>],
-    /// Tokens that it may answer with.
+    /// Maximum number of output tokens.
     pub max_output: Tokens,
 }
 
-/// What a model answered.
+/// A response of a model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelResponse {
-    /// What it said.
+    /// The text.
     pub text: String,
-    /// The tools that it calls.
+    /// The tool calls.
     pub calls: Vec<ToolCall<'static>>,
-    /// What that cost, when the server told.
+    /// The usage, if the server reported it.
     pub usage: Option<Usage>,
-    /// Why it stopped, when the server told.
+    /// The stop reason, if the server reported it.
     pub stop: Option<StopReason>,
 }
 
-/// Why there is no answer.
+/// A failed model call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelError {
-    /// What kind of failure it is.
+    /// The kind of the failure.
     pub kind: ModelErrorKind,
-    /// What happened, for people.
+    /// The message for people.
     pub message: String,
 }
 
-/// The kinds of failure, by what can be done about them.
+/// The kinds of failure, by the possible reaction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ModelErrorKind {
-    /// The question was too large: ask less.
+    /// The request was too large: send less.
     Overflow(ContextOverflow),
-    /// The server is busy or stumbled: ask again later, after this long when it says so.
+    /// The server is busy or failed: retry, after this time if it was stated.
     Busy(Option<Duration>),
-    /// The server does not take such a question or such a key: asking again changes nothing.
+    /// The server rejects the request or the key: a retry changes nothing.
     Refused,
-    /// There is no way to the server.
+    /// The server cannot be reached.
     Unreachable,
-    /// What came back is no answer.
+    /// The response could not be parsed.
     InvalidResponse,
 }
 
 impl ModelError {
-    /// An error of this kind.
+    /// Creates an error of this kind.
     pub fn new(kind: ModelErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
 
-    /// Whether the same question may be answered a little later.
+    /// Returns true if a retry may succeed.
     pub fn is_transient(&self) -> bool {
         matches!(self.kind, ModelErrorKind::Busy(_) | ModelErrorKind::Unreachable | ModelErrorKind::InvalidResponse)
     }

@@ -1,8 +1,8 @@
-//! Summaries that are written before they are needed, off the hot path.
+//! Summaries that are written ahead of time, off the hot path.
 //!
-//! While an agent works, a summary of its older rounds is written in the background; when its session reaches the budget,
-//! the summary is there, and no request waits for a model. It is bound to what it summarises by a fingerprint: if a
-//! word of it was changed since, the summary is stale and not used.
+//! While an agent works, a summary of its older rounds is written in the background; when the session reaches its budget,
+//! the summary is ready, and no request waits for a model. A fingerprint binds it to its source: if the source has changed
+//! since, the summary is stale and not used.
 
 use foldline::{Conversation, Message, Tokens};
 use serde::{Deserialize, Serialize};
@@ -12,12 +12,12 @@ use crate::limits::ModelSpend;
 use crate::progress::{ProgressListener, SummaryOutcome};
 use crate::summarizer::{SummaryAuthor, SummaryTask};
 
-/// The hash of some messages, word for word.
+/// The hash of a sequence of messages.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct MessageFingerprint([u8; 32]);
 
 impl MessageFingerprint {
-    /// The fingerprint of these messages.
+    /// Computes the fingerprint of these messages.
     pub fn from_messages(messages: &[Message<'_>]) -> Self {
         let mut hasher = blake3::Hasher::new();
         for message in messages {
@@ -28,7 +28,7 @@ impl MessageFingerprint {
         Self(*hasher.finalize().as_bytes())
     }
 
-    /// Its bytes, as a ledger holds them.
+    /// Returns the bytes, for storage in a ledger.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -40,79 +40,84 @@ impl std::fmt::Debug for MessageFingerprint {
     }
 }
 
-/// A summary of the first messages of a session, which passed the gate.
+/// A summary of the first messages of a session that passed the gate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PreparedSummary {
     fingerprint: MessageFingerprint,
     until: usize,
     text: String,
-    /// What it cost, without the earlier one that it goes on from.
+    /// Its cost, without the earlier summary that it continues.
     pub spent: ModelSpend,
 }
 
-/// What came of preparing a summary.
+/// The result of preparing a summary.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct PrepareResult {
-    /// The summary; none when nothing could go, when there is no summariser, or when what its model wrote did not pass the
-    /// gate: what code can say is said when it is needed.
+    /// The summary; none if nothing could be dropped, if there is no summarizer, or if the model's text did not pass the
+    /// gate: the fallback by code is computed when it is needed.
     pub prepared: Option<PreparedSummary>,
-    /// How the writing ended; none when no model was asked.
+    /// The outcome of the summarizer; none if no model was called.
     pub outcome: Option<SummaryOutcome>,
-    /// What it cost, summary or not.
+    /// The cost, even if there is no summary.
     pub spent: ModelSpend,
 }
 
 impl PreparedSummary {
-    /// Whether these messages still begin with what it summarises.
+    /// Returns true if these messages still start with the source of the summary.
     pub fn is_fresh(&self, messages: &[Message<'_>]) -> bool {
         messages.get(..self.until).is_some_and(|head| MessageFingerprint::from_messages(head) == self.fingerprint)
     }
 
-    /// The fingerprint of what it summarises: the key under which a ledger holds it.
+    /// Returns the fingerprint of the source: the key of the summary in a ledger.
     pub fn fingerprint(&self) -> &MessageFingerprint {
         &self.fingerprint
     }
 
-    /// It summarises the messages before this one.
+    /// Returns the end of the source: the summary covers the messages before this index.
     pub fn until(&self) -> usize {
         self.until
     }
 
-    /// The summary.
+    /// Returns the text of the summary.
     pub fn text(&self) -> &str {
         &self.text
     }
 }
 
-/// Whether it is time to prepare a summary: the session has this share of its budget.
+/// Share of the budget from which a summary is prepared.
 pub const PREPARE_THRESHOLD: f64 = 0.75;
 
 impl EnforceOptions<'_> {
-    /// Whether a session of so many tokens will need a summary soon.
+    /// Returns true if a session of this many tokens will need a summary soon.
     pub fn should_prepare(&self, tokens: Tokens) -> bool {
         tokens as f64 >= self.budget as f64 * PREPARE_THRESHOLD
     }
 }
 
-/// Writes a summary of the older rounds of a session, where [`enforce_context_window`](crate::enforce_context_window)
-/// would part it; on from an earlier one, if that is still fresh.
+/// Writes a summary of the older rounds of a session, split where
+/// [`enforce_context_window`](crate::enforce_context_window) would split it; continues an earlier summary that is still
+/// fresh.
 ///
 /// The session is only read. Dropping the future loses nothing but the work.
 pub async fn prepare_summary(
     session: &Conversation<'_>,
-    with: &EnforceOptions<'_>,
+    options: &EnforceOptions<'_>,
     earlier: Option<&PreparedSummary>,
     listener: ProgressListener<'_>,
 ) -> PrepareResult {
     let earlier = earlier.filter(|earlier| earlier.is_fresh(&session.messages));
-    let parted =
-        with.summarizer.and_then(|summariser| Some((summariser, rounds_to_summarize(session, with, earlier)?)));
-    let Some((summariser, (until, text, before))) = parted else { return PrepareResult::default() };
+    let split =
+        options.summarizer.and_then(|summarizer| Some((summarizer, rounds_to_summarize(session, options, earlier)?)));
+    let Some((summarizer, (until, text, earlier_summary))) = split else { return PrepareResult::default() };
     let goal = user_goal(&session.messages[..until]);
-    let task =
-        SummaryTask { text: &text, goal: &goal, earlier_summary: before.as_deref(), max_tokens: with.budget / 8 };
-    let summary = summariser.summarize(&task, listener).await;
+    let task = SummaryTask {
+        text: &text,
+        goal: &goal,
+        earlier_summary: earlier_summary.as_deref(),
+        max_tokens: options.budget / 8,
+    };
+    let summary = summarizer.summarize(&task, listener).await;
     let spent = summary.spent;
     let prepared = (summary.author == SummaryAuthor::Model).then(|| PreparedSummary {
         fingerprint: MessageFingerprint::from_messages(&session.messages[..until]),

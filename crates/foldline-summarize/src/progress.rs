@@ -1,7 +1,7 @@
-//! What happens while a summary is written, for whoever shows a bar or writes a log.
+//! Progress events of a summary, for a progress bar or a log.
 //!
-//! Events carry numbers and names of tools, never contents. They are handed out by a plain call: a listener that could
-//! block must put them into a channel and drop what does not fit, as [`forward`] does.
+//! Events contain numbers and tool names, never contents. They are delivered by a plain call: a listener that could block
+//! must put them into a channel and drop what does not fit, as [`forward_events`] does.
 
 use std::sync::mpsc::SyncSender;
 
@@ -10,85 +10,85 @@ use serde::Serialize;
 
 use crate::limits::LimitKind;
 
-/// Something happened.
+/// A progress event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "progress", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ProgressEvent {
-    /// The text was walked through.
+    /// The text was split into rows.
     Read {
-        /// Its rows.
+        /// Number of rows.
         rows: usize,
-        /// Its tokens, by the root model's count.
+        /// Number of tokens, by the root model's meter.
         tokens: Tokens,
     },
-    /// The root model is asked.
+    /// The root model is called.
     Turn {
-        /// Which turn, the first being 1.
+        /// The number of the turn, counted from 1.
         turn: usize,
-        /// How many there may be.
+        /// The maximum number of turns.
         of: usize,
-        /// Tokens of the question.
+        /// Tokens of the request.
         context: Tokens,
     },
-    /// The root model looked at the text.
+    /// The root model viewed a part of the text.
     Viewed {
-        /// By which tool.
+        /// The tool that it used.
         tool: &'static str,
         /// Tokens that it was shown.
         shown: Tokens,
     },
-    /// The sub-model is asked.
+    /// The sub-model is called.
     SubCall {
-        /// From this row.
+        /// The first row.
         first: usize,
-        /// To this one.
+        /// The last row.
         last: usize,
-        /// Tokens of the question.
+        /// Tokens of the request.
         context: Tokens,
     },
-    /// A call failed and is tried again.
+    /// A call failed and is retried.
     Retried {
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// What the model handed in was refused.
+    /// The submitted summary was rejected.
     Refused {
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The end.
+    /// The summarizer finished.
     Ended(SummaryOutcome),
 }
 
-/// How the writing of a summary ended.
+/// The outcome of a summarizer run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum SummaryOutcome {
-    /// The model handed in a summary that passed the gate.
+    /// The model submitted a summary that passed the gate.
     Converged,
-    /// A limit was reached before.
+    /// A limit was reached first.
     Exhausted(LimitKind),
-    /// The model could not be asked; why.
+    /// The model could not be called; the reason.
     Failed(String),
-    /// The caller did not want it any more.
+    /// The caller aborted the run.
     Aborted,
 }
 
-/// Hears of progress. It must not block.
+/// Receives progress events. It must not block.
 pub type ProgressListener<'l> = &'l (dyn Fn(ProgressEvent) + Send + Sync);
 
-/// A listener that puts events into a channel and lets go of those that do not fit: a reader that is slow, or gone,
-/// never holds up the work.
+/// Returns a listener that puts events into a channel and drops those that do not fit: a slow or missing reader never
+/// blocks the work.
 ///
 /// ```
-/// use foldline_summarize::{Outcome, Progress, forward};
+/// use foldline_summarize::{ProgressEvent, SummaryOutcome, forward_events};
 ///
 /// let (sender, receiver) = std::sync::mpsc::sync_channel(1);
-/// let listener = forward(sender);
-/// listener(Progress::Ended(Outcome::Converged));
-/// listener(Progress::Ended(Outcome::Aborted));
+/// let listener = forward_events(sender);
+/// listener(ProgressEvent::Ended(SummaryOutcome::Converged));
+/// listener(ProgressEvent::Ended(SummaryOutcome::Aborted));
 /// assert_eq!(receiver.try_iter().count(), 1);
 /// ```
 pub fn forward_events<E: Send>(sender: SyncSender<E>) -> impl Fn(E) + Send + Sync {

@@ -1,7 +1,7 @@
-//! Whether a tool's output is summarised before the agent sees it.
+//! Routing of tool outputs: decides whether an output is summarized before the agent sees it.
 //!
-//! Only output whose exact words do not matter is: what a read, a search or a shell gave back is what the agent acts on, and no
-//! threshold changes that.
+//! Only output whose exact text does not matter is summarized: an agent acts on the results of reads, searches and shell
+//! commands, and no threshold changes that.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,60 +11,60 @@ use foldline::{ActionKind, Tokens, ToolAction, ToolCall};
 use crate::progress::ProgressListener;
 use crate::summarizer::{Summarizer, SummaryResult, SummaryTask};
 
-/// When output is summarised.
+/// The policy for summarizing tool outputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum RouteMode {
     /// Never. No model is called.
     #[default]
     Off,
-    /// When it is large, by the thresholds.
+    /// If it is large, by the thresholds.
     Auto,
-    /// Whenever it may be.
+    /// Whenever allowed.
     Always,
 }
 
-/// The thresholds of [`Mode::Auto`], as shares of the window.
+/// The thresholds of [`RouteMode::Auto`], as shares of the window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RouteThresholds {
-    /// Output above this share is summarised.
+    /// Output above this share is summarized.
     pub output_ratio: f64,
-    /// So is output that brings the whole request above this share and is at least half of it.
+    /// Output that brings the whole request above this share, and is at least half of it, is summarized.
     pub total_ratio: f64,
 }
 
 impl Default for RouteThresholds {
-    /// 0.35 of the window alone; 0.8 of it together.
+    /// Returns 0.35 of the window for the output, 0.8 for the request.
     fn default() -> Self {
         Self { output_ratio: 0.35, total_ratio: 0.8 }
     }
 }
 
-/// How large things are when it is decided.
+/// The sizes on which the decision depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteSizes {
-    /// The output.
+    /// Tokens of the output.
     pub output_tokens: Tokens,
-    /// The request without it.
+    /// Tokens of the request without it.
     pub rest_tokens: Tokens,
     /// The window of the agent's model.
     pub window_tokens: Tokens,
 }
 
-/// What was decided, and why.
+/// A routing decision with its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OutputRoute {
-    /// It stays as it is: summaries are off.
+    /// Unchanged: summaries are off.
     Off,
-    /// It stays as it is: its exact words matter.
+    /// Unchanged: its exact text matters.
     Exact,
-    /// It stays as it is: it is small enough.
+    /// Unchanged: it is small enough.
     Small,
-    /// It is summarised: by itself it takes too much of the window.
+    /// Summarized: it takes too much of the window.
     Large,
-    /// It is summarised: with it the request is too large.
+    /// Summarized: it makes the request too large.
     FillsWindow,
-    /// It is summarised: so it was asked for.
+    /// Summarized: the mode is [`RouteMode::Always`].
     Always,
 }
 
@@ -72,19 +72,21 @@ impl OutputRoute {
     /// Decides about the output of a call.
     ///
     /// ```
-    /// use foldline::{Arguments, ToolCall};
-    /// use foldline_summarize::{Mode, Route, Sizes, Thresholds};
+    /// use foldline::{CallArguments, ToolCall};
+    /// use foldline_summarize::{OutputRoute, RouteMode, RouteSizes, RouteThresholds};
     ///
-    /// let call = |name: &'static str| ToolCall { id: "c".into(), name: name.into(), arguments: Arguments::Json("{}".into()) };
-    /// let sizes = Sizes { output: 40_000, rest: 10_000, window: 100_000 };
-    /// let decide = |mode, name| Route::of(mode, &call(name), sizes, Thresholds::default());
-    /// assert_eq!(decide(Mode::Auto, "browse_page"), Route::Large);
-    /// assert_eq!(decide(Mode::Off, "browse_page"), Route::Off);
-    /// assert_eq!(decide(Mode::Always, "read_file"), Route::Exact);
+    /// let call =
+    ///     |name: &'static str| ToolCall { id: "c".into(), name: name.into(), arguments: CallArguments::Json("{}".into()) };
+    /// let sizes = RouteSizes { output_tokens: 40_000, rest_tokens: 10_000, window_tokens: 100_000 };
+    /// let decide = |mode, name| OutputRoute::decide(mode, &call(name), sizes, RouteThresholds::default());
+    /// assert_eq!(decide(RouteMode::Auto, "browse_page"), OutputRoute::Large);
+    /// assert_eq!(decide(RouteMode::Off, "browse_page"), OutputRoute::Off);
+    /// assert_eq!(decide(RouteMode::Always, "read_file"), OutputRoute::Exact);
     /// ```
     pub fn decide(mode: RouteMode, call: &ToolCall<'_>, sizes: RouteSizes, thresholds: RouteThresholds) -> Self {
-        let RouteSizes { output_tokens: output, rest_tokens: rest, window_tokens: window } = sizes;
-        let (output, window, total) = (output as f64, window as f64, output.saturating_add(rest) as f64);
+        let RouteSizes { output_tokens, rest_tokens, window_tokens } = sizes;
+        let total = output_tokens.saturating_add(rest_tokens) as f64;
+        let (output, window) = (output_tokens as f64, window_tokens as f64);
         match mode {
             RouteMode::Off => OutputRoute::Off,
             _ if needs_exact_output(call) => OutputRoute::Exact,
@@ -97,20 +99,20 @@ impl OutputRoute {
         }
     }
 
-    /// Whether a model is called.
+    /// Returns true if a model is called.
     pub fn is_summarized(self) -> bool {
         matches!(self, OutputRoute::Large | OutputRoute::FillsWindow | OutputRoute::Always)
     }
 }
 
-/// What a call gave back, before the agent sees it.
+/// The output of a call, before the agent sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct ToolOutput<'o> {
     /// The call.
     pub call: &'o ToolCall<'o>,
-    /// What it gave back.
+    /// The output.
     pub text: &'o str,
-    /// What the work is about, in the user's words.
+    /// The goal of the work, in the user's words.
     pub goal: &'o str,
     /// Tokens of the request without it.
     pub rest_tokens: Tokens,
@@ -119,8 +121,8 @@ pub struct ToolOutput<'o> {
 }
 
 impl Summarizer {
-    /// Routes what a call gave back and, if it is to be, summarises it in a sixteenth of the window. Where it is to stay
-    /// as it is, no model is asked.
+    /// Routes the output of a call and, if the decision says so, summarizes it in a sixteenth of the window. Otherwise no
+    /// model is called.
     pub async fn route_output(
         &self,
         output: &ToolOutput<'_>,
@@ -128,22 +130,18 @@ impl Summarizer {
         thresholds: RouteThresholds,
         listener: ProgressListener<'_>,
     ) -> (OutputRoute, Option<SummaryResult>) {
-        let ToolOutput { call, text, goal, rest_tokens: rest, window_tokens: window } = *output;
-        let sizes = RouteSizes {
-            output_tokens: self.root_model().info().meter.text(text),
-            rest_tokens: rest,
-            window_tokens: window,
-        };
+        let ToolOutput { call, text, goal, rest_tokens, window_tokens } = *output;
+        let sizes = RouteSizes { output_tokens: self.root_model().info().meter.text(text), rest_tokens, window_tokens };
         let route = OutputRoute::decide(mode, call, sizes, thresholds);
         if !route.is_summarized() {
             return (route, None);
         }
-        let task = SummaryTask { text, goal, earlier_summary: None, max_tokens: window / 16 };
+        let task = SummaryTask { text, goal, earlier_summary: None, max_tokens: window_tokens / 16 };
         (route, Some(self.summarize(&task, listener).await))
     }
 }
 
-/// Whether the exact words of a call's output matter: it reads, searches, edits or runs something.
+/// Returns true if the exact output of a call matters: it reads, searches, edits or runs something.
 pub fn needs_exact_output(call: &ToolCall<'_>) -> bool {
     !matches!(ToolAction::from_call(call).kind, ActionKind::Other)
 }
@@ -156,7 +154,7 @@ impl FromStr for RouteMode {
             "off" => Ok(RouteMode::Off),
             "auto" => Ok(RouteMode::Auto),
             "always" => Ok(RouteMode::Always),
-            _ => Err(format!("`{name}` is none of off, auto, always")),
+            _ => Err(format!("`{name}` is not one of off, auto, always")),
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The text as an environment: what a model may look at without having it in its prompt.
+//! The text as an environment: views for a model that does not have the text in its prompt.
 //!
-//! Every look is pure, costs at most one walk over the text, and gives back at most what its [`Clamp`] allows, with the
-//! rest counted. Places are numbers of rows. A row is a line; a line that is longer than [`ROW`] bytes is several rows, so
-//! that a text without line breaks can be walked through as well.
+//! Every view is pure, costs at most one scan of the text, and returns at most what its [`ViewLimits`] allow, with a count
+//! of the rest. Positions are row numbers. A row is a line; a line longer than [`MAX_ROW_BYTES`] is several rows, so that a
+//! text without line breaks can be explored too.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -11,14 +11,14 @@ use foldline::strategies::chunk::{ContentKind, chunks};
 use foldline::{Meter, Tokens};
 use regex::{Regex, RegexBuilder};
 
-/// Most bytes of a row.
+/// Maximum bytes of a row.
 pub const MAX_ROW_BYTES: usize = 1_000;
-/// Most bytes of a pattern once it is compiled: what a model writes may not cost memory.
+/// Maximum bytes of a compiled pattern: a model must not be able to exhaust memory.
 const MAX_PATTERN_BYTES: usize = 1 << 20;
-/// Bytes of the chunks that an outline is made of.
+/// Bytes of the chunks of an outline.
 const OUTLINE_CHUNK_BYTES: usize = 4_096;
 
-/// What one look may give back at most.
+/// The limits of one view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ViewLimits {
     /// Rows.
@@ -30,13 +30,13 @@ pub struct ViewLimits {
 }
 
 impl Default for ViewLimits {
-    /// 1200 rows and 120 000 characters, whatever they are in tokens.
+    /// Returns 1200 rows and 120 000 characters, without a token limit.
     fn default() -> Self {
         Self { rows: 1_200, chars: 120_000, tokens: Tokens::MAX }
     }
 }
 
-/// A text with its rows.
+/// A text, split into rows.
 #[derive(Debug)]
 pub struct TextEnvironment<'t> {
     text: &'t str,
@@ -44,17 +44,17 @@ pub struct TextEnvironment<'t> {
     content: ContentKind,
 }
 
-/// Rows that match a pattern.
+/// Lines that match a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrepMatches {
-    /// How many lines match.
+    /// Number of matching lines.
     pub line_count: usize,
-    /// What is shown of them.
+    /// The shown part of them.
     pub text: String,
 }
 
 impl<'t> TextEnvironment<'t> {
-    /// Walks through the text once.
+    /// Splits the text into rows, in one scan.
     pub fn new(text: &'t str) -> Self {
         let mut rows = Vec::with_capacity(text.len() / 40 + 1);
         let mut start = 0;
@@ -72,22 +72,22 @@ impl<'t> TextEnvironment<'t> {
         Self { text, rows, content: ContentKind::detect(text) }
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn text(&self) -> &'t str {
         self.text
     }
 
-    /// How many rows it has.
+    /// Returns the number of rows.
     pub fn row_count(&self) -> usize {
         self.rows.len()
     }
 
-    /// What the text is.
+    /// Returns the kind of content.
     pub fn content_kind(&self) -> ContentKind {
         self.content
     }
 
-    /// The text of some rows, the first of all being 1, both ends included.
+    /// Returns the text of some rows, counted from 1, both ends included.
     pub fn rows_text(&self, first: usize, last: usize) -> &'t str {
         let last = last.min(self.rows.len());
         match first.max(1) {
@@ -96,18 +96,18 @@ impl<'t> TextEnvironment<'t> {
         }
     }
 
-    /// The row at which a byte of the text stands.
+    /// Returns the row that contains a byte of the text.
     fn row_at(&self, byte: usize) -> usize {
         self.rows.partition_point(|row| row.start <= byte).max(1)
     }
 
-    /// Rows with their numbers, as far as the clamp allows; from the end when `backwards`.
-    fn show_rows(&self, first: usize, last: usize, from: ShowFrom, clamp: ViewLimits, meter: &Meter) -> String {
+    /// Returns numbered rows, within the limits; starts at either end.
+    fn show_rows(&self, first: usize, last: usize, from: ShowFrom, limits: ViewLimits, meter: &Meter) -> String {
         let (first, last) = (first.max(1), last.min(self.rows.len()));
         if first > last {
             return format!("(no such rows: the text has {})", self.rows.len());
         }
-        let mut room = ViewBudget::new(clamp, meter);
+        let mut budget = ViewBudget::new(limits, meter);
         let line = |row: usize| format!("{row}: {}\n", &self.text[self.rows[row - 1].clone()]);
         let mut shown = Vec::new();
         let order: Box<dyn Iterator<Item = usize>> = match from {
@@ -116,7 +116,7 @@ impl<'t> TextEnvironment<'t> {
         };
         for row in order {
             let line = line(row);
-            if !room.try_take(&line) {
+            if !budget.try_take(&line) {
                 break;
             }
             shown.push(line);
@@ -136,25 +136,25 @@ impl<'t> TextEnvironment<'t> {
         out
     }
 
-    /// The first rows.
-    pub fn head(&self, count: usize, clamp: ViewLimits, meter: &Meter) -> String {
-        self.show_rows(1, count.max(1), ShowFrom::Head, clamp, meter)
+    /// Returns the first rows.
+    pub fn head(&self, count: usize, limits: ViewLimits, meter: &Meter) -> String {
+        self.show_rows(1, count.max(1), ShowFrom::Head, limits, meter)
     }
 
-    /// The last rows.
-    pub fn tail(&self, count: usize, clamp: ViewLimits, meter: &Meter) -> String {
+    /// Returns the last rows.
+    pub fn tail(&self, count: usize, limits: ViewLimits, meter: &Meter) -> String {
         let first = (self.rows.len() + 1).saturating_sub(count.max(1));
-        self.show_rows(first, self.rows.len(), ShowFrom::Tail, clamp, meter)
+        self.show_rows(first, self.rows.len(), ShowFrom::Tail, limits, meter)
     }
 
-    /// Rows from a place on.
-    pub fn slice(&self, first: usize, last: usize, clamp: ViewLimits, meter: &Meter) -> String {
-        self.show_rows(first, last, ShowFrom::Head, clamp, meter)
+    /// Returns a range of rows.
+    pub fn slice(&self, first: usize, last: usize, limits: ViewLimits, meter: &Meter) -> String {
+        self.show_rows(first, last, ShowFrom::Head, limits, meter)
     }
 
-    /// The lines that match, each at the row where its first match begins, from the row `after` on.
-    pub fn grep(&self, pattern: &SearchPattern, after: usize, clamp: ViewLimits, meter: &Meter) -> GrepMatches {
-        let mut room = ViewBudget::new(clamp, meter);
+    /// Returns the matching lines, each at the row of its first match, from the row `after` on.
+    pub fn grep(&self, pattern: &SearchPattern, after: usize, limits: ViewLimits, meter: &Meter) -> GrepMatches {
+        let mut budget = ViewBudget::new(limits, meter);
         let mut shown = String::new();
         let (mut lines, mut before, mut next) = (0, 0, None);
         for (row, _) in self.matching_rows(pattern) {
@@ -167,7 +167,7 @@ impl<'t> TextEnvironment<'t> {
                 continue;
             }
             let line = format!("{row}: {}\n", &self.text[self.rows[row - 1].clone()]);
-            if room.try_take(&line) {
+            if budget.try_take(&line) {
                 shown.push_str(&line);
             } else {
                 next = Some((row, lines - 1 - before));
@@ -180,12 +180,12 @@ impl<'t> TextEnvironment<'t> {
         GrepMatches { line_count: lines, text: shown }
     }
 
-    /// How many lines match, and how often.
+    /// Returns the number of matching lines, and of matches.
     pub fn count_matches(&self, pattern: &SearchPattern) -> (usize, usize) {
         self.matching_rows(pattern).fold((0, 0), |(lines, all), (_, times)| (lines + 1, all + times))
     }
 
-    /// For each line that matches: the row of its first match, and how many there are.
+    /// Returns, for each matching line, the row of its first match and its number of matches.
     fn matching_rows<'p>(&'p self, pattern: &'p SearchPattern) -> impl Iterator<Item = (usize, usize)> + 'p {
         let mut start = 0;
         self.text.split_inclusive('\n').filter_map(move |line| {
@@ -197,12 +197,12 @@ impl<'t> TextEnvironment<'t> {
         })
     }
 
-    /// Where something begins in the text: the highest ranking places that fit, in their order, one line each.
-    pub fn outline(&self, clamp: ViewLimits, meter: &Meter) -> String {
+    /// Returns an outline: the highest ranking chunks that fit, in text order, one line each.
+    pub fn outline(&self, limits: ViewLimits, meter: &Meter) -> String {
         let chunks = chunks(self.text, OUTLINE_CHUNK_BYTES);
         let mut order: Vec<usize> = (0..chunks.len()).collect();
         order.sort_by_key(|&at| (std::cmp::Reverse(chunks[at].boundary.priority()), std::cmp::Reverse(at)));
-        let mut room = ViewBudget::new(clamp, meter);
+        let mut budget = ViewBudget::new(limits, meter);
         let mut kept: Vec<(usize, String)> = Vec::new();
         for at in order {
             let chunk = &chunks[at];
@@ -211,7 +211,7 @@ impl<'t> TextEnvironment<'t> {
             let first = &first[..first.floor_char_boundary(120)];
             let rows = (self.row_at(chunk.bytes.start), self.row_at(chunk.bytes.end.saturating_sub(1)));
             let line = format!("{}-{} {}: {first}\n", rows.0, rows.1, boundary_name(chunk.boundary));
-            if !room.try_take(&line) {
+            if !budget.try_take(&line) {
                 break;
             }
             kept.push((at, line));
@@ -226,7 +226,7 @@ impl<'t> TextEnvironment<'t> {
     }
 }
 
-/// From which end rows are shown.
+/// The end from which rows are shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ShowFrom {
     Head,
@@ -247,40 +247,40 @@ fn boundary_name(boundary: foldline::strategies::chunk::BoundaryKind) -> &'stati
     }
 }
 
-/// What a model looks for.
+/// A search pattern of a model.
 #[derive(Clone, Debug)]
 pub struct SearchPattern(Regex);
 
 impl SearchPattern {
-    /// A regular expression; what is none is looked for as it stands. Letters match in either case.
+    /// Compiles a regular expression; an invalid one is matched literally. Case-insensitive.
     pub fn new(pattern: &str) -> Self {
         let build =
             |pattern: &str| RegexBuilder::new(pattern).case_insensitive(true).size_limit(MAX_PATTERN_BYTES).build();
         let literal = |_| build(&regex::escape(&pattern[..pattern.floor_char_boundary(1_000)]));
-        Self(build(pattern).or_else(literal).expect("a short text as it stands is always a pattern"))
+        Self(build(pattern).or_else(literal).expect("a short literal is always a valid pattern"))
     }
 }
 
-/// What is left of a clamp.
+/// The remaining part of the limits of a view.
 struct ViewBudget<'m> {
     limits: ViewLimits,
     meter: &'m Meter,
 }
 
 impl<'m> ViewBudget<'m> {
-    /// Some tokens are kept for the line that tells what is not shown.
-    fn new(clamp: ViewLimits, meter: &'m Meter) -> Self {
-        Self { limits: ViewLimits { tokens: clamp.tokens.saturating_sub(24), ..clamp }, meter }
+    /// Reserves some tokens for the line that reports the omitted rows.
+    fn new(limits: ViewLimits, meter: &'m Meter) -> Self {
+        Self { limits: ViewLimits { tokens: limits.tokens.saturating_sub(24), ..limits }, meter }
     }
 
     fn try_take(&mut self, line: &str) -> bool {
         let characters = line.chars().count();
         let tokens = self.meter.text(line);
-        let ViewLimits { rows, chars: most, tokens: room } = self.limits;
-        if rows == 0 || characters > most || tokens > room {
+        let ViewLimits { rows, chars, tokens: tokens_left } = self.limits;
+        if rows == 0 || characters > chars || tokens > tokens_left {
             return false;
         }
-        self.limits = ViewLimits { rows: rows - 1, chars: most - characters, tokens: room - tokens };
+        self.limits = ViewLimits { rows: rows - 1, chars: chars - characters, tokens: tokens_left - tokens };
         true
     }
 }
@@ -300,52 +300,56 @@ mod tests {
     #[test]
     fn views_are_limited_and_count_what_is_omitted() {
         let (text, meter) = (numbered_lines(50), Meter::for_byte_estimate());
-        let it = TextEnvironment::new(&text);
-        assert_eq!(it.head(2, row_limit(9), &meter), "1: line 1 says 7\n2: line 2 says 14\n");
-        assert_eq!(it.tail(1, row_limit(9), &meter), "50: line 50 says 350\n");
+        let environment = TextEnvironment::new(&text);
+        assert_eq!(environment.head(2, row_limit(9), &meter), "1: line 1 says 7\n2: line 2 says 14\n");
+        assert_eq!(environment.tail(1, row_limit(9), &meter), "50: line 50 says 350\n");
         assert_eq!(
-            it.slice(10, 20, row_limit(1), &meter),
+            environment.slice(10, 20, row_limit(1), &meter),
             "10: line 10 says 70\n(rows 11 to 20 are not shown: too long)"
         );
-        assert_eq!(it.tail(5, row_limit(1), &meter), "50: line 50 says 350\n(rows 46 to 49 are not shown: too long)");
-        assert_eq!(it.slice(60, 70, row_limit(1), &meter), "(no such rows: the text has 50)");
-        let found = it.grep(&SearchPattern::new("says 7"), 0, row_limit(2), &meter);
+        assert_eq!(
+            environment.tail(5, row_limit(1), &meter),
+            "50: line 50 says 350\n(rows 46 to 49 are not shown: too long)"
+        );
+        assert_eq!(environment.slice(60, 70, row_limit(1), &meter), "(no such rows: the text has 50)");
+        let found = environment.grep(&SearchPattern::new("says 7"), 0, row_limit(2), &meter);
         assert_eq!(found.line_count, 3);
         assert_eq!(found.text, "1: line 1 says 7\n10: line 10 says 70\n(1 more matches, from row 11 on)");
-        let rest = it.grep(&SearchPattern::new("says 7"), 11, row_limit(2), &meter);
+        let rest = environment.grep(&SearchPattern::new("says 7"), 11, row_limit(2), &meter);
         assert_eq!(rest.text, "11: line 11 says 77\n");
-        assert_eq!(it.count_matches(&SearchPattern::new("[0-9]+")), (50, 100));
+        assert_eq!(environment.count_matches(&SearchPattern::new("[0-9]+")), (50, 100));
     }
 
     #[test]
     fn long_lines_are_split_into_rows() {
         let text = format!("{}needle{}", "é".repeat(3_000), "x".repeat(5_000));
-        let it = TextEnvironment::new(&text);
-        assert_eq!(it.row_count(), 12);
-        let found = it.grep(&SearchPattern::new("NEEDLE"), 0, ViewLimits::default(), &Meter::for_byte_estimate());
+        let environment = TextEnvironment::new(&text);
+        assert_eq!(environment.row_count(), 12);
+        let found =
+            environment.grep(&SearchPattern::new("NEEDLE"), 0, ViewLimits::default(), &Meter::for_byte_estimate());
         assert!(found.line_count == 1 && found.text.starts_with("7: needle"), "{found:?}");
-        let whole: String = (1..=it.row_count()).map(|row| it.rows_text(row, row)).collect();
+        let whole: String = (1..=environment.row_count()).map(|row| environment.rows_text(row, row)).collect();
         assert_eq!(whole, text);
     }
 
     #[test]
     fn invalid_patterns_match_literally() {
-        let it = TextEnvironment::new("a(b\nab\n");
-        assert_eq!(it.count_matches(&SearchPattern::new("a(b")), (1, 1));
-        assert_eq!(it.count_matches(&SearchPattern::new("(((((a{1000}){1000}){1000}){1000}){1000})")), (0, 0));
+        let environment = TextEnvironment::new("a(b\nab\n");
+        assert_eq!(environment.count_matches(&SearchPattern::new("a(b")), (1, 1));
+        assert_eq!(environment.count_matches(&SearchPattern::new("(((((a{1000}){1000}){1000}){1000}){1000})")), (0, 0));
     }
 
     #[test]
     fn views_respect_the_token_limit() {
         let (text, meter) = (numbered_lines(5_000), Meter::for_byte_estimate());
-        let it = TextEnvironment::new(&text);
+        let environment = TextEnvironment::new(&text);
         for tokens in [30, 100, 1_000] {
-            let clamp = ViewLimits { tokens, ..ViewLimits::default() };
+            let limits = ViewLimits { tokens, ..ViewLimits::default() };
             for shown in [
-                it.head(5_000, clamp, &meter),
-                it.tail(5_000, clamp, &meter),
-                it.grep(&SearchPattern::new("line"), 0, clamp, &meter).text,
-                it.outline(clamp, &meter),
+                environment.head(5_000, limits, &meter),
+                environment.tail(5_000, limits, &meter),
+                environment.grep(&SearchPattern::new("line"), 0, limits, &meter).text,
+                environment.outline(limits, &meter),
             ] {
                 assert!(meter.text(&shown) <= tokens, "{tokens}: {shown}");
             }
@@ -356,8 +360,8 @@ mod tests {
     fn outline_contains_the_only_error_of_a_log() {
         let mut text = numbered_lines(5_000);
         text.insert_str(text.find("line 2500 ").unwrap(), "error: the disk is full\n");
-        let it = TextEnvironment::new(&text);
-        let outline = it.outline(row_limit(4), &Meter::for_byte_estimate());
+        let environment = TextEnvironment::new(&text);
+        let outline = environment.outline(row_limit(4), &Meter::for_byte_estimate());
         assert!(outline.contains("error: error: the disk is full\n"), "{outline}");
         assert!(outline.ends_with("more of lower rank)"), "{outline}");
     }

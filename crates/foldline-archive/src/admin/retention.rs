@@ -1,10 +1,10 @@
-//! Retention: what is given up, counted from the last request that still carried the marker.
+//! Retention: removes originals by the age of the last request with their marker.
 //!
-//! An original whose marker may still stand in somebody's conversation is never taken, whatever the
-//! limits say: a handle that was handed out must resolve. What is taken leaves a note behind, so that
-//! its handle is answered with "expired" rather than "unknown".
+//! An original whose marker may still be in a live conversation is never removed, whatever the limits: an issued handle
+//! must resolve. A removed original leaves a tombstone, so that its handle is answered with "expired" rather than
+//! "unknown".
 //!
-//! Work is done in small commits, so that keeps are never held up for long.
+//! The work is split into small commits, so that store calls are never blocked for long.
 
 use std::time::Duration;
 
@@ -15,47 +15,47 @@ use crate::archive::Archive;
 use crate::clock;
 use crate::clock::to_millis;
 
-/// How much one commit takes on.
+/// Originals that one commit expires.
 const EXPIRE_BATCH_ROWS: usize = 500;
 
-/// The note that an original expired is itself forgotten after this time.
+/// Time after which the tombstone of an expired original is deleted.
 const TOMBSTONE_LIFETIME: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// What is to be held, and for how long.
+/// Limits on age and size of the archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetentionPolicy {
-    /// Give up what no request has carried for so long.
+    /// Expires originals that no request has used for this time.
     pub max_age: Option<Duration>,
-    /// Give up the longest unused until the archive is not larger than this on disk.
+    /// Expires the least recently used originals until the archive is at most this large on disk.
     pub max_bytes: Option<u64>,
-    /// How long after its last request a conversation may still go on. What was carried within this
-    /// time is never given up; at least a day.
+    /// Time after its last request in which a conversation may continue. Originals used within this time are never
+    /// expired; at least a day.
     pub min_idle: Duration,
 }
 
 impl Default for RetentionPolicy {
-    /// No limits, and a week in which a conversation may be taken up again.
+    /// Returns a policy without limits, with a week in which a conversation may be resumed.
     fn default() -> Self {
         Self { max_age: None, max_bytes: None, min_idle: Duration::from_secs(7 * 24 * 3600) }
     }
 }
 
-/// What retention did.
+/// The results of pruning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PruneReport {
-    /// Originals that were given up.
+    /// Originals that expired.
     pub originals: u64,
     /// Their bytes, before compression.
     pub bytes: u64,
     /// Bytes on disk before.
     pub bytes_before: u64,
-    /// Bytes on disk after. It may be above the limit when the rest may still be live.
+    /// Bytes on disk after. It may exceed the limit if the rest may still be live.
     pub bytes_after: u64,
 }
 
 impl Archive {
-    /// Gives up what retention no longer holds, and packs the rest anew where that saves room.
+    /// Expires originals according to the policy, and repacks the rest where that saves space.
     pub fn prune(&self, retention: &RetentionPolicy) -> Result<PruneReport, Error> {
         let now = clock::now_millis();
         let live = now - to_millis(retention.min_idle.max(Duration::from_secs(24 * 3600)));
@@ -87,7 +87,7 @@ impl Archive {
         Ok(pruned)
     }
 
-    /// Bytes on disk that are in use, the index apart.
+    /// Returns the bytes in use on disk, without the index.
     fn used_bytes(&self) -> Result<u64, Error> {
         self.core.store.readers.read(|connection| {
             let number = |pragma| connection.query_row(pragma, (), |row| row.get::<_, i64>(0));
@@ -96,7 +96,7 @@ impl Archive {
         })
     }
 
-    /// The originals that no request has carried since, longest unused first.
+    /// Returns the originals that no request has used since, least recently used first.
     fn unused_since(&self, before: i64) -> Result<Vec<i64>, Error> {
         self.core.store.readers.read(|connection| {
             let sql = "SELECT id FROM original WHERE state <> 1 AND carried_at < ?1 ORDER BY carried_at, id";
@@ -104,10 +104,10 @@ impl Archive {
         })
     }
 
-    /// Lets these originals expire, except those that a request has carried meanwhile.
+    /// Expires these originals, except those that a request has used in the meantime.
     fn expire(&self, ids: &[i64], before: i64, now: i64, pruned: &mut PruneReport) -> Result<(), Error> {
         let ids = ids.to_vec();
-        let gone = self.core.write_queue()?.write_durably(move |connection| {
+        let expired = self.core.write_queue()?.write_durably(move |connection| {
             let mut choose = connection.prepare_cached(
                 "SELECT namespace, id, length, pack FROM original WHERE id = ?1 AND state <> 1 AND carried_at < ?2",
             )?;
@@ -116,7 +116,7 @@ impl Archive {
             let mut drop_pack = connection.prepare_cached(
                 "DELETE FROM pack WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM original WHERE pack = ?1)",
             )?;
-            let mut gone: Vec<(i64, i64, i64)> = Vec::new();
+            let mut expired: Vec<(i64, i64, i64)> = Vec::new();
             for id in ids {
                 let chosen: Option<(_, Option<i64>)> = choose
                     .query_row((id, before), |row| Ok(((row.get(0)?, row.get(1)?, row.get(2)?), row.get(3)?)))
@@ -124,19 +124,19 @@ impl Archive {
                 let Some((original, pack)) = chosen else { continue };
                 expire.execute((id, now))?;
                 drop_pack.execute([pack])?;
-                gone.push(original);
+                expired.push(original);
             }
-            Ok(gone)
+            Ok(expired)
         })?;
         let store = &self.core.store;
-        store.index.remove(store, &gone.iter().map(|(namespace, id, _)| (*namespace, *id)).collect::<Vec<_>>())?;
-        pruned.originals += gone.len() as u64;
-        pruned.bytes += gone.iter().map(|(_, _, length)| u64::try_from(*length).unwrap_or(0)).sum::<u64>();
+        store.index.remove(store, &expired.iter().map(|(namespace, id, _)| (*namespace, *id)).collect::<Vec<_>>())?;
+        pruned.originals += expired.len() as u64;
+        pruned.bytes += expired.iter().map(|(_, _, length)| u64::try_from(*length).unwrap_or(0)).sum::<u64>();
         Ok(())
     }
 }
 
-/// Forgets requests, events and facts of sessions that ended before.
+/// Deletes requests, events and facts of sessions that ended before a time.
 fn delete_old_records(connection: &Connection, before: i64) -> Result<(), Error> {
     connection.execute("DELETE FROM request WHERE at < ?1", [before])?;
     connection.execute("DELETE FROM event WHERE at < ?1", [before])?;

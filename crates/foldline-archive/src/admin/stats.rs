@@ -1,49 +1,49 @@
-//! Statistics: how much a shelf holds, of what, since when.
+//! Statistics of a tenant's part of the archive.
 
 use crate::originals::write::find_namespace;
 use crate::tenant::TenantArchive;
 use crate::{Error, permissions};
 
-/// How many tools are listed.
+/// Number of tools that are listed.
 const MAX_TOOLS: i64 = 20;
 
-/// How much a shelf holds.
+/// Statistics of a tenant's part of the archive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ArchiveStats {
     /// Originals that can be unfolded.
     pub available: u64,
-    /// Originals that retention gave up.
+    /// Originals that retention has removed.
     pub expired: u64,
     /// Originals that are damaged on disk.
     pub damaged: u64,
-    /// Bytes of the held originals.
+    /// Bytes of the available originals.
     pub bytes: u64,
-    /// Tokens of the held originals.
+    /// Tokens of the available originals.
     pub tokens: u64,
-    /// Bytes that they take on disk, packed.
+    /// Bytes of their packs on disk.
     pub packed_bytes: u64,
     /// Sessions that were seen.
     pub sessions: u64,
-    /// When the oldest of the held was kept, in milliseconds since 1970.
+    /// Time at which the oldest available original was stored, in milliseconds since 1970.
     pub oldest_at: Option<i64>,
-    /// When the newest was.
+    /// Time at which the newest available original was stored.
     pub newest_at: Option<i64>,
-    /// What produced most of it. Empty in a sealed archive, where tools are sealed too.
+    /// The tools that produced most bytes. Empty in an encrypted archive, where tool names are encrypted too.
     pub tools: Vec<ToolStats>,
     /// The size of the archive's file, all namespaces together.
     pub file_bytes: u64,
-    /// The size of the search index beside it.
+    /// The size of the search index next to it.
     pub index_bytes: u64,
 }
 
-/// How much a tool produced.
+/// Statistics of one tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ToolStats {
     /// Its name.
     pub tool: String,
-    /// Originals of it that are held.
+    /// Its available originals.
     pub originals: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -52,10 +52,11 @@ pub struct ToolStats {
 }
 
 impl TenantArchive {
-    /// How much this shelf holds.
+    /// Returns the statistics of this tenant.
     pub fn stats(&self) -> Result<ArchiveStats, Error> {
         let store = self.backend();
-        let size = |ending| std::fs::metadata(permissions::sibling_path(&store.path, ending)).map_or(0, |it| it.len());
+        let size =
+            |suffix| std::fs::metadata(permissions::sibling_path(&store.path, suffix)).map_or(0, |file| file.len());
         let empty = ArchiveStats {
             file_bytes: size("") + size("-wal"),
             index_bytes: size(".index") + size(".index-wal"),

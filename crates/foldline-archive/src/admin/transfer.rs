@@ -1,7 +1,7 @@
-//! Export and import: a shelf as a stream of JSON lines, compressed with zstd.
+//! Export and import: a tenant's data as a stream of JSON lines, compressed with zstd.
 //!
-//! The format is meant to outlive this program. The first line names it, and each other line is an
-//! original or a fact of the ledger:
+//! The format is meant to outlive this program. The first line names the format, and each other line is an original or
+//! a fact of the ledger:
 //!
 //! ```json
 //! {"foldline_export":1}
@@ -10,9 +10,9 @@
 //! {"fact":{"session":"s-1","kind":"summary","fingerprint":"<base64>","payload":"<base64>","at":1763240000000}}
 //! ```
 //!
-//! An original that is no UTF-8 has `base64` in place of `text`. Times are milliseconds since 1970. In a
-//! line that is imported only the text is needed; a handle that is there must be that of the text. An
-//! export is not sealed, whatever the archive is: it is for whoever may read the shelf.
+//! An original that is not UTF-8 has `base64` in place of `text`. Times are milliseconds since 1970. An imported line
+//! needs only the text; a handle, if present, must match it. An export is never encrypted, even if the archive is: it
+//! is for readers with access to the tenant's data.
 
 use std::io::{BufRead, BufReader, Read, Write};
 
@@ -34,16 +34,16 @@ use crate::{Error, ErrorKind, clock};
 /// The version of the format.
 const FORMAT_VERSION: u64 = 1;
 
-/// Originals that are read, or taken in, at a time.
+/// Originals that are exported or imported per batch.
 const BATCH_ORIGINALS: i64 = 256;
 
-/// No line of an export is longer: every byte of the largest original, escaped.
+/// Maximum length of a line: every byte of the largest original, escaped.
 const MAX_LINE_BYTES: u64 = 6 * MAX_ORIGINAL_BYTES as u64 + 64 * 1024;
 
-/// How many refused lines are remembered with their reason.
+/// Number of rejected lines that are reported with a reason.
 const MAX_REPORTED_LINES: usize = 20;
 
-/// What an export wrote.
+/// The results of an export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExportReport {
@@ -55,19 +55,19 @@ pub struct ExportReport {
     pub damaged: u64,
 }
 
-/// What an import took in.
+/// The results of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ImportReport {
     /// Originals that are new.
     pub added: u64,
-    /// Originals that were held already.
+    /// Originals that were already stored.
     pub existing: u64,
     /// Facts that are new.
     pub facts: u64,
-    /// How many lines were refused.
+    /// Number of rejected lines.
     pub rejected: u64,
-    /// The first of them: the number of the line, and why.
+    /// The first rejections: line number and reason.
     pub rejections: Vec<(u64, String)>,
 }
 
@@ -113,10 +113,9 @@ struct FactLine {
 }
 
 impl TenantArchive {
-    /// Writes all that is held on this shelf, oldest first.
+    /// Writes all originals and facts of this tenant, oldest first.
     pub fn export(&self, out: impl Write, mut progress: impl FnMut(ByteProgress)) -> Result<ExportReport, Error> {
-        let failed =
-            |error: std::io::Error| Error::new(ErrorKind::Io, format!("the export could not be written: {error}"));
+        let failed = |error: std::io::Error| Error::new(ErrorKind::Io, format!("could not write the export: {error}"));
         let mut out = zstd::stream::write::Encoder::new(out, 3).map_err(failed)?;
         let mut write = |line: &ExportLine| {
             serde_json::to_writer(&mut out, line).map_err(std::io::Error::from)?;
@@ -155,14 +154,13 @@ impl TenantArchive {
         Ok(exported)
     }
 
-    /// Takes in what an export wrote, compressed or not. A line that can not be taken is reported and
-    /// skipped; an original whose bytes do not have its handle is one of those.
+    /// Reads an export, compressed or not. An invalid line is reported and skipped, for example an original whose bytes
+    /// do not match its handle.
     pub fn import(&self, from: impl Read, mut progress: impl FnMut(u64)) -> Result<ImportReport, Error> {
-        let failed =
-            |error: std::io::Error| Error::new(ErrorKind::Io, format!("the export could not be read: {error}"));
+        let failed = |error: std::io::Error| Error::new(ErrorKind::Io, format!("could not read the export: {error}"));
         let mut from = BufReader::new(from);
-        let is_packed = from.fill_buf().map_err(failed)?.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]);
-        let mut from: Box<dyn BufRead> = match is_packed {
+        let is_compressed = from.fill_buf().map_err(failed)?.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]);
+        let mut from: Box<dyn BufRead> = match is_compressed {
             true => Box::new(BufReader::new(zstd::stream::read::Decoder::with_buffer(from).map_err(failed)?)),
             false => Box::new(from),
         };
@@ -183,17 +181,17 @@ impl TenantArchive {
                     return Err(Error::new(
                         ErrorKind::InvalidInput,
                         format!(
-                            "the export has version {version} of the format; this foldline reads version {FORMAT_VERSION}"
+                            "the export has format version {version}; this foldline reads version {FORMAT_VERSION}"
                         ),
                     ));
                 }
                 (1, _) => {
                     return Err(Error::new(
                         ErrorKind::InvalidInput,
-                        "not an export of foldline: its first line is another",
+                        "not a foldline export: the first line does not name the format",
                     ));
                 }
-                (_, Ok(ExportLine::FoldlineExport(_))) => imported.reject(number, "a second beginning".into()),
+                (_, Ok(ExportLine::FoldlineExport(_))) => imported.reject(number, "repeated header line".into()),
                 (_, Ok(ExportLine::Original(mut original))) => match original.take_bytes() {
                     Ok(content) => {
                         bytes += content.len();
@@ -243,8 +241,8 @@ impl TenantArchive {
             })?;
             Ok(rows.collect::<Result<_, _>>()?)
         })?;
-        let open = |(line, fingerprint, closed): (FactLine, Vec<u8>, Vec<u8>)| {
-            let payload = self.backend().cipher.decrypt(self.namespace(), "fact", closed)?;
+        let open = |(line, fingerprint, ciphertext): (FactLine, Vec<u8>, Vec<u8>)| {
+            let payload = self.backend().cipher.decrypt(self.namespace(), "fact", ciphertext)?;
             Ok(FactLine { fingerprint: BASE64.encode(fingerprint), payload: BASE64.encode(payload), ..line })
         };
         lines.into_iter().map(open).collect()
@@ -274,7 +272,7 @@ impl TenantArchive {
             BASE64.decode(text).map_err(|error| Error::new(ErrorKind::InvalidInput, format!("not base64: {error}")))
         };
         let (fingerprint, payload) = (bytes(&line.fingerprint)?, bytes(&line.payload)?);
-        let closed = self.backend().cipher.encrypt(self.namespace(), "fact", payload)?;
+        let ciphertext = self.backend().cipher.encrypt(self.namespace(), "fact", payload)?;
         let namespace = self.namespace().clone();
         self.core().write_queue()?.write(move |connection| {
             let namespace = ensure_namespace(connection, &namespace)?;
@@ -283,7 +281,7 @@ impl TenantArchive {
                     "INSERT OR IGNORE INTO ledger (namespace, session, kind, fingerprint, payload, at)
                      VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
                 )?
-                .execute((namespace, line.session, line.kind, fingerprint, closed, line.at))?;
+                .execute((namespace, line.session, line.kind, fingerprint, ciphertext, line.at))?;
             Ok(added > 0)
         })
     }
@@ -297,27 +295,27 @@ impl ImportReport {
         }
     }
 
-    fn add_counts(&mut self, kept: StoreCounts) {
-        self.added += kept.added;
-        self.existing += kept.existing;
+    fn add_counts(&mut self, counts: StoreCounts) {
+        self.added += counts.added;
+        self.existing += counts.existing;
     }
 }
 
 impl From<UnfoldedOriginal> for OriginalLine {
-    fn from(UnfoldedOriginal { info: entry, bytes }: UnfoldedOriginal) -> Self {
+    fn from(UnfoldedOriginal { info, bytes }: UnfoldedOriginal) -> Self {
         let (text, base64) = match String::from_utf8(bytes) {
             Ok(text) => (Some(text), None),
             Err(error) => (None, Some(BASE64.encode(error.as_bytes()))),
         };
         Self {
-            handle: Some(entry.handle),
-            tool: entry.tool,
-            arguments: entry.arguments,
-            session: entry.session,
-            message: entry.message,
-            tokens: entry.tokens,
-            kept_at: Some(entry.kept_at),
-            carried_at: Some(entry.carried_at),
+            handle: Some(info.handle),
+            tool: info.tool,
+            arguments: info.arguments,
+            session: info.session,
+            message: info.message,
+            tokens: info.tokens,
+            kept_at: Some(info.kept_at),
+            carried_at: Some(info.carried_at),
             text,
             base64,
         }
@@ -325,18 +323,18 @@ impl From<UnfoldedOriginal> for OriginalLine {
 }
 
 impl OriginalLine {
-    /// The bytes of the original, if they are what the handle says.
+    /// Takes the bytes of the original, and checks them against the handle.
     fn take_bytes(&mut self) -> Result<Vec<u8>, String> {
         let bytes = match (self.text.take(), self.base64.take()) {
             (Some(text), None) => text.into_bytes(),
             (None, Some(text)) => BASE64.decode(text).map_err(|error| format!("not base64: {error}"))?,
-            _ => return Err("an original has either text or base64".into()),
+            _ => return Err("an original needs either text or base64".into()),
         };
         if let Some(handle) = self.handle.filter(|handle| *handle != Handle::for_content(&bytes)) {
             return Err(format!("the bytes do not have the handle {handle}"));
         }
         if bytes.len() > MAX_ORIGINAL_BYTES {
-            return Err("larger than an archive takes".into());
+            return Err(format!("larger than the limit of {MAX_ORIGINAL_BYTES} bytes"));
         }
         Ok(bytes)
     }

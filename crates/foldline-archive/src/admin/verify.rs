@@ -1,4 +1,4 @@
-//! Verifying: every original is read and hashed again, and what is not what was kept is set aside.
+//! Verification: reads and hashes every original again, and marks those that changed as damaged.
 
 use foldline::Handle;
 use rusqlite::Connection;
@@ -8,49 +8,49 @@ use crate::originals::entry::{OriginalRow, OriginalState};
 use crate::sqlite::store::LastPack;
 use crate::{Error, Namespace};
 
-/// How many originals are looked at between two reports.
+/// Originals that are verified between two progress reports.
 const BATCH_ORIGINALS: i64 = 256;
 
-/// How far verifying has come, in bytes of originals.
+/// Progress in bytes of originals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteProgress {
-    /// Bytes that were hashed.
+    /// Bytes processed so far.
     pub done_bytes: u64,
-    /// Bytes that there are.
+    /// Bytes in total.
     pub total_bytes: u64,
 }
 
-/// What verifying found.
+/// The results of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VerifyReport {
-    /// Originals that are exactly what was kept.
+    /// Originals that are intact.
     pub intact: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Originals that are not, set aside now or before.
+    /// Originals that are damaged.
     pub damaged: Vec<DamagedOriginal>,
-    /// Originals that had been set aside and are sound after all.
+    /// Originals that were marked as damaged and are intact.
     pub recovered: u64,
-    /// What the database says of its own structure; empty when it is well.
+    /// Errors of SQLite's integrity check; empty if there are none.
     pub structure_errors: Vec<String>,
 }
 
-/// An original that is not what was kept.
+/// An original whose bytes have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DamagedOriginal {
-    /// Whose it was.
+    /// Its namespace.
     pub namespace: Namespace,
     /// Its handle.
     pub handle: Handle,
-    /// What is wrong.
+    /// The reason.
     pub reason: String,
 }
 
 impl Archive {
-    /// Reads and hashes every original. What is damaged is set aside (where the archive can be
-    /// written) and reported; the rest serves on.
+    /// Reads and hashes every original. Damaged ones are reported and, if the archive is writable, marked; the rest
+    /// remains available.
     pub fn verify(&self, mut progress: impl FnMut(ByteProgress)) -> Result<VerifyReport, Error> {
         let store = &self.core.store;
         let mut verified =
@@ -63,7 +63,7 @@ impl Archive {
         let (mut last_id, mut last) = (0, LastPack::default());
         loop {
             let mut changes = Vec::new();
-            let looked_at = store.readers.read(|connection| {
+            let verified_up_to = store.readers.read(|connection| {
                 let rows = next_rows(connection, last_id)?;
                 let newest = rows.last().map(|(stored, _)| stored.id);
                 for (mut stored, namespace) in rows {
@@ -87,7 +87,7 @@ impl Archive {
                 }
                 Ok(newest)
             })?;
-            let Some(newest) = looked_at else { break };
+            let Some(newest) = verified_up_to else { break };
             last_id = newest;
             self.update_states(changes)?;
             progress(at);
@@ -129,7 +129,7 @@ fn next_rows(connection: &Connection, after: i64) -> Result<Vec<(OriginalRow, Na
 fn quick_check(connection: &Connection) -> Result<Vec<String>, Error> {
     let mut statement = connection.prepare("PRAGMA quick_check(20)")?;
     let found = statement.query_map((), |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>();
-    // A check that breaks off has found something, too.
+    // An aborted check has found an error too.
     let found = found.unwrap_or_else(|error| vec![error.to_string()]);
     Ok(found.into_iter().filter(|line| line != "ok").collect())
 }

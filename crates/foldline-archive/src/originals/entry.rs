@@ -1,4 +1,4 @@
-//! An entry of the archive: what is known of an original beside its bytes.
+//! Entries of the archive: the metadata of an original.
 
 use foldline::Handle;
 use rusqlite::Row;
@@ -6,38 +6,38 @@ use rusqlite::types::Type;
 
 use crate::originals::pack::{OriginalDescription, PackSlot};
 
-/// What is known of an original.
+/// Metadata of an original.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OriginalInfo {
     /// Its content address.
     pub handle: Handle,
-    /// How many bytes it has.
+    /// Its length in bytes.
     pub length: u64,
-    /// Its tokens by the counter that was in use.
+    /// Its tokens by the counter in use when it was stored.
     pub tokens: u64,
-    /// The tool that produced it, when one did.
+    /// The tool that produced it, if any.
     pub tool: Option<String>,
-    /// What the tool was asked for.
+    /// The arguments of the tool call.
     pub arguments: Option<String>,
     /// The session in which it was folded first.
     pub session: Option<String>,
     /// The index of its message in that session.
     pub message: u64,
-    /// When it was kept, in milliseconds since 1970.
+    /// Time at which it was stored, in milliseconds since 1970.
     pub kept_at: i64,
-    /// The last request known to carry its marker, in milliseconds since 1970.
+    /// Time of the last known request with its marker, in milliseconds since 1970.
     pub carried_at: i64,
 }
 
 impl OriginalInfo {
-    pub(crate) fn new(stored: OriginalRow, about: OriginalDescription) -> Self {
+    pub(crate) fn new(stored: OriginalRow, description: OriginalDescription) -> Self {
         Self {
             handle: stored.handle,
             length: stored.slot.length as u64,
             tokens: stored.tokens,
-            tool: about.tool,
-            arguments: about.arguments,
+            tool: description.tool,
+            arguments: description.arguments,
             session: stored.session,
             message: stored.message,
             kept_at: stored.kept_at,
@@ -46,16 +46,16 @@ impl OriginalInfo {
     }
 }
 
-/// An original, given back.
+/// A restored original.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnfoldedOriginal {
-    /// What it was.
+    /// Its metadata.
     pub info: OriginalInfo,
-    /// Its bytes, exactly.
+    /// Its exact bytes.
     pub bytes: Vec<u8>,
 }
 
-/// How it stands with an original.
+/// The state of an original; the numbers are stored in the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OriginalState {
     Available = 0,
@@ -81,25 +81,29 @@ pub(crate) struct OriginalRow {
 }
 
 impl OriginalRow {
-    /// The columns that [`Stored::read`] wants, of `original AS o LEFT JOINER session AS s`.
+    /// The columns that [`OriginalRow::from_row`] reads, of `original AS o LEFT JOIN session AS s`.
     pub(crate) const COLUMNS: &'static str = "o.id, o.handle, o.hash, o.state, o.pack, o.start, o.about, o.length, \
          o.tokens, o.message, s.name, o.kept_at, o.carried_at, o.gone_at";
 
     pub(crate) fn from_row(row: &Row<'_>) -> rusqlite::Result<Self> {
-        let odd = |column, what: &str| {
-            rusqlite::Error::FromSqlConversionFailure(column, Type::Text, format!("odd {what} in the archive").into())
+        let invalid = |column, what: &str| {
+            rusqlite::Error::FromSqlConversionFailure(
+                column,
+                Type::Text,
+                format!("invalid {what} in the archive").into(),
+            )
         };
         let number = |column| Ok::<_, rusqlite::Error>(u64::try_from(row.get::<_, i64>(column)?).unwrap_or(0));
         let size = |column| Ok::<_, rusqlite::Error>(usize::try_from(row.get::<_, i64>(column)?).unwrap_or(0));
         Ok(Self {
             id: row.get(0)?,
-            handle: row.get_ref(1)?.as_str()?.parse().map_err(|_| odd(1, "handle"))?,
+            handle: row.get_ref(1)?.as_str()?.parse().map_err(|_| invalid(1, "handle"))?,
             hash: row.get(2)?,
             state: match row.get(3)? {
                 0 => OriginalState::Available,
                 1 => OriginalState::Expired,
                 2 => OriginalState::Damaged,
-                _ => return Err(odd(3, "state")),
+                _ => return Err(invalid(3, "state")),
             },
             pack: row.get(4)?,
             slot: PackSlot { start: size(5)?, description_len: size(6)?, length: size(7)? },

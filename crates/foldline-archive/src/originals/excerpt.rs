@@ -1,8 +1,8 @@
-//! Views: a part of an original instead of all of it.
+//! Excerpts: a part of an original instead of the whole.
 //!
-//! A range of lines, then a pattern within them, then a page of what is left: each is optional, and
-//! they go together. A page is bounded, so that an answer to a model is too. Nothing here reads from
-//! anywhere; a view is a function of the bytes.
+//! A range of lines, then a pattern within them, then a page of the result; each is optional, and they combine.
+//! A page is bounded, and therefore an answer to a model is too. Nothing here does IO; an excerpt is a function
+//! of the bytes.
 
 use std::str::FromStr;
 use std::time::{Duration, Instant};
@@ -11,40 +11,40 @@ use regex::bytes::{Regex, RegexBuilder};
 
 use crate::{Error, ErrorKind};
 
-/// Bytes on a page: about four thousand tokens.
+/// Bytes of a page: about four thousand tokens.
 pub const PAGE_BYTES: usize = 16 * 1024;
 
-/// Longer patterns are not looked at.
+/// Longer patterns are rejected.
 const MAX_PATTERN_BYTES: usize = 4 * 1024;
 
-/// Matching takes time in proportion to the text, but a cruel pattern makes the proportion large.
+/// Time limit of a grep: matching is linear in the text, but a pathological pattern has a large constant.
 const GREP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A line is matched in pieces of this many bytes, so that the time can be looked at in between.
+/// Lines are matched in chunks of this size, so that the timeout can be checked in between.
 const MATCH_CHUNK_BYTES: usize = 256 * 1024;
 
-/// Which part of an original.
+/// The requested part of an original.
 ///
 /// ```
-/// use foldline_archive::{View, view};
+/// use foldline_archive::{ExcerptQuery, excerpt};
 ///
 /// let text = b"one\ntwo\nthree\nfour\n";
-/// let lines = View { lines: Some("2..3".parse()?), ..View::default() };
-/// assert_eq!(view(text, &lines)?.bytes, b"two\nthree\n");
+/// let lines = ExcerptQuery { lines: Some("2..3".parse()?), ..ExcerptQuery::default() };
+/// assert_eq!(excerpt(text, &lines)?.bytes, b"two\nthree\n");
 ///
-/// let grep = View { grep: Some("^t".into()), ..View::default() };
-/// assert_eq!(view(text, &grep)?.bytes, b"2:two\n3:three\n");
+/// let grep = ExcerptQuery { grep: Some("^t".into()), ..ExcerptQuery::default() };
+/// assert_eq!(excerpt(text, &grep)?.bytes, b"2:two\n3:three\n");
 /// # Ok::<(), foldline_archive::Error>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExcerptQuery {
-    /// These lines alone.
+    /// Only these lines.
     pub lines: Option<LineRange>,
     /// Lines that match this regular expression, each with its number.
     pub grep: Option<String>,
-    /// Lines to show before and behind each match.
+    /// Lines to show before and after each match.
     pub context: usize,
-    /// This page of the outcome, counted from 1; `None` is all of it.
+    /// This page of the result, counted from 1; `None` is all of it.
     pub page: Option<usize>,
 }
 
@@ -61,46 +61,46 @@ pub struct LineRange {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Excerpt {
-    /// The bytes of the part; with a pattern, lines in the form `12:text`, their neighbours `13-text`.
+    /// The bytes of the part; with a pattern, lines in the form `12:text`, context lines `13-text`.
     pub bytes: Vec<u8>,
-    /// Lines in the whole original.
+    /// Number of lines in the whole original.
     pub total_lines: usize,
-    /// Lines that matched, when there was a pattern.
+    /// Number of lines that matched, if there was a pattern.
     pub matches: Option<usize>,
-    /// The page that this is.
+    /// The number of this page.
     pub page: usize,
-    /// How many pages there are.
+    /// Number of pages.
     pub pages: usize,
-    /// Whether the pattern was tried on every line; a cruel one is given up after two seconds.
+    /// False if the pattern timed out (after two seconds) before every line was tried.
     pub is_complete: bool,
 }
 
-/// The part of `bytes` that the view asks for.
-pub fn excerpt(bytes: &[u8], view: &ExcerptQuery) -> Result<Excerpt, Error> {
-    let total = lines_with_breaks(bytes).count();
-    let chosen = match view.lines {
-        Some(lines) => lines.slice(bytes, total)?,
+/// Returns the part of `bytes` that the query requests.
+pub fn excerpt(bytes: &[u8], query: &ExcerptQuery) -> Result<Excerpt, Error> {
+    let total_lines = lines_with_breaks(bytes).count();
+    let chosen = match query.lines {
+        Some(lines) => lines.slice(bytes, total_lines)?,
         None => bytes,
     };
-    let (part, matches, complete) = match &view.grep {
+    let (part, matches, is_complete) = match &query.grep {
         Some(pattern) => {
-            let first = view.lines.map_or(1, |lines| lines.first);
-            let found = grep(chosen, &compile_pattern(pattern)?, view.context, first);
+            let first = query.lines.map_or(1, |lines| lines.first);
+            let found = grep(chosen, &compile_pattern(pattern)?, query.context, first);
             (found.bytes, Some(found.matches), found.is_complete)
         }
         None => (chosen.to_vec(), None, true),
     };
-    let all = |bytes| Excerpt { bytes, total_lines: total, matches, page: 1, pages: 1, is_complete: complete };
-    match view.page {
+    let all = |bytes| Excerpt { bytes, total_lines, matches, page: 1, pages: 1, is_complete };
+    match query.page {
         None => Ok(all(part)),
         Some(page) => {
             let pages: Vec<_> = split_pages(&part).collect();
-            let out_of = pages.len().max(1);
-            if page == 0 || page > out_of {
-                return Err(invalid_input(format!("there is no page {page}: the pages are 1 to {out_of}")));
+            let page_count = pages.len().max(1);
+            if page == 0 || page > page_count {
+                return Err(invalid_input(format!("there is no page {page}: the pages are 1 to {page_count}")));
             }
             let bytes = pages.get(page - 1).map(|page| page.to_vec()).unwrap_or_default();
-            Ok(Excerpt { page, pages: out_of, ..all(bytes) })
+            Ok(Excerpt { page, pages: page_count, ..all(bytes) })
         }
     }
 }
@@ -121,12 +121,12 @@ impl LineRange {
 impl FromStr for LineRange {
     type Err = Error;
 
-    /// Reads `10..20`, `10..`, `..20` and `10`; `10-20` and `10:20` are understood as well.
+    /// Parses `10..20`, `10..`, `..20` and `10`; also accepts `10-20` and `10:20`.
     fn from_str(text: &str) -> Result<Self, Error> {
-        let odd = || invalid_input("not a range of lines: write it as 10..20, 10.. or ..20, counted from 1".into());
-        let number = |text: &str| text.trim().parse::<usize>().ok().filter(|&it| it > 0).ok_or_else(odd);
+        let invalid = || invalid_input("not a range of lines: write it as 10..20, 10.. or ..20, counted from 1".into());
+        let number = |text: &str| text.trim().parse::<usize>().ok().filter(|&line| line > 0).ok_or_else(invalid);
         let ends = match text.split_once("..") {
-            // A lone sign in front would be a negative number, which means nothing here.
+            // A leading sign would be a negative number, which is not a line.
             None => text.split_once(['-', ':']).filter(|(first, _)| !first.trim().is_empty()),
             ends => ends,
         };
@@ -135,25 +135,25 @@ impl FromStr for LineRange {
                 let line = number(text)?;
                 (line, Some(line))
             }
-            Some(("", "")) => return Err(odd()),
+            Some(("", "")) => return Err(invalid()),
             Some((first, last)) => {
                 let first = if first.is_empty() { 1 } else { number(first)? };
                 (first, if last.is_empty() { None } else { Some(number(last)?) })
             }
         };
         if last.is_some_and(|last| last < first) {
-            return Err(odd());
+            return Err(invalid());
         }
         Ok(Self { first, last })
     }
 }
 
-/// The lines, each with its line break.
+/// Returns the lines, each with its line break.
 fn lines_with_breaks(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.split_inclusive(|&byte| byte == b'\n')
 }
 
-/// Pages of at most [`PAGE`] bytes that end with a line where that is possible, and never inside a
+/// Returns pages of at most [`PAGE_BYTES`] bytes that end at a line break where possible, and never inside a
 /// character.
 fn split_pages(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = bytes;
@@ -169,8 +169,8 @@ fn split_pages(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
                 None => (end - 3..=end).rev().find(|&at| rest[at] & 0xc0 != 0x80).unwrap_or(end),
             };
         }
-        let (page, behind) = rest.split_at(end);
-        rest = behind;
+        let (page, tail) = rest.split_at(end);
+        rest = tail;
         Some(page)
     })
 }
@@ -193,7 +193,7 @@ struct GrepResult {
 }
 
 fn grep(bytes: &[u8], pattern: &Regex, context: usize, first: usize) -> GrepResult {
-    let until = Instant::now() + GREP_TIMEOUT;
+    let deadline = Instant::now() + GREP_TIMEOUT;
     let mut found = GrepResult { bytes: Vec::new(), matches: 0, is_complete: true };
     let lines: Vec<&[u8]> = lines_with_breaks(bytes).collect();
     let mut matching = Vec::new();
@@ -204,7 +204,7 @@ fn grep(bytes: &[u8], pattern: &Regex, context: usize, first: usize) -> GrepResu
         {
             matching.push(at);
         }
-        if Instant::now() > until {
+        if Instant::now() > deadline {
             found.is_complete = at + 1 == lines.len();
             break;
         }
@@ -213,7 +213,7 @@ fn grep(bytes: &[u8], pattern: &Regex, context: usize, first: usize) -> GrepResu
     let mut shown = 0;
     for (nth, &at) in matching.iter().enumerate() {
         let from = at.saturating_sub(context).max(shown);
-        // A neighbour that matches itself is shown as a match, in its turn.
+        // A context line that matches too is shown as a match, in its turn.
         let next = matching.get(nth + 1).copied().unwrap_or(lines.len());
         let to = (at + context + 1).min(next).min(lines.len());
         if context > 0 && shown > 0 && from > shown {
@@ -242,8 +242,8 @@ mod tests {
 
     use super::*;
 
-    fn text(bytes: &[u8], wanted: &ExcerptQuery) -> String {
-        String::from_utf8(excerpt(bytes, wanted).unwrap().bytes).unwrap()
+    fn text(bytes: &[u8], query: &ExcerptQuery) -> String {
+        String::from_utf8(excerpt(bytes, query).unwrap().bytes).unwrap()
     }
 
     fn lines(range: &str) -> ExcerptQuery {
@@ -252,42 +252,43 @@ mod tests {
 
     #[test]
     fn line_ranges_are_byte_exact() {
-        let it = b"a\r\n\nb\nc";
-        assert_eq!(text(it, &lines("1")), "a\r\n");
-        assert_eq!(text(it, &lines("2..3")), "\nb\n");
-        assert_eq!(text(it, &lines("3..")), "b\nc");
-        assert_eq!(text(it, &lines("..99")), "a\r\n\nb\nc");
-        assert!(excerpt(it, &lines("5")).is_err());
+        let original = b"a\r\n\nb\nc";
+        assert_eq!(text(original, &lines("1")), "a\r\n");
+        assert_eq!(text(original, &lines("2..3")), "\nb\n");
+        assert_eq!(text(original, &lines("3..")), "b\nc");
+        assert_eq!(text(original, &lines("..99")), "a\r\n\nb\nc");
+        assert!(excerpt(original, &lines("5")).is_err());
     }
 
     #[test]
     fn invalid_line_ranges_are_rejected() {
-        for odd in ["", "..", "0", "0..3", "5..4", "a..b", "-1", "1..2..3", "99999999999999999999999"] {
-            assert!(odd.parse::<LineRange>().is_err(), "{odd:?}");
+        for invalid in ["", "..", "0", "0..3", "5..4", "a..b", "-1", "1..2..3", "99999999999999999999999"] {
+            assert!(invalid.parse::<LineRange>().is_err(), "{invalid:?}");
         }
         assert_eq!("10-20".parse::<LineRange>().unwrap(), "10..20".parse().unwrap());
     }
 
     #[test]
     fn grep_context_lines_are_shown_once() {
-        let it = b"a\nhit 1\nb\nhit 2\nc\nd\ne\nhit 3";
+        let original = b"a\nhit 1\nb\nhit 2\nc\nd\ne\nhit 3";
         let grep = |context| ExcerptQuery { grep: Some("^hit".into()), context, ..ExcerptQuery::default() };
-        assert_eq!(text(it, &grep(0)), "2:hit 1\n4:hit 2\n8:hit 3\n");
-        assert_eq!(text(it, &grep(1)), "1-a\n2:hit 1\n3-b\n4:hit 2\n5-c\n--\n7-e\n8:hit 3\n");
+        assert_eq!(text(original, &grep(0)), "2:hit 1\n4:hit 2\n8:hit 3\n");
+        assert_eq!(text(original, &grep(1)), "1-a\n2:hit 1\n3-b\n4:hit 2\n5-c\n--\n7-e\n8:hit 3\n");
         let within = ExcerptQuery { lines: Some("3..7".parse().unwrap()), ..grep(0) };
-        assert_eq!(text(it, &within), "4:hit 2\n");
-        assert_eq!(excerpt(it, &grep(0)).unwrap().matches, Some(3));
+        assert_eq!(text(original, &within), "4:hit 2\n");
+        assert_eq!(excerpt(original, &grep(0)).unwrap().matches, Some(3));
     }
 
-    /// The classic catastrophe of backtracking engines, on a long line and with large repetitions.
+    /// Classic catastrophes of backtracking engines, on a long line and with large repetitions.
     #[test]
     fn pathological_pattern_terminates() {
         let line = "a".repeat(2_000_000);
-        for cruel in ["(a+)+$b", "(a|aa)+$b", "(.*)*x", ".{0,400}b.{0,400}c"] {
-            let begun = Instant::now();
-            let found = excerpt(line.as_bytes(), &ExcerptQuery { grep: Some(cruel.into()), ..ExcerptQuery::default() });
-            assert!(found.is_err() || found.unwrap().matches == Some(0), "{cruel}");
-            assert!(begun.elapsed() < Duration::from_secs(60), "{cruel}");
+        for pattern in ["(a+)+$b", "(a|aa)+$b", "(.*)*x", ".{0,400}b.{0,400}c"] {
+            let started = Instant::now();
+            let found =
+                excerpt(line.as_bytes(), &ExcerptQuery { grep: Some(pattern.into()), ..ExcerptQuery::default() });
+            assert!(found.is_err() || found.unwrap().matches == Some(0), "{pattern}");
+            assert!(started.elapsed() < Duration::from_secs(60), "{pattern}");
         }
         for refused in ["a{1000}{1000}{1000}", "(", &"x".repeat(1_000_000)] {
             let grep = ExcerptQuery { grep: Some(refused.into()), ..ExcerptQuery::default() };
@@ -304,7 +305,7 @@ mod tests {
     }
 
     proptest! {
-        /// Pages are bounded, do not tear characters, and together are the original.
+        /// Pages are bounded, do not split characters, and concatenate to the original.
         #[test]
         fn pages_concatenate_to_the_original(words in prop::collection::vec("[a-zé漢🦀]{0,3000}|\n{1,5}", 0..40)) {
             let whole = words.concat();
@@ -318,7 +319,7 @@ mod tests {
             prop_assert_eq!(together, whole);
         }
 
-        /// Binary bytes survive paging as well.
+        /// Binary data survives paging.
         #[test]
         fn pages_of_binary_data_concatenate_to_the_original(bytes in prop::collection::vec(any::<u8>(), 0..60_000)) {
             let together: Vec<u8> = split_pages(&bytes).flatten().copied().collect();

@@ -1,8 +1,8 @@
-//! Packing anew: what lies in packs that are small, or of which little is left, moves into full ones.
+//! Repacking: moves originals from small or mostly expired packs into full ones.
 //!
-//! A keep of a few short originals makes a small pack, which compresses badly and fills its last page
-//! badly. Moving changes no original: each is read, checked against its hash and packed again, in one
-//! transaction with the removal of the old pack. A pack with damage in it stays where it is.
+//! Storing a few short originals makes a small pack, which compresses badly and wastes most of its last page.
+//! Repacking changes no original: each is read, verified against its hash and packed again, in one transaction
+//! with the removal of the old pack. A pack with a damaged original is not moved.
 
 use std::sync::Arc;
 
@@ -18,18 +18,18 @@ use crate::sqlite::store::{LastPack, SqliteStore};
 use crate::sqlite::writer::WriteQueue;
 use crate::{Error, Namespace};
 
-/// A pack with fewer bytes, before compression, compresses better in company. The index of small packs
-/// in the schema has the same number.
+/// Packs with fewer bytes, before compression, are merged. The index of small packs in the schema uses the same
+/// number.
 const SMALL_PACK_BYTES: usize = 32 * 1024;
 
-/// The bytes of small packs that are moved together: a few full packs, so that the commit stays short.
+/// Bytes of small packs that are merged at once: a few full packs, so that the commit stays short.
 const MERGE_BATCH_BYTES: usize = 4 * pack::PACK_BYTES;
 
 impl Archive {
-    /// Packs anew what lies in packs of which little is left, or that were small from the start.
+    /// Repacks all packs that are small or mostly expired.
     pub(crate) fn repack_all(&self) -> Result<(), Error> {
         for RepackCandidates { namespace, packs } in self.core.store.readers.read(find_wasteful_packs)? {
-            // Enough for a few packs, so that a commit stays small. One small pack alone stays as it is.
+            // A few packs at a time, so that commits stay small. A single small pack gains nothing.
             for group in packs.chunks(16).filter(|group| group.len() > 1 || group[0].1 == RepackReason::MostlyExpired) {
                 let (store, namespace) = (self.core.store.clone(), namespace.clone());
                 let group: Vec<i64> = group.iter().map(|(pack, _)| *pack).collect();
@@ -42,18 +42,18 @@ impl Archive {
     }
 }
 
-/// Moves a group of small packs together, once they fill a few.
+/// Merges a group of small packs, once they fill a few full ones.
 pub(crate) fn merge_small_packs(store: &Arc<SqliteStore>, writer: &WriteQueue) -> Result<WorkProgress, Error> {
     let Some((namespace, packs)) = store.readers.read(find_small_packs)? else { return Ok(WorkProgress::Idle) };
     let store = store.clone();
     writer.write_durably(move |connection| {
         let moved = repack(connection, &store, &namespace, &packs)?;
-        // Where damage keeps packs in their place, trying again would change nothing.
+        // If damage prevents the move, retrying would change nothing.
         Ok(if moved > packs.len() / 2 { WorkProgress::Advanced } else { WorkProgress::Idle })
     })
 }
 
-/// The oldest small packs of a namespace that has many of them.
+/// Returns the oldest small packs of a namespace that has many of them.
 fn find_small_packs(connection: &Connection) -> Result<Option<(Namespace, Vec<i64>)>, Error> {
     let many: Option<(i64, String)> = connection
         .prepare_cached(&format!(
@@ -78,18 +78,18 @@ fn find_small_packs(connection: &Connection) -> Result<Option<(Namespace, Vec<i6
     Ok(Some((Namespace::new(name)?, packs)))
 }
 
-/// Packs of one namespace that are worth packing anew.
+/// Packs of one namespace that should be repacked.
 struct RepackCandidates {
     namespace: Namespace,
     packs: Vec<(i64, RepackReason)>,
 }
 
-/// Why a pack is worth packing anew.
+/// The reason to repack a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RepackReason {
     /// More than half of it has expired.
     MostlyExpired,
-    /// It is so small that it compresses better in company.
+    /// It is small and compresses better when merged.
     Small,
 }
 
@@ -104,21 +104,21 @@ fn find_wasteful_packs(connection: &Connection) -> Result<Vec<RepackCandidates>,
     let mut wasteful: Vec<RepackCandidates> = Vec::new();
     while let Some(row) = rows.next()? {
         let name: String = row.get(0)?;
-        let waste = if row.get(2)? { RepackReason::MostlyExpired } else { RepackReason::Small };
+        let reason = if row.get(2)? { RepackReason::MostlyExpired } else { RepackReason::Small };
         match wasteful.last_mut() {
-            Some(last) if last.namespace.as_str() == name => last.packs.push((row.get(1)?, waste)),
+            Some(last) if last.namespace.as_str() == name => last.packs.push((row.get(1)?, reason)),
             _ => {
-                wasteful.push(RepackCandidates { namespace: Namespace::new(name)?, packs: vec![(row.get(1)?, waste)] })
+                wasteful.push(RepackCandidates { namespace: Namespace::new(name)?, packs: vec![(row.get(1)?, reason)] })
             }
         }
     }
     Ok(wasteful)
 }
 
-/// Moves what is left in these packs into as few new ones as it takes. A pack with damage in it stays.
-/// Tells how many packs are gone.
+/// Moves the remaining originals of these packs into as few new packs as possible and returns the number of packs
+/// removed. A pack with a damaged original is not moved.
 fn repack(connection: &Connection, store: &SqliteStore, namespace: &Namespace, packs: &[i64]) -> Result<usize, Error> {
-    let mut filling = PackBuilder::default();
+    let mut builder = PackBuilder::default();
     let mut moved = Vec::new();
     for &pack in packs {
         let mut statement = connection.prepare_cached(&format!(
@@ -133,30 +133,30 @@ fn repack(connection: &Connection, store: &SqliteStore, namespace: &Namespace, p
         };
         let Ok(originals) = rows.into_iter().map(fetch).collect::<Result<Vec<_>, _>>() else { continue };
         for (id, unfolded) in originals {
-            if !filling.has_room(unfolded.bytes.len()) {
-                insert_pack(connection, store, namespace, std::mem::take(&mut filling), &std::mem::take(&mut moved))?;
+            if !builder.has_room(unfolded.bytes.len()) {
+                insert_pack(connection, store, namespace, std::mem::take(&mut builder), &std::mem::take(&mut moved))?;
             }
-            let about = OriginalDescription { tool: unfolded.info.tool, arguments: unfolded.info.arguments };
-            moved.push((id, filling.add(&about, &unfolded.bytes)?));
+            let description = OriginalDescription { tool: unfolded.info.tool, arguments: unfolded.info.arguments };
+            moved.push((id, builder.add(&description, &unfolded.bytes)?));
         }
     }
-    insert_pack(connection, store, namespace, filling, &moved)?;
+    insert_pack(connection, store, namespace, builder, &moved)?;
     let mut drop_pack = connection
         .prepare_cached("DELETE FROM pack WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM original WHERE pack = ?1)")?;
-    packs.iter().try_fold(0, |gone, pack| Ok(gone + drop_pack.execute([pack])?))
+    packs.iter().try_fold(0, |removed, pack| Ok(removed + drop_pack.execute([pack])?))
 }
 
 fn insert_pack(
     connection: &Connection,
     store: &SqliteStore,
     namespace: &Namespace,
-    filling: PackBuilder,
+    builder: PackBuilder,
     moved: &[(i64, pack::PackSlot)],
 ) -> Result<(), Error> {
     if moved.is_empty() {
         return Ok(());
     }
-    let (content, length) = filling.finish(&store.cipher, namespace)?;
+    let (content, length) = builder.finish(&store.cipher, namespace)?;
     connection
         .prepare_cached(
             "INSERT INTO pack (namespace, length, content) SELECT id, ?2, ?3 FROM namespace WHERE name = ?1",
@@ -165,8 +165,8 @@ fn insert_pack(
     let pack = connection.last_insert_rowid();
     let mut update =
         connection.prepare_cached("UPDATE original SET pack = ?2, start = ?3, about = ?4 WHERE id = ?1")?;
-    for (id, place) in moved {
-        update.execute((id, pack, to_sql_int(place.start), to_sql_int(place.description_len)))?;
+    for (id, slot) in moved {
+        update.execute((id, pack, to_sql_int(slot.start), to_sql_int(slot.description_len)))?;
     }
     Ok(())
 }
@@ -175,7 +175,7 @@ fn insert_pack(
 mod tests {
     use super::*;
 
-    /// The number in the schema and the one here are the same, or the index would not be used.
+    /// The index is used only if the number in the schema equals the one here.
     #[test]
     fn small_pack_query_uses_its_index() {
         let folder = tempfile::tempdir().unwrap();

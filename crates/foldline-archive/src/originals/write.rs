@@ -1,8 +1,8 @@
-//! Keeping: originals go in here, before they leave a request.
+//! Storing originals, before they leave a request.
 //!
-//! Hashing and compressing happen on the caller's thread; the writer only inserts. An original that is
-//! held already and was carried lately costs one look and no write at all, because most of what a
-//! request folds was folded by the request before it.
+//! Hashing and compressing run on the caller's thread; the writer thread only inserts. An original that is already
+//! stored and was touched recently costs one lookup and no write, because most of what a request folds was folded
+//! by the previous request.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -14,24 +14,23 @@ use crate::originals::pack::{OriginalDescription, PackBuilder, PackSlot};
 use crate::tenant::TenantArchive;
 use crate::{Error, ErrorKind, Namespace, clock};
 
-/// The largest original that is taken. Larger ones would come near to what a row can hold.
+/// Size limit of an original; larger ones would approach SQLite's row limit.
 pub(crate) const MAX_ORIGINAL_BYTES: usize = 256 * 1024 * 1024;
 
-/// The bytes of a tool's arguments that are kept with its output: enough to tell what was asked.
+/// Bytes of a tool's arguments that are stored with its output: enough to identify the call.
 const MAX_ARGUMENT_BYTES: usize = 2 * 1024;
 
-/// How old the note "this marker was carried" may be before it is written anew. Retention never takes
-/// anything carried within a day, so an hour is fresh enough, and a request whose markers were all
-/// carried within the hour writes nothing.
+/// Age at which the last-used time of a marker is updated. Retention never removes anything used within a day, so an
+/// hour is precise enough, and a request whose markers were all used within the hour writes nothing.
 pub(crate) const TOUCH_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// What keeping did.
+/// Counts of a store call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreCounts {
-    /// Originals that were not held before.
+    /// Originals that were not stored before.
     pub added: u64,
-    /// Originals that were held already.
+    /// Originals that were already stored.
     pub existing: u64,
 }
 
@@ -42,15 +41,15 @@ impl OriginalStore for TenantArchive {
 }
 
 impl TenantArchive {
-    /// [`OriginalStore::keep`] with the archive's own error and a count.
+    /// Stores originals durably, like [`OriginalStore::store`], but returns the archive's own error and counts.
     pub fn store_durably(&self, originals: &[Original<'_>]) -> Result<StoreCounts, Error> {
-        let kept = self.store_unsynced(originals)?;
+        let counts = self.store_unsynced(originals)?;
         self.request_sync().wait()?;
-        Ok(kept)
+        Ok(counts)
     }
 
-    /// The same without waiting for the disk: what is written outlives this process, and it outlives a loss of power once
-    /// [`on_disk`](Shelf::on_disk) has been waited for.
+    /// Stores originals without waiting for the disk: the data survives the end of this process, and survives a power
+    /// loss once [`request_sync`](TenantArchive::request_sync) has been waited for.
     pub fn store_unsynced(&self, originals: &[Original<'_>]) -> Result<StoreCounts, Error> {
         let now = clock::now_millis();
         let incoming: Vec<_> =
@@ -58,8 +57,8 @@ impl TenantArchive {
         self.store_missing(&incoming)
     }
 
-    /// Notes that these markers were in a request just now, so that retention counts from here. Does
-    /// not wait: a note that is lost under load is made again by the next request.
+    /// Records that these markers were in a request just now; retention counts from this time. Does not wait: an
+    /// update that is dropped under load is repeated by the next request.
     pub fn touch(&self, handles: &[Handle]) -> Result<(), Error> {
         let (namespace, handles, now) = (self.namespace().clone(), handles.to_vec(), clock::now_millis());
         self.core().write_queue()?.enqueue(move |connection| {
@@ -74,26 +73,28 @@ impl TenantArchive {
 
     pub(crate) fn store_missing(&self, incoming: &[NewOriginal<'_>]) -> Result<StoreCounts, Error> {
         let missing = self.select_missing(incoming)?;
-        let mut kept = StoreCounts { added: 0, existing: (incoming.len() - missing.len()) as u64 };
+        let mut counts = StoreCounts { added: 0, existing: (incoming.len() - missing.len()) as u64 };
         if missing.is_empty() {
-            return Ok(kept);
+            return Ok(counts);
         }
         let packs = self.pack_originals(&missing)?;
-        let (namespace, sealed) = (self.namespace().clone(), !self.backend().cipher.is_plaintext());
-        let stored =
-            self.core().write_queue()?.write(move |connection| insert_packs(connection, &namespace, &packs, sealed))?;
-        kept.added += stored.added;
-        kept.existing += stored.existing;
+        let (namespace, encrypted) = (self.namespace().clone(), !self.backend().cipher.is_plaintext());
+        let stored = self
+            .core()
+            .write_queue()?
+            .write(move |connection| insert_packs(connection, &namespace, &packs, encrypted))?;
+        counts.added += stored.added;
+        counts.existing += stored.existing;
         self.core().wake_maintenance();
-        Ok(kept)
+        Ok(counts)
     }
 
-    /// Those of the originals that are not held, or not noted as carried lately; each once.
+    /// Returns the originals that are not stored or not recently touched, without duplicates.
     fn select_missing<'a, 'b>(&self, incoming: &'b [NewOriginal<'a>]) -> Result<Vec<&'b NewOriginal<'a>>, Error> {
         let mut seen = HashSet::new();
-        let mut missing: Vec<_> = incoming.iter().filter(|it| seen.insert(it.handle)).collect();
-        for it in &missing {
-            it.validate()?;
+        let mut missing: Vec<_> = incoming.iter().filter(|original| seen.insert(original.handle)).collect();
+        for original in &missing {
+            original.validate()?;
         }
         self.backend().readers.read(|connection| {
             let Some(namespace) = find_namespace(connection, self.namespace())? else { return Ok(()) };
@@ -101,15 +102,15 @@ impl TenantArchive {
                 "SELECT hash FROM original WHERE namespace = ?1 AND handle = ?2 AND state = 0 AND carried_at >= ?3",
             )?;
             let mut found = HashSet::new();
-            for it in &missing {
-                let fresh = it.carried_at - clock::to_millis(TOUCH_INTERVAL);
+            for original in &missing {
+                let fresh = original.carried_at - clock::to_millis(TOUCH_INTERVAL);
                 let hash: Option<[u8; 32]> =
-                    held.query_row((namespace, it.handle.as_str(), fresh), |row| row.get(0)).optional()?;
-                if hash.is_some_and(|hash| hash == it.hash) {
-                    found.insert(it.handle);
+                    held.query_row((namespace, original.handle.as_str(), fresh), |row| row.get(0)).optional()?;
+                if hash.is_some_and(|hash| hash == original.hash) {
+                    found.insert(original.handle);
                 }
             }
-            missing.retain(|it| !found.contains(&it.handle));
+            missing.retain(|original| !found.contains(&original.handle));
             Ok(())
         })?;
         Ok(missing)
@@ -117,35 +118,35 @@ impl TenantArchive {
 
     fn pack_originals(&self, missing: &[&NewOriginal<'_>]) -> Result<Vec<PackInsert>, Error> {
         let mut packs = Vec::new();
-        let mut filling = PackBuilder::default();
+        let mut builder = PackBuilder::default();
         let mut rows = Vec::new();
-        let close = |filling: PackBuilder, rows: Vec<OriginalInsert>| {
-            let (content, length) = filling.finish(&self.backend().cipher, self.namespace())?;
+        let close = |builder: PackBuilder, rows: Vec<OriginalInsert>| {
+            let (content, length) = builder.finish(&self.backend().cipher, self.namespace())?;
             Ok::<_, Error>(PackInsert { content, length, rows })
         };
-        for it in missing {
-            if !filling.has_room(it.bytes.len()) {
-                packs.push(close(std::mem::take(&mut filling), std::mem::take(&mut rows))?);
+        for original in missing {
+            if !builder.has_room(original.bytes.len()) {
+                packs.push(close(std::mem::take(&mut builder), std::mem::take(&mut rows))?);
             }
-            let place = filling.add(&it.description, it.bytes)?;
+            let slot = builder.add(&original.description, original.bytes)?;
             rows.push(OriginalInsert {
-                handle: it.handle,
-                hash: it.hash,
-                slot: place,
-                tokens: it.tokens,
-                message: it.message,
-                tool: it.description.tool.clone(),
-                session: it.session.map(str::to_owned),
-                kept_at: it.kept_at,
-                carried_at: it.carried_at,
+                handle: original.handle,
+                hash: original.hash,
+                slot,
+                tokens: original.tokens,
+                message: original.message,
+                tool: original.description.tool.clone(),
+                session: original.session.map(str::to_owned),
+                kept_at: original.kept_at,
+                carried_at: original.carried_at,
             });
         }
-        packs.push(close(filling, rows)?);
+        packs.push(close(builder, rows)?);
         Ok(packs)
     }
 }
 
-/// An original on its way in.
+/// An original to be stored.
 pub(crate) struct NewOriginal<'a> {
     pub(crate) handle: Handle,
     pub(crate) hash: [u8; 32],
@@ -166,7 +167,9 @@ impl<'a> NewOriginal<'a> {
             bytes: original.bytes,
             description: OriginalDescription {
                 tool: original.tool.map(str::to_owned),
-                arguments: original.arguments.map(|it| it[..it.floor_char_boundary(MAX_ARGUMENT_BYTES)].to_owned()),
+                arguments: original
+                    .arguments
+                    .map(|text| text[..text.floor_char_boundary(MAX_ARGUMENT_BYTES)].to_owned()),
             },
             session,
             message: original.message as u64,
@@ -176,7 +179,7 @@ impl<'a> NewOriginal<'a> {
         }
     }
 
-    /// A handle that is not that of the bytes would resolve to nothing, or to something else.
+    /// Rejects a wrong handle, which would not resolve to these bytes, and an original that is too large.
     fn validate(&self) -> Result<(), Error> {
         let handle = self.handle;
         if Handle::from_hash(&self.hash) != handle {
@@ -186,14 +189,14 @@ impl<'a> NewOriginal<'a> {
             let length = self.bytes.len();
             return Err(Error::new(
                 ErrorKind::TooLarge,
-                format!("the original {handle} has {length} bytes; an archive takes at most {MAX_ORIGINAL_BYTES}"),
+                format!("the original {handle} has {length} bytes; the limit is {MAX_ORIGINAL_BYTES}"),
             ));
         }
         Ok(())
     }
 }
 
-/// A pack, ready to be inserted with the rows of its originals.
+/// A pack to be inserted, with the rows of its originals.
 struct PackInsert {
     content: Vec<u8>,
     length: usize,
@@ -216,17 +219,17 @@ fn insert_packs(
     connection: &Connection,
     namespace: &Namespace,
     packs: &[PackInsert],
-    sealed: bool,
+    encrypted: bool,
 ) -> Result<StoreCounts, Error> {
     let namespace = ensure_namespace(connection, namespace)?;
-    let mut kept = StoreCounts::default();
+    let mut counts = StoreCounts::default();
     for pack in packs {
         let mut missing = Vec::with_capacity(pack.rows.len());
         for row in &pack.rows {
             if touch_or_clear(connection, namespace, row)? {
                 missing.push(row);
             } else {
-                kept.existing += 1;
+                counts.existing += 1;
             }
         }
         if missing.is_empty() {
@@ -258,18 +261,18 @@ fn insert_packs(
                 to_sql_int(row.tokens),
                 to_sql_int(row.message),
                 session,
-                row.tool.as_deref().filter(|_| !sealed),
+                row.tool.as_deref().filter(|_| !encrypted),
                 row.kept_at,
                 row.carried_at,
             ))?;
-            kept.added += 1;
+            counts.added += 1;
         }
     }
-    Ok(kept)
+    Ok(counts)
 }
 
-/// Whether the original must be inserted. One that is held is noted as carried instead; what is left
-/// of one that expired or was damaged makes way for the good copy.
+/// Returns true if the original must be inserted. A stored original is touched instead; the row of an expired or
+/// damaged one is deleted to make way for the new copy.
 fn touch_or_clear(connection: &Connection, namespace: i64, row: &OriginalInsert) -> Result<bool, Error> {
     let held: Option<(i64, i64, [u8; 32])> = connection
         .prepare_cached("SELECT id, state, hash FROM original WHERE namespace = ?1 AND handle = ?2")?
@@ -279,7 +282,7 @@ fn touch_or_clear(connection: &Connection, namespace: i64, row: &OriginalInsert)
         None => Ok(true),
         Some((_, _, hash)) if hash != row.hash => Err(Error::new(
             ErrorKind::Ambiguous { candidates: vec![row.handle] },
-            format!("another original has the handle {} already; this one can not be kept under it", row.handle),
+            format!("another original already has the handle {}; this one cannot be stored under it", row.handle),
         )),
         Some((_, 0, _)) => {
             touch_row(connection, namespace, row.handle, row.carried_at)?;
@@ -301,7 +304,7 @@ fn touch_row(connection: &Connection, namespace: i64, handle: Handle, at: i64) -
     Ok(())
 }
 
-/// The id of a namespace, when it has one.
+/// Returns the id of a namespace, if it exists.
 pub(crate) fn find_namespace(connection: &Connection, namespace: &Namespace) -> Result<Option<i64>, Error> {
     Ok(connection
         .prepare_cached("SELECT id FROM namespace WHERE name = ?1")?
@@ -309,7 +312,7 @@ pub(crate) fn find_namespace(connection: &Connection, namespace: &Namespace) -> 
         .optional()?)
 }
 
-/// The id of a namespace, given to it now when it has none.
+/// Returns the id of a namespace; creates it if necessary.
 pub(crate) fn ensure_namespace(connection: &Connection, namespace: &Namespace) -> Result<i64, Error> {
     if let Some(id) = find_namespace(connection, namespace)? {
         return Ok(id);
@@ -318,7 +321,7 @@ pub(crate) fn ensure_namespace(connection: &Connection, namespace: &Namespace) -
     Ok(connection.last_insert_rowid())
 }
 
-/// The id of a session, which was seen at this time.
+/// Returns the id of a session and updates its last-seen time; creates it if necessary.
 pub(crate) fn ensure_session(connection: &Connection, namespace: i64, name: &str, at: i64) -> Result<i64, Error> {
     Ok(connection
         .prepare_cached(
@@ -329,7 +332,7 @@ pub(crate) fn ensure_session(connection: &Connection, namespace: i64, name: &str
         .query_row((namespace, name, at), |row| row.get(0))?)
 }
 
-/// As the database counts.
+/// Converts a number to SQLite's integer type, saturating.
 pub(crate) fn to_sql_int(number: impl TryInto<i64>) -> i64 {
     number.try_into().unwrap_or(i64::MAX)
 }

@@ -1,12 +1,11 @@
-//! The search index: which words stand in which original.
+//! The search index: the words of each original.
 //!
-//! It lies in a file of its own beside the archive, because it is derived: writing it never delays a
-//! keep, losing it loses nothing, and a damaged or foreign one is thrown away and made again. It lags
-//! behind the archive and is brought up to date before every search.
+//! It is a separate file next to the archive, because it is derived: writing it never delays a store call, losing it
+//! loses nothing, and a damaged or foreign index is deleted and rebuilt. It lags behind the archive and is brought up
+//! to date before every search.
 //!
-//! Every namespace has a table of its own, so that not even the frequency of a word tells of another's
-//! texts. A sealed archive has its index in memory alone, over its newest originals: words on disk
-//! would undo the seal.
+//! Every namespace has its own table, so that not even word frequencies disclose the texts of another. The index of an
+//! encrypted archive exists only in memory, over its newest originals: words on disk would defeat the encryption.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -22,17 +21,17 @@ use crate::sqlite::readers;
 use crate::sqlite::store::{LastPack, SqliteStore};
 use crate::{Error, ErrorKind, Namespace, UnfoldedOriginal, permissions};
 
-/// A change of the words or of the tables makes indexes of another version be made again.
+/// Version of the words and tables; an index of another version is rebuilt.
 const INDEX_VERSION: i64 = 1;
 
-/// Originals that one transaction takes in, and the bytes after which it takes no more.
+/// Originals indexed per transaction, and the bytes after which a batch ends.
 const BATCH_DOCUMENTS: usize = 2048;
 const BATCH_BYTES: usize = 1024 * 1024;
 
-/// The newest bytes that an index in memory covers.
+/// Bytes of the newest originals that an in-memory index covers.
 const MAX_MEMORY_INDEX_BYTES: u64 = 64 * 1024 * 1024;
 
-/// The most bytes of one original that are indexed. What lies behind is found by `unfold --grep`.
+/// Indexed bytes of one original. Text after them is found by `unfold --grep`.
 pub(crate) const MAX_INDEXED_BYTES: usize = 1024 * 1024;
 
 #[derive(Debug)]
@@ -42,7 +41,7 @@ pub(crate) struct SearchIndex {
     connection: Mutex<Option<Connection>>,
 }
 
-/// The size of a namespace's part of the index, as ranking needs it.
+/// Size of a namespace's part of the index, for ranking.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct IndexSize {
     pub(crate) documents: u64,
@@ -54,16 +53,16 @@ impl SearchIndex {
         Self { path: permissions::sibling_path(archive, ".index"), connection: Mutex::new(None) }
     }
 
-    /// Asks the index, once it has been brought up to date. Where another process is busy doing that,
-    /// it is asked as it is.
+    /// Runs a query on the index after bringing it up to date. If another process is updating it, the query runs on
+    /// the current state.
     pub(crate) fn query<T>(
         &self,
         store: &SqliteStore,
-        asking: impl FnOnce(&Connection) -> Result<T, Error>,
+        query: impl FnOnce(&Connection) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut guard = self.open(store)?;
-        let connection = guard.as_mut().expect("it was opened just now");
-        // What is kept from here on may come later, so that this ends beside a busy proxy, too.
+        let connection = guard.as_mut().expect("the index was opened above");
+        // Originals stored after this point are not waited for, so that this ends next to a busy proxy.
         let newest = store.readers.read(newest_id)?;
         while last_indexed_id(connection)? < newest {
             match self.index_batch(store, connection) {
@@ -73,26 +72,26 @@ impl SearchIndex {
                 Err(error) => return Err(error),
             }
         }
-        asking(connection)
+        query(connection)
     }
 
-    /// Takes in one batch of originals, for a thread that has nothing better to do.
+    /// Indexes one batch of originals, for the maintenance thread.
     pub(crate) fn catch_up(&self, store: &SqliteStore) -> Result<WorkProgress, Error> {
         let mut guard = self.open(store)?;
-        let connection = guard.as_mut().expect("it was opened just now");
+        let connection = guard.as_mut().expect("the index was opened above");
         if last_indexed_id(connection)? >= store.readers.read(newest_id)? {
             return Ok(WorkProgress::Idle);
         }
         self.index_batch(store, connection)
     }
 
-    /// Forgets originals that retention gave up.
-    pub(crate) fn remove(&self, store: &SqliteStore, gone: &[(i64, i64)]) -> Result<(), Error> {
+    /// Removes expired originals from the index.
+    pub(crate) fn remove(&self, store: &SqliteStore, expired: &[(i64, i64)]) -> Result<(), Error> {
         let mut guard = self.open(store)?;
-        let connection = guard.as_mut().expect("it was opened just now");
+        let connection = guard.as_mut().expect("the index was opened above");
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let tables = indexed_namespaces(&transaction)?;
-        for (namespace, id) in gone.iter().filter(|(namespace, _)| tables.contains(namespace)) {
+        for (namespace, id) in expired.iter().filter(|(namespace, _)| tables.contains(namespace)) {
             transaction.prepare_cached(&format!("DELETE FROM words_{namespace} WHERE rowid = ?1"))?.execute([id])?;
         }
         Ok(transaction.commit()?)
@@ -120,8 +119,8 @@ impl SearchIndex {
         });
         match opened {
             Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotAnArchive) => {
-                for ending in ["", "-wal", "-shm"] {
-                    let path = permissions::sibling_path(&self.path, ending);
+                for suffix in ["", "-wal", "-shm"] {
+                    let path = permissions::sibling_path(&self.path, suffix);
                     match std::fs::remove_file(&path) {
                         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                             return Err(Error::io("remove the damaged search index", &path, &error));
@@ -133,7 +132,7 @@ impl SearchIndex {
                 create_tables(&mut connection, &identity, 0)?;
                 Ok(connection)
             }
-            // Where nothing can be written, the index can still be made in memory.
+            // If nothing can be written, the index is built in memory.
             Err(error) if matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::Io | ErrorKind::DiskFull) => {
                 open_in_memory(store)
             }
@@ -146,18 +145,18 @@ impl SearchIndex {
         let mut connection = Connection::open(&self.path)?;
         connection.busy_handler(Some(readers::busy_handler))?;
         connection.query_row("PRAGMA journal_mode = WAL", (), |_| Ok(()))?;
-        // What a crash takes from the index is taken in again.
+        // Anything that a crash removes from the index is indexed again.
         connection.pragma_update(None, "synchronous", "NORMAL")?;
         connection.pragma_update(None, "journal_size_limit", 16 * 1024 * 1024)?;
         Ok(connection)
     }
 
-    /// Indexes the next originals.
+    /// Indexes the next batch of originals.
     fn index_batch(&self, store: &SqliteStore, connection: &mut Connection) -> Result<WorkProgress, Error> {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        // Another process may have taken them in while we waited.
+        // Another process may have indexed them while this one waited.
         let from = last_indexed_id(&transaction)?;
-        let DocumentBatch { documents, last_id: reached, last_handle: reached_handle } =
+        let DocumentBatch { documents, last_id, last_handle } =
             store.readers.read(|archive| read_batch(store, archive, from))?;
         let tables = indexed_namespaces(&transaction)?;
         for document in &documents {
@@ -176,16 +175,16 @@ impl SearchIndex {
                 )?
                 .execute((namespace, words))?;
         }
-        if reached == from {
+        if last_id == from {
             return Ok(WorkProgress::Idle);
         }
-        transaction.execute("UPDATE about SET seen = ?1, seen_handle = ?2", (reached, reached_handle))?;
+        transaction.execute("UPDATE about SET seen = ?1, seen_handle = ?2", (last_id, last_handle))?;
         transaction.commit()?;
         Ok(WorkProgress::Advanced)
     }
 }
 
-/// The size of a namespace's part; nothing when it has none.
+/// Returns the size of a namespace's part, or `None` if it has none.
 pub(crate) fn index_size(connection: &Connection, namespace: i64) -> Result<Option<IndexSize>, Error> {
     Ok(connection
         .prepare_cached("SELECT documents, words FROM size WHERE namespace = ?1")?
@@ -204,15 +203,15 @@ fn create_tables(connection: &mut Connection, identity: &[u8], seen: i64) -> Res
          CREATE TABLE IF NOT EXISTS size (
              namespace INTEGER PRIMARY KEY, documents INTEGER NOT NULL, words INTEGER NOT NULL);",
     )?;
-    let made: i64 = transaction.query_row("SELECT count(*) FROM about", (), |row| row.get(0))?;
-    if made == 0 {
+    let rows: i64 = transaction.query_row("SELECT count(*) FROM about", (), |row| row.get(0))?;
+    if rows == 0 {
         transaction.execute("INSERT INTO about VALUES (?1, ?2, ?3, '')", (identity, INDEX_VERSION, seen))?;
     }
     Ok(transaction.commit()?)
 }
 
-/// Only which words a document has is stored, in the smallest form that full-text search knows: how
-/// often they occur is counted again in the few documents that are ranked. See docs/decisions.
+/// Returns the SQL of a namespace's table. It stores only which words a document has, in the smallest form of FTS5;
+/// frequencies are counted again in the few documents that are ranked. See docs/decisions.
 fn table_sql(namespace: i64) -> String {
     format!(
         "CREATE VIRTUAL TABLE IF NOT EXISTS words_{namespace} USING fts5 (
@@ -234,11 +233,11 @@ fn belongs_to(connection: &Connection, identity: &[u8]) -> Result<bool, Error> {
     let about: Option<(Vec<u8>, i64)> = connection
         .query_row("SELECT identity, version FROM about", (), |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
-    Ok(about.is_some_and(|(of, version)| of == identity && version == INDEX_VERSION))
+    Ok(about.is_some_and(|(owner, version)| owner == identity && version == INDEX_VERSION))
 }
 
-/// Whether what the index saw last is what the archive has there. It is not when an older copy of the
-/// archive took the place of a newer one.
+/// Returns true if the last indexed original is the same in the archive. It is not if an older copy of the archive
+/// has replaced a newer one.
 fn matches_archive(connection: &Connection, archive: &Connection) -> Result<bool, Error> {
     let (seen, handle): (i64, String) =
         connection.query_row("SELECT seen, seen_handle FROM about", (), |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -247,7 +246,7 @@ fn matches_archive(connection: &Connection, archive: &Connection) -> Result<bool
     Ok(seen == 0 || found == Some(handle))
 }
 
-/// Empties an index that belongs to another archive or another version.
+/// Empties an index of another archive or another version.
 fn drop_tables(connection: &mut Connection) -> Result<(), Error> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let names: Vec<String> = transaction
@@ -261,7 +260,7 @@ fn drop_tables(connection: &mut Connection) -> Result<(), Error> {
 }
 
 fn open_in_memory(store: &SqliteStore) -> Result<Connection, Error> {
-    // The newest originals, as many as are affordable to index anew in every process.
+    // Only the newest originals, as many as each process can afford to index.
     let seen = store.readers.read(|archive| {
         let mut statement = archive.prepare("SELECT id, length FROM original WHERE state = 0 ORDER BY id DESC")?;
         let mut rows = statement.query(())?;
@@ -279,33 +278,33 @@ fn open_in_memory(store: &SqliteStore) -> Result<Connection, Error> {
     Ok(connection)
 }
 
-/// The last original that was taken in.
+/// Returns the id of the last indexed original.
 pub(crate) fn last_indexed_id(connection: &Connection) -> Result<i64, Error> {
     Ok(connection.prepare_cached("SELECT seen FROM about")?.query_row((), |row| row.get(0))?)
 }
 
-/// The number of the newest original.
+/// Returns the id of the newest original.
 fn newest_id(archive: &Connection) -> Result<i64, Error> {
     Ok(archive.prepare_cached("SELECT coalesce(max(id), 0) FROM original")?.query_row((), |row| row.get(0))?)
 }
 
-/// An original that the index has not seen.
+/// An original that is not indexed yet.
 struct IndexDocument {
     id: i64,
     namespace: i64,
     original: UnfoldedOriginal,
 }
 
-/// The next originals to take in.
+/// The next originals to index.
 struct DocumentBatch {
     documents: Vec<IndexDocument>,
-    /// The last that was looked at.
+    /// The last row that was read.
     last_id: i64,
     last_handle: String,
 }
 
-/// The originals behind `from`. They are only read here and looked at later: a long reading would keep the
-/// archive's log from being folded into its file.
+/// Reads the originals after `from`. They are tokenized later: a long read transaction would block checkpoints of the
+/// archive's log.
 fn read_batch(store: &SqliteStore, archive: &Connection, from: i64) -> Result<DocumentBatch, Error> {
     let mut statement = archive.prepare_cached(&format!(
         "SELECT {}, n.id, n.name FROM original AS o
@@ -327,7 +326,7 @@ fn read_batch(store: &SqliteStore, archive: &Connection, from: i64) -> Result<Do
         if stored.state != OriginalState::Available {
             continue;
         }
-        // What can not be read can not be found; unfolding it says why.
+        // An unreadable original is not indexed; unfolding it reports the reason.
         let Ok(unfolded) = store.fetch(archive, &name, stored, &mut last) else { continue };
         bytes += unfolded.bytes.len();
         next.documents.push(IndexDocument { id, namespace, original: unfolded });
@@ -338,7 +337,7 @@ fn read_batch(store: &SqliteStore, archive: &Connection, from: i64) -> Result<Do
     Ok(next)
 }
 
-/// The distinct words and pieces of an original, and how many words it has.
+/// Returns the distinct words and pieces of an original, and its number of words.
 fn document_terms(unfolded: &UnfoldedOriginal) -> (String, i64) {
     let mut terms = BTreeSet::new();
     let mut count = 0;

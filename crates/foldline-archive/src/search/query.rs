@@ -1,8 +1,8 @@
-//! Search over all that was folded on a shelf: newest and best first.
+//! Search over the originals of a tenant: newest and best first.
 //!
-//! The index says which originals have the words; the newest of those are read and ranked by BM25
-//! with the true frequencies, and the recent are lifted a little over the old. So ranking costs the
-//! same among a thousand originals and among a million, and what is rare is ranked completely.
+//! The index finds the originals that contain the words; the newest of those are read and ranked by BM25 with exact
+//! frequencies and a small boost for recent ones. Therefore ranking costs the same among a thousand originals and among
+//! a million, and rare words are ranked completely.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,31 +18,31 @@ use crate::sqlite::store::LastPack;
 use crate::tenant::TenantArchive;
 use crate::{Error, ErrorKind, clock};
 
-/// The newest originals with the words that are ranked.
+/// Number of the newest matching originals that are ranked.
 const MAX_RANKED: usize = 64;
 
-/// The most bytes that are read to rank them.
+/// Bytes that are read at most for ranking.
 const MAX_RANKED_BYTES: usize = 2 * 1024 * 1024;
 
-/// Words of a query beyond these are left out, as is text behind this many bytes.
+/// Limits of a query; further words and text are ignored.
 const MAX_QUERY_WORDS: usize = 16;
 const MAX_QUERY_BYTES: usize = 16 * 1024;
 
-/// A word that so many originals have is common. How common is then estimated from how far back so many
-/// of them reach, because counting all of them would take longer than everything else.
+/// Number of matches from which a word is common. Its document frequency is then estimated from the age of its newest
+/// matches, because counting all of them would dominate the search time.
 const COMMON_WORD_DOCUMENTS: usize = 1_000;
 
-/// BM25's usual constants: how soon more of a word stops mattering, and how much length counts.
+/// The usual constants of BM25: saturation of the term frequency, and weight of the document length.
 const BM25_K1: f64 = 1.2;
 const BM25_B: f64 = 0.75;
 
-/// What was found.
+/// The results of a search.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct SearchResults {
-    /// The hits asked for, best first.
+    /// The requested hits, best first.
     pub hits: Vec<SearchHit>,
-    /// How many hits there are; of many, the newest are ranked, about 64.
+    /// Number of hits; if there are many, only the newest, about 64, are ranked.
     pub total: usize,
 }
 
@@ -50,24 +50,24 @@ pub struct SearchResults {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct SearchHit {
-    /// What it is.
+    /// Its metadata.
     pub info: OriginalInfo,
-    /// How well it fits; only the order means something.
+    /// The relevance; only the order is meaningful.
     pub score: f64,
-    /// The line that fits best, counted from 1.
+    /// The best matching line, counted from 1.
     pub line: usize,
-    /// That line with its neighbours, shortened, secrets masked.
+    /// That line with its neighbors, shortened, secrets redacted.
     pub snippet: String,
 }
 
 impl TenantArchive {
-    /// Finds originals by words that stand in them. Identifiers and paths are found by their pieces;
-    /// nothing in the text is read as syntax. Originals with all the words come before others.
+    /// Searches originals by words. Identifiers and paths also match by their pieces; nothing in the text is read as
+    /// syntax. Originals with all the words come first.
     ///
-    /// `skip` and `limit` choose a page of the hits.
+    /// `skip` and `limit` select a page of the hits.
     pub fn search(&self, words: &str, skip: usize, limit: usize) -> Result<SearchResults, Error> {
-        let sought = query_words(words);
-        if sought.is_empty() {
+        let query = query_words(words);
+        if query.is_empty() {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
                 "nothing to search for: give words of two letters or more, or numbers of three digits or more",
@@ -77,11 +77,11 @@ impl TenantArchive {
         let Some(namespace) = store.readers.read(|archive| find_namespace(archive, self.namespace()))? else {
             return Ok(SearchResults::default());
         };
-        let candidates = store.index.query(store, |index| find_candidates(index, namespace, &sought))?;
-        let Some(SearchCandidates { ids, weights, average_words: average }) = candidates else {
+        let candidates = store.index.query(store, |index| find_candidates(index, namespace, &query))?;
+        let Some(SearchCandidates { ids, weights, average_words }) = candidates else {
             return Ok(SearchResults::default());
         };
-        let ranking = RankingContext { words: &sought, weights, average_words: average, now: clock::now_millis() };
+        let ranking = RankingContext { words: &query, weights, average_words, now: clock::now_millis() };
         let mut ranked = store.readers.read(|archive| self.rank(archive, namespace, &ids, &ranking))?;
         ranked.sort_by(|a, b| b.score.total_cmp(&a.score).then(b.id.cmp(&a.id)));
         let total = ranked.len();
@@ -89,10 +89,10 @@ impl TenantArchive {
             .into_iter()
             .skip(skip)
             .take(limit)
-            .map(|it| {
-                let text = String::from_utf8_lossy(&it.original.bytes);
-                let (line, snippet) = snippet(&text, &sought);
-                SearchHit { info: it.original.info, score: it.score, line, snippet }
+            .map(|hit| {
+                let text = String::from_utf8_lossy(&hit.original.bytes);
+                let (line, snippet) = snippet(&text, &query);
+                SearchHit { info: hit.original.info, score: hit.score, line, snippet }
             })
             .collect();
         Ok(SearchResults { hits, total })
@@ -112,7 +112,7 @@ impl TenantArchive {
         ))?;
         let (mut ranked, mut bytes, mut last) = (Vec::new(), 0, LastPack::default());
         for &id in ids {
-            // What retention took since it was indexed, and what is damaged, is not a hit.
+            // Originals that expired since they were indexed, or are damaged, are not hits.
             let Some(stored) = statement.query_row((id, namespace), OriginalRow::from_row).optional()? else {
                 continue;
             };
@@ -134,7 +134,7 @@ struct RankedOriginal {
     original: UnfoldedOriginal,
 }
 
-/// The distinct words of a query.
+/// Returns the distinct words of a query.
 fn query_words(text: &str) -> Vec<SearchWord> {
     let mut words: Vec<SearchWord> = Vec::new();
     for_each_word(&text[..text.floor_char_boundary(MAX_QUERY_BYTES)], |word| {
@@ -145,7 +145,7 @@ fn query_words(text: &str) -> Vec<SearchWord> {
     words
 }
 
-/// The word as the index is asked for it: as a whole, or all its pieces.
+/// Returns the FTS5 expression of a word: the whole word, or all its pieces.
 fn match_expression(word: &SearchWord) -> String {
     let quoted = |term: &str| format!("\"{term}\"");
     let pieces: Vec<String> = word.pieces().map(quoted).collect();
@@ -159,16 +159,16 @@ fn match_expression(word: &SearchWord) -> String {
 struct SearchCandidates {
     /// Newest first.
     ids: Vec<i64>,
-    /// The weight of each word: the rarer, the heavier.
+    /// The weight of each word; rare words weigh more.
     weights: Vec<f64>,
-    /// Words in an average document.
+    /// Average number of words in a document.
     average_words: f64,
 }
 
 fn find_candidates(
     index: &Connection,
     namespace: i64,
-    sought: &[SearchWord],
+    query: &[SearchWord],
 ) -> Result<Option<SearchCandidates>, Error> {
     let Some(IndexSize { documents, words }) = index::index_size(index, namespace)? else { return Ok(None) };
     let newest = |expression: &str, limit: usize| {
@@ -179,26 +179,26 @@ fn find_candidates(
         let ids = statement.query_map((expression, limit as i64), |row| row.get(0))?;
         Ok::<Vec<i64>, Error>(ids.collect::<Result<_, _>>()?)
     };
-    let expressions: Vec<String> = sought.iter().map(match_expression).collect();
-    let having = expressions.iter().map(|it| newest(it, COMMON_WORD_DOCUMENTS)).collect::<Result<Vec<_>, _>>()?;
+    let expressions: Vec<String> = query.iter().map(match_expression).collect();
+    let matches = expressions.iter().map(|word| newest(word, COMMON_WORD_DOCUMENTS)).collect::<Result<Vec<_>, _>>()?;
     let mut ids: BTreeSet<i64> = match &expressions[..] {
-        [_] => having[0].iter().take(MAX_RANKED).copied().collect(),
+        [_] => matches[0].iter().take(MAX_RANKED).copied().collect(),
         _ => newest(&expressions.join(" AND "), MAX_RANKED)?.into_iter().collect(),
     };
-    // Where not enough have all the words, each word adds the newest that have it, so that a rare word is
-    // heard beside a common one.
+    // If too few originals contain all the words, each word adds its newest matches, so that a rare word counts next
+    // to a common one.
     let share = MAX_RANKED.saturating_sub(ids.len()).div_ceil(expressions.len());
-    having.iter().for_each(|having| ids.extend(having.iter().take(share)));
+    matches.iter().for_each(|matches| ids.extend(matches.iter().take(share)));
     let (documents, newest) = (documents as f64, index::last_indexed_id(index)? as f64);
-    let weight = |having: &Vec<i64>| {
-        let mut count = having.len() as f64;
-        if let (COMMON_WORD_DOCUMENTS, Some(&oldest)) = (having.len(), having.last()) {
-            // As many as these stand among the newest documents; among all there are so many more.
+    let weight = |matches: &Vec<i64>| {
+        let mut count = matches.len() as f64;
+        if let (COMMON_WORD_DOCUMENTS, Some(&oldest)) = (matches.len(), matches.last()) {
+            // Extrapolates the density among the newest documents to all documents.
             count *= newest / (newest - oldest as f64 + 1.0);
         }
         (1.0 + (documents - count + 0.5).max(0.5) / (count + 0.5)).ln()
     };
-    let weights = having.iter().map(weight).collect();
+    let weights = matches.iter().map(weight).collect();
     Ok(Some(SearchCandidates {
         ids: ids.into_iter().rev().collect(),
         weights,
@@ -241,8 +241,8 @@ impl RankingContext<'_> {
             found += usize::from(frequency > 0.0);
             score += weight * frequency * (BM25_K1 + 1.0) / (frequency + BM25_K1 * norm);
         }
-        // All the words beat some of them, and of two that fit alike the newer one wins: what is new
-        // counts up to a quarter more, and half of that is gone after a week.
+        // Matching all the words beats matching some. Recency adds up to a quarter to the score, with a half-life of
+        // one week.
         let complete = found as f64 / self.words.len() as f64;
         let weeks = (self.now - unfolded.info.kept_at).max(0) as f64 / (7.0 * 24.0 * 3600.0 * 1000.0);
         score * complete * (1.0 + 0.25 * 0.5_f64.powf(weeks))

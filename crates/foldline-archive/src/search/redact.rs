@@ -1,22 +1,21 @@
-//! Secrets in a text, masked before it is indexed or quoted. The original stays exact: this is for
-//! copies that outlive it or travel further than it would.
+//! Redaction of secrets in text before it is indexed or quoted. The original stays exact: this is for copies that
+//! outlive it or leave its scope.
 //!
-//! Forms that are known for certain are masked always; a value behind a telling name (`password=`) is
-//! masked when it is long enough to be one.
+//! Known formats are always redacted; a value after a name such as `password=` is redacted if it is long enough.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// What stands in place of a secret.
+/// The replacement for a secret.
 pub(crate) const REDACTED: &str = "[secret]";
 
-/// One expression for all forms, so that a text is walked once. No form counts far, and borders of words are those of ASCII:
-/// either would make the walk many times slower.
+/// One expression for all formats, so that the text is scanned once. Repetitions are short and word boundaries ASCII:
+/// otherwise the scan would be many times slower.
 static SECRET_PATTERNS: LazyLock<Regex> = LazyLock::new(|| {
-    let forms = [
-        // Keys that carry the name of their issuer.
+    let patterns = [
+        // Keys with a prefix of their issuer.
         r"(?-u:\b)sk-[A-Za-z0-9_-]{16,}",
         r"(?-u:\b)gh[pousr]_[A-Za-z0-9]{20,}",
         r"(?-u:\b)github_pat_[A-Za-z0-9_]{20,}",
@@ -25,19 +24,19 @@ static SECRET_PATTERNS: LazyLock<Regex> = LazyLock::new(|| {
         r"(?-u:\b)(?:AKIA|ASIA)[0-9A-Z]{16}(?-u:\b)",
         r"(?-u:\b)AIza[0-9A-Za-z_-]{30,}",
         r"(?-u:\b)npm_[A-Za-z0-9]{30,}",
-        // Tokens of three parts in base64.
+        // JSON Web Tokens.
         r"(?-u:\b)eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+",
-        // Private keys, up to their end or for as long as it looks like one.
+        // Private keys, up to their end marker or as far as the text looks like one.
         r"-----BEGIN [A-Z ]*PRIVATE KEY-----[A-Za-z0-9+/=\s\\]*(?:-----END [A-Z ]*PRIVATE KEY-----)?",
-        // A password inside an address.
+        // A password in a URL.
         r"://[^/\s:@]+:[^/\s@]{3,}@",
-        // A value behind a telling name.
+        // A value after a telling name.
         r#"(?i:password|passwd|secret|token|api_?key|access_?key|authorization)["']?\s{0,3}[:=]\s{0,3}["']?(?:Bearer |Basic )?[A-Za-z0-9+/_.~-]{16,}"#,
     ];
-    Regex::new(&forms.join("|")).expect("the forms are fixed and a test compiles them")
+    Regex::new(&patterns.join("|")).expect("the patterns are constant and tested")
 });
 
-/// The text with its secrets masked.
+/// Returns the text with its secrets redacted.
 pub(crate) fn redact(text: &str) -> Cow<'_, str> {
     SECRET_PATTERNS.replace_all(text, REDACTED)
 }
@@ -46,7 +45,7 @@ pub(crate) fn redact(text: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
-    /// The examples are put together here, so that no scanner takes this file for a leak.
+    /// The examples are assembled here, so that no secret scanner reports this file.
     #[test]
     fn known_secret_formats_are_redacted() {
         let long = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8";

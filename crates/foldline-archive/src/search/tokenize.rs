@@ -1,40 +1,39 @@
-//! Words of a text, as they are indexed and as they are looked for.
+//! Tokenization of text, for indexing and for queries.
 //!
-//! An identifier is found by its whole and by its pieces, however it is written: `readConfigFile`,
-//! `read_config_file` and `ReadConfigFile` are all `readconfigfile`, `read`, `config` and `file`. A path
-//! is the words between its slashes. Chinese, Japanese and Korean text, which has no spaces, is
-//! taken in pairs of characters.
+//! An identifier is found by its whole and by its pieces, in any case style: `readConfigFile`, `read_config_file` and
+//! `ReadConfigFile` are all `readconfigfile`, `read`, `config` and `file`. A path is the words between its slashes.
+//! Chinese, Japanese and Korean text, which has no spaces, is split into character bigrams.
 //!
-//! Both sides go through here, so nothing that a user types is ever read as query syntax.
+//! Queries are tokenized the same way, so user input is never read as query syntax.
 
-/// Longer words are data (base64, minified code), which nobody types into a search.
+/// Longer words are data (base64, minified code) that users do not search for.
 const MAX_TERM_BYTES: usize = 64;
 
-/// Numbers below this many digits are line numbers and counts: in every text, and telling nothing.
+/// Shorter numbers are line numbers and counts: they appear in every text and carry no information.
 const MIN_NUMBER_DIGITS: usize = 3;
 
 /// A word and its pieces, all in lower case.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SearchWord {
     text: String,
-    /// Where its pieces end; empty when they mean nothing.
+    /// End offsets of its pieces; empty if it has no useful pieces.
     piece_ends: Vec<usize>,
 }
 
 impl SearchWord {
-    /// The word as one, when it is short enough to be looked up.
+    /// Returns the whole word, if it is short enough to be looked up.
     pub(crate) fn whole(&self) -> Option<&str> {
         Some(self.text.as_str()).filter(|whole| whole.len() <= MAX_TERM_BYTES)
     }
 
-    /// What it is made of, when that is more than one piece.
+    /// Returns its pieces, if there is more than one.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = &str> {
         let starts = std::iter::once(0).chain(self.piece_ends.iter().copied());
         let pieces = starts.zip(&self.piece_ends).map(|(start, &end)| &self.text[start..end]);
         pieces.filter(|piece| (2..=MAX_TERM_BYTES).contains(&piece.len()))
     }
 
-    /// All that it is found by.
+    /// Returns all terms it is found by.
     pub(crate) fn terms(&self) -> impl Iterator<Item = &str> {
         self.whole().into_iter().chain(self.pieces())
     }
@@ -50,7 +49,7 @@ pub(crate) fn for_each_word(text: &str, mut found: impl FnMut(&SearchWord)) {
             let end = rest
                 .char_indices()
                 .find(|&(_, c)| self::is_unspaced_script(c) != is_dense)
-                .map_or(rest.len(), |it| it.0);
+                .map_or(rest.len(), |(at, _)| at);
             let (head, tail) = rest.split_at(end);
             if is_dense {
                 for_each_bigram(head, &mut word, &mut found);
@@ -67,7 +66,7 @@ pub(crate) fn for_each_word(text: &str, mut found: impl FnMut(&SearchWord)) {
 
 fn for_each_bigram(run: &str, word: &mut SearchWord, found: &mut impl FnMut(&SearchWord)) {
     let ends: Vec<usize> = run.char_indices().map(|(at, _)| at).chain([run.len()]).collect();
-    // A lone character is a word of its own.
+    // A single character is one word.
     let reach = if ends.len() > 2 { 2 } else { 1 };
     for ends in ends.windows(reach + 1) {
         word.piece_ends.clear();
@@ -77,12 +76,12 @@ fn for_each_bigram(run: &str, word: &mut SearchWord, found: &mut impl FnMut(&Sea
     }
 }
 
-/// Splits an identifier where its writing changes.
+/// Splits an identifier at case changes, separators and digits.
 fn split_identifier(run: &str, word: &mut SearchWord) {
     let SearchWord { text: letters, piece_ends: ends } = word;
     letters.clear();
     ends.clear();
-    // Hashes and ids change between letters and digits all the time; their pieces mean nothing.
+    // Hashes and ids alternate between letters and digits; their pieces carry no information.
     let mut changes = 0;
     let mut before = CharClass::Separator;
     let mut chars = run.chars().peekable();
@@ -143,7 +142,7 @@ impl CharClass {
     }
 }
 
-/// Scripts that are written without spaces.
+/// Returns true for scripts that are written without spaces.
 fn is_unspaced_script(c: char) -> bool {
     matches!(u32::from(c), 0x3040..=0x30ff | 0x3400..=0x9fff | 0xac00..=0xd7af | 0xf900..=0xfaff | 0x2_0000..=0x2_fa1f)
 }
@@ -197,7 +196,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is indexed is letters and digits alone, whatever the text: nothing in it can be syntax.
+        /// Terms contain only letters and digits, whatever the text: nothing in them can be syntax.
         #[test]
         fn terms_are_alphanumeric(text in any::<String>()) {
             for_each_word(&text, |word| {

@@ -1,21 +1,21 @@
-//! The journal: sessions, requests and events, for the dashboard and for whoever asks later what
-//! happened. Nothing depends on it, so writing it never waits and may be dropped under load.
+//! The journal: sessions, requests and events, for the dashboard and for later analysis. Nothing depends on it, so
+//! writing it never waits, and records may be dropped under load.
 
 use crate::originals::write::{ensure_namespace, ensure_session, find_namespace, to_sql_int};
 use crate::tenant::TenantArchive;
 use crate::{Error, clock};
 
-/// A session that was seen.
+/// A recorded session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SessionRecord {
     /// Its name.
     pub name: String,
-    /// When it was first seen, in milliseconds since 1970.
+    /// Time at which it was first seen, in milliseconds since 1970.
     pub first_at: i64,
-    /// When it was last seen.
+    /// Time at which it was last seen.
     pub last_at: i64,
-    /// Requests that were noted.
+    /// Number of recorded requests.
     pub requests: u64,
     /// Their tokens before folding.
     pub raw_tokens: u64,
@@ -23,43 +23,43 @@ pub struct SessionRecord {
     pub sent_tokens: u64,
 }
 
-/// A request, as it is noted.
+/// A recorded request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestRecord {
-    /// When it was sent, in milliseconds since 1970; set when it is noted.
+    /// Time at which it was sent, in milliseconds since 1970; set when it is recorded.
     pub at: i64,
-    /// The session that it belongs to; set when it is noted.
+    /// Its session; set when it is recorded.
     pub session: Option<String>,
-    /// The model that it asked.
+    /// The requested model.
     pub model: String,
     /// Tokens before folding.
     pub raw_tokens: u64,
     /// Tokens as sent.
     pub sent_tokens: u64,
-    /// Folds in it.
+    /// Number of folds in it.
     pub folds: u64,
-    /// Whatever else is worth knowing, in the form of whoever notes it.
+    /// Additional data in the caller's format.
     pub payload: Vec<u8>,
 }
 
-/// An event, as it is noted.
+/// A recorded event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EventRecord {
-    /// Grows with every event; by it one asks for what came behind.
+    /// Increasing id, for requesting the events after this one.
     pub id: i64,
-    /// When it happened, in milliseconds since 1970.
+    /// Time of the event, in milliseconds since 1970.
     pub at: i64,
-    /// The session in which it happened.
+    /// The session of the event.
     pub session: Option<String>,
-    /// What kind of event it is.
+    /// The kind of the event.
     pub kind: String,
-    /// What it says, in the form of whoever notes it.
+    /// The content in the caller's format.
     pub payload: Vec<u8>,
 }
 
 impl TenantArchive {
-    /// Notes a request of this shelf's session.
+    /// Records a request of this session, without waiting.
     pub fn append_request(&self, request: &RequestRecord) -> Result<(), Error> {
         let now = clock::now_millis();
         let payload = self.backend().cipher.encrypt(self.namespace(), "request", request.payload.clone())?;
@@ -88,7 +88,7 @@ impl TenantArchive {
         Ok(())
     }
 
-    /// Notes an event of this shelf's session.
+    /// Records an event of this session, without waiting.
     pub fn append_event(&self, kind: &str, payload: &[u8]) -> Result<(), Error> {
         let (now, kind) = (clock::now_millis(), kind.to_owned());
         let payload = self.backend().cipher.encrypt(self.namespace(), "event", payload.to_vec())?;
@@ -106,7 +106,7 @@ impl TenantArchive {
         Ok(())
     }
 
-    /// The sessions of this shelf, last seen first.
+    /// Returns the sessions of this tenant, last seen first.
     pub fn sessions(&self, limit: usize) -> Result<Vec<SessionRecord>, Error> {
         self.backend().readers.read(|connection| {
             let Some(namespace) = find_namespace(connection, self.namespace())? else { return Ok(Vec::new()) };
@@ -131,7 +131,7 @@ impl TenantArchive {
         })
     }
 
-    /// Requests of this shelf since a time, newest first.
+    /// Returns the requests of this tenant since a time, newest first.
     pub fn requests(&self, since: i64, limit: usize) -> Result<Vec<RequestRecord>, Error> {
         let requests: Vec<RequestRecord> = self.backend().readers.read(|connection| {
             let Some(namespace) = find_namespace(connection, self.namespace())? else { return Ok(Vec::new()) };
@@ -161,8 +161,8 @@ impl TenantArchive {
         requests.into_iter().map(open).collect()
     }
 
-    /// Events of this shelf behind the event with this id, oldest first.
-    pub fn events(&self, behind: i64, limit: usize) -> Result<Vec<EventRecord>, Error> {
+    /// Returns the events of this tenant after the event with this id, oldest first.
+    pub fn events(&self, after: i64, limit: usize) -> Result<Vec<EventRecord>, Error> {
         let events: Vec<EventRecord> = self.backend().readers.read(|connection| {
             let Some(namespace) = find_namespace(connection, self.namespace())? else { return Ok(Vec::new()) };
             let mut statement = connection.prepare_cached(
@@ -170,7 +170,7 @@ impl TenantArchive {
                  FROM event AS e LEFT JOIN session AS s ON s.id = e.session
                  WHERE e.namespace = ?1 AND e.id > ?2 ORDER BY e.id LIMIT ?3",
             )?;
-            let rows = statement.query_map((namespace, behind, to_sql_int(limit)), |row| {
+            let rows = statement.query_map((namespace, after, to_sql_int(limit)), |row| {
                 Ok(EventRecord {
                     id: row.get(0)?,
                     at: row.get(1)?,

@@ -1,8 +1,8 @@
-//! The ledger: facts from outside on which a rendering depends, such as prepared summaries, creases
-//! because a cache was cold, and unfolds that were served.
+//! The ledger: external facts on which a rendering depends, such as prepared summaries, creases because a cache was
+//! cold, and served unfolds.
 //!
-//! A fact that was recorded never changes: renderings were computed from it, and they must come out
-//! the same again. What a fact says is the engine's business; here it is bytes.
+//! A recorded fact never changes: renderings were computed from it and must be reproducible. The content of a fact is
+//! defined by the engine; here it is bytes.
 
 use rusqlite::OptionalExtension;
 
@@ -14,33 +14,33 @@ use crate::{Error, clock};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LedgerFact {
-    /// What kind of fact it is.
+    /// The kind of the fact.
     pub kind: String,
-    /// What it is about.
+    /// The subject of the fact.
     pub fingerprint: Vec<u8>,
-    /// What it says.
+    /// The content of the fact.
     pub payload: Vec<u8>,
-    /// When it was recorded, in milliseconds since 1970.
+    /// Time at which it was recorded, in milliseconds since 1970.
     pub at: i64,
 }
 
 impl TenantArchive {
-    /// Records a fact of this shelf's session durably. When one of this kind and fingerprint is
-    /// recorded already, that one stands; the fact that stands is returned.
+    /// Records a fact of this session durably and returns it. If a fact of this kind and fingerprint exists, it is kept
+    /// and returned instead.
     pub fn record_fact(&self, kind: &str, fingerprint: &[u8], payload: &[u8]) -> Result<LedgerFact, Error> {
         let fact = self.write_fact(kind, fingerprint, payload)?;
         self.request_sync().wait()?;
         Ok(fact)
     }
 
-    /// The same without waiting for the disk; see [`write`](Shelf::write).
+    /// Records a fact without waiting for the disk; see [`store_unsynced`](TenantArchive::store_unsynced).
     pub fn write_fact(&self, kind: &str, fingerprint: &[u8], payload: &[u8]) -> Result<LedgerFact, Error> {
-        // Most facts are told again and again by a conversation that goes on.
+        // Most facts of a running conversation are recorded again by each request.
         if let Some(fact) = self.fact(kind, fingerprint)? {
             return Ok(fact);
         }
         let now = clock::now_millis();
-        let closed = self.backend().cipher.encrypt(self.namespace(), "fact", payload.to_vec())?;
+        let ciphertext = self.backend().cipher.encrypt(self.namespace(), "fact", payload.to_vec())?;
         let (namespace, session) = (self.namespace().clone(), self.session_name().map(str::to_owned));
         let (kind_owned, fingerprint_owned) = (kind.to_owned(), fingerprint.to_vec());
         self.core().write_queue()?.write(move |connection| {
@@ -53,14 +53,14 @@ impl TenantArchive {
                     "INSERT OR IGNORE INTO ledger (namespace, session, kind, fingerprint, payload, at)
                      VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
                 )?
-                .execute((namespace, session.unwrap_or_default(), kind_owned, fingerprint_owned, closed, now))?;
+                .execute((namespace, session.unwrap_or_default(), kind_owned, fingerprint_owned, ciphertext, now))?;
             Ok(())
         })?;
-        let missing = || Error::new(crate::ErrorKind::Io, "a fact that was just recorded is gone");
+        let missing = || Error::new(crate::ErrorKind::Io, "a fact that was just recorded is missing");
         self.fact(kind, fingerprint)?.ok_or_else(missing)
     }
 
-    /// The fact of this kind and fingerprint in this shelf's session, if there is one.
+    /// Returns the fact of this kind and fingerprint in this session, if it exists.
     pub fn fact(&self, kind: &str, fingerprint: &[u8]) -> Result<Option<LedgerFact>, Error> {
         let found: Option<(Vec<u8>, i64)> = self.backend().readers.read(|connection| {
             let Some(namespace) = find_namespace(connection, self.namespace())? else { return Ok(None) };
@@ -71,14 +71,14 @@ impl TenantArchive {
             Ok(statement.query_row(key, |row| Ok((row.get(0)?, row.get(1)?))).optional()?)
         })?;
         found
-            .map(|(closed, at)| {
-                let payload = self.backend().cipher.decrypt(self.namespace(), "fact", closed)?;
+            .map(|(ciphertext, at)| {
+                let payload = self.backend().cipher.decrypt(self.namespace(), "fact", ciphertext)?;
                 Ok(LedgerFact { kind: kind.to_owned(), fingerprint: fingerprint.to_vec(), payload, at })
             })
             .transpose()
     }
 
-    /// All facts of this shelf's session, oldest first.
+    /// Returns all facts of this session, oldest first.
     pub fn facts(&self) -> Result<Vec<LedgerFact>, Error> {
         let facts: Vec<LedgerFact> = self.backend().readers.read(|connection| {
             let Some(namespace) = find_namespace(connection, self.namespace())? else { return Ok(Vec::new()) };

@@ -1,4 +1,4 @@
-//! Sessions: the ledger of facts and the journal for people.
+//! Sessions: the ledger of facts, and the journal for the dashboard.
 
 pub(crate) mod journal;
 pub(crate) mod ledger;

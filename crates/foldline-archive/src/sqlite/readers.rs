@@ -1,5 +1,5 @@
-//! Connections to read with: as many as there are readers at once, none of which ever waits for the
-//! writer (write-ahead logging gives each its own snapshot).
+//! Read connections: one per concurrent reader. Readers never wait for the writer, because write-ahead logging gives
+//! each its own snapshot.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +9,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::{Error, ErrorKind, permissions};
 
-/// Idle connections beyond this many are closed.
+/// Idle connections beyond this number are closed.
 const MAX_IDLE_CONNECTIONS: usize = 16;
 
 #[derive(Debug)]
@@ -28,8 +28,8 @@ impl ReaderPool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Reads with a connection of one's own. All of one reading sees the same state of the archive, so a
-    /// pack does not move away between finding an original and fetching it.
+    /// Runs `reading` on a separate connection. The whole call sees one snapshot, so a pack cannot move between finding
+    /// an original and fetching it.
     pub(crate) fn read<T>(&self, reading: impl FnOnce(&Connection) -> Result<T, Error>) -> Result<T, Error> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let connection = match idle {
@@ -45,12 +45,12 @@ impl ReaderPool {
     }
 }
 
-/// Opens the file for reading, also where nothing can be written.
+/// Opens the file for reading, even on a read-only disk.
 pub(crate) fn open_reader(path: &Path) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let opened = Connection::open_with_flags(path, flags).and_then(|mut connection| {
         configure(&mut connection)?;
-        // Opening is lazy; this is the first look into the file.
+        // Opening is lazy; this is the first access to the file.
         connection.query_row("PRAGMA user_version", (), |_| Ok(()))?;
         Ok(connection)
     });
@@ -70,15 +70,15 @@ fn configure(connection: &mut Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "trusted_schema", false)
 }
 
-/// Waits while another process writes, and gives up after five seconds. SQLite's own way of waiting
-/// sleeps longer and longer, and starves beside a process that writes all the time.
-pub(crate) fn busy_handler(tried: i32) -> bool {
+/// Waits while another process writes, and gives up after five seconds. SQLite's own handler sleeps longer and
+/// longer and starves next to a process that writes continuously.
+pub(crate) fn busy_handler(attempts: i32) -> bool {
     std::thread::sleep(Duration::from_millis(1));
-    tried < 5_000
+    attempts < 5_000
 }
 
-/// Whether all that was written is in the file itself. On a read-only disk there can be no log beside
-/// it to share with a writer, and then there is no writer either.
+/// Returns true if the file contains everything that was written. A read-only disk cannot hold the log files that
+/// are shared with a writer, and therefore has no writer either.
 fn is_wal_empty(path: &Path) -> bool {
     std::fs::metadata(permissions::sibling_path(path, "-wal")).map_or(true, |log| log.len() == 0)
 }
@@ -86,7 +86,7 @@ fn is_wal_empty(path: &Path) -> bool {
 fn immutable_uri(path: &Path) -> Result<String, Error> {
     let path = std::path::absolute(path).map_err(|error| Error::io("find", path, &error))?;
     let text = path.to_str().ok_or_else(|| {
-        Error::new(ErrorKind::InvalidInput, format!("the path {} is not readable as text", path.display()))
+        Error::new(ErrorKind::InvalidInput, format!("the path {} is not valid UTF-8", path.display()))
     })?;
     let escaped = text.replace('%', "%25").replace('?', "%3f").replace('#', "%23");
     Ok(format!("file:{escaped}?immutable=1"))

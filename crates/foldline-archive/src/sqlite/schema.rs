@@ -1,7 +1,7 @@
-//! The tables of the archive, their versions, and how an older file becomes a newer one.
+//! The tables of the archive and their migrations.
 //!
-//! A file of a newer schema is refused, never guessed at. A step once released is never edited: a
-//! change of the tables is a new step at the end of [`TRANSITIONS`].
+//! A file with a newer schema is rejected. A released migration is never edited: a change of the tables is a new
+//! entry at the end of [`MIGRATIONS`].
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use crate::{Error, ErrorKind, clock};
 
-/// Written into the header of the file, so that tools (and we) recognise it: `fold` in ASCII.
+/// Identifier in the header of the file: `fold` in ASCII.
 const APPLICATION_ID: i64 = 0x666f_6c64;
 
-/// The steps from an empty file to the newest schema; the version of a file is how many it has taken.
+/// The migrations from an empty file to the newest schema; the version of a file is the number applied to it.
 const MIGRATIONS: &[(&str, &str)] = &[
     (
         "originals in packs, sessions, requests, events, ledger",
@@ -113,18 +113,18 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The newest version of the schema that this build knows.
+/// Returns the newest schema version that this build supports.
 pub(crate) fn latest_version() -> i64 {
-    i64::try_from(MIGRATIONS.len()).expect("the list of steps is short")
+    i64::try_from(MIGRATIONS.len()).expect("the list of migrations is short")
 }
 
-/// Brings the file to the newest schema; on an empty file, creates it.
+/// Migrates the file to the newest schema; creates it in an empty file.
 pub(crate) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), Error> {
     if check_version(connection, path)? == latest_version() {
         return Ok(());
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Exclusive)?;
-    // Another process may have been first while we waited for the lock.
+    // Another process may have migrated the file while this one waited for the lock.
     let version = check_version(&transaction, path)?;
     for (number, (what, tables)) in (1..).zip(MIGRATIONS).skip_while(|(number, _)| *number <= version) {
         transaction.execute_batch(tables)?;
@@ -142,7 +142,7 @@ pub(crate) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), Er
     Ok(())
 }
 
-/// The version of the file; an error when it is no archive or a newer one. An empty file has version 0.
+/// Returns the schema version of the file (0 if empty), or an error if it is not an archive or too new.
 pub(crate) fn check_version(connection: &Connection, path: &Path) -> Result<i64, Error> {
     let number = |sql| connection.query_row(sql, (), |row| row.get::<_, i64>(0));
     let version = number("PRAGMA user_version")?;
@@ -154,7 +154,7 @@ pub(crate) fn check_version(connection: &Connection, path: &Path) -> Result<i64,
         (APPLICATION_ID, version) if version > latest_version() => Err(Error::new(
             ErrorKind::TooNew { found: version, supported: latest_version() },
             format!(
-                "{path} has schema {version} and this foldline knows schemas up to {}; \
+                "{path} has schema {version} and this foldline supports schemas up to {}; \
                  upgrade foldline, or choose another file with --archive",
                 latest_version()
             ),

@@ -1,6 +1,6 @@
-//! The reading side of an archive: what unfolding, searching, verifying and exporting have in common.
+//! The read side of the archive, shared by unfolding, searching, verifying and exporting.
 //!
-//! Whatever is read here is checked against its hash before it is given out.
+//! Every original is verified against its hash before it is returned.
 
 use std::path::PathBuf;
 
@@ -15,10 +15,10 @@ use crate::search::index::SearchIndex;
 use crate::sqlite::readers::ReaderPool;
 use crate::{Error, ErrorKind, Namespace};
 
-/// How many candidates an ambiguous beginning of a handle is answered with.
+/// Number of candidates reported for an ambiguous handle prefix.
 const MAX_CANDIDATES: usize = 10;
 
-/// Fewest characters that are looked up as the beginning of a handle: 40 bits, too many to be guessed.
+/// Minimum length of a handle prefix: 40 bits, too many to be guessed.
 const MIN_PREFIX_CHARS: usize = 8;
 
 #[derive(Debug)]
@@ -29,18 +29,18 @@ pub(crate) struct SqliteStore {
     pub(crate) index: SearchIndex,
 }
 
-/// The pack that was read last: neighbours are often wanted next.
+/// The pack that was read last: its other originals are often requested next.
 #[derive(Debug, Default)]
 pub(crate) struct LastPack(Option<(i64, OpenPack)>);
 
 impl SqliteStore {
-    /// What tells this archive from another.
+    /// Returns the random identity of this archive.
     pub(crate) fn identity(&self) -> Result<Vec<u8>, Error> {
         let sql = "SELECT value FROM setting WHERE name = 'identity'";
         self.readers.read(|connection| Ok(connection.query_row(sql, (), |row| row.get(0))?))
     }
 
-    /// The one entry that a prefix means.
+    /// Returns the only entry whose handle has this prefix.
     pub(crate) fn resolve(
         &self,
         connection: &Connection,
@@ -54,7 +54,7 @@ impl SqliteStore {
             )
         };
         let namespace = find_namespace(connection, namespace)?.ok_or_else(unknown)?;
-        // What has expired only answers where nothing else does.
+        // Expired originals are reported only if nothing else matches.
         let mut statement = connection.prepare_cached(&format!(
             "SELECT {} FROM original AS o LEFT JOIN session AS s ON s.id = o.session
              WHERE o.namespace = ?1 AND o.handle >= ?2 AND o.handle < ?3
@@ -65,17 +65,17 @@ impl SqliteStore {
         let mut found = statement
             .query_map((namespace, from, to, MAX_CANDIDATES as i64 + 1), OriginalRow::from_row)?
             .collect::<Result<Vec<_>, _>>()?;
-        let there = found.iter().filter(|it| it.state != OriginalState::Expired).count();
-        if there > 1 {
-            let candidates: Vec<Handle> = found.iter().take(there.min(MAX_CANDIDATES)).map(|it| it.handle).collect();
-            // The message may be read by a model, so it lists none of them.
+        let live = found.iter().filter(|row| row.state != OriginalState::Expired).count();
+        if live > 1 {
+            let candidates: Vec<Handle> = found.iter().take(live.min(MAX_CANDIDATES)).map(|row| row.handle).collect();
+            // A model may read the message, so it lists no candidates.
             let message = format!("several originals have handles that begin with {prefix}; give the whole handle");
             return Err(Error::new(ErrorKind::Ambiguous { candidates }, message));
         }
         if found.is_empty() { Err(unknown()) } else { Ok(found.swap_remove(0)) }
     }
 
-    /// Reads an original and makes sure that it is what was kept.
+    /// Reads an original and verifies its hash.
     pub(crate) fn fetch(
         &self,
         connection: &Connection,
@@ -104,12 +104,12 @@ impl SqliteStore {
             ErrorKind::Damaged => damaged(&error.to_string()),
             _ => error,
         })?;
-        let (about, bytes) = opened.get(stored.slot).ok_or_else(|| damaged("its pack ends too early"))?;
+        let (description, bytes) = opened.get(stored.slot).ok_or_else(|| damaged("its pack ends too early"))?;
         if blake3::hash(bytes) != stored.hash {
             return Err(damaged("its hash is another"));
         }
-        let about: OriginalDescription = serde_json::from_slice(about).unwrap_or_default();
-        Ok(UnfoldedOriginal { info: OriginalInfo::new(stored, about), bytes: bytes.to_vec() })
+        let description: OriginalDescription = serde_json::from_slice(description).unwrap_or_default();
+        Ok(UnfoldedOriginal { info: OriginalInfo::new(stored, description), bytes: bytes.to_vec() })
     }
 
     pub(crate) fn open_pack<'last>(
@@ -133,20 +133,20 @@ impl SqliteStore {
             let length = usize::try_from(length).unwrap_or(0);
             last.0 = Some((pack, OpenPack::open(content, length, &self.cipher, namespace)?));
         }
-        let (_, opened) = last.0.as_ref().expect("it was put there just now");
+        let (_, opened) = last.0.as_ref().expect("the pack was opened above");
         Ok(opened)
     }
 }
 
-/// The beginning of a handle, or all of it.
+/// A handle or a prefix of one.
 #[derive(Debug)]
 pub(crate) struct HandlePrefix(String);
 
 impl HandlePrefix {
     pub(crate) fn parse(text: &str) -> Result<Self, Error> {
         let text = text.trim();
-        let odd = || {
-            // What was typed may be long or unprintable, so only its length is repeated.
+        let invalid = || {
+            // The input may be long or unprintable, so the message repeats only its length.
             Error::new(
                 ErrorKind::InvalidHandle,
                 format!(
@@ -158,17 +158,17 @@ impl HandlePrefix {
             )
         };
         if !(MIN_PREFIX_CHARS..=Handle::LENGTH).contains(&text.len()) {
-            return Err(odd());
+            return Err(invalid());
         }
         let text = text.to_ascii_lowercase();
-        // Filled up, it must be a handle.
-        format!("{text:0<width$}", width = Handle::LENGTH).parse::<Handle>().map_err(|_| odd())?;
+        // Padded to full length, the prefix must be a valid handle.
+        format!("{text:0<width$}", width = Handle::LENGTH).parse::<Handle>().map_err(|_| invalid())?;
         Ok(Self(text))
     }
 
-    /// Handles at or above the first and below the second begin with this.
+    /// Returns the half-open range of handles with this prefix.
     fn range(&self) -> (&str, String) {
-        // `{` stands right behind `z`.
+        // `{` is the character after `z`.
         (&self.0, format!("{}{{", self.0))
     }
 }

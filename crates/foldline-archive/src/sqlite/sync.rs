@@ -1,8 +1,8 @@
-//! The way to the disk: a thread that syncs what the writer has written, and keeps its log short.
+//! Disk syncs: a thread that syncs the writer's log and checkpoints it.
 //!
-//! What is committed is written: it survives the end of this process, however it ends. What is synced survives the end of
-//! the machine, too. A sync takes long, and whoever waits for one shares it with all who came meanwhile; the
-//! writer waits for none. Nothing is decided here, and nothing is read.
+//! Committed data survives the end of this process; synced data also survives a crash of the machine. A sync is slow,
+//! so all callers that wait at the same time share one, and the writer waits for none. Nothing is decided or read
+//! here.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -14,69 +14,72 @@ use rusqlite::Connection;
 
 use crate::{Error, ErrorKind, archive, permissions};
 
-/// Pages of the log after which it is folded into the file, and after which the writer waits for that: where others write
-/// all the time, there is no moment at which all of it is in the file.
+/// Number of log pages at which the sync thread checkpoints, and at which the writer waits for the checkpoint: with
+/// other processes writing continuously, there may be no moment at which the log is fully copied.
 const CHECKPOINT_PAGES: u32 = 1_000;
 const BLOCKING_CHECKPOINT_PAGES: u32 = 16 * CHECKPOINT_PAGES;
 
-/// Waits until all that was written is on disk. Dropped, it waits for nothing.
+/// A pending sync. Dropping it waits for nothing.
 ///
-/// Until then a loss of power may take what was written last; the end of the process takes nothing.
+/// Until [`wait`](SyncHandle::wait) returns, a power loss may lose the newest writes; the end of the process loses
+/// nothing.
 #[derive(Debug)]
 pub struct SyncHandle(Receiver<Result<(), Error>>);
 
 impl SyncHandle {
-    /// Where nothing can be written, nothing is waited for.
+    /// Returns a handle that is already complete, for read-only archives.
     pub(crate) fn completed() -> Self {
-        let (tell, told) = sync_channel(1);
-        let _ = tell.send(Ok(()));
-        Self(told)
+        let (sender, receiver) = sync_channel(1);
+        let _ = sender.send(Ok(()));
+        Self(receiver)
     }
 
-    /// Waits.
+    /// Waits until everything written before the request is on disk.
     pub fn wait(self) -> Result<(), Error> {
-        self.0.recv().unwrap_or_else(|_| Err(Error::new(ErrorKind::Io, "the archive was closed before it was on disk")))
+        self.0
+            .recv()
+            .unwrap_or_else(|_| Err(Error::new(ErrorKind::Io, "the archive was closed before the sync finished")))
     }
 }
 
-/// Where a sync is asked for. The thread goes on until the last of these is dropped.
+/// The queue of sync requests. The thread runs until the last clone is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct SyncQueue {
     requests: SyncSender<SyncRequest>,
-    /// Pages of the log, as the writer's last commit left it.
+    /// Pages in the log after the writer's last commit.
     pub(crate) wal_pages: Arc<AtomicU32>,
 }
 
 enum SyncRequest {
-    /// To sync, and to tell.
+    /// Sync and report the result.
     Sync(SyncSender<Result<(), Error>>),
-    /// To look how long the log is.
+    /// Check the length of the log.
     Checkpoint,
 }
 
 impl SyncQueue {
-    /// The way to the disk of the archive at this path, and what its thread does.
+    /// Creates the queue of the archive at this path, and the body of its thread.
     pub(crate) fn new(archive: &Path) -> (Self, impl FnOnce() + Send + 'static) {
-        let (asked, asking) = sync_channel(1024);
-        let (log, path) = (Arc::<AtomicU32>::default(), archive.to_owned());
-        let disk = Self { requests: asked, wal_pages: log.clone() };
-        (disk, move || SyncWorker { path, wal_pages: log, checkpoint_connection: None }.run(&asking))
+        let (requests, receiver) = sync_channel(1024);
+        let (wal_pages, path) = (Arc::<AtomicU32>::default(), archive.to_owned());
+        let queue = Self { requests, wal_pages: wal_pages.clone() };
+        (queue, move || SyncWorker { path, wal_pages, checkpoint_connection: None }.run(&receiver))
     }
 
-    /// Waits for all that is committed by now.
+    /// Requests a sync of everything committed so far.
     pub(crate) fn request_sync(&self) -> SyncHandle {
-        let (tell, told) = sync_channel(1);
-        // Where nobody is there to ask, whoever waits hears so.
-        let _ = self.requests.send(SyncRequest::Sync(tell));
-        SyncHandle(told)
+        let (sender, receiver) = sync_channel(1);
+        // If the thread has ended, the dropped sender makes `wait` return an error.
+        let _ = self.requests.send(SyncRequest::Sync(sender));
+        SyncHandle(receiver)
     }
 
-    /// The writer has committed something with this connection.
+    /// Checkpoints the log if it is long; the writer calls this after each commit.
     pub(crate) fn after_commit(&self, connection: &Connection) {
         match self.wal_pages.load(Ordering::Relaxed) {
-            // A log that can not be folded in now goes on growing; the next commit tries again.
+            // If the checkpoint fails, the log keeps growing; the next commit retries.
             BLOCKING_CHECKPOINT_PAGES.. => drop(checkpoint_wal(connection)),
-            // When much is asked already, somebody looks anyway.
+            // A full queue means that the thread is about to check anyway.
             CHECKPOINT_PAGES.. => drop(self.requests.try_send(SyncRequest::Checkpoint)),
             _ => {}
         }
@@ -86,27 +89,27 @@ impl SyncQueue {
 struct SyncWorker {
     path: PathBuf,
     wal_pages: Arc<AtomicU32>,
-    /// By which the log is folded into the file; none until it is long for the first time.
+    /// Connection for checkpoints; opened when the log is long for the first time.
     checkpoint_connection: Option<Connection>,
 }
 
 impl SyncWorker {
-    fn run(mut self, asking: &Receiver<SyncRequest>) {
-        while let Ok(first) = asking.recv() {
-            let all = std::iter::once(first).chain(asking.try_iter());
+    fn run(mut self, requests: &Receiver<SyncRequest>) {
+        while let Ok(first) = requests.recv() {
+            let all = std::iter::once(first).chain(requests.try_iter());
             let waiting: Vec<_> = all
-                .filter_map(|asked| match asked {
-                    SyncRequest::Sync(tell) => Some(tell),
+                .filter_map(|request| match request {
+                    SyncRequest::Sync(sender) => Some(sender),
                     SyncRequest::Checkpoint => None,
                 })
                 .collect();
             if !waiting.is_empty() {
                 let synced = sync_wal(&permissions::sibling_path(&self.path, "-wal"));
-                // Whoever does not wait any more needs no answer.
-                waiting.iter().for_each(|tell| drop(tell.send(synced.clone())));
+                // A caller may have stopped waiting.
+                waiting.iter().for_each(|sender| drop(sender.send(synced.clone())));
             }
             if self.wal_pages.load(Ordering::Relaxed) >= CHECKPOINT_PAGES {
-                // A log that could not be folded in grows until it can; the next look tries again.
+                // If the checkpoint fails, the log keeps growing; the next request retries.
                 let _ = self.checkpoint_wal();
             }
         }
@@ -125,15 +128,15 @@ impl SyncWorker {
     }
 }
 
-/// Copies the log into the file; says whether that was all of it, so that the writer begins it anew. Nobody waits
-/// meanwhile but whoever does this.
+/// Copies the log into the file; returns true if all of it was copied, so that the writer restarts the log. Blocks
+/// only the calling thread.
 fn checkpoint_wal(connection: &Connection) -> Result<bool, Error> {
     Ok(connection
         .query_row("PRAGMA wal_checkpoint(PASSIVE)", (), |row| Ok(row.get::<_, i64>(1)? == row.get::<_, i64>(2)?))?)
 }
 
 fn sync_wal(log: &Path) -> Result<(), Error> {
-    // Whoever syncs a file syncs all that was written to it, by whomever.
+    // A sync of a file covers everything written to it, by any process.
     let file = File::options().append(true).open(log).map_err(|error| Error::io("open", log, &error))?;
     file.sync_data().map_err(|error| Error::io("sync", log, &error))
 }

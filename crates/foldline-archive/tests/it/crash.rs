@@ -1,7 +1,7 @@
-//! Killed at any moment, an archive has every original whose keep had returned.
+//! After a kill at any moment, the archive has every original whose store call had returned.
 //!
-//! The test runs itself as a child process that keeps as fast as it can and says what it has kept,
-//! kills it at a random moment, and looks. `KILLS=200` runs it two hundred times instead of ten.
+//! The test runs itself as a child process that stores originals as fast as it can and reports them, kills it at a random
+//! moment, and checks. `KILLS=200` runs it two hundred times instead of ten.
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};
@@ -14,31 +14,31 @@ use foldline_archive::{Archive, Namespace};
 
 use crate::support::{TempArchive, original, random_bytes};
 
-/// Tells the child where its archive is, and where its numbers begin.
+/// Variables that pass the archive's path and the first batch number to the child.
 const CHILD_ARCHIVE_VAR: &str = "ARCHIVE_OF_THE_CHILD";
 const CHILD_SEED_VAR: &str = "SEED_OF_THE_CHILD";
 
-/// What the originals of one keep are, from its number alone.
-fn originals_of_keep(number: u64) -> Vec<Vec<u8>> {
+/// Returns the originals of a batch, which depend only on its number.
+fn batch_originals(number: u64) -> Vec<Vec<u8>> {
     (0..number % 7 + 1).map(|at| random_bytes(number * 10 + at, 100 + (number as usize * 977) % 3_000)).collect()
 }
 
-/// Not a test of its own: the process that is killed.
+/// The child process that is killed; not a test.
 #[test]
 #[ignore = "run by the tests of this file, as a child process"]
 fn child() {
     let Ok(path) = std::env::var(CHILD_ARCHIVE_VAR) else { return };
     let seed: u64 = std::env::var(CHILD_SEED_VAR).unwrap().parse().unwrap();
-    let shelf = Archive::open(path).unwrap().tenant(&Namespace::local());
+    let tenant = Archive::open(path).unwrap().tenant(&Namespace::local());
     std::thread::scope(|scope| {
         for thread in 0..4 {
-            let shelf = shelf.clone();
+            let tenant = tenant.clone();
             scope.spawn(move || {
                 for number in (seed + thread..).step_by(4) {
-                    let texts = originals_of_keep(number);
-                    shelf.store(&texts.iter().map(|text| original(text)).collect::<Vec<Original<'_>>>()).unwrap();
-                    // One write, so that a line is whole or not there.
-                    std::io::stdout().lock().write_all(format!("kept {number}\n").as_bytes()).unwrap();
+                    let texts = batch_originals(number);
+                    tenant.store(&texts.iter().map(|text| original(text)).collect::<Vec<Original<'_>>>()).unwrap();
+                    // One write, so that a line is complete or missing.
+                    std::io::stdout().lock().write_all(format!("stored {number}\n").as_bytes()).unwrap();
                 }
             });
         }
@@ -56,67 +56,67 @@ fn spawn(path: &Path, seed: u64) -> Child {
         .unwrap()
 }
 
-/// What the child says it has kept.
-fn reported_keeps(child: &mut Child) -> Vec<u64> {
+/// Returns the batches that the child has reported.
+fn reported_batches(child: &mut Child) -> Vec<u64> {
     let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-    lines.filter_map(|line| line.rsplit_once("kept ")?.1.parse().ok()).collect()
+    lines.filter_map(|line| line.rsplit_once("stored ")?.1.parse().ok()).collect()
 }
 
-fn assert_stored(shelf: &foldline_archive::TenantArchive, number: u64) {
-    for text in originals_of_keep(number) {
-        assert!(shelf.unfold(Handle::for_content(&text).as_str()).unwrap().bytes == text, "keep {number}");
+fn assert_stored(tenant: &foldline_archive::TenantArchive, number: u64) {
+    for text in batch_originals(number) {
+        assert!(tenant.unfold(Handle::for_content(&text).as_str()).unwrap().bytes == text, "batch {number}");
     }
 }
 
 #[test]
 fn killed_process_loses_no_acknowledged_original() {
     let kills = std::env::var("KILLS").map_or(10, |kills| kills.parse().unwrap());
-    let place = TempArchive::new();
-    let mut kept: Vec<u64> = Vec::new();
+    let temp = TempArchive::new();
+    let mut stored: Vec<u64> = Vec::new();
     for kill in 0..kills {
-        let mut child = spawn(&place.path(), 1_000_000 * (kill + 1));
-        let chance = u64::from(random_bytes(kill, 1)[0]);
+        let mut child = spawn(&temp.path(), 1_000_000 * (kill + 1));
+        let delay = u64::from(random_bytes(kill, 1)[0]);
         let killer = std::thread::spawn({
             let pid = child.id();
             move || {
-                std::thread::sleep(Duration::from_millis(20 + chance * 2));
+                std::thread::sleep(Duration::from_millis(20 + delay * 2));
                 Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap()
             }
         });
-        let said = reported_keeps(&mut child);
+        let reported = reported_batches(&mut child);
         killer.join().unwrap();
-        assert!(!child.wait().unwrap().success(), "the child was to be killed");
-        // It opens at once, nothing is locked, and the last words of the child are true.
-        let begun = Instant::now();
-        let shelf = place.local_tenant();
-        shelf.store(&[original(&random_bytes(kill, 500))]).unwrap();
-        assert!(begun.elapsed() < Duration::from_secs(4), "a lock was left behind");
-        said.iter().for_each(|&number| assert_stored(&shelf, number));
-        kept.extend(said);
+        assert!(!child.wait().unwrap().success(), "the child should have been killed");
+        // The archive opens without delay, nothing is locked, and everything reported is stored.
+        let started = Instant::now();
+        let tenant = temp.local_tenant();
+        tenant.store(&[original(&random_bytes(kill, 500))]).unwrap();
+        assert!(started.elapsed() < Duration::from_secs(4), "a lock remained");
+        reported.iter().for_each(|&number| assert_stored(&tenant, number));
+        stored.extend(reported);
     }
-    assert!(!kept.is_empty(), "no child lived long enough to keep anything");
-    let shelf = place.local_tenant();
-    kept.iter().for_each(|&number| assert_stored(&shelf, number));
-    let verified = place.open().verify(|_| ()).unwrap();
+    assert!(!stored.is_empty(), "no child lived long enough to store anything");
+    let tenant = temp.local_tenant();
+    stored.iter().for_each(|&number| assert_stored(&tenant, number));
+    let verified = temp.open().verify(|_| ()).unwrap();
     assert!(verified.damaged.is_empty() && verified.structure_errors.is_empty(), "{verified:?}");
-    let distinct: HashSet<_> = kept.iter().collect();
-    println!("{kills} kills, {} keeps survived, {} originals held", distinct.len(), verified.intact);
+    let distinct: HashSet<_> = stored.iter().collect();
+    println!("{kills} kills, {} batches survived, {} originals intact", distinct.len(), verified.intact);
 }
 
-/// A proxy and a command line, say: both write, neither waits in vain, and each sees the other's.
+/// A proxy and a command line, for example: both write, neither is blocked, and each sees the other's originals.
 #[test]
 fn two_processes_share_an_archive() {
-    let place = TempArchive::new();
-    let mut child = spawn(&place.path(), 5_000_000);
-    let shelf = place.local_tenant();
+    let temp = TempArchive::new();
+    let mut child = spawn(&temp.path(), 5_000_000);
+    let tenant = temp.local_tenant();
     for number in 0..40 {
-        let texts = originals_of_keep(number);
-        shelf.store(&texts.iter().map(|text| original(text)).collect::<Vec<_>>()).unwrap();
+        let texts = batch_originals(number);
+        tenant.store(&texts.iter().map(|text| original(text)).collect::<Vec<_>>()).unwrap();
     }
     std::thread::sleep(Duration::from_millis(100));
     child.kill().unwrap();
-    let said = reported_keeps(&mut child);
+    let reported = reported_batches(&mut child);
     child.wait().unwrap();
-    assert!(!said.is_empty());
-    (0..40).chain(said).for_each(|number| assert_stored(&shelf, number));
+    assert!(!reported.is_empty());
+    (0..40).chain(reported).for_each(|number| assert_stored(&tenant, number));
 }

@@ -1,7 +1,7 @@
-//! The archive from outside: what it promises, and what happens when the disk, another process or
-//! its user does not behave.
+//! Integration tests of the archive: its guarantees, and its behavior when the disk, another process or a user
+//! misbehaves.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test that can not go on has failed, and says so")]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a failing test panics, and a skipped one prints why")]
 
 mod crash;
 mod disk;

@@ -1,15 +1,15 @@
-//! A disk that is soon full, for tests of what is kept there. The proxy's tests read this file, too.
+//! A small disk, for tests with a full disk. The proxy's tests include this file too.
 
 use std::path::Path;
 use std::process::Command;
 
-/// A small disk in memory, mounted for as long as this lives.
+/// A small tmpfs, mounted until it is dropped.
 pub(crate) struct SmallDisk {
     folder: tempfile::TempDir,
 }
 
 impl SmallDisk {
-    /// None where mounting is not permitted; the test then says so and does nothing.
+    /// Returns `None` if mounting is not permitted; the test is then skipped.
     pub(crate) fn mount(size: &str) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let mounted = Command::new("mount")
@@ -27,7 +27,7 @@ impl SmallDisk {
         self.folder.path()
     }
 
-    #[allow(dead_code, reason = "not every test that mounts a disk wants it read-only")]
+    #[allow(dead_code, reason = "not every test binary needs a read-only disk")]
     pub(crate) fn make_read_only(&self) {
         let status = Command::new("mount").args(["-o", "remount,ro"]).arg(self.folder.path()).status().unwrap();
         assert!(status.success());

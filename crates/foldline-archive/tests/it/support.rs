@@ -1,11 +1,11 @@
-//! An archive in a folder of its own, and originals to put into it.
+//! A temporary archive, and originals to store in it.
 
 use std::path::PathBuf;
 
 use foldline::{Handle, Original};
 use foldline_archive::{AccessMode, Archive, ArchiveOptions, Error, Namespace, TenantArchive};
 
-/// An archive in a folder that vanishes with it.
+/// An archive in a temporary folder.
 pub(crate) struct TempArchive {
     pub(crate) folder: tempfile::TempDir,
 }
@@ -32,7 +32,7 @@ impl TempArchive {
     }
 }
 
-/// The output of a tool.
+/// Returns the output of a tool as an original.
 pub(crate) fn original(bytes: &[u8]) -> Original<'_> {
     Original {
         handle: Handle::for_content(bytes),
@@ -44,7 +44,7 @@ pub(crate) fn original(bytes: &[u8]) -> Original<'_> {
     }
 }
 
-/// Bytes that do not compress and are the same for the same seed.
+/// Returns incompressible bytes, the same for the same seed.
 pub(crate) fn random_bytes(seed: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut bytes);

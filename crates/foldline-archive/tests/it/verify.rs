@@ -1,4 +1,4 @@
-//! Verifying finds what changed on disk, sets it aside, and leaves the rest alone.
+//! Verification finds damaged originals, marks them, and leaves the rest unchanged.
 
 use foldline::{Handle, OriginalStore};
 use foldline_archive::{ErrorKind, Namespace};
@@ -8,25 +8,22 @@ use crate::support::{TempArchive, original, random_bytes};
 
 #[test]
 fn damage_is_found_quarantined_and_recovered() {
-    let place = TempArchive::new();
+    let temp = TempArchive::new();
     let texts: Vec<_> = (0..5).map(|at| random_bytes(at, 70_000)).collect();
-    place.local_tenant().store(&texts.iter().map(|text| original(text)).collect::<Vec<_>>()).unwrap();
-    let good: Vec<u8> = Connection::open(place.path())
+    temp.local_tenant().store(&texts.iter().map(|text| original(text)).collect::<Vec<_>>()).unwrap();
+    let good: Vec<u8> = Connection::open(temp.path())
         .unwrap()
         .query_row("SELECT content FROM pack WHERE id = 2", (), |row| row.get(0))
         .unwrap();
-    let put = |content: &[u8]| {
-        Connection::open(place.path())
-            .unwrap()
-            .execute("UPDATE pack SET content = ?1 WHERE id = 2", [content])
-            .unwrap();
+    let write_pack = |content: &[u8]| {
+        Connection::open(temp.path()).unwrap().execute("UPDATE pack SET content = ?1 WHERE id = 2", [content]).unwrap();
     };
     let mut bad = good.clone();
     bad[30_000] ^= 1;
-    put(&bad);
+    write_pack(&bad);
 
-    let archive = place.open();
-    let shelf = archive.tenant(&Namespace::local());
+    let archive = temp.open();
+    let tenant = archive.tenant(&Namespace::local());
     let mut seen = Vec::new();
     let verified = archive.verify(|progress| seen.push(progress)).unwrap();
     assert_eq!((verified.intact, verified.damaged.len(), verified.recovered), (4, 1, 0));
@@ -35,13 +32,13 @@ fn damage_is_found_quarantined_and_recovered() {
         seen.last()
             .is_some_and(|progress| progress.done_bytes == progress.total_bytes && progress.total_bytes == 350_000)
     );
-    assert_eq!(shelf.unfold(Handle::for_content(&texts[1]).as_str()).unwrap_err().kind(), &ErrorKind::Damaged);
-    assert!(shelf.unfold(Handle::for_content(&texts[2]).as_str()).unwrap().bytes == texts[2]);
-    assert_eq!(shelf.stats().unwrap().damaged, 1);
+    assert_eq!(tenant.unfold(Handle::for_content(&texts[1]).as_str()).unwrap_err().kind(), &ErrorKind::Damaged);
+    assert!(tenant.unfold(Handle::for_content(&texts[2]).as_str()).unwrap().bytes == texts[2]);
+    assert_eq!(tenant.stats().unwrap().damaged, 1);
 
-    // The disk was mended from a backup.
-    put(&good);
+    // The disk was repaired from a backup.
+    write_pack(&good);
     let verified = archive.verify(|_| ()).unwrap();
     assert_eq!((verified.intact, verified.damaged.len(), verified.recovered), (5, 0, 1));
-    assert!(shelf.unfold(Handle::for_content(&texts[1]).as_str()).unwrap().bytes == texts[1]);
+    assert!(tenant.unfold(Handle::for_content(&texts[1]).as_str()).unwrap().bytes == texts[1]);
 }

@@ -1,7 +1,7 @@
-//! What happens to a session that is brought into its window.
+//! Events of a session that is brought into its window.
 //!
-//! A trace is `Started`, maybe `Truncated`, and then exactly one of `Completed` and `Failed`, also when the
-//! future is dropped on the way. Events carry numbers and never contents.
+//! A trace is `Started`, optionally `Truncated`, and then exactly one of `Completed` and `Failed`, even if the future is
+//! dropped midway. Events contain numbers and never contents.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,84 +10,84 @@ use serde::Serialize;
 
 use crate::progress::ProgressEvent;
 
-/// By what a session was brought into its window.
+/// The strategy by which a session was brought into its window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum EnforceStrategy {
-    /// A summary that was prepared before.
+    /// A prepared summary.
     Prepared,
     /// A summary by a model.
     ModelSummary,
     /// The highest ranking passages, by code.
     Excerpt,
-    /// Only the newest messages and the words of users are left.
+    /// Only the newest messages and the user's texts are left.
     Truncate,
 }
 
-/// Something happened; all events of one call have the same trace.
+/// An event; all events of one call have the same trace id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CascadeEvent {
-    /// Which call.
+    /// The trace id of the call.
     pub trace: u64,
-    /// What happened.
+    /// The step.
     #[serde(flatten)]
     pub step: CascadeStep,
 }
 
-/// What happened.
+/// A step of the cascade.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum CascadeStep {
-    /// The session is above its budget.
+    /// The session exceeds its budget.
     Started {
         /// Its tokens.
         before: Tokens,
-        /// Tokens that it may have.
+        /// The budget in tokens.
         budget: Tokens,
-        /// Why something is done.
+        /// The reason.
         reason: &'static str,
     },
-    /// The summariser works.
+    /// Progress of the summarizer.
     Progress(ProgressEvent),
     /// Whole rounds were dropped without a summary, or texts were cut.
     Truncated {
-        /// Tokens that went.
+        /// Tokens that were dropped.
         dropped: Tokens,
-        /// The address of what went.
+        /// The handle of the dropped messages.
         archived: Handle,
     },
     /// The session fits.
     Completed {
-        /// By what.
+        /// The strategy.
         strategy: EnforceStrategy,
         /// Tokens before.
         before: Tokens,
         /// Tokens after.
         after: Tokens,
-        /// Tokens that it may have.
+        /// The budget in tokens.
         budget: Tokens,
-        /// Messages that stayed as they were.
+        /// Number of unchanged messages.
         kept: usize,
-        /// The address of what went.
+        /// The handle of the dropped messages.
         archived: Handle,
     },
-    /// The session is as it was before.
+    /// The session is unchanged.
     Failed {
-        /// Why.
+        /// The reason.
         why: String,
-        /// Tokens before, and still.
+        /// Tokens before and after.
         before: Tokens,
-        /// Tokens that it may have.
+        /// The budget in tokens.
         budget: Tokens,
     },
 }
 
-/// Hears of events. It must not block.
+/// Receives events. It must not block.
 pub type CascadeListener<'l> = &'l (dyn Fn(CascadeEvent) + Send + Sync);
 
-/// The trace of one call. Dropped before its end, it tells that.
+/// The trace of one call. Dropping it before its end emits a failure.
 pub(crate) struct CascadeTrace<'l> {
     pub(crate) id: u64,
     listener: CascadeListener<'l>,
@@ -123,7 +123,7 @@ impl<'l> CascadeTrace<'l> {
 impl Drop for CascadeTrace<'_> {
     fn drop(&mut self) {
         if !self.is_ended {
-            let why = "given up before the end".to_owned();
+            let why = "aborted before the end".to_owned();
             self.emit(CascadeStep::Failed { why, before: self.before, budget: self.budget });
         }
     }

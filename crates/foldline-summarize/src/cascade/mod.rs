@@ -1,8 +1,8 @@
-//! The enforcement cascade: a session is brought into its window before the next step, by a summary if a model can write
-//! one, by code if not, and in every case with the user's words, the newest round and a record of what was done.
+//! The enforcement cascade: brings a session into its window before the next step, by a summary if a model can write one,
+//! otherwise by code, and always with the user's texts, the newest round and a record of actions.
 //!
-//! Nothing is changed until everything is computed and kept: the session is read, and replaced in one piece at the very
-//! end, with no await behind it. A call that is given up, at whatever point, leaves the session as it was.
+//! Nothing changes until everything is computed and stored: the session is read, and replaced in one assignment at the
+//! end, with no await after it. An aborted call leaves the session unchanged.
 
 mod event;
 mod record;
@@ -31,34 +31,34 @@ use crate::progress::SummaryOutcome;
 use crate::summarizer::{Summarizer, SummaryAuthor, SummaryTask};
 use event::CascadeTrace;
 
-/// How a session is kept inside its window.
+/// Options for keeping a session inside its window.
 #[derive(Clone)]
 pub struct EnforceOptions<'e> {
     /// The window of the agent's model.
     pub window: Tokens,
-    /// Counts its tokens.
+    /// The token meter of the agent's model.
     pub meter: Meter,
-    /// Above this something is done.
+    /// The cascade runs above this number of tokens.
     pub budget: Tokens,
-    /// Something is done down to this share of the budget, so that it is not done at every step.
+    /// Share of the budget to which the session is reduced, so that the cascade does not run at every step.
     pub target_ratio: f64,
-    /// Whose laws the session obeys.
+    /// The laws that the session obeys.
     pub profile: LawProfile,
-    /// How many of the newest messages stay, tried in this order; behind them, the newest round alone.
+    /// Numbers of newest messages to keep, tried in this order; finally, only the newest round.
     pub keep_last: Vec<usize>,
-    /// Rounds in which one of these stands stay.
+    /// Rounds that match one of these rules are kept.
     pub pins: PinRules,
-    /// Writes summaries. Without one no model is called.
+    /// The summarizer. Without one no model is called.
     pub summarizer: Option<&'e Summarizer>,
-    /// A summary that was written before; it is used if what it summarises is still there, word for word.
+    /// A prepared summary; it is used if its source is unchanged.
     pub prepared: Option<&'e PreparedSummary>,
-    /// Holds what goes. It is asked before anything goes; if it fails, nothing does.
+    /// The store for dropped messages. It is called before anything is dropped; if it fails, nothing is.
     pub store: Option<&'e (dyn OriginalStore + Sync)>,
 }
 
 impl<'e> EnforceOptions<'e> {
-    /// For a window, by the classic numbers: nine tenths of what the window has beside an answer of 8192 tokens and 2048
-    /// more, in windows below 32 768 tokens proportionally less; the last 16, 12, 8 or 6 messages stay; without a model.
+    /// Creates options for a window: nine tenths of the window without a response of 8192 tokens and 2048 more, in windows
+    /// below 32 768 tokens proportionally less; keeps the last 16, 12, 8 or 6 messages; no model.
     pub fn new(window: Tokens, meter: Meter) -> Self {
         Self {
             window,
@@ -74,7 +74,7 @@ impl<'e> EnforceOptions<'e> {
         }
     }
 
-    /// The same after a server said that what was sent, so many tokens by our count, did not fit: for the retry.
+    /// Returns tighter options for a retry, after a server rejected `sent` tokens (by the local count) as too large.
     pub fn tightened(&self, overflow: &ContextOverflow, sent: Tokens) -> Self {
         let mut tighter = self.clone();
         match overflow.learned_limit(sent) {
@@ -82,7 +82,7 @@ impl<'e> EnforceOptions<'e> {
                 tighter.window = tokens;
                 tighter.budget = default_budget(tokens).min(self.budget);
             }
-            // The window is what we thought, or unknown: our count was too low.
+            // The window is as expected, or unknown: the local count was too low.
             LearnedLimit::Stated { .. } | LearnedLimit::BelowCount(_) => {}
         }
         if tighter.budget >= sent {
@@ -91,12 +91,12 @@ impl<'e> EnforceOptions<'e> {
         tighter
     }
 
-    /// Tokens down to which something is done.
+    /// Returns the number of tokens to which the session is reduced.
     fn target_tokens(&self) -> Tokens {
         (self.budget as f64 * self.target_ratio.clamp(0.1, 1.0)) as Tokens
     }
 
-    /// Tokens beside the messages.
+    /// Returns the tokens besides the messages.
     fn overhead_tokens(&self, session: &Conversation<'_>) -> Tokens {
         self.meter.system(&session.system) + self.meter.tools(&session.tools) + self.meter.request_overhead()
     }
@@ -109,28 +109,27 @@ fn default_budget(window: Tokens) -> Tokens {
     }
 }
 
-/// What became of a session.
+/// The result for a session.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct EnforceResult<'m> {
-    /// How it ended.
+    /// The outcome.
     pub outcome: EnforceOutcome,
     /// Tokens before.
     pub tokens_before: Tokens,
-    /// Tokens after; of a session that stayed as it was, those before.
+    /// Tokens after; for an unchanged session, those before.
     pub tokens_after: Tokens,
-    /// Tokens that it may have.
+    /// The budget in tokens.
     pub budget: Tokens,
-    /// What went, as it was, in order.
+    /// The dropped messages, unchanged and in order.
     pub dropped: Vec<Message<'m>>,
-    /// The address of what went: the handle of [`Enforced::dropped`] as JSON, under which an archive holds it if there
-    /// is one.
+    /// The handle of [`EnforceResult::dropped`] as JSON, under which the store holds it if there is one.
     pub handle: Option<Handle>,
-    /// What the summariser spent.
+    /// The spending of the summarizer.
     pub spent: ModelSpend,
 }
 
-/// How it ended.
+/// The outcome for a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EnforceOutcome {
@@ -138,31 +137,31 @@ pub enum EnforceOutcome {
     Unchanged,
     /// The session was brought into its budget.
     Fits(EnforceStrategy),
-    /// The session is as it was: not even what must stay fits.
+    /// The session is unchanged: not even the protected messages fit.
     CannotFit {
-        /// The fewest tokens that it can be brought to.
+        /// The fewest tokens that it can be reduced to.
         floor: Tokens,
     },
-    /// The session is as it was: what would have been left breaks a law of the provider that it did not break.
+    /// The session is unchanged: the result would break a law of the provider that the session does not break.
     BreaksLaw(String),
-    /// The session is as it was: what would have gone could not be kept.
+    /// The session is unchanged: the dropped messages could not be stored.
     NotStored(String),
-    /// The session is as it was: the summariser was told to stop.
+    /// The session is unchanged: the summarizer was aborted.
     Aborted,
 }
 
 impl EnforceResult<'_> {
-    /// Whether the session is inside its budget now.
+    /// Returns true if the session is inside its budget now.
     pub fn fits(&self) -> bool {
         matches!(self.outcome, EnforceOutcome::Unchanged | EnforceOutcome::Fits(_))
     }
 }
 
-/// Brings a session into its window, if it is not inside.
+/// Brings a session into its window, if it exceeds its budget.
 ///
 /// ```
 /// use foldline::{Conversation, Message, Meter, Part, Role};
-/// use foldline_summarize::{End, Enforce, Strategy, enforce_context_window};
+/// use foldline_summarize::{EnforceOptions, EnforceOutcome, EnforceStrategy, enforce_context_window};
 ///
 /// let mut session = Conversation { messages: vec![Message::text(Role::User, "read them all")], ..Conversation::default() };
 /// for at in 0..60 {
@@ -170,71 +169,76 @@ impl EnforceResult<'_> {
 ///     session.messages.push(Message::new(Role::Assistant, vec![call]));
 ///     session.messages.push(Message::new(Role::Tool, vec![Part::result(format!("c{at}"), "a line of it\n".repeat(60))]));
 /// }
-/// let with = Enforce::new(16_384, Meter::by_bytes());
-/// let done = tokio::runtime::Builder::new_current_thread().build()?.block_on(
-///     enforce_context_window(&mut session, &with, &|_| ()),
+/// let options = EnforceOptions::new(16_384, Meter::for_byte_estimate());
+/// let result = tokio::runtime::Builder::new_current_thread().build()?.block_on(
+///     enforce_context_window(&mut session, &options, &|_| ()),
 /// );
-/// assert_eq!(done.end, End::Fits(Strategy::Chunk));
-/// assert!(done.after <= with.budget);
+/// assert_eq!(result.outcome, EnforceOutcome::Fits(EnforceStrategy::Excerpt));
+/// assert!(result.tokens_after <= options.budget);
 /// assert_eq!(session.messages[0], Message::text(Role::User, "read them all"));
 /// assert!(session.messages[1].parts[0].as_text().unwrap().contains("- wrote: 3.txt"));
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub async fn enforce_context_window<'m>(
     session: &mut Conversation<'m>,
-    with: &EnforceOptions<'_>,
+    options: &EnforceOptions<'_>,
     listener: CascadeListener<'_>,
 ) -> EnforceResult<'m> {
-    let before = with.meter.conversation(session);
-    let mut done = EnforceResult {
+    let before = options.meter.conversation(session);
+    let mut result = EnforceResult {
         outcome: EnforceOutcome::Unchanged,
         tokens_before: before,
         tokens_after: before,
-        budget: with.budget,
+        budget: options.budget,
         dropped: Vec::new(),
         handle: None,
         spent: ModelSpend::default(),
     };
-    if before <= with.budget {
-        return done;
+    if before <= options.budget {
+        return result;
     }
-    let trace = CascadeTrace::start(before, with.budget, listener);
-    let fixed = with.overhead_tokens(session);
-    let proposal = match propose_summary(session, fixed, with, &trace, &mut done.spent).await {
+    let trace = CascadeTrace::start(before, options.budget, listener);
+    let overhead = options.overhead_tokens(session);
+    let proposal = match propose_summary(session, overhead, options, &trace, &mut result.spent).await {
         Ok(proposal) => proposal,
         Err(SummarizerAborted) => {
-            trace.fail("the summariser was told to stop");
-            return EnforceResult { outcome: EnforceOutcome::Aborted, ..done };
+            trace.fail("the summarizer was aborted");
+            return EnforceResult { outcome: EnforceOutcome::Aborted, ..result };
         }
     };
-    // From here on nothing waits.
-    let SessionProposal { messages, strategy, archived: promised } = truncated_to_budget(proposal, fixed, with);
-    let after = fixed + count_tokens(&messages, &with.meter);
-    if after > with.budget {
-        trace.fail(&format!("what must stay has {after} tokens, and {} are allowed", with.budget));
-        return EnforceResult { outcome: EnforceOutcome::CannotFit { floor: after }, ..done };
+    // No await from here on.
+    let SessionProposal { messages, strategy, archived } = truncated_to_budget(proposal, overhead, options);
+    let after = overhead + count_tokens(&messages, &options.meter);
+    if after > options.budget {
+        trace.fail(&format!("the protected messages have {after} tokens, the budget is {}", options.budget));
+        return EnforceResult { outcome: EnforceOutcome::CannotFit { floor: after }, ..result };
     }
-    // Nobody here is trusted with the laws: what is worse than what came is not installed.
-    let messages = match check_laws(session, messages, &with.profile) {
+    // No step above is trusted with the laws: a result that breaks more laws than the session is not installed.
+    let messages = match check_laws(session, messages, &options.profile) {
         Ok(messages) => messages,
         Err(law) => {
-            trace.fail(&format!("what would be left breaks a law of the provider: {law}"));
-            return EnforceResult { outcome: EnforceOutcome::BreaksLaw(law), ..done };
+            trace.fail(&format!("the result would break a law of the provider: {law}"));
+            return EnforceResult { outcome: EnforceOutcome::BreaksLaw(law), ..result };
         }
     };
     let dropped = dropped_messages(&session.messages, &messages);
     let kept = session.messages.len() - dropped.len();
     let bytes = serde_json::to_vec(&dropped).expect("messages are always JSON");
     let handle = Handle::for_content(&bytes);
-    if let Some(keep) = with.store {
-        let tokens = count_tokens(&dropped, &with.meter);
+    if let Some(store) = options.store {
+        let tokens = count_tokens(&dropped, &options.meter);
         let original = |handle, bytes| Original { handle, bytes, tool: None, arguments: None, message: 0, tokens };
         let mut originals = vec![original(handle, bytes.as_slice())];
-        // More may have gone than the summary tells of.
-        originals.extend(promised.as_ref().map(|it| original(it.handle, &it.bytes)).filter(|it| it.handle != handle));
-        if let Err(error) = keep.store(&originals) {
+        // More may have been dropped than the frame refers to.
+        originals.extend(
+            archived
+                .as_ref()
+                .map(|messages| original(messages.handle, &messages.bytes))
+                .filter(|original| original.handle != handle),
+        );
+        if let Err(error) = store.store(&originals) {
             trace.fail(&error.to_string());
-            return EnforceResult { outcome: EnforceOutcome::NotStored(error.to_string()), ..done };
+            return EnforceResult { outcome: EnforceOutcome::NotStored(error.to_string()), ..result };
         }
     }
     if strategy == EnforceStrategy::Truncate {
@@ -242,58 +246,58 @@ pub async fn enforce_context_window<'m>(
     }
     session.messages = messages;
     trace.complete(strategy, after, kept, handle);
-    (done.outcome, done.tokens_after, done.dropped, done.handle) =
+    (result.outcome, result.tokens_after, result.dropped, result.handle) =
         (EnforceOutcome::Fits(strategy), after, dropped, Some(handle));
-    done
+    result
 }
 
-/// Messages that could take the place of the session's.
+/// Messages that could replace the session's.
 struct SessionProposal<'m> {
     messages: Vec<Message<'m>>,
     strategy: EnforceStrategy,
-    /// What the summary says can be asked for.
+    /// The messages to which the frame's handle refers.
     archived: Option<ArchivedMessages>,
 }
 
-/// Messages as JSON, and the handle under which an archive is to hold them.
+/// Messages as JSON, and their handle in the store.
 struct ArchivedMessages {
     handle: Handle,
     bytes: Vec<u8>,
 }
 
-/// Somebody told the summariser to stop.
+/// The summarizer was aborted.
 struct SummarizerAborted;
 
-/// The session with a summary in the place of its older rounds; as it is when nothing can go.
+/// Proposes the session with a summary in place of its older rounds; unchanged if nothing can be dropped.
 async fn propose_summary<'m>(
     session: &Conversation<'m>,
-    fixed: Tokens,
-    with: &EnforceOptions<'_>,
+    overhead: Tokens,
+    options: &EnforceOptions<'_>,
     trace: &CascadeTrace<'_>,
     spent: &mut ModelSpend,
 ) -> Result<SessionProposal<'m>, SummarizerAborted> {
-    let fresh = with.prepared.filter(|prepared| prepared.is_fresh(&session.messages));
+    let fresh = options.prepared.filter(|prepared| prepared.is_fresh(&session.messages));
     if let Some(prepared) = fresh
-        && let Some(parting) = SessionSplit::split_at(session, prepared.until(), fixed, with)
+        && let Some(split) = SessionSplit::split_at(session, prepared.until(), overhead, options)
     {
-        let proposal = build_proposal(session, &parting, prepared.text().to_owned(), EnforceStrategy::Prepared, with);
-        if fixed + count_tokens(&proposal.messages, &with.meter) <= with.target_tokens() {
+        let proposal = build_proposal(session, &split, prepared.text().to_owned(), EnforceStrategy::Prepared, options);
+        if overhead + count_tokens(&proposal.messages, &options.meter) <= options.target_tokens() {
             return Ok(proposal);
         }
     }
-    let Some(mut parting) = choose_split(session, fixed, with) else {
+    let Some(mut split) = choose_split(session, overhead, options) else {
         let messages = session.messages.clone();
         return Ok(SessionProposal { messages, strategy: EnforceStrategy::Truncate, archived: None });
     };
-    let mut new = parting.dropped.clone();
-    if let Some(prepared) = fresh.filter(|prepared| prepared.until() < parting.cut) {
-        // What was prepared does not go far enough: it is where the summary goes on from.
-        if let Some(first) = SessionSplit::split_at(session, prepared.until(), fixed, with) {
+    let mut new = split.dropped.clone();
+    if let Some(prepared) = fresh.filter(|prepared| prepared.until() < split.cut) {
+        // The prepared summary does not cover enough: the new summary continues it.
+        if let Some(first) = SessionSplit::split_at(session, prepared.until(), overhead, options) {
             new.drain(..first.dropped.len().min(new.len()));
-            let messages = parting.earlier_frame.as_ref().map_or(0, |frame| frame.message_count);
-            let record = parting.earlier_frame.as_ref().map_or(String::new(), |frame| frame.record.clone());
-            parting.earlier_frame = Some(SummaryFrame {
-                message_count: messages,
+            let message_count = split.earlier_frame.as_ref().map_or(0, |frame| frame.message_count);
+            let record = split.earlier_frame.as_ref().map_or(String::new(), |frame| frame.record.clone());
+            split.earlier_frame = Some(SummaryFrame {
+                message_count,
                 author: SummaryAuthor::Model,
                 handle: None,
                 summary: prepared.text().to_owned(),
@@ -302,17 +306,17 @@ async fn propose_summary<'m>(
         }
     }
     let text = chunk::render_transcript(&new);
-    let earlier = parting.earlier_frame.as_ref().map(|frame| frame.summary.as_str());
-    let (summary, author) = match with.summarizer {
-        Some(summariser) => {
-            let goal = parting.goal(session);
+    let earlier = split.earlier_frame.as_ref().map(|frame| frame.summary.as_str());
+    let (summary, author) = match options.summarizer {
+        Some(summarizer) => {
+            let goal = split.goal(session);
             let task = SummaryTask {
                 text: &text,
                 goal: &goal,
                 earlier_summary: earlier,
-                max_tokens: parting.summary_budget.min(with.budget / 8),
+                max_tokens: split.summary_budget.min(options.budget / 8),
             };
-            let summary = summariser.summarize(&task, &|progress| trace.emit(CascadeStep::Progress(progress))).await;
+            let summary = summarizer.summarize(&task, &|progress| trace.emit(CascadeStep::Progress(progress))).await;
             *spent = summary.spent;
             if summary.outcome == SummaryOutcome::Aborted {
                 return Err(SummarizerAborted);
@@ -324,14 +328,14 @@ async fn propose_summary<'m>(
     let (summary, strategy) = match author {
         SummaryAuthor::Model => (summary, EnforceStrategy::ModelSummary),
         SummaryAuthor::Code => (
-            summarize_by_code(&text, earlier, parting.summary_budget.min(with.window / 4), &with.meter),
+            summarize_by_code(&text, earlier, split.summary_budget.min(options.window / 4), &options.meter),
             EnforceStrategy::Excerpt,
         ),
     };
-    Ok(build_proposal(session, &parting, summary, strategy, with))
+    Ok(build_proposal(session, &split, summary, strategy, options))
 }
 
-/// The summary before, as far as there is room for both, and the facts of the text.
+/// Returns the earlier summary, compressed to half the budget, and the facts of the text.
 fn summarize_by_code(text: &str, earlier: Option<&str>, room: Tokens, meter: &Meter) -> String {
     let Some(earlier) = earlier else { return extract_facts(text, room, meter) };
     let options = chunk::CompressOptions { meter: meter.clone(), max_chunk_bytes: 512 };
@@ -339,57 +343,57 @@ fn summarize_by_code(text: &str, earlier: Option<&str>, room: Tokens, meter: &Me
     format!("{}\n\n{}", earlier.text, extract_facts(text, room.saturating_sub(earlier.after + 2), meter))
 }
 
-/// The session, parted, with a summary in the place of what goes.
+/// Builds the split session with a summary in place of the dropped messages.
 fn build_proposal<'m>(
     session: &Conversation<'m>,
-    parting: &SessionSplit<'m>,
+    split: &SessionSplit<'m>,
     summary: String,
     strategy: EnforceStrategy,
-    with: &EnforceOptions<'_>,
+    options: &EnforceOptions<'_>,
 ) -> SessionProposal<'m> {
-    let before = parting.earlier_frame.as_ref().map_or(0, |frame| frame.message_count);
+    let before = split.earlier_frame.as_ref().map_or(0, |frame| frame.message_count);
     let mut frame = SummaryFrame {
-        message_count: before + parting.dropped.len(),
+        message_count: before + split.dropped.len(),
         author: if strategy == EnforceStrategy::Excerpt { SummaryAuthor::Code } else { SummaryAuthor::Model },
         handle: None,
         summary,
-        record: parting.record.to_text(parting.record_budget, &with.meter),
+        record: split.record.to_text(split.record_budget, &options.meter),
     };
-    let promised = with.store.map(|_| {
-        let goes = dropped_messages(&session.messages, &parting.with_frame(session, &frame));
-        let bytes = serde_json::to_vec(&goes).expect("messages are always JSON");
+    let archived = options.store.map(|_| {
+        let dropped = dropped_messages(&session.messages, &split.with_frame(session, &frame));
+        let bytes = serde_json::to_vec(&dropped).expect("messages are always JSON");
         ArchivedMessages { handle: Handle::for_content(&bytes), bytes }
     });
-    frame.handle = promised.as_ref().map(|it| it.handle);
-    let messages = apply_provider_rules(parting.with_frame(session, &frame), with);
-    SessionProposal { messages, strategy, archived: promised }
+    frame.handle = archived.as_ref().map(|messages| messages.handle);
+    let messages = apply_provider_rules(split.with_frame(session, &frame), options);
+    SessionProposal { messages, strategy, archived }
 }
 
-/// The proposal itself if it fits, else what terminal truncation leaves of it.
+/// Returns the proposal if it fits, otherwise its terminal truncation.
 fn truncated_to_budget<'m>(
     proposal: SessionProposal<'m>,
-    fixed: Tokens,
-    with: &EnforceOptions<'_>,
+    overhead: Tokens,
+    options: &EnforceOptions<'_>,
 ) -> SessionProposal<'m> {
-    if fixed + count_tokens(&proposal.messages, &with.meter) <= with.budget {
+    if overhead + count_tokens(&proposal.messages, &options.meter) <= options.budget {
         return proposal;
     }
-    let options = TerminalTruncate { keep_last: 4, meter: with.meter.clone() };
-    let truncation = terminal_truncate(proposal.messages, with.budget.saturating_sub(fixed), &options);
-    let messages = apply_provider_rules(truncation.messages, with);
+    let truncate = TerminalTruncate { keep_last: 4, meter: options.meter.clone() };
+    let truncation = terminal_truncate(proposal.messages, options.budget.saturating_sub(overhead), &truncate);
+    let messages = apply_provider_rules(truncation.messages, options);
     SessionProposal { messages, strategy: EnforceStrategy::Truncate, archived: proposal.archived }
 }
 
-/// The messages under the laws of a provider that is stricter than others.
-fn apply_provider_rules<'m>(mut messages: Vec<Message<'m>>, with: &EnforceOptions<'_>) -> Vec<Message<'m>> {
-    if with.profile.signs_history() {
-        // Thinking is bound to all that stood before it, and that has changed.
+/// Adapts the messages to the laws of stricter providers.
+fn apply_provider_rules<'m>(mut messages: Vec<Message<'m>>, options: &EnforceOptions<'_>) -> Vec<Message<'m>> {
+    if options.profile.signs_history() {
+        // Reasoning is bound to everything before it, and that has changed.
         for message in messages.iter_mut().filter(|message| message.is_assistant()) {
             message.parts.retain(|part| !matches!(part, Part::Reasoning(_)));
         }
         messages.retain(|message| !message.parts.is_empty());
     }
-    if with.profile.has(Law::Alternation) {
+    if options.profile.has(Law::Alternation) {
         let mut merged: Vec<Message<'m>> = Vec::with_capacity(messages.len());
         for message in messages {
             match merged.last_mut() {
@@ -402,17 +406,17 @@ fn apply_provider_rules<'m>(mut messages: Vec<Message<'m>>, with: &EnforceOption
     messages
 }
 
-/// These messages, if they break no more laws than the session's.
+/// Returns these messages, if they break no more laws than the session's.
 fn check_laws<'m>(
     session: &Conversation<'_>,
     messages: Vec<Message<'m>>,
     profile: &LawProfile,
 ) -> Result<Vec<Message<'m>>, String> {
-    let instead = Conversation { messages, ..Conversation::default() };
-    let broken = laws::check_conversation(&instead, profile);
+    let replacement = Conversation { messages, ..Conversation::default() };
+    let broken = laws::check_conversation(&replacement, profile);
     match broken.first() {
         Some(first) if broken.len() > laws::check_conversation(session, profile).len() => Err(first.to_string()),
-        _ => Ok(instead.messages),
+        _ => Ok(replacement.messages),
     }
 }
 
@@ -420,13 +424,13 @@ fn count_tokens(messages: &[Message<'_>], meter: &Meter) -> Tokens {
     messages.iter().map(|message| meter.message(message)).sum()
 }
 
-/// The messages of a session that are not in what takes its place, in order.
-fn dropped_messages<'m>(session: &[Message<'m>], instead: &[Message<'m>]) -> Vec<Message<'m>> {
-    let mut there: HashMap<MessageFingerprint, usize> = HashMap::new();
-    for message in instead {
-        *there.entry(MessageFingerprint::from_messages(std::slice::from_ref(message))).or_default() += 1;
+/// Returns the messages of a session that are not in its replacement, in order.
+fn dropped_messages<'m>(session: &[Message<'m>], replacement: &[Message<'m>]) -> Vec<Message<'m>> {
+    let mut remaining: HashMap<MessageFingerprint, usize> = HashMap::new();
+    for message in replacement {
+        *remaining.entry(MessageFingerprint::from_messages(std::slice::from_ref(message))).or_default() += 1;
     }
-    let mut is_missing = |message: &&Message<'m>| match there
+    let mut is_missing = |message: &&Message<'m>| match remaining
         .get_mut(&MessageFingerprint::from_messages(std::slice::from_ref(*message)))
     {
         Some(count) if *count > 0 => {
@@ -438,23 +442,23 @@ fn dropped_messages<'m>(session: &[Message<'m>], instead: &[Message<'m>]) -> Vec
     session.iter().filter(|message| is_missing(message)).cloned().collect()
 }
 
-/// Where a session would be parted, what of it would go since an earlier summary, as text, and that summary.
+/// Returns the cut of a session, the newly dropped rounds as text, and the summary that they continue.
 pub(crate) fn rounds_to_summarize(
     session: &Conversation<'_>,
-    with: &EnforceOptions<'_>,
+    options: &EnforceOptions<'_>,
     earlier: Option<&PreparedSummary>,
 ) -> Option<(usize, String, Option<String>)> {
-    let fixed = with.overhead_tokens(session);
-    let parting = choose_split(session, fixed, with)?;
-    let mut new = parting.dropped.as_slice();
-    let mut before = parting.earlier_frame.map(|frame| frame.summary);
+    let overhead = options.overhead_tokens(session);
+    let split = choose_split(session, overhead, options)?;
+    let mut new = split.dropped.as_slice();
+    let mut before = split.earlier_frame.map(|frame| frame.summary);
     if let Some(earlier) = earlier {
-        if earlier.until() >= parting.cut {
+        if earlier.until() >= split.cut {
             return None;
         }
-        let first = SessionSplit::split_at(session, earlier.until(), fixed, with)?;
+        let first = SessionSplit::split_at(session, earlier.until(), overhead, options)?;
         new = &new[first.dropped.len().min(new.len())..];
         before = Some(earlier.text().to_owned());
     }
-    (!new.is_empty()).then(|| (parting.cut, chunk::render_transcript(new), before))
+    (!new.is_empty()).then(|| (split.cut, chunk::render_transcript(new), before))
 }

@@ -1,7 +1,7 @@
-//! What was done in rounds that are about to go: written down by code, so that no model can forget it.
+//! The record of actions in dropped rounds, written by code, so that no model can forget them.
 //!
 //! An agent that does not know that it has written a file, sent a message or made a commit does it again. The record is a
-//! few lines of text, it can be read back from them, and records of several generations become one.
+//! few lines of text that can be parsed again, and records of several generations are merged into one.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -9,19 +9,19 @@ use std::fmt::Write as _;
 use foldline::text_kind::reports_failure;
 use foldline::{ActionKind, Message, Meter, Part, Tokens, ToolAction, ToolCall};
 
-/// The heading under which it stands.
+/// The heading of the record.
 const DONE_HEADING: &str = "Already done, as recorded by code; do not do it again:";
 const VIEWED_PREFIX: &str = "Already looked at: ";
 const OMITTED_PREFIX: &str = "- and more, not listed: ";
-/// Most characters of a target.
+/// Maximum length of a target.
 const MAX_TARGET_BYTES: usize = 160;
 
-/// What was done, and what was looked at.
+/// Actions that were done, and targets that were viewed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ActionRecord {
     actions: Vec<RecordEntry>,
     viewed: Vec<String>,
-    /// Entries of earlier generations for which there was no room.
+    /// Entries of earlier generations that did not fit.
     omitted: usize,
 }
 
@@ -33,19 +33,19 @@ struct RecordEntry {
     outcome: LastOutcome,
 }
 
-/// From the most to the least worth keeping, when not all can be kept.
+/// The kind of an action, in descending order of importance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum ActionVerb {
-    /// A tool that is no file and no shell: a message sent, a page clicked.
+    /// A tool that is not a file or shell tool: a message sent, a page clicked.
     Called,
-    /// A command that others see: a commit, a push, a deployment.
+    /// A command with effects outside: a commit, a push, a deployment.
     Published,
     Wrote,
     Edited,
     Ran,
 }
 
-/// How it went the last time.
+/// The outcome of the last time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LastOutcome {
     Succeeded,
@@ -61,7 +61,7 @@ const VERB_WORDS: [(ActionVerb, &str); 5] = [
     (ActionVerb::Ran, "ran"),
 ];
 
-/// Programs and words after which the world outside knows of it.
+/// Commands with effects outside the machine or repository.
 const PUBLISHING_COMMANDS: [&str; 12] = [
     "git commit",
     "git push",
@@ -78,48 +78,48 @@ const PUBLISHING_COMMANDS: [&str; 12] = [
 ];
 
 impl ActionRecord {
-    /// What was done in these messages.
+    /// Collects the actions in these messages.
     pub fn from_messages(messages: &[&Message<'_>]) -> Self {
-        let mut writing = RecordBuilder::default();
+        let mut builder = RecordBuilder::default();
         let mut open: HashMap<&str, usize> = HashMap::new();
         for message in messages {
             for part in &message.parts {
                 match part {
                     Part::ToolCall(call) => {
-                        if let Some(at) = writing.add_call(call) {
+                        if let Some(at) = builder.add_call(call) {
                             open.insert(&call.id, at);
                         }
                     }
                     Part::ToolResult(result) => {
                         let Some(at) = open.remove(&*result.call_id) else { continue };
                         let failed = result.is_error || result.texts().any(reports_failure);
-                        writing.record.actions[at].outcome =
+                        builder.record.actions[at].outcome =
                             if failed { LastOutcome::Failed } else { LastOutcome::Succeeded };
                     }
                     _ => {}
                 }
             }
         }
-        writing.record
+        builder.record
     }
 
-    /// This record and a later one.
+    /// Returns this record merged with a later one.
     pub fn merged_with(self, later: ActionRecord) -> ActionRecord {
-        let mut writing = RecordBuilder::default();
-        writing.record.omitted = self.omitted + later.omitted;
+        let mut builder = RecordBuilder::default();
+        builder.record.omitted = self.omitted + later.omitted;
         self.actions.into_iter().chain(later.actions).for_each(|entry| {
-            writing.add_entry(entry);
+            builder.add_entry(entry);
         });
-        self.viewed.into_iter().chain(later.viewed).for_each(|target| writing.add_viewed(target));
-        writing.record
+        self.viewed.into_iter().chain(later.viewed).for_each(|target| builder.add_viewed(target));
+        builder.record
     }
 
-    /// Whether nothing was done and nothing looked at.
+    /// Returns true if there are no actions and no views.
     pub fn is_empty(&self) -> bool {
         self.actions.is_empty() && self.viewed.is_empty() && self.omitted == 0
     }
 
-    /// The record as text, in at most so many tokens. What others see and what was written comes before what was run, the
+    /// Returns the record as text, in at most this many tokens. Published and written entries come before commands, the
     /// newest before the oldest; the rest is counted.
     pub fn to_text(&self, at_most: Tokens, meter: &Meter) -> String {
         let mut order: Vec<usize> = (0..self.actions.len()).collect();
@@ -148,23 +148,23 @@ impl ActionRecord {
             let _ = writeln!(out, "{OMITTED_PREFIX}{omitted}");
         }
         room = room.saturating_sub(meter.text(VIEWED_PREFIX) + 2);
-        let mut looked = Vec::new();
+        let mut viewed = Vec::new();
         for target in self.viewed.iter().rev() {
             let cost = meter.text(target) + 2;
             if cost > room {
                 break;
             }
             room -= cost;
-            looked.push(target.as_str());
+            viewed.push(target.as_str());
         }
-        if !looked.is_empty() {
-            looked.reverse();
-            let _ = writeln!(out, "{VIEWED_PREFIX}{}", looked.join("; "));
+        if !viewed.is_empty() {
+            viewed.reverse();
+            let _ = writeln!(out, "{VIEWED_PREFIX}{}", viewed.join("; "));
         }
         out
     }
 
-    /// Reads a record back from the text around it.
+    /// Parses a record from the text around it.
     pub fn parse(text: &str) -> Self {
         let mut record = ActionRecord::default();
         let mut lines =
@@ -178,15 +178,15 @@ impl ActionRecord {
                 }
             }
         }
-        if let Some(looked) = lines.find_map(|line| line.strip_prefix(VIEWED_PREFIX)) {
-            record.viewed.extend(looked.split("; ").filter(|target| !target.is_empty()).map(str::to_owned));
+        if let Some(viewed) = lines.find_map(|line| line.strip_prefix(VIEWED_PREFIX)) {
+            record.viewed.extend(viewed.split("; ").filter(|target| !target.is_empty()).map(str::to_owned));
         }
         record
     }
 
-    /// The text without the record in it.
+    /// Returns the text without the record in it.
     pub(crate) fn without_record(text: &str) -> &str {
-        let begins = |heading: &str| {
+        let line_start = |heading: &str| {
             let mut from = 0;
             loop {
                 let at = from + text[from..].find(heading)?;
@@ -196,12 +196,12 @@ impl ActionRecord {
                 from = at + heading.len();
             }
         };
-        let at = [begins(DONE_HEADING), begins(VIEWED_PREFIX)].into_iter().flatten().min();
+        let at = [line_start(DONE_HEADING), line_start(VIEWED_PREFIX)].into_iter().flatten().min();
         text[..at.unwrap_or(text.len())].trim_end()
     }
 }
 
-/// A record while it is written, with what finds an entry again.
+/// A record under construction, with an index of its entries.
 #[derive(Default)]
 struct RecordBuilder {
     record: ActionRecord,
@@ -210,12 +210,12 @@ struct RecordBuilder {
 }
 
 impl RecordBuilder {
-    /// Notes a call, and tells where if it did something.
+    /// Adds a call; returns the index of its entry, if it is an action.
     fn add_call(&mut self, call: &ToolCall<'_>) -> Option<usize> {
-        let deed = ToolAction::from_call(call);
-        let target = one_line(&deed.target);
-        let views = deed.kind == ActionKind::Edit && call.arguments.as_str().contains("\"view\"");
-        let verb = match deed.kind {
+        let action = ToolAction::from_call(call);
+        let target = one_line(&action.target);
+        let views = action.kind == ActionKind::Edit && call.arguments.as_str().contains("\"view\"");
+        let verb = match action.kind {
             ActionKind::Read | ActionKind::Search => {
                 self.add_viewed(target);
                 return None;
@@ -244,7 +244,7 @@ impl RecordBuilder {
         }
     }
 
-    /// Adds an entry. The same deed again is one entry, with the outcome of the last time.
+    /// Adds an entry. A repeated action is one entry, with the last outcome.
     fn add_entry(&mut self, entry: RecordEntry) -> usize {
         let next = self.record.actions.len();
         let at = *self.entry_indices.entry((entry.verb, entry.target.clone())).or_insert(next);
@@ -270,18 +270,18 @@ impl RecordEntry {
 
     fn parse(line: &str) -> Option<Self> {
         let (head, target) = line.strip_prefix("- ")?.split_once(": ")?;
-        let (head, last) = match head.split_once(", ") {
+        let (head, outcome) = match head.split_once(", ") {
             Some((head, "and it failed")) => (head, LastOutcome::Failed),
             Some((head, _)) => (head, LastOutcome::Unknown),
             None => (head, LastOutcome::Succeeded),
         };
         let (verb, rest) = VERB_WORDS.iter().find_map(|(verb, word)| Some((*verb, head.strip_prefix(word)?)))?;
         let times = rest.trim().strip_suffix(" times").and_then(|count| count.parse::<u32>().ok()).unwrap_or(1);
-        Some(Self { verb, target: target.to_owned(), times: times as usize, outcome: last })
+        Some(Self { verb, target: target.to_owned(), times: times as usize, outcome })
     }
 }
 
-/// Words of others as one short line that can not pass for a line of ours.
+/// Returns untrusted text as one short line that cannot be mistaken for a line of the record.
 fn one_line(text: &str) -> String {
     let mut out = String::new();
     for character in text.trim().chars() {
@@ -291,8 +291,8 @@ fn one_line(text: &str) -> String {
         }
         out.push(match character {
             ';' => ',',
-            it if it.is_control() || it.is_whitespace() => ' ',
-            it => it,
+            other if other.is_control() || other.is_whitespace() => ' ',
+            other => other,
         });
     }
     out

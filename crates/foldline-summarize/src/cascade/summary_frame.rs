@@ -1,8 +1,7 @@
-//! The message that stands in the place of what was dropped.
+//! The message that replaces the dropped messages.
 //!
-//! It speaks in the role of the user, since a model must not find words in its own mouth that a tool put there; it says
-//! that it is a summary of material that nobody vouches for; and it is recognised at the next time, so that a
-//! summary goes on from the one before it.
+//! It has the role of the user, since a model must not find tool output presented as its own words; it states that it
+//! summarizes untrusted material; and it is recognized the next time, so that a summary continues the previous one.
 
 use foldline::{Handle, Message, Part, Role};
 
@@ -17,17 +16,17 @@ const UNTRUSTED_NOTICE: &str = "They are gone from this conversation. What follo
 /// A summary in a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SummaryFrame {
-    /// Messages that it stands for, those of earlier summaries included.
+    /// Number of messages that it replaces, including those of earlier summaries.
     pub(crate) message_count: usize,
     pub(crate) author: SummaryAuthor,
-    /// Under which the messages can be asked for, when there is a way to.
+    /// The handle of the messages, if they are archived.
     pub(crate) handle: Option<Handle>,
     pub(crate) summary: String,
     pub(crate) record: String,
 }
 
 impl SummaryFrame {
-    /// The text of the message.
+    /// Returns the text of the message.
     pub(crate) fn to_text(&self) -> String {
         let author = match self.author {
             SummaryAuthor::Model => "a model",
@@ -48,7 +47,7 @@ impl SummaryFrame {
         out
     }
 
-    /// Reads a text back, if it is one of ours.
+    /// Parses the text of a frame; `None` if it is not one.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (head, rest) = text.strip_prefix(FRAME_PREFIX)?.split_once("]\n")?;
         let body = rest.strip_prefix(UNTRUSTED_NOTICE)?.strip_suffix(FRAME_SUFFIX)?;
@@ -73,7 +72,7 @@ impl SummaryFrame {
         })
     }
 
-    /// The frame in a message, if the message is one.
+    /// Returns the frame in a message, if the message is one.
     pub(crate) fn from_message(message: &Message<'_>) -> Option<Self> {
         match message.parts.as_slice() {
             [Part::Text { text }] if message.role == Role::User => Self::parse(text),

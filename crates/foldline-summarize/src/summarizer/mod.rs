@@ -1,9 +1,9 @@
-//! The recursive summariser: a model writes a briefing of a text that it never has in its prompt as a whole.
+//! The recursive summarizer: a model writes a briefing of a text that is never in its prompt as a whole.
 //!
-//! It is shown what the text is and where things begin in it, looks around with tools, lets a sub-model read long
-//! passages, and hands in a briefing, which must pass the [`Gate`]. The loop always ends: every call is admitted by the
-//! account, waits for at most so long, and can be given up at any moment. Nothing outside is changed by it; what comes
-//! out is a value. Whatever happens, it has a text: where no model wrote one, code did.
+//! The model sees a description and an outline of the text, explores it with tools, delegates long passages to a sub-model,
+//! and submits a briefing, which must pass the [`QualityGate`]. The loop always ends: every call is admitted by the budget,
+//! has a timeout, and can be aborted at any moment. It has no side effects; the result is a value. There is always a text:
+//! if no model wrote one, code did.
 
 pub(crate) mod prompts;
 pub(crate) mod sub_calls;
@@ -30,60 +30,60 @@ use crate::model::{LanguageModel, ModelError, ModelErrorKind, ModelRequest, Mode
 use crate::progress::{ProgressEvent, ProgressListener, SummaryOutcome};
 use crate::text_environment::{SearchPattern, TextEnvironment, ViewLimits};
 
-/// Commands of one turn that are carried out.
+/// Number of commands of one turn that are executed.
 const MAX_COMMANDS_PER_TURN: usize = 16;
-/// How often a briefing may be refused.
+/// Number of rejections after which the run ends.
 const MAX_REFUSALS: usize = 3;
-/// How often in a row the root model may talk instead of doing something.
+/// Number of consecutive turns without a command after which the model must finish.
 const MAX_IDLE_TURNS: usize = 2;
-/// How often a model may find its question too large.
+/// Number of context overflows that are tolerated.
 const MAX_OVERFLOWS: usize = 3;
-/// The longest pause before a call is tried again.
+/// The longest pause before a retry.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(20);
-/// Windows from this size on are those of models that may think before they answer.
+/// Window size from which models are assumed to reason before they answer.
 const WIDE_WINDOW_TOKENS: Tokens = 64_000;
 
-/// What is to be summarised.
+/// The input of a summary.
 #[derive(Clone, Copy, Debug)]
 pub struct SummaryTask<'t> {
     /// The text.
     pub text: &'t str,
-    /// What the work in it is about, in the user's words; empty when there is no such thing.
+    /// The goal of the work, in the user's words; may be empty.
     pub goal: &'t str,
-    /// The summary of what came before the text.
+    /// The summary of everything before the text.
     pub earlier_summary: Option<&'t str>,
-    /// Tokens that the summary may have.
+    /// Maximum tokens of the summary.
     pub max_tokens: Tokens,
 }
 
-/// A summary, and how it came about.
+/// A summary and its statistics.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct SummaryResult {
     /// The text. It fits, and it is never empty.
     pub text: String,
-    /// Who wrote it.
+    /// The author.
     pub author: SummaryAuthor,
-    /// How the writing ended.
+    /// The outcome of the run.
     pub outcome: SummaryOutcome,
-    /// What was spent.
+    /// The spending.
     pub spent: ModelSpend,
-    /// How long it took.
+    /// The duration.
     pub elapsed: Duration,
-    /// The largest question that was put to the root model, in tokens.
+    /// The largest request to the root model, in tokens.
     pub largest_context: Tokens,
 }
 
-/// Who wrote a summary.
+/// The author of a summary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SummaryAuthor {
     /// The model; its text passed the gate.
     Model,
-    /// Code: see [`facts`].
+    /// Code: see [`extract_facts`].
     Code,
 }
 
-/// A summariser: a model that leads, one that reads for it, and what they may cost.
+/// A summarizer: a root model, a sub-model that reads for it, and their limits.
 #[derive(Clone)]
 pub struct Summarizer {
     root_model: Arc<dyn LanguageModel>,
@@ -92,7 +92,7 @@ pub struct Summarizer {
     abort: CancellationToken,
 }
 
-/// Why there is no briefing of the model's.
+/// The reason why there is no briefing by the model.
 enum StopCause {
     Limit(LimitKind),
     Failed(ModelError),
@@ -100,38 +100,38 @@ enum StopCause {
 }
 
 impl Summarizer {
-    /// One model that leads and reads.
+    /// Creates a summarizer with one model in both roles.
     pub fn new(model: Arc<dyn LanguageModel>) -> Self {
-        let sub = Arc::clone(&model);
-        Self { root_model: model, sub_model: sub, limits: SummaryLimits::default(), abort: CancellationToken::new() }
+        let sub_model = Arc::clone(&model);
+        Self { root_model: model, sub_model, limits: SummaryLimits::default(), abort: CancellationToken::new() }
     }
 
-    /// Another model answers the sub-calls, a cheaper one as a rule.
-    pub fn with_sub_model(self, sub: Arc<dyn LanguageModel>) -> Self {
-        Self { sub_model: sub, ..self }
+    /// Sets the model for sub-calls, usually a cheaper one.
+    pub fn with_sub_model(self, sub_model: Arc<dyn LanguageModel>) -> Self {
+        Self { sub_model, ..self }
     }
 
-    /// Other limits.
+    /// Sets the limits.
     pub fn with_limits(self, limits: SummaryLimits) -> Self {
         Self { limits, ..self }
     }
 
-    /// Ends when this token is cancelled. Dropping the future ends it as well.
+    /// Sets the token that aborts the run. Dropping the future aborts it too.
     pub fn with_abort(self, abort: CancellationToken) -> Self {
         Self { abort, ..self }
     }
 
-    /// The model that leads.
+    /// Returns the root model.
     pub fn root_model(&self) -> &Arc<dyn LanguageModel> {
         &self.root_model
     }
 
-    /// Writes a summary. It never fails: what comes back always fits and never is the text of a failure.
+    /// Writes a summary. It never fails: the result always fits and is never an error text.
     pub async fn summarize(&self, task: &SummaryTask<'_>, listener: ProgressListener<'_>) -> SummaryResult {
-        let account = CallBudget::new(&self.limits);
-        let mut run = SummaryRun::new(self, task, &account, listener);
+        let budget = CallBudget::new(&self.limits);
+        let mut run = SummaryRun::new(self, task, &budget, listener);
         let ended = run.run().await;
-        let (spent, elapsed, largest_context) = (account.spent(), account.elapsed(), run.largest_context);
+        let (spent, elapsed, largest_context) = (budget.spent(), budget.elapsed(), run.largest_context);
         let (text, author, outcome) = match ended {
             Ok(text) => (text, SummaryAuthor::Model, SummaryOutcome::Converged),
             Err(stop) => {
@@ -148,7 +148,7 @@ impl Summarizer {
     }
 }
 
-/// One summary in the making.
+/// One run of the summarizer.
 struct SummaryRun<'r, 't> {
     summarizer: &'r Summarizer,
     task: &'r SummaryTask<'t>,
@@ -156,85 +156,85 @@ struct SummaryRun<'r, 't> {
     listener: ProgressListener<'r>,
     environment: TextEnvironment<'t>,
     gate: QualityGate<'r>,
-    /// Stands in the fences around what others wrote. It is a hash of the text, so the text can not contain it.
+    /// Part of the fences around untrusted text. It is a hash of the text, so the text cannot contain it.
     fence: Handle,
     max_tokens: Tokens,
-    /// What the models' windows turned out to be.
+    /// The windows, as learned from overflows.
     root_window: Tokens,
     sub_window: AtomicU64,
-    /// One for each call of the sub-model that may be under way.
+    /// One permit for each concurrent call of the sub-model.
     sub_call_permits: Semaphore,
     messages: Vec<Message<'static>>,
     largest_context: Tokens,
     call_count: usize,
 }
 
-/// What the root model is to do next.
+/// The phase of a turn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TurnPhase {
     Exploring,
-    /// Whatever it says now is the briefing.
+    /// Any text is the briefing.
     Finishing,
 }
 
 impl<'r, 't: 'r> SummaryRun<'r, 't> {
     fn new(
-        with: &'r Summarizer,
+        summarizer: &'r Summarizer,
         task: &'r SummaryTask<'t>,
-        account: &'r CallBudget<'r>,
+        budget: &'r CallBudget<'r>,
         listener: ProgressListener<'r>,
     ) -> Self {
-        let traits = with.root_model.info();
-        let at_most = task.max_tokens.min(traits.window / 4);
+        let info = summarizer.root_model.info();
+        let max_tokens = task.max_tokens.min(info.window / 4);
         let mut sources = vec![task.text];
         sources.extend(task.earlier_summary);
         Self {
-            summarizer: with,
+            summarizer,
             task,
-            budget: account,
+            budget,
             listener,
             environment: TextEnvironment::new(task.text),
-            gate: QualityGate::new(sources, task.goal, at_most, &traits.meter),
+            gate: QualityGate::new(sources, task.goal, max_tokens, &info.meter),
             fence: Handle::for_content(task.text.as_bytes()),
-            max_tokens: at_most,
-            root_window: traits.window,
-            sub_window: AtomicU64::new(with.sub_model.info().window),
-            sub_call_permits: Semaphore::new(with.limits.concurrency.max(1)),
+            max_tokens,
+            root_window: info.window,
+            sub_window: AtomicU64::new(summarizer.sub_model.info().window),
+            sub_call_permits: Semaphore::new(summarizer.limits.concurrency.max(1)),
             messages: Vec::new(),
             largest_context: 0,
             call_count: 0,
         }
     }
 
-    /// The loop.
+    /// Runs the loop until a briefing is accepted or a limit is reached.
     async fn run(&mut self) -> Result<String, StopCause> {
-        let with = self.summarizer;
-        let traits = with.root_model.info();
-        let system = self.system_prompt(traits.tool_style);
+        let summarizer = self.summarizer;
+        let info = summarizer.root_model.info();
+        let system = self.system_prompt(info.tool_style);
         (self.listener)(ProgressEvent::Read {
             rows: self.environment.row_count(),
-            tokens: traits.meter.text(self.task.text),
+            tokens: info.meter.text(self.task.text),
         });
         self.messages.push(Message::text(Role::User, self.opening_prompt()));
-        let (mut talk, mut refusals, mut overflows) = (0, 0, 0);
-        let mut told_to_close = false;
+        let (mut idle_turns, mut refusals, mut overflows) = (0, 0, 0);
+        let mut finish_requested = false;
         loop {
             let output = self.max_output_tokens();
-            let closing = talk >= MAX_IDLE_TURNS
+            let closing = idle_turns >= MAX_IDLE_TURNS
                 || refusals >= MAX_REFUSALS - 1
-                || with.is_nearly_exhausted(self.budget, CallEstimate { input: self.root_window / 2, output });
+                || summarizer.is_nearly_exhausted(self.budget, CallEstimate { input: self.root_window / 2, output });
             let phase = if closing { TurnPhase::Finishing } else { TurnPhase::Exploring };
-            if closing && !told_to_close {
-                told_to_close = true;
-                self.push_notice(&self.finish_prompt(traits.tool_style));
+            if closing && !finish_requested {
+                finish_requested = true;
+                self.push_notice(&self.finish_prompt(info.tool_style));
             }
             let (messages, context) = self.fitted_messages(&system, output);
-            let tools: &[_] = if traits.tool_style == ToolStyle::Calls { &ROOT_TOOLS } else { &[] };
-            let question = ModelRequest { system: &system, messages: &messages, tools, max_output: output };
+            let tools: &[_] = if info.tool_style == ToolStyle::Calls { &ROOT_TOOLS } else { &[] };
+            let request = ModelRequest { system: &system, messages: &messages, tools, max_output: output };
             let turn = self.budget.spent().iterations + 1;
-            (self.listener)(ProgressEvent::Turn { turn, of: with.limits.iterations, context });
+            (self.listener)(ProgressEvent::Turn { turn, of: summarizer.limits.iterations, context });
             self.largest_context = self.largest_context.max(context);
-            let answer = match self.call_model(ModelRole::Root, &question, context).await {
+            let answer = match self.call_model(ModelRole::Root, &request, context).await {
                 Err(StopCause::Failed(ModelError { kind: ModelErrorKind::Overflow(overflow), message }))
                     if overflows < MAX_OVERFLOWS =>
                 {
@@ -248,25 +248,25 @@ impl<'r, 't: 'r> SummaryRun<'r, 't> {
             let commands = self.parse_commands(&answer, phase);
             self.push_assistant_turn(&answer, &commands);
             if commands.is_empty() {
-                talk += 1;
+                idle_turns += 1;
                 if answer.stop == Some(StopReason::MaxTokens) {
                     self.push_notice("Your answer was too long and was cut off. Be shorter.");
                 } else if phase == TurnPhase::Finishing {
-                    self.push_notice(&self.finish_prompt(traits.tool_style));
+                    self.push_notice(&self.finish_prompt(info.tool_style));
                 } else {
-                    self.push_notice(match traits.tool_style {
+                    self.push_notice(match info.tool_style {
                         ToolStyle::Calls => "Call a tool to look at the text, or call final with the briefing.",
                         ToolStyle::Text => {
                             "Write a command from the list to look at the text, or FINAL with the briefing."
                         }
                     });
                 }
-                if talk > MAX_IDLE_TURNS + 1 {
+                if idle_turns > MAX_IDLE_TURNS + 1 {
                     return Err(StopCause::Limit(LimitKind::Refusals));
                 }
                 continue;
             }
-            talk = 0;
+            idle_turns = 0;
             match self.check_final(&answer, &commands) {
                 Some(Ok(text)) => return Ok(text),
                 Some(Err(why)) => {
@@ -288,28 +288,28 @@ impl<'r, 't: 'r> SummaryRun<'r, 't> {
         }
     }
 
-    /// Tokens that the root model may answer with.
+    /// Returns the maximum output tokens of the root model.
     fn max_output_tokens(&self) -> Tokens {
         let thinking = if self.root_window >= WIDE_WINDOW_TOKENS { 4_096 } else { 0 };
         (self.max_tokens * 3 / 2 + 256 + thinking).min(self.root_window / 3)
     }
 
-    /// What the model wants. In the closing phase plain words are the briefing.
+    /// Parses the commands of the model. In the finishing phase plain text is the briefing.
     fn parse_commands(&mut self, answer: &ModelResponse, phase: TurnPhase) -> Vec<Result<RootCommand, String>> {
         let commands: Vec<_> = if answer.calls.is_empty() {
-            // Models that do not call the tools they were told of sometimes write their names.
+            // Models that do not call the declared tools sometimes write their names.
             RootCommand::parse_text(&answer.text)
         } else {
             answer.calls.iter().map(RootCommand::from_call).collect()
         };
-        let spoke = !answer.text.trim().is_empty() && answer.stop != Some(StopReason::MaxTokens);
-        if commands.is_empty() && phase == TurnPhase::Finishing && spoke {
+        let has_text = !answer.text.trim().is_empty() && answer.stop != Some(StopReason::MaxTokens);
+        if commands.is_empty() && phase == TurnPhase::Finishing && has_text {
             return vec![Ok(RootCommand::Final { text: answer.text.trim().to_owned() })];
         }
         commands
     }
 
-    /// Writes down what the model said, with calls of our own ids: nine letters and digits, which every server takes.
+    /// Appends the model's turn, with new call ids: nine letters and digits, which every server accepts.
     fn push_assistant_turn(&mut self, answer: &ModelResponse, commands: &[Result<RootCommand, String>]) {
         let mut parts = Vec::new();
         if !answer.text.trim().is_empty() {
@@ -326,7 +326,7 @@ impl<'r, 't: 'r> SummaryRun<'r, 't> {
         self.messages.push(Message::new(Role::Assistant, parts));
     }
 
-    /// Answers the calls of the last message. Fewer results than calls: the last one stands for the rest.
+    /// Answers the calls of the last message. If there are fewer results than calls, the last result is repeated.
     fn push_results(&mut self, commands: &[Result<RootCommand, String>], results: Vec<String>) {
         for at in 0..commands.len().min(MAX_COMMANDS_PER_TURN) {
             let id = format!("fold{:05}", self.call_count + at);
@@ -336,9 +336,9 @@ impl<'r, 't: 'r> SummaryRun<'r, 't> {
         self.call_count += commands.len().min(MAX_COMMANDS_PER_TURN);
     }
 
-    /// Tells the model something: behind the last result if there is one, since not every server takes a user's words
+    /// Appends a notice for the model: to the last result if there is one, since not every server accepts a user message
     /// there.
-    fn push_notice(&mut self, words: &str) {
+    fn push_notice(&mut self, notice: &str) {
         let result = self.messages.last_mut().and_then(|message| match message.parts.last_mut() {
             Some(Part::ToolResult(result)) => result.content.last_mut(),
             _ => None,
@@ -347,13 +347,13 @@ impl<'r, 't: 'r> SummaryRun<'r, 't> {
             Some(Part::Text { text }) => {
                 let text = text.to_mut();
                 text.push_str("\n\n");
-                text.push_str(words);
+                text.push_str(notice);
             }
-            _ => self.messages.push(Message::text(Role::User, words.to_owned())),
+            _ => self.messages.push(Message::text(Role::User, notice.to_owned())),
         }
     }
 
-    /// A briefing that was handed in, judged.
+    /// Checks a submitted briefing; `None` if there is none.
     fn check_final(
         &self,
         answer: &ModelResponse,
@@ -362,7 +362,7 @@ impl<'r, 't: 'r> SummaryRun<'r, 't> {
         let is_final = |command: &&Result<RootCommand, String>| matches!(command, Ok(RootCommand::Final { .. }));
         let Ok(RootCommand::Final { text }) = commands.iter().find(is_final)? else { return None };
         if !commands.iter().all(|command| is_final(&command)) {
-            // It can not have seen yet what the others give back.
+            // The model has not seen the results of the other commands yet.
             return None;
         }
         if answer.stop == Some(StopReason::MaxTokens) {
@@ -378,11 +378,11 @@ impl<'r, 't: 'r> SummaryRun<'r, 't> {
         }
     }
 
-    /// The conversation as it is sent: inside the window, whatever has been shown before.
+    /// Returns the conversation as it is sent, compacted to fit the window, and its tokens.
     fn fitted_messages(&self, system: &str, output: Tokens) -> (Vec<Message<'static>>, Tokens) {
-        let traits = self.summarizer.root_model.info();
-        let meter = &traits.meter;
-        let declared: Tokens = match traits.tool_style {
+        let info = self.summarizer.root_model.info();
+        let meter = &info.meter;
+        let declared: Tokens = match info.tool_style {
             ToolStyle::Calls => {
                 ROOT_TOOLS.iter().map(|tool| meter.text(tool.description) + meter.text(tool.parameters) + 16).sum()
             }
@@ -394,28 +394,28 @@ impl<'r, 't: 'r> SummaryRun<'r, 't> {
         let count = |messages: &[Message<'_>]| messages.iter().map(|message| meter.message(message)).sum::<Tokens>();
         let options = CompactToBudget { keep_last: 1, min_chars: 160, target_ratio: 0.75, meter: meter.clone() };
         let (projected, _) = compact_to_budget(&self.messages, room, &options);
-        let mut messages = without_tool_calls(projected, traits.tool_style);
+        let mut messages = without_tool_calls(projected, info.tool_style);
         let mut tokens = count(&messages);
-        // Words for calls are a little more or less than calls; and what can not be elided is cut.
+        // Text instead of calls changes the size slightly; the parts that cannot be elided are cut.
         let mut tighter = room;
         while tokens > room && tighter > 0 {
             tighter = tighter.saturating_sub((tokens - room).max(room / 16).max(8));
             let options = TerminalTruncate { keep_last: 1, meter: meter.clone() };
             messages = without_tool_calls(
                 terminal_truncate(self.messages.clone(), tighter, &options).messages,
-                traits.tool_style,
+                info.tool_style,
             );
             tokens = count(&messages);
         }
         (messages, tokens + fixed)
     }
 
-    /// Carries out the commands of one turn; the sub-model is asked several things at a time.
+    /// Executes the commands of one turn; sub-calls run concurrently.
     async fn run_commands(&self, commands: &[Result<RootCommand, String>]) -> Vec<String> {
-        let traits = self.summarizer.root_model.info();
-        let meter = &traits.meter;
+        let info = self.summarizer.root_model.info();
+        let meter = &info.meter;
         let shown = commands.len().min(MAX_COMMANDS_PER_TURN) as Tokens;
-        let clamp = ViewLimits { tokens: self.root_window / 6 / shown.max(1), ..ViewLimits::default() };
+        let limits = ViewLimits { tokens: self.root_window / 6 / shown.max(1), ..ViewLimits::default() };
         let asks = commands.iter().filter(|command| matches!(command, Ok(RootCommand::Ask { .. }))).count();
         let answers = commands.iter().take(MAX_COMMANDS_PER_TURN).map(|command| async move {
             match command {
@@ -428,26 +428,26 @@ impl<'r, 't: 'r> SummaryRun<'r, 't> {
         let answers = join_all(answers).await;
         let mut results = Vec::new();
         for (command, answers) in commands.iter().zip(answers) {
-            let look = match command {
+            let view = match command {
                 Err(why) => {
                     results.push(format!("Not understood: {why}"));
                     continue;
                 }
-                Ok(RootCommand::Head { rows }) => self.environment.head(*rows, clamp, meter),
-                Ok(RootCommand::Tail { rows }) => self.environment.tail(*rows, clamp, meter),
-                Ok(RootCommand::Slice { first, last }) => self.environment.slice(*first, *last, clamp, meter),
-                Ok(RootCommand::Chunks) => self.environment.outline(clamp, meter),
+                Ok(RootCommand::Head { rows }) => self.environment.head(*rows, limits, meter),
+                Ok(RootCommand::Tail { rows }) => self.environment.tail(*rows, limits, meter),
+                Ok(RootCommand::Slice { first, last }) => self.environment.slice(*first, *last, limits, meter),
+                Ok(RootCommand::Chunks) => self.environment.outline(limits, meter),
                 Ok(RootCommand::Count { pattern }) => {
                     let (lines, times) = self.environment.count_matches(&SearchPattern::new(pattern));
                     format!("{times} matches in {lines} lines")
                 }
                 Ok(RootCommand::Grep { pattern, from }) => {
-                    let found = self.environment.grep(&SearchPattern::new(pattern), *from, clamp, meter);
+                    let found = self.environment.grep(&SearchPattern::new(pattern), *from, limits, meter);
                     if found.line_count == 0 { "(no line matches)".to_owned() } else { found.text }
                 }
                 Ok(RootCommand::Ask { .. }) => {
                     let options = CompressOptions { meter: meter.clone(), max_chunk_bytes: 512 };
-                    compress(&answers, clamp.tokens, &options).text
+                    compress(&answers, limits.tokens, &options).text
                 }
                 Ok(RootCommand::Final { .. }) => {
                     results.push("Not taken: hand it in alone, once you have seen what the others give.".to_owned());
@@ -455,8 +455,8 @@ impl<'r, 't: 'r> SummaryRun<'r, 't> {
                 }
             };
             let tool = command.as_ref().map_or("unknown", RootCommand::name);
-            (self.listener)(ProgressEvent::Viewed { tool, shown: meter.text(&look) });
-            results.push(self.fenced(&look));
+            (self.listener)(ProgressEvent::Viewed { tool, shown: meter.text(&view) });
+            results.push(self.fenced(&view));
         }
         if commands.len() > MAX_COMMANDS_PER_TURN {
             let left = commands.len() - MAX_COMMANDS_PER_TURN;
@@ -468,39 +468,34 @@ impl<'r, 't: 'r> SummaryRun<'r, 't> {
         results
     }
 
-    /// One call of a model: admitted, bounded in time, tried again when the server stumbles, given up when nobody wants
-    /// it any more.
+    /// Calls a model once: checks the budget, applies the timeout, retries transient errors, and stops on abort.
     async fn call_model(
         &self,
-        asked: ModelRole,
-        question: &ModelRequest<'_>,
+        role: ModelRole,
+        request: &ModelRequest<'_>,
         input: Tokens,
     ) -> Result<ModelResponse, StopCause> {
-        let with = self.summarizer;
-        let model = match asked {
-            ModelRole::Root => &with.root_model,
-            ModelRole::Sub => &with.sub_model,
+        let summarizer = self.summarizer;
+        let model = match role {
+            ModelRole::Root => &summarizer.root_model,
+            ModelRole::Sub => &summarizer.sub_model,
         };
-        let traits = model.info();
-        let estimate = CallEstimate { input, output: question.max_output };
-        let ticket = self.budget.admit(asked, estimate, &traits.prices).map_err(StopCause::Limit)?;
+        let info = model.info();
+        let estimate = CallEstimate { input, output: request.max_output };
+        let reservation = self.budget.admit(role, estimate, &info.prices).map_err(StopCause::Limit)?;
         let mut failures = 0;
         loop {
-            let end = (Instant::now() + with.limits.call_time).min(self.budget.deadline());
+            let end = (Instant::now() + summarizer.limits.call_time).min(self.budget.deadline());
             let answered = tokio::select! {
                 biased;
-                () = with.abort.cancelled() => return Err(StopCause::Aborted),
-                answered = timeout_at(end, model.complete(question)) => answered,
+                () = summarizer.abort.cancelled() => return Err(StopCause::Aborted),
+                answered = timeout_at(end, model.complete(request)) => answered,
             };
             let error = match answered {
                 Ok(Ok(answer)) => {
-                    let output = traits.meter.text(&answer.text)
-                        + answer
-                            .calls
-                            .iter()
-                            .map(|call| traits.meter.text(call.arguments.as_str()) + 8)
-                            .sum::<Tokens>();
-                    ticket
+                    let output = info.meter.text(&answer.text)
+                        + answer.calls.iter().map(|call| info.meter.text(call.arguments.as_str()) + 8).sum::<Tokens>();
+                    reservation
                         .record_usage(answer.usage.unwrap_or_else(|| estimated_usage(CallEstimate { input, output })));
                     return Ok(answer);
                 }
@@ -508,16 +503,16 @@ impl<'r, 't: 'r> SummaryRun<'r, 't> {
                 Err(_) if Instant::now() >= self.budget.deadline() => return Err(StopCause::Limit(LimitKind::Time)),
                 Err(_) => ModelError::new(
                     ModelErrorKind::Busy(None),
-                    format!("{} did not answer within {:?}", traits.name, with.limits.call_time),
+                    format!("{} did not answer within {:?}", info.name, summarizer.limits.call_time),
                 ),
             };
-            if !error.is_transient() || failures >= with.limits.retries {
+            if !error.is_transient() || failures >= summarizer.limits.retries {
                 return Err(StopCause::Failed(error));
             }
             failures += 1;
             (self.listener)(ProgressEvent::Retried { why: error.message.clone() });
             let pause = match error.kind {
-                ModelErrorKind::Busy(Some(told)) => told,
+                ModelErrorKind::Busy(Some(retry_after)) => retry_after,
                 _ => Duration::from_millis(200) * 4_u32.pow(failures as u32 - 1),
             };
             let until = Instant::now() + pause.min(MAX_RETRY_DELAY);
@@ -526,7 +521,7 @@ impl<'r, 't: 'r> SummaryRun<'r, 't> {
             }
             tokio::select! {
                 biased;
-                () = with.abort.cancelled() => return Err(StopCause::Aborted),
+                () = summarizer.abort.cancelled() => return Err(StopCause::Aborted),
                 () = sleep(until - Instant::now()) => {}
             }
         }
@@ -534,25 +529,25 @@ impl<'r, 't: 'r> SummaryRun<'r, 't> {
 }
 
 impl Summarizer {
-    /// Whether the next turn of the root model is the last one that can be paid for.
-    fn is_nearly_exhausted(&self, account: &CallBudget<'_>, next: CallEstimate) -> bool {
-        let time = account.elapsed() > self.limits.total_time.mul_f64(0.8);
-        account.calls_left(ModelRole::Root) <= 2 || time || !account.allows_two_more(next)
+    /// Returns true if the budget allows at most one more turn of the root model.
+    fn is_nearly_exhausted(&self, budget: &CallBudget<'_>, next: CallEstimate) -> bool {
+        let time = budget.elapsed() > self.limits.total_time.mul_f64(0.8);
+        budget.calls_left(ModelRole::Root) <= 2 || time || !budget.allows_two_more(next)
     }
 }
 
-/// A window in which a question would have fit.
-fn reduced_window(window: Tokens, lesson: LearnedLimit) -> Tokens {
-    match lesson {
+/// Returns a smaller window in which the request would have fit.
+fn reduced_window(window: Tokens, learned: LearnedLimit) -> Tokens {
+    match learned {
         LearnedLimit::Stated { tokens, .. } if tokens < window => tokens,
         LearnedLimit::BelowCount(tokens) if tokens < window => tokens * 3 / 4,
         _ => window * 3 / 4,
     }
 }
 
-/// The conversation for a model that knows no tools: what it said, and in the user's role what that gave.
-fn without_tool_calls(messages: Vec<Message<'static>>, speech: ToolStyle) -> Vec<Message<'static>> {
-    if speech == ToolStyle::Calls {
+/// Converts the conversation for a model without tool support: its texts, and the results in the user's role.
+fn without_tool_calls(messages: Vec<Message<'static>>, tool_style: ToolStyle) -> Vec<Message<'static>> {
+    if tool_style == ToolStyle::Calls {
         return messages;
     }
     let mut out: Vec<Message<'static>> = Vec::new();

@@ -1,4 +1,4 @@
-//! What the root model is told: how to work, what the text is, when to end. What others wrote stands between fences.
+//! Prompts of the root model: instructions, the opening, and the request to finish. Untrusted text is put between fences.
 
 use std::fmt::Write as _;
 
@@ -11,12 +11,12 @@ use crate::summarizer::SummaryRun;
 use crate::text_environment::ViewLimits;
 
 impl SummaryRun<'_, '_> {
-    /// What others wrote, between fences that it can not close.
+    /// Puts untrusted text between fences that it cannot close.
     pub(crate) fn fenced(&self, text: &str) -> String {
         format!("<data {0}>\n{text}\n</data {0}>", self.fence)
     }
 
-    pub(crate) fn system_prompt(&self, speech: ToolStyle) -> String {
+    pub(crate) fn system_prompt(&self, tool_style: ToolStyle) -> String {
         let mut out = format!(
             "You write a briefing of a long text for a reader who continues the work in it and has no other memory. \
              You do not have the text; you look at it with tools, by numbers of rows.\n\
@@ -28,23 +28,22 @@ impl SummaryRun<'_, '_> {
              checked against it. Leave out what does not apply. No preface.",
             self.fence, self.max_tokens
         );
-        if speech == ToolStyle::Text {
+        if tool_style == ToolStyle::Text {
             out.push_str("\n\n");
             out.push_str(COMMAND_SYNTAX);
         }
         out
     }
 
-    pub(crate) fn finish_prompt(&self, speech: ToolStyle) -> String {
-        let how = match speech {
+    pub(crate) fn finish_prompt(&self, tool_style: ToolStyle) -> String {
+        let how = match tool_style {
             ToolStyle::Calls => "Call final with the briefing, or answer with the briefing alone.",
             ToolStyle::Text => "Answer with the briefing alone, without commands.",
         };
         format!("This is the end: no more looking. {how} At most {} tokens.", self.max_tokens)
     }
 
-    /// What the root model is shown first: the goal, what the text is, and as much of it as there is room for; all of it
-    /// when it is short.
+    /// Returns the first message: the goal, a description of the text, and as much of it as fits; all of it if it is short.
     pub(crate) fn opening_prompt(&self) -> String {
         let meter = &self.summarizer.root_model.info().meter;
         let kind = match self.environment.content_kind() {

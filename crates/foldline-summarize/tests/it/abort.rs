@@ -1,4 +1,4 @@
-//! Giving up: a future that is dropped at any point leaves the session as it was, and one terminal event is told.
+//! Aborts: a future dropped at any point leaves the session unchanged, and emits one terminal event.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -13,13 +13,13 @@ use foldline_summarize::{
 
 use crate::cascade::{options_for, sample_session};
 
-/// A model that answers after a few polls: it asks a sub-model, looks, fails once, and hands in.
+/// A model that answers after a few polls: it calls a sub-model, explores, fails once, and submits.
 struct SlowModel {
     info: ModelInfo,
     call_count: Mutex<usize>,
 }
 
-/// Pending for a few polls.
+/// A future that is pending for a few polls.
 struct PendingPolls(usize);
 
 impl Future for PendingPolls {
@@ -40,22 +40,22 @@ impl LanguageModel for SlowModel {
         &self.info
     }
 
-    fn complete<'a>(&'a self, question: &'a ModelRequest<'a>) -> ResponseFuture<'a> {
+    fn complete<'a>(&'a self, request: &'a ModelRequest<'a>) -> ResponseFuture<'a> {
         Box::pin(async move {
             PendingPolls(3).await;
-            if question.tools.is_empty() {
+            if request.tools.is_empty() {
                 return Ok(ModelResponse { text: "parts were read".into(), ..ModelResponse::default() });
             }
             let number = {
-                let mut asked = self.call_count.lock().unwrap();
-                *asked += 1;
-                *asked
+                let mut call_count = self.call_count.lock().unwrap();
+                *call_count += 1;
+                *call_count
             };
             let call = |name: &str, arguments: &str| match Part::call("x", name.to_owned(), arguments.to_owned()) {
                 Part::ToolCall(ToolCall { id, name, arguments }) => {
                     Ok(ModelResponse { calls: vec![ToolCall { id, name, arguments }], ..ModelResponse::default() })
                 }
-                _ => unreachable!("it is a call"),
+                _ => unreachable!("`Part::call` returns a call"),
             };
             match number % 4 {
                 1 => call("grep", r#"{"pattern":"value_3"}"#),
@@ -78,27 +78,27 @@ fn sample_overflow() -> foldline::wire::ContextOverflow {
     }
 }
 
-/// Polls at most so often, then drops. Whether it ended by itself, and what was told.
+/// Polls at most this many times, then drops. Returns the outcome if it finished, the steps, and if the session is unchanged.
 fn poll_then_drop(times: usize, paused: &tokio::runtime::Runtime) -> (Option<EnforceOutcome>, Vec<CascadeStep>, bool) {
-    let traits = ModelInfo { window: 30_000, meter: Meter::for_byte_estimate(), ..ModelInfo::for_model("sleepy") };
-    let model: Arc<dyn LanguageModel> = Arc::new(SlowModel { info: traits, call_count: Mutex::new(0) });
-    let summariser = Summarizer::new(model).with_limits(SummaryLimits { retries: 0, ..SummaryLimits::default() });
-    let with = EnforceOptions { summarizer: Some(&summariser), ..options_for(16_384) };
-    let mut it = sample_session(60);
-    let before = serde_json::to_vec(&it).unwrap();
-    let heard = Mutex::new(Vec::new());
-    let listener = |event: foldline_summarize::CascadeEvent| heard.lock().unwrap().push(event.step);
+    let info = ModelInfo { window: 30_000, meter: Meter::for_byte_estimate(), ..ModelInfo::for_model("sleepy") };
+    let model: Arc<dyn LanguageModel> = Arc::new(SlowModel { info, call_count: Mutex::new(0) });
+    let summarizer = Summarizer::new(model).with_limits(SummaryLimits { retries: 0, ..SummaryLimits::default() });
+    let options = EnforceOptions { summarizer: Some(&summarizer), ..options_for(16_384) };
+    let mut session = sample_session(60);
+    let before = serde_json::to_vec(&session).unwrap();
+    let steps = Mutex::new(Vec::new());
+    let listener = |event: foldline_summarize::CascadeEvent| steps.lock().unwrap().push(event.step);
     let _inside = paused.enter();
     let end = {
-        let mut future = pin!(enforce_context_window(&mut it, &with, &listener));
+        let mut future = pin!(enforce_context_window(&mut session, &options, &listener));
         let mut context = Context::from_waker(Waker::noop());
         (0..times).find_map(|_| match future.as_mut().poll(&mut context) {
-            Poll::Ready(done) => Some(done.outcome),
+            Poll::Ready(result) => Some(result.outcome),
             Poll::Pending => None,
         })
     };
-    let unchanged = serde_json::to_vec(&it).unwrap() == before;
-    let steps = heard.into_inner().unwrap();
+    let unchanged = serde_json::to_vec(&session).unwrap() == before;
+    let steps = steps.into_inner().unwrap();
     (end, steps.into_iter().filter(|step| !matches!(step, CascadeStep::Progress(_))).collect(), unchanged)
 }
 
@@ -113,7 +113,7 @@ fn session_is_unchanged_when_dropped_at_any_await() {
                 assert!(unchanged, "dropped after {times} polls");
                 if times > 0 {
                     assert!(
-                        matches!(&steps[..], [CascadeStep::Started { .. }, CascadeStep::Failed { why, .. }] if why == "given up before the end"),
+                        matches!(&steps[..], [CascadeStep::Started { .. }, CascadeStep::Failed { why, .. }] if why == "aborted before the end"),
                         "{times}: {steps:?}"
                     );
                 }
@@ -124,21 +124,21 @@ fn session_is_unchanged_when_dropped_at_any_await() {
             }
         }
     }
-    let (times, end, steps) = ended.expect("it ends");
+    let (times, end, steps) = ended.expect("the future finishes");
     assert_eq!((end, steps), (EnforceOutcome::Fits(EnforceStrategy::ModelSummary), 2));
-    assert!(times > 10, "it waited in many places: {times}");
+    assert!(times > 10, "expected many await points: {times}");
     println!("dropped after each of {times} polls");
 }
 
 #[tokio::test]
 async fn aborted_summarizer_leaves_the_session_unchanged() {
-    let traits = ModelInfo { window: 30_000, meter: Meter::for_byte_estimate(), ..ModelInfo::for_model("sleepy") };
+    let info = ModelInfo { window: 30_000, meter: Meter::for_byte_estimate(), ..ModelInfo::for_model("sleepy") };
     let abort = tokio_util::sync::CancellationToken::new();
     abort.cancel();
-    let model: Arc<dyn LanguageModel> = Arc::new(SlowModel { info: traits, call_count: Mutex::new(0) });
-    let summariser = Summarizer::new(model).with_abort(abort);
-    let with = EnforceOptions { summarizer: Some(&summariser), ..options_for(16_384) };
-    let mut it = sample_session(60);
-    let done = enforce_context_window(&mut it, &with, &|_| ()).await;
-    assert_eq!((done.outcome, it), (EnforceOutcome::Aborted, sample_session(60)));
+    let model: Arc<dyn LanguageModel> = Arc::new(SlowModel { info, call_count: Mutex::new(0) });
+    let summarizer = Summarizer::new(model).with_abort(abort);
+    let options = EnforceOptions { summarizer: Some(&summarizer), ..options_for(16_384) };
+    let mut session = sample_session(60);
+    let result = enforce_context_window(&mut session, &options, &|_| ()).await;
+    assert_eq!((result.outcome, session), (EnforceOutcome::Aborted, sample_session(60)));
 }

@@ -1,4 +1,4 @@
-//! A model behind HTTP: what it is sent, and what its answers and failures become.
+//! A model over HTTP: its requests, and the mapping of responses and failures.
 
 use std::time::Duration;
 
@@ -27,8 +27,8 @@ async fn requests_follow_all_three_apis() {
     .await;
     for format in FORMATS {
         let model = server.model(format, 8_000, ToolStyle::Calls);
-        let said = send_request(&*model).await.unwrap();
-        assert_eq!((said.text.as_str(), said.usage.unwrap().input), ("hi", 100), "{format:?}");
+        let answer = send_request(&*model).await.unwrap();
+        assert_eq!((answer.text.as_str(), answer.usage.unwrap().input), ("hi", 100), "{format:?}");
         let called = send_request(&*model).await.unwrap();
         assert_eq!((&*called.calls[0].name, called.calls[0].arguments.as_str()), ("grep", r#"{"pattern":"x"}"#));
         let seen = server.requests().last().unwrap().clone();
@@ -84,10 +84,10 @@ async fn unreachable_server_and_invalid_address_are_errors() {
         api_key: None,
         headers: Vec::new(),
     };
-    // A port that was just free: nobody listens.
+    // A port that was just free, so no server listens on it.
     let port = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
     let model = HttpModel::new(endpoint(&format!("http://127.0.0.1:{port}/v1/"))).unwrap();
-    let asked = tokio::time::timeout(Duration::from_secs(20), send_request(&model)).await.unwrap();
-    assert_eq!(asked.unwrap_err().kind, ModelErrorKind::Unreachable);
+    let response = tokio::time::timeout(Duration::from_secs(20), send_request(&model)).await.unwrap();
+    assert_eq!(response.unwrap_err().kind, ModelErrorKind::Unreachable);
     assert!(HttpModel::new(endpoint("not an address")).is_err());
 }

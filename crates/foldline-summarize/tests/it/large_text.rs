@@ -1,4 +1,4 @@
-//! A text far beyond any window: two megabytes with forty facts in it, and a model that really looks for them.
+//! A text far beyond any window: two megabytes with forty facts in it, and a model that really searches for them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::server::{ModelServer, ScriptedReply};
 
-/// The facts, each a name and a value that stand nowhere else.
+/// Returns the facts: names and values that occur nowhere else.
 fn planted_facts() -> Vec<(String, String)> {
     (0..40_u64)
         .map(|at| {
@@ -19,7 +19,7 @@ fn planted_facts() -> Vec<(String, String)> {
         .collect()
 }
 
-/// Two megabytes of lines that say little, the facts spread over them.
+/// Returns two megabytes of noise, with the facts spread over it.
 fn haystack() -> String {
     let facts = planted_facts();
     let mut text = String::new();
@@ -45,7 +45,7 @@ fn haystack() -> String {
     text
 }
 
-/// The facts that a text tells.
+/// Returns the names of the facts that a text contains.
 fn facts_in(text: &str) -> BTreeSet<String> {
     planted_facts()
         .into_iter()
@@ -56,22 +56,22 @@ fn facts_in(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// How the scripted model goes about it.
+/// The search strategy of the scripted model.
 #[derive(Clone, Copy, PartialEq)]
 enum SearchStrategy {
-    /// One pattern finds them all.
+    /// One pattern finds all of them.
     OnePattern,
-    /// It knows only the names, and looks for one after the other, several in a turn.
+    /// The model knows only the names, and searches for several of them in each turn.
     ByName,
-    /// It lets the sub-model read the whole text, and greps for what that did not tell.
+    /// The sub-model reads the whole text, and the root model greps for the rest.
     ReadThrough,
 }
 
-async fn run_search(window: u64, way: SearchStrategy) -> (foldline_summarize::SummaryResult, usize, Vec<u64>) {
+async fn run_search(window: u64, strategy: SearchStrategy) -> (foldline_summarize::SummaryResult, usize, Vec<u64>) {
     let found = std::sync::Mutex::new(BTreeSet::<String>::new());
     let server = ModelServer::start(move |seen| {
         if !seen.is_root() {
-            // The sub-model really reads what it was given.
+            // The sub-model really reads its input.
             let lines: Vec<String> =
                 seen.text().lines().filter(|line| line.contains("config secret_")).map(str::to_owned).collect();
             return ScriptedReply::text(if lines.is_empty() { "not there".into() } else { lines.join("\n") });
@@ -81,7 +81,7 @@ async fn run_search(window: u64, way: SearchStrategy) -> (foldline_summarize::Su
         found.extend(facts_in(&last));
         let mark = "more matches, from row ";
         let next = last.find(mark).map(|at| last[at + mark.len()..].split(' ').next().unwrap().parse::<u64>().unwrap());
-        if way == SearchStrategy::ReadThrough && seen.index == 0 {
+        if strategy == SearchStrategy::ReadThrough && seen.index == 0 {
             return ScriptedReply::call(
                 "ask",
                 json!({"first": 1, "last": 100_000, "question": "which config values are there?"}),
@@ -89,7 +89,7 @@ async fn run_search(window: u64, way: SearchStrategy) -> (foldline_summarize::Su
         }
         let missing: Vec<String> =
             planted_facts().into_iter().map(|(name, _)| name).filter(|name| !found.contains(name)).collect();
-        if way == SearchStrategy::ByName && !missing.is_empty() {
+        if strategy == SearchStrategy::ByName && !missing.is_empty() {
             let grep = |name: &String| ("grep", json!({"pattern": format!(r"\b{name}\b")}));
             return ScriptedReply::Calls(missing.iter().take(16).map(grep).collect());
         }
@@ -112,26 +112,26 @@ async fn run_search(window: u64, way: SearchStrategy) -> (foldline_summarize::Su
     let limits = SummaryLimits { total_time: Duration::from_secs(60), ..SummaryLimits::default() };
     let summary = Summarizer::new(server.chat_model(window)).with_limits(limits).summarize(&task, &|_| ()).await;
     let meter = Meter::for_byte_estimate();
-    let asked = server.requests();
-    let contexts = asked.iter().map(|seen| seen.tokens(&meter) + seen.max_output).collect();
-    (summary, asked.len(), contexts)
+    let requests = server.requests();
+    let contexts = requests.iter().map(|seen| seen.tokens(&meter) + seen.max_output).collect();
+    (summary, requests.len(), contexts)
 }
 
 #[tokio::test]
 async fn small_model_finds_all_facts_in_large_text() {
-    for (window, way) in [
+    for (window, strategy) in [
         (8_192, SearchStrategy::OnePattern),
         (8_192, SearchStrategy::ByName),
         (32_768, SearchStrategy::ByName),
         (8_192, SearchStrategy::ReadThrough),
     ] {
-        let (summary, asked, contexts) = run_search(window, way).await;
+        let (summary, requests, contexts) = run_search(window, strategy).await;
         assert_eq!(summary.outcome, SummaryOutcome::Converged, "{window}");
         assert_eq!(facts_in(&summary.text).len(), 40);
         assert!(summary.spent.sub_calls <= 50 && summary.spent.iterations <= 15);
         assert!(contexts.iter().all(|&context| context <= window), "{contexts:?}");
         println!(
-            "window {window}: {} turns, {} sub-calls, {asked} requests, largest question {} tokens with its answer",
+            "window {window}: {} turns, {} sub-calls, {requests} requests, largest request {} tokens with its response",
             summary.spent.iterations,
             summary.spent.sub_calls,
             contexts.iter().max().unwrap()

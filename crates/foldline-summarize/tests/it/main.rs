@@ -1,6 +1,6 @@
-//! The summariser and the cascade, against a scripted model server on loopback that speaks the three APIs.
+//! The summarizer and the cascade, against a scripted model server on loopback in the three API formats.
 
-#![expect(clippy::unwrap_used, reason = "they are tests")]
+#![expect(clippy::unwrap_used, reason = "a failing test panics")]
 
 mod abort;
 mod cascade;

@@ -1,4 +1,4 @@
-//! What the cascade promises, for sessions of any shape in each of the three formats.
+//! Guarantees of the cascade, for sessions of any shape in each of the three formats.
 
 use foldline::laws;
 use foldline::laws::LawProfile;
@@ -8,13 +8,13 @@ use foldline_summarize::{EnforceOptions, EnforceOutcome, EnforceStrategy, enforc
 use proptest::prelude::*;
 
 fn user_texts(messages: &[Message<'_>]) -> Vec<String> {
-    let said = messages.iter().filter(|message| message.role == Role::User).flat_map(|message| &message.parts);
-    said.filter_map(Part::as_text).map(str::to_owned).collect()
+    let parts = messages.iter().filter(|message| message.role == Role::User).flat_map(|message| &message.parts);
+    parts.filter_map(Part::as_text).map(str::to_owned).collect()
 }
 
 fn is_subsequence(few: &[String], many: &[String]) -> bool {
     let mut many = many.iter();
-    few.iter().all(|it| many.any(|other| it == other))
+    few.iter().all(|text| many.any(|other| text == other))
 }
 
 proptest! {
@@ -27,17 +27,17 @@ proptest! {
         let tokens = meter.conversation(&session);
         let profile = LawProfile::for_model(sample.format, None);
         let budget = tokens * percent / 100;
-        let with = EnforceOptions { budget, profile: profile.clone(), ..EnforceOptions::new(tokens, meter.clone()) };
+        let options = EnforceOptions { budget, profile: profile.clone(), ..EnforceOptions::new(tokens, meter.clone()) };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let done = runtime.block_on(enforce_context_window(&mut session, &with, &|_| ()));
-        match done.outcome {
+        let result = runtime.block_on(enforce_context_window(&mut session, &options, &|_| ()));
+        match result.outcome {
             EnforceOutcome::Fits(strategy) => {
                 prop_assert!(meter.conversation(&session) <= budget);
                 let broken = laws::check_conversation(&session, &profile);
                 prop_assert!(broken.is_empty(), "{strategy:?}: {broken:?}");
                 let (before, after) = (user_texts(&sample.conversation.messages), user_texts(&session.messages));
                 prop_assert!(strategy == EnforceStrategy::Truncate || is_subsequence(&before, &after));
-                let again = runtime.block_on(enforce_context_window(&mut session, &with, &|_| ()));
+                let again = runtime.block_on(enforce_context_window(&mut session, &options, &|_| ()));
                 prop_assert_eq!(again.outcome, EnforceOutcome::Unchanged);
             }
             EnforceOutcome::Unchanged => prop_assert!(tokens <= budget),

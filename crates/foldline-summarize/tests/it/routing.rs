@@ -1,4 +1,4 @@
-//! Routing: whether a model is asked about what a tool gave back.
+//! Routing: decides whether a model is called for a tool output.
 
 use foldline::{CallArguments, ToolCall};
 use foldline_summarize::{
@@ -26,17 +26,18 @@ async fn route_page(
     window: u64,
 ) -> (OutputRoute, Option<String>) {
     let limits = SummaryLimits { retries: 0, ..SummaryLimits::default() };
-    let summariser = Summarizer::new(server.chat_model(16_000)).with_limits(limits);
+    let summarizer = Summarizer::new(server.chat_model(16_000)).with_limits(limits);
     let (call, text) = (tool_call(tool), shop_page());
     let output = ToolOutput { call: &call, text: &text, goal: GOAL, rest_tokens: 100, window_tokens: window };
-    let (route, summary) = summariser.route_output(&output, mode, RouteThresholds::default(), &|_| ()).await;
-    let summary =
-        summary.inspect(|it| assert_eq!((&it.outcome, it.author), (&SummaryOutcome::Converged, SummaryAuthor::Model)));
+    let (route, summary) = summarizer.route_output(&output, mode, RouteThresholds::default(), &|_| ()).await;
+    let summary = summary.inspect(|result| {
+        assert_eq!((&result.outcome, result.author), (&SummaryOutcome::Converged, SummaryAuthor::Model))
+    });
     (route, summary.map(|summary| summary.text))
 }
 
 fn start_writing_server() -> impl Future<Output = ModelServer> {
-    // 1299 and 1305 stand in the page, with shop_17 and shop_18.
+    // The page contains 1299 and 1305, with shop_17 and shop_18.
     ModelServer::start(|_| ScriptedReply::final_call(GOOD_SUMMARY))
 }
 

@@ -1,5 +1,4 @@
-//! A model server on loopback that answers by a script, in the API in which it is asked, and remembers what it was
-//! asked.
+//! A model server on loopback that answers by a script, in the API format of each request, and records the requests.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,10 +17,10 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use serde_json::{Value, json};
 
-/// What the server was asked.
+/// A request that the server received.
 #[derive(Clone, Debug)]
 pub(crate) struct SeenRequest {
-    /// Which question, the first being 0.
+    /// The index of the request, counted from 0.
     pub(crate) index: usize,
     pub(crate) format: Format,
     pub(crate) headers: hyper::HeaderMap,
@@ -30,7 +29,7 @@ pub(crate) struct SeenRequest {
 }
 
 impl SeenRequest {
-    /// Whether the leading model is asked, not the one that reads for it.
+    /// Returns true for a request to the root model, false for the sub-model.
     pub(crate) fn is_root(&self) -> bool {
         !self.system().contains("Answer the question from the data alone")
     }
@@ -41,17 +40,17 @@ impl SeenRequest {
         parts.filter_map(Part::as_text).collect()
     }
 
-    /// All that was said, results included.
+    /// Returns all texts, including results.
     pub(crate) fn text(&self) -> String {
         let part = |part: &Part<'_>| match part {
             Part::Text { text } => text.to_string(),
             Part::ToolResult(result) => result.texts().collect::<Vec<_>>().join("\n"),
             _ => String::new(),
         };
-        self.conversation.messages.iter().flat_map(|it| &it.parts).map(part).collect::<Vec<_>>().join("\n")
+        self.conversation.messages.iter().flat_map(|message| &message.parts).map(part).collect::<Vec<_>>().join("\n")
     }
 
-    /// What was said last: the results of the newest round, or the user's words.
+    /// Returns the newest texts: the results of the newest round, or the user's text.
     pub(crate) fn newest_text(&self) -> String {
         let messages = &self.conversation.messages;
         let from = messages.iter().rposition(Message::is_assistant).map_or(0, |at| at + 1);
@@ -59,13 +58,13 @@ impl SeenRequest {
         SeenRequest { conversation: newest, ..self.clone() }.text()
     }
 
-    /// The tokens of the whole question.
+    /// Returns the tokens of the whole request.
     pub(crate) fn tokens(&self, meter: &Meter) -> u64 {
         meter.conversation(&self.conversation)
     }
 }
 
-/// What the server answers.
+/// A reply of the server.
 #[derive(Clone, Debug)]
 pub(crate) enum ScriptedReply {
     Text(String),
@@ -106,21 +105,21 @@ impl ModelServer {
     /// Starts a server that answers by this script.
     pub(crate) async fn start(script: impl Fn(&SeenRequest) -> ScriptedReply + Send + Sync + 'static) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let base = format!("http://{}", listener.local_addr().unwrap());
-        let asked: Arc<Mutex<Vec<SeenRequest>>> = Arc::default();
-        let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let (script, heard, peak) = (Arc::new(script), Arc::clone(&asked), Arc::clone(&most));
+        let base_url = format!("http://{}", listener.local_addr().unwrap());
+        let requests: Arc<Mutex<Vec<SeenRequest>>> = Arc::default();
+        let (now, peak_concurrency) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (script, seen, peak) = (Arc::new(script), Arc::clone(&requests), Arc::clone(&peak_concurrency));
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (script, heard, now, peak) =
-                    (Arc::clone(&script), Arc::clone(&heard), Arc::clone(&now), Arc::clone(&peak));
+                let (script, seen, now, peak) =
+                    (Arc::clone(&script), Arc::clone(&seen), Arc::clone(&now), Arc::clone(&peak));
                 tokio::spawn(async move {
                     let service = service_fn(move |request: hyper::Request<Incoming>| {
-                        let (script, heard, now, peak) =
-                            (Arc::clone(&script), Arc::clone(&heard), Arc::clone(&now), Arc::clone(&peak));
+                        let (script, seen, now, peak) =
+                            (Arc::clone(&script), Arc::clone(&seen), Arc::clone(&now), Arc::clone(&peak));
                         async move {
                             peak.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                            let response = respond(request, &*script, &heard).await;
+                            let response = respond(request, &*script, &seen).await;
                             now.fetch_sub(1, Ordering::SeqCst);
                             Ok::<_, Infallible>(response)
                         }
@@ -130,14 +129,14 @@ impl ModelServer {
                 });
             }
         });
-        Self { base_url: base, requests: asked, peak_concurrency: most, task }
+        Self { base_url, requests, peak_concurrency, task }
     }
 
     pub(crate) fn requests(&self) -> Vec<SeenRequest> {
         self.requests.lock().unwrap().clone()
     }
 
-    /// The most questions that were under way at one time.
+    /// Returns the largest number of concurrent requests.
     pub(crate) fn peak_concurrency(&self) -> usize {
         self.peak_concurrency.load(Ordering::SeqCst)
     }
@@ -152,18 +151,14 @@ impl ModelServer {
         }
     }
 
-    /// A model behind this server.
-    pub(crate) fn model(&self, format: Format, window: u64, speech: ToolStyle) -> Arc<dyn LanguageModel> {
-        let traits = ModelInfo {
-            window,
-            tool_style: speech,
-            meter: Meter::for_byte_estimate(),
-            ..ModelInfo::for_model("scripted")
-        };
-        Arc::new(HttpModel::with_info(self.endpoint(format), traits).unwrap())
+    /// Returns a model on this server.
+    pub(crate) fn model(&self, format: Format, window: u64, tool_style: ToolStyle) -> Arc<dyn LanguageModel> {
+        let info =
+            ModelInfo { window, tool_style, meter: Meter::for_byte_estimate(), ..ModelInfo::for_model("scripted") };
+        Arc::new(HttpModel::with_info(self.endpoint(format), info).unwrap())
     }
 
-    /// A model that calls tools, asked by Chat Completions.
+    /// Returns a model with tool support, over Chat Completions.
     pub(crate) fn chat_model(&self, window: u64) -> Arc<dyn LanguageModel> {
         self.model(Format::OpenAiChat, window, ToolStyle::Calls)
     }
@@ -172,7 +167,7 @@ impl ModelServer {
 async fn respond(
     request: hyper::Request<Incoming>,
     script: &(impl Fn(&SeenRequest) -> ScriptedReply + Send + Sync),
-    heard: &Mutex<Vec<SeenRequest>>,
+    requests: &Mutex<Vec<SeenRequest>>,
 ) -> Response<Full<Bytes>> {
     let format = match request.uri().path() {
         "/v1/chat/completions" => Format::OpenAiChat,
@@ -186,7 +181,7 @@ async fn respond(
     assert_eq!(
         foldline::laws::check(&parsed, &foldline::laws::LawProfile::for_request(&parsed)),
         [],
-        "what is sent breaks no law"
+        "the request breaks no law"
     );
     let mut seen = SeenRequest {
         index: 0,
@@ -196,9 +191,9 @@ async fn respond(
         conversation: parsed.conversation().clone().into_owned(),
     };
     {
-        let mut heard = heard.lock().unwrap();
-        seen.index = heard.len();
-        heard.push(seen.clone());
+        let mut requests = requests.lock().unwrap();
+        seen.index = requests.len();
+        requests.push(seen.clone());
     }
     let mut reply = script(&seen);
     while let ScriptedReply::Delayed(pause, then) = reply {
@@ -210,12 +205,12 @@ async fn respond(
         ScriptedReply::Calls(calls) => (200, response_body(format, "", &calls)),
         ScriptedReply::Status(status, body) => (status, body),
         ScriptedReply::Raw(body) => (200, body),
-        ScriptedReply::Delayed(..) => unreachable!("it was waited for"),
+        ScriptedReply::Delayed(..) => unreachable!("delays were handled above"),
     };
     Response::builder().status(StatusCode::from_u16(status).unwrap()).body(Full::new(Bytes::from(body))).unwrap()
 }
 
-/// An answer as the API writes it, with usage.
+/// Returns a response body in the API format, with usage.
 fn response_body(format: Format, text: &str, calls: &[(&str, Value)]) -> String {
     match format {
         Format::OpenAiChat => {

@@ -1,4 +1,4 @@
-//! The recursive summariser: it always ends, its text always fits, and what is no summary is never one.
+//! The recursive summarizer always ends, its text always fits, and a failure text is never accepted as a summary.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const GOAL: &str = "find out why the nightly backup of the orders database fails
 const GOOD_SUMMARY: &str = "Goal: why the nightly backup of the orders database fails. State: disk /mnt/b7 is full \
     (error ENOSPC at 03:14:07), seen in row 2500. Next: free space, run the backup again.";
 
-/// A long log with one line that matters, in the middle.
+/// Returns a long log with one important line, in the middle.
 fn sample_log() -> String {
     let mut text: String =
         (0..5_000).map(|at| format!("03:00:{:02} copying block {at} of orders\n", at % 60)).collect();
@@ -31,22 +31,24 @@ fn sample_task(text: &str) -> SummaryTask<'_> {
     SummaryTask { text, goal: GOAL, earlier_summary: None, max_tokens: 600 }
 }
 
-async fn summarize_checked(summariser: &Summarizer, text: &str) -> (SummaryResult, Vec<ProgressEvent>) {
-    let heard = Mutex::new(Vec::new());
-    let summary = summariser.summarize(&sample_task(text), &|progress| heard.lock().unwrap().push(progress)).await;
+async fn summarize_checked(summarizer: &Summarizer, text: &str) -> (SummaryResult, Vec<ProgressEvent>) {
+    let events = Mutex::new(Vec::new());
+    let summary = summarizer.summarize(&sample_task(text), &|progress| events.lock().unwrap().push(progress)).await;
     assert!(!summary.text.trim().is_empty());
-    assert!(Meter::for_byte_estimate().text(&summary.text) <= 600, "it fits: {}", summary.text);
-    let heard = heard.into_inner().unwrap();
-    let ends = heard.iter().filter(|it| matches!(it, ProgressEvent::Ended(_))).count();
-    assert!(ends == 1 && matches!(heard.last(), Some(ProgressEvent::Ended(it)) if *it == summary.outcome), "{heard:?}");
-    (summary, heard)
+    assert!(Meter::for_byte_estimate().text(&summary.text) <= 600, "must fit: {}", summary.text);
+    let events = events.into_inner().unwrap();
+    let ends = events.iter().filter(|event| matches!(event, ProgressEvent::Ended(_))).count();
+    let ended_with_outcome =
+        matches!(events.last(), Some(ProgressEvent::Ended(outcome)) if *outcome == summary.outcome);
+    assert!(ends == 1 && ended_with_outcome, "{events:?}");
+    (summary, events)
 }
 
 fn quick_limits() -> SummaryLimits {
     SummaryLimits { retries: 0, total_time: Duration::from_secs(20), ..SummaryLimits::default() }
 }
 
-/// A model that looks before it writes, as it should.
+/// Scripts a model that explores the text before it writes.
 fn exploring_model(seen: &SeenRequest) -> ScriptedReply {
     match seen.conversation.rounds().len() {
         0 => ScriptedReply::Calls(vec![
@@ -63,21 +65,21 @@ async fn model_explores_and_summarizes_with_each_api() {
     let text = sample_log();
     for format in [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic] {
         let server = ModelServer::start(exploring_model).await;
-        let summariser = Summarizer::new(server.model(format, 32_000, ToolStyle::Calls)).with_limits(quick_limits());
-        let (summary, heard) = summarize_checked(&summariser, &text).await;
+        let summarizer = Summarizer::new(server.model(format, 32_000, ToolStyle::Calls)).with_limits(quick_limits());
+        let (summary, events) = summarize_checked(&summarizer, &text).await;
         assert_eq!((summary.outcome, summary.author), (SummaryOutcome::Converged, SummaryAuthor::Model), "{format:?}");
         assert_eq!(summary.text, GOOD_SUMMARY);
         assert_eq!((summary.spent.iterations, summary.spent.sub_calls), (3, 0));
         assert_eq!((summary.spent.usage.input, summary.spent.usage.output), (300, 30));
-        let asked = server.requests();
-        assert!(asked[1].newest_text().contains("2500: 03:14:07 error ENOSPC"), "{}", asked[1].newest_text());
-        assert!(asked[1].newest_text().contains("5000 matches in 5000 lines"), "{}", asked[1].newest_text());
-        let turns = heard.iter().filter(|it| matches!(it, ProgressEvent::Turn { .. })).count();
+        let requests = server.requests();
+        assert!(requests[1].newest_text().contains("2500: 03:14:07 error ENOSPC"), "{}", requests[1].newest_text());
+        assert!(requests[1].newest_text().contains("5000 matches in 5000 lines"), "{}", requests[1].newest_text());
+        let turns = events.iter().filter(|event| matches!(event, ProgressEvent::Turn { .. })).count();
         assert_eq!(turns, 3);
     }
 }
 
-/// The exploration shows the whole text by its ranks, not its first 80 lines.
+/// The first request shows an outline of the whole text by rank, not its first 80 lines.
 #[tokio::test]
 async fn first_request_shows_the_only_error() {
     let server = ModelServer::start(exploring_model).await;
@@ -96,10 +98,10 @@ async fn model_without_tools_uses_text_commands() {
     let model = server.model(Format::OpenAiChat, 8_192, ToolStyle::Text);
     let (summary, _) = summarize_checked(&Summarizer::new(model).with_limits(quick_limits()), &sample_log()).await;
     assert_eq!((summary.outcome, summary.text.as_str()), (SummaryOutcome::Converged, GOOD_SUMMARY));
-    let asked = server.requests();
-    assert_eq!(asked.len(), 3, "FINALLY is not FINAL");
-    assert!(asked.iter().all(|seen| seen.conversation.tools.is_empty()));
-    assert!(asked[1].newest_text().contains("2500: 03:14:07 error ENOSPC"), "{}", asked[1].newest_text());
+    let requests = server.requests();
+    assert_eq!(requests.len(), 3, "FINALLY is not FINAL");
+    assert!(requests.iter().all(|seen| seen.conversation.tools.is_empty()));
+    assert!(requests[1].newest_text().contains("2500: 03:14:07 error ENOSPC"), "{}", requests[1].newest_text());
 }
 
 #[tokio::test]
@@ -122,21 +124,21 @@ async fn sub_calls_run_concurrently_within_the_limit() {
     let root = server.chat_model(16_000);
     let sub = server.model(Format::Anthropic, 8_192, ToolStyle::Calls);
     let limits = SummaryLimits { concurrency: 3, ..quick_limits() };
-    let (summary, heard) =
+    let (summary, events) =
         summarize_checked(&Summarizer::new(root).with_sub_model(sub).with_limits(limits), &sample_log()).await;
     assert_eq!(summary.outcome, SummaryOutcome::Converged);
-    let asked = server.requests();
-    let (roots, subs): (Vec<&SeenRequest>, Vec<&SeenRequest>) = asked.iter().partition(|seen| seen.is_root());
+    let requests = server.requests();
+    let (roots, subs): (Vec<&SeenRequest>, Vec<&SeenRequest>) = requests.iter().partition(|seen| seen.is_root());
     assert!(roots.iter().all(|seen| seen.format == Format::OpenAiChat));
-    assert!(subs.iter().all(|seen| seen.format == Format::Anthropic), "root and sub-call model are chosen apart");
+    assert!(subs.iter().all(|seen| seen.format == Format::Anthropic), "root and sub-model are separate");
     assert_eq!(summary.spent.sub_calls, subs.len());
     assert!(subs.len() > 5 && server.peak_concurrency() == 3, "{} {}", subs.len(), server.peak_concurrency());
-    // Every row was read by somebody, and no question was above the window.
+    // Every row was read, and no request exceeded the window.
     let meter = Meter::for_byte_estimate();
     assert!(subs.iter().all(|seen| seen.tokens(&meter) + seen.max_output <= 8_192));
-    let rows: usize = heard
+    let rows: usize = events
         .iter()
-        .filter_map(|it| match it {
+        .filter_map(|event| match event {
             ProgressEvent::SubCall { first, last, .. } => Some(last + 1 - first),
             _ => None,
         })
@@ -154,7 +156,7 @@ async fn endless_model_is_stopped() {
         (SummaryOutcome::Exhausted(LimitKind::Iterations), SummaryAuthor::Code)
     );
     assert_eq!((summary.spent.iterations, server.requests().len()), (15, 15));
-    assert!(summary.text.contains("error ENOSPC"), "the structured fallback: {}", summary.text);
+    assert!(summary.text.contains("error ENOSPC"), "fallback by code: {}", summary.text);
 }
 
 #[tokio::test]
@@ -169,7 +171,7 @@ async fn bad_summaries_are_never_accepted() {
         "bananas are yellow and the sky is blue and that is all that there is to say about it",
     ] {
         let server = ModelServer::start(move |_| ScriptedReply::final_call(bad)).await;
-        let (summary, heard) =
+        let (summary, events) =
             summarize_checked(&Summarizer::new(server.chat_model(16_000)).with_limits(quick_limits()), &sample_log())
                 .await;
         assert_eq!(
@@ -178,7 +180,7 @@ async fn bad_summaries_are_never_accepted() {
             "{bad}"
         );
         assert!(bad.is_empty() || !summary.text.contains(bad) || bad == "ok", "{bad}");
-        assert_eq!(heard.iter().filter(|it| matches!(it, ProgressEvent::Refused { .. })).count(), 3);
+        assert_eq!(events.iter().filter(|event| matches!(event, ProgressEvent::Refused { .. })).count(), 3);
         let server = ModelServer::start(move |_| ScriptedReply::text(bad)).await;
         let (summary, _) =
             summarize_checked(&Summarizer::new(server.chat_model(16_000)).with_limits(quick_limits()), &sample_log())
@@ -188,7 +190,7 @@ async fn bad_summaries_are_never_accepted() {
 }
 
 #[tokio::test]
-async fn refused_summary_can_be_corrected() {
+async fn rejected_summary_can_be_corrected() {
     let server = ModelServer::start(|seen| match seen.newest_text().contains("`/mnt/b8`") {
         true => ScriptedReply::final_call(GOOD_SUMMARY),
         false => ScriptedReply::final_call(GOOD_SUMMARY.replace("/mnt/b7", "/mnt/b8")),
@@ -218,7 +220,7 @@ async fn plain_text_is_accepted_in_the_last_turn() {
     let model = server.model(Format::OpenAiChat, 8_192, ToolStyle::Text);
     let (summary, _) = summarize_checked(&Summarizer::new(model).with_limits(quick_limits()), &sample_log()).await;
     assert_eq!((summary.outcome, summary.text.as_str()), (SummaryOutcome::Converged, GOOD_SUMMARY));
-    assert_eq!(summary.spent.iterations, 3, "only once it was told that nothing else is expected");
+    assert_eq!(summary.spent.iterations, 3, "accepted only after the request to finish");
 }
 
 #[tokio::test]
@@ -230,10 +232,10 @@ async fn transient_errors_are_retried_and_others_are_not() {
     })
     .await;
     let limits = SummaryLimits { retries: 2, ..quick_limits() };
-    let (summary, heard) =
+    let (summary, events) =
         summarize_checked(&Summarizer::new(server.chat_model(16_000)).with_limits(limits.clone()), &sample_log()).await;
     assert_eq!((summary.outcome, summary.spent.iterations), (SummaryOutcome::Converged, 1));
-    assert_eq!(heard.iter().filter(|it| matches!(it, ProgressEvent::Retried { .. })).count(), 2);
+    assert_eq!(events.iter().filter(|event| matches!(event, ProgressEvent::Retried { .. })).count(), 2);
 
     let server = ModelServer::start(|_| ScriptedReply::Status(500, "oops".into())).await;
     let (summary, _) =
@@ -246,7 +248,7 @@ async fn transient_errors_are_retried_and_others_are_not() {
     let (summary, _) =
         summarize_checked(&Summarizer::new(server.chat_model(16_000)).with_limits(limits), &sample_log()).await;
     assert!(matches!(summary.outcome, SummaryOutcome::Failed(why) if why.contains("wrong key")));
-    assert_eq!(server.requests().len(), 1, "a wrong key does not become right");
+    assert_eq!(server.requests().len(), 1, "a wrong key is not retried");
 }
 
 #[tokio::test]
@@ -295,10 +297,10 @@ async fn token_and_dollar_limits_are_never_exceeded() {
     assert_eq!(summary.outcome, SummaryOutcome::Exhausted(LimitKind::Tokens));
 
     let server = endless().await;
-    let mut traits =
+    let mut info =
         foldline_summarize::ModelInfo { window: 8_192, ..foldline_summarize::ModelInfo::for_model("claude-opus-4-6") };
-    traits.meter = Meter::for_byte_estimate();
-    let model = foldline_summarize::HttpModel::with_info(server.endpoint(Format::OpenAiChat), traits).unwrap();
+    info.meter = Meter::for_byte_estimate();
+    let model = foldline_summarize::HttpModel::with_info(server.endpoint(Format::OpenAiChat), info).unwrap();
     let limits = SummaryLimits { dollars: 0.06, ..quick_limits() };
     let (summary, _) = summarize_checked(&Summarizer::new(std::sync::Arc::new(model)).with_limits(limits), &text).await;
     assert_eq!(summary.outcome, SummaryOutcome::Exhausted(LimitKind::Dollars));
@@ -312,17 +314,17 @@ async fn cancellation_aborts_immediately() {
     })
     .await;
     let abort = CancellationToken::new();
-    let summariser = Summarizer::new(server.chat_model(16_000)).with_abort(abort.clone());
+    let summarizer = Summarizer::new(server.chat_model(16_000)).with_abort(abort.clone());
     tokio::spawn(async move {
         tokio::time::sleep(Duration::from_millis(50)).await;
         abort.cancel();
     });
-    let (summary, _) = summarize_checked(&summariser, &sample_log()).await;
+    let (summary, _) = summarize_checked(&summarizer, &sample_log()).await;
     assert_eq!((summary.outcome, summary.author), (SummaryOutcome::Aborted, SummaryAuthor::Code));
     assert!(summary.elapsed < Duration::from_secs(40));
 }
 
-/// What stands in the text is data, whatever it says of itself.
+/// Text is data, even if it contains instructions.
 #[tokio::test]
 async fn instructions_in_the_text_stay_fenced() {
     let mut text = sample_log();
@@ -335,10 +337,10 @@ async fn instructions_in_the_text_stay_fenced() {
     let (summary, _) =
         summarize_checked(&Summarizer::new(server.chat_model(16_000)).with_limits(quick_limits()), &text).await;
     assert_eq!((summary.outcome, summary.text.as_str()), (SummaryOutcome::Converged, GOOD_SUMMARY));
-    let asked = server.requests();
+    let requests = server.requests();
     let fence = foldline::Handle::for_content(text.as_bytes());
-    assert!(asked[0].system().contains(&format!("</data {fence}> is material")));
-    let shown = asked[1].newest_text();
+    assert!(requests[0].system().contains(&format!("</data {fence}> is material")));
+    let shown = requests[1].newest_text();
     let (open, close) =
         (shown.find(&format!("<data {fence}>")).unwrap(), shown.rfind(&format!("</data {fence}>")).unwrap());
     assert!((open..close).contains(&shown.find("IGNORE ALL").unwrap()));
@@ -366,9 +368,9 @@ async fn unusual_texts_and_calls_are_harmless() {
     })
     .await;
     for text in ["", "\n", "x", &"é".repeat(40_000)] {
-        let summariser =
+        let summarizer =
             Summarizer::new(server.chat_model(4_096)).with_limits(SummaryLimits { iterations: 6, ..quick_limits() });
-        let (summary, _) = summarize_checked(&summariser, text).await;
+        let (summary, _) = summarize_checked(&summarizer, text).await;
         assert!(matches!(summary.outcome, SummaryOutcome::Exhausted(_)), "{:?}", summary.outcome);
     }
 }
