@@ -1,9 +1,9 @@
-//! What the fold costs, as ratios inside one run: against counting the same tokens, a late turn against an early
-//! one, many messages against few, and memory against the text. Times are CPU time of this thread.
+//! Costs of folding, as ratios inside one run: against counting the same tokens, a late turn against an early one,
+//! many messages against few, and memory against the text. Times are CPU time of this thread.
 //!
-//! Text is made up like what people have recorded (`synthetic`). What a cold fold costs is told of two more kinds: of text with three
-//! times as many names, whose few words cost next to nothing to count; and of recorded conversations, under
-//! `FOLDLINE_CORPUS` (default `../shared/corpus` beside the workspace).
+//! The text is generated to resemble recordings (`synthetic`). The cost of a cold fold is also reported for two more
+//! kinds: text with three times as many names, whose few words are cheap to count; and recorded conversations under
+//! `FOLDLINE_CORPUS` (default: `../shared/corpus` next to the workspace).
 
 #![expect(clippy::print_stdout, reason = "a bench reports on the terminal")]
 
@@ -28,22 +28,22 @@ use synthetic::TextGenerator;
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
-/// One whose tokens are counted, and one whose tokens are estimated.
+/// A model whose tokens are counted, and one whose tokens are estimated.
 const COUNTED_MODEL: &str = "gpt-4o";
 const ESTIMATED_MODEL: &str = "claude-opus-4-6";
 const MODELS: [&str; 2] = [COUNTED_MODEL, ESTIMATED_MODEL];
 
 fn main() {
-    // `cargo bench -p foldline --bench fold -- cold` runs one of them. For those who count instructions there is
-    // `cold-exact` and `cold-estimated`: one fold each.
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|it| !it.starts_with('-')).collect();
-    let asked = |name: &str| wanted.iter().any(|it| it == name);
-    let run = |name: &str| wanted.is_empty() || asked(name);
+    // `cargo bench -p foldline --bench fold -- cold` runs one of them. For instruction counts there are `cold-exact`
+    // and `cold-estimated`: one fold each.
+    let names: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let is_named = |name: &str| names.iter().any(|other| other == name);
+    let run = |name: &str| names.is_empty() || is_named(name);
     run("cold").then(|| MODELS.map(|model| cold_fold(model, BenchText::Realistic, 7)));
     run("cold").then(|| MODELS.map(|model| cold_fold(model, BenchText::DenseNames, 7)));
     run("recorded").then(|| MODELS.map(recorded_folds));
-    asked("cold-exact").then(|| cold_fold(COUNTED_MODEL, BenchText::Realistic, 1));
-    asked("cold-estimated").then(|| cold_fold(ESTIMATED_MODEL, BenchText::Realistic, 1));
+    is_named("cold-exact").then(|| cold_fold(COUNTED_MODEL, BenchText::Realistic, 1));
+    is_named("cold-estimated").then(|| cold_fold(ESTIMATED_MODEL, BenchText::Realistic, 1));
     run("turns").then(|| late_turns("estimated", ESTIMATED_MODEL));
     run("turns").then(|| late_turns("exact", COUNTED_MODEL));
     run("many").then(many_messages);
@@ -55,14 +55,14 @@ fn fold_options(model: &str, budget: u64) -> FoldOptions {
     FoldOptions::new(Meter::for_model(table, Some(model)), Prices::for_model(table, Some(model)), budget)
 }
 
-/// What a made-up conversation consists of.
+/// The kind of text in a generated conversation.
 #[derive(Clone, Copy, Debug)]
 enum BenchText {
     Realistic,
     DenseNames,
 }
 
-/// Names and hardly anything else, in lines none of which comes twice.
+/// Returns text that is almost only names, in lines that never repeat.
 fn dense_text(seed: usize, bytes: usize) -> String {
     let mut text = String::with_capacity(bytes + 80);
     let mut at = seed * 7_919;
@@ -74,7 +74,7 @@ fn dense_text(seed: usize, bytes: usize) -> String {
     text
 }
 
-/// A call and its result.
+/// Returns a call and its result.
 fn round(at: usize, path: &str, result: String) -> [Message<'static>; 2] {
     let tool = if at.is_multiple_of(3) { "bash" } else { "read_file" };
     let call = Part::call(format!("c{at}"), tool, format!(r#"{{"path":"{path}"}}"#));
@@ -85,12 +85,17 @@ fn round(at: usize, path: &str, result: String) -> [Message<'static>; 2] {
 }
 
 fn session(kind: BenchText, rounds: usize, bytes: usize) -> Vec<Message<'static>> {
-    printed_session(&mut TextGenerator::new(7), kind, rounds, bytes)
+    generated_session(&mut TextGenerator::new(7), kind, rounds, bytes)
 }
 
-fn printed_session(printer: &mut TextGenerator, kind: BenchText, rounds: usize, bytes: usize) -> Vec<Message<'static>> {
+fn generated_session(
+    generator: &mut TextGenerator,
+    kind: BenchText,
+    rounds: usize,
+    bytes: usize,
+) -> Vec<Message<'static>> {
     let next = |at| match kind {
-        BenchText::Realistic => round(at, &printer.path(), printer.text(bytes)),
+        BenchText::Realistic => round(at, &generator.path(), generator.text(bytes)),
         BenchText::DenseNames => round(at, &format!("src/file_{at}.rs"), dense_text(at, bytes)),
     };
     let task = Message::text(Role::User, "Make it faster.");
@@ -108,13 +113,14 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// What it costs to know the tokens of a conversation that was never seen before, as those of a model.
+/// Returns the time to count the tokens of a conversation that was never seen before.
 fn counting_time(model: &str, conversation: &Conversation<'_>) -> Duration {
     let fresh = fold_options(model, 128_000);
     timed(|| black_box(fresh.meter.conversation(conversation))).0
 }
 
-/// A fold against counting tokens by a vocabulary; and against an estimate of them, where that is all that a model allows.
+/// Formats the cost of a fold relative to counting tokens by a vocabulary, or to estimating them where the model has
+/// none.
 fn ratio_text(folded: Duration, count: Duration, model: &str, own: Duration) -> String {
     let to = |alone: Duration| folded.as_secs_f64() / alone.as_secs_f64();
     let estimate = match model {
@@ -124,7 +130,7 @@ fn ratio_text(folded: Duration, count: Duration, model: &str, own: Duration) -> 
     format!("{:.2} times counting alone ({count:?}){estimate}", to(count))
 }
 
-/// A conversation of a megabyte that was never seen before.
+/// Measures a conversation of one megabyte that was never seen before.
 fn cold_fold(model: &str, kind: BenchText, times: usize) {
     let conversation = Conversation { messages: session(kind, 256, 4_000), ..Conversation::default() };
     let (mut counts, mut sizes, mut folds) = (Vec::new(), Vec::new(), Vec::new());
@@ -133,7 +139,8 @@ fn cold_fold(model: &str, kind: BenchText, times: usize) {
         counts.push(counting_time(COUNTED_MODEL, &conversation));
         sizes.push(counting_time(model, &conversation));
         let fresh = fold_options(model, 128_000);
-        let (time, folded) = timed(|| fold(&conversation, &fresh, &Ledger::default()).expect("it fits"));
+        let (time, folded) =
+            timed(|| fold(&conversation, &fresh, &Ledger::default()).expect("the conversation fits the budget"));
         folds.push(time);
         creases = folded.creases.len();
     }
@@ -142,10 +149,11 @@ fn cold_fold(model: &str, kind: BenchText, times: usize) {
     println!("cold fold of 1 MB, {kind:?}, {model}: {folded:?}, {ratios}, {creases} creases");
 }
 
-/// Recorded conversations of half a megabyte to two, none seen before: all together, and the one with the worst ratio.
+/// Measures recorded conversations of half a megabyte to two, none seen before: all together, and the one with the
+/// worst ratio.
 fn recorded_folds(model: &str) {
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/corpus");
-    let folder = std::env::var_os("FOLDLINE_CORPUS").map_or_else(|| PathBuf::from(beside), PathBuf::from);
+    let default_folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/corpus");
+    let folder = std::env::var_os("FOLDLINE_CORPUS").map_or_else(|| PathBuf::from(default_folder), PathBuf::from);
     let file = File::open(folder.join("dev.jsonl.zst")).and_then(zstd::Decoder::new).map(BufReader::new);
     let Some(recordings) = file.ok().and_then(|file| TranscriptReader::new("dev", file).ok()) else {
         println!("no recorded conversations (set FOLDLINE_CORPUS)");
@@ -153,12 +161,12 @@ fn recorded_folds(model: &str) {
     };
     let (mut number, mut bytes, mut worst) = (0, 0, 0.0_f64);
     let (mut counts, mut sizes, mut folds) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
-    for conversation in recordings.filter_map(Result::ok).map(|it| it.conversation) {
+    for conversation in recordings.filter_map(Result::ok).map(|recording| recording.conversation) {
         let size = serde_json::to_string(&conversation).map_or(0, |json| json.len());
         if !(500_000..2_000_000).contains(&size) {
             continue;
         }
-        let best = |work: &dyn Fn() -> Duration| (0..3).map(|_| work()).min().expect("it ran");
+        let best = |work: &dyn Fn() -> Duration| (0..3).map(|_| work()).min().expect("at least one run");
         let (count, own) =
             (best(&|| counting_time(COUNTED_MODEL, &conversation)), best(&|| counting_time(model, &conversation)));
         let folded = best(&|| {
@@ -177,24 +185,24 @@ fn recorded_folds(model: &str) {
     );
 }
 
-/// A turn with four kilobytes of new text, when no crease falls.
+/// Measures a turn with four kilobytes of new text, without a crease.
 fn late_turns(name: &str, model: &str) {
-    let mut setup = fold_options(model, 100_000_000);
-    setup.policy = Policy::lossless();
-    let mut folder = FoldSession::new(setup);
-    // A printer says more different things the longer it prints, up to here.
-    let mut printer = TextGenerator::new(7);
-    printed_session(&mut printer, BenchText::Realistic, 256, 4_000)
+    let mut options = fold_options(model, 100_000_000);
+    options.policy = Policy::lossless();
+    let mut fold_session = FoldSession::new(options);
+    // The variety of generated text grows up to this amount.
+    let mut generator = TextGenerator::new(7);
+    generated_session(&mut generator, BenchText::Realistic, 256, 4_000)
         .into_iter()
-        .for_each(|message| folder.push(message));
-    let rounds = printed_session(&mut printer, BenchText::Realistic, 2_000, 4_000);
+        .for_each(|message| fold_session.push(message));
+    let rounds = generated_session(&mut generator, BenchText::Realistic, 2_000, 4_000);
     let mut rounds = rounds.into_iter().skip(1);
     let (mut early, mut late) = (Vec::new(), Vec::new());
     for at in 0..2_000 {
         let messages: Vec<Message<'_>> = rounds.by_ref().take(2).collect();
         let (time, ()) = timed(|| {
-            messages.into_iter().for_each(|message| folder.push(message));
-            black_box(folder.plan_request().expect("there is room"));
+            messages.into_iter().for_each(|message| fold_session.push(message));
+            black_box(fold_session.plan_request().expect("the request fits the budget"));
         });
         match at {
             10..110 => early.push(time),
@@ -207,14 +215,16 @@ fn late_turns(name: &str, model: &str) {
     println!("a turn of 4 kB on 1 MB, {name}: {early:?} at turn 10, {late:?} at turn 2,000, ratio {ratio:.2}");
 }
 
-/// Ten times the messages cost ten times the time.
+/// Measures the time per message: ten times the messages should cost ten times the time.
 fn many_messages() {
     let per_message = |rounds: usize| {
         let conversation =
             Conversation { messages: session(BenchText::Realistic, rounds, 400), ..Conversation::default() };
-        // Of a tenth of either the window is full.
-        let setup = fold_options(ESTIMATED_MODEL, 16_000);
-        let times = (0..5).map(|_| timed(|| fold(&conversation, &setup, &Ledger::default()).expect("it fits")).0);
+        // The window is full at a tenth of either size.
+        let options = fold_options(ESTIMATED_MODEL, 16_000);
+        let times = (0..5).map(|_| {
+            timed(|| fold(&conversation, &options, &Ledger::default()).expect("the conversation fits the budget")).0
+        });
         median(times.collect()).as_secs_f64() / conversation.messages.len() as f64
     };
     let (few, more) = (per_message(500), per_message(5_000));
@@ -222,26 +232,26 @@ fn many_messages() {
     println!("per message: {:.1} µs of 1,000, {:.1} µs of 10,000, ratio {:.2}", us(few), us(more), more / few);
 }
 
-/// What a folder holds beside the text that it was given.
+/// Measures the memory of a session in addition to its input text.
 fn memory_use() {
     let before = ALLOCATOR.current_usage();
     let messages = session(BenchText::Realistic, 1_000, 4_000);
     let text = ALLOCATOR.current_usage() - before;
     ALLOCATOR.reset_peak_usage();
-    let mut folder = FoldSession::new(fold_options("claude-opus-4-6", 128_000));
+    let mut fold_session = FoldSession::new(fold_options("claude-opus-4-6", 128_000));
     for message in messages {
         if message.is_assistant() {
-            black_box(folder.plan_request().expect("it fits"));
+            black_box(fold_session.plan_request().expect("the request fits the budget"));
         }
-        folder.push(message);
+        fold_session.push(message);
     }
-    let held = ALLOCATOR.current_usage() - before;
+    let used = ALLOCATOR.current_usage() - before;
     let peak = ALLOCATOR.peak_usage() - before;
     let ratio = |bytes: usize| bytes as f64 / text as f64;
     println!(
-        "memory: {:.1} MB of messages, {:.2} times that held, {:.2} at the peak",
+        "memory: {:.1} MB of messages, {:.2} times that in use, {:.2} at the peak",
         text as f64 / 1e6,
-        ratio(held),
+        ratio(used),
         ratio(peak)
     );
 }

@@ -1,8 +1,8 @@
-//! What judging a request costs, beside what reading it costs: `cargo bench -p foldline --bench laws`.
+//! Cost of checking a request relative to parsing it: `cargo bench -p foldline --bench laws`.
 //!
-//! The machine may be noisy, so each number is the best of many runs and a share of the time that parsing
-//! the same body takes. Bodies are made up here; recorded ones of a corpus are added where there is one
-//! (`FOLDLINE_CORPUS`, or beside the repository).
+//! The machine may be noisy, so each number is the best of many runs and a ratio to the time of parsing the same
+//! body. Bodies are generated; recorded ones are added if there is a corpus (`FOLDLINE_CORPUS`, or next to the
+//! repository).
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ fn main() {
         measure(&format!("{}, 1,000 rounds of 40 bytes", format.name()), format, &body(format, 1_000, 40));
     }
     let Some(corpus) = corpus() else {
-        print_line("there is no corpus: recorded bodies are left out");
+        print_line("no corpus (set FOLDLINE_CORPUS): recorded bodies are skipped");
         return;
     };
     let folders = [
@@ -38,10 +38,10 @@ fn main() {
 }
 
 fn measure(name: &str, format: Format, body: &[u8]) {
-    let request = Request::parse(format, body).expect("a body of the bench is a request");
+    let request = Request::parse(format, body).expect("the generated body is a request");
     let profile = LawProfile::for_request(&request);
-    let folded = request.splice(&first_fold(&request)).expect("a result can be folded");
-    let rewritten = Request::parse(format, &folded).expect("a folded request is one");
+    let folded = request.splice(&first_fold(&request)).expect("the result can be folded");
+    let rewritten = Request::parse(format, &folded).expect("the folded request is valid");
     let rewriting = RewriteContext::new(&profile);
 
     let parse = best_time(|| drop(black_box(Request::parse(format, black_box(body)))));
@@ -57,7 +57,7 @@ fn measure(name: &str, format: Format, body: &[u8]) {
     ));
 }
 
-/// The first result becomes a marker.
+/// Folds the first result to a marker.
 fn first_fold(request: &Request<'_>) -> Vec<RequestEdit> {
     let messages = &request.conversation().messages;
     let at = messages.iter().position(|message| message.has_results());
@@ -105,19 +105,19 @@ fn body(format: Format, rounds: usize, size: usize) -> Vec<u8> {
 }
 
 fn corpus() -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpus");
-    let folder = std::env::var_os("FOLDLINE_CORPUS").map_or(beside, PathBuf::from);
+    let default_folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpus");
+    let folder = std::env::var_os("FOLDLINE_CORPUS").map_or(default_folder, PathBuf::from);
     folder.is_dir().then_some(folder)
 }
 
 fn largest_file(folder: &Path) -> Option<(String, Vec<u8>)> {
     let files = std::fs::read_dir(folder).ok()?.filter_map(Result::ok);
-    let file = files.max_by_key(|file| file.metadata().map_or(0, |about| about.len()))?;
+    let file = files.max_by_key(|file| file.metadata().map_or(0, |metadata| metadata.len()))?;
     let name = format!("recorded {}", file.file_name().to_string_lossy());
     Some((name, std::fs::read(file.path()).ok()?))
 }
 
-#[expect(clippy::print_stdout, reason = "a bench talks to a person")]
+#[expect(clippy::print_stdout, reason = "a bench reports on the terminal")]
 fn print_line(line: &str) {
     println!("{line}");
 }

@@ -1,8 +1,8 @@
-//! How fast texts are counted, as ratios inside one run: against another implementation of the same
-//! vocabulary, against the cost of a hash for what was counted before, and for runs without a break.
+//! Speed of counting, as ratios inside one run: against another implementation of the same vocabulary, against the
+//! cost of a hash for texts counted before, and for runs without a break.
 //!
-//! Reads the recorded sessions under `FOLDLINE_CORPUS` (default `../shared/corpus` beside the workspace) and
-//! makes do with generated text where there are none.
+//! Reads the recorded sessions under `FOLDLINE_CORPUS` (default: `../shared/corpus` next to the workspace) and uses
+//! generated text if there are none.
 
 #![expect(clippy::print_stdout, reason = "a bench reports on the terminal")]
 
@@ -15,7 +15,7 @@ use foldline::{Message, Meter, ModelTable, Role, TokenCounter, TokenEstimator, V
 
 fn main() {
     let texts = corpus().unwrap_or_else(|| {
-        println!("no corpus (set FOLDLINE_CORPUS): generated text instead");
+        println!("no corpus (set FOLDLINE_CORPUS): using generated text");
         generated_texts()
     });
     let bytes: usize = texts.iter().map(String::len).sum();
@@ -26,10 +26,10 @@ fn main() {
     long_runs();
 }
 
-/// Every text of every message: content, reasoning, arguments.
+/// Returns every text of every message: content, reasoning, arguments.
 fn corpus() -> Option<Vec<String>> {
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/corpus");
-    let folder = std::env::var_os("FOLDLINE_CORPUS").map_or_else(|| PathBuf::from(beside), PathBuf::from);
+    let default_folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/corpus");
+    let folder = std::env::var_os("FOLDLINE_CORPUS").map_or_else(|| PathBuf::from(default_folder), PathBuf::from);
     let file = std::fs::File::open(folder.join("dev.jsonl.zst")).ok()?;
     let lines = BufReader::new(zstd::Decoder::new(file).ok()?).lines();
     let mut texts = Vec::new();
@@ -40,7 +40,7 @@ fn corpus() -> Option<Vec<String>> {
     Some(texts)
 }
 
-/// The strings of a value that stand for text.
+/// Collects the strings of a value that are text.
 fn collect_texts(value: &serde_json::Value, texts: &mut Vec<String>) {
     match value {
         serde_json::Value::String(text) => texts.push(text.clone()),
@@ -59,23 +59,24 @@ fn generated_texts() -> Vec<String> {
 
 fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
     let start = Instant::now();
-    let done = black_box(work());
-    (start.elapsed(), done)
+    let result = black_box(work());
+    (start.elapsed(), result)
 }
 
-/// The shortest of some runs, which is the one that the machine disturbed least.
+/// Returns the shortest of several runs, which was disturbed least.
 fn best_time<T>(runs: usize, mut work: impl FnMut() -> T) -> Duration {
     (0..runs).map(|_| timed(&mut work).0).min().unwrap_or_default()
 }
 
-/// The time of each work for all texts. Works take turns batch by batch, so that a busy machine slows all of them; of
-/// every batch the shortest of some passes counts, and other batches come in between, so that caches meet it anew.
-fn interleaved_times(texts: &[String], passes: usize, works: &[&dyn Fn(&str) -> u64]) -> Vec<Duration> {
-    let mut times = vec![vec![Duration::MAX; texts.len().div_ceil(BATCH_TEXTS)]; works.len()];
+/// Returns the time of each function for all texts. The functions alternate batch by batch, so that a busy machine
+/// slows all of them; the shortest of several passes over a batch counts, with other batches in between, so that
+/// caches are cold.
+fn interleaved_times(texts: &[String], passes: usize, functions: &[&dyn Fn(&str) -> u64]) -> Vec<Duration> {
+    let mut times = vec![vec![Duration::MAX; texts.len().div_ceil(BATCH_TEXTS)]; functions.len()];
     for _ in 0..passes {
         for (at, batch) in texts.chunks(BATCH_TEXTS).enumerate() {
-            for (work, times) in works.iter().zip(&mut times) {
-                let (time, _) = timed(|| batch.iter().map(|text| work(text)).fold(0, u64::wrapping_add));
+            for (function, times) in functions.iter().zip(&mut times) {
+                let (time, _) = timed(|| batch.iter().map(|text| function(text)).fold(0, u64::wrapping_add));
                 times[at] = time.min(times[at]);
             }
         }
@@ -91,8 +92,8 @@ fn speed(bytes: usize, time: Duration) -> f64 {
 
 fn exact_counts(texts: &[String], bytes: usize) {
     let ours = Vocabulary::o200k();
-    let oracle = tiktoken_rs::o200k_base().expect("the oracle's vocabulary is built in");
-    let expected = |text: &str| oracle.encode_ordinary(text).len() as u64;
+    let reference = tiktoken_rs::o200k_base().expect("the reference vocabulary is built in");
+    let expected = |text: &str| reference.encode_ordinary(text).len() as u64;
     let different = texts.iter().filter(|text| ours.count(text) != expected(text)).count();
     let tokens: u64 = texts.iter().map(|text| ours.count(text)).sum();
     let times = interleaved_times(texts, 3, &[&|text| ours.count(text), &expected]);
@@ -133,13 +134,13 @@ fn recounts(texts: &[String]) {
 fn long_runs() {
     let noise =
         |length: u64| (0..length).map(|at| (b'a' + (at * at * 7_919 / 13 % 26) as u8) as char).collect::<String>();
-    for (name, unit) in [("one letter", "a"), ("blanks", " "), ("newlines", "\n"), ("dashes", "-")] {
+    for (name, unit) in [("one letter", "a"), ("spaces", " "), ("newlines", "\n"), ("dashes", "-")] {
         report_run(name, &unit.repeat(1 << 18), &unit.repeat(1 << 20));
     }
     report_run("letters at random", &noise(1 << 18), &noise(1 << 20));
 }
 
-/// Four times the run should take about four times the time.
+/// Reports the time of a long run: four times the run should take about four times the time.
 fn report_run(name: &str, quarter: &str, whole: &str) {
     let vocabulary = Vocabulary::o200k();
     let short = best_time(9, || vocabulary.count(quarter));

@@ -1,9 +1,8 @@
-//! Reading a request and writing it back, against parsing it into a tree and serialising that.
+//! Parsing a request and writing it back, against parsing it into a tree and serializing that.
 //!
-//! Everything is measured in one run and told as a ratio, since machines differ and are noisy. What must
-//! hold is in docs/decisions/0001: at most 0.6 of the time of the tree, at most 2.5 times the body in
-//! extra memory, and a time per byte that is flat from 100 KB to 64 MB. Texts are decoded by whoever looks at them,
-//! so that is measured beside it.
+//! Everything is measured in one run and reported as a ratio, since machines differ and are noisy. The requirements
+//! are in docs/decisions/0001: at most 0.6 of the time of the tree, at most 2.5 times the body in extra memory, and a
+//! constant time per byte from 100 KB to 64 MB. Texts are decoded lazily, so decoding is measured separately.
 //!
 //!     cargo bench --bench wire [BODY.json ..]
 
@@ -19,23 +18,23 @@ use peak_alloc::PeakAlloc;
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
-/// How often each way is timed.
+/// Number of timed runs per case.
 const RUNS_PER_CASE: usize = 60;
 
-/// Ways take turns, so that what disturbs the machine for a while disturbs all of them.
+/// Number of batches; cases alternate, so that a disturbance affects all of them.
 const INTERLEAVED_BATCHES: usize = 5;
 
-#[expect(clippy::print_stdout, reason = "it is a program")]
+#[expect(clippy::print_stdout, reason = "a bench reports on the terminal")]
 fn main() {
     println!(
         "{:<26}{:>7}{:>9}{:>9}{:>7}{:>8}{:>17}{:>7}{:>8}",
-        "body", "KB", "ours ms", "tree ms", "ratio", "memory", "all looked at ms", "ratio", "memory"
+        "body", "KB", "ours ms", "tree ms", "ratio", "memory", "all decoded ms", "ratio", "memory"
     );
     let given = std::env::args().skip(1).filter(|argument| !argument.starts_with("--"));
     let bodies = given.map(|path| (path.rsplit('/').next().unwrap_or_default().to_owned(), std::fs::read(&path)));
-    let made = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic];
-    let made = made.map(|format| (format!("made up, {}", format.name()), Ok(body(format, 1_000_000))));
-    for (name, bytes) in made.into_iter().chain(bodies) {
+    let formats = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic];
+    let generated = formats.map(|format| (format!("generated, {}", format.name()), Ok(body(format, 1_000_000))));
+    for (name, bytes) in generated.into_iter().chain(bodies) {
         let bytes = match bytes {
             Ok(bytes) => bytes,
             Err(error) => {
@@ -44,37 +43,37 @@ fn main() {
             }
         };
         let Some(format) = Format::detect(&bytes) else {
-            println!("{name} is no request");
+            println!("{name} is not a request");
             continue;
         };
-        let ways: [BenchCase<'_>; 3] = [
+        let cases: [BenchCase<'_>; 3] = [
             Box::new(|| round_trip(format, &bytes)),
             Box::new(|| round_trip_decoded(format, &bytes)),
             Box::new(|| serde_tree(&bytes)),
         ];
-        let [ours, looked, tree] =
-            fast_times(ways.each_ref().map(|way| (RUNS_PER_CASE, way))).map(|time| time.as_secs_f64() * 1e3);
+        let [ours, decoded, tree] =
+            fast_times(cases.each_ref().map(|case| (RUNS_PER_CASE, case))).map(|time| time.as_secs_f64() * 1e3);
         println!(
-            "{name:<26}{:>7.0}{ours:>9.3}{tree:>9.3}{:>7.2}{:>7.2}x{looked:>17.3}{:>7.2}{:>7.2}x",
+            "{name:<26}{:>7.0}{ours:>9.3}{tree:>9.3}{:>7.2}{:>7.2}x{decoded:>17.3}{:>7.2}{:>7.2}x",
             bytes.len() as f64 / 1e3,
             ours / tree,
-            peak_memory_ratio(&bytes, &ways[0]),
-            looked / tree,
-            peak_memory_ratio(&bytes, &ways[1]),
+            peak_memory_ratio(&bytes, &cases[0]),
+            decoded / tree,
+            peak_memory_ratio(&bytes, &cases[1]),
         );
     }
 
-    println!("\n{:<26}{:>7}{:>12}{:>8}{:>16}{:>8}", "growth", "KB", "ns per KB", "", "all looked at", "");
+    println!("\n{:<26}{:>7}{:>12}{:>8}{:>16}{:>8}", "growth", "KB", "ns per KB", "", "all decoded", "");
     for format in [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic] {
         let bodies = [100_000, 1_000_000, 8_000_000, 64_000_000].map(|size| body(format, size));
         let ours: [BenchCase<'_>; 4] =
             bodies.each_ref().map(|bytes| Box::new(|| round_trip(format, bytes)) as BenchCase<'_>);
-        let looked: [BenchCase<'_>; 4] =
+        let decoded: [BenchCase<'_>; 4] =
             bodies.each_ref().map(|bytes| Box::new(|| round_trip_decoded(format, bytes)) as BenchCase<'_>);
-        let [ours, looked] = [ours, looked].map(|ways| {
-            // Each size for about the same time.
+        let [ours, decoded] = [ours, decoded].map(|cases| {
+            // About the same time for each size.
             let times: [Duration; 4] =
-                fast_times(std::array::from_fn(|at| (1_500_000_000 / bodies[at].len(), &ways[at])));
+                fast_times(std::array::from_fn(|at| (1_500_000_000 / bodies[at].len(), &cases[at])));
             std::array::from_fn::<_, 4, _>(|at| times[at].as_secs_f64() * 1e12 / bodies[at].len() as f64)
         });
         for (at, bytes) in bodies.iter().enumerate() {
@@ -84,8 +83,8 @@ fn main() {
                 bytes.len() as f64 / 1e3,
                 ours[at],
                 ours[at] / ours[0],
-                looked[at],
-                looked[at] / looked[0],
+                decoded[at],
+                decoded[at] / decoded[0],
             );
         }
     }
@@ -93,90 +92,90 @@ fn main() {
 
 type BenchCase<'a> = Box<dyn Fn() -> usize + 'a>;
 
-/// The way of a request that is not folded.
+/// Parses and writes a request that is not folded.
 fn round_trip(format: Format, body: &[u8]) -> usize {
     let request = Request::parse(format, body).expect("the body is a request");
-    request.splice(&[]).expect("no edit is no bad edit").len()
+    request.splice(&[]).expect("an empty edit list is valid").len()
 }
 
-/// The same, with somebody who looks at every text.
+/// Parses and writes a request that is not folded, and decodes every text.
 fn round_trip_decoded(format: Format, body: &[u8]) -> usize {
     fn decoded_bytes(part: &Part<'_>) -> usize {
         match part {
             Part::Text { text } => text.len(),
-            Part::Reasoning(it) => it.text.len(),
-            Part::ToolCall(it) => it.arguments.as_str().len(),
-            Part::ToolResult(it) => it.content.iter().map(decoded_bytes).sum(),
+            Part::Reasoning(reasoning) => reasoning.text.len(),
+            Part::ToolCall(call) => call.arguments.as_str().len(),
+            Part::ToolResult(result) => result.content.iter().map(decoded_bytes).sum(),
             _ => 0,
         }
     }
     let request = Request::parse(format, body).expect("the body is a request");
     let messages = &request.conversation().messages;
-    let seen: usize = messages.iter().flat_map(|message| &message.parts).map(decoded_bytes).sum();
-    request.splice(&[]).expect("no edit is no bad edit").len() + seen
+    let decoded: usize = messages.iter().flat_map(|message| &message.parts).map(decoded_bytes).sum();
+    request.splice(&[]).expect("an empty edit list is valid").len() + decoded
 }
 
 fn serde_tree(body: &[u8]) -> usize {
     let value: serde_json::Value = serde_json::from_slice(body).expect("the body is JSON");
-    serde_json::to_vec(&value).expect("a tree can be written").len()
+    serde_json::to_vec(&value).expect("a JSON value serializes").len()
 }
 
-/// The time of each way, which is run so often. What is timed is the processor's time, so that a busy machine does not
-/// count as slow code, and the fast runs are those least disturbed.
-fn fast_times<const N: usize>(ways: [(usize, &BenchCase<'_>); N]) -> [Duration; N] {
+/// Returns the CPU time of each case, run the given number of times. CPU time, so that a busy machine does not count
+/// as slow code; the fastest runs are those least disturbed.
+fn fast_times<const N: usize>(cases: [(usize, &BenchCase<'_>); N]) -> [Duration; N] {
     let mut times = [const { Vec::new() }; N];
     for _ in 0..INTERLEAVED_BATCHES {
-        for ((runs, way), times) in ways.iter().zip(&mut times) {
-            // Several in a row: the pages that one way took are given back to the system, and paid for, when the next one
-            // frees what lies behind them.
+        for ((runs, case), times) in cases.iter().zip(&mut times) {
+            // Several in a row: pages that one case allocated are returned to the system, and paid for, when the next
+            // one frees the memory after them.
             for _ in 0..runs.div_ceil(INTERLEAVED_BATCHES) {
-                let begin = ThreadTime::now();
-                black_box(way());
-                times.push(begin.elapsed());
+                let start = ThreadTime::now();
+                black_box(case());
+                times.push(start.elapsed());
             }
         }
     }
-    // Not the very fastest: the clock of a virtual machine jumps now and then.
+    // Not the very fastest: the clock of a virtual machine sometimes jumps.
     times.map(|mut times| {
         times.sort_unstable();
         times[times.len() / 10]
     })
 }
 
-/// The most memory that a way holds at once beyond the body, in bodies.
-fn peak_memory_ratio(body: &[u8], way: &BenchCase<'_>) -> f64 {
+/// Returns the peak memory of a case beyond the body, in multiples of the body.
+fn peak_memory_ratio(body: &[u8], case: &BenchCase<'_>) -> f64 {
     let before = ALLOCATOR.current_usage();
     ALLOCATOR.reset_peak_usage();
-    way();
+    case();
     (ALLOCATOR.peak_usage() - before) as f64 / body.len() as f64
 }
 
-/// A session of a coding agent: short turns, long results full of line ends and quotes.
+/// Returns a session of a coding agent: short turns, long results with many newlines and quotes.
 fn body(format: Format, size: usize) -> Vec<u8> {
     let mut messages = String::new();
     let mut round = 0;
     while messages.len() < size {
         let separator = if round == 0 { "" } else { "," };
-        let said = json_string(&format!("Let me look at src/module_{round}.rs next; the failing test names it."));
+        let prose = json_string(&format!("Let me look at src/module_{round}.rs next; the failing test names it."));
         let result = json_string(&file_listing(round));
         let arguments = format!(r#"{{"path":"src/module_{round}.rs","offset":{round},"limit":200}}"#);
         let quoted = json_string(&arguments);
         let written = match format {
             Format::OpenAiChat => write!(
                 messages,
-                r#"{separator}{{"role":"assistant","content":{said},"tool_calls":[{{"id":"call_{round}","type":"function","function":{{"name":"read_file","arguments":{quoted}}}}}]}},{{"role":"tool","tool_call_id":"call_{round}","content":{result}}}"#
+                r#"{separator}{{"role":"assistant","content":{prose},"tool_calls":[{{"id":"call_{round}","type":"function","function":{{"name":"read_file","arguments":{quoted}}}}}]}},{{"role":"tool","tool_call_id":"call_{round}","content":{result}}}"#
             ),
             Format::OpenAiResponses => write!(
                 messages,
-                r#"{separator}{{"type":"reasoning","id":"rs_{round}","summary":[],"encrypted_content":"{}"}},{{"type":"message","role":"assistant","content":[{{"type":"output_text","text":{said},"annotations":[]}}]}},{{"type":"function_call","call_id":"call_{round}","name":"read_file","arguments":{quoted}}},{{"type":"function_call_output","call_id":"call_{round}","output":{result}}}"#,
+                r#"{separator}{{"type":"reasoning","id":"rs_{round}","summary":[],"encrypted_content":"{}"}},{{"type":"message","role":"assistant","content":[{{"type":"output_text","text":{prose},"annotations":[]}}]}},{{"type":"function_call","call_id":"call_{round}","name":"read_file","arguments":{quoted}}},{{"type":"function_call_output","call_id":"call_{round}","output":{result}}}"#,
                 "gAAAAABo".repeat(100)
             ),
             Format::Anthropic => write!(
                 messages,
-                r#"{separator}{{"role":"assistant","content":[{{"type":"text","text":{said}}},{{"type":"tool_use","id":"toolu_{round}","name":"Read","input":{arguments}}}]}},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"toolu_{round}","content":[{{"type":"text","text":{result}}}]}}]}}"#
+                r#"{separator}{{"role":"assistant","content":[{{"type":"text","text":{prose}}},{{"type":"tool_use","id":"toolu_{round}","name":"Read","input":{arguments}}}]}},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"toolu_{round}","content":[{{"type":"text","text":{result}}}]}}]}}"#
             ),
         };
-        written.expect("a string can be written to");
+        written.expect("writing to a string cannot fail");
         round += 1;
     }
     let (key, more) = match format {
@@ -187,7 +186,7 @@ fn body(format: Format, size: usize) -> Vec<u8> {
     format!(r#"{{"model":"some-model",{more}"{key}":[{messages}],"stream":true}}"#).into_bytes()
 }
 
-/// A file as a tool shows it.
+/// Returns a file as a tool shows it.
 fn file_listing(round: usize) -> String {
     (0..60 + round * 37 % 90)
         .map(|line| match line % 5 {
@@ -201,5 +200,5 @@ fn file_listing(round: usize) -> String {
 }
 
 fn json_string(text: &str) -> String {
-    serde_json::to_string(text).expect("a string has a JSON form")
+    serde_json::to_string(text).expect("a string serializes to JSON")
 }

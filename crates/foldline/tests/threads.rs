@@ -1,4 +1,4 @@
-//! The same conversation gives the same bytes on every thread: nothing hashes by an address or by chance.
+//! The same conversation gives the same bytes on every thread: no hash depends on an address or on chance.
 
 use foldline::fold;
 use foldline::{Conversation, FoldOptions, Ledger, Message, Meter, ModelTable, Part, Prices, Role};
@@ -13,16 +13,16 @@ fn render() -> Vec<Message<'static>> {
     }
     let conversation = Conversation { messages, ..Conversation::default() };
     let table = ModelTable::builtin();
-    let setup =
+    let options =
         FoldOptions::new(Meter::for_model(table, Some("gpt-4o")), Prices::for_model(table, Some("gpt-4o")), 12_000);
-    fold(&conversation, &setup, &Ledger::default()).expect("it fits").messages(&conversation)
+    fold(&conversation, &options, &Ledger::default()).expect("the conversation fits the budget").messages(&conversation)
 }
 
 #[test]
 fn every_thread_renders_the_same_messages() {
-    let here = render();
+    let expected = render();
     let threads: Vec<_> = (0..4).map(|_| std::thread::spawn(render)).collect();
     for thread in threads {
-        assert_eq!(thread.join().expect("no panic"), here);
+        assert_eq!(thread.join().expect("no panic"), expected);
     }
 }

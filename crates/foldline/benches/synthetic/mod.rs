@@ -1,28 +1,28 @@
-//! Text as tools print it, made up: always the same from the same seed.
+//! Generated text that resembles tool output; deterministic for a seed.
 //!
-//! It is made like what people have recorded, since what a text costs to count and to fold is decided by how often its words and names
-//! come again. Of the tool results in recorded sessions of half a megabyte to two (64 of the development set, 30 MB), and of
-//! a megabyte of this:
+//! The cost of counting and folding a text depends on how often its words and names repeat, so the generator is
+//! fitted to recordings. Tool results in recorded sessions of half a megabyte to two (64 of the development set, 30
+//! MB), and one megabyte of generated text:
 //!
-//! | | recorded | made up |
+//! | | recorded | generated |
 //! |---|--:|--:|
-//! | bytes of a line, of a token | 53, 3.6 | 50, 3.9 |
+//! | bytes per line, per token | 53, 3.6 | 50, 3.9 |
 //! | lines that were printed before | 23 % | 25 % |
-//! | words in a kilobyte, and new ones | 118, 9.1 | 134, 7.8 |
-//! | names in a kilobyte, and new ones | 35, 7.4 | 33, 8.1 |
+//! | words per kilobyte, new ones | 118, 9.1 | 134, 7.8 |
+//! | names per kilobyte, new ones | 35, 7.4 | 33, 8.1 |
 
-/// Whoever prints it: knows what was printed before.
+/// A generator of tool output that can repeat its own lines.
 pub(crate) struct TextGenerator {
     state: u64,
     names: Vec<String>,
     paths: Vec<String>,
     lines: Vec<String>,
-    /// Which line is printed again next, and how many more.
+    /// Index of the next repeated line, and the number of lines still to repeat.
     repeat: (usize, usize),
 }
 
-/// So many names are talked of at a time, and so many lines may be printed again: a session that goes on talks of other things,
-/// and not of ever more.
+/// Maximum numbers of names in use and of lines that may be repeated: a long session moves to other topics and does
+/// not accumulate them.
 const MAX_ACTIVE_NAMES: usize = 3_000;
 
 const VOCABULARY_WORDS: [&str; 112] = [
@@ -40,23 +40,23 @@ const VOCABULARY_WORDS: [&str; 112] = [
 impl TextGenerator {
     pub(crate) fn new(seed: u64) -> Self {
         let state = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let mut printer = Self { state, names: Vec::new(), paths: Vec::new(), lines: Vec::new(), repeat: (0, 0) };
-        printer.names = (0..40).map(|_| printer.new_name()).collect();
-        printer.paths = (0..8).map(|_| printer.new_path()).collect();
-        printer
+        let mut generator = Self { state, names: Vec::new(), paths: Vec::new(), lines: Vec::new(), repeat: (0, 0) };
+        generator.names = (0..40).map(|_| generator.new_name()).collect();
+        generator.paths = (0..8).map(|_| generator.new_path()).collect();
+        generator
     }
 
-    fn random_below(&mut self, sides: usize) -> usize {
+    fn random_below(&mut self, bound: usize) -> usize {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
         self.state ^= self.state << 17;
-        (self.state >> 33) as usize % sides
+        (self.state >> 33) as usize % bound
     }
 
-    /// One of so many, the first far more often than the last.
-    fn skewed_index(&mut self, many: usize) -> usize {
-        let throw = self.random_below(1 << 16) as f64 / f64::from(1 << 16);
-        (throw * throw * many as f64) as usize
+    /// Returns an index below `count`, small ones far more often than large ones.
+    fn skewed_index(&mut self, count: usize) -> usize {
+        let random = self.random_below(1 << 16) as f64 / f64::from(1 << 16);
+        (random * random * count as f64) as usize
     }
 
     fn common_word(&mut self) -> &'static str {
@@ -81,7 +81,7 @@ impl TextGenerator {
         format!("src/{}/{}_{}.rs", self.random_word(), self.random_word(), self.random_word())
     }
 
-    /// What is talked about, and now and then something new.
+    /// Returns a name in use, or sometimes a new one.
     fn name(&mut self) -> String {
         if self.random_below(6) == 0 {
             let name = self.new_name();
@@ -110,7 +110,7 @@ impl TextGenerator {
         for at in 0..count {
             words += if at > 0 { " " } else { "" };
             words += self.common_word();
-            // Now and then a word of two.
+            // Sometimes a compound of two words.
             if self.random_below(16) == 0 {
                 words += self.random_word();
             }
@@ -118,7 +118,7 @@ impl TextGenerator {
         words
     }
 
-    /// A line of a source, a log, a listing or a text, or one that was printed before, with those that followed it.
+    /// Returns a line of source, log, listing or prose, or a repeated line with those that followed it.
     fn line(&mut self) -> String {
         if let (at, 1..) = self.repeat {
             self.repeat = (at + 1, self.repeat.1 - 1);
@@ -167,7 +167,7 @@ impl TextGenerator {
         }
     }
 
-    /// Lines of so many bytes, at the least.
+    /// Returns lines of at least `bytes` bytes.
     pub(crate) fn text(&mut self, bytes: usize) -> String {
         let mut text = String::with_capacity(bytes + 80);
         while text.len() < bytes {

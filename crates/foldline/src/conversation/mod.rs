@@ -1,11 +1,10 @@
 //! The provider-neutral conversation: messages of parts, rounds, request points.
 //!
-//! Everything behind the wire formats speaks in these types and in nothing else. What is short is borrowed
-//! from the request body where it can be (`Cow`), and long texts stay there until somebody looks at them
-//! ([`Text`]), so a 4 MB body is not copied to be read; the same types, owned and with serde, serve a Rust
-//! agent as its own message type.
+//! All modules after the wire formats use only these types. Short values are borrowed from the request body where
+//! possible (`Cow`) and long texts are decoded on first use ([`LazyText`]), so a 4 MB body is not copied to be read.
+//! Owned and with serde, the same types serve a Rust agent as its message type.
 //!
-//! Nothing here knows a provider, counts a token or decides a fold.
+//! This module knows no provider, counts no tokens and decides no folds.
 
 pub(crate) mod text;
 
@@ -16,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::conversation::text::LazyText;
 
-/// A request, as far as folding is concerned.
+/// The parts of a request that folding needs.
 ///
 /// ```
 /// use foldline::{Conversation, Message, Part, Role};
@@ -35,17 +34,17 @@ use crate::conversation::text::LazyText;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Conversation<'a> {
-    /// The model that the request names.
+    /// Model that the request names.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub model: Option<Cow<'a, str>>,
-    /// Instructions that stand outside the list of messages (Anthropic `system`, Responses
-    /// `instructions`). They are never folded, so they have no [`PartId`].
+    /// Instructions outside the list of messages (Anthropic `system`, Responses `instructions`). They are never
+    /// folded, so they have no [`PartId`].
     #[serde(borrow, skip_serializing_if = "Vec::is_empty")]
     pub system: Vec<Part<'a>>,
-    /// The tools that the request declares, in order.
+    /// Tools that the request declares, in order.
     #[serde(borrow, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolDefinition<'a>>,
-    /// The messages (Responses: the items) in the order in which they were sent.
+    /// Messages (Responses: items) in the order in which they were sent.
     #[serde(borrow)]
     pub messages: Vec<Message<'a>>,
 }
@@ -53,44 +52,44 @@ pub struct Conversation<'a> {
 /// A tool that the request declares.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolDefinition<'a> {
-    /// The name by which the model calls it; empty for hosted tools without one.
+    /// Name by which the model calls the tool; empty for hosted tools without one.
     #[serde(borrow)]
     pub name: Cow<'a, str>,
-    /// The whole declaration, as JSON text.
+    /// Whole declaration, as JSON text.
     #[serde(borrow)]
     pub definition: Cow<'a, str>,
 }
 
-/// Who speaks.
+/// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Role {
     /// Instructions of the operator.
     System,
-    /// Instructions of the operator, in OpenAI's newer word.
+    /// Instructions of the operator, under OpenAI's newer name.
     Developer,
-    /// The person, or the program in their place.
+    /// The user, or a program in their place.
     User,
     /// The model.
     Assistant,
     /// Results of tools, where the format has a role for them.
     Tool,
-    /// A role that this version does not know; its message stays in place, untouched.
+    /// A role that this version does not know; its message is kept unchanged.
     Other,
 }
 
 /// One message, or one item of the Responses API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message<'a> {
-    /// Who speaks.
+    /// Author of the message.
     pub role: Role,
-    /// What is said, in order.
+    /// Content, in order.
     #[serde(borrow)]
     pub parts: Vec<Part<'a>>,
 }
 
-/// One piece of a message.
+/// One part of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -101,42 +100,41 @@ pub enum Part<'a> {
         #[serde(borrow)]
         text: LazyText<'a>,
     },
-    /// What the model thought. Providers refuse an edited one: it is kept whole or dropped whole.
+    /// Reasoning of the model. Providers reject an edited one: it is kept whole or dropped whole.
     Reasoning(#[serde(borrow)] ReasoningPart<'a>),
-    /// The model asks for a tool.
+    /// A call of a tool by the model.
     ToolCall(#[serde(borrow)] ToolCall<'a>),
-    /// The tool's answer.
+    /// The result of a tool call.
     ToolResult(#[serde(borrow)] ToolResult<'a>),
-    /// A picture.
+    /// An image.
     Image(#[serde(borrow)] ImagePart<'a>),
-    /// A document, in a box: it is larger than all else and rare.
+    /// A document; boxed, since it is the largest variant and rare.
     File(#[serde(borrow)] Box<FilePart<'a>>),
-    /// Anything else: server tools, encrypted items, blocks newer than this version. It stays in
-    /// place byte for byte.
+    /// Anything else: server tools, encrypted items, blocks newer than this version. Kept byte for byte.
     Opaque(#[serde(borrow)] OpaqueBlock<'a>),
 }
 
-/// What the model thought.
+/// Reasoning of the model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReasoningPart<'a> {
-    /// The readable text; empty when the provider shows none.
+    /// Readable text; empty when the provider shows none.
     #[serde(borrow)]
     pub text: LazyText<'a>,
-    /// A signature or encrypted content by which the provider recognises its own words.
+    /// Signature or encrypted content by which the provider verifies its own reasoning.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<Cow<'a, str>>,
 }
 
-/// The model asks for a tool.
+/// A call of a tool by the model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCall<'a> {
-    /// By which the result refers to this call.
+    /// Id by which the result refers to this call.
     #[serde(borrow)]
     pub id: Cow<'a, str>,
-    /// Which tool.
+    /// Name of the tool.
     #[serde(borrow)]
     pub name: Cow<'a, str>,
-    /// With what.
+    /// Arguments of the call.
     #[serde(borrow)]
     pub arguments: CallArguments<'a>,
 }
@@ -145,33 +143,33 @@ pub struct ToolCall<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallArguments<'a> {
-    /// JSON text; an object unless the model erred.
+    /// JSON text; an object unless the model made a mistake.
     Json(#[serde(borrow)] LazyText<'a>),
     /// Free text, as custom tools take it (an `apply_patch` body).
     Text(#[serde(borrow)] LazyText<'a>),
 }
 
-/// The answer of a tool.
+/// The result of a tool call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolResult<'a> {
-    /// The call that it answers.
+    /// Id of the call that this result answers.
     #[serde(borrow)]
     pub call_id: Cow<'a, str>,
-    /// What the tool gave back: texts, images, files.
+    /// Content that the tool returned: texts, images, files.
     #[serde(borrow)]
     pub content: Vec<Part<'a>>,
-    /// The client marked it as an error.
+    /// True if the client marked the result as an error.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_error: bool,
 }
 
-/// A picture.
+/// An image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImagePart<'a> {
-    /// Where its bytes are.
+    /// Location of the bytes.
     #[serde(borrow)]
     pub source: MediaSource<'a>,
-    /// OpenAI's wish for its resolution: `low`, `high`, `auto`, `original`.
+    /// Resolution requested from OpenAI: `low`, `high`, `auto`, `original`.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<Cow<'a, str>>,
 }
@@ -179,18 +177,18 @@ pub struct ImagePart<'a> {
 /// A document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilePart<'a> {
-    /// Its name or title, when given.
+    /// Name or title, if given.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Cow<'a, str>>,
-    /// Its media type, when given.
+    /// Media type, if given.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub media_type: Option<Cow<'a, str>>,
-    /// Where its bytes are.
+    /// Location of the bytes.
     #[serde(borrow)]
     pub source: MediaSource<'a>,
 }
 
-/// Where the bytes of an image or a file are.
+/// Location of the bytes of an image or a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -199,30 +197,30 @@ pub enum MediaSource<'a> {
     Base64(#[serde(borrow)] Cow<'a, str>),
     /// In the request, as plain text (a text document).
     Text(#[serde(borrow)] LazyText<'a>),
-    /// Behind an address.
+    /// At a URL.
     Url(#[serde(borrow)] Cow<'a, str>),
-    /// At the provider, under an id.
+    /// Stored by the provider, under an id.
     Id(#[serde(borrow)] Cow<'a, str>),
-    /// Not told in a way that this version knows.
+    /// Given in a form that this version does not know.
     #[default]
     Unknown,
 }
 
-/// A block that is kept as it is.
+/// A block that is kept unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpaqueBlock<'a> {
-    /// Its `type`, as the provider names it.
+    /// The block's `type`, as the provider names it.
     #[serde(borrow)]
     pub kind: Cow<'a, str>,
-    /// The id by which a call and its result of a server tool belong together.
+    /// Id that connects the call and the result of a server tool.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub pair: Option<Cow<'a, str>>,
-    /// The JSON text of the block.
+    /// JSON text of the block.
     #[serde(borrow)]
     pub raw: Cow<'a, str>,
 }
 
-/// The place of a part. Stable while messages are only appended.
+/// The position of a part. Stable while messages are only appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PartId {
     /// Index of the message.
@@ -235,12 +233,12 @@ pub struct PartId {
 }
 
 impl PartId {
-    /// The part `part` of message `message`.
+    /// Returns the id of part `part` of message `message`.
     pub fn new(message: usize, part: usize) -> Self {
         Self { message, part, inner: None }
     }
 
-    /// The piece `inner` of the tool result at this place.
+    /// Returns the id of item `inner` in the content of the tool result at this position.
     pub fn inner(self, inner: usize) -> Self {
         Self { inner: Some(inner), ..self }
     }
@@ -257,7 +255,7 @@ impl std::fmt::Display for PartId {
 }
 
 impl<'a> Conversation<'a> {
-    /// The part at a place, if there is one.
+    /// Returns the part at a position, if it exists.
     pub fn part(&self, id: PartId) -> Option<&Part<'a>> {
         let part = self.messages.get(id.message)?.parts.get(id.part)?;
         match (id.inner, part) {
@@ -267,8 +265,8 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// The rounds, oldest first: each an assistant turn together with the results of its calls, as
-    /// a range of messages. What a user or the operator says stands between rounds.
+    /// Returns the rounds, oldest first: each is an assistant turn with the results of its calls, as a range of
+    /// messages. Messages of the user or the operator are between rounds.
     pub fn rounds(&self) -> Vec<Range<usize>> {
         let mut rounds: Vec<Range<usize>> = Vec::new();
         let mut before = None;
@@ -286,8 +284,8 @@ impl<'a> Conversation<'a> {
         rounds
     }
 
-    /// Where requests were sent: before each assistant turn, and at the end. A point `p` stands for
-    /// the request that carried the messages before `p`.
+    /// Returns the positions at which requests were sent: before each assistant turn, and at the end. A point `p`
+    /// represents the request that carried the messages before `p`.
     pub fn request_points(&self) -> Vec<usize> {
         let mut points: Vec<usize> = self.rounds().into_iter().map(|round| round.start).filter(|&at| at > 0).collect();
         if points.last() != Some(&self.messages.len()) && !self.messages.is_empty() {
@@ -296,7 +294,7 @@ impl<'a> Conversation<'a> {
         points
     }
 
-    /// The same conversation with all its text owned.
+    /// Returns the same conversation with all text owned.
     pub fn into_owned(self) -> Conversation<'static> {
         Conversation {
             model: self.model.map(owned),
@@ -308,40 +306,40 @@ impl<'a> Conversation<'a> {
 }
 
 impl ToolDefinition<'_> {
-    /// The same declaration with all its text owned.
+    /// Returns the same declaration with all text owned.
     pub fn into_owned(self) -> ToolDefinition<'static> {
         ToolDefinition { name: owned(self.name), definition: owned(self.definition) }
     }
 }
 
 impl<'a> Message<'a> {
-    /// A message of these parts.
+    /// Creates a message from parts.
     pub fn new(role: Role, parts: Vec<Part<'a>>) -> Self {
         Self { role, parts }
     }
 
-    /// A message of one text.
+    /// Creates a message of one text.
     pub fn text(role: Role, text: impl Into<LazyText<'a>>) -> Self {
         Self::new(role, vec![Part::text(text)])
     }
 
-    /// Whether the model speaks.
+    /// Returns true if the model wrote the message.
     pub fn is_assistant(&self) -> bool {
         self.role == Role::Assistant
     }
 
-    /// Whether it answers a tool call, in a message of its own or inside a user's.
+    /// Returns true if the message contains a tool result, whatever its role.
     pub fn has_results(&self) -> bool {
         self.parts.iter().any(|part| matches!(part, Part::ToolResult(_)))
     }
 
-    /// Whether a request was sent right before this message, given the message before it: the model
-    /// begins to speak. In the Responses API one turn is several items in a row.
+    /// Returns true if a request was sent right before this message, given the previous message: an assistant turn
+    /// begins here. In the Responses API one turn is several consecutive items.
     pub fn opens_round(&self, before: Option<&Message<'_>>) -> bool {
         self.is_assistant() && !before.is_some_and(Message::is_assistant)
     }
 
-    /// The calls in it.
+    /// Returns the tool calls in the message.
     pub fn calls(&self) -> impl Iterator<Item = &ToolCall<'a>> {
         self.parts.iter().filter_map(|part| match part {
             Part::ToolCall(call) => Some(call),
@@ -349,7 +347,7 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// The results in it.
+    /// Returns the tool results in the message.
     pub fn results(&self) -> impl Iterator<Item = &ToolResult<'a>> {
         self.parts.iter().filter_map(|part| match part {
             Part::ToolResult(result) => Some(result),
@@ -357,19 +355,19 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// The same message with all its text owned.
+    /// Returns the same message with all text owned.
     pub fn into_owned(self) -> Message<'static> {
         Message { role: self.role, parts: self.parts.into_iter().map(Part::into_owned).collect() }
     }
 }
 
 impl<'a> Part<'a> {
-    /// A text part.
+    /// Creates a text part.
     pub fn text(text: impl Into<LazyText<'a>>) -> Self {
         Part::Text { text: text.into() }
     }
 
-    /// A call with JSON arguments.
+    /// Creates a call with JSON arguments.
     pub fn call(
         id: impl Into<Cow<'a, str>>,
         name: impl Into<Cow<'a, str>>,
@@ -378,17 +376,17 @@ impl<'a> Part<'a> {
         Part::ToolCall(ToolCall { id: id.into(), name: name.into(), arguments: CallArguments::Json(arguments.into()) })
     }
 
-    /// A result of one text.
+    /// Creates a result of one text.
     pub fn result(call_id: impl Into<Cow<'a, str>>, text: impl Into<LazyText<'a>>) -> Self {
         Part::ToolResult(ToolResult { call_id: call_id.into(), content: vec![Part::text(text)], is_error: false })
     }
 
-    /// Reasoning without a seal.
+    /// Creates reasoning without a seal.
     pub fn reasoning(text: impl Into<LazyText<'a>>) -> Self {
         Part::Reasoning(ReasoningPart { text: text.into(), seal: None })
     }
 
-    /// The text, when this is a text part.
+    /// Returns the text if this is a text part.
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Part::Text { text } => Some(text),
@@ -396,41 +394,45 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// The same part with all its text owned.
+    /// Returns the same part with all text owned.
     pub fn into_owned(self) -> Part<'static> {
         match self {
             Part::Text { text } => Part::Text { text: text.into_owned() },
-            Part::Reasoning(it) => {
-                Part::Reasoning(ReasoningPart { text: it.text.into_owned(), seal: it.seal.map(owned) })
+            Part::Reasoning(reasoning) => {
+                Part::Reasoning(ReasoningPart { text: reasoning.text.into_owned(), seal: reasoning.seal.map(owned) })
             }
-            Part::ToolCall(it) => Part::ToolCall(ToolCall {
-                id: owned(it.id),
-                name: owned(it.name),
-                arguments: match it.arguments {
+            Part::ToolCall(call) => Part::ToolCall(ToolCall {
+                id: owned(call.id),
+                name: owned(call.name),
+                arguments: match call.arguments {
                     CallArguments::Json(json) => CallArguments::Json(json.into_owned()),
                     CallArguments::Text(text) => CallArguments::Text(text.into_owned()),
                 },
             }),
-            Part::ToolResult(it) => Part::ToolResult(ToolResult {
-                call_id: owned(it.call_id),
-                content: it.content.into_iter().map(Part::into_owned).collect(),
-                is_error: it.is_error,
+            Part::ToolResult(result) => Part::ToolResult(ToolResult {
+                call_id: owned(result.call_id),
+                content: result.content.into_iter().map(Part::into_owned).collect(),
+                is_error: result.is_error,
             }),
-            Part::Image(it) => Part::Image(ImagePart { source: it.source.into_owned(), detail: it.detail.map(owned) }),
-            Part::File(it) => Part::File(Box::new(FilePart {
-                name: it.name.map(owned),
-                media_type: it.media_type.map(owned),
-                source: it.source.into_owned(),
-            })),
-            Part::Opaque(it) => {
-                Part::Opaque(OpaqueBlock { kind: owned(it.kind), pair: it.pair.map(owned), raw: owned(it.raw) })
+            Part::Image(image) => {
+                Part::Image(ImagePart { source: image.source.into_owned(), detail: image.detail.map(owned) })
             }
+            Part::File(file) => Part::File(Box::new(FilePart {
+                name: file.name.map(owned),
+                media_type: file.media_type.map(owned),
+                source: file.source.into_owned(),
+            })),
+            Part::Opaque(block) => Part::Opaque(OpaqueBlock {
+                kind: owned(block.kind),
+                pair: block.pair.map(owned),
+                raw: owned(block.raw),
+            }),
         }
     }
 }
 
 impl<'a> ToolResult<'a> {
-    /// The text of a result that is one text and nothing else, as nearly all are.
+    /// Returns the text of a result that consists of exactly one text, as nearly all do.
     pub fn only_text(&self) -> Option<&str> {
         match self.content.as_slice() {
             [Part::Text { text }] => Some(text),
@@ -438,21 +440,21 @@ impl<'a> ToolResult<'a> {
         }
     }
 
-    /// The texts of the result, in order.
+    /// Returns the texts of the result, in order.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         self.content.iter().filter_map(Part::as_text)
     }
 }
 
 impl<'a> CallArguments<'a> {
-    /// Puts other arguments of the same kind in their place.
+    /// Replaces the arguments by others of the same kind.
     pub(crate) fn set(&mut self, to: impl Into<LazyText<'a>>) {
         match self {
             CallArguments::Json(text) | CallArguments::Text(text) => *text = to.into(),
         }
     }
 
-    /// The arguments as they were written.
+    /// Returns the arguments as written.
     pub fn as_str(&self) -> &str {
         match self {
             CallArguments::Json(text) | CallArguments::Text(text) => text,
@@ -463,10 +465,10 @@ impl<'a> CallArguments<'a> {
 impl MediaSource<'_> {
     fn into_owned(self) -> MediaSource<'static> {
         match self {
-            MediaSource::Base64(it) => MediaSource::Base64(owned(it)),
-            MediaSource::Text(it) => MediaSource::Text(it.into_owned()),
-            MediaSource::Url(it) => MediaSource::Url(owned(it)),
-            MediaSource::Id(it) => MediaSource::Id(owned(it)),
+            MediaSource::Base64(data) => MediaSource::Base64(owned(data)),
+            MediaSource::Text(text) => MediaSource::Text(text.into_owned()),
+            MediaSource::Url(url) => MediaSource::Url(owned(url)),
+            MediaSource::Id(id) => MediaSource::Id(owned(id)),
             MediaSource::Unknown => MediaSource::Unknown,
         }
     }
@@ -481,8 +483,8 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// Whether the round that begins here answers a note of the operator inside the conversation: the two
-/// belong together, and the note is not ours to drop.
+/// Returns true if the round that starts at `start` answers an operator message inside the conversation. The two
+/// belong together, and operator messages are never dropped.
 pub(crate) fn answers_system_note(messages: &[Message<'_>], start: usize) -> bool {
     start > 1 && messages[start - 1].role == Role::System && !messages[start - 1].has_results()
 }
@@ -499,14 +501,14 @@ mod tests {
         Message::new(Role::Tool, vec![Part::result(id, "ok")])
     }
 
-    fn conversation(messages: Vec<Message<'static>>) -> Conversation<'static> {
+    fn with_messages(messages: Vec<Message<'static>>) -> Conversation<'static> {
         Conversation { messages, ..Conversation::default() }
     }
 
-    /// Parallel results stand in messages of their own and still belong to one round.
+    /// Parallel results are separate messages but belong to one round.
     #[test]
     fn round_includes_all_parallel_results() {
-        let it = conversation(vec![
+        let conversation = with_messages(vec![
             Message::text(Role::System, "s"),
             Message::text(Role::User, "u"),
             call("a"),
@@ -517,14 +519,14 @@ mod tests {
             result("c"),
             call("d"),
         ]);
-        assert_eq!(it.rounds(), vec![2..5, 6..8, 8..9]);
-        assert_eq!(it.request_points(), vec![2, 6, 8, 9]);
+        assert_eq!(conversation.rounds(), vec![2..5, 6..8, 8..9]);
+        assert_eq!(conversation.request_points(), vec![2, 6, 8, 9]);
     }
 
     /// In the Responses API a turn is several items: reasoning, text, calls.
     #[test]
     fn consecutive_assistant_items_are_one_round() {
-        let it = conversation(vec![
+        let conversation = with_messages(vec![
             Message::text(Role::User, "u"),
             Message::new(Role::Assistant, vec![Part::reasoning("hm")]),
             call("a"),
@@ -532,23 +534,23 @@ mod tests {
             result("a"),
             result("b"),
         ]);
-        assert_eq!(it.rounds(), vec![1..6]);
-        assert_eq!(it.request_points(), vec![1, 6]);
+        assert_eq!(conversation.rounds(), vec![1..6]);
+        assert_eq!(conversation.request_points(), vec![1, 6]);
     }
 
-    /// Anthropic puts results into user messages, maybe with words of the user behind them.
+    /// Anthropic puts results into user messages, possibly followed by text of the user.
     #[test]
     fn results_inside_a_user_message_belong_to_the_round() {
-        let it = conversation(vec![
+        let conversation = with_messages(vec![
             Message::text(Role::User, "u"),
             call("a"),
             Message::new(Role::User, vec![Part::result("a", "ok"), Part::text("and now?")]),
             Message::text(Role::User, "hello?"),
         ]);
-        assert_eq!(it.rounds(), vec![1..3]);
+        assert_eq!(conversation.rounds(), vec![1..3]);
     }
 
-    /// A long conversation has tens of thousands of them: a call takes as much room as its three texts.
+    /// A long conversation has tens of thousands of parts: a call is as large as its three texts.
     #[test]
     fn parts_are_small() {
         assert_eq!(size_of::<Part<'_>>(), 88);
@@ -557,10 +559,10 @@ mod tests {
 
     #[test]
     fn serde_round_trip_borrows_and_owns() {
-        let it = conversation(vec![call("a"), result("a"), Message::text(Role::User, "x")]);
-        let json = serde_json::to_string(&it).unwrap();
+        let conversation = with_messages(vec![call("a"), result("a"), Message::text(Role::User, "x")]);
+        let json = serde_json::to_string(&conversation).unwrap();
         let back: Conversation<'_> = serde_json::from_str(&json).unwrap();
-        assert_eq!(back.clone().into_owned(), it);
-        assert_eq!(back, it);
+        assert_eq!(back.clone().into_owned(), conversation);
+        assert_eq!(back, conversation);
     }
 }

@@ -1,8 +1,8 @@
-//! A text of a conversation, decoded when it is first looked at.
+//! A text of a conversation that is decoded on first use.
 //!
-//! Nearly every result of a tool has line ends, and a line end is an escape in JSON: to decode it is to copy the text.
-//! Most of a long conversation was read a turn ago and nobody looks at it again, so a text that stands in a request body
-//! stays there until somebody does. Nothing here can fail: what a literal may hold was checked when it was scanned.
+//! Nearly every tool result contains newlines, which are escapes in JSON, so decoding a text copies it. Most of a
+//! long conversation was read in an earlier turn and is not needed again; a text in a request body therefore remains
+//! undecoded until it is read. Nothing here can fail: literals are validated when they are scanned.
 
 use std::borrow::{Borrow, Cow};
 use std::fmt;
@@ -14,12 +14,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::wire::json::string;
 
-/// A text: borrowed, owned, or as it stands in a body between its quotes. It is a `str` for whoever looks at it.
+/// A text: borrowed, owned, or an undecoded JSON literal. Dereferences to `str`.
 ///
 /// ```
-/// use foldline::{Part, Text};
+/// use foldline::{LazyText, Part};
 ///
-/// let text = Text::from("two\nlines");
+/// let text = LazyText::from("two\nlines");
 /// assert_eq!(text.lines().count(), 2);
 /// assert_eq!(text, "two\nlines");
 /// assert_eq!(Part::text(text).as_text(), Some("two\nlines"));
@@ -31,66 +31,66 @@ pub struct LazyText<'a>(TextRepr<'a>);
 enum TextRepr<'a> {
     Plain(Cow<'a, str>),
     Escaped {
-        /// The inside of a JSON string with at least one escape.
+        /// Contents of a JSON string literal with at least one escape.
         literal: &'a str,
-        /// What it stands for, once somebody has looked.
-        #[expect(clippy::box_collection, reason = "one word, not three: most of them are never looked at")]
+        /// Decoded text, filled on first use.
+        #[expect(clippy::box_collection, reason = "one word instead of three; most texts are never decoded")]
         decoded: OnceLock<Box<String>>,
     },
 }
 
 impl<'a> LazyText<'a> {
-    /// What stands between the quotes of a JSON string that was scanned.
-    pub(crate) fn from_json_literal(written: &'a str) -> Self {
-        match memchr::memchr(b'\\', written.as_bytes()) {
-            None => Self::from(written),
-            Some(_) => Self(TextRepr::Escaped { literal: written, decoded: OnceLock::new() }),
+    /// Creates a text from the contents of a scanned JSON string literal.
+    pub(crate) fn from_json_literal(literal: &'a str) -> Self {
+        match memchr::memchr(b'\\', literal.as_bytes()) {
+            None => Self::from(literal),
+            Some(_) => Self(TextRepr::Escaped { literal, decoded: OnceLock::new() }),
         }
     }
 
-    /// The text.
+    /// Returns the text, decoding and caching it on first use.
     pub fn as_str(&self) -> &str {
         match &self.0 {
             TextRepr::Plain(text) => text,
-            TextRepr::Escaped { literal: written, decoded } => {
-                decoded.get_or_init(|| Box::new(string::decode(written).into_owned()))
+            TextRepr::Escaped { literal, decoded } => {
+                decoded.get_or_init(|| Box::new(string::decode(literal).into_owned()))
             }
         }
     }
 
-    /// The text for whoever looks at it once: it is decoded in the room that is lent, and not remembered.
-    pub(crate) fn as_str_uncached<'t>(&'t self, room: &'t mut String) -> &'t str {
+    /// Returns the text for a single use: decodes it into `buffer` and does not cache it.
+    pub(crate) fn as_str_uncached<'t>(&'t self, buffer: &'t mut String) -> &'t str {
         match self.undecoded() {
             None => self,
-            Some(written) => {
-                room.clear();
-                string::decode_into(room, written);
-                room
+            Some(literal) => {
+                buffer.clear();
+                string::decode_into(buffer, literal);
+                buffer
             }
         }
     }
 
-    /// The text as it stands between the quotes of a JSON string in which nothing is escaped that need not be: the same for
-    /// texts that are alike, however a body writes them. Most clients write them so, and then it is what stands in the body;
-    /// else it is put into the room that is lent. Whoever hashes all texts of a long conversation decodes nearly none.
+    /// Returns the text as the contents of a JSON string with minimal escaping: equal for equal texts, whatever
+    /// escapes the body uses. Most clients escape minimally, and then the body's own bytes are returned; otherwise
+    /// the result is written to `buffer`. Hashing all texts of a long conversation this way decodes almost none.
     ///
     /// ```
-    /// use foldline::Text;
+    /// use foldline::LazyText;
     ///
-    /// assert_eq!(Text::from("two\nlines").in_json(&mut String::new()), r"two\nlines");
+    /// assert_eq!(LazyText::from("two\nlines").json_literal(&mut String::new()), r"two\nlines");
     /// ```
-    pub fn json_literal<'t>(&'t self, room: &'t mut String) -> &'t str {
+    pub fn json_literal<'t>(&'t self, buffer: &'t mut String) -> &'t str {
         match &self.0 {
             TextRepr::Plain(text) if string::needs_no_escape(text) => text,
-            TextRepr::Escaped { literal: written, .. } if string::is_minimally_escaped(written) => written,
+            TextRepr::Escaped { literal, .. } if string::is_minimally_escaped(literal) => literal,
             TextRepr::Plain(_) | TextRepr::Escaped { .. } => {
-                *room = string::encode(self.as_str_uncached(room));
-                &room[1..room.len() - 1]
+                *buffer = string::encode(self.as_str_uncached(buffer));
+                &buffer[1..buffer.len() - 1]
             }
         }
     }
 
-    /// Whether it says nothing. This, unlike the `str`'s own, decodes nothing.
+    /// Returns true if the text is empty. Unlike `str::is_empty`, decodes nothing.
     pub fn is_empty(&self) -> bool {
         match &self.0 {
             TextRepr::Plain(text) => text.is_empty(),
@@ -98,7 +98,7 @@ impl<'a> LazyText<'a> {
         }
     }
 
-    /// Whether there is nothing but white space in it. Of a text that was not decoded as much is read as it takes to tell.
+    /// Returns true if the text is only white space. Reads an undecoded text only as far as needed.
     pub(crate) fn is_blank(&self) -> bool {
         let Some(mut rest) = self.undecoded() else { return self.trim_start().is_empty() };
         loop {
@@ -111,30 +111,30 @@ impl<'a> LazyText<'a> {
         }
     }
 
-    /// At least as many bytes as the text has, told without decoding it.
+    /// Returns an upper bound of the text's length in bytes, without decoding it.
     pub(crate) fn len_upper_bound(&self) -> usize {
         self.undecoded().map_or_else(|| self.len(), str::len)
     }
 
-    /// The text, to be changed.
+    /// Returns the text for modification.
     pub fn to_mut(&mut self) -> &mut String {
         if let TextRepr::Escaped { .. } = &self.0 {
             *self = Self(TextRepr::Plain(std::mem::take(self).into()));
         }
         match &mut self.0 {
             TextRepr::Plain(text) => text.to_mut(),
-            TextRepr::Escaped { .. } => unreachable!("it was just decoded"),
+            TextRepr::Escaped { .. } => unreachable!("the text was decoded above"),
         }
     }
 
-    /// The same text, owned.
+    /// Returns the same text, owned.
     pub fn into_owned(self) -> LazyText<'static> {
         LazyText(TextRepr::Plain(Cow::Owned(self.into())))
     }
 
     fn undecoded(&self) -> Option<&'a str> {
         match &self.0 {
-            TextRepr::Escaped { literal: written, decoded } if decoded.get().is_none() => Some(written),
+            TextRepr::Escaped { literal, decoded } if decoded.get().is_none() => Some(literal),
             _ => None,
         }
     }
@@ -194,9 +194,9 @@ impl<'a> From<LazyText<'a>> for Cow<'a, str> {
     fn from(text: LazyText<'a>) -> Self {
         match text.0 {
             TextRepr::Plain(text) => text,
-            TextRepr::Escaped { literal: written, decoded } => match decoded.into_inner() {
+            TextRepr::Escaped { literal, decoded } => match decoded.into_inner() {
                 Some(decoded) => Cow::Owned(*decoded),
-                None => string::decode(written),
+                None => string::decode(literal),
             },
         }
     }
@@ -208,15 +208,11 @@ impl From<LazyText<'_>> for String {
     }
 }
 
-/// What is written alike is alike; only what is not has to be decoded.
+/// Equal literals are equal texts; only different literals have to be decoded.
 impl PartialEq for LazyText<'_> {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
-            (TextRepr::Escaped { literal: written, .. }, TextRepr::Escaped { literal: other, .. })
-                if written == other =>
-            {
-                true
-            }
+            (TextRepr::Escaped { literal, .. }, TextRepr::Escaped { literal: other, .. }) if literal == other => true,
             _ => self.as_str() == other.as_str(),
         }
     }
@@ -281,7 +277,7 @@ mod tests {
     use super::*;
     use crate::wire::json::string::{decode, encode};
 
-    /// The inside of any JSON string, with more white space, surrogates and odd escapes than clients send.
+    /// Contents of any JSON string, with more white space, surrogates and rare escapes than clients send.
     fn json_string_body() -> impl Strategy<Value = String> {
         let piece = prop_oneof![
             r#"[^"\\\u{0}-\u{1f}]{0,20}"#,
@@ -302,20 +298,20 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever looks, however often and in whichever way, sees what would have been decoded at once.
+        /// Every accessor, in any order, returns what eager decoding would return.
         #[test]
         fn lazy_decoding_equals_eager_decoding(inside in json_string_body(), other in json_string_body()) {
             let text = || LazyText::from_json_literal(&inside);
             let expected = decode(&inside);
             prop_assert_eq!(&*text(), &*expected);
-            let mut room = String::from("what stood there before");
-            let glanced = text();
-            prop_assert_eq!(glanced.as_str_uncached(&mut room), &*expected);
-            prop_assert_eq!(glanced.undecoded().is_some(), inside.contains('\\'), "nothing is remembered");
+            let mut buffer = String::from("previous content");
+            let uncached = text();
+            prop_assert_eq!(uncached.as_str_uncached(&mut buffer), &*expected);
+            prop_assert_eq!(uncached.undecoded().is_some(), inside.contains('\\'), "nothing is cached");
             let json = encode(&expected);
             let other_way = LazyText::from(expected.clone());
-            prop_assert_eq!(format!("\"{}\"", glanced.json_literal(&mut room)), json.clone());
-            prop_assert_eq!(format!("\"{}\"", other_way.json_literal(&mut room)), json);
+            prop_assert_eq!(format!("\"{}\"", uncached.json_literal(&mut buffer)), json.clone());
+            prop_assert_eq!(format!("\"{}\"", other_way.json_literal(&mut buffer)), json);
             prop_assert_eq!(text().is_empty(), expected.is_empty());
             prop_assert_eq!(text().is_blank(), expected.trim().is_empty());
             prop_assert!(text().len_upper_bound() >= expected.len());
@@ -324,18 +320,18 @@ mod tests {
             prop_assert_eq!(hash(text()), hash(&*expected));
             prop_assert_eq!(format!("{0} {0:?}", text()), format!("{0} {0:?}", &*expected));
 
-            let looked = text();
-            let first = looked.as_ptr();
-            prop_assert_eq!(looked.as_ptr(), first, "it is decoded once");
-            prop_assert_eq!(looked.as_str_uncached(&mut room).as_ptr(), first);
-            prop_assert_eq!(&*looked.clone(), &*expected);
-            prop_assert_eq!(looked.is_blank(), expected.trim().is_empty());
-            prop_assert_eq!(looked.len_upper_bound(), expected.len());
-            prop_assert_eq!(&looked, &text());
+            let cached = text();
+            let first = cached.as_ptr();
+            prop_assert_eq!(cached.as_ptr(), first, "decoded once");
+            prop_assert_eq!(cached.as_str_uncached(&mut buffer).as_ptr(), first);
+            prop_assert_eq!(&*cached.clone(), &*expected);
+            prop_assert_eq!(cached.is_blank(), expected.trim().is_empty());
+            prop_assert_eq!(cached.len_upper_bound(), expected.len());
+            prop_assert_eq!(&cached, &text());
             let mut longer = text();
             longer.to_mut().push('!');
             prop_assert_eq!(&*longer, format!("{expected}!"));
-            prop_assert_eq!(&*looked.into_owned(), &*expected);
+            prop_assert_eq!(&*cached.into_owned(), &*expected);
 
             let other = LazyText::from_json_literal(&other);
             prop_assert_eq!(text() == other, *expected == *other);
@@ -349,11 +345,11 @@ mod tests {
                 let threads: Vec<_> = (0..4).map(|_| scope.spawn(look)).collect();
                 threads.into_iter().map(|thread| thread.join().unwrap()).collect()
             });
-            prop_assert!(seen.iter().all(|it| *it == seen[0]));
+            prop_assert!(seen.iter().all(|other| *other == seen[0]));
             prop_assert_eq!(&*seen[0].1, &*decode(&inside));
         }
 
-        /// In JSON it is a string like any other, and what needs no decoding is borrowed from it.
+        /// In JSON the text is an ordinary string, and is borrowed if it needs no decoding.
         #[test]
         fn serde_treats_it_as_a_string(inside in json_string_body()) {
             let text = LazyText::from_json_literal(&inside);
@@ -365,7 +361,7 @@ mod tests {
         }
     }
 
-    /// A conversation holds thousands: one word more than an owned text.
+    /// A conversation holds thousands of texts: one word more than a `String`.
     #[test]
     fn lazy_text_is_32_bytes() {
         assert_eq!(size_of::<LazyText<'_>>(), 32);
@@ -373,7 +369,7 @@ mod tests {
         shared::<LazyText<'_>>();
     }
 
-    /// Two escapes of one letter are the same text, written in two ways.
+    /// Two escapes of one character are the same text.
     #[test]
     fn differently_escaped_texts_are_equal() {
         assert_eq!(LazyText::from_json_literal(r"h\u0069"), LazyText::from("hi"));

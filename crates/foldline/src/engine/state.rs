@@ -107,8 +107,8 @@ pub(crate) struct CreaseUndo {
 }
 
 /// What a fold is called that is made at first sight: of what stands above, of what a screen would not show.
-const DUPLICATE_PASS: &str = "again";
-const TERMINAL_CODES_PASS: &str = "screen";
+const DUPLICATE_PASS: &str = "duplicate_at_ingest";
+const TERMINAL_CODES_PASS: &str = "terminal_codes";
 pub(crate) const AT_INGEST: [&str; 2] = [DUPLICATE_PASS, TERMINAL_CODES_PASS];
 
 /// What tools are called, at the end, by which a model gets back what was folded.

@@ -1,13 +1,13 @@
-//! What tokens cost when prompts are cached, and when a crease pays.
+//! Prices of cached prompts, and the break-even of a crease.
 //!
-//! Prices are relative: an input token that no cache knows costs 1. They come from the model table and
-//! from nowhere else. Whether to crease is decided elsewhere; here is only the arithmetic.
+//! Prices are relative: an uncached input token costs 1. They come only from the model table. This module contains
+//! only the arithmetic; the decision to crease is made elsewhere.
 
 use std::time::Duration;
 
 use crate::tokens::{ModelRow, ModelTable, Tokens};
 
-/// Prices of one model, an input token being 1.
+/// The prices of one model, relative to an input token.
 ///
 /// ```
 /// use foldline::{ModelTable, Prices};
@@ -18,41 +18,41 @@ use crate::tokens::{ModelRow, ModelTable, Tokens};
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Prices {
-    /// A token read from the cache.
+    /// Price of a token read from the cache.
     pub read: f64,
-    /// A token written to the cache.
+    /// Price of a token written to the cache.
     pub write: f64,
-    /// A token of output.
+    /// Price of an output token.
     pub output: f64,
-    /// Dollars per million tokens of input; zero where time is what it costs.
+    /// Dollars per million input tokens; zero for local models, whose cost is time.
     pub base_usd: f64,
-    /// The shortest prefix that is cached.
+    /// Length of the shortest prefix that is cached.
     pub min_prefix: Tokens,
-    /// How long an unused entry lives, where the provider says so.
+    /// Lifetime of an unused cache entry, if the provider states it.
     pub cache_ttl: Option<Duration>,
 }
 
-/// Output costs so many times the input where a table does not say.
+/// Price of output relative to input, if the table does not state it.
 const DEFAULT_OUTPUT_PRICE_RATIO: f64 = 5.0;
-/// Tokens that a model writes to ask for an unfold.
+/// Tokens that a model writes to request an unfold.
 const UNFOLD_CALL_TOKENS: f64 = 60.0;
-/// Before the names of price tables in the model table.
+/// Prefix of the names of price tables in the model table.
 const NAMED_PRICES_PREFIX: &str = "prices:";
 
 impl Prices {
-    /// The prices of a model.
+    /// Returns the prices of a model.
     pub fn for_model(table: &ModelTable, model: Option<&str>) -> Prices {
         Self::from_row(&table.find(model))
     }
 
-    /// The prices of a model whose cache is written to be kept for an hour, where that is offered.
+    /// Returns the prices of a model whose cache entries are kept for an hour, if that is offered.
     pub fn for_one_hour_cache(table: &ModelTable, model: Option<&str>) -> Option<Prices> {
         let row = table.find(model);
         let write = row.cache_write_hour?;
         Some(Prices { write, cache_ttl: Some(Duration::from_secs(3_600)), ..Self::from_row(&row) })
     }
 
-    /// The prices that a row states.
+    /// Returns the prices that a row states.
     pub fn from_row(row: &ModelRow) -> Prices {
         let output = if row.usd_in > 0.0 { row.usd_out / row.usd_in } else { DEFAULT_OUTPUT_PRICE_RATIO };
         Prices {
@@ -65,30 +65,30 @@ impl Prices {
         }
     }
 
-    /// After how many calls it pays to rewrite old text of which the share `saved` is saved.
+    /// Returns the number of calls after which rewriting old text pays, if the fraction `saved` of it is saved.
     pub fn break_even_calls(&self, saved: f64) -> f64 {
         break_even_calls(self.write / self.read, saved)
     }
 
-    /// What a crease costs: of the tokens behind the first changed byte those that are left are written instead of read.
+    /// Returns the cost of a crease: the tokens that remain after the first changed byte are written instead of read.
     pub(crate) fn rewrite_cost(&self, suffix: Tokens, saved: Tokens) -> f64 {
         (self.write - self.read) * suffix.saturating_sub(saved) as f64
     }
 
-    /// What one unfold costs: the context is read once more, the original is written, and the model
-    /// writes the call.
+    /// Returns the cost of one unfold: the context is read once more, the original is written, and the model writes
+    /// the call.
     pub fn unfold_cost(&self, context: Tokens, original: Tokens) -> f64 {
         self.read * context as f64 + self.write * original as f64 + self.output * UNFOLD_CALL_TOKENS
     }
 
-    /// The price of so many tokens at base price, in dollars.
+    /// Returns the price of `tokens` tokens at base price, in dollars.
     pub fn dollars(&self, tokens: f64) -> f64 {
         tokens * self.base_usd / 1e6
     }
 }
 
-/// After how many calls it pays to rewrite a suffix, when writing costs `k` times reading and the share
-/// `saved` of the suffix is saved: `(k - 1)(1 - f) / f`.
+/// Returns the number of calls after which rewriting a suffix pays, if writing costs `k` times reading and the
+/// fraction `saved` (f) of the suffix is saved: `(k - 1)(1 - f) / f`.
 pub fn break_even_calls(k: f64, saved: f64) -> f64 {
     if saved <= 0.0 {
         return f64::INFINITY;
@@ -96,43 +96,41 @@ pub fn break_even_calls(k: f64, saved: f64) -> f64 {
     ((k - 1.0) * (1.0 - saved.min(1.0)) / saved).max(0.0)
 }
 
-/// What a crease gains, in tokens at base price; it is worth it when this is above zero.
+/// Returns the gain of a crease in tokens at base price; the crease is worth it if the gain is positive.
 ///
-/// Behind the first changed byte stand `suffix` tokens, of which `saved` go away. The rest is written
-/// instead of read once; in return each of the `remaining` calls reads less. `unfolds` is what the folds
-/// are expected to cost by being asked back: the sum over them of chance times
-/// [`Prices::unfold_cost`].
+/// `suffix` tokens follow the first changed byte, and `saved` of them are removed. The rest is written once instead
+/// of read; in return each of the `remaining` calls reads less. `unfolds` is the expected cost of unfolding: the sum
+/// over the folds of probability times [`Prices::unfold_cost`].
 pub fn crease_gain(suffix: Tokens, saved: Tokens, remaining: f64, prices: &Prices, unfolds: f64) -> f64 {
     remaining * prices.read * saved as f64 - prices.rewrite_cost(suffix, saved) - unfolds
 }
 
-/// The price tables that have a name of their own, for bills that are not tied to a model:
-/// `anthropic-5m`, `anthropic-1h`, `openai`, `openai-4o`, `openai-5.6`, `gemini`, `deepseek`, `local`, and
-/// what a user's table adds under `prices:NAME`.
+/// The named price tables, for bills that are not tied to a model: `anthropic-5m`, `anthropic-1h`, `openai`,
+/// `openai-4o`, `openai-5.6`, `gemini`, `deepseek`, `local`, and those that a user's table adds as `prices:NAME`.
 #[derive(Clone, Debug)]
 pub struct PriceTable {
     rows: Vec<(String, Prices)>,
 }
 
 impl PriceTable {
-    /// The named prices of a model table.
+    /// Returns the named prices of a model table.
     pub fn from_models(table: &ModelTable) -> PriceTable {
         let named = |row: &&ModelRow| row.prefix.starts_with(NAMED_PRICES_PREFIX);
         let entry = |row: &ModelRow| (row.prefix[NAMED_PRICES_PREFIX.len()..].to_owned(), Prices::from_row(row));
         PriceTable { rows: table.rows().into_iter().filter(named).map(entry).collect() }
     }
 
-    /// The prices that come with the engine.
+    /// Returns the built-in prices.
     pub fn builtin() -> PriceTable {
         Self::from_models(ModelTable::builtin())
     }
 
-    /// The prices of this name.
+    /// Returns the prices of this name.
     pub fn get(&self, name: &str) -> Option<Prices> {
         self.rows.iter().find(|(known, _)| known == name).map(|(_, prices)| *prices)
     }
 
-    /// The names, in order.
+    /// Returns the names, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.rows.iter().map(|(name, _)| name.as_str())
     }
@@ -155,14 +153,14 @@ mod tests {
             names,
             ["anthropic-1h", "anthropic-5m", "deepseek", "gemini", "local", "openai", "openai-4o", "openai-5.6"]
         );
-        let told = |name| (named(name).write, named(name).read);
-        assert_eq!(told("anthropic-5m"), (1.25, 0.1));
-        assert_eq!(told("anthropic-1h"), (2.0, 0.1));
-        assert_eq!(told("openai"), (1.0, 0.1));
-        assert_eq!(told("openai-4o"), (1.0, 0.5));
-        assert_eq!(told("openai-5.6"), (1.25, 0.1));
-        assert_eq!(told("gemini"), (1.0, 0.1));
-        assert_eq!(told("deepseek"), (1.0, 0.02));
+        let write_and_read = |name| (named(name).write, named(name).read);
+        assert_eq!(write_and_read("anthropic-5m"), (1.25, 0.1));
+        assert_eq!(write_and_read("anthropic-1h"), (2.0, 0.1));
+        assert_eq!(write_and_read("openai"), (1.0, 0.1));
+        assert_eq!(write_and_read("openai-4o"), (1.0, 0.5));
+        assert_eq!(write_and_read("openai-5.6"), (1.25, 0.1));
+        assert_eq!(write_and_read("gemini"), (1.0, 0.1));
+        assert_eq!(write_and_read("deepseek"), (1.0, 0.02));
         assert_eq!(named("anthropic-1h").cache_ttl, Some(Duration::from_secs(3_600)));
         assert_eq!((named("local").cache_ttl, named("local").base_usd), (None, 0.0));
         assert_eq!(table.get("free"), None);
@@ -186,7 +184,7 @@ mod tests {
         assert_eq!(prices.get("mine").unwrap().read, 0.3);
     }
 
-    /// The calls after which rewriting old text pays, as published for writes at 12.5 times the price of reads.
+    /// Number of calls after which rewriting old text pays, as published for writes at 12.5 times the price of reads.
     #[test]
     fn break_even_table() {
         let calls = |share| named("anthropic-5m").break_even_calls(share);
@@ -213,7 +211,7 @@ mod tests {
             let calls = prices.break_even_calls(saved as f64 / suffix as f64);
             prop_assert!(crease_gain(suffix, saved, calls + 0.1, &prices, 0.0) > 0.0);
             prop_assert!(crease_gain(suffix, saved, calls - 0.1, &prices, 0.0) < 0.0);
-            // What may be asked back makes it worth less.
+            // Expected unfolds reduce the gain.
             let gain = crease_gain(suffix, saved, calls + 0.1, &prices, 0.0);
             prop_assert!(crease_gain(suffix, saved, calls + 0.1, &prices, gain * 1.01) < 0.0);
         }

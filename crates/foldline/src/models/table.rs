@@ -1,9 +1,8 @@
-//! What is known of models: one table of windows, prices, caches, vocabularies and overheads.
+//! The model table: windows, prices, caches, vocabularies and overheads.
 //!
-//! The built-in table is a file of data (`data/models.csv`), and a user's table of the same form is
-//! laid over it. Nothing else in the engine may know a model by its name: whoever needs a fact about
-//! a model adds a column. What a server reports about itself beats this table; that is the caller's
-//! to decide.
+//! The built-in table is a data file (`data/models.csv`), and a user's table of the same form overlays it. No other
+//! module may know a model by its name: a new fact about models is a new column. A caller may prefer what a server
+//! reports about itself.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,15 +15,15 @@ use crate::tokens::images::ImageRule;
 static BUILTIN_TABLE: LazyLock<ModelTable> = LazyLock::new(|| {
     ModelTable { cells: HashMap::new(), rows: Vec::new() }
         .overlay(include_str!("../../data/models.csv"))
-        .expect("the built-in table is checked by a test")
+        .expect("the built-in table is valid; a test checks it")
 });
 
-/// The prefix of the row to which every unknown model belongs.
+/// Prefix of the row for unknown models.
 const DEFAULT_PREFIX: &str = "*";
-/// Bytes of a model's name that are looked at: names come from clients, and no real one is nearly as long.
+/// Maximum number of bytes of a model name that are used: names come from clients, and no real one is nearly as long.
 const MAX_NAME_BYTES: usize = 256;
 
-/// Facts about models, found by name.
+/// Facts about models, looked up by name.
 ///
 /// ```
 /// use foldline::ModelTable;
@@ -36,69 +35,68 @@ const MAX_NAME_BYTES: usize = 256;
 ///
 /// let mine = table.overlay("prefix,window\nmy-finetune,32768\n")?;
 /// assert_eq!(mine.find(Some("my-finetune-v3")).window, 32_768);
-/// # Ok::<(), foldline::TableError>(())
+/// # Ok::<(), foldline::ModelTableError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct ModelTable {
-    /// What was written, by folded prefix: column and cell, the later one wins.
+    /// Explicit cells by normalized prefix: column and value; later ones win.
     cells: HashMap<String, Vec<(String, String)>>,
-    /// The rows with every empty cell taken from their families, sorted by folded prefix.
+    /// Rows with every empty cell inherited from their families, sorted by normalized prefix.
     rows: Vec<(String, ModelRow)>,
 }
 
-/// What is known of one model or family of models.
+/// The facts about one model or family of models.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ModelRow {
-    /// The prefix of model names for which the row was written; `*` for every other model.
+    /// Prefix of the model names that the row applies to; `*` for all other models.
     pub prefix: String,
-    /// Who serves it.
+    /// Provider that serves the model.
     pub provider: String,
-    /// Tokens of input and output together.
+    /// Maximum tokens of input and output together.
     pub window: Tokens,
-    /// Tokens of input alone, where the provider caps them below the window.
+    /// Maximum tokens of input alone, if the provider limits them below the window.
     pub max_input: Option<Tokens>,
-    /// Tokens of one answer.
+    /// Maximum tokens of one answer.
     pub max_output: Tokens,
-    /// Dollars per million tokens of input.
+    /// Dollars per million input tokens.
     pub usd_in: f64,
-    /// Dollars per million tokens of output.
+    /// Dollars per million output tokens.
     pub usd_out: f64,
     /// Price of a token read from the prompt cache; an input token costs 1.
     pub cache_read: f64,
     /// Price of a token written to the prompt cache.
     pub cache_write: f64,
-    /// Price of a token written to be kept for an hour, where that is offered.
+    /// Price of a token written to be kept for an hour, if that is offered.
     pub cache_write_hour: Option<f64>,
-    /// Input tokens above which the provider charges more.
+    /// Number of input tokens above which the provider charges more.
     pub long_price_above: Option<Tokens>,
-    /// The shortest prefix that is cached.
+    /// Length of the shortest prefix that is cached.
     pub min_prefix: Tokens,
-    /// How long an unused cache entry lives, where the provider says so.
+    /// Lifetime of an unused cache entry, if the provider states it.
     pub cache_ttl: Option<Duration>,
-    /// How text is counted: the name of a vocabulary, `~` before one that is merely close, or
-    /// `estimate`.
+    /// Method of counting text: the name of a vocabulary, `~` before one that is only similar, or `estimate`.
     pub vocabulary: String,
-    /// By which the count of text is multiplied.
+    /// Factor by which the count of text is multiplied.
     pub scale: f64,
-    /// How pictures are counted.
+    /// Rule by which images are counted.
     pub images: ImageRule,
-    /// Tokens that a message costs beside its content.
+    /// Tokens of a message without its content.
     pub per_message: Tokens,
-    /// Tokens that a call and its result cost beside their content.
+    /// Tokens of a call and its result without their content.
     pub per_call: Tokens,
-    /// Tokens that a request costs beside its messages.
+    /// Tokens of a request without its messages.
     pub per_request: Tokens,
-    /// Tokens that declaring any tool costs.
+    /// Tokens of declaring any tools.
     pub tool_prompt: Tokens,
-    /// Whether the provider binds reasoning to all that stood before it, so that an edit of history
-    /// invalidates the reasoning behind it (A3.6).
+    /// True if the provider binds reasoning to everything before it, so that an edit of history invalidates the
+    /// reasoning after it (A3.6).
     pub signed_history: bool,
-    /// Ids of the laws that this model has and others of its format do not.
+    /// Ids of the laws that apply to this model and not to others of its format.
     pub laws: Vec<String>,
 }
 
-/// A table that could not be read.
+/// An error in a model table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelTableError {
     line: usize,
@@ -107,13 +105,13 @@ pub struct ModelTableError {
 }
 
 impl ModelTable {
-    /// The table that comes with the engine.
+    /// Returns the built-in table.
     pub fn builtin() -> &'static ModelTable {
         &BUILTIN_TABLE
     }
 
-    /// This table with another laid over it: cells that the other one fills win, its new prefixes
-    /// are added. The first line names the columns, `prefix` among them.
+    /// Returns this table overlaid by another: its filled cells win, its new prefixes are added. The first line names
+    /// the columns, including `prefix`.
     pub fn overlay(&self, csv: &str) -> Result<ModelTable, ModelTableError> {
         let mut cells = self.cells.clone();
         let mut lines = csv
@@ -123,10 +121,10 @@ impl ModelTable {
             .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
         let Some((first, header)) = lines.next() else { return Ok(self.clone()) };
         let columns: Vec<&str> = header.split(',').map(str::trim).collect();
-        let mut known = ModelRow::empty();
+        let mut scratch = ModelRow::empty();
         for column in &columns {
-            if *column != "prefix" && known.set_cell(column, "-") == Err(CellError::UnknownColumn) {
-                return Err(ModelTableError::in_column(first, column, "there is no such column"));
+            if *column != "prefix" && scratch.set_cell(column, "-") == Err(CellError::UnknownColumn) {
+                return Err(ModelTableError::in_column(first, column, "unknown column"));
             }
         }
         let Some(prefix_at) = columns.iter().position(|column| *column == "prefix") else {
@@ -135,7 +133,7 @@ impl ModelTable {
         for (line, text) in lines {
             let row: Vec<&str> = text.split(',').map(str::trim).collect();
             if row.len() != columns.len() {
-                let problem = format!("{} cells under {} columns", row.len(), columns.len());
+                let problem = format!("{} cells for {} columns", row.len(), columns.len());
                 return Err(ModelTableError { line, column: None, problem });
             }
             let prefix = row[prefix_at];
@@ -143,28 +141,28 @@ impl ModelTable {
                 return Err(ModelTableError::in_column(line, "prefix", "a row needs a prefix"));
             }
             if prefix.len() > MAX_NAME_BYTES {
-                let problem = format!("longer than the {MAX_NAME_BYTES} bytes of a name that are looked at");
+                let problem = format!("longer than the {MAX_NAME_BYTES} bytes of a name that are used");
                 return Err(ModelTableError::in_column(line, "prefix", &problem));
             }
-            let written = cells.entry(normalize_name(prefix)).or_default();
-            written.push(("prefix".to_owned(), prefix.to_owned()));
+            let row_cells = cells.entry(normalize_name(prefix)).or_default();
+            row_cells.push(("prefix".to_owned(), prefix.to_owned()));
             for (column, cell) in
                 columns.iter().zip(&row).filter(|(column, cell)| **column != "prefix" && !cell.is_empty())
             {
-                known
+                scratch
                     .set_cell(column, cell)
-                    .map_err(|unfit| ModelTableError::in_column(line, column, &unfit.message_for(cell)))?;
-                written.retain(|(other, _)| other != column);
-                written.push(((*column).to_owned(), (*cell).to_owned()));
+                    .map_err(|error| ModelTableError::in_column(line, column, &error.message_for(cell)))?;
+                row_cells.retain(|(other, _)| other != column);
+                row_cells.push(((*column).to_owned(), (*cell).to_owned()));
             }
         }
         Ok(ModelTable { rows: resolve_rows(&cells), cells })
     }
 
-    /// Returns the row of a model, by the longest prefix at the start of its name or behind a vendor, region or host in
-    /// it. Dates, versions and tags behind the prefix do not matter, nor do case and dots for dashes; `[1m]` asks for
-    /// the window of a million. A model that no row knows gets the row `*`. Only the part of the name that
-    /// [`model_name`] returns is looked at.
+    /// Returns the row of a model, by the longest prefix at the start of its name or after a vendor, region or host
+    /// in it. Dates, versions and tags after the prefix are ignored, as are case and dots for dashes; `[1m]` selects
+    /// the window of one million tokens. Unknown models get the row `*`. Only the part of the name that
+    /// [`model_name`] returns is used.
     pub fn find(&self, model: Option<&str>) -> ModelRow {
         let name = model_name(model.unwrap_or_default());
         let mut row =
@@ -175,29 +173,29 @@ impl ModelTable {
         row
     }
 
-    /// Returns the row with the longest prefix at any place of `name` where a model's own name may begin.
+    /// Returns the row with the longest prefix at any position of `name` where a model's own name may begin.
     fn longest_match(&self, name: &str) -> Option<&ModelRow> {
-        let folded = normalize_name(name);
+        let normalized = normalize_name(name);
         let starts = std::iter::once(0).chain(name.match_indices(['/', ':', '.']).map(|(at, _)| at + 1));
         let mut best: Option<(usize, &ModelRow)> = None;
         for start in starts {
-            let found = self.longest_prefix(&folded[start..]);
+            let found = self.longest_prefix(&normalized[start..]);
             best = found.filter(|(length, _)| best.is_none_or(|(longest, _)| *length > longest)).or(best);
         }
         best.map(|(_, row)| row)
     }
 
-    /// Returns the row with the longest prefix of a folded name that leaves its numbers whole, and the prefix's length.
-    /// The rows that agree with the name so far are adjacent; each byte narrows them down until none is left.
+    /// Returns the row with the longest prefix of a normalized name that does not split a number, and the prefix's
+    /// length. The rows that match the name so far are adjacent; each byte narrows them down until none is left.
     fn longest_prefix(&self, name: &str) -> Option<(usize, &ModelRow)> {
-        let mut agreeing = &self.rows[..];
+        let mut matching = &self.rows[..];
         let mut best = None;
         for (at, byte) in name.bytes().enumerate() {
-            let byte_of = |row: &(String, ModelRow)| row.0.as_bytes().get(at).copied();
-            let from = agreeing.partition_point(|row| byte_of(row) < Some(byte));
-            let to = agreeing.partition_point(|row| byte_of(row) <= Some(byte));
-            agreeing = &agreeing[from..to];
-            let Some((prefix, row)) = agreeing.first() else { break };
+            let byte_at = |row: &(String, ModelRow)| row.0.as_bytes().get(at).copied();
+            let from = matching.partition_point(|row| byte_at(row) < Some(byte));
+            let to = matching.partition_point(|row| byte_at(row) <= Some(byte));
+            matching = &matching[from..to];
+            let Some((prefix, row)) = matching.first() else { break };
             if prefix.len() == at + 1 && !splits_number(name, at + 1) {
                 best = Some((prefix.len(), row));
             }
@@ -205,14 +203,14 @@ impl ModelTable {
         best
     }
 
-    /// Returns the row that was written for exactly this prefix.
+    /// Returns the row for exactly this prefix.
     pub fn row(&self, prefix: &str) -> Option<&ModelRow> {
         let prefix = normalize_name(prefix);
         let at = self.rows.binary_search_by(|(other, _)| other.cmp(&prefix)).ok()?;
         Some(&self.rows[at].1)
     }
 
-    /// All rows, in the order of their prefixes.
+    /// Returns all rows, sorted by prefix.
     pub fn rows(&self) -> Vec<&ModelRow> {
         let mut rows: Vec<&ModelRow> = self.rows.iter().map(|(_, row)| row).collect();
         rows.sort_by(|a, b| a.prefix.cmp(&b.prefix));
@@ -220,8 +218,8 @@ impl ModelTable {
     }
 }
 
-/// Returns the part of a model's name that is looked at: without space around it, and at most 256 bytes. Names come from
-/// clients, which can make up any; keep and log no more of one than this.
+/// Returns the part of a model name that is used: trimmed, and at most 256 bytes. Names come from clients, which can
+/// send any text; store and log no more of one than this.
 ///
 /// ```
 /// assert_eq!(foldline::model_name(" gpt-4o "), "gpt-4o");
@@ -232,13 +230,13 @@ pub fn model_name(name: &str) -> &str {
     &name[..name.floor_char_boundary(MAX_NAME_BYTES)]
 }
 
-/// Names are compared without case, and dots and underscores as dashes, because hosts spell
-/// `claude-opus-4-5` as `claude-opus-4.5`.
+/// Normalizes a name: lowercase, with dots and underscores as dashes, because hosts spell `claude-opus-4-5` as
+/// `claude-opus-4.5`.
 fn normalize_name(name: &str) -> String {
     name.trim().chars().map(|c| if matches!(c, '.' | '_') { '-' } else { c.to_ascii_lowercase() }).collect()
 }
 
-/// Returns the prefixes of a folded name that leave its numbers whole, longest first.
+/// Returns the prefixes of a normalized name that do not split a number, longest first.
 fn prefixes(name: &str) -> impl Iterator<Item = &str> {
     let ends = name.char_indices().map(|(at, c)| at + c.len_utf8()).rev();
     ends.filter(|&end| !splits_number(name, end)).map(|end| &name[..end])
@@ -251,8 +249,8 @@ fn splits_number(name: &str, end: usize) -> bool {
     digit_at(end - 1) && digit_at(end)
 }
 
-/// Fills every empty cell from the family: the row with the longest shorter prefix; for a host's row
-/// the row of the model behind the slash; in the end the row `*`.
+/// Fills every empty cell from the family: the row with the longest shorter prefix; for a host's row, the row of the
+/// model after the slash; finally the row `*`.
 fn resolve_rows(cells: &HashMap<String, Vec<(String, String)>>) -> Vec<(String, ModelRow)> {
     let mut shortest_first: Vec<&String> = cells.keys().collect();
     shortest_first.sort_by_key(|prefix| (prefix.as_str() != DEFAULT_PREFIX, prefix.len()));
@@ -263,7 +261,7 @@ fn resolve_rows(cells: &HashMap<String, Vec<(String, String)>>) -> Vec<(String, 
             prefixes(model).find_map(|shorter| rows.get(shorter)).or_else(|| rows.get(DEFAULT_PREFIX)).cloned();
         let mut row = family.unwrap_or_else(ModelRow::empty);
         for (column, cell) in &cells[prefix] {
-            row.set_cell(column, cell).expect("cells are checked as they are read");
+            row.set_cell(column, cell).expect("cells were validated when the table was parsed");
         }
         rows.insert(prefix.clone(), row);
     }
@@ -272,7 +270,7 @@ fn resolve_rows(cells: &HashMap<String, Vec<(String, String)>>) -> Vec<(String, 
     sorted
 }
 
-/// Why a cell could not be set.
+/// The reason why a cell could not be set.
 #[derive(Debug, PartialEq, Eq)]
 enum CellError {
     UnknownColumn,
@@ -282,14 +280,14 @@ enum CellError {
 impl CellError {
     fn message_for(&self, cell: &str) -> String {
         match self {
-            CellError::UnknownColumn => "there is no such column".to_owned(),
-            CellError::InvalidValue(wanted) => format!("`{cell}` is not {wanted}"),
+            CellError::UnknownColumn => "unknown column".to_owned(),
+            CellError::InvalidValue(expected) => format!("`{cell}` is not {expected}"),
         }
     }
 }
 
 impl ModelRow {
-    /// A row of which nothing is known: nothing fits, nothing is cached.
+    /// Returns a row without facts: nothing fits, nothing is cached.
     fn empty() -> Self {
         ModelRow {
             prefix: DEFAULT_PREFIX.to_owned(),
@@ -317,7 +315,7 @@ impl ModelRow {
         }
     }
 
-    /// Sets one column from the text of a cell; a dash is "none", or zero where a number must be.
+    /// Sets one column from the text of a cell; a dash is "none", or zero for a required number.
     fn set_cell(&mut self, column: &str, cell: &str) -> Result<(), CellError> {
         match column {
             "prefix" => self.prefix = cell.to_owned(),
@@ -351,7 +349,7 @@ impl ModelRow {
                 let is_id = |id: &&str| id.starts_with(|c: char| c.is_ascii_uppercase());
                 let ids: Vec<&str> = cell.split_whitespace().filter(|id| *id != "-").collect();
                 if !ids.iter().all(is_id) {
-                    return Err(CellError::InvalidValue("a list of ids of laws such as `A2.3`"));
+                    return Err(CellError::InvalidValue("a list of law ids such as `A2.3`"));
                 }
                 self.laws = ids.into_iter().map(str::to_owned).collect();
             }
@@ -392,12 +390,12 @@ impl ModelTableError {
         ModelTableError { line, column: Some(column.to_owned()), problem: problem.to_owned() }
     }
 
-    /// The line of the table, from 1.
+    /// Returns the line of the table, starting at 1.
     pub fn line(&self) -> usize {
         self.line
     }
 
-    /// The column, by its name, when the fault is in one.
+    /// Returns the name of the column, if the error is in one.
     pub fn column(&self) -> Option<&str> {
         self.column.as_deref()
     }
@@ -454,7 +452,7 @@ mod tests {
         }
     }
 
-    /// The shortest of several measured times of a look-up.
+    /// Returns the shortest of several measured lookup times.
     fn lookup_time(name: &str) -> Duration {
         let table = ModelTable::builtin();
         let times = (0..9).map(|_| {
@@ -479,18 +477,19 @@ mod tests {
     fn only_the_first_256_bytes_of_a_name_count() {
         assert_eq!(prefix(&format!("{}/gpt-4o", "x".repeat(200))), "gpt-4o");
         assert_eq!(prefix(&format!("{}/gpt-4o", "x".repeat(300))), "*");
-        assert_eq!(prefix(&format!("{}gpt-4o", " ".repeat(300))), "gpt-4o", "space around a name is not part of it");
+        assert_eq!(prefix(&format!("{}gpt-4o", " ".repeat(300))), "gpt-4o", "surrounding space is trimmed");
         assert_eq!(prefix(&format!("gpt-4o{}", "日".repeat(300))), "gpt-4o", "cut between two characters");
     }
 
-    /// Every row is found by its name, bare and in the spellings of hosts, and the row is that of an exhaustive search.
+    /// Every row is found by its name, bare and in the spellings of hosts, and equals the result of an exhaustive
+    /// search.
     #[test]
     fn lookup_equals_an_exhaustive_search() {
         fn exhaustive(table: &ModelTable, name: &str) -> String {
-            let (name, folded) = (name.trim(), normalize_name(name));
+            let (name, normalized) = (name.trim(), normalize_name(name));
             let starts = std::iter::once(0).chain(name.match_indices(['/', ':', '.']).map(|(at, _)| at + 1));
-            let found = starts.flat_map(|start| prefixes(&folded[start..]).filter_map(|prefix| table.row(prefix)));
-            // Of prefixes with the same length the first one in the name wins.
+            let found = starts.flat_map(|start| prefixes(&normalized[start..]).filter_map(|prefix| table.row(prefix)));
+            // Among prefixes of the same length the first one in the name wins.
             let found = found.reduce(|best, row| if row.prefix.len() > best.prefix.len() { row } else { best });
             found.map_or(DEFAULT_PREFIX, |row| &row.prefix).to_owned()
         }
@@ -532,7 +531,7 @@ mod tests {
         assert_eq!((newer.signed_history, older.signed_history), (true, false));
         assert_eq!(table.find(Some("gpt-5")).max_input, Some(272_000));
         assert_eq!(table.find(Some("gpt-5.3-chat-latest")).max_input, None);
-        // A host's row takes from the model behind the slash.
+        // A host's row inherits from the model after the slash.
         assert_eq!(table.find(Some("github-copilot/gpt-5.5")).per_message, table.find(Some("gpt-5.5")).per_message);
     }
 
@@ -547,7 +546,7 @@ mod tests {
             "claude-sonnet-5-5",
             "claude-haiku-5-5",
         ];
-        let said: Vec<&str> = ModelTable::builtin()
+        let signed_rows: Vec<&str> = ModelTable::builtin()
             .rows()
             .into_iter()
             .filter(|row| row.signed_history)
@@ -555,11 +554,11 @@ mod tests {
             .collect();
         let mut signed = signed.to_vec();
         signed.sort_unstable();
-        assert_eq!(said, signed);
+        assert_eq!(signed_rows, signed);
     }
 
-    /// Every row of the built-in table makes sense: a window, an answer that fits it, prices in order, a
-    /// vocabulary that somebody knows.
+    /// Every row of the built-in table is plausible: a window, an answer that fits it, ordered prices, a known
+    /// vocabulary.
     #[test]
     fn builtin_rows_are_plausible() {
         for row in ModelTable::builtin().rows() {
@@ -580,7 +579,7 @@ mod tests {
         let text = "# mine\n\nwindow , prefix\n64000, gpt-4o\n 4096,tiny\n";
         let mine = table.overlay(text).unwrap();
         assert_eq!(mine.find(Some("gpt-4o")), ModelRow { window: 64_000, ..table.find(Some("gpt-4o")) });
-        // A row that takes from the changed one, and says its own window.
+        // A row that inherits from the changed one but sets its own window.
         assert_eq!(mine.find(Some("gpt-4o-mini")), table.find(Some("gpt-4o-mini")));
         assert_eq!(mine.find(Some("tiny-chat")).window, 4_096);
         assert_eq!(table.overlay("").unwrap().rows().len(), table.rows().len());
@@ -596,13 +595,13 @@ mod tests {
             error("# a\nprefix,cache_read\nmine,-0.5"),
             "model table, line 3, column `cache_read`: `-0.5` is not a number of at least 0"
         );
-        assert_eq!(error("prefix,windows\n"), "model table, line 1, column `windows`: there is no such column");
+        assert_eq!(error("prefix,windows\n"), "model table, line 1, column `windows`: unknown column");
         assert_eq!(error("window\n8192"), "model table, line 1, column `prefix`: the first line must name this column");
         assert_eq!(
             error(&format!("prefix,window\n{},8192", "m".repeat(257))),
-            "model table, line 2, column `prefix`: longer than the 256 bytes of a name that are looked at"
+            "model table, line 2, column `prefix`: longer than the 256 bytes of a name that are used"
         );
-        assert_eq!(error("prefix,window\nmine"), "model table, line 2: 1 cells under 2 columns");
+        assert_eq!(error("prefix,window\nmine"), "model table, line 2: 1 cells for 2 columns");
         assert!(
             error("prefix,images\nmine,round:5").contains("line 2, column `images`: `round:5` is not fixed:TOKENS")
         );

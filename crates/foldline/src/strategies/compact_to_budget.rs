@@ -1,8 +1,8 @@
-//! The projection to a budget: a left fold over requests, as the engine's, with whole parts as its only folds.
+//! Projection to a budget: a left fold over requests, like the engine's, with whole parts as its only folds.
 //!
-//! At every request point it is decided from the messages before it alone whether something is elided, and what is
-//! elided stays so. Hence each projection begins with the one before it, unless something was elided anew, and
-//! that happens rarely: when the budget is exceeded, a quarter of it is freed.
+//! At every request point the decision to elide depends only on the messages before it, and elided parts remain
+//! elided. Hence each projection begins with the previous one unless something new was elided, and that happens
+//! rarely: when the budget is exceeded, a quarter of it is freed.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -14,55 +14,54 @@ use crate::engine::segment::{PendingCalls, Segment, SegmentKind};
 use crate::strategies::{call_id, referenced_ids, replace_text};
 use crate::tokens::{Meter, Tokens};
 
-/// What [`compact_to_budget`] does.
+/// Options of [`compact_to_budget`].
 #[derive(Clone, Debug)]
 pub struct CompactToBudget {
-    /// The newest messages that are left alone.
+    /// Number of newest messages that are never changed.
     pub keep_last: usize,
-    /// Texts of fewer characters stay.
+    /// Minimum length of an elided text, in characters.
     pub min_chars: usize,
-    /// When the budget is exceeded, it is elided down to this share of it.
+    /// Fraction of the budget down to which texts are elided once the budget is exceeded.
     pub target_ratio: f64,
-    /// Counts the tokens.
+    /// Meter that counts the tokens.
     pub meter: Meter,
 }
 
 impl Default for CompactToBudget {
-    /// The last 4 messages are left alone, texts below 256 characters stay, a quarter of the budget is freed, and
-    /// tokens are estimated by bytes.
+    /// Returns the defaults: the last 4 messages are unchanged, texts below 256 characters are kept, a quarter of the
+    /// budget is freed, and tokens are estimated by bytes.
     fn default() -> Self {
         Self { keep_last: 4, min_chars: 256, target_ratio: 0.75, meter: Meter::for_byte_estimate() }
     }
 }
 
-/// What [`compact_to_budget`] did.
+/// The result of [`compact_to_budget`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompactionStats {
-    /// Tokens of the messages that were given.
+    /// Tokens of the input messages.
     pub before: Tokens,
-    /// Tokens of the messages that came of them.
+    /// Tokens of the projected messages.
     pub after: Tokens,
-    /// Tokens that they may have.
+    /// Maximum tokens.
     pub budget: Tokens,
-    /// Texts that were elided.
+    /// Number of elided texts.
     pub elided: usize,
 }
 
 impl CompactionStats {
-    /// Whether what came of it is inside the budget. If not, it is the best that could be done.
+    /// Returns true if the projection is inside the budget. If not, it is the smallest one possible.
     pub fn fits(&self) -> bool {
         self.after <= self.budget
     }
 }
 
-/// The messages, brought into a budget without touching the history: old tool results become markers that state
-/// their size, the oldest first and failures last; if that is not enough, long arguments and prose of old
-/// calls.
+/// Projects the messages into a budget without changing the history: old tool results become markers that state their
+/// size, oldest first and failures last; if that is not enough, long arguments and prose of old calls.
 ///
-/// Instructions, the words of users, the last messages and the newest round stay. Ids, names and short arguments
-/// stay everywhere, and so do results to which a marker refers, until nothing else is left. For a request's
-/// budget see [`Budget::for_projection`](crate::Budget::for_projection); what stands beside the messages is the caller's
-/// to subtract.
+/// Instructions, messages of users, the last messages and the newest round are kept. Ids, names and short arguments
+/// are always kept, and so are results that a marker refers to, until nothing else is left. For a request's budget
+/// see [`Budget::for_projection`](crate::Budget::for_projection); the caller subtracts everything outside the
+/// messages.
 ///
 /// ```
 /// use foldline::strategies::{CompactToBudget, compact_to_budget};
@@ -110,15 +109,15 @@ struct BudgetProjection<'f, 'm> {
     before: Tokens,
     total: Tokens,
     pending_calls: PendingCalls,
-    /// Pieces that are not old yet.
+    /// Segments that are not old yet.
     recent: VecDeque<Segment>,
-    /// Pieces that may be elided, in the order in which they are spent.
+    /// Segments that may be elided, in the order in which they are used.
     queues: [VecDeque<Segment>; 4],
     referenced: HashSet<&'f str>,
     elided: Vec<(PartId, String)>,
 }
 
-/// Where a piece waits: results, those that report a failure, what the model wrote, and what is referred to.
+/// The queue of a segment: results, failed results, text written by the model, and referenced results.
 #[derive(Clone, Copy)]
 enum ElisionQueue {
     Results,
@@ -151,55 +150,55 @@ impl<'f, 'm> BudgetProjection<'f, 'm> {
         self.recent.extend(segment::message_segments(at, message, 0, &mut self.pending_calls, &self.options.meter));
     }
 
-    /// Decides at the request that carries the messages before `at`, of which the newest round begins at `newest`.
+    /// Decides at the request that carries the messages before `at`, whose newest round begins at `newest`.
     fn decide(&mut self, at: usize, newest: usize) {
         if self.total <= self.budget {
             return;
         }
         let tail = at.saturating_sub(self.options.keep_last).min(newest);
-        while let Some(piece) = self.recent.pop_front_if(|piece| piece.at.message < tail) {
-            let queue = match piece.kind {
-                SegmentKind::Result if piece.failed => ElisionQueue::Failures,
+        while let Some(segment) = self.recent.pop_front_if(|segment| segment.at.message < tail) {
+            let queue = match segment.kind {
+                SegmentKind::Result if segment.failed => ElisionQueue::Failures,
                 SegmentKind::Result => ElisionQueue::Results,
                 SegmentKind::Prose | SegmentKind::Arguments => ElisionQueue::Authored,
                 SegmentKind::InputText | SegmentKind::Reasoning | SegmentKind::Media => continue,
             };
-            self.queues[queue as usize].push_back(piece);
+            self.queues[queue as usize].push_back(segment);
         }
         for queue in [ElisionQueue::Results, ElisionQueue::Failures, ElisionQueue::Authored, ElisionQueue::Referenced] {
-            // A queue is begun only for the budget itself; once begun, it is spent down to the low mark.
+            // A queue is started only to reach the budget; once started, it is used down to the target.
             if self.total <= self.budget {
                 return;
             }
             while self.total > self.target_tokens {
-                let Some(piece) = self.queues[queue as usize].pop_front() else { break };
-                let is_referred = call_id(self.messages, piece.at).is_some_and(|id| self.referenced.contains(id));
+                let Some(segment) = self.queues[queue as usize].pop_front() else { break };
+                let is_referenced = call_id(self.messages, segment.at).is_some_and(|id| self.referenced.contains(id));
                 match queue {
-                    ElisionQueue::Results | ElisionQueue::Failures | ElisionQueue::Authored if is_referred => {
-                        self.queues[ElisionQueue::Referenced as usize].push_back(piece);
+                    ElisionQueue::Results | ElisionQueue::Failures | ElisionQueue::Authored if is_referenced => {
+                        self.queues[ElisionQueue::Referenced as usize].push_back(segment);
                     }
-                    _ => self.elide(&piece),
+                    _ => self.elide(&segment),
                 }
             }
         }
     }
 
-    fn elide(&mut self, piece: &Segment) {
-        let text = segment::segment_text(self.messages, piece.at);
+    fn elide(&mut self, segment: &Segment) {
+        let text = segment::segment_text(self.messages, segment.at);
         let short = || text.chars().take(self.options.min_chars).count() < self.options.min_chars;
         if marker::is_only_marker(text) || short() {
             return;
         }
-        let marker = marker::without_handle(text, &piece.description());
-        let short = match &self.messages[piece.at.message].parts[piece.at.part] {
+        let marker = marker::without_handle(text, &segment.description());
+        let short = match &self.messages[segment.at.message].parts[segment.at.part] {
             Part::ToolCall(call) => shortened_arguments(call, &marker),
             _ => Some(marker),
         };
         let Some(short) = short else { return };
         let tokens = self.options.meter.text(&short);
-        if tokens < piece.tokens {
-            self.total -= piece.tokens - tokens;
-            self.elided.push((piece.at, short));
+        if tokens < segment.tokens {
+            self.total -= segment.tokens - tokens;
+            self.elided.push((segment.at, short));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Calls that an earlier call has already made.
+//! Replaces repeated calls by a reference to the first one.
 
 use std::collections::HashMap;
 
@@ -8,24 +8,24 @@ use crate::engine::segment::SegmentKind;
 use crate::strategies::{StrategyStats, apply_changes, conversation_of, segments, tail_start, unique_call_ids};
 use crate::wire;
 
-/// What [`dedup_tool_calls`] does.
+/// Options of [`dedup_tool_calls`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DedupToolCalls {
-    /// The newest messages that are left alone.
+    /// Number of newest messages that are never changed.
     pub keep_last: usize,
-    /// Arguments of fewer bytes stay.
+    /// Minimum length of arguments that are replaced, in bytes.
     pub min_bytes: usize,
 }
 
 impl Default for DedupToolCalls {
-    /// The last 8 messages are left alone; arguments of 64 bytes count.
+    /// Returns the defaults: the last 8 messages are unchanged; arguments of at least 64 bytes are replaced.
     fn default() -> Self {
         Self { keep_last: 8, min_bytes: 64 }
     }
 }
 
-/// Old calls of the same tool with the same arguments refer to the first of them. Arguments that were JSON are
-/// JSON still.
+/// Replaces the arguments of old calls of the same tool with the same arguments by a reference to the first of them.
+/// JSON arguments remain valid JSON.
 ///
 /// ```
 /// use foldline::strategies::{DedupToolCalls, dedup_tool_calls};
@@ -50,13 +50,13 @@ pub fn dedup_tool_calls<'m>(messages: Vec<Message<'m>>, options: &DedupToolCalls
 }
 
 fn changes(messages: &[Message<'_>], tail: usize, options: &DedupToolCalls) -> Vec<(PartId, String)> {
-    let names = unique_call_ids(messages);
+    let unique_ids = unique_call_ids(messages);
     let mut first: HashMap<(&str, &str), &str> = HashMap::new();
     let mut changes = Vec::new();
-    for piece in segments(&messages[..tail]).iter().filter(|piece| piece.kind == SegmentKind::Arguments) {
-        let Part::ToolCall(call) = &messages[piece.at.message].parts[piece.at.part] else { continue };
+    for segment in segments(&messages[..tail]).iter().filter(|segment| segment.kind == SegmentKind::Arguments) {
+        let Part::ToolCall(call) = &messages[segment.at.message].parts[segment.at.part] else { continue };
         let arguments = call.arguments.as_str();
-        // What refers to another call is no call of its own.
+        // Arguments that already refer to another call are skipped.
         if arguments.len() < options.min_bytes || marker::referenced_ids(arguments).next().is_some() {
             continue;
         }
@@ -68,10 +68,10 @@ fn changes(messages: &[Message<'_>], tail: usize, options: &DedupToolCalls) -> V
                     CallArguments::Text(_) => marker,
                 };
                 if folded.len() < arguments.len() {
-                    changes.push((piece.at, folded));
+                    changes.push((segment.at, folded));
                 }
             }
-            None if names.contains(&*call.id) => {
+            None if unique_ids.contains(&*call.id) => {
                 first.insert((&call.name, arguments), &call.id);
             }
             None => {}

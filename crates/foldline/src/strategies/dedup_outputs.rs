@@ -1,4 +1,4 @@
-//! Results that an earlier result has already said, whole or in part.
+//! Replaces results that repeat an earlier one, whole or in part, by a reference.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,38 +14,39 @@ use crate::strategies::{
     StrategyStats, apply_changes, call_id, conversation_of, segments, tail_start, unique_call_ids,
 };
 
-/// What [`dedup_tool_outputs`] does.
+/// Options of [`dedup_tool_outputs`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DedupToolOutputs {
-    /// The newest messages that are left alone.
+    /// Number of newest messages that are never changed.
     pub keep_last: usize,
-    /// Repeats of fewer bytes stay.
+    /// Minimum length of a repeat that is replaced, in bytes.
     pub min_bytes: usize,
-    /// What counts as a repeat.
+    /// Unit of repetition.
     pub scope: RepeatScope,
 }
 
-/// What counts as a repeat.
+/// The unit of repetition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RepeatScope {
-    /// A whole result.
+    /// Only whole results.
     Whole,
-    /// A whole result, and a run of whole lines.
+    /// Whole results and runs of whole lines.
     Lines,
 }
 
 impl Default for DedupToolOutputs {
-    /// The last 8 messages are left alone; repeats of 256 bytes count, whole or as lines.
+    /// Returns the defaults: the last 8 messages are unchanged; repeats of at least 256 bytes are replaced, whole or
+    /// as lines.
     fn default() -> Self {
         Self { keep_last: 8, min_bytes: 256, scope: RepeatScope::Lines }
     }
 }
 
-/// Old results that repeat an earlier one become a reference to it; the first copy stays. So do runs of lines
-/// that stand in an earlier result.
+/// Replaces old results that repeat an earlier one by a reference to it; the first copy is kept. Runs of lines that
+/// appear in an earlier result are replaced too.
 ///
-/// A reference names the call. Where ids are used again and could mean another result, repeats stay.
+/// A reference names the call. Repeats are kept where reused ids could refer to another result.
 ///
 /// ```
 /// use foldline::strategies::{DedupToolOutputs, dedup_tool_outputs};
@@ -84,56 +85,63 @@ pub fn dedup_tool_outputs<'m>(
 }
 
 fn changes(messages: &[Message<'_>], tail: usize, options: &DedupToolOutputs) -> Vec<(PartId, String)> {
-    let names = unique_call_ids(messages);
-    // By what they say: as they came, and as they stand now.
-    let mut whole: HashMap<blake3::Hash, &str> = HashMap::new();
-    let mut standing = LineIndex::default();
+    let unique_ids = unique_call_ids(messages);
+    // Results by content: original and current.
+    let mut first_ids: HashMap<blake3::Hash, &str> = HashMap::new();
+    let mut earlier_lines = LineIndex::default();
     let mut sources: Vec<&str> = Vec::new();
     let mut changes = Vec::new();
-    for piece in segments(&messages[..tail]).iter().filter(|piece| piece.kind == SegmentKind::Result) {
-        let text = segment::segment_text(messages, piece.at);
-        // What begins with a marker is what is left of a longer text: two that are left alike may have been different.
+    for segment in segments(&messages[..tail]).iter().filter(|segment| segment.kind == SegmentKind::Result) {
+        let text = segment::segment_text(messages, segment.at);
+        // A text that begins with a marker is the rest of a longer one: two equal rests may have had different
+        // originals.
         if text.lines().next().is_some_and(marker::is_only_marker) || text.len() < options.min_bytes {
             continue;
         }
         let hash = blake3::hash(text.as_bytes());
-        let folded = match whole.get(&hash) {
-            Some(id) => Some(marker::same_result(text, &piece.description(), id)),
+        let folded = match first_ids.get(&hash) {
+            Some(id) => Some(marker::same_result(text, &segment.description(), id)),
             None if options.scope == RepeatScope::Lines => {
-                without_repeated_lines(text, &standing, &sources, options.min_bytes)
+                without_repeated_lines(text, &earlier_lines, &sources, options.min_bytes)
             }
             None => None,
         };
         let folded = folded.filter(|folded| folded.len() < text.len());
-        let stands = folded.clone().map_or(Cow::Borrowed(text), Cow::Owned);
-        let id = call_id(messages, piece.at).filter(|id| names.contains(id) && is_only_text(messages, piece.at));
-        if let Some(id) = id.filter(|_| stands.len() >= options.min_bytes && !marker::is_only_marker(&stands)) {
-            whole.entry(hash).or_insert(id);
-            whole.entry(blake3::hash(stands.as_bytes())).or_insert(id);
-            let hashes = LineHashes::new(&stands);
-            standing.add(stands, &hashes);
+        let current = folded.clone().map_or(Cow::Borrowed(text), Cow::Owned);
+        let id =
+            call_id(messages, segment.at).filter(|id| unique_ids.contains(id) && is_only_text(messages, segment.at));
+        if let Some(id) = id.filter(|_| current.len() >= options.min_bytes && !marker::is_only_marker(&current)) {
+            first_ids.entry(hash).or_insert(id);
+            first_ids.entry(blake3::hash(current.as_bytes())).or_insert(id);
+            let hashes = LineHashes::new(&current);
+            earlier_lines.add(current, &hashes);
             sources.push(id);
         }
-        changes.extend(folded.map(|folded| (piece.at, folded)));
+        changes.extend(folded.map(|folded| (segment.at, folded)));
     }
     changes
 }
 
-/// Whether the text is all that the result says, so that the id of the call names it.
+/// Returns true if the text is the whole result, so that the id of the call identifies it.
 fn is_only_text(messages: &[Message<'_>], at: PartId) -> bool {
     matches!(&messages[at.message].parts[at.part], Part::ToolResult(result) if result.only_text().is_some())
 }
 
-/// The text with a marker in the place of each run of lines that stands elsewhere. JSON stays as it is.
-fn without_repeated_lines(text: &str, standing: &LineIndex<'_>, sources: &[&str], at_least: usize) -> Option<String> {
+/// Returns the text with a marker in place of each run of lines that appears elsewhere. JSON is unchanged.
+fn without_repeated_lines(
+    text: &str,
+    earlier_lines: &LineIndex<'_>,
+    sources: &[&str],
+    min_bytes: usize,
+) -> Option<String> {
     let lines = text_kind::line_ranges(text);
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
-    for LineRun { lines: run, source, source_line: from } in
-        standing.matching_runs(text, &LineHashes::new(text), &lines, at_least)
+    for LineRun { lines: run, source, source_line } in
+        earlier_lines.matching_runs(text, &LineHashes::new(text), &lines, min_bytes)
     {
         let bytes = byte_range(&lines, &run);
-        let marker = marker::same_lines(from + 1, from + run.len(), sources[source]);
+        let marker = marker::same_lines(source_line + 1, source_line + run.len(), sources[source]);
         if marker.len() < bytes.len() {
             out.push_str(&text[at..bytes.start]);
             out.push_str(&marker);

@@ -1,17 +1,15 @@
-//! The classic strategies: plain functions over messages, for an agent loop that wants no engine.
+//! The classic strategies: plain functions over messages, for an agent loop that does not use the engine.
 //!
-//! Each takes messages and gives them back with the old ones made shorter, and says what it did. The
-//! thresholds of the options are those that such strategies are known with. Beneath are the parts of
-//! the engine: what a text is, what its markers say, the laws, the meter.
+//! Each takes messages, returns them with the old ones shortened, and reports what it did. The default thresholds are
+//! those commonly used for such strategies. They are built on the engine's text kinds, markers, laws and meter.
 //!
-//! What all of them have in common: instructions and the words of users stay as they are; the newest
-//! round stays whole, however many messages it has, since the model has not answered it yet; a text
-//! never grows; doing it again changes nothing; and what a marker says depends on the original alone. They
-//! know no provider. Where one binds reasoning to all that stood before it, and where the prompt cache
-//! decides the bill, [`fold_edit`](crate::fold_edit) knows more.
+//! Common to all: instructions and messages of users are unchanged; the newest round is kept whole, however many
+//! messages it has, since the model has not answered it yet; a text never grows; the functions are idempotent; and a
+//! marker depends only on the original. They know no provider. Where a provider binds reasoning to everything before
+//! it, or where the prompt cache dominates the cost, use [`fold`](crate::fold()).
 //!
 //! ```
-//! use foldline::strategies::{Strategies, apply_all};
+//! use foldline::strategies::{StrategyOptions, apply_all};
 //! use foldline::{Message, Part, Role};
 //!
 //! let listing = "src/main.rs\n".repeat(40);
@@ -20,7 +18,7 @@
 //!     messages.push(Message::new(Role::Assistant, vec![Part::call(format!("c{at}"), "ls", "{}")]));
 //!     messages.push(Message::new(Role::Tool, vec![Part::result(format!("c{at}"), listing.clone())]));
 //! }
-//! let (shorter, stats) = apply_all(messages, &Strategies::default());
+//! let (shorter, stats) = apply_all(messages, &StrategyOptions::default());
 //! assert_eq!(shorter[4], Message::new(Role::Tool, vec![
 //!     Part::result("c1", "[folded: 40 lines, 480 bytes of ls; same as result c0]"),
 //! ]));
@@ -62,12 +60,12 @@ use crate::laws::RepairCounts;
 use crate::tokens::Meter;
 use crate::wire::Format;
 
-/// What one strategy did.
+/// Statistics of one strategy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StrategyStats {
-    /// Parts that were made shorter, or went.
+    /// Number of parts that were shortened or removed.
     pub hits: usize,
-    /// Bytes of text that went.
+    /// Bytes of text that were removed.
     pub bytes_saved: usize,
 }
 
@@ -78,32 +76,32 @@ impl StrategyStats {
     }
 }
 
-/// What [`apply_all`] does. Those that lose text which stands nowhere else are asked for.
+/// Options of [`apply_all`]. Strategies that lose text found nowhere else are off by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StrategyOptions {
-    /// The format, which says where results stand; without it the messages tell.
+    /// Wire format, which determines where results belong; guessed from the messages if `None`.
     pub format: Option<Format>,
-    /// Old reasoning.
+    /// Options for old reasoning.
     pub thinking: PruneThinking,
-    /// Whole rounds in the middle, if asked for.
+    /// Options for whole rounds in the middle; off if `None`.
     pub middle: Option<TrimMiddle>,
-    /// Repeated results.
+    /// Options for repeated results.
     pub outputs: DedupToolOutputs,
-    /// Repeated calls, if asked for.
+    /// Options for repeated calls; off if `None`.
     pub calls: Option<DedupToolCalls>,
-    /// Long old results, if asked for.
+    /// Options for long old results; off if `None`.
     pub snippets: Option<SnippetToolOutputs>,
-    /// Prose that says nothing.
+    /// Options for low-entropy prose.
     pub prose: PruneLowEntropy,
 }
 
-/// What [`apply_all`] did, strategy by strategy. Shown as one line for a log.
+/// Statistics of [`apply_all`] per strategy. Displayed as one line for a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CombinedStats {
-    /// Old reasoning.
+    /// Removed reasoning.
     pub thinking: StrategyStats,
-    /// Whole messages in the middle.
+    /// Messages dropped from the middle.
     pub middle: StrategyStats,
     /// Repeated results.
     pub outputs: StrategyStats,
@@ -111,19 +109,19 @@ pub struct CombinedStats {
     pub calls: StrategyStats,
     /// Long old results.
     pub snippets: StrategyStats,
-    /// Prose that says nothing.
+    /// Low-entropy prose.
     pub prose: StrategyStats,
-    /// What broke pairs.
+    /// Repairs of calls and results.
     pub repairs: RepairCounts,
 }
 
 impl CombinedStats {
-    /// Whether nothing was done.
+    /// Returns true if nothing was changed.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Bytes that all strategies saved together.
+    /// Returns the bytes that all strategies saved together.
     pub fn bytes_saved(&self) -> usize {
         self.per_strategy().iter().map(|(_, tally)| tally.bytes_saved).sum()
     }
@@ -146,28 +144,28 @@ impl fmt::Display for CombinedStats {
         for (name, tally) in self.per_strategy().into_iter().filter(|(_, tally)| tally.hits > 0) {
             write!(f, ", {name} {} ({} bytes)", tally.hits, tally.bytes_saved)?;
         }
-        let RepairCounts { unanswered, orphans, duplicates: doubles, moved: strays, .. } = self.repairs;
-        match unanswered + orphans + doubles + strays {
+        let RepairCounts { unanswered, orphans, duplicates, moved, .. } = self.repairs;
+        match unanswered + orphans + duplicates + moved {
             0 => Ok(()),
             repairs => write!(f, ", {repairs} repairs"),
         }
     }
 }
 
-/// All strategies in the order in which they do not disturb each other: reasoning, the middle, repeats,
-/// snippets, prose; and pairs are whole before and after.
+/// Applies all strategies in an order in which they do not interfere: reasoning, the middle, repeats, snippets,
+/// prose, with calls and results repaired before and after.
 ///
-/// Repeats come before snippets, or they would no longer be equal; the middle comes before repeats, or a
-/// reference could lead into it. Pairs are mended first, so that what is counted from the end is what will
-/// be sent, and last, so that nothing in between can break one.
+/// Repeats come before snippets, since snippets of equal results need not be equal; the middle comes before repeats,
+/// since a reference could point into it. Repairs come first, so that counts from the end match what is sent, and
+/// last, so that no strategy can leave a broken pair.
 ///
 /// ```
-/// use foldline::strategies::{PruneThinking, Snippets, Strategies, apply_all};
+/// use foldline::strategies::{SnippetToolOutputs, StrategyOptions, apply_all};
 /// use foldline::{Message, Part, Role};
 ///
-/// let strategies = Strategies { snippets: Some(Snippets::default()), ..Strategies::default() };
+/// let options = StrategyOptions { snippets: Some(SnippetToolOutputs::default()), ..StrategyOptions::default() };
 /// let orphan = Message::new(Role::Tool, vec![Part::result("gone", "an orphan")]);
-/// let (messages, stats) = apply_all(vec![orphan, Message::text(Role::User, "hello")], &strategies);
+/// let (messages, stats) = apply_all(vec![orphan, Message::text(Role::User, "hello")], &options);
 /// assert_eq!(messages, [Message::text(Role::User, "hello")]);
 /// assert_eq!(stats.to_string(), "0 bytes saved, 1 repairs");
 /// ```
@@ -189,19 +187,19 @@ pub fn apply_all<'m>(messages: Vec<Message<'m>>, strategies: &StrategyOptions) -
         (messages, stats.snippets) = snippet_stale_tool_outputs(messages, options);
     }
     (messages, stats.prose) = prune_low_entropy(messages, &strategies.prose);
-    let (Conversation { messages, .. }, again) = laws::repair_as(conversation_of(messages), format);
+    let (Conversation { messages, .. }, second_repairs) = laws::repair_as(conversation_of(messages), format);
     stats.repairs = RepairCounts {
-        unanswered: repairs.unanswered + again.unanswered,
-        orphans: repairs.orphans + again.orphans,
-        duplicates: repairs.duplicates + again.duplicates,
-        moved: repairs.moved + again.moved,
+        unanswered: repairs.unanswered + second_repairs.unanswered,
+        orphans: repairs.orphans + second_repairs.orphans,
+        duplicates: repairs.duplicates + second_repairs.duplicates,
+        moved: repairs.moved + second_repairs.moved,
     };
     (messages, stats)
 }
 
-/// Mends pairs: an unanswered call gets a result that says so, a result without its call goes, one in the
-/// wrong place moves. Calls at the end that wait for their results are left alone. The same as
-/// [`laws::repair`], over messages.
+/// Repairs calls and results: an unanswered call gets a placeholder result, a result without its call is removed, a
+/// misplaced one is moved. Calls at the end that wait for their results are unchanged. The same as [`laws::repair`],
+/// over messages.
 ///
 /// ```
 /// use foldline::strategies::repair_orphans;
@@ -223,22 +221,22 @@ fn conversation_of(messages: Vec<Message<'_>>) -> Conversation<'_> {
     Conversation { messages, ..Conversation::default() }
 }
 
-/// From which message on all are left alone: the newest few, and the whole newest round.
+/// Returns the start of the unchanged tail: the newest `keep_last` messages and the whole newest round.
 fn tail_start(conversation: &Conversation<'_>, keep_last: usize) -> usize {
     let length = conversation.messages.len();
     let newest = conversation.rounds().last().map_or(length, |round| round.start);
     length.saturating_sub(keep_last).min(newest)
 }
 
-/// The pieces of the messages, with what is known of each.
+/// Returns the segments of the messages.
 fn segments(messages: &[Message<'_>]) -> Vec<Segment> {
     let meter = Meter::for_byte_estimate();
     let mut open = PendingCalls::new();
-    let of_message = |(at, message)| segment::message_segments(at, message, 0, &mut open, &meter);
-    messages.iter().enumerate().flat_map(of_message).collect()
+    let message_segments = |(at, message)| segment::message_segments(at, message, 0, &mut open, &meter);
+    messages.iter().enumerate().flat_map(message_segments).collect()
 }
 
-/// The id of the call to which a part belongs.
+/// Returns the id of the call that a part belongs to.
 fn call_id<'c>(messages: &'c [Message<'_>], at: PartId) -> Option<&'c str> {
     match messages.get(at.message)?.parts.get(at.part)? {
         Part::ToolCall(call) => Some(&call.id),
@@ -247,7 +245,7 @@ fn call_id<'c>(messages: &'c [Message<'_>], at: PartId) -> Option<&'c str> {
     }
 }
 
-/// Makes the changes, and counts them.
+/// Applies the changes and counts them.
 fn apply_changes<'m>(
     mut messages: Vec<Message<'m>>,
     changes: Vec<(PartId, String)>,
@@ -259,7 +257,7 @@ fn apply_changes<'m>(
     (messages, tally)
 }
 
-/// Puts a text in the place of another, and tells how many bytes that saved.
+/// Replaces a text and returns the number of bytes saved.
 fn replace_text(messages: &mut [Message<'_>], at: PartId, text: String) -> usize {
     let Some(part) = messages.get_mut(at.message).and_then(|message| message.parts.get_mut(at.part)) else { return 0 };
     let (old, new) = (part_bytes(part), text.len());
@@ -284,27 +282,27 @@ fn replace_text(messages: &mut [Message<'_>], at: PartId, text: String) -> usize
     }
 }
 
-/// The bytes that a part says.
+/// Returns the size of a part's content in bytes.
 fn part_bytes(part: &Part<'_>) -> usize {
     use crate::conversation::MediaSource;
-    let source = |source: &MediaSource<'_>| match source {
-        MediaSource::Base64(it) | MediaSource::Url(it) | MediaSource::Id(it) => it.len(),
-        MediaSource::Text(it) => it.len(),
+    let source_bytes = |source: &MediaSource<'_>| match source {
+        MediaSource::Base64(text) | MediaSource::Url(text) | MediaSource::Id(text) => text.len(),
+        MediaSource::Text(text) => text.len(),
         MediaSource::Unknown => 0,
     };
     match part {
         Part::Text { text } => text.len(),
-        Part::Reasoning(it) => it.text.len() + it.seal.as_ref().map_or(0, |seal| seal.len()),
-        Part::ToolCall(it) => it.id.len() + it.name.len() + it.arguments.as_str().len(),
-        Part::ToolResult(it) => it.call_id.len() + it.content.iter().map(part_bytes).sum::<usize>(),
-        Part::Image(it) => source(&it.source),
-        Part::File(it) => source(&it.source),
-        Part::Opaque(it) => it.raw.len(),
+        Part::Reasoning(reasoning) => reasoning.text.len() + reasoning.seal.as_ref().map_or(0, |seal| seal.len()),
+        Part::ToolCall(call) => call.id.len() + call.name.len() + call.arguments.as_str().len(),
+        Part::ToolResult(result) => result.call_id.len() + result.content.iter().map(part_bytes).sum::<usize>(),
+        Part::Image(image) => source_bytes(&image.source),
+        Part::File(file) => source_bytes(&file.source),
+        Part::Opaque(block) => block.raw.len(),
     }
 }
 
-/// The ids that name one call and one result, so that a marker can refer to them. Some clients use the same
-/// ids again in every turn.
+/// Returns the ids that identify one call and one result, so that a marker can refer to them. Some clients reuse ids
+/// in every turn.
 fn unique_call_ids<'c>(messages: &'c [Message<'_>]) -> HashSet<&'c str> {
     let mut used: HashMap<&str, [usize; 2]> = HashMap::new();
     for message in messages {
@@ -317,14 +315,14 @@ fn unique_call_ids<'c>(messages: &'c [Message<'_>]) -> HashSet<&'c str> {
     used.into_iter().filter_map(unique).collect()
 }
 
-/// The ids of calls and results to which the markers in a message refer. These must stay whole.
+/// Returns the ids of calls and results that the markers in a message refer to. These must be kept whole.
 fn referenced_ids<'c>(message: &'c Message<'_>) -> impl Iterator<Item = &'c str> {
-    let of_part = |part: &'c Part<'_>| -> Vec<&'c str> {
+    let part_ids = |part: &'c Part<'_>| -> Vec<&'c str> {
         match part {
             Part::ToolCall(call) => marker::referenced_ids(call.arguments.as_str()).collect(),
             Part::ToolResult(result) => result.texts().flat_map(marker::referenced_ids).collect(),
             _ => Vec::new(),
         }
     };
-    message.parts.iter().flat_map(of_part)
+    message.parts.iter().flat_map(part_ids)
 }

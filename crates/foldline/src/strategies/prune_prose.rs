@@ -1,4 +1,4 @@
-//! Old prose without what says nothing.
+//! Removes noise from old prose.
 
 use crate::conversation::Message;
 use crate::engine::passes::prose::without_noise;
@@ -6,24 +6,24 @@ use crate::engine::segment;
 use crate::engine::segment::{Segment, SegmentKind};
 use crate::strategies::{StrategyStats, apply_changes, conversation_of, segments, tail_start};
 
-/// What [`prune_low_entropy`] does.
+/// Options of [`prune_low_entropy`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PruneLowEntropy {
-    /// The newest messages that are left alone.
+    /// Number of newest messages that are never changed.
     pub keep_last: usize,
-    /// A text of which fewer bytes would go stays as it is: changing it costs the prompt cache behind it.
+    /// Minimum saving for a text to be changed, in bytes: a change invalidates the prompt cache after it.
     pub min_saved_bytes: usize,
 }
 
 impl Default for PruneLowEntropy {
-    /// The last 6 messages are left alone; a text must become 64 bytes shorter.
+    /// Returns the defaults: the last 6 messages are unchanged; a text must become 64 bytes shorter.
     fn default() -> Self {
         Self { keep_last: 6, min_saved_bytes: 64 }
     }
 }
 
-/// Old texts of the assistant lose blanks at the end of lines, runs of blank lines and lines of dots. Code, rules,
-/// tables and indentation stay, and no text becomes blank.
+/// Removes trailing spaces, runs of blank lines and lines of dots from old texts of the assistant. Code, rules,
+/// tables and indentation are kept, and no text becomes blank.
 ///
 /// ```
 /// use foldline::strategies::{PruneLowEntropy, prune_low_entropy};
@@ -44,12 +44,12 @@ pub fn prune_low_entropy<'m>(
     let conversation = conversation_of(messages);
     let messages = &conversation.messages;
     let tail = tail_start(&conversation, options.keep_last);
-    let shorter = |piece: &Segment| {
-        let text = segment::segment_text(messages, piece.at);
+    let shortened = |segment: &Segment| {
+        let text = segment::segment_text(messages, segment.at);
         let kept = without_noise(text).filter(|kept| text.len() - kept.len() >= options.min_saved_bytes)?;
-        Some((piece.at, kept))
+        Some((segment.at, kept))
     };
-    let prose = |piece: &&Segment| piece.kind == SegmentKind::Prose;
-    let changes = segments(&messages[..tail]).iter().filter(prose).filter_map(shorter).collect();
+    let is_prose = |segment: &&Segment| segment.kind == SegmentKind::Prose;
+    let changes = segments(&messages[..tail]).iter().filter(is_prose).filter_map(shortened).collect();
     apply_changes(conversation.messages, changes)
 }

@@ -1,30 +1,30 @@
-//! Old reasoning goes, whole.
+//! Removes old reasoning.
 
 use crate::conversation::{Message, Part, ReasoningPart, Role};
 use crate::engine::marker;
 use crate::engine::options::ReasoningRetention;
 use crate::strategies::{StrategyStats, conversation_of, part_bytes, tail_start};
 
-/// What [`prune_thinking`] does.
+/// Options of [`prune_thinking`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PruneThinking {
-    /// The newest messages that are left alone.
+    /// Number of newest messages that are never changed.
     pub keep_last: usize,
-    /// Which old reasoning the provider lets go: [`ReasoningRetention::under`] knows.
+    /// Old reasoning that the provider allows to drop; see [`ReasoningRetention::for_profile`].
     pub retention: ReasoningRetention,
 }
 
 impl Default for PruneThinking {
-    /// The last 4 messages are left alone.
+    /// Returns the defaults: the last 4 messages are unchanged.
     fn default() -> Self {
         Self { keep_last: 4, retention: ReasoningRetention::DropOld }
     }
 }
 
-/// Drops old reasoning; a message that is nothing else goes with it.
+/// Drops old reasoning, and messages that contain nothing else.
 ///
-/// Sealed reasoning goes only from turns that are finished: while a turn is open, the provider wants its own
-/// words back, all or none.
+/// Sealed reasoning is dropped only from finished turns: while a turn is open, the provider requires its reasoning
+/// back, all or none.
 ///
 /// ```
 /// use foldline::strategies::{PruneThinking, prune_thinking};
@@ -44,23 +44,24 @@ impl Default for PruneThinking {
 pub fn prune_thinking<'m>(messages: Vec<Message<'m>>, options: &PruneThinking) -> (Vec<Message<'m>>, StrategyStats) {
     let conversation = conversation_of(messages);
     let tail = tail_start(&conversation, options.keep_last);
-    // A marker of dropped messages stands in the user's role, and is nothing that the user says.
-    let word = |part: &Part<'_>| part.as_text().is_some_and(|text| marker::parse_dropped_messages(text).is_none());
-    let says = |message: &Message<'_>| message.role == Role::User && message.parts.iter().any(word);
-    let open_turn = conversation.messages.iter().rposition(says).unwrap_or(0);
-    let goes = |at: usize, reasoning: &ReasoningPart<'_>| match options.retention {
+    // The marker of dropped messages has the role of the user but is not text of the user.
+    let is_user_text =
+        |part: &Part<'_>| part.as_text().is_some_and(|text| marker::parse_dropped_messages(text).is_none());
+    let has_user_text = |message: &Message<'_>| message.role == Role::User && message.parts.iter().any(is_user_text);
+    let open_turn = conversation.messages.iter().rposition(has_user_text).unwrap_or(0);
+    let is_droppable = |at: usize, reasoning: &ReasoningPart<'_>| match options.retention {
         ReasoningRetention::KeepAll => false,
         ReasoningRetention::DropFinishedTurns => at < open_turn,
         ReasoningRetention::DropOld => reasoning.seal.is_none() || at < open_turn,
     };
-    let mut tally = StrategyStats::default();
+    let mut stats = StrategyStats::default();
     let mut kept = Vec::with_capacity(conversation.messages.len());
     for (at, mut message) in conversation.messages.into_iter().enumerate() {
         let before = message.parts.len();
         if at < tail && message.is_assistant() {
             message.parts.retain(|part| match part {
-                Part::Reasoning(reasoning) if goes(at, reasoning) => {
-                    tally.record(part_bytes(part));
+                Part::Reasoning(reasoning) if is_droppable(at, reasoning) => {
+                    stats.record(part_bytes(part));
                     false
                 }
                 _ => true,
@@ -70,5 +71,5 @@ pub fn prune_thinking<'m>(messages: Vec<Message<'m>>, options: &PruneThinking) -
             kept.push(message);
         }
     }
-    (kept, tally)
+    (kept, stats)
 }

@@ -1,4 +1,4 @@
-//! Long old results keep their head and their tail.
+//! Cuts long old results to their head and tail.
 
 use std::collections::HashSet;
 
@@ -12,31 +12,31 @@ use crate::engine::text_kind;
 use crate::engine::text_kind::TextKind;
 use crate::strategies::{StrategyStats, apply_changes, call_id, conversation_of, referenced_ids, segments, tail_start};
 
-/// What [`snippet_stale_tool_outputs`] does.
+/// Options of [`snippet_stale_tool_outputs`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnippetToolOutputs {
-    /// The newest messages that are left alone.
+    /// Number of newest messages that are never changed.
     pub keep_last: usize,
-    /// Results of fewer bytes stay.
+    /// Minimum size of a result that is cut, in bytes.
     pub min_bytes: usize,
-    /// Bytes of the head that stay.
+    /// Bytes kept of the head.
     pub head_bytes: usize,
-    /// Bytes of the tail that stay.
+    /// Bytes kept of the tail.
     pub tail_bytes: usize,
 }
 
 impl Default for SnippetToolOutputs {
-    /// The last 8 messages are left alone; results of 4096 bytes and more keep 1024 at either end.
+    /// Returns the defaults: the last 8 messages are unchanged; results of at least 4096 bytes keep 1024 at either end.
     fn default() -> Self {
         Self { keep_last: 8, min_bytes: 4096, head_bytes: 1024, tail_bytes: 1024 }
     }
 }
 
-/// Long old results keep the head, the tail, and half as much again of the lines between them that report a
-/// failure. Lines stay whole and JSON stays JSON. A result to which a marker refers stays as it is.
+/// Cuts long old results to the head, the tail, and half as much again of the lines between them that report a
+/// failure. Lines are kept whole and JSON remains valid JSON. A result that a marker refers to is unchanged.
 ///
 /// ```
-/// use foldline::strategies::{Snippets, snippet_stale_tool_outputs};
+/// use foldline::strategies::{SnippetToolOutputs, snippet_stale_tool_outputs};
 /// use foldline::{Message, Part, Role};
 ///
 /// let mut log: String = (0..400).map(|at| format!("compiling crate number {at}\n")).collect();
@@ -46,7 +46,7 @@ impl Default for SnippetToolOutputs {
 ///     Message::new(Role::Tool, vec![Part::result("c1", log)]),
 ///     Message::new(Role::Assistant, vec![Part::text("it failed")]),
 /// ];
-/// let options = Snippets { keep_last: 1, ..Snippets::default() };
+/// let options = SnippetToolOutputs { keep_last: 1, ..SnippetToolOutputs::default() };
 /// let (messages, tally) = snippet_stale_tool_outputs(messages, &options);
 /// let text = messages[1].results().next().unwrap().only_text().unwrap();
 /// assert!(text.starts_with("[folded: 401 lines, 10.7 kB of sh make]\ncompiling crate number 0\n"));
@@ -66,30 +66,30 @@ pub fn snippet_stale_tool_outputs<'m>(
 
 fn changes(messages: &[Message<'_>], tail: usize, options: &SnippetToolOutputs) -> Vec<(PartId, String)> {
     let calls = messages[..tail].iter().flat_map(Message::calls).map(|call| call.arguments.as_str());
-    let mut referred: HashSet<String> = messages[tail..].iter().flat_map(referenced_ids).map(str::to_owned).collect();
-    referred.extend(calls.flat_map(marker::referenced_ids).map(str::to_owned));
-    // What is left is below this, so that it is not cut again.
+    let mut referenced: HashSet<String> = messages[tail..].iter().flat_map(referenced_ids).map(str::to_owned).collect();
+    referenced.extend(calls.flat_map(marker::referenced_ids).map(str::to_owned));
+    // Snippets are below this limit, so that they are not cut again.
     let limit = options.min_bytes.max(2 * (options.head_bytes + options.tail_bytes));
     let mut changes = Vec::new();
-    // From the newest to the oldest, since references lead back, and one that is cut away holds nothing.
-    for piece in segments(&messages[..tail]).iter().rev().filter(|piece| piece.kind == SegmentKind::Result) {
-        let text = segment::segment_text(messages, piece.at);
-        let holds = call_id(messages, piece.at).is_some_and(|id| referred.contains(id));
-        let cut = (text.len() >= limit && !holds).then(|| snippet(text, piece, options)).flatten();
+    // Newest to oldest: references point backwards, and a reference that was cut away does not count.
+    for segment in segments(&messages[..tail]).iter().rev().filter(|segment| segment.kind == SegmentKind::Result) {
+        let text = segment::segment_text(messages, segment.at);
+        let is_referenced = call_id(messages, segment.at).is_some_and(|id| referenced.contains(id));
+        let cut = (text.len() >= limit && !is_referenced).then(|| snippet(text, segment, options)).flatten();
         let snippet = cut.filter(|snippet| snippet.len() < limit);
-        referred.extend(marker::referenced_ids(snippet.as_deref().unwrap_or(text)).map(str::to_owned));
-        changes.extend(snippet.map(|snippet| (piece.at, snippet)));
+        referenced.extend(marker::referenced_ids(snippet.as_deref().unwrap_or(text)).map(str::to_owned));
+        changes.extend(snippet.map(|snippet| (segment.at, snippet)));
     }
     changes
 }
 
-fn snippet(text: &str, piece: &Segment, options: &SnippetToolOutputs) -> Option<String> {
-    let SnippetToolOutputs { head_bytes: head, tail_bytes: tail, .. } = *options;
+fn snippet(text: &str, segment: &Segment, options: &SnippetToolOutputs) -> Option<String> {
+    let (head, tail) = (options.head_bytes, options.tail_bytes);
     match text_kind::detect_kind(text) {
         TextKind::Json => json_clip::clip_json(text, head + tail),
         _ => {
             let shares = ClipShares { head, tail, failures: (head + tail) / 2 };
-            Some(clip_lines(text, shares, &marker::without_handle(text, &piece.description())))
+            Some(clip_lines(text, shares, &marker::without_handle(text, &segment.description())))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The last resort: the newest messages, the words of users, and a marker.
+//! The last resort: keeps the newest messages, the messages of users, and a marker.
 
 use crate::conversation::{Message, Part, PartId, Role};
 use crate::engine::marker;
@@ -10,50 +10,50 @@ use crate::strategies::trim_middle::{TrimmedMessages, drop_rounds};
 use crate::strategies::{conversation_of, replace_text, tail_start};
 use crate::tokens::{Meter, Tokens};
 
-/// What [`terminal_truncate`] does.
+/// Options of [`terminal_truncate`].
 #[derive(Clone, Debug)]
 pub struct TerminalTruncate {
-    /// The newest messages that stay.
+    /// Number of newest messages that are kept.
     pub keep_last: usize,
-    /// Counts the tokens.
+    /// Meter that counts the tokens.
     pub meter: Meter,
 }
 
 impl Default for TerminalTruncate {
-    /// The last 4 messages stay, and tokens are estimated by bytes.
+    /// Returns the defaults: the last 4 messages are kept, and tokens are estimated by bytes.
     fn default() -> Self {
         Self { keep_last: 4, meter: Meter::for_byte_estimate() }
     }
 }
 
-/// What [`terminal_truncate`] left, and what it took.
+/// The result of [`terminal_truncate`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TruncationResult<'m> {
-    /// The messages to send.
+    /// Messages to send.
     pub messages: Vec<Message<'m>>,
-    /// The messages that went, for whoever archives them.
+    /// Dropped messages, for archiving.
     pub dropped: Vec<Message<'m>>,
-    /// Texts of the messages to send that were cut.
+    /// Number of texts that were cut in the messages to send.
     pub clipped: usize,
     /// Tokens before.
     pub before: Tokens,
     /// Tokens after.
     pub after: Tokens,
-    /// Tokens that they may have.
+    /// Maximum tokens.
     pub budget: Tokens,
 }
 
 impl TruncationResult<'_> {
-    /// Whether what is left is inside the budget. If not, instructions and the frames of messages alone are more.
+    /// Returns true if the messages are inside the budget. If not, instructions and message overhead alone exceed it.
     pub fn fits(&self) -> bool {
         self.after <= self.budget
     }
 }
 
-/// Drops all rounds but the newest, if the messages are above the budget, and leaves a marker in the role of the
-/// user. If that is not enough, the largest texts that are left are cut to one size: first what tools and the model
-/// said, then what users said. Instructions stay as they are.
+/// Drops all rounds except the newest if the messages exceed the budget, and inserts a marker in the role of the
+/// user. If that is not enough, cuts the largest remaining texts to one size: first those of tools and the model,
+/// then those of users. Instructions are unchanged.
 ///
 /// ```
 /// use foldline::strategies::{TerminalTruncate, terminal_truncate};
@@ -84,34 +84,34 @@ pub fn terminal_truncate<'m>(
     let TrimmedMessages { mut messages, dropped, .. } = drop_rounds(conversation, 0..tail);
     let mut after = count(&messages);
     let mut clipped = 0;
-    for users in [false, true] {
+    for include_users in [false, true] {
         if after > budget {
-            clipped += clip_largest(&mut messages, after - budget, users, &options.meter);
+            clipped += clip_largest(&mut messages, after - budget, include_users, &options.meter);
             after = count(&messages);
         }
     }
     TruncationResult { messages, dropped, clipped, before, after, budget }
 }
 
-/// Cuts the largest texts to one size, so that at least `excess` tokens go, as far as that is possible.
-fn clip_largest(messages: &mut [Message<'_>], excess: Tokens, users: bool, meter: &Meter) -> usize {
+/// Cuts the largest texts to one size, to remove at least `excess` tokens if possible.
+fn clip_largest(messages: &mut [Message<'_>], excess: Tokens, include_users: bool, meter: &Meter) -> usize {
     let mut open = PendingCalls::new();
-    let of_message = |(at, message)| segment::message_segments(at, message, 0, &mut open, meter);
-    let mut pieces: Vec<Segment> = messages.iter().enumerate().flat_map(of_message).collect();
-    pieces.retain(|piece| {
-        let class = match piece.kind {
+    let message_segments = |(at, message)| segment::message_segments(at, message, 0, &mut open, meter);
+    let mut segments: Vec<Segment> = messages.iter().enumerate().flat_map(message_segments).collect();
+    segments.retain(|segment| {
+        let is_clippable = match segment.kind {
             SegmentKind::Result | SegmentKind::Prose | SegmentKind::Arguments | SegmentKind::Media => true,
-            SegmentKind::InputText => users && messages[piece.at.message].role == Role::User,
+            SegmentKind::InputText => include_users && messages[segment.at.message].role == Role::User,
             SegmentKind::Reasoning => false,
         };
-        class && !marker::is_only_marker(segment::segment_text(messages, piece.at))
+        is_clippable && !marker::is_only_marker(segment::segment_text(messages, segment.at))
     });
-    let mut sizes: Vec<Tokens> = pieces.iter().map(|piece| piece.tokens).collect();
+    let mut sizes: Vec<Tokens> = segments.iter().map(|segment| segment.tokens).collect();
     sizes.sort_unstable();
-    let (mut changes, saved) = clipped(messages, &pieces, common_clip_size(&sizes, excess), meter);
+    let (mut changes, saved) = clipped(messages, &segments, common_clip_size(&sizes, excess), meter);
     if saved < excess {
-        // Markers took more than their share: nothing else stays.
-        (changes, _) = clipped(messages, &pieces, 0, meter);
+        // The markers exceed their share: keep only the markers.
+        (changes, _) = clipped(messages, &segments, 0, meter);
     }
     let count = changes.len();
     for (at, text) in changes {
@@ -120,28 +120,28 @@ fn clip_largest(messages: &mut [Message<'_>], excess: Tokens, users: bool, meter
     count
 }
 
-/// The texts above a size, cut to it or to their markers, and the tokens that this saves.
+/// Returns the texts above a size, cut to it or to their markers, and the tokens that this saves.
 fn clipped(
     messages: &[Message<'_>],
-    pieces: &[Segment],
+    segments: &[Segment],
     size: Tokens,
     meter: &Meter,
 ) -> (Vec<(PartId, String)>, Tokens) {
     let mut changes = Vec::new();
     let mut saved = 0;
-    for piece in pieces.iter().filter(|piece| piece.tokens > size) {
-        let text = segment::segment_text(messages, piece.at);
-        let marker = || marker::without_handle(text, &piece.description());
-        let short = match &messages[piece.at.message].parts[piece.at.part] {
-            _ if piece.kind == SegmentKind::Media => Some(marker::described("an image or file", None)),
+    for segment in segments.iter().filter(|segment| segment.tokens > size) {
+        let text = segment::segment_text(messages, segment.at);
+        let marker = || marker::without_handle(text, &segment.description());
+        let short = match &messages[segment.at.message].parts[segment.at.part] {
+            _ if segment.kind == SegmentKind::Media => Some(marker::described("an image or file", None)),
             Part::ToolCall(call) => shortened_arguments(call, &marker()),
             _ => Some(clip_to_tokens(text, size, meter, &marker())),
         };
         let Some(short) = short else { continue };
         let tokens = meter.text(&short);
-        if tokens < piece.tokens {
-            saved += piece.tokens - tokens;
-            changes.push((piece.at, short));
+        if tokens < segment.tokens {
+            saved += segment.tokens - tokens;
+            changes.push((segment.at, short));
         }
     }
     (changes, saved)

@@ -1,13 +1,12 @@
-//! How many tokens of input may be sent.
+//! The number of input tokens that may be sent.
 //!
-//! All arithmetic saturates: a reserve above the window leaves a budget of nothing, never a panic or
-//! a huge number.
+//! All arithmetic saturates: a reserve above the window leaves an empty budget, never a panic or a huge number.
 
 use serde::{Deserialize, Serialize};
 
 use crate::tokens::{Meter, ModelRow, Tokens};
 
-/// What is left of a window for the input.
+/// The part of a window that is left for the input.
 ///
 /// ```
 /// use foldline::{Budget, Meter, ModelTable};
@@ -21,32 +20,31 @@ use crate::tokens::{Meter, ModelRow, Tokens};
 pub struct Budget {
     /// Tokens of input and output together.
     pub window: Tokens,
-    /// Kept free for the answer.
+    /// Tokens reserved for the answer.
     pub reserve: Tokens,
-    /// Kept free because the count may be too low.
+    /// Tokens reserved because the count may be too low.
     pub margin: Tokens,
-    /// What the input may have, as we count it.
+    /// Tokens that the input may have, by our count.
     pub tokens: Tokens,
 }
 
 impl Budget {
-    /// Kept free for the answer when the request does not say how long it may be.
+    /// Reserve for the answer if the request sets no limit for it.
     pub const DEFAULT_RESERVE_TOKENS: Tokens = 8_192;
 
-    /// For a request to the model of this row. The reserve is what the request asks for, as far as the
-    /// model can give it; without a wish [`Budget::DEFAULT_RESERVE_TOKENS`], and never more than a quarter of the
-    /// window. A wish may take half of the window: whoever asks for more wants a long answer, not an
-    /// empty question.
+    /// Returns the budget of a request to the model of this row. The reserve is the output limit of the request, up
+    /// to half of the window; without one it is [`Budget::DEFAULT_RESERVE_TOKENS`], up to a quarter of the window. It
+    /// never exceeds the model's own output limit.
     pub fn for_model(row: &ModelRow, max_output: Option<Tokens>, meter: &Meter) -> Budget {
         let reserve = match max_output {
-            Some(wish) => wish.min(row.window / 2),
+            Some(requested) => requested.min(row.window / 2),
             None => Self::DEFAULT_RESERVE_TOKENS.min(row.window / 4),
         };
         let reserve = if row.max_output > 0 { reserve.min(row.max_output) } else { reserve };
         Self::capped(row.window, row.max_input, reserve, meter)
     }
 
-    /// For a window that the server reported or the user set.
+    /// Returns the budget for a window that the server reported or the user set.
     pub fn for_window(window: Tokens, reserve: Tokens, meter: &Meter) -> Budget {
         Self::capped(window, None, reserve, meter)
     }
@@ -57,16 +55,15 @@ impl Budget {
         Budget { window, reserve, margin, tokens: room - margin }
     }
 
-    /// The budget of the classic projection: the window without the answer (2048 if the request does
-    /// not say) and a safety of 512.
+    /// Returns the budget of the classic projection: the window minus the answer (default 2048) and a safety margin
+    /// of 512.
     pub fn for_projection(window: Tokens, max_output: Option<Tokens>) -> Budget {
         let reserve = max_output.unwrap_or(2_048);
         let tokens = window.saturating_sub(reserve).saturating_sub(512);
         Budget { window, reserve, margin: 512, tokens }
     }
 
-    /// The budget of the classic cascade: nine tenths of what the window has beside an answer of 8192
-    /// and 2048 more.
+    /// Returns the budget of the classic cascade: nine tenths of the window after an answer of 8192 and 2048 more.
     pub fn for_cascade(window: Tokens) -> Budget {
         let reserve = 8_192;
         let room = window.saturating_sub(reserve).saturating_sub(2_048);
@@ -122,27 +119,27 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the numbers: no panic, no more than the window, and the pieces add up to at most it.
+        /// Any input: no panic, at most the window, and the parts add up to at most the window.
         #[test]
         fn budgets_saturate(
             window in prop_oneof![any::<Tokens>(), 0..10_000_u64, Just(Tokens::MAX)],
             cap in prop::option::of(any::<Tokens>()),
-            wish in prop::option::of(prop_oneof![any::<Tokens>(), 0..10_000_u64, Just(Tokens::MAX)]),
+            requested in prop::option::of(prop_oneof![any::<Tokens>(), 0..10_000_u64, Just(Tokens::MAX)]),
             estimated: bool,
         ) {
             let meter = meter(if estimated { "unheard-of" } else { "gpt-4o" });
             let row = ModelRow { window, max_input: cap, ..meter.row().clone() };
-            let reserve = wish.unwrap_or_default();
+            let reserve = requested.unwrap_or_default();
             for budget in [
-                Budget::for_model(&row, wish, &meter),
+                Budget::for_model(&row, requested, &meter),
                 Budget::for_window(window, reserve, &meter),
-                Budget::for_projection(window, wish),
+                Budget::for_projection(window, requested),
                 Budget::for_cascade(window),
             ] {
                 prop_assert!(budget.tokens <= window, "{budget:?}");
                 prop_assert!(budget.tokens == 0 || budget.tokens + budget.margin <= window - budget.reserve, "{budget:?}");
             }
-            prop_assert!(Budget::for_model(&row, wish, &meter).tokens <= cap.unwrap_or(window));
+            prop_assert!(Budget::for_model(&row, requested, &meter).tokens <= cap.unwrap_or(window));
         }
     }
 }

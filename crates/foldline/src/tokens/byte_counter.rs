@@ -1,17 +1,16 @@
-//! The classic estimate: three and a half bytes a token.
+//! The classic estimate: 3.5 bytes per token.
 //!
-//! It knows no model and costs nothing. All arithmetic is in whole numbers, so that one more byte is
-//! never fewer tokens.
+//! Depends on no model and costs nothing. Uses integer arithmetic, so that one more byte is never fewer tokens.
 
 use std::sync::Arc;
 
 use crate::tokens::{CountExactness, ImageRule, Meter, ModelRow, ModelTable, TokenCounter, Tokens};
 
-/// Seven bytes are two tokens.
+/// Ratio of the estimate: seven bytes are two tokens.
 const RATIO_BYTES: Tokens = 7;
 const RATIO_TOKENS: Tokens = 2;
 
-/// Counts bytes.
+/// A counter of bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ByteCounter;
 
@@ -30,12 +29,13 @@ impl TokenCounter for ByteCounter {
 }
 
 impl Meter {
-    /// Counts by the classic estimate, for any model: bytes by 3.5, 8 a message, 512 a picture.
+    /// Returns a meter with the classic estimate, for any model: 3.5 bytes per token, 8 tokens per message, 512 per
+    /// image.
     ///
     /// ```
     /// use foldline::{Message, Meter, Role};
     ///
-    /// let meter = Meter::by_bytes();
+    /// let meter = Meter::for_byte_estimate();
     /// assert_eq!(meter.text("fourteen bytes"), 4);
     /// assert_eq!(meter.message(&Message::text(Role::User, "fourteen bytes")), 4 + 8);
     /// ```

@@ -1,10 +1,10 @@
-//! What providers report, laid against what we counted.
+//! Calibration of our counts by the usage that providers report.
 //!
-//! A [`Calibration`] collects pairs of counts and gives a [`CalibrationFit`]: reported is about `ratio` times ours
-//! plus `overhead`, and hardly ever more than `margin` above that. It holds the newest pairs only, and
-//! medians, so that some absurd reports (a server that truncates, a proxy that sums up) move nothing.
+//! A [`Calibration`] collects pairs of counts and returns a [`CalibrationFit`]: the reported count is about `ratio`
+//! times ours plus `overhead`, and rarely more than `margin` above that. It keeps only the newest pairs and uses
+//! medians, so that some absurd reports (a server that truncates, a proxy that sums up) have no effect.
 //!
-//! Learning and counting are apart on purpose: a count may depend only on what the caller hands in.
+//! Learning and counting are separate on purpose: a count may depend only on what the caller passes in.
 
 use std::collections::VecDeque;
 
@@ -12,14 +12,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::tokens::{CountExactness, TokenCounter, Tokens};
 
-/// Pairs that are kept.
+/// Number of pairs that are kept.
 const MAX_PAIRS: usize = 256;
-/// Pairs below this say nothing yet.
+/// Minimum number of pairs for a fit.
 const MIN_PAIRS: usize = 3;
-/// A report outside these multiples of our count is no report about the same text.
+/// Range of plausible ratios; a report outside is about another text.
 const PLAUSIBLE_RATIOS: std::ops::RangeInclusive<f64> = 0.1..=10.0;
 
-/// Collects what was counted and what was reported.
+/// Pairs of our counts and the reported counts.
 ///
 /// ```
 /// use foldline::Calibration;
@@ -37,19 +37,19 @@ pub struct Calibration {
     pairs: VecDeque<(Tokens, Tokens)>,
 }
 
-/// How reported counts follow from ours.
+/// The relation between reported counts and ours.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CalibrationFit {
-    /// Reported tokens for one of ours.
+    /// Reported tokens per token of our count.
     pub ratio: f64,
-    /// Reported tokens of a request that stand against nothing that we count.
+    /// Reported tokens per request that are not part of our count.
     pub overhead: Tokens,
-    /// By which share of the fitted count a report was at most above it, in 99 of 100 cases.
+    /// Relative amount by which 99 of 100 reports are at most above the fitted count.
     pub margin: f64,
 }
 
 impl Calibration {
-    /// Takes in one request: the tokens we counted, the tokens that were reported.
+    /// Records one request: the tokens we counted and the tokens that were reported.
     pub fn observe(&mut self, ours: Tokens, reported: Tokens) {
         let (x, y) = (ours as f64, reported as f64);
         if ours == 0 || !PLAUSIBLE_RATIOS.contains(&(y / x)) {
@@ -61,27 +61,27 @@ impl Calibration {
         self.pairs.push_back((ours, reported));
     }
 
-    /// The line through what was observed, once there is enough.
+    /// Returns the line through the observed pairs, once there are enough.
     pub fn fit(&self) -> Option<CalibrationFit> {
         if self.pairs.len() < MIN_PAIRS {
             return None;
         }
         let pairs: Vec<(f64, f64)> = self.pairs.iter().map(|&(x, y)| (x as f64, y as f64)).collect();
         let (ratio, overhead) = fit_line(&pairs);
-        let above: Vec<f64> = pairs.iter().map(|(x, y)| y / (ratio * x + overhead).max(1.0) - 1.0).collect();
-        // Reports far off the line are about something else; they say nothing about the spread.
-        let usual = quantile(above.iter().map(|share| share.abs()).collect(), 0.5);
-        let near = above.into_iter().filter(|share| share.abs() <= (usual * 6.0).max(0.02)).collect();
-        // Few reports prove little.
-        let doubt = 0.3 / pairs.len() as f64;
-        let margin = quantile(near, 0.99).max(doubt);
+        let excess: Vec<f64> = pairs.iter().map(|(x, y)| y / (ratio * x + overhead).max(1.0) - 1.0).collect();
+        // Reports far off the line are about another text and are excluded from the spread.
+        let median = quantile(excess.iter().map(|share| share.abs()).collect(), 0.5);
+        let near = excess.into_iter().filter(|share| share.abs() <= (median * 6.0).max(0.02)).collect();
+        // Few reports give a wide margin.
+        let min_margin = 0.3 / pairs.len() as f64;
+        let margin = quantile(near, 0.99).max(min_margin);
         Some(CalibrationFit { ratio, overhead: overhead as Tokens, margin })
     }
 }
 
-/// The median of the slopes between pairs, and the median of what is left over (Theil and Sen): up to a
-/// quarter of the pairs may be nonsense. Without enough spread, or with less than nothing left over,
-/// the line goes through the origin.
+/// Fits a line by the Theil-Sen estimator: the median of the slopes between pairs and the median of the residuals. Up
+/// to a quarter of the pairs may be wrong. Without enough spread, or with a negative overhead, the line goes through
+/// the origin.
 fn fit_line(pairs: &[(f64, f64)]) -> (f64, f64) {
     let least = pairs.iter().map(|pair| pair.0).fold(f64::INFINITY, f64::min);
     let most = pairs.iter().map(|pair| pair.0).fold(0.0, f64::max);
@@ -89,13 +89,13 @@ fn fit_line(pairs: &[(f64, f64)]) -> (f64, f64) {
     if most - least < most * 0.2 {
         return through_origin();
     }
-    // Points that are close to each other say nothing about the slope.
-    let apart = (most - least) * 0.05;
+    // Points close to each other do not determine the slope.
+    let min_distance = (most - least) * 0.05;
     let slopes: Vec<f64> = pairs
         .iter()
         .enumerate()
         .flat_map(|(at, a)| pairs[at + 1..].iter().map(move |b| (b.0 - a.0, b.1 - a.1)))
-        .filter(|(dx, _)| dx.abs() >= apart)
+        .filter(|(dx, _)| dx.abs() >= min_distance)
         .map(|(dx, dy)| dy / dx)
         .collect();
     let ratio = quantile(slopes, 0.5);
@@ -106,7 +106,7 @@ fn fit_line(pairs: &[(f64, f64)]) -> (f64, f64) {
     }
 }
 
-/// The value below which the share `q` of the values lies.
+/// Returns the value below which the fraction `q` of the values lies.
 fn quantile(mut values: Vec<f64>, q: f64) -> f64 {
     if values.is_empty() {
         return 0.0;
@@ -116,14 +116,14 @@ fn quantile(mut values: Vec<f64>, q: f64) -> f64 {
 }
 
 impl CalibrationFit {
-    /// Our count of some text, as the provider would report it; without the overhead, which a request
-    /// has once.
+    /// Returns our count of a text as the provider would report it, without the overhead, which applies once per
+    /// request.
     pub fn scale(&self, ours: Tokens) -> Tokens {
         (ours as f64 * self.ratio).ceil() as Tokens
     }
 }
 
-/// A counter whose counts are scaled to what was reported.
+/// A counter whose counts are scaled to reported usage.
 #[derive(Clone, Debug)]
 pub struct CalibratedCounter<C> {
     counter: C,
@@ -136,7 +136,7 @@ impl<C: TokenCounter> CalibratedCounter<C> {
         CalibratedCounter { counter, fit }
     }
 
-    /// The fit.
+    /// Returns the fit.
     pub fn fit(&self) -> CalibrationFit {
         self.fit
     }
@@ -162,7 +162,7 @@ mod tests {
     use crate::tokens::TokenEstimator;
     use proptest::prelude::*;
 
-    /// A growing conversation as a provider would report it: a ratio, an overhead, some noise.
+    /// Returns a growing conversation as a provider would report it: a ratio, an overhead, some noise.
     fn observed(ratio: f64, overhead: f64, reports: usize) -> Calibration {
         let mut calibration = Calibration::default();
         for step in 0..reports {
@@ -181,7 +181,7 @@ mod tests {
         assert!(fit.margin > 0.0 && fit.margin < 0.03, "{fit:?}");
     }
 
-    /// Truncating servers, sums over several rounds, zeros: one report in six is nonsense.
+    /// Truncating servers, sums over several rounds, zeros: one report in six is wrong.
     #[test]
     fn outliers_do_not_change_the_fit() {
         let mut calibration = Calibration::default();
@@ -208,7 +208,7 @@ mod tests {
         assert!(few.margin > many.margin, "{few:?} {many:?}");
     }
 
-    /// Requests of about the same size say nothing about the overhead.
+    /// Requests of about the same size do not determine the overhead.
     #[test]
     fn fit_without_spread_has_no_overhead() {
         let mut calibration = Calibration::default();

@@ -1,7 +1,7 @@
-//! Counts that were made before, by the hash of the text.
+//! A cache of counts, keyed by the hash of the text.
 //!
-//! A conversation is sent again at every step, so nearly every text was counted a step ago. The cache
-//! holds hashes and numbers, never text, and never more than its bound.
+//! A conversation is sent again at every step, so nearly every text was counted one step earlier. The cache holds
+//! hashes and numbers, never text, and never exceeds its bound.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -10,18 +10,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::tokens::Tokens;
 use crate::tokens::line_counts::LineCountCache;
 
-/// Shards, so that threads rarely wait for each other; a power of two.
+/// Number of shards, so that threads rarely wait for each other; a power of two.
 const SHARD_COUNT: usize = 64;
 
 /// A bounded cache of counts, shared by its clones.
 ///
-/// Each shard has two generations. A count enters the young one; when that is full, it becomes the
-/// old one and the old one is forgotten. A count that is asked for again moves back to the young one,
-/// so what is in use stays.
+/// Each shard has two generations. A count enters the young one; when that is full, it becomes the old one and the
+/// old one is discarded. A count that is requested again moves back to the young one, so entries in use are kept.
 #[derive(Clone)]
 pub struct CountCache {
     shards: Arc<[Mutex<CacheShard>]>,
-    /// Counts that one generation of a shard holds.
+    /// Capacity of one generation of a shard.
     generation_capacity: usize,
     pub(crate) line_cache: Arc<LineCountCache>,
 }
@@ -35,47 +34,47 @@ struct CacheShard {
 type CacheGeneration = HashMap<u128, Tokens, BuildHasherDefault<CountKeyHasher>>;
 
 impl CountCache {
-    /// A cache of at most so many counts, at about 32 bytes each when full.
+    /// Creates a cache of at most `counts` counts, at about 32 bytes each when full.
     pub fn new(counts: usize) -> Self {
         let shards = (0..SHARD_COUNT).map(|_| Mutex::default()).collect();
         CountCache { shards, generation_capacity: counts.div_ceil(SHARD_COUNT * 2), line_cache: Arc::default() }
     }
 
-    /// The key of a text, as counted in the way that `seed` stands for.
+    /// Returns the key of a text for the counting method identified by `seed`.
     pub(crate) fn key(text: &str, seed: u64) -> u128 {
         Self::key_for_hash(xxhash_rust::xxh3::xxh3_128(text.as_bytes()), seed)
     }
 
-    /// The same, of the text with this hash.
+    /// Returns the key of the text with this hash.
     pub(crate) fn key_for_hash(hash: u128, seed: u64) -> u128 {
         hash ^ (u128::from(seed) << 64 | u128::from(seed))
     }
 
-    /// The count under this key, made by `count` if it is not there. Nothing is locked meanwhile: two
-    /// threads may make the same count, and none waits for another's.
+    /// Returns the count under this key, computed by `count` if it is missing. Not locked meanwhile: two threads may
+    /// compute the same count, and neither waits for the other.
     pub(crate) fn get_or_count(&self, key: u128, count: impl FnOnce() -> Tokens) -> Tokens {
         let shard = &self.shards[(key >> 64) as usize % SHARD_COUNT];
         if let Some(known) = lock_shard(shard).get(key, self.generation_capacity) {
             return known;
         }
-        let made = count();
-        lock_shard(shard).insert(key, made, self.generation_capacity);
-        made
+        let counted = count();
+        lock_shard(shard).insert(key, counted, self.generation_capacity);
+        counted
     }
 
-    /// How many counts it holds.
+    /// Returns the number of counts.
     pub fn len(&self) -> usize {
         self.shards.iter().map(lock_shard).map(|shard| shard.young.len() + shard.old.len()).sum()
     }
 
-    /// Whether it holds none.
+    /// Returns true if the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl Default for CountCache {
-    /// Room for 65,536 counts: the texts of a few dozen long conversations in about 2 MB.
+    /// Creates a cache for 65,536 counts: the texts of a few dozen long conversations in about 2 MB.
     fn default() -> Self {
         Self::new(1 << 16)
     }
@@ -88,29 +87,29 @@ impl std::fmt::Debug for CountCache {
 }
 
 impl CacheShard {
-    fn get(&mut self, key: u128, room: usize) -> Option<Tokens> {
+    fn get(&mut self, key: u128, capacity: usize) -> Option<Tokens> {
         if let Some(&known) = self.young.get(&key) {
             return Some(known);
         }
         let known = self.old.remove(&key)?;
-        self.insert(key, known, room);
+        self.insert(key, known, capacity);
         Some(known)
     }
 
-    fn insert(&mut self, key: u128, tokens: Tokens, room: usize) {
-        if self.young.len() >= room {
+    fn insert(&mut self, key: u128, tokens: Tokens, capacity: usize) {
+        if self.young.len() >= capacity {
             self.old = std::mem::take(&mut self.young);
         }
         self.young.insert(key, tokens);
     }
 }
 
-/// A panic elsewhere can not leave a shard half written, so a poisoned lock is as good as any.
+/// Locks a shard. A panic cannot leave a shard half written, so a poisoned lock is safe to use.
 fn lock_shard(shard: &Mutex<CacheShard>) -> std::sync::MutexGuard<'_, CacheShard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The keys are hashes already.
+/// An identity hasher: the keys are already hashes.
 #[derive(Default)]
 struct CountKeyHasher(u64);
 
@@ -136,19 +135,19 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn a_text_is_counted_once() {
+    fn text_is_counted_once() {
         let cache = CountCache::default();
-        let made = AtomicUsize::new(0);
+        let counted = AtomicUsize::new(0);
         let count = |text: &str| {
             cache.get_or_count(CountCache::key(text, 1), || {
-                made.fetch_add(1, Ordering::Relaxed);
+                counted.fetch_add(1, Ordering::Relaxed);
                 text.len() as Tokens
             })
         };
         for _ in 0..3 {
             assert_eq!((count("some text"), count("another text")), (9, 12));
         }
-        assert_eq!(made.into_inner(), 2);
+        assert_eq!(counted.into_inner(), 2);
     }
 
     /// One cache may serve meters of different vocabularies.
@@ -167,7 +166,7 @@ mod tests {
         assert!(!cache.is_empty());
     }
 
-    /// What is asked for at every step stays, whatever else passes through.
+    /// An entry that is used at every step is kept, whatever else is inserted.
     #[test]
     fn used_entries_are_retained() {
         let cache = CountCache::new(1_024);

@@ -1,4 +1,4 @@
-//! What a document costs: a PDF by its pages, text as text.
+//! Token costs of documents: a PDF by its pages, text as text.
 
 use memchr::memmem;
 
@@ -6,18 +6,18 @@ use crate::conversation::{FilePart, MediaSource};
 use crate::tokens::images::{decode_head, strip_data_url};
 use crate::tokens::{ImageSize, Meter, Tokens};
 
-/// Tokens of a page's text, in the middle of what providers state (A7.3).
+/// Tokens of the text of one page, in the middle of what providers state (A7.3).
 const PAGE_TEXT_TOKENS: Tokens = 2_250;
-/// The picture of a page, as providers draw it beside its text.
+/// Size of the page image that providers render next to its text.
 const PAGE_IMAGE_SIZE: ImageSize = ImageSize { width: 1240, height: 1754 };
-/// Bytes of a PDF that make about a page, when its pages can not be counted.
+/// Bytes per page, for a PDF whose pages cannot be counted.
 const BYTES_PER_PAGE: usize = 50_000;
-/// A document behind an address or an id, of which nothing is known, is taken for so many pages.
+/// Pages assumed for a document at a URL or under an id, whose size is unknown.
 const ASSUMED_PAGES: Tokens = 4;
-/// The most pages that any provider takes; garbage does not count as more.
+/// Maximum number of pages that any provider accepts, and upper limit for invalid files.
 const MAX_PAGES: Tokens = 1_000;
 
-/// The tokens of a document.
+/// Returns the tokens of a document.
 pub(crate) fn file_tokens(file: &FilePart<'_>, meter: &Meter) -> Tokens {
     let name = file.name.as_deref().map_or(0, |name| meter.text(name));
     let content = match &file.source {
@@ -45,8 +45,8 @@ fn page_tokens(meter: &Meter) -> Tokens {
     PAGE_TEXT_TOKENS + meter.image_of_size(PAGE_IMAGE_SIZE, None)
 }
 
-/// The pages of a PDF: its page objects, or what the page tree says, or else by its size. Newer files
-/// hide their page objects in compressed streams.
+/// Returns the number of pages of a PDF: its page objects, or an estimate by size. Newer files hide their page
+/// objects in compressed streams.
 fn count_pages(pdf: &[u8]) -> Tokens {
     let objects = memmem::find_iter(pdf, b"/Type").filter(|&at| is_page_type(&pdf[at + b"/Type".len()..])).count();
     let by_size = pdf.len().div_ceil(BYTES_PER_PAGE);
@@ -54,7 +54,7 @@ fn count_pages(pdf: &[u8]) -> Tokens {
     (pages as Tokens).clamp(1, MAX_PAGES)
 }
 
-/// Whether the name behind `/Type` is `/Page` and not `/Pages`.
+/// Returns true if the name after `/Type` is `/Page` and not `/Pages`.
 fn is_page_type(rest: &[u8]) -> bool {
     let name = rest.trim_ascii_start();
     name.strip_prefix(b"/Page").is_some_and(|after| !after.first().is_some_and(u8::is_ascii_alphanumeric))
@@ -96,7 +96,7 @@ mod tests {
         assert!((1_500..=6_000).contains(&one), "{one}");
     }
 
-    /// Newer files compress their page objects; then the size has to do.
+    /// Newer files compress their page objects; then the size is used.
     #[test]
     fn pdf_without_page_objects_is_estimated_by_size() {
         let packed = vec![0xA5; 10 * BYTES_PER_PAGE];

@@ -1,51 +1,51 @@
-//! A cheap guess at the tokens of any text, for models whose vocabulary is not known.
+//! A cheap estimate of the tokens of any text, for models whose vocabulary is unknown.
 //!
-//! A finite automaton walks over the bytes. It knows in what run it stands (a word, a number, blanks,
-//! signs) and how long that run is, and every byte adds a weight; so more text is never fewer tokens, and
-//! the cost is a table look-up a byte. The weights are fitted from above to OpenAI's vocabularies on
-//! recorded sessions and generated data (docs/decisions/0002): dense data such as base64, hex and JSON is
-//! not under-counted, and scripts beyond Latin are counted by the character.
+//! A finite automaton over the bytes. Its state is the current run (a word, a number, spaces, punctuation) and its
+//! length, and every byte adds a weight; so more text is never fewer tokens, and the cost is one table lookup per
+//! byte. The weights are fitted from above to OpenAI's vocabularies on recorded sessions and generated data
+//! (docs/decisions/0002): dense data such as base64, hex and JSON is not underestimated, and non-Latin scripts are
+//! counted per character.
 
 use crate::tokens::{CountExactness, TokenCounter, Tokens};
 
-/// Counts any text, leaning to the high side.
+/// A counter for any text that tends to overestimate.
 ///
 /// ```
-/// use foldline::{Counter, Estimator};
+/// use foldline::{TokenCounter, TokenEstimator};
 ///
 /// let text = "fold old parts into short markers";
-/// assert!(Estimator.count(text) >= 6);
-/// assert!(Estimator.count("折叠旧的部分") >= 6);
+/// assert!(TokenEstimator.count(text) >= 6);
+/// assert!(TokenEstimator.count("折叠旧的部分") >= 6);
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TokenEstimator;
 
 impl TokenEstimator {
-    /// The weights of a text.
+    /// Returns the weight of a text in hundredths of a token.
     pub(crate) fn hundredths(text: &str) -> Tokens {
         EstimatorState::START.scan(text)
     }
 
-    /// The weights of a text behind a line break. However many breaks there are, they weigh the same on what follows.
+    /// Returns the weight of a text after a line break. The number of breaks before it does not matter.
     pub(crate) fn hundredths_after_newline(text: &str) -> Tokens {
         EstimatorState::AFTER_NEWLINE.scan(text)
     }
 
-    /// The weights of the lines of a text, each with its line break.
+    /// Returns the weights of the lines of a text, each with its line break.
     ///
-    /// A step waits for the one before it and leaves the processor idle meanwhile. Behind a line break everything begins
-    /// anew, so both halves of the text are walked side by side.
+    /// Each step depends on the previous one, which leaves the processor idle. The state after a line break is always
+    /// the same, so both halves of the text are scanned in parallel.
     pub(crate) fn hundredths_by_line(text: &str) -> Vec<Tokens> {
         let bytes = text.as_bytes();
         let middle = memchr::memrchr(b'\n', &bytes[..bytes.len() / 2]).map_or(0, |at| at + 1);
         let (head, tail) = bytes.split_at(middle);
         let breaks = |bytes: &[u8]| memchr::memchr_iter(b'\n', bytes).count();
-        let (in_head, in_tail) = (breaks(head), breaks(tail));
-        let mut weights = vec![0; in_head + in_tail + 1];
-        let (of_head, of_tail) = weights.split_at_mut(in_head);
-        let mut first = LineScan { scan: EstimatorState::START, weights: of_head, finished_lines: 0 };
+        let (head_breaks, tail_breaks) = (breaks(head), breaks(tail));
+        let mut weights = vec![0; head_breaks + tail_breaks + 1];
+        let (head_weights, tail_weights) = weights.split_at_mut(head_breaks);
+        let mut first = LineScan { scan: EstimatorState::START, weights: head_weights, finished_lines: 0 };
         let walk = if head.is_empty() { EstimatorState::START } else { EstimatorState::AFTER_NEWLINE };
-        let mut second = LineScan { scan: walk, weights: of_tail, finished_lines: 0 };
+        let mut second = LineScan { scan: walk, weights: tail_weights, finished_lines: 0 };
         let both = head.len().min(tail.len());
         for (&one, &other) in head.iter().zip(tail) {
             first.scan.step(one);
@@ -59,17 +59,17 @@ impl TokenEstimator {
         for lines in [first, second] {
             lines.into_line_weights();
         }
-        // What follows the last line break is a line only if it is anything.
+        // The text after the last line break is a line only if it is not empty.
         weights.pop_if(|_| text.ends_with('\n'));
         weights
     }
 }
 
-/// Where a walk over a text stands.
+/// The state of a scan over a text.
 struct EstimatorState {
     state: usize,
     last: u8,
-    /// Of what it went over, in hundredths of a token.
+    /// Weight of the scanned bytes, in hundredths of a token.
     weight: Tokens,
 }
 
@@ -77,7 +77,7 @@ impl EstimatorState {
     const START: Self = Self { state: 0, last: 0, weight: 0 };
     const AFTER_NEWLINE: Self = Self { state: NEWLINE * MAX_RUN_LENGTH, last: b'\n', weight: 0 };
 
-    /// The weight of a text.
+    /// Returns the weight of a text.
     fn scan(mut self, text: &str) -> Tokens {
         text.bytes().for_each(|byte| self.step(byte));
         self.weight
@@ -85,8 +85,8 @@ impl EstimatorState {
 
     #[inline]
     fn step(&mut self, byte: u8) {
-        let again = usize::from(byte == self.last);
-        let column = BYTE_COLUMNS[again][usize::from(byte)];
+        let is_repeated = usize::from(byte == self.last);
+        let column = BYTE_COLUMNS[is_repeated][usize::from(byte)];
         let step = TRANSITIONS[self.state % STATE_COUNT][usize::from(column) % COLUMN_COUNT];
         self.weight += Tokens::from(step.weight);
         self.state = usize::from(step.next_state);
@@ -94,10 +94,10 @@ impl EstimatorState {
     }
 }
 
-/// A walk over lines.
+/// A scan over lines.
 struct LineScan<'w> {
     scan: EstimatorState,
-    /// Of all up to the end of each line; so many have ended.
+    /// Weight of the text up to the end of each finished line.
     weights: &'w mut [Tokens],
     finished_lines: usize,
 }
@@ -122,7 +122,7 @@ impl LineScan<'_> {
         self.finished_lines += 1;
     }
 
-    /// What a line adds to those before it is its own.
+    /// Converts the cumulative weights to weights per line.
     fn into_line_weights(self) {
         for at in (1..self.weights.len()).rev() {
             self.weights[at] -= self.weights[at - 1];
@@ -144,8 +144,8 @@ impl TokenCounter for TokenEstimator {
     }
 }
 
-/// What a byte is. Bytes of characters beyond ASCII are told apart by the first one, which says the
-/// script well enough.
+/// The kind of a byte. Non-ASCII characters are distinguished by their first byte, which identifies the script well
+/// enough.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum ByteKind {
@@ -157,7 +157,7 @@ enum ByteKind {
     Tab,
     Punctuation,
     Control,
-    /// Columns 8 to 15 stand for the first eight when the same byte comes again.
+    /// Columns 8 to 15 are the first eight kinds when the same byte is repeated.
     Continuation = 16,
     Latin,
     LatinExtended,
@@ -175,12 +175,12 @@ enum ByteKind {
 }
 
 const COLUMN_COUNT: usize = 32;
-/// States are a run and its length, counted to 16.
+/// Maximum tracked length of a run; a state is a run and its length.
 const MAX_RUN_LENGTH: usize = 16;
 const STATE_COUNT: usize = 8 * MAX_RUN_LENGTH;
 
-/// The column of every byte: for a byte that is new, and for the same byte again. Digits have one column
-/// for both, since zeros are no cheaper than other digits.
+/// Column of every byte: for a new byte, and for a repeated byte. Digits have one column for both, since zeros are
+/// not cheaper than other digits.
 static BYTE_COLUMNS: [[u8; 256]; 2] = {
     let mut columns = [[0; 256]; 2];
     let mut byte = 0;
@@ -195,9 +195,9 @@ static BYTE_COLUMNS: [[u8; 256]; 2] = {
 
 #[derive(Clone, Copy)]
 struct ScanTransition {
-    /// What the byte adds, in hundredths of a token.
+    /// Weight of the byte, in hundredths of a token.
     weight: u16,
-    /// The state behind it.
+    /// State after the byte.
     next_state: u16,
 }
 
@@ -255,10 +255,10 @@ const SPACE: usize = ByteKind::Space as usize;
 const NEWLINE: usize = ByteKind::Newline as usize;
 const TAB: usize = ByteKind::Tab as usize;
 const PUNCTUATION: usize = ByteKind::Punctuation as usize;
-/// A control, a character beyond ASCII, or the start of the text.
+/// A control character, a non-ASCII character, or the start of the text.
 const NON_ASCII: usize = 7;
 
-/// The state behind a byte. A word goes on from a capital; numbers start again after three digits, as
+/// Returns the state after a byte. A word continues after a capital; numbers restart after three digits, as
 /// vocabularies split them.
 const fn next_state(state: usize, kind: usize) -> usize {
     let (run, length) = (state / MAX_RUN_LENGTH, state % MAX_RUN_LENGTH + 1);
@@ -272,10 +272,10 @@ const fn next_state(state: usize, kind: usize) -> usize {
     kind * MAX_RUN_LENGTH + length - 1
 }
 
-/// What a byte adds that continues or follows a run of this length, in hundredths of a token.
+/// Returns the weight of a byte that continues or follows a run of this length, in hundredths of a token.
 ///
-/// A blank carries the token and the word behind it is free, as vocabularies join them; long words cost
-/// more by the letter, and endless ones (encoded data) about a token for two letters.
+/// A space carries the token and the word after it is free, as vocabularies join them; long words cost more per
+/// letter, and very long ones (encoded data) about one token per two letters.
 const fn transition_weight(run: usize, length: usize, kind: usize) -> u16 {
     match (kind, run, length) {
         (LOWER, LOWER, 1) => 12,
@@ -327,14 +327,14 @@ const fn transition_weight(run: usize, length: usize, kind: usize) -> u16 {
     }
 }
 
-/// The same letter again, in a word.
+/// Weight of a repeated letter in a word.
 const REPEATED_LETTER_WEIGHT: u16 = 14;
-/// The same letter again, in what is no word any more.
+/// Weight of a repeated letter in a run too long to be a word.
 const LONG_RUN_LETTER_WEIGHT: u16 = 54;
-/// The same blank or sign again: indentation, rules of dashes, brackets that close together.
+/// Weight of a repeated space or punctuation: indentation, rules of dashes, closing brackets.
 const REPEATED_SIGN_WEIGHT: u16 = 10;
 
-/// What a character beyond ASCII adds, by [`Kind`] from `Continuation`: its first byte has it all.
+/// Weight of a non-ASCII character, by [`ByteKind`] from `Continuation`: its first byte carries all of it.
 const NON_ASCII_WEIGHTS: [u16; 16] = [0, 110, 110, 60, 125, 95, 130, 125, 180, 110, 155, 110, 130, 290, 290, 290];
 
 #[cfg(test)]
@@ -343,7 +343,7 @@ mod tests {
     use crate::tokens::Vocabulary;
     use proptest::prelude::*;
 
-    /// Both vocabularies of OpenAI, to be estimated from above.
+    /// Returns the larger count of both OpenAI vocabularies; estimates must not be below it.
     fn exact(text: &str) -> Tokens {
         Vocabulary::o200k().count(text).max(Vocabulary::cl100k().count(text))
     }
@@ -418,7 +418,7 @@ impl Reader {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// A row as tools print them: short keys, numbers, flags, ids.
+    /// Generates a row as tools print them: short keys, numbers, flags, ids.
     fn json_row() -> impl Strategy<Value = String> {
         ("[a-z]{1,8}", any::<u32>(), -1.0e3..1.0e3_f64, any::<bool>(), bytes(4..5)).prop_map(
             |(key, id, x, flag, hash)| {
@@ -491,7 +491,7 @@ impl Reader {
         }
     }
 
-    /// The estimate once shrank from 357 to 313 when a blank was added.
+    /// The estimate once shrank from 357 to 313 when a space was added.
     #[test]
     fn trailing_space_does_not_shrink_the_count() {
         let text = "x".repeat(1_250);

@@ -1,7 +1,7 @@
-//! What a picture costs: by its pixels and the wished-for detail, never as base64 text.
+//! Token costs of images: by pixels and requested detail, never as base64 text.
 //!
-//! Only the head of a picture is decoded, to learn its size. A picture whose size can not be learned
-//! (an address, an id, garbage) is counted as [`ImageSize::ASSUMED_SIZE`].
+//! Only the header of an image is decoded, to read its size. An image of unknown size (a URL, an id, invalid data) is
+//! counted as [`ImageSize::ASSUMED_SIZE`].
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -9,59 +9,59 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 use crate::conversation::{ImagePart, MediaSource};
 use crate::tokens::Tokens;
 
-/// How a model counts pictures.
+/// The rule by which a model counts images.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ImageRule {
-    /// Every picture the same.
+    /// The same cost for every image.
     Fixed(Tokens),
-    /// Claude: squares of `side` pixels, after scaling to at most `edge` pixels on the long edge and
-    /// at most `most` tokens (A7.2).
+    /// Claude: squares of `side` pixels, after scaling to at most `max_edge` pixels on the long edge and at most
+    /// `max_tokens` tokens (A7.2).
     Squares {
-        /// Pixels of a square's side.
+        /// Side of a square in pixels.
         side: u32,
-        /// Longest edge after scaling.
+        /// Longest edge after scaling, in pixels.
         max_edge: u32,
-        /// Most tokens after scaling.
+        /// Maximum tokens after scaling.
         max_tokens: Tokens,
     },
-    /// OpenAI to GPT-5: a base and tiles of 512 pixels, after scaling into 2048 pixels and the short
-    /// side to 768 (C7.1).
+    /// OpenAI up to GPT-5: a base and tiles of 512 pixels, after scaling into 2048 pixels and the short side to 768
+    /// (C7.1).
     Tiles {
-        /// Tokens of any picture, and all of one in low detail.
+        /// Tokens of any image, and total of one in low detail.
         base: Tokens,
-        /// Tokens of a tile.
+        /// Tokens per tile.
         tile: Tokens,
     },
-    /// OpenAI since: patches of 32 pixels, scaled down to a budget of patches, times a factor (C7.1).
+    /// OpenAI after GPT-5: patches of 32 pixels, scaled down to a budget of patches, times a factor (C7.1).
     Patches {
-        /// Most patches after scaling.
+        /// Maximum number of patches after scaling.
         budget: Tokens,
-        /// Tokens of a patch.
+        /// Tokens per patch.
         factor: f64,
     },
 }
 
-/// Pixels of a picture.
+/// The size of an image in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageSize {
-    /// Pixels across.
+    /// Width in pixels.
     pub width: u32,
-    /// Pixels down.
+    /// Height in pixels.
     pub height: u32,
 }
 
-/// How much base64 is decoded to find the size: enough for every format but JPEG, which may carry
-/// metadata first.
+/// Base64 characters decoded first to find the size: enough for every format except JPEG, which may start with
+/// metadata.
 const HEADER_BASE64_CHARS: usize = 1024;
-/// How much is decoded when the head was not enough.
+/// Base64 characters decoded if the first attempt finds no size.
 const MAX_HEADER_BASE64_CHARS: usize = 512 * 1024;
 
 impl ImageSize {
-    /// What a picture of unknown size is taken for: about a screenshot as agents send them.
+    /// Size assumed for an image of unknown size: about a screenshot as agents send them.
     pub const ASSUMED_SIZE: ImageSize = ImageSize { width: 1024, height: 1024 };
 
-    /// The size of a picture, from its head, if its bytes are in the request.
+    /// Reads the size of an image from its header, if its bytes are in the request.
     pub fn from_image(image: &ImagePart<'_>) -> Option<ImageSize> {
         match &image.source {
             MediaSource::Base64(data) => Self::from_base64(data),
@@ -70,7 +70,7 @@ impl ImageSize {
         }
     }
 
-    /// The size of a picture in base64, maybe as a `data:` address.
+    /// Reads the size of an image in base64 or in a `data:` URL.
     pub(crate) fn from_base64(data: &str) -> Option<ImageSize> {
         let data = strip_data_url(data);
         let size = [HEADER_BASE64_CHARS, MAX_HEADER_BASE64_CHARS].into_iter().find_map(|length| {
@@ -81,7 +81,7 @@ impl ImageSize {
         Some(ImageSize { width: side(size.width)?, height: side(size.height)? })
     }
 
-    /// Scaled down by a factor of at most 1; no side vanishes.
+    /// Scales the size down by a factor of at most 1; no side becomes zero.
     fn scaled(self, factor: f64) -> ImageSize {
         if factor >= 1.0 {
             return self;
@@ -103,7 +103,7 @@ impl ImageSize {
     }
 }
 
-/// The payload of a `data:` address; any other text as it is.
+/// Returns the payload of a `data:` URL; any other text unchanged.
 pub(crate) fn strip_data_url(text: &str) -> &str {
     match text.strip_prefix("data:") {
         Some(rest) => rest.split_once(',').map_or("", |(_, payload)| payload),
@@ -111,8 +111,8 @@ pub(crate) fn strip_data_url(text: &str) -> &str {
     }
 }
 
-/// The first `length` characters of base64, decoded as far as they are base64. Line breaks are
-/// skipped, as mail tools put them in.
+/// Decodes the first `length` characters of base64, as far as they are valid. Line breaks are skipped, since mail
+/// tools insert them.
 pub(crate) fn decode_head(data: &str, length: usize) -> Vec<u8> {
     let alphabet = data.bytes().take(length).filter(|byte| !byte.is_ascii_whitespace()).map(|byte| match byte {
         b'-' => b'+',
@@ -125,18 +125,18 @@ pub(crate) fn decode_head(data: &str, length: usize) -> Vec<u8> {
 }
 
 impl ImageRule {
-    /// The tokens of a picture.
+    /// Returns the tokens of an image.
     pub fn tokens(&self, image: &ImagePart<'_>) -> Tokens {
         self.tokens_for_size(ImageSize::from_image(image).unwrap_or(ImageSize::ASSUMED_SIZE), image.detail.as_deref())
     }
 
-    /// The tokens of a picture of this size, in this detail.
+    /// Returns the tokens of an image of this size and detail.
     pub fn tokens_for_size(&self, size: ImageSize, detail: Option<&str>) -> Tokens {
         match *self {
             ImageRule::Fixed(tokens) => tokens,
-            ImageRule::Squares { side, max_edge: edge, max_tokens: most } => {
-                let fitted = size.scaled(f64::from(edge) / size.long_edge());
-                fit_cells(fitted, side, most).cell_count(side).min(most)
+            ImageRule::Squares { side, max_edge, max_tokens } => {
+                let fitted = size.scaled(f64::from(max_edge) / size.long_edge());
+                fit_cells(fitted, side, max_tokens).cell_count(side).min(max_tokens)
             }
             ImageRule::Tiles { base, .. } if detail == Some("low") => base,
             ImageRule::Tiles { base, tile } => {
@@ -144,8 +144,8 @@ impl ImageRule {
                 base + tile * inside.scaled(768.0 / inside.short_edge()).cell_count(512)
             }
             ImageRule::Patches { budget, factor } => {
-                // Low detail is a picture scaled into 512 pixels; `original` has four times the
-                // budget where high detail has more than the first generation's.
+                // Low detail scales the image into 512 pixels; `original` has four times the budget where high detail
+                // has more than the first generation's.
                 let (size, budget) = match detail {
                     Some("low") => (size.scaled(512.0 / size.long_edge()), budget),
                     Some("original") if budget > 1536 => (size, budget.max(10_000)),
@@ -156,16 +156,16 @@ impl ImageRule {
         }
     }
 
-    /// Reads a cell of the model table.
+    /// Parses a cell of the model table.
     pub(crate) fn parse(cell: &str) -> Option<ImageRule> {
         let (kind, numbers) = cell.split_once(':')?;
         let numbers: Vec<&str> = numbers.split(':').collect();
         match (kind, numbers.as_slice()) {
             ("fixed", [tokens]) => Some(ImageRule::Fixed(tokens.parse().ok()?)),
-            ("squares", [side, edge, most]) => Some(ImageRule::Squares {
+            ("squares", [side, max_edge, max_tokens]) => Some(ImageRule::Squares {
                 side: side.parse().ok().filter(|&side| side > 0)?,
-                max_edge: edge.parse().ok().filter(|&edge| edge > 0)?,
-                max_tokens: most.parse().ok()?,
+                max_edge: max_edge.parse().ok().filter(|&edge| edge > 0)?,
+                max_tokens: max_tokens.parse().ok()?,
             }),
             ("tiles", [base, tile]) => Some(ImageRule::Tiles { base: base.parse().ok()?, tile: tile.parse().ok()? }),
             ("patches", [budget, factor]) => Some(ImageRule::Patches {
@@ -177,8 +177,8 @@ impl ImageRule {
     }
 }
 
-/// Patches of 32 pixels. A picture above the budget is scaled into its area, and then a little more until
-/// its width or height is whole patches.
+/// Returns the number of patches of 32 pixels. An image above the budget is scaled to its area, and then slightly
+/// further until its width or height is a whole number of patches.
 fn patch_count(size: ImageSize, budget: Tokens) -> Tokens {
     if size.cell_count(32) <= budget {
         return size.cell_count(32);
@@ -191,10 +191,10 @@ fn patch_count(size: ImageSize, budget: Tokens) -> Tokens {
     (side(width) * side(height)).min(budget)
 }
 
-/// Scaled down until it has about at most so many cells.
-fn fit_cells(size: ImageSize, side: u32, most: Tokens) -> ImageSize {
+/// Scales the size down until it has at most about `max_cells` cells.
+fn fit_cells(size: ImageSize, side: u32, max_cells: Tokens) -> ImageSize {
     let cells = size.cell_count(side);
-    if cells <= most { size } else { size.scaled((most as f64 / cells as f64).sqrt()) }
+    if cells <= max_cells { size } else { size.scaled((max_cells as f64 / cells as f64).sqrt()) }
 }
 
 #[cfg(test)]
@@ -216,7 +216,7 @@ mod tests {
         bytes
     }
 
-    /// Segments of metadata come before the frame that tells the size.
+    /// Returns a JPEG header whose metadata segments precede the frame that contains the size.
     fn jpeg(width: u16, height: u16, metadata: usize) -> Vec<u8> {
         let mut bytes = vec![0xFF, 0xD8];
         for _ in 0..metadata {
@@ -284,7 +284,7 @@ mod tests {
         }
     }
 
-    /// A megabyte of picture costs what its pixels cost, not what its base64 would.
+    /// A megabyte of image costs what its pixels cost, not what its base64 would.
     #[test]
     fn image_is_never_counted_as_text() {
         let mut bytes = png(800, 600);
@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(ImageRule::parse("fixed:512").unwrap().tokens(&image), 512);
     }
 
-    /// The numbers of the providers' own examples.
+    /// Numbers from the providers' own examples.
     #[test]
     fn published_examples() {
         let tokens = |rule: &str, width, height, detail| {
@@ -317,7 +317,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any size: no panic, never above the rule's ceiling, never free.
+        /// Any size: no panic, never above the rule's limit, never free.
         #[test]
         fn any_size_has_a_bounded_cost(width in 1..u32::MAX, height in 1..u32::MAX, small in 1..5_000_u32) {
             for size in [size(width, height), size(small, height), size(small, small), size(1, height)] {

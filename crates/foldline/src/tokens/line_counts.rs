@@ -1,11 +1,12 @@
-//! What each line of a text adds to its count, so that a text of some of its lines need not be counted again.
+//! Token counts per line, so that a text assembled from some of its lines need not be counted again.
 //!
-//! A vocabulary splits text into words before it makes tokens of them, and no word goes on behind a line break, but for a
-//! few: what follows must not be blank, and not begin with a slash. So the count of a text is the sum of the counts of
-//! its lines, with their breaks, wherever such a line follows. The estimate walks on from the same state behind
-//! every break. Sums are exact, or not made.
+//! A vocabulary splits text into words before it forms tokens, and no word continues after a line break, with few
+//! exceptions: the next line must not be blank and must not begin with a slash. So the count of a text is the sum of
+//! the counts of its lines, with their breaks, wherever such a line follows. The estimator is in the same state after
+//! every break. Sums are exact or not computed.
 //!
-//! A quarter of what tools print is lines that were printed before, and exact counts are dear: so they are remembered.
+//! A quarter of all tool output is lines that were printed before, and exact counts are expensive, so they are
+//! cached.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -16,57 +17,57 @@ use crate::tokens::{Meter, TokenCounter, TokenEstimator, Tokens, Vocabulary};
 /// A counter whose counts are sums over lines.
 #[derive(Clone, Copy)]
 pub(crate) enum LineCounter {
-    /// In tokens.
+    /// Counts in tokens.
     Exact(Vocabulary),
-    /// In hundredths of a token.
+    /// Counts in hundredths of a token.
     Estimated,
 }
 
-/// What each line of a text adds to its count, with its line break.
+/// The count of each line of a text, including its line break.
 #[derive(Clone, Debug)]
 pub(crate) struct LineCounts(Arc<[u16]>);
 
-/// A line that was not counted by itself.
+/// Marks a line that was not counted separately.
 const UNKNOWN_COUNT: u16 = u16::MAX;
 
 impl LineCounts {
-    /// What a line adds, if it is known.
+    /// Returns the count of a line, if it is known.
     pub(crate) fn get(&self, line: usize) -> Option<u16> {
         self.0.get(line).copied().filter(|&count| count != UNKNOWN_COUNT)
     }
 }
 
-/// Exact counts of lines that were made before, by their hashes, in a table of a fixed size: a newer line takes the place of
-/// an older one. Nobody waits for anybody, since an entry is one number.
+/// A cache of exact counts of lines, by hash, in a table of fixed size: a newer line replaces an older one.
+/// Lock-free, since an entry is one number.
 #[derive(Default)]
 pub(crate) struct LineCountCache(OnceLock<Box<[AtomicU64]>>);
 
-/// Places in the table, a quarter of a megabyte of them; a power of two. A hash tells its place by the low bits, in whose stead its
-/// count is written.
+/// Number of slots (256 KiB); a power of two. The low bits of a hash select the slot and are replaced by the count in
+/// the stored value.
 const CACHE_SLOTS: u64 = 1 << 15;
 
 impl LineCountCache {
-    /// The count of a line, made by `count` if it is not there.
+    /// Returns the count of a line, computed by `count` if it is missing.
     fn get_or_count(&self, line: &str, seed: u64, count: impl FnOnce() -> Tokens) -> Tokens {
         let hash = xxhash_rust::xxh3::xxh3_64_with_seed(line.as_bytes(), seed);
         let table = self.0.get_or_init(|| (0..CACHE_SLOTS).map(|_| AtomicU64::new(0)).collect());
-        let place = &table[(hash % CACHE_SLOTS) as usize];
-        let known = place.load(Ordering::Relaxed);
-        let (of, count_of) = (known / CACHE_SLOTS, known % CACHE_SLOTS);
-        // No line has no tokens, so nothing is known where nothing was written.
-        if of == hash / CACHE_SLOTS && count_of > 0 {
-            return count_of;
+        let slot = &table[(hash % CACHE_SLOTS) as usize];
+        let stored = slot.load(Ordering::Relaxed);
+        let (stored_hash, stored_count) = (stored / CACHE_SLOTS, stored % CACHE_SLOTS);
+        // A count is never zero, so zero marks an empty slot.
+        if stored_hash == hash / CACHE_SLOTS && stored_count > 0 {
+            return stored_count;
         }
-        let made = count();
-        if made < CACHE_SLOTS {
-            place.store(hash / CACHE_SLOTS * CACHE_SLOTS + made, Ordering::Relaxed);
+        let counted = count();
+        if counted < CACHE_SLOTS {
+            slot.store(hash / CACHE_SLOTS * CACHE_SLOTS + counted, Ordering::Relaxed);
         }
-        made
+        counted
     }
 }
 
 impl LineCounter {
-    /// What a text adds behind a line break.
+    /// Returns the count of a text after a line break.
     fn units_after_newline(self, text: &str) -> Tokens {
         match self {
             Self::Exact(vocabulary) => vocabulary.count(text),
@@ -74,14 +75,14 @@ impl LineCounter {
         }
     }
 
-    fn to_tokens(self, grains: Tokens) -> Tokens {
+    fn to_tokens(self, units: Tokens) -> Tokens {
         match self {
-            Self::Exact(_) => grains,
-            Self::Estimated => grains.div_ceil(100),
+            Self::Exact(_) => units,
+            Self::Estimated => units.div_ceil(100),
         }
     }
 
-    /// What a text adds at the start.
+    /// Returns the count of a text at the start.
     fn units_at_start(self, text: &str) -> Tokens {
         match self {
             Self::Exact(vocabulary) => vocabulary.count(text),
@@ -89,22 +90,22 @@ impl LineCounter {
         }
     }
 
-    /// Whether what stands before a text, up to a line break, counts as if the text were not there.
+    /// Returns true if the text before this one, up to a line break, counts the same without it.
     fn starts_new_token(self, text: &str) -> bool {
         match self {
             Self::Exact(_) => {
-                let blanks = text.bytes().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
-                match text.as_bytes().get(blanks) {
-                    Some(b'/') => blanks > 0,
+                let indent = text.bytes().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+                match text.as_bytes().get(indent) {
+                    Some(b'/') => indent > 0,
                     Some(b'!'..=b'~') => true,
-                    _ => text[blanks..].chars().next().is_some_and(|first| !first.is_whitespace()),
+                    _ => text[indent..].chars().next().is_some_and(|first| !first.is_whitespace()),
                 }
             }
             Self::Estimated => true,
         }
     }
 
-    /// Whether the lines of a text can be added up.
+    /// Returns true if the counts of the lines of a text add up.
     fn is_additive(self, text: &str) -> bool {
         match self {
             Self::Exact(_) => !has_long_run(text),
@@ -112,31 +113,31 @@ impl LineCounter {
         }
     }
 
-    /// The count of a text, and of its lines. Counts of other vocabularies are known by other seeds.
-    pub(crate) fn count_by_lines(self, text: &str, known: &LineCountCache, seed: u64) -> (Tokens, Option<LineCounts>) {
+    /// Returns the count of a text and of its lines. `seed` separates the counts of different vocabularies.
+    pub(crate) fn count_by_lines(self, text: &str, cache: &LineCountCache, seed: u64) -> (Tokens, Option<LineCounts>) {
         if !self.is_additive(text) {
             return (self.to_tokens(self.units_at_start(text)), None);
         }
         let (sum, counts) = match self {
             Self::Exact(vocabulary) => {
-                self.exact_lines(text, |lines| known.get_or_count(lines, seed, || vocabulary.count(lines)))
+                self.exact_lines(text, |lines| cache.get_or_count(lines, seed, || vocabulary.count(lines)))
             }
             Self::Estimated => Self::estimated_lines(text),
         };
         (self.to_tokens(sum), Some(LineCounts(counts.into())))
     }
 
-    /// The count of a text, and what each line adds; lines that are joined with the next are counted together.
-    fn exact_lines(self, text: &str, count_of: impl Fn(&str) -> Tokens) -> (Tokens, Vec<u16>) {
+    /// Returns the count of a text and of each line; lines that are joined with the next are counted together.
+    fn exact_lines(self, text: &str, count_lines: impl Fn(&str) -> Tokens) -> (Tokens, Vec<u16>) {
         let mut counts = Vec::with_capacity(text.len() / 32 + 1);
         let (mut sum, mut from, mut start) = (0, 0, 0);
         let mut rest = memchr::memchr_iter(b'\n', text.as_bytes()).map(|newline| newline + 1);
         while start < text.len() {
             let end = rest.next().unwrap_or(text.len());
             counts.push(UNKNOWN_COUNT);
-            let opens = end == text.len() || self.starts_new_token(&text[end..]);
-            if opens {
-                let count = count_of(&text[from..end]);
+            let starts_new = end == text.len() || self.starts_new_token(&text[end..]);
+            if starts_new {
+                let count = count_lines(&text[from..end]);
                 sum += count;
                 let alone = from == start && text.as_bytes()[end - 1] == b'\n';
                 if let (true, Some(last)) = (alone, counts.last_mut()) {
@@ -149,12 +150,13 @@ impl LineCounter {
         (sum, counts)
     }
 
-    /// The same for an estimate, in which every line stands alone.
+    /// Returns the estimate of a text and of each line; lines are independent.
     fn estimated_lines(text: &str) -> (Tokens, Vec<u16>) {
         let weights = TokenEstimator::hundredths_by_line(text);
         let mut counts: Vec<u16> =
             weights.iter().map(|&weight| u16::try_from(weight).unwrap_or(UNKNOWN_COUNT)).collect();
-        // At the start of a text it may count as it does nowhere else; and without a break as it does at the end alone.
+        // The first line may count differently at the start of a text, and a last line without a break differently
+        // elsewhere.
         if let Some(first) = counts.first_mut() {
             *first = UNKNOWN_COUNT;
         }
@@ -165,13 +167,14 @@ impl LineCounter {
     }
 }
 
-/// Adds up the count of a text while it is put together from lines.
+/// Adds up the count of a text while it is assembled from lines.
 pub(crate) struct IncrementalCount<'m> {
     meter: &'m Meter,
     counter: Option<LineCounter>,
     units: Tokens,
-    /// What is not added yet begins here; and the last line, with what it adds if it can be added.
+    /// Start of the text that is not counted yet.
     counted_until: usize,
+    /// Start of the last line, and its count if it can be added.
     last_line: (usize, Option<u16>),
 }
 
@@ -180,32 +183,32 @@ impl<'m> IncrementalCount<'m> {
         Self { meter, counter: meter.line_counter(), units: 0, counted_until: 0, last_line: (0, None) }
     }
 
-    /// Takes note of a line that comes next, behind a line break, and of what it adds if that is known.
+    /// Records the next line, which follows a line break, with its count if it is known.
     pub(crate) fn add_line(&mut self, before: &str, line: &str, count: Option<u16>) {
-        let Some(summed) = self.counter else { return };
-        let opens = summed.starts_new_token(line);
-        if let (true, (start, Some(count))) = (opens, self.last_line) {
-            self.add_text(summed, &before[..start]);
+        let Some(counter) = self.counter else { return };
+        let starts_new = counter.starts_new_token(line);
+        if let (true, (start, Some(count))) = (starts_new, self.last_line) {
+            self.add_text(counter, &before[..start]);
             self.units += Tokens::from(count);
             self.counted_until = before.len();
         }
-        self.last_line = (before.len(), count.filter(|_| opens));
+        self.last_line = (before.len(), count.filter(|_| starts_new));
     }
 
-    fn add_text(&mut self, summed: LineCounter, text: &str) {
+    fn add_text(&mut self, counter: LineCounter, text: &str) {
         if self.counted_until < text.len() {
             let rest = &text[self.counted_until..];
             self.units +=
-                if self.counted_until == 0 { summed.units_at_start(rest) } else { summed.units_after_newline(rest) };
+                if self.counted_until == 0 { counter.units_at_start(rest) } else { counter.units_after_newline(rest) };
         }
     }
 
-    /// The count of the whole text.
+    /// Returns the count of the whole text.
     pub(crate) fn finish(mut self, text: &str) -> Tokens {
         match self.counter {
-            Some(summed) if self.counted_until > 0 && summed.is_additive(text) => {
-                self.add_text(summed, text);
-                self.meter.scaled(summed.to_tokens(self.units))
+            Some(counter) if self.counted_until > 0 && counter.is_additive(text) => {
+                self.add_text(counter, text);
+                self.meter.scaled(counter.to_tokens(self.units))
             }
             _ => self.meter.text(text),
         }
@@ -225,7 +228,8 @@ mod tests {
             .into()
     }
 
-    /// Lines as tools print them, and such as are joined with the line before them: blank, behind a slash, with odd blanks.
+    /// Lines as tools print them, and lines that are joined with the previous one: blank, after a slash, with unusual
+    /// spaces.
     fn lines() -> impl Strategy<Value = Vec<String>> {
         let line = prop_oneof![
             "[ \t]{0,6}[a-zA-Z_(){};.'/ 0-9]{0,24}",
@@ -241,7 +245,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(512))]
 
-        /// A text counted by its lines is as many tokens as the text, and so is any choice of its lines.
+        /// The count by lines equals the count of the text, for any choice of its lines.
         #[test]
         fn line_counts_add_up(lines in lines(), ends: bool, kept in prop::collection::vec(any::<bool>(), 24), gaps: bool) {
             let text = lines.join("\n") + if ends { "\n" } else { "" };
@@ -273,27 +277,27 @@ mod tests {
         }
     }
 
-    /// Whatever takes its place, a line has its own count; and where nothing does, it is counted once for each vocabulary.
+    /// A line keeps its own count whatever replaces it, and is counted once per vocabulary.
     #[test]
     fn line_is_counted_once_per_vocabulary() {
-        let known = LineCountCache::default();
+        let cache = LineCountCache::default();
         let lines: Vec<String> = (0..3 * CACHE_SLOTS).map(|number| format!("line {number}")).collect();
         for line in lines.iter().chain(&lines) {
-            assert_eq!(known.get_or_count(line, 1, || line.len() as Tokens), line.len() as Tokens);
+            assert_eq!(cache.get_or_count(line, 1, || line.len() as Tokens), line.len() as Tokens);
         }
         let last = &lines[lines.len() - 1];
-        assert_eq!(known.get_or_count(last, 1, || unreachable!("it was the last to be counted")), last.len() as Tokens);
-        assert_eq!(known.get_or_count(last, 2, || 7), 7);
-        // A count that is too large is made again.
-        assert_eq!(known.get_or_count("long", 1, || CACHE_SLOTS), CACHE_SLOTS);
-        assert_eq!(known.get_or_count("long", 1, || CACHE_SLOTS + 1), CACHE_SLOTS + 1);
+        assert_eq!(cache.get_or_count(last, 1, || unreachable!("the last line is cached")), last.len() as Tokens);
+        assert_eq!(cache.get_or_count(last, 2, || 7), 7);
+        // A count that is too large to store is computed again.
+        assert_eq!(cache.get_or_count("long", 1, || CACHE_SLOTS), CACHE_SLOTS);
+        assert_eq!(cache.get_or_count("long", 1, || CACHE_SLOTS + 1), CACHE_SLOTS + 1);
     }
 
-    /// Where a run is so long that it is counted in chunks, nothing is added up.
+    /// Counts are not added up where a run is so long that it is counted in chunks.
     #[test]
     fn text_with_a_long_run_is_not_split() {
         let meter = Meter::for_model(ModelTable::builtin(), Some("gpt-4o"));
-        let text = format!("before\n{}x\nbehind\n", " ".repeat(9_000));
+        let text = format!("before\n{}x\nafter\n", " ".repeat(9_000));
         let (tokens, counts) = meter.text_and_line_counts(&text, xxhash_rust::xxh3::xxh3_128(text.as_bytes()));
         assert_eq!(tokens, Meter::for_row(meter.row().clone()).text(&text));
         assert!(counts.is_none());

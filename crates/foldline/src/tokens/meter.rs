@@ -1,4 +1,4 @@
-//! Counts whole things for a model: messages, tools, pictures, a conversation.
+//! Token counts of messages, tools, images and conversations for a model.
 
 use std::sync::Arc;
 
@@ -11,22 +11,21 @@ use crate::tokens::{
     documents, tools,
 };
 
-/// Texts below this many bytes are counted faster than looked up.
+/// Minimum length of a cached text; shorter texts are counted faster than looked up.
 const MIN_CACHED_BYTES: usize = 32;
-/// Behind the list of functions stands a closing frame (C8.1).
+/// Tokens of the closing frame after the list of functions (C8.1).
 const TOOLS_FRAME_TOKENS: Tokens = 12;
 
-/// Counts whole things for a model. Cheap to clone; clones share the cache of counts.
+/// A counter of messages and conversations for a model. Cheap to clone; clones share the cache of counts.
 ///
-/// The count of a conversation is the sum of [`set_instructions`](Meter::set_instructions), [`tools`](Meter::tools), every
-/// [`message`](Meter::message) and [`request`](Meter::request), so it can be kept up to date by what
-/// was added.
+/// The count of a conversation is the sum of [`system`](Meter::system), [`tools`](Meter::tools), every
+/// [`message`](Meter::message) and [`request_overhead`](Meter::request_overhead), so it can be updated incrementally.
 ///
 /// ```
-/// use foldline::{Conversation, Exactness, Message, Meter, ModelTable, Role};
+/// use foldline::{Conversation, CountExactness, Message, Meter, ModelTable, Role};
 ///
 /// let meter = Meter::for_model(ModelTable::builtin(), Some("gpt-4o"));
-/// assert_eq!(meter.exactness(), Exactness::Exact);
+/// assert_eq!(meter.exactness(), CountExactness::Exact);
 /// assert_eq!(meter.text("hello world"), 2);
 /// let hello = Message::text(Role::User, "hello world");
 /// assert_eq!(meter.message(&hello), 2 + 3);
@@ -39,7 +38,7 @@ pub struct Meter {
     cache: CountCache,
 }
 
-/// How a meter counts.
+/// The counting method of a meter.
 struct CountMethod {
     counter: Arc<dyn TokenCounter>,
     /// The same counter, if its counts are sums over lines.
@@ -47,80 +46,85 @@ struct CountMethod {
     exactness: CountExactness,
     row: ModelRow,
     fit: Option<CalibrationFit>,
-    /// Keeps counts of different vocabularies apart in a shared cache.
+    /// Separates the counts of different vocabularies in a shared cache.
     seed: u64,
 }
 
 impl Meter {
-    /// Counts for the model of this name, by the row of the table.
+    /// Returns a meter for the model of this name, by its row of the table.
     pub fn for_model(table: &ModelTable, model: Option<&str>) -> Meter {
         Self::for_row(table.find(model))
     }
 
-    /// Counts for the model that a row describes.
+    /// Returns a meter for the model that a row describes.
     pub fn for_row(row: ModelRow) -> Meter {
-        let (name, close) = match row.vocabulary.strip_prefix('~') {
+        let (name, is_approximate) = match row.vocabulary.strip_prefix('~') {
             Some(name) => (name, true),
             None => (row.vocabulary.as_str(), false),
         };
         let vocabulary = Vocabulary::from_name(name);
-        let summed = vocabulary.map_or(LineCounter::Estimated, LineCounter::Exact);
+        let line_counter = vocabulary.map_or(LineCounter::Estimated, LineCounter::Exact);
         let (counter, exactness): (Arc<dyn TokenCounter>, _) = match vocabulary {
-            Some(vocabulary) if close || row.scale != 1.0 => (Arc::new(vocabulary), CountExactness::Estimated),
+            Some(vocabulary) if is_approximate || row.scale != 1.0 => (Arc::new(vocabulary), CountExactness::Estimated),
             Some(vocabulary) => (Arc::new(vocabulary), CountExactness::Exact),
             None => (Arc::new(TokenEstimator), CountExactness::Estimated),
         };
         let seed = xxhash_rust::xxh3::xxh3_64(if counter.is_monotone() { b"estimate" } else { name.as_bytes() });
         Meter {
-            method: Arc::new(CountMethod { counter, line_counter: Some(summed), exactness, row, fit: None, seed }),
+            method: Arc::new(CountMethod {
+                counter,
+                line_counter: Some(line_counter),
+                exactness,
+                row,
+                fit: None,
+                seed,
+            }),
             cache: CountCache::default(),
         }
     }
 
-    /// The same model, its text counted by another counter, such as a user's own tokenizer. The cache
-    /// starts anew.
+    /// Replaces the counter of text, for example by a user's own tokenizer, with an empty cache.
     pub fn with_counter(self, counter: Arc<dyn TokenCounter>) -> Meter {
         let exactness = counter.exactness();
         let row = ModelRow { scale: 1.0, ..self.method.row.clone() };
-        let way = CountMethod { counter, line_counter: None, exactness, row, fit: None, seed: 0 };
-        Meter { method: Arc::new(way), cache: CountCache::default() }
+        let method = CountMethod { counter, line_counter: None, exactness, row, fit: None, seed: 0 };
+        Meter { method: Arc::new(method), cache: CountCache::default() }
     }
 
-    /// The same meter, its counts scaled to what was reported. The fit must be of this meter's own
-    /// counts without a fit.
+    /// Scales the counts to reported usage. The fit must have been made from this meter's counts without a fit.
     pub fn with_fit(self, fit: Option<CalibrationFit>) -> Meter {
-        let CountMethod { counter, line_counter: summed, exactness, row, seed, .. } = &*self.method;
+        let CountMethod { counter, line_counter, exactness, row, seed, .. } = &*self.method;
         let exactness = match fit {
             Some(_) if *exactness == CountExactness::Estimated => CountExactness::Calibrated,
             _ => *exactness,
         };
-        let way = CountMethod {
+        let method = CountMethod {
             counter: counter.clone(),
-            line_counter: *summed,
+            line_counter: *line_counter,
             exactness,
             row: row.clone(),
             fit,
             seed: *seed,
         };
-        Meter { method: Arc::new(way), cache: self.cache }
+        Meter { method: Arc::new(method), cache: self.cache }
     }
 
-    /// The same meter with a cache that others use too.
+    /// Sets a cache that may be shared with other meters.
     pub fn with_cache(self, cache: CountCache) -> Meter {
         Meter { cache, ..self }
     }
 
-    /// The row of the model table by which it counts.
+    /// Returns the row of the model table that the meter uses.
     pub fn row(&self) -> &ModelRow {
         &self.method.row
     }
 
-    /// How far its counts can be trusted.
+    /// Returns how exact the counts are.
     pub fn exactness(&self) -> CountExactness {
         self.method.exactness
     }
 
-    /// By how much the true count of so many tokens may be above ours.
+    /// Returns the amount by which the true count may exceed our count of `tokens`.
     pub fn margin(&self, tokens: Tokens) -> Tokens {
         let share = match (self.method.exactness, self.method.fit) {
             (_, Some(fit)) => fit.margin,
@@ -130,26 +134,26 @@ impl Meter {
         32_u64.saturating_add((tokens as f64 * share).ceil() as Tokens)
     }
 
-    /// The tokens of a text.
+    /// Returns the tokens of a text.
     pub fn text(&self, text: &str) -> Tokens {
         self.scaled(self.raw_count(text))
     }
 
-    /// The tokens of a text, counted line by line: what stands in other texts that were counted so is not counted again.
-    /// The count is that of [`text`](Meter::text).
+    /// Returns the tokens of a text, counted line by line: lines that were counted in other texts are not counted
+    /// again. The count equals that of [`text`](Meter::text).
     pub fn text_by_lines(&self, text: &str) -> Tokens {
         self.text_and_line_counts(text, xxhash_rust::xxh3::xxh3_128(text.as_bytes())).0
     }
 
-    /// The tokens of the text with this hash, and of its lines where these add up to them and nobody has counted them
-    /// before.
+    /// Returns the tokens of the text with this hash, and of its lines if these add up to it and the text was not
+    /// cached.
     pub(crate) fn text_and_line_counts(&self, text: &str, hash: u128) -> (Tokens, Option<LineCounts>) {
-        let Some(summed) = self.method.line_counter.filter(|_| text.len() >= MIN_CACHED_BYTES) else {
+        let Some(line_counter) = self.method.line_counter.filter(|_| text.len() >= MIN_CACHED_BYTES) else {
             return (self.text(text), None);
         };
         let mut lines = None;
         let count = || {
-            let (tokens, counted) = summed.count_by_lines(text, &self.cache.line_cache, self.method.seed);
+            let (tokens, counted) = line_counter.count_by_lines(text, &self.cache.line_cache, self.method.seed);
             lines = counted;
             tokens
         };
@@ -161,7 +165,7 @@ impl Meter {
         self.method.line_counter
     }
 
-    /// The tokens of a part, without the overhead of its message.
+    /// Returns the tokens of a part, without the overhead of its message.
     pub fn part(&self, part: &Part<'_>) -> Tokens {
         match part {
             Part::Text { text } => self.text(text),
@@ -174,22 +178,22 @@ impl Meter {
         }
     }
 
-    /// The tokens of a call beside its arguments.
+    /// Returns the tokens of a call without its arguments.
     pub(crate) fn call_overhead(&self, call: &ToolCall<'_>) -> Tokens {
         self.text(&call.name) + self.method.row.per_call
     }
 
-    /// The tokens that a message costs beside its parts.
+    /// Returns the tokens of a message without its parts.
     pub(crate) fn message_overhead(&self) -> Tokens {
         self.method.row.per_message
     }
 
-    /// The tokens of a message, with its overhead.
+    /// Returns the tokens of a message, with its overhead.
     pub fn message(&self, message: &Message<'_>) -> Tokens {
         message.parts.iter().map(|part| self.part(part)).sum::<Tokens>() + self.method.row.per_message
     }
 
-    /// The tokens of the declared tools, with what declaring any costs.
+    /// Returns the tokens of the declared tools, with the fixed cost of declaring any.
     pub fn tools(&self, tools: &[ToolDefinition<'_>]) -> Tokens {
         if tools.is_empty() {
             return 0;
@@ -199,7 +203,7 @@ impl Meter {
             + self.method.row.tool_prompt
     }
 
-    /// The tokens of instructions that stand outside the messages.
+    /// Returns the tokens of instructions outside the messages.
     pub fn system(&self, system: &[Part<'_>]) -> Tokens {
         if system.is_empty() {
             return 0;
@@ -207,23 +211,23 @@ impl Meter {
         system.iter().map(|part| self.part(part)).sum::<Tokens>() + self.method.row.per_message
     }
 
-    /// The tokens that any request costs beside its content.
+    /// Returns the tokens of a request without its content.
     pub fn request_overhead(&self) -> Tokens {
         self.method.row.per_request + self.method.fit.map_or(0, |fit| fit.overhead)
     }
 
-    /// The tokens of a whole request.
+    /// Returns the tokens of a whole request.
     pub fn conversation(&self, conversation: &Conversation<'_>) -> Tokens {
         let messages: Tokens = conversation.messages.iter().map(|message| self.message(message)).sum();
         self.system(&conversation.system) + self.tools(&conversation.tools) + messages + self.request_overhead()
     }
 
-    /// The tokens of a picture of this size.
+    /// Returns the tokens of an image of this size.
     pub(crate) fn image_of_size(&self, size: ImageSize, detail: Option<&str>) -> Tokens {
         self.scaled_by_fit(self.method.row.images.tokens_for_size(size, detail))
     }
 
-    /// The counter's own count, from the cache if it was made before.
+    /// Returns the unscaled count, from the cache if possible.
     fn raw_count(&self, text: &str) -> Tokens {
         let count = || self.method.counter.count(text);
         match text.len() < MIN_CACHED_BYTES {
@@ -232,8 +236,8 @@ impl Meter {
         }
     }
 
-    /// What something of this text costs in another way than as text, from the cache if it was asked before. The cache
-    /// holds no scaled counts.
+    /// Returns a cost computed from this text in another way than counting it, from the cache if possible. Scaled
+    /// costs are not cached.
     pub(crate) fn cached(&self, text: &str, cost: impl FnOnce() -> Tokens) -> Tokens {
         match self.method.row.scale != 1.0 || self.method.fit.is_some() {
             true => cost(),
@@ -251,34 +255,32 @@ impl Meter {
         self.method.fit.map_or(tokens, |fit| fit.scale(tokens))
     }
 
-    /// Reasoning counts as what the model thought, not as what is shown of it: the seal is that text,
-    /// encrypted.
+    /// Counts reasoning by its full text, not by the visible part: the seal is the full text, encrypted.
     fn reasoning(&self, reasoning: &ReasoningPart<'_>) -> Tokens {
         let sealed = reasoning.seal.as_deref().map_or(0, encrypted_tokens);
         self.text(&reasoning.text).max(sealed)
     }
 
-    /// An unknown block counts as its JSON, but long base64 in it is a picture or an encrypted text, never
-    /// text itself.
+    /// Counts an unknown block as its JSON, except long base64 in it, which is an image or encrypted text.
     fn opaque(&self, opaque: &OpaqueBlock<'_>) -> Tokens {
-        let encoded = |string: &&str| string.len() >= MIN_ENCODED_BYTES && is_base64(string);
+        let is_encoded = |string: &&str| string.len() >= MIN_ENCODED_BYTES && is_base64(string);
         let strings = || opaque.raw.split('"');
-        if !strings().any(|string| encoded(&string)) {
+        if !strings().any(|string| is_encoded(&string)) {
             return self.text(&opaque.raw);
         }
         let payloads: Tokens = strings()
-            .filter(encoded)
+            .filter(is_encoded)
             .map(|string| match ImageSize::from_base64(string) {
                 Some(size) => self.image_of_size(size, None),
                 None => encrypted_tokens(string),
             })
             .sum();
-        let frame: Vec<&str> = strings().map(|string| if encoded(&string) { "" } else { string }).collect();
+        let frame: Vec<&str> = strings().map(|string| if is_encoded(&string) { "" } else { string }).collect();
         self.text(&frame.join("\"")) + payloads
     }
 }
 
-/// Strings in an unknown block that are shorter are counted as text, whatever they are.
+/// Minimum length of encoded data in an unknown block; shorter strings are counted as text.
 const MIN_ENCODED_BYTES: usize = 512;
 
 fn is_base64(string: &str) -> bool {
@@ -286,8 +288,8 @@ fn is_base64(string: &str) -> bool {
     payload.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_' | b'=' | b'\\'))
 }
 
-/// About the tokens of a text that is encrypted in this base64: three bytes in four characters, four bytes in
-/// a token. Measured on signatures: 0.19 a character (docs/decisions/0002).
+/// Estimates the tokens of a text that is encrypted in this base64: three bytes per four characters, four bytes per
+/// token. Measured on signatures: 0.19 per character (docs/decisions/0002).
 fn encrypted_tokens(seal: &str) -> Tokens {
     (seal.len() as Tokens * 3).div_ceil(16)
 }
@@ -312,7 +314,7 @@ mod tests {
         Meter::for_model(ModelTable::builtin(), Some(model))
     }
 
-    /// Claude has no published vocabulary; whatever counts it must not call itself exact.
+    /// Claude has no published vocabulary; its counts must not be reported as exact.
     #[test]
     fn claude_is_never_exact() {
         for row in ModelTable::builtin().rows().into_iter().filter(|row| row.prefix.contains("claude")) {
@@ -366,7 +368,7 @@ mod tests {
         assert_eq!(meter("gpt-5.5").conversation(&Conversation::default()), gpt.request_overhead());
     }
 
-    /// The seal is the thinking, encrypted; what is shown may be a summary or nothing.
+    /// The seal is the full reasoning, encrypted; the visible text may be a summary or empty.
     #[test]
     fn hidden_reasoning_is_counted_by_its_signature() {
         let meter = meter("claude-opus-4-6");
@@ -388,10 +390,10 @@ mod tests {
         };
         let frame = block("");
         assert_eq!(block(&"gAAAAABk".repeat(500)), frame + 750);
-        let picture = format!("R0lGODlh{}", "QAYABA".repeat(200));
-        let image = ImagePart { source: MediaSource::Base64(picture.clone().into()), detail: None };
-        let size = ImageSize::from_image(&image).expect("a head of a GIF");
-        assert_eq!(block(&picture), frame + meter.image_of_size(size, None));
+        let data = format!("R0lGODlh{}", "QAYABA".repeat(200));
+        let image = ImagePart { source: MediaSource::Base64(data.clone().into()), detail: None };
+        let size = ImageSize::from_image(&image).expect("valid GIF header");
+        assert_eq!(block(&data), frame + meter.image_of_size(size, None));
         assert!(block("short+base64==") > frame);
     }
 
@@ -409,7 +411,7 @@ mod tests {
         assert_eq!(meter.part(&result), 512 + meter.text("seen"));
     }
 
-    /// Counts its own calls.
+    /// A counter that records the number of its calls.
     struct CallCountingCounter(AtomicUsize);
 
     impl TokenCounter for CallCountingCounter {

@@ -1,10 +1,10 @@
-//! How many tokens a thing is, and how many may be sent.
+//! Token counts and token budgets.
 //!
-//! A [`TokenCounter`] counts text and says how far it can be trusted. A [`Meter`] counts whole messages for
-//! a model, with their overhead, pictures and documents. A [`Budget`] is what is left of the window.
+//! A [`TokenCounter`] counts text and states how exact its counts are. A [`Meter`] counts whole messages for a model,
+//! with their overhead, images and documents. A [`Budget`] is the part of the window that is left for the input.
 //!
-//! Nothing here decides a fold, reads a clock or learns by itself: a [`CalibrationFit`] of reported usage is a
-//! value that the caller hands in, so that the same input always gives the same count.
+//! This module decides no fold, reads no clock and keeps no learned state: a [`CalibrationFit`] of reported usage is
+//! a value that the caller passes in, so the same input always gives the same count.
 
 mod budget;
 pub(crate) mod byte_counter;
@@ -29,7 +29,7 @@ pub use crate::tokens::images::{ImageRule, ImageSize};
 pub(crate) use crate::tokens::line_counts::{IncrementalCount, LineCounts};
 pub use crate::tokens::meter::Meter;
 #[cfg(feature = "tokenizer-json")]
-pub use crate::tokens::tokenizer_json::{NotATokenizer, TokenizerJson};
+pub use crate::tokens::tokenizer_json::{TokenizerError, TokenizerJson};
 pub use crate::tokens::vocabulary::Vocabulary;
 
 /// A number of tokens.
@@ -38,35 +38,35 @@ pub type Tokens = u64;
 /// Counts the tokens of a text.
 ///
 /// ```
-/// use foldline::{Counter, Estimator, Exactness, Vocabulary};
+/// use foldline::{CountExactness, TokenCounter, TokenEstimator, Vocabulary};
 ///
 /// let exact = Vocabulary::o200k();
 /// assert_eq!(exact.count("hello world"), 2);
-/// assert_eq!(exact.exactness(), Exactness::Exact);
-/// assert!(Estimator.count("hello world") >= 2);
+/// assert_eq!(exact.exactness(), CountExactness::Exact);
+/// assert!(TokenEstimator.count("hello world") >= 2);
 /// ```
 pub trait TokenCounter: Send + Sync {
-    /// The tokens of the text. Strings that spell a special token are ordinary text.
+    /// Returns the tokens of the text. Strings that spell a special token are ordinary text.
     fn count(&self, text: &str) -> Tokens;
 
-    /// How far the count can be trusted.
+    /// Returns how exact the counts are.
     fn exactness(&self) -> CountExactness;
 
-    /// Whether more text is never fewer tokens. Vocabularies can not promise it: the next letter may
+    /// Returns true if more text is never fewer tokens. Vocabularies cannot guarantee it: the next letter may
     /// complete a word that is one token.
     fn is_monotone(&self) -> bool {
         false
     }
 }
 
-/// How far a count can be trusted.
+/// Exactness of a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CountExactness {
-    /// The model's own vocabulary.
+    /// Counted by the model's own vocabulary.
     Exact,
-    /// Scaled to what the provider reported for earlier requests.
+    /// Scaled to the usage that the provider reported for earlier requests.
     Calibrated,
-    /// A guess that leans to the high side.
+    /// Estimated, with a tendency to overestimate.
     Estimated,
 }

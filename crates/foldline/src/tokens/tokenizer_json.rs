@@ -1,43 +1,43 @@
-//! A user's own tokenizer, from the `tokenizer.json` that comes with open models.
+//! A user's own tokenizer, from the `tokenizer.json` of an open model.
 
-use crate::tokens::{Counter, Estimator, Exactness, Tokens};
+use crate::tokens::{CountExactness, TokenCounter, TokenEstimator, Tokens};
 
-/// Counts by a `tokenizer.json` (cargo feature `tokenizer-json`). Whoever hands it in says that it is the
-/// model's own, so its counts are exact.
+/// A counter by a `tokenizer.json` (cargo feature `tokenizer-json`). The caller guarantees that it belongs to the
+/// model, so its counts are exact.
 pub struct TokenizerJson {
     tokenizer: tokenizers::Tokenizer,
 }
 
-/// Bytes that are no `tokenizer.json`.
+/// An error for bytes that are not a readable `tokenizer.json`.
 #[derive(Debug)]
 pub struct TokenizerError {
     problem: String,
 }
 
 impl TokenizerJson {
-    /// Reads the content of a `tokenizer.json`.
-    pub fn new(json: impl AsRef<[u8]>) -> Result<TokenizerJson, NotATokenizer> {
-        let wrong = |problem: tokenizers::Error| NotATokenizer { problem: problem.to_string() };
-        let mut tokenizer = tokenizers::Tokenizer::from_bytes(json).map_err(wrong)?;
-        // The file may ask to cut or fill up what is encoded, which would count something else.
-        tokenizer.with_truncation(None).map_err(wrong)?;
+    /// Parses the content of a `tokenizer.json`.
+    pub fn new(json: impl AsRef<[u8]>) -> Result<TokenizerJson, TokenizerError> {
+        let invalid = |problem: tokenizers::Error| TokenizerError { problem: problem.to_string() };
+        let mut tokenizer = tokenizers::Tokenizer::from_bytes(json).map_err(invalid)?;
+        // The file may enable truncation or padding, which would change the count.
+        tokenizer.with_truncation(None).map_err(invalid)?;
         tokenizer.with_padding(None);
         tokenizer.set_encode_special_tokens(true);
         Ok(TokenizerJson { tokenizer })
     }
 }
 
-impl Counter for TokenizerJson {
+impl TokenCounter for TokenizerJson {
     fn count(&self, text: &str) -> Tokens {
         match self.tokenizer.encode_fast(text, false) {
             Ok(encoding) => encoding.len() as Tokens,
-            // A vocabulary without a token for the unknown can fail; a guess is better than nothing.
-            Err(_) => Estimator.count(text),
+            // A vocabulary without an unknown token can fail; an estimate is better than none.
+            Err(_) => TokenEstimator.count(text),
         }
     }
 
-    fn exactness(&self) -> Exactness {
-        Exactness::Exact
+    fn exactness(&self) -> CountExactness {
+        CountExactness::Exact
     }
 }
 
@@ -47,17 +47,13 @@ impl std::fmt::Debug for TokenizerJson {
     }
 }
 
-impl std::fmt::Display for NotATokenizer {
+impl std::fmt::Display for TokenizerError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "this is no tokenizer.json that can be read: {}; take the file of that name from the model's repository",
-            self.problem
-        )
+        write!(f, "cannot read tokenizer.json: {}; use the file of that name from the model's repository", self.problem)
     }
 }
 
-impl std::error::Error for NotATokenizer {}
+impl std::error::Error for TokenizerError {}
 
 #[cfg(test)]
 mod tests {
@@ -75,7 +71,7 @@ mod tests {
         let counter = TokenizerJson::new(WORDS).unwrap();
         assert_eq!(counter.count("fold unfold fold other"), 4);
         assert_eq!(counter.count("fold <eos>"), 4);
-        assert_eq!(counter.exactness(), Exactness::Exact);
+        assert_eq!(counter.exactness(), CountExactness::Exact);
     }
 
     #[test]

@@ -1,27 +1,27 @@
-//! What the declaration of a tool costs.
+//! Token costs of tool declarations.
 //!
-//! Most models are shown the JSON of a declaration. OpenAI rewrites functions into a shorter form of its own,
-//! whose cost is published (C8.1).
+//! Most models receive the JSON of a declaration. OpenAI rewrites functions into a shorter form, whose cost is
+//! published (C8.1).
 
 use serde_json::Value;
 
 use crate::conversation::ToolDefinition;
 use crate::tokens::{Meter, Tokens};
 
-/// The tokens of a declaration.
+/// Returns the tokens of a declaration.
 pub(crate) fn tool_tokens(tool: &ToolDefinition<'_>, meter: &Meter) -> Tokens {
     if meter.row().provider != "openai" {
         return meter.text(&tool.definition);
     }
     meter.cached(&tool.definition, || {
         let definition = serde_json::from_str(&tool.definition).ok();
-        let function = definition.and_then(|it: Value| function_tokens(&it, meter));
+        let function = definition.and_then(|definition: Value| function_tokens(&definition, meter));
         function.unwrap_or_else(|| meter.text(&tool.definition))
     })
 }
 
-/// OpenAI's form: name and description, then a line for every property. What that form does not describe
-/// (nested schemas, hosted tools) is counted as the JSON it is, which is more.
+/// Returns the tokens in OpenAI's form: name and description, then a line per property. Nested schemas and hosted
+/// tools, which that form does not cover, are counted as JSON, which is more.
 fn function_tokens(definition: &Value, meter: &Meter) -> Option<Tokens> {
     let function = definition.get("function").unwrap_or(definition);
     let name = function.get("name")?.as_str()?;
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(claude.tools(&[]), 0);
     }
 
-    /// Nested schemas, hosted tools and broken ones cost their JSON and never nothing.
+    /// Nested schemas, hosted tools and invalid ones cost their JSON and are never free.
     #[test]
     fn unsupported_schemas_are_counted_as_json() {
         let meter = meter("gpt-5");

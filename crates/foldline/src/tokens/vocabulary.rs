@@ -1,12 +1,12 @@
-//! Exact counts, by the vocabularies that are built in.
+//! Exact counts by the built-in vocabularies.
 //!
-//! A vocabulary is a provider's published table of tokens. None is known for Claude, so nothing here
-//! counts Claude exactly, and nothing may say so.
+//! A vocabulary is a provider's published table of tokens. None is published for Claude, so no count here is exact
+//! for Claude or may be reported as exact.
 //!
-//! Merging is fast on words and slow on a run of a megabyte without a break, which no model ever wrote
-//! but a tool may print. Such runs are counted in chunks, with a token more for every cut, since a cut may
-//! hide how the text before it would have been merged: a few tokens too many in a run longer than
-//! [`MIN_LONG_RUN_BYTES`] bytes, exact everywhere else.
+//! Merging is fast on words and slow on a run of a megabyte without a break, which no model writes but a tool may
+//! print. Such runs are counted in chunks, with one extra token per cut, since a cut may hide how the text before it
+//! would have been merged: a few tokens too many in a run longer than [`MIN_LONG_RUN_BYTES`] bytes, exact everywhere
+//! else.
 
 use std::ops::Range;
 
@@ -14,15 +14,15 @@ use crate::tokens::{CountExactness, TokenCounter, Tokens};
 
 /// A model's own vocabulary.
 ///
-/// OpenAI's, Qwen's and Mistral's are built in; more come with the cargo features `vocab-llama3`,
-/// `vocab-deepseek`, `vocab-kimi`, `vocab-glm` and `vocab-minimax`.
+/// Those of OpenAI, Qwen and Mistral are built in; the cargo features `vocab-llama3`, `vocab-deepseek`, `vocab-kimi`,
+/// `vocab-glm` and `vocab-minimax` add more.
 #[derive(Clone, Copy)]
 pub struct Vocabulary {
     name: &'static str,
     bpe: &'static tiktoken::CoreBpe,
 }
 
-/// Names in the model table, and how the tokenizer calls them.
+/// Names in the model table and the tokenizer's names for them.
 const VOCABULARY_NAMES: &[(&str, &str)] = &[
     ("o200k", "o200k_base"),
     ("cl100k", "cl100k_base"),
@@ -36,23 +36,23 @@ const VOCABULARY_NAMES: &[(&str, &str)] = &[
 ];
 
 impl Vocabulary {
-    /// The vocabulary of this name in the model table, if it is built in.
+    /// Returns the vocabulary of this name in the model table, if it is built in.
     pub fn from_name(name: &str) -> Option<Vocabulary> {
         let &(name, encoding) = VOCABULARY_NAMES.iter().find(|(known, _)| *known == name)?;
         Some(Vocabulary { name, bpe: tiktoken::get_encoding(encoding)? })
     }
 
-    /// OpenAI's since GPT-4o.
+    /// Returns OpenAI's vocabulary since GPT-4o.
     pub fn o200k() -> Vocabulary {
         Self::from_name("o200k").expect("o200k is always built in")
     }
 
-    /// OpenAI's of GPT-4 and GPT-3.5.
+    /// Returns OpenAI's vocabulary of GPT-4 and GPT-3.5.
     pub fn cl100k() -> Vocabulary {
         Self::from_name("cl100k").expect("cl100k is always built in")
     }
 
-    /// Its name in the model table.
+    /// Returns the name in the model table.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -75,39 +75,38 @@ impl TokenCounter for Vocabulary {
 }
 
 impl Vocabulary {
-    /// The tokens of a run without a break, in chunks, cut off from the text around it. Runs mostly
-    /// repeat themselves, so a chunk that equals the one before is not counted again.
+    /// Counts a run without a break in chunks, separately from the text around it. Runs are mostly repetitive, so a
+    /// chunk equal to the previous one is not counted again.
     fn count_run(&self, run: &str) -> usize {
         let mut tokens = 1;
         let mut before = ("", 0);
         let mut rest = run;
         while !rest.is_empty() {
-            let (chunk, behind) = rest.split_at(rest.floor_char_boundary(RUN_CHUNK_BYTES));
+            let (chunk, remainder) = rest.split_at(rest.floor_char_boundary(RUN_CHUNK_BYTES));
             if chunk != before.0 {
                 before = (chunk, self.bpe.count(chunk));
             }
             tokens += before.1 + 1;
-            rest = behind;
+            rest = remainder;
         }
         tokens
     }
 }
 
-/// From how many bytes on a run without a break is counted in chunks.
+/// Minimum length of a run without a break that is counted in chunks.
 const MIN_LONG_RUN_BYTES: usize = 8 * 1024;
-/// Bytes of a chunk: a multiple of the lengths of tokens for repeated signs.
+/// Length of a chunk: a multiple of the lengths of tokens for repeated characters.
 const RUN_CHUNK_BYTES: usize = 4 * 1024;
 
-/// Whether a run of this text is counted in chunks.
+/// Returns true if a run of this text is counted in chunks.
 pub(crate) fn has_long_run(text: &str) -> bool {
     find_long_run(text).is_some()
 }
 
-/// The first run in the text of at least [`MIN_LONG_RUN_BYTES`] bytes of one kind: vocabularies split text wherever
-/// the kind changes, so without such a run nothing in it is long.
+/// Returns the first run of at least [`MIN_LONG_RUN_BYTES`] bytes of one kind. Vocabularies split text wherever the
+/// kind changes, so without such a run no word is long.
 ///
-/// Windows are looked at from their ends, where a change is mostly near: nearly nothing of an ordinary text
-/// is read.
+/// Windows are scanned from their ends, where a change is usually near: almost nothing of an ordinary text is read.
 fn find_long_run(text: &str) -> Option<Range<usize>> {
     let mut start = 0;
     while text.len() - start >= MIN_LONG_RUN_BYTES {
@@ -117,8 +116,8 @@ fn find_long_run(text: &str) -> Option<Range<usize>> {
         let same = ends.take_while(|(_, c)| char_kind(*c) == char_kind(last)).last();
         change = same.map_or(change, |(at, _)| at);
         if change == 0 {
-            let behind = &text[start + window.len()..];
-            let length = behind.find(|c| char_kind(c) != char_kind(last)).unwrap_or(behind.len());
+            let remainder = &text[start + window.len()..];
+            let length = remainder.find(|c| char_kind(c) != char_kind(last)).unwrap_or(remainder.len());
             return Some(start..start + window.len() + length);
         }
         start += change;
@@ -160,7 +159,7 @@ mod tests {
         REFERENCE.encode_ordinary(text).len() as Tokens
     }
 
-    /// Another implementation of the same vocabulary finds the same counts, in all that is odd.
+    /// Another implementation of the same vocabulary returns the same counts, in all edge cases.
     #[test]
     fn counts_equal_reference_implementation() {
         let long = "a".repeat(MIN_LONG_RUN_BYTES - 1);
@@ -192,13 +191,13 @@ mod tests {
         }
     }
 
-    /// A hundred thousand times the same, or noise without a break: slightly above the exact count.
+    /// A hundred thousand repetitions, or noise without a break: slightly above the exact count.
     #[test]
     fn long_runs_are_slightly_overcounted() {
         let noise: String = (0..100_000_u64).map(|at| (b'a' + (at * at * 7_919 / 13 % 26) as u8) as char).collect();
         let runs = ["a", " ", "\n", "=", "ab", "日", "é", "/", "0"].map(|unit| unit.repeat(100_000 / unit.len()));
         for run in runs.iter().chain([&noise]) {
-            let text = format!("before {run} behind");
+            let text = format!("before {run} after");
             let (ours, exact) = (Vocabulary::o200k().count(&text), reference_count(&text));
             assert!(ours >= exact && ours <= exact + exact / 25 + 4, "{ours} for {exact} of {:?}", &run[..3]);
         }
@@ -219,7 +218,7 @@ mod tests {
             prop_assert_eq!(Vocabulary::o200k().count(&text), reference_count(&text));
         }
 
-        /// Text as it is in sessions: words, blanks, signs, numbers, a few scripts, special tokens.
+        /// Text as in sessions: words, spaces, punctuation, numbers, a few scripts, special tokens.
         #[test]
         fn typical_text_equals_reference_implementation(
             pieces in prop::collection::vec(

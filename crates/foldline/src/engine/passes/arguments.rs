@@ -1,5 +1,5 @@
-//! Long arguments of old calls (a file that was written, a patch) become excerpts inside the same
-//! JSON: keys, short values and the shape stay, so that the call still reads as the call it was.
+//! Folds long arguments of old calls (a written file, a patch) to excerpts inside the same JSON: keys, short values
+//! and structure are kept, so the call remains readable.
 
 use crate::conversation::{CallArguments, Part};
 use crate::engine::segment::SegmentKind;
@@ -9,39 +9,41 @@ use crate::engine::overlay::PartEdit;
 use crate::engine::passes::excerpt::{excerpt_indexed, excerpt_string};
 use crate::engine::passes::{FoldProposal, PassView};
 
-/// Shorter strings stay as they are.
+/// Minimum length of a string value that is folded.
 pub(crate) const MIN_ARGUMENT_BYTES: usize = 400;
 
 pub(crate) fn propose(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
-    let mut cover = view.coverage.borrow_mut();
-    let Some(cover) = cover.as_mut() else { return };
-    for piece in view.long_segments(SegmentKind::Arguments).rev() {
-        let Part::ToolCall(call) = &view.messages[piece.at.message].parts[piece.at.part] else { continue };
-        let mut chance = 0.0;
+    let mut coverage = view.coverage.borrow_mut();
+    let Some(coverage) = coverage.as_mut() else { return };
+    for segment in view.long_segments(SegmentKind::Arguments).rev() {
+        let Part::ToolCall(call) = &view.messages[segment.at.message].parts[segment.at.part] else { continue };
+        let mut reuse_probability = 0.0;
         let folded = match &call.arguments {
-            CallArguments::Text(text) => excerpt_string(view, cover, piece, text, &mut chance),
-            CallArguments::Json(json) => match cover.long_values(piece.at) {
+            CallArguments::Text(text) => excerpt_string(view, coverage, segment, text, &mut reuse_probability),
+            CallArguments::Json(json) => match coverage.long_values(segment.at) {
                 Some(values) => replace_strings(json, values.iter().map(|value| value.span), |at, text| {
-                    excerpt_indexed(view, cover, piece, text, &values[at].indexed, &mut chance)
+                    excerpt_indexed(view, coverage, segment, text, &values[at].indexed, &mut reuse_probability)
                 }),
-                None => replace_long_strings(json, |text| excerpt_string(view, cover, piece, text, &mut chance)),
+                None => replace_long_strings(json, |text| {
+                    excerpt_string(view, coverage, segment, text, &mut reuse_probability)
+                }),
             },
         };
         let Some(folded) = folded else { continue };
         let tokens = view.options.meter.text(&folded);
-        if tokens < piece.tokens {
-            let risk = chance * view.unfold_cost(piece);
+        if tokens < segment.tokens {
+            let expected_unfold_cost = reuse_probability * view.unfold_cost(segment);
             proposals.push(FoldProposal {
-                at: piece.at,
+                at: segment.at,
                 edit: PartEdit::Arguments(folded),
                 tokens,
-                expected_unfold_cost: risk,
+                expected_unfold_cost,
             });
         }
     }
 }
 
-/// JSON text with its long strings replaced, every other byte as it was.
+/// Returns the JSON text with its long strings replaced and every other byte unchanged.
 pub(crate) fn replace_long_strings(json: &str, mut fold: impl FnMut(&str) -> Option<String>) -> Option<String> {
     let long = wire::string_values(json)
         .into_iter()
@@ -50,7 +52,7 @@ pub(crate) fn replace_long_strings(json: &str, mut fold: impl FnMut(&str) -> Opt
     replace_strings(json, long, |_, text| fold(text))
 }
 
-/// JSON text with some of its strings replaced, every other byte as it was.
+/// Returns the JSON text with some of its strings replaced and every other byte unchanged.
 fn replace_strings(
     json: &str,
     spans: impl Iterator<Item = wire::ByteSpan>,

@@ -1,4 +1,4 @@
-//! Long old outputs become the lines of them that are worth keeping.
+//! Folds long old outputs to the lines that are worth keeping.
 //!
 //! Before:
 //! ```text
@@ -14,8 +14,8 @@
 //! 3  fn main() {
 //! [+409]
 //! ```
-//! Whole lines only. Where lines carry their numbers the gaps show by themselves. JSON stays JSON: a long text
-//! inside of it (`stdout`) becomes an excerpt of its own, a long list the items that are worth keeping.
+//! Only whole lines are kept. Gaps are not marked where lines carry their numbers. JSON remains valid JSON: a long
+//! text inside it (`stdout`) gets its own excerpt, a long list is reduced to the items that are worth keeping.
 
 use crate::engine::identifiers::index::IndexedText;
 use crate::engine::marker;
@@ -28,63 +28,63 @@ use crate::engine::passes::arguments::replace_long_strings;
 use crate::engine::passes::support::json_clip;
 use crate::engine::passes::{FoldProposal, IdentifierCoverage, PassView};
 
-/// Shorter texts are not worth an excerpt.
+/// Minimum size of a text that gets an excerpt.
 pub(crate) const MIN_EXCERPT_TOKENS: u64 = 60;
 
 pub(crate) fn propose(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
-    let mut cover = view.coverage.borrow_mut();
-    let Some(cover) = cover.as_mut() else { return };
-    // The newest first: what stands in a newer text need not be kept from an older one.
-    for piece in view.long_segments(SegmentKind::Result).rev() {
-        let text = view.text(piece);
-        let found = cover.indexed_result(piece.at, text);
-        let excerpt = match found.kind {
-            TextKind::Json => excerpt_json(view, cover, piece, text, &found),
-            _ => excerpt_lines(view, cover, piece, text, &found, piece.line_counts.as_ref()),
+    let mut coverage = view.coverage.borrow_mut();
+    let Some(coverage) = coverage.as_mut() else { return };
+    // Newest first: a line that appears in a newer text need not be kept in an older one.
+    for segment in view.long_segments(SegmentKind::Result).rev() {
+        let text = view.text(segment);
+        let indexed = coverage.indexed_result(segment.at, text);
+        let excerpt = match indexed.kind {
+            TextKind::Json => excerpt_json(view, coverage, segment, text, &indexed),
+            _ => excerpt_lines(view, coverage, segment, text, &indexed, segment.line_counts.as_ref()),
         };
         let tokens = excerpt.tokens.unwrap_or_else(|| view.options.meter.text_by_lines(&excerpt.text));
-        if tokens < piece.tokens {
-            let risk = excerpt.reuse_probability * view.unfold_cost(piece);
+        if tokens < segment.tokens {
+            let expected_unfold_cost = excerpt.reuse_probability * view.unfold_cost(segment);
             proposals.push(FoldProposal {
-                at: piece.at,
+                at: segment.at,
                 edit: PartEdit::Text(excerpt.text),
                 tokens,
-                expected_unfold_cost: risk,
+                expected_unfold_cost,
             });
         }
     }
 }
 
-/// What is left of a text.
+/// The excerpt of a text.
 struct TextExcerpt {
     text: String,
-    /// Its tokens, if they were counted.
+    /// Tokens of the text, if they were counted.
     tokens: Option<Tokens>,
-    /// The chance that more of it is needed.
+    /// Probability that more of the text is needed.
     reuse_probability: f64,
 }
 
-/// An excerpt of a text by its lines.
+/// Returns an excerpt of a text by its lines.
 fn excerpt_lines(
     view: &PassView<'_>,
-    cover: &mut IdentifierCoverage<'_>,
-    piece: &Segment,
+    coverage: &mut IdentifierCoverage<'_>,
+    segment: &Segment,
     text: &str,
-    found: &IndexedText,
+    indexed: &IndexedText,
     counts: Option<&LineCounts>,
 ) -> TextExcerpt {
-    let mut kept = cover.choose_lines(view, piece, text, found);
-    // What is left of a table says nothing without its header.
-    if found.kind == TextKind::Table && kept.lines.contains(&true) {
+    let mut kept = coverage.choose_lines(view, segment, text, indexed);
+    // The rows of a table are useless without its header.
+    if indexed.kind == TextKind::Table && kept.lines.contains(&true) {
         kept.lines[0] = true;
     }
     let count = kept.lines.iter().filter(|&&kept| kept).count();
-    let handle = view.handle(view.text(piece));
+    let handle = view.handle(view.text(segment));
     let (text, tokens) = match count {
         0 => (marker::whole_text(text, handle), None),
         _ => {
-            let marker = marker::excerpt(count, found.len(), handle);
-            let lines = found.lines().map(|(line, _)| line.text_in(text));
+            let marker = marker::excerpt(count, indexed.len(), handle);
+            let lines = indexed.lines().map(|(line, _)| line.text_in(text));
             view.assemble(&marker, text, (lines, &kept.lines), counts)
         }
     };
@@ -93,19 +93,21 @@ fn excerpt_lines(
 
 fn excerpt_json(
     view: &PassView<'_>,
-    cover: &mut IdentifierCoverage<'_>,
-    piece: &Segment,
+    coverage: &mut IdentifierCoverage<'_>,
+    segment: &Segment,
     text: &str,
-    found: &IndexedText,
+    indexed: &IndexedText,
 ) -> TextExcerpt {
-    let mut chance = 0.0;
-    if let Some(folded) = replace_long_strings(text, |inside| excerpt_string(view, cover, piece, inside, &mut chance)) {
-        return TextExcerpt { text: folded, tokens: None, reuse_probability: chance };
+    let mut reuse_probability = 0.0;
+    if let Some(folded) =
+        replace_long_strings(text, |inside| excerpt_string(view, coverage, segment, inside, &mut reuse_probability))
+    {
+        return TextExcerpt { text: folded, tokens: None, reuse_probability };
     }
     match json_clip::largest_items(text) {
         Some(items) if items.spans.len() > 3 => {
-            let found = cover.index_json_items(text, &items.spans);
-            let kept = cover.choose_lines(view, piece, text, &found);
+            let indexed = coverage.index_json_items(text, &items.spans);
+            let kept = coverage.choose_lines(view, segment, text, &indexed);
             let count = kept.lines.iter().filter(|&&kept| kept).count();
             let handle = view.handle(text);
             let folded = match count {
@@ -117,35 +119,35 @@ fn excerpt_json(
             };
             TextExcerpt { text: folded, tokens: None, reuse_probability: kept.reuse_probability }
         }
-        _ => excerpt_lines(view, cover, piece, text, found, piece.line_counts.as_ref()),
+        _ => excerpt_lines(view, coverage, segment, text, indexed, segment.line_counts.as_ref()),
     }
 }
 
-/// An excerpt of a long text inside of JSON.
+/// Returns an excerpt of a long text inside JSON.
 pub(crate) fn excerpt_string(
     view: &PassView<'_>,
-    cover: &mut IdentifierCoverage<'_>,
-    piece: &Segment,
+    coverage: &mut IdentifierCoverage<'_>,
+    segment: &Segment,
     text: &str,
-    chance: &mut f64,
+    reuse_probability: &mut f64,
 ) -> Option<String> {
     if text.len() < crate::engine::passes::arguments::MIN_ARGUMENT_BYTES {
         return None;
     }
-    let found = cover.index_text(text);
-    excerpt_indexed(view, cover, piece, text, &found, chance)
+    let indexed = coverage.index_text(text);
+    excerpt_indexed(view, coverage, segment, text, &indexed, reuse_probability)
 }
 
-/// An excerpt of a long text inside of JSON in which this was found.
+/// Returns an excerpt of a long text inside JSON that is already indexed.
 pub(crate) fn excerpt_indexed(
     view: &PassView<'_>,
-    cover: &mut IdentifierCoverage<'_>,
-    piece: &Segment,
+    coverage: &mut IdentifierCoverage<'_>,
+    segment: &Segment,
     text: &str,
-    found: &IndexedText,
-    chance: &mut f64,
+    indexed: &IndexedText,
+    reuse_probability: &mut f64,
 ) -> Option<String> {
-    let folded = excerpt_lines(view, cover, piece, text, found, None);
-    *chance = chance.max(folded.reuse_probability);
+    let folded = excerpt_lines(view, coverage, segment, text, indexed, None);
+    *reuse_probability = reuse_probability.max(folded.reuse_probability);
     (folded.text.len() < text.len()).then_some(folded.text)
 }

@@ -1,4 +1,4 @@
-//! Images and files of old rounds become a marker.
+//! Folds images and files of old rounds to a marker.
 
 use crate::engine::planner::Stage;
 use crate::engine::segment::SegmentKind;
@@ -7,12 +7,12 @@ use crate::engine::overlay::PartEdit;
 use crate::engine::passes::{FoldProposal, PassView};
 
 pub(crate) fn propose(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
-    for piece in view.old_segments(SegmentKind::Media, Stage::Reasoning) {
-        let marker = view.media_marker(piece);
+    for segment in view.old_segments(SegmentKind::Media, Stage::Reasoning) {
+        let marker = view.media_marker(segment);
         let tokens = view.options.meter.text(&marker);
-        if tokens < piece.tokens {
+        if tokens < segment.tokens {
             proposals.push(FoldProposal {
-                at: piece.at,
+                at: segment.at,
                 edit: PartEdit::Text(marker),
                 tokens,
                 expected_unfold_cost: 0.0,

@@ -1,8 +1,7 @@
-//! Prose without what says nothing: blanks at the end of lines, runs of blank lines, lines of dots.
+//! Removes noise from prose: trailing spaces, runs of blank lines, lines of dots.
 //!
-//! What has a meaning stays as it is: code between fences, indented lines, rules and underlines of
-//! headings, rows of tables, the indentation of lists. A text never becomes blank, since that is
-//! refused.
+//! Meaningful layout is kept: fenced code, indented lines, rules and underlines of headings, table rows, the
+//! indentation of lists. A text never becomes blank, since providers reject blank texts.
 
 use crate::engine::marker;
 use crate::engine::planner::Stage;
@@ -11,19 +10,19 @@ use crate::engine::segment::SegmentKind;
 use crate::engine::overlay::PartEdit;
 use crate::engine::passes::{FoldProposal, PassView};
 
-/// What is shorter than a marker and a few words has nothing to gain.
+/// Minimum size of prose; a shorter one gains nothing over a marker and a few words.
 pub(crate) const MIN_PROSE_TOKENS: u64 = 16;
 
 pub(crate) fn propose(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
-    for piece in view.old_segments(SegmentKind::Prose, Stage::Excerpts).filter(|piece| piece.has_noise) {
-        let text = view.text(piece);
+    for segment in view.old_segments(SegmentKind::Prose, Stage::Excerpts).filter(|segment| segment.has_noise) {
+        let text = view.text(segment);
         let Some(kept) = without_noise(text) else { continue };
         let marker = marker::described("blank lines", view.handle(text));
         let folded = format!("{marker}\n{kept}");
         let tokens = view.options.meter.text(&folded);
-        if tokens < piece.tokens {
+        if tokens < segment.tokens {
             proposals.push(FoldProposal {
-                at: piece.at,
+                at: segment.at,
                 edit: PartEdit::Text(folded),
                 tokens,
                 expected_unfold_cost: 0.0,
@@ -32,11 +31,11 @@ pub(crate) fn propose(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
     }
 }
 
-/// The text without noise; `None` when there is none, or nothing else.
+/// Returns the text without noise; `None` if it contains no noise or nothing else.
 pub(crate) fn without_noise(text: &str) -> Option<String> {
     let mut kept = String::with_capacity(text.len());
     let mut fence: Option<CodeFence> = None;
-    let mut blanks = false;
+    let mut after_blank = false;
     let mut any = false;
     for line in text.split('\n') {
         let verbatim = match &fence {
@@ -51,27 +50,27 @@ pub(crate) fn without_noise(text: &str) -> Option<String> {
                 fence.is_some() || is_indented(line)
             }
         };
-        let said = if verbatim { line } else { line.trim_end() };
-        if !verbatim && (said.is_empty() || is_dots(said)) {
-            blanks = true;
+        let content = if verbatim { line } else { line.trim_end() };
+        if !verbatim && (content.is_empty() || is_dots(content)) {
+            after_blank = true;
             continue;
         }
         if any {
             kept.push('\n');
         }
-        // Of a run of blank lines one stays: it parts paragraphs.
-        if blanks && any {
+        // One line of a run of blank lines is kept: it separates paragraphs.
+        if after_blank && any {
             kept.push('\n');
         }
-        (blanks, any) = (false, true);
-        kept.push_str(said);
+        (after_blank, any) = (false, true);
+        kept.push_str(content);
     }
     let ends = text.ends_with('\n') && any && !kept.ends_with('\n');
     kept.push_str(if ends { "\n" } else { "" });
     (any && kept.len() < text.len() && !kept.trim().is_empty()).then_some(kept)
 }
 
-/// The line that opens a block of code.
+/// The opening line of a code block.
 #[derive(Clone, Copy)]
 pub(crate) struct CodeFence {
     delimiter: char,
@@ -79,35 +78,35 @@ pub(crate) struct CodeFence {
 }
 
 impl CodeFence {
-    /// What the line opens, if it opens a block. A line such as ```` ```code``` ```` opens none: it is whole.
+    /// Returns the fence that the line opens, if any. A line such as ```` ```code``` ```` is complete and opens none.
     pub(crate) fn opened_by(line: &str) -> Option<Self> {
-        let (sign, length, rest) = Self::parse(line)?;
-        (sign == '~' || !rest.contains('`')).then_some(Self { delimiter: sign, length })
+        let (delimiter, length, rest) = Self::parse(line)?;
+        (delimiter == '~' || !rest.contains('`')).then_some(Self { delimiter, length })
     }
 
-    /// Whether the line ends the block.
+    /// Returns true if the line closes the block.
     pub(crate) fn is_closed_by(self, line: &str) -> bool {
-        Self::parse(line).is_some_and(|(sign, length, rest)| {
-            sign == self.delimiter && length >= self.length && rest.trim().is_empty()
+        Self::parse(line).is_some_and(|(delimiter, length, rest)| {
+            delimiter == self.delimiter && length >= self.length && rest.trim().is_empty()
         })
     }
 
     fn parse(line: &str) -> Option<(char, usize, &str)> {
         let bare = line.trim_start_matches(' ');
-        let sign = bare.chars().next().filter(|sign| matches!(sign, '`' | '~'))?;
-        let rest = bare.trim_start_matches(sign);
+        let delimiter = bare.chars().next().filter(|delimiter| matches!(delimiter, '`' | '~'))?;
+        let rest = bare.trim_start_matches(delimiter);
         let length = bare.len() - rest.len();
-        (line.len() - bare.len() < 4 && length >= 3).then_some((sign, length, rest))
+        (line.len() - bare.len() < 4 && length >= 3).then_some((delimiter, length, rest))
     }
 }
 
-/// Four blanks or a tab in front of something: code, or the inside of a list.
+/// Returns true for a non-blank line after four spaces or a tab: code, or part of a list.
 fn is_indented(line: &str) -> bool {
     (line.starts_with("    ") || line.starts_with('\t')) && !line.trim().is_empty()
 }
 
 fn is_dots(line: &str) -> bool {
-    line.chars().all(|sign| matches!(sign, '.' | '…' | '·' | '•' | ' '))
+    line.chars().all(|char| matches!(char, '.' | '…' | '·' | '•' | ' '))
 }
 
 #[cfg(test)]
@@ -159,7 +158,7 @@ mod tests {
     proptest! {
         #[test]
         fn noise_removal_is_idempotent_and_keeps_words(text in "([a-z.` ~\t-]|\n|```|    ){0,80}") {
-            let words = |text: &str| text.split(|sign: char| !sign.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_owned).collect::<Vec<_>>();
+            let words = |text: &str| text.split(|char: char| !char.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_owned).collect::<Vec<_>>();
             if let Some(kept) = without_noise(&text) {
                 prop_assert_eq!(words(&kept), words(&text));
                 prop_assert_eq!(without_noise(&kept), None, "{:?} -> {:?}", text, kept);

@@ -1,4 +1,4 @@
-//! Old reasoning goes, whole, where the provider allows it.
+//! Drops old reasoning whole, where the provider allows it.
 
 use crate::engine::options::ReasoningRetention;
 use crate::engine::planner::Stage;
@@ -13,9 +13,9 @@ pub(crate) fn propose(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
         ReasoningRetention::DropFinishedTurns => view.last_user_message,
         ReasoningRetention::DropOld => view.newest_round_start,
     };
-    for piece in
-        view.old_segments(SegmentKind::Reasoning, Stage::Reasoning).take_while(|piece| piece.at.message < until)
+    for segment in
+        view.old_segments(SegmentKind::Reasoning, Stage::Reasoning).take_while(|segment| segment.at.message < until)
     {
-        proposals.push(FoldProposal { at: piece.at, edit: PartEdit::Drop, tokens: 0, expected_unfold_cost: 0.0 });
+        proposals.push(FoldProposal { at: segment.at, edit: PartEdit::Drop, tokens: 0, expected_unfold_cost: 0.0 });
     }
 }

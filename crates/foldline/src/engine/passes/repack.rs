@@ -1,9 +1,9 @@
-//! JSON without the white space between its values, when the white space can be told from the rest.
+//! Removes the white space between JSON values if it can be restored exactly.
 //!
 //! Before: `{\n  "name": "foldline",\n  "ok": true\n}`, after: `{"name":"foldline","ok":true}`.
 //!
-//! Verified by its inverse: the packed text, laid out again, must be the original byte for byte. Files that
-//! were read are left as they are, since an edit may quote their lines.
+//! Verified by its inverse: the packed text, pretty-printed again, must equal the original byte for byte. File reads
+//! are left unchanged, since an edit may quote their lines.
 
 use crate::engine::marker;
 use crate::engine::planner::Stage;
@@ -14,21 +14,21 @@ use crate::engine::text_kind::TextKind;
 use crate::engine::overlay::PartEdit;
 use crate::engine::passes::{FoldProposal, PassView};
 
-/// Shorter texts are not worth it.
+/// Minimum size of a text that is repacked.
 const MIN_REPACK_TOKENS: u64 = 60;
 
 pub(crate) fn propose(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
-    for piece in view
+    for segment in view
         .old_segments(SegmentKind::Result, Stage::Repack)
-        .filter(|piece| piece.tokens >= MIN_REPACK_TOKENS && !piece.shows_file_read())
+        .filter(|segment| segment.tokens >= MIN_REPACK_TOKENS && !segment.shows_file_read())
     {
-        let text = view.text(piece);
+        let text = view.text(segment);
         let Some(packed) = packed(text) else { continue };
         let folded = format!("{}\n{packed}", marker::described("white space", view.handle(text)));
         let tokens = view.options.meter.text(&folded);
-        if tokens < piece.tokens {
+        if tokens < segment.tokens {
             proposals.push(FoldProposal {
-                at: piece.at,
+                at: segment.at,
                 edit: PartEdit::Text(folded),
                 tokens,
                 expected_unfold_cost: 0.0,
@@ -37,7 +37,7 @@ pub(crate) fn propose(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
     }
 }
 
-/// JSON text without white space, if laying it out again gives the same bytes.
+/// Returns JSON text without white space if pretty-printing it again gives the same bytes.
 pub(crate) fn packed(text: &str) -> Option<String> {
     if !text.contains('\n') || text_kind::detect_kind(text) != TextKind::Json {
         return None;
@@ -47,14 +47,14 @@ pub(crate) fn packed(text: &str) -> Option<String> {
     (pretty_printed(&packed, indent, text.ends_with('\n')) == text).then_some(packed)
 }
 
-/// The white space in front of the first value inside.
+/// Returns the indentation of the first value.
 fn detect_indent(text: &str) -> Option<&str> {
     let (_, inside) = text.split_once('\n')?;
     let bare = inside.trim_start_matches([' ', '\t']);
     Some(&inside[..inside.len() - bare.len()]).filter(|indent| (1..=8).contains(&indent.len()))
 }
 
-/// Calls `each` with every byte of JSON text, and whether it stands inside a string.
+/// Calls `each` with the offset, the byte, and true if the byte is inside a string.
 fn for_each_byte(json: &str, mut each: impl FnMut(usize, u8, bool)) {
     let (mut string, mut escaped) = (false, false);
     for (at, byte) in json.bytes().enumerate() {
@@ -78,7 +78,7 @@ fn strip_whitespace(json: &str) -> String {
     String::from_utf8(packed).expect("only white space outside of strings was left out")
 }
 
-/// Packed JSON over many lines, as most programs print it.
+/// Returns packed JSON over multiple lines, as most programs print it.
 fn pretty_printed(packed: &str, indent: &str, newline: bool) -> String {
     let bytes = packed.as_bytes();
     let mut out = Vec::with_capacity(packed.len() * 2);
@@ -144,18 +144,18 @@ mod tests {
             prop_oneof![
                 proptest::collection::vec(inner.clone(), 0..6).prop_map(serde_json::Value::from),
                 proptest::collection::btree_map("\\PC{0,6}", inner, 0..6)
-                    .prop_map(|it| it.into_iter().collect::<serde_json::Map<_, _>>().into()),
+                    .prop_map(|fields| fields.into_iter().collect::<serde_json::Map<_, _>>().into()),
             ]
         })
     }
 
     proptest! {
         #[test]
-        fn pretty_json_round_trips(it in json()) {
-            let text = serde_json::to_string_pretty(&it).unwrap();
+        fn pretty_json_round_trips(value in json()) {
+            let text = serde_json::to_string_pretty(&value).unwrap();
             if text.contains('\n') {
                 let packed = packed(&text).unwrap();
-                prop_assert_eq!(&packed, &it.to_string());
+                prop_assert_eq!(&packed, &value.to_string());
                 prop_assert_eq!(pretty_printed(&packed, "  ", false), text);
             }
         }

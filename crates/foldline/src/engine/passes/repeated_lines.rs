@@ -1,11 +1,11 @@
-//! Lines of an old result that stand again, in the same order, in a newer one: a file read once more around
-//! another line, the same tail of every test run. They stay where they are newest.
+//! Folds lines of an old result that appear again, in the same order, in a newer one: a file read again around
+//! another line, the same tail of every test run. The newest copy is kept.
 //!
-//! What is left out is marked by a gap and not by a reference, so nothing dangles when the newer text is
-//! folded in its turn.
+//! Removed lines are marked by a gap and not by a reference, so no reference dangles when the newer text is folded
+//! later.
 //!
-//! For policies that make no excerpts. An excerpt leaves out what stands elsewhere by itself: where both were made, one in
-//! twenty-five was longer than what this pass had left.
+//! For policies without excerpts. An excerpt already omits lines that appear elsewhere: where both were made, one
+//! excerpt in twenty-five was longer than the output of this pass.
 
 use std::borrow::Cow;
 
@@ -19,11 +19,11 @@ use crate::engine::passes::{FoldProposal, PassView};
 use crate::engine::planner::Stage;
 use crate::engine::policy::Policy;
 
-/// Shorter texts and shorter runs are not worth it.
+/// Minimum sizes of a text and of a run of lines.
 pub(crate) const MIN_RESULT_TOKENS: u64 = 60;
 const MIN_RUN_BYTES: usize = 160;
 
-/// Whether it proposes anything.
+/// Returns true if the pass proposes anything under this policy.
 pub(crate) fn is_enabled(policy: &Policy) -> bool {
     policy.max_stage < Stage::Excerpts
 }
@@ -32,38 +32,39 @@ pub(crate) fn propose(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
     if !is_enabled(&view.options.policy) {
         return;
     }
-    let may_repeat = |piece: &&Segment| piece.repeated_later && piece.tokens >= MIN_RESULT_TOKENS && view.is_old(piece);
-    // Nothing is compared with what is older than the oldest of them.
+    let may_repeat =
+        |segment: &&Segment| segment.repeated_later && segment.tokens >= MIN_RESULT_TOKENS && view.is_old(segment);
+    // Results older than the oldest candidate are not compared.
     let Some(oldest) = view.unfolded_results().find(may_repeat) else { return };
-    let mut standing = LineIndex::default();
-    let newer = view.unfolded_results().rev().take_while(|piece| piece.at >= oldest.at);
-    for piece in newer.filter(|piece| piece.tokens >= MIN_RESULT_TOKENS) {
-        let (repeats, is_source) = (may_repeat(&piece), piece.repeats_earlier_lines && piece.at > oldest.at);
+    let mut newer_lines = LineIndex::default();
+    let newer = view.unfolded_results().rev().take_while(|segment| segment.at >= oldest.at);
+    for segment in newer.filter(|segment| segment.tokens >= MIN_RESULT_TOKENS) {
+        let (repeats, is_source) = (may_repeat(&segment), segment.repeats_earlier_lines && segment.at > oldest.at);
         if !repeats && !is_source {
             continue;
         }
-        let text = view.text(piece);
-        let hashes = piece.line_hashes.clone().unwrap_or_else(|| LineHashes::new(text));
-        if repeats && standing.has_any(&hashes) {
-            proposals.extend(without_repeated_lines(view, piece, text, &hashes, &standing));
+        let text = view.text(segment);
+        let hashes = segment.line_hashes.clone().unwrap_or_else(|| LineHashes::new(text));
+        if repeats && newer_lines.has_any(&hashes) {
+            proposals.extend(without_repeated_lines(view, segment, text, &hashes, &newer_lines));
         }
         if is_source {
-            standing.add(Cow::Borrowed(text), &hashes);
+            newer_lines.add(Cow::Borrowed(text), &hashes);
         }
     }
 }
 
-/// A result without its lines that stand elsewhere.
+/// Returns a result without its lines that appear elsewhere.
 fn without_repeated_lines(
     view: &PassView<'_>,
-    piece: &Segment,
+    segment: &Segment,
     text: &str,
     hashes: &LineHashes,
-    standing: &LineIndex<'_>,
+    newer_lines: &LineIndex<'_>,
 ) -> Option<FoldProposal> {
     let lines = text_kind::line_ranges(text);
     let mut kept = vec![true; lines.len()];
-    for run in standing.matching_runs(text, hashes, &lines, MIN_RUN_BYTES) {
+    for run in newer_lines.matching_runs(text, hashes, &lines, MIN_RUN_BYTES) {
         kept[run.lines].fill(false);
     }
     let count = kept.iter().filter(|&&kept| kept).count();
@@ -72,10 +73,10 @@ fn without_repeated_lines(
     }
     let marker = marker::excerpt(count, lines.len(), view.handle(text));
     let each = lines.iter().map(|line| &text[line.clone()]);
-    let (folded, tokens) = view.assemble(&marker, text, (each, &kept), piece.line_counts.as_ref());
+    let (folded, tokens) = view.assemble(&marker, text, (each, &kept), segment.line_counts.as_ref());
     let tokens = tokens.unwrap_or_else(|| view.options.meter.text_by_lines(&folded));
-    (tokens < piece.tokens).then_some(FoldProposal {
-        at: piece.at,
+    (tokens < segment.tokens).then_some(FoldProposal {
+        at: segment.at,
         edit: PartEdit::Text(folded),
         tokens,
         expected_unfold_cost: 0.0,

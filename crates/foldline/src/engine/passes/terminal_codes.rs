@@ -1,11 +1,11 @@
-//! Output that was made for a screen: escape codes, and lines that were written over by later ones.
+//! Removes terminal escape codes and lines that later output overwrote.
 //!
-//! What a person would have seen stays; a progress bar of four hundred steps is its last step. Done at
-//! first sight, since no byte of it was sent before.
+//! The visible text is kept; a progress bar of four hundred steps becomes its last step. Done at ingest, since none
+//! of it was sent before.
 
 use crate::engine::marker;
 
-/// The text as a screen would show it, without colours; `None` when that is the text itself.
+/// Returns the text as a terminal would show it, without colors; `None` if it is unchanged.
 pub fn strip_terminal_codes(text: &str) -> Option<String> {
     let is_plain = |text: &str| memchr::memchr3(0x1b, b'\r', 0x08, text.as_bytes()).is_none();
     if is_plain(text) {
@@ -27,7 +27,7 @@ pub fn strip_terminal_codes(text: &str) -> Option<String> {
     (out.len() < text.len()).then_some(out)
 }
 
-/// What a line shows that was written over again and again: the last of it that is not blank.
+/// Returns the visible part of a line that was overwritten: the last layer that is not blank.
 fn last_overwrite(line: &str) -> &str {
     let mut layers = line.split('\r').rev();
     let shows = |layer: &&str| !without_codes(layer).trim().is_empty();
@@ -50,16 +50,16 @@ fn without_codes(text: &str) -> String {
     out
 }
 
-/// The bytes of the escape code that the text begins with.
+/// Returns the length in bytes of the escape code at the start of the text.
 fn code_len(text: &str) -> usize {
     let bytes = text.as_bytes();
     match bytes.get(1) {
-        // Colours, cursor and the like: up to a letter.
+        // Colors, cursor movement and similar: up to a letter.
         Some(b'[') => {
             let body = bytes[2..].iter().take_while(|byte| (0x20..0x40).contains(*byte)).count();
             2 + body + usize::from(bytes.get(2 + body).is_some_and(|byte| (0x40..0x7f).contains(byte)))
         }
-        // Titles and links: up to a bell, or another escape with a backslash.
+        // Titles and links: up to a BEL, or ESC and a backslash.
         Some(b']') => {
             let end = bytes[2..].iter().position(|byte| matches!(byte, 0x07 | 0x1b));
             match end.map(|end| end + 2) {
@@ -73,7 +73,7 @@ fn code_len(text: &str) -> usize {
     }
 }
 
-/// The marker of what a screen would not have shown.
+/// Prefixes the visible text with the marker for the removed codes.
 pub(crate) fn with_marker(shown: &str, handle: Option<crate::Handle>) -> String {
     format!("{}\n{shown}", marker::described("escape codes", handle))
 }

@@ -1,5 +1,5 @@
-//! Whole old results become a marker, and so do the arguments and the prose of old calls when that is
-//! not enough. The oldest first; what reports a failure last, and of that the lines that do so stay.
+//! Folds whole old results to a marker, and arguments and prose of old calls if that is not enough. Oldest first;
+//! failures last, and of those the lines that report the failure are kept.
 
 use crate::engine::planner::Stage;
 use crate::engine::segment::{Segment, SegmentKind};
@@ -12,34 +12,35 @@ use crate::engine::passes::{FoldProposal, PassView};
 
 pub(crate) fn propose(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
     for failed in [false, true] {
-        for piece in view.old_segments(SegmentKind::Result, Stage::WholeResults).filter(|piece| piece.failed == failed)
+        for segment in
+            view.old_segments(SegmentKind::Result, Stage::WholeResults).filter(|segment| segment.failed == failed)
         {
-            let marker = view.marker(piece);
-            let folded = if failed && !piece.superseded {
-                clip::clip_to_tokens(view.text(piece), piece.tokens / 4, &view.options.meter, &marker)
+            let marker = view.marker(segment);
+            let folded = if failed && !segment.superseded {
+                clip::clip_to_tokens(view.text(segment), segment.tokens / 4, &view.options.meter, &marker)
             } else {
                 marker
             };
-            push_marker(view, piece, folded, proposals);
+            push_marker(view, segment, folded, proposals);
         }
     }
 }
 
 pub(crate) fn propose_prose_and_arguments(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
-    for piece in view.before_stage(Stage::ProseAndArguments).filter(|piece| view.is_old(piece)) {
-        match piece.kind {
-            SegmentKind::Prose => push_marker(view, piece, view.marker(piece), proposals),
+    for segment in view.before_stage(Stage::ProseAndArguments).filter(|segment| view.is_old(segment)) {
+        match segment.kind {
+            SegmentKind::Prose => push_marker(view, segment, view.marker(segment), proposals),
             SegmentKind::Arguments => {
-                let Part::ToolCall(call) = &view.messages[piece.at.message].parts[piece.at.part] else { continue };
-                let Some(folded) = shortened_arguments(call, &view.marker(piece)) else { continue };
+                let Part::ToolCall(call) = &view.messages[segment.at.message].parts[segment.at.part] else { continue };
+                let Some(folded) = shortened_arguments(call, &view.marker(segment)) else { continue };
                 let tokens = view.options.meter.text(&folded);
-                if tokens < piece.tokens {
-                    let risk = 0.05 * view.unfold_cost(piece);
+                if tokens < segment.tokens {
+                    let expected_unfold_cost = 0.05 * view.unfold_cost(segment);
                     proposals.push(FoldProposal {
-                        at: piece.at,
+                        at: segment.at,
                         edit: PartEdit::Arguments(folded),
                         tokens,
-                        expected_unfold_cost: risk,
+                        expected_unfold_cost,
                     });
                 }
             }
@@ -48,8 +49,8 @@ pub(crate) fn propose_prose_and_arguments(view: &PassView<'_>, proposals: &mut V
     }
 }
 
-/// The arguments of a call with the marker in the place of their long texts, if there are any: JSON stays JSON,
-/// keys and short values stay, and no key is added that the tool does not know.
+/// Returns the arguments of a call with the marker in place of their long texts, if there are any: JSON remains valid
+/// JSON, keys and short values are kept, and no key is added that the tool does not know.
 pub(crate) fn shortened_arguments(call: &ToolCall<'_>, marker: &str) -> Option<String> {
     match &call.arguments {
         CallArguments::Text(_) => Some(marker.to_owned()),
@@ -57,10 +58,10 @@ pub(crate) fn shortened_arguments(call: &ToolCall<'_>, marker: &str) -> Option<S
     }
 }
 
-fn push_marker(view: &PassView<'_>, piece: &Segment, marker: String, proposals: &mut Vec<FoldProposal>) {
+fn push_marker(view: &PassView<'_>, segment: &Segment, marker: String, proposals: &mut Vec<FoldProposal>) {
     let tokens = view.options.meter.text(&marker);
-    if tokens < piece.tokens {
-        let risk = 0.1 * view.unfold_cost(piece);
-        proposals.push(FoldProposal { at: piece.at, edit: PartEdit::Text(marker), tokens, expected_unfold_cost: risk });
+    if tokens < segment.tokens {
+        let expected_unfold_cost = 0.1 * view.unfold_cost(segment);
+        proposals.push(FoldProposal { at: segment.at, edit: PartEdit::Text(marker), tokens, expected_unfold_cost });
     }
 }

@@ -1,10 +1,10 @@
-//! What a text is, and where something begins in it.
+//! Detection of content kinds and of boundaries in a text.
 
 use crate::engine::passes::prose::CodeFence;
 use crate::engine::text_kind;
 use crate::engine::text_kind::TextKind;
 
-/// What a text is, as far as its chunks are concerned.
+/// The content kind of a text, for chunking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ContentKind {
@@ -12,13 +12,13 @@ pub enum ContentKind {
     Conversation,
     /// Output of programs.
     Log,
-    /// Source text or a diff.
+    /// Source code or a diff.
     Code,
-    /// Prose, maybe under headings.
+    /// Prose, possibly with headings.
     Document,
 }
 
-/// What begins with a chunk.
+/// The kind of boundary at the start of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BoundaryKind {
@@ -36,12 +36,12 @@ pub enum BoundaryKind {
     Code,
     /// A call of a tool, or its result.
     Tool,
-    /// Nothing in particular.
+    /// Plain text without a boundary.
     Text,
 }
 
 impl BoundaryKind {
-    /// The rank, from 1 to 8: what has a higher one is kept first.
+    /// Returns the priority, from 1 to 8: chunks of higher priority are kept first.
     pub fn priority(self) -> u8 {
         match self {
             BoundaryKind::Error => 8,
@@ -56,7 +56,7 @@ impl BoundaryKind {
 }
 
 impl ContentKind {
-    /// Recognises a text: by the labels of its turns, else by a sample of its lines.
+    /// Detects the kind of a text: by the labels of its turns, else by a sample of its lines.
     pub fn detect(text: &str) -> Self {
         let mut labels = text.lines().filter_map(SpeakerLabel::parse);
         let user = labels.clone().any(|label| label == SpeakerLabel::User);
@@ -66,7 +66,7 @@ impl ContentKind {
         {
             return ContentKind::Conversation;
         }
-        // Headings of the second level and below: one sign alone begins a comment in many languages.
+        // Only headings of level two and below: a single `#` starts a comment in many languages.
         if text.lines().filter(|line| line.starts_with("##") && text_kind::is_heading(line)).nth(1).is_some() {
             return ContentKind::Document;
         }
@@ -78,7 +78,7 @@ impl ContentKind {
     }
 }
 
-/// Who speaks from a line on.
+/// The speaker of the lines after a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SpeakerLabel {
     User,
@@ -89,7 +89,7 @@ pub(crate) enum SpeakerLabel {
 }
 
 impl SpeakerLabel {
-    /// The label at the beginning of a line: `[user]`, `User:`, `## User`, `**User:**`, `<user>`; and those that
+    /// Parses the label at the start of a line: `[user]`, `User:`, `## User`, `**User:**`, `<user>`; and those that
     /// [`render_transcript`](super::render_transcript()) writes.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let bare = line.trim_start_matches(['#', '*', '[', '<']);
@@ -97,15 +97,15 @@ impl SpeakerLabel {
         let bare = if signs.starts_with('#') { bare.trim_start() } else { bare };
         let length = bare.bytes().take_while(u8::is_ascii_alphabetic).count();
         let (word, rest) = bare.split_at(length);
-        let ends = match signs.as_bytes().first() {
+        let is_label = match signs.as_bytes().first() {
             Some(b'#') => rest.trim_end().is_empty() || rest.starts_with(':'),
-            // A label of ours may name the tool and the call.
+            // Labels of `render_transcript` may name the tool and the call.
             Some(b'[') => rest.starts_with(']') || rest.starts_with(' ') && rest.trim_end().ends_with(']'),
             Some(b'<') => rest.starts_with('>'),
             Some(_) => rest.starts_with(['*', ':']),
             None => rest.starts_with(':'),
         };
-        if !ends {
+        if !is_label {
             return None;
         }
         Some(match word.to_ascii_lowercase().as_str() {
@@ -120,10 +120,10 @@ impl SpeakerLabel {
     }
 }
 
-/// Reads a text line by line.
+/// A line-by-line scanner for boundaries.
 pub(crate) struct BoundaryScanner {
     content: ContentKind,
-    /// Who speaks, in a conversation.
+    /// Current speaker, in a conversation.
     speaker: Option<SpeakerLabel>,
     fence: Option<CodeFence>,
 }
@@ -133,7 +133,7 @@ impl BoundaryScanner {
         Self { content, speaker: None, fence: None }
     }
 
-    /// What begins with the next line.
+    /// Returns the boundary at the next line, if any.
     pub(crate) fn boundary_at(&mut self, line: &str) -> Option<BoundaryKind> {
         match self.content {
             ContentKind::Log => text_kind::is_failure(line).then_some(BoundaryKind::Error),
@@ -145,7 +145,7 @@ impl BoundaryScanner {
 
     fn conversation_boundary(&mut self, line: &str) -> Option<BoundaryKind> {
         if let Some(label) = SpeakerLabel::parse(line) {
-            // A label ends whatever stood open before it.
+            // A label ends any open code block.
             (self.speaker, self.fence) = (Some(label), None);
             return Some(match label {
                 SpeakerLabel::FailedTool => BoundaryKind::FailedTool,
@@ -154,7 +154,7 @@ impl BoundaryScanner {
             });
         }
         match self.speaker {
-            // Of a failure only tools report; others speak about it.
+            // Only tool output reports failures; users and models only mention them.
             Some(SpeakerLabel::Tool | SpeakerLabel::FailedTool) => {
                 text_kind::is_failure(line).then_some(BoundaryKind::Error)
             }
@@ -204,13 +204,13 @@ mod tests {
 
     #[test]
     fn only_tool_output_reports_errors() {
-        let mut reader = BoundaryScanner::new(ContentKind::Conversation);
-        let read: Vec<_> =
+        let mut scanner = BoundaryScanner::new(ContentKind::Conversation);
+        let boundaries: Vec<_> =
             ["[user]", "there is an error", "[result c1]", "error: no such file", "[assistant]", "an error, I see"]
-                .map(|line| reader.boundary_at(line))
+                .map(|line| scanner.boundary_at(line))
                 .into();
         assert_eq!(
-            read,
+            boundaries,
             [
                 Some(BoundaryKind::Turn),
                 None,

@@ -1,49 +1,49 @@
-//! A long text in a budget: its highest ranking chunks, in their order.
+//! Compresses a long text into a budget: its highest-ranking chunks, in their order.
 
 use crate::engine::passes::support::clip::clip_to_tokens;
 use crate::engine::{marker, text_kind};
 use crate::strategies::chunk::{TextChunk, chunks};
 use crate::tokens::{Meter, Tokens};
 
-/// What [`compress`] does.
+/// Options of [`compress`].
 #[derive(Clone, Debug)]
 pub struct CompressOptions {
-    /// Most bytes of a chunk.
+    /// Maximum size of a chunk in bytes.
     pub max_chunk_bytes: usize,
-    /// Counts the tokens.
+    /// Meter that counts the tokens.
     pub meter: Meter,
 }
 
 impl Default for CompressOptions {
-    /// Chunks of 2048 bytes; tokens are estimated by bytes.
+    /// Returns the defaults: chunks of 2048 bytes; tokens are estimated by bytes.
     fn default() -> Self {
         Self { max_chunk_bytes: 2048, meter: Meter::for_byte_estimate() }
     }
 }
 
-/// A text, and what of it was left out.
+/// A compressed text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CompressedText {
-    /// What is left.
+    /// Text after compression.
     pub text: String,
     /// Tokens before.
     pub before: Tokens,
-    /// Tokens after. Above the budget only when not even a marker fits.
+    /// Tokens after. Above the budget only if not even a marker fits.
     pub after: Tokens,
-    /// Lines that were left out. Markers in the text count them.
+    /// Number of omitted lines. Markers in the text count them.
     pub omitted_lines: usize,
 }
 
-/// Compresses a text into a budget: chunks of the highest rank stay, the newest first, until the budget is spent. Lines
-/// that are left out are counted where they stood. A text that fits stays as it is.
+/// Compresses a text into a budget: keeps the chunks of the highest rank, newest first, until the budget is used up.
+/// Omitted lines are counted at their position. A text that fits is unchanged.
 ///
 /// ```
-/// use foldline::strategies::chunk::{Compress, compress};
+/// use foldline::strategies::chunk::{CompressOptions, compress};
 ///
 /// let mut log: String = (0..500).map(|at| format!("step {at} went well\n")).collect();
 /// log.insert_str(log.find("step 250 ").unwrap(), "error: the disk is full\n");
-/// let compressed = compress(&log, 200, &Compress { chunk: 256, ..Compress::default() });
+/// let compressed = compress(&log, 200, &CompressOptions { max_chunk_bytes: 256, ..CompressOptions::default() });
 /// assert!(compressed.after <= 200);
 /// assert!(compressed.text.starts_with("[+250]\nerror: the disk is full\n"));
 /// assert!(compressed.text.ends_with("\nstep 499 went well"));
@@ -51,9 +51,9 @@ pub struct CompressedText {
 pub fn compress(text: &str, budget: Tokens, options: &CompressOptions) -> CompressedText {
     let meter = &options.meter;
     let before = meter.text(text);
-    let as_it_is = || CompressedText { text: text.to_owned(), before, after: before, omitted_lines: 0 };
+    let unchanged = || CompressedText { text: text.to_owned(), before, after: before, omitted_lines: 0 };
     if before <= budget || marker::is_only_marker(text) {
-        return as_it_is();
+        return unchanged();
     }
     let chunks = chunks(text, options.max_chunk_bytes);
     let mut kept = rank_chunks(text, &chunks, budget, meter);
@@ -73,15 +73,15 @@ pub fn compress(text: &str, budget: Tokens, options: &CompressOptions) -> Compre
             return if shorter {
                 CompressedText { text: candidate, before, after, omitted_lines: omitted }
             } else {
-                as_it_is()
+                unchanged()
             };
         }
-        // Counts of parts do not add up exactly: the lowest ranks make room.
+        // Counts of parts do not add up exactly: drop the lowest ranks.
         kept.truncate(kept.len() - kept.len().div_ceil(8));
     }
 }
 
-/// The chunks that fit, by rank and then by age, the newest first.
+/// Returns the chunks that fit, by rank and then newest first.
 fn rank_chunks(text: &str, chunks: &[TextChunk], budget: Tokens, meter: &Meter) -> Vec<usize> {
     let gap = meter.text("[+10000]\n");
     let mut order: Vec<usize> = (0..chunks.len()).collect();
@@ -98,38 +98,38 @@ fn rank_chunks(text: &str, chunks: &[TextChunk], budget: Tokens, meter: &Meter) 
     order
 }
 
-/// The kept chunks in their order, and how many lines are left out between them.
+/// Returns the kept chunks in their order, and the number of omitted lines.
 fn assemble_chunks(text: &str, chunks: &[TextChunk], kept: &[usize]) -> (String, usize) {
     let mut kept = kept.to_vec();
     kept.sort_unstable();
     let mut kept = kept.into_iter().peekable();
     let mut out = String::new();
     let (mut omitted, mut gap) = (0, 0);
-    let say = |out: &mut String, line: &str| {
+    let push_line = |out: &mut String, line: &str| {
         if !out.is_empty() {
             out.push('\n');
         }
         out.push_str(line);
     };
     for (at, chunk) in chunks.iter().enumerate() {
-        let here = &text[chunk.bytes.clone()];
+        let chunk_text = &text[chunk.bytes.clone()];
         if kept.next_if_eq(&at).is_some() {
             if gap > 0 {
-                say(&mut out, &marker::gap(std::mem::take(&mut gap)));
+                push_line(&mut out, &marker::gap(std::mem::take(&mut gap)));
             }
-            say(&mut out, here);
+            push_line(&mut out, chunk_text);
         } else {
-            gap += count_lines(here);
-            omitted += count_lines(here);
+            gap += count_lines(chunk_text);
+            omitted += count_lines(chunk_text);
         }
     }
     if gap > 0 {
-        say(&mut out, &marker::gap(gap));
+        push_line(&mut out, &marker::gap(gap));
     }
     (out, omitted)
 }
 
-/// The lines of a text, with those that its gaps stand for.
+/// Counts the lines of a text, including those that its gap markers represent.
 fn count_lines(text: &str) -> usize {
     text_kind::line_ranges(text)
         .into_iter()
@@ -162,7 +162,7 @@ mod tests {
         render_transcript(&messages)
     }
 
-    /// Priorities were once computed and thrown away: the newest lines won over the only error.
+    /// Priorities were once computed and then ignored: the newest lines won over the only error.
     #[test]
     fn only_error_of_a_long_session_is_kept() {
         let compressed = compress(&long_session(), 400, &CompressOptions::default());
@@ -172,7 +172,7 @@ mod tests {
         }
     }
 
-    /// A summary once saw 80 lines of a long session: here every line stands or is counted.
+    /// A summary once received only 80 lines of a long session: every line must be kept or counted.
     #[test]
     fn every_line_is_kept_or_counted() {
         let text = long_session();

@@ -1,17 +1,17 @@
 //! The semantic chunker, and a compression of long texts that needs no model.
 //!
-//! A text is parted where something begins: an error, a heading, a turn, a definition. What begins there
-//! ranks the chunk, and [`compress`] keeps the highest ranks, the newest first, in their order, with the lines
-//! between them counted. The same text gives the same chunks; nothing here asks a model.
+//! A text is split at boundaries: an error, a heading, a turn, a definition. The boundary ranks the chunk, and
+//! [`compress`] keeps the highest ranks, newest first, in their order, with the lines between them counted.
+//! Deterministic; calls no model.
 //!
 //! ```
-//! use foldline::strategies::chunk::{Boundary, Content, chunks};
+//! use foldline::strategies::chunk::{BoundaryKind, ContentKind, chunks};
 //!
 //! let log = "2026-01-02T03:04:05Z starting\n2026-01-02T03:04:06Z ready\n2026-01-02T03:04:07Z error: no disk\n";
-//! assert_eq!(Content::of(log), Content::Log);
-//! let chunks: Vec<(Boundary, usize)> =
+//! assert_eq!(ContentKind::detect(log), ContentKind::Log);
+//! let chunks: Vec<(BoundaryKind, usize)> =
 //!     chunks(log, 2048).into_iter().map(|chunk| (chunk.boundary, chunk.lines.len())).collect();
-//! assert_eq!(chunks, [(Boundary::Text, 2), (Boundary::Error, 1)]);
+//! assert_eq!(chunks, [(BoundaryKind::Text, 2), (BoundaryKind::Error, 1)]);
 //! ```
 
 mod boundary;
@@ -27,40 +27,40 @@ pub use crate::strategies::chunk::render::render_transcript;
 use crate::engine::text_kind;
 use crate::strategies::chunk::boundary::BoundaryScanner;
 
-/// Neighbours of the same kind are one chunk until it has so many bytes.
+/// Size below which neighbors of the same kind are merged into one chunk.
 const MERGE_BELOW_BYTES: usize = 256;
 
-/// Some lines of a text that belong together.
+/// Consecutive lines of a text that belong together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TextChunk {
-    /// What begins here.
+    /// Boundary at the start of the chunk.
     pub boundary: BoundaryKind,
-    /// The lines, counted from zero.
+    /// Lines of the chunk, counted from zero.
     pub lines: Range<usize>,
-    /// The bytes of the lines, without the last line break.
+    /// Bytes of the lines, without the last line break.
     pub bytes: Range<usize>,
 }
 
-/// Parts a text into chunks of at most so many bytes; only a line that is longer by itself makes a longer one. What
-/// is split off from a long chunk ranks as plain text: what began it is in its first part.
-pub fn chunks(text: &str, at_most: usize) -> Vec<TextChunk> {
-    let mut reader = BoundaryScanner::new(ContentKind::detect(text));
+/// Splits a text into chunks of at most `max_bytes` bytes; only a single longer line makes a longer chunk. The
+/// remainder of a split chunk ranks as plain text: the boundary is in its first part.
+pub fn chunks(text: &str, max_bytes: usize) -> Vec<TextChunk> {
+    let mut scanner = BoundaryScanner::new(ContentKind::detect(text));
     let mut chunks: Vec<TextChunk> = Vec::new();
     for (at, line) in text_kind::line_ranges(text).into_iter().enumerate() {
-        let begins = reader.boundary_at(&text[line.clone()]);
+        let boundary = scanner.boundary_at(&text[line.clone()]);
         if let Some(last) = chunks.last_mut() {
             let size = line.end - last.bytes.start;
-            let goes_on = match begins {
+            let continues = match boundary {
                 None => true,
                 Some(boundary) => boundary == last.boundary && last.bytes.len() < MERGE_BELOW_BYTES,
             };
-            if goes_on && size <= at_most {
+            if continues && size <= max_bytes {
                 (last.lines.end, last.bytes.end) = (at + 1, line.end);
                 continue;
             }
         }
-        chunks.push(TextChunk { boundary: begins.unwrap_or(BoundaryKind::Text), lines: at..at + 1, bytes: line });
+        chunks.push(TextChunk { boundary: boundary.unwrap_or(BoundaryKind::Text), lines: at..at + 1, bytes: line });
     }
     chunks
 }
@@ -101,8 +101,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_line_is_in_one_chunk(text in "(\\PC|\n|# |error|```|\\[user\\]\n|fn a\\(\\)){0,120}", at_most in 0..200_usize) {
-            let found = chunks(&text, at_most);
+        fn every_line_is_in_one_chunk(text in "(\\PC|\n|# |error|```|\\[user\\]\n|fn a\\(\\)){0,120}", max_bytes in 0..200_usize) {
+            let found = chunks(&text, max_bytes);
             let mut next = 0;
             for chunk in &found {
                 prop_assert_eq!(chunk.lines.start, next);

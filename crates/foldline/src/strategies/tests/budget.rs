@@ -1,4 +1,4 @@
-//! What went wrong with projections to a budget.
+//! Regression tests of the projection to a budget.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -78,7 +78,7 @@ fn payloads_below_256_characters_are_skipped() {
     assert_eq!(project(&messages, 1).1.elided, 7);
 }
 
-/// It once stopped exactly at the budget, so that every step elided a little more.
+/// The projection once stopped exactly at the budget, so that every step elided a little more.
 #[test]
 fn projection_prefix_is_stable_for_many_steps() {
     let mut history = vec![user("go")];
@@ -104,7 +104,7 @@ fn tighter_budget_gives_fewer_tokens() {
     assert!(first.fits() && second.fits() && second.after < first.after);
 }
 
-/// Counts how often it is asked.
+/// A counter that records the number of bytes it counted.
 struct ByteCountingCounter(Arc<AtomicUsize>);
 
 impl TokenCounter for ByteCountingCounter {

@@ -1,11 +1,11 @@
-//! What went wrong with snippets and repeats.
+//! Regression tests of snippets and repeats.
 
 use crate::conversation::{CallArguments, Role, ToolCall};
 use crate::engine::handle::Handle;
 use crate::strategies::tests::{assistant, output, round, rounds, user};
 use crate::strategies::*;
 
-/// Everything is old but the last message.
+/// Options under which everything except the last message is old.
 const OUTPUT_OPTIONS: DedupToolOutputs = DedupToolOutputs { keep_last: 1, min_bytes: 256, scope: RepeatScope::Lines };
 const SNIPPET_OPTIONS: SnippetToolOutputs =
     SnippetToolOutputs { keep_last: 1, min_bytes: 4096, head_bytes: 1024, tail_bytes: 1024 };
@@ -82,7 +82,7 @@ fn first_copy_is_kept_while_referenced() {
     let (snipped, tally) = snippet_stale_tool_outputs(messages.clone(), &SNIPPET_OPTIONS);
     assert_eq!((&snipped, tally.hits), (&messages, 0));
 
-    // Nor does its round go, as long as the one that refers to it stays.
+    // Its round is not dropped either as long as the round that refers to it is kept.
     let long = [vec![user("go"), user("on")], messages, vec![user("next")], rounds(7, 320)].concat();
     let (trimmed, tally) = trim_middle(long, &TrimMiddle { keep_first: 2, keep_last: 18, min_messages: 20 });
     assert!(tally.hits == 2 && output(&trimmed[3]) == text, "{trimmed:?}");
@@ -98,7 +98,7 @@ fn referenced_results_are_elided_last() {
     assert!(stats.fits() && stats.elided > 0);
     assert_eq!(output(&projected[1]), text);
     let (projected, stats) = compact_to_budget(&messages, 300, &CompactToBudget::default());
-    // All that is not among the last messages.
+    // Everything except the last messages.
     assert!(stats.elided == 4 && output(&projected[1]).starts_with("[folded: 100 lines"), "{stats:?}");
 }
 
@@ -169,7 +169,7 @@ fn repeated_lines_of_json_are_kept() {
     assert_eq!(dedup_tool_outputs(history(&[&pretty, &more]), &OUTPUT_OPTIONS).1.hits, 0);
 }
 
-/// A reference by an id that is used again would lead to another result.
+/// A reference by a reused id would point to another result.
 #[test]
 fn reused_ids_are_not_referenced() {
     let text = log(40);
@@ -182,7 +182,7 @@ fn reused_ids_are_not_referenced() {
 fn multi_part_result_is_shortened_but_not_referenced() {
     let text = log(40);
     let mut messages = history(&[&text, &text, &text]);
-    let Part::ToolResult(first) = &mut messages[1].parts[0] else { panic!("a result") };
+    let Part::ToolResult(first) = &mut messages[1].parts[0] else { panic!("expected a tool result") };
     first.content.push(Part::text("and more"));
     let (messages, tally) = dedup_tool_outputs(messages, &OUTPUT_OPTIONS);
     assert_eq!(tally.hits, 1);

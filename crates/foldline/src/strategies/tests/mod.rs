@@ -1,4 +1,4 @@
-//! The classic strategies by their traps, one file a topic, and by what must hold for any messages.
+//! Tests of the classic strategies: known failures, one file per topic, and properties of any messages.
 
 pub(crate) mod budget;
 pub(crate) mod dedup;
@@ -18,7 +18,7 @@ fn assistant(text: &str) -> Message<'static> {
     Message::text(Role::Assistant, text.to_owned())
 }
 
-/// A call with one argument, and its result.
+/// Returns a call with one argument and its result.
 fn round(id: &str, tool: &str, target: &str, output: &str) -> [Message<'static>; 2] {
     let arguments = serde_json::json!({ "path": target }).to_string();
     [
@@ -27,16 +27,16 @@ fn round(id: &str, tool: &str, target: &str, output: &str) -> [Message<'static>;
     ]
 }
 
-/// So many rounds with different outputs of about so many bytes.
+/// Returns `count` rounds with different outputs of about `bytes` bytes.
 fn rounds(count: usize, bytes: usize) -> Vec<Message<'static>> {
     let output =
         |at: usize| (0..bytes / 32).map(|line| format!("output {at:06} of line {line:06} is\n")).collect::<String>();
     (0..count).flat_map(|at| round(&format!("r{at}"), "read", &format!("{at}.txt"), &output(at))).collect()
 }
 
-/// The text of the only result in a message.
+/// Returns the text of the only result in a message.
 fn output<'m>(message: &'m Message<'_>) -> &'m str {
-    message.results().next().and_then(|result| result.only_text()).expect("a message with one result of one text")
+    message.results().next().and_then(|result| result.only_text()).expect("the message has one result of one text")
 }
 
 fn texts(messages: &[Message<'_>], role: Role) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! What holds for any messages.
+//! Properties that hold for any messages.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ use crate::laws::{LawProfile, LawTopic, LawViolation, check_conversation};
 use crate::strategies::*;
 use crate::testing::{SampleRequest, sample_text, samples};
 
-/// A sample in which results are long and repeat each other, whole and in part, and prose is noisy.
+/// Samples in which results are long and repeat each other, whole and in part, and prose is noisy.
 fn agent_samples() -> impl Strategy<Value = SampleRequest> {
     let pool = vec(vec(sample_text(), 1..8), 1..4)
         .prop_map(|pool| pool.into_iter().map(|parts| parts.join("\n").repeat(6)).collect::<Vec<String>>());
@@ -22,7 +22,7 @@ fn agent_samples() -> impl Strategy<Value = SampleRequest> {
                 match part {
                     Part::ToolResult(result) => {
                         for part in &mut result.content {
-                            let (one, other) = picks.next().expect("a cycle has no end");
+                            let (one, other) = picks.next().expect("the iterator is endless");
                             if let Part::Text { text } = part {
                                 *text = format!("{}\n{text}\n{}", one.get(&pool), other.get(&pool)).into();
                             }
@@ -37,7 +37,7 @@ fn agent_samples() -> impl Strategy<Value = SampleRequest> {
     })
 }
 
-/// An agent's messages of which some were lost.
+/// Samples of which some messages were lost.
 fn torn_samples() -> impl Strategy<Value = (SampleRequest, Vec<usize>)> {
     agent_samples().prop_flat_map(|sample| {
         let all: Vec<usize> = (0..sample.conversation.messages.len()).collect();
@@ -46,7 +46,7 @@ fn torn_samples() -> impl Strategy<Value = (SampleRequest, Vec<usize>)> {
     })
 }
 
-/// Everything, with thresholds at which a short conversation is touched.
+/// Generates options of all strategies, with thresholds that affect a short conversation.
 fn strategies() -> impl Strategy<Value = StrategyOptions> {
     let sizes = (0..6_usize, select(vec![0_usize, 16, 64, 256]));
     let middle = (0..3_usize, 0..6_usize, 0..12_usize).prop_map(|(first, last, from)| TrimMiddle {
@@ -80,15 +80,19 @@ fn total_bytes(messages: &[Message<'_>]) -> usize {
     messages.iter().flat_map(|message| &message.parts).map(part_bytes).sum()
 }
 
-/// What instructions and users say, markers of ours aside.
+/// Returns the texts of instructions and users, without markers.
 fn input_texts(messages: &[Message<'_>]) -> Vec<String> {
     let others = messages.iter().filter(|message| !message.is_assistant() && message.role != Role::Tool);
     let texts = others.flat_map(|message| &message.parts).filter_map(Part::as_text);
     texts.filter(|text| marker::parse_dropped_messages(text).is_none()).map(str::to_owned).collect()
 }
 
-fn pairing_violations(found: &[LawViolation]) -> Vec<String> {
-    found.iter().filter(|it| it.law.topic() == LawTopic::Pairing).map(LawViolation::to_string).collect()
+fn pairing_violations(violations: &[LawViolation]) -> Vec<String> {
+    violations
+        .iter()
+        .filter(|violation| violation.law.topic() == LawTopic::Pairing)
+        .map(LawViolation::to_string)
+        .collect()
 }
 
 type StrategyFn = Box<dyn Fn(Vec<Message<'static>>) -> Vec<Message<'static>>>;
@@ -98,12 +102,12 @@ fn strategy_functions(strategies: StrategyOptions) -> Vec<(&'static str, Strateg
     let middle = middle.unwrap_or(TrimMiddle { keep_first: 1, keep_last: 3, min_messages: 6 });
     let (calls, snippets) = (calls.unwrap_or_default(), snippets.unwrap_or_default());
     vec![
-        ("thinking", Box::new(move |it| prune_thinking(it, &thinking).0)),
-        ("middle", Box::new(move |it| trim_middle(it, &middle).0)),
-        ("outputs", Box::new(move |it| dedup_tool_outputs(it, &outputs).0)),
-        ("calls", Box::new(move |it| dedup_tool_calls(it, &calls).0)),
-        ("snippets", Box::new(move |it| snippet_stale_tool_outputs(it, &snippets).0)),
-        ("prose", Box::new(move |it| prune_low_entropy(it, &prose).0)),
+        ("thinking", Box::new(move |messages| prune_thinking(messages, &thinking).0)),
+        ("middle", Box::new(move |messages| trim_middle(messages, &middle).0)),
+        ("outputs", Box::new(move |messages| dedup_tool_outputs(messages, &outputs).0)),
+        ("calls", Box::new(move |messages| dedup_tool_calls(messages, &calls).0)),
+        ("snippets", Box::new(move |messages| snippet_stale_tool_outputs(messages, &snippets).0)),
+        ("prose", Box::new(move |messages| prune_low_entropy(messages, &prose).0)),
     ]
 }
 
@@ -201,7 +205,7 @@ proptest! {
         prop_assert_eq!(again.messages, truncation.messages);
     }
 
-    /// Any messages at all, lawful or not.
+    /// Arbitrary messages, valid or not.
     #[test]
     fn arbitrary_messages_do_not_panic(
         messages in vec((0..5_usize, vec((0..6_usize, sample_text(), 0..3_usize), 0..4)), 0..24),

@@ -1,4 +1,4 @@
-//! What went wrong with reasoning and prose.
+//! Regression tests of reasoning and prose.
 
 use crate::conversation::{ReasoningPart, Role};
 use crate::engine::options::ReasoningRetention;
@@ -67,7 +67,8 @@ fn indentation_rules_and_code_are_kept() {
     assert_eq!(prune_low_entropy(messages.clone(), &PROSE_OPTIONS), (messages, StrategyStats::default()));
 }
 
-/// Each step one more message grows old. To take a blank from it would cost the prompt cache behind it.
+/// One more message becomes old at each step. Removing a single space from it would invalidate the prompt cache after
+/// it.
 #[test]
 fn small_savings_are_ignored() {
     let messages: Vec<_> =

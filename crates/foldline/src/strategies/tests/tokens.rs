@@ -1,4 +1,4 @@
-//! What went wrong with counts of tokens.
+//! Regression tests of token counts.
 
 use crate::Budget;
 use crate::conversation::{ImagePart, Role};

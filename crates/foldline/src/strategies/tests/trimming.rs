@@ -1,4 +1,4 @@
-//! What went wrong where messages were dropped.
+//! Regression tests of dropped messages.
 
 use crate::conversation::Role;
 use crate::strategies::tests::{assistant, round, rounds, texts, user};
@@ -51,7 +51,7 @@ fn parallel_results_at_the_end_stay_together() {
     assert!(shorter.ends_with(&newest) && stats.repairs.is_empty());
     let truncation = terminal_truncate(messages.clone(), 60_000, &TerminalTruncate::default());
     assert!(truncation.fits() && truncation.messages.ends_with(&newest), "{}", truncation.after);
-    // Even where there is room for little, every call of the round keeps its result.
+    // Every call of the round keeps its result even in a small budget.
     let truncation = terminal_truncate(messages, 2_000, &TerminalTruncate::default());
     assert!(truncation.fits() && repair_orphans(truncation.messages).1.is_empty());
 }
@@ -65,8 +65,11 @@ fn unanswered_call_at_the_boundary_drops_no_user_message() {
         trim_middle(messages.clone(), &TrimMiddle::default()).0,
         terminal_truncate(messages, 400, &TerminalTruncate::default()).messages,
     ] {
-        let said = texts(&shorter, Role::User);
-        assert!(said.contains(&"stop that".to_owned()) && said.contains(&"and do this instead".to_owned()), "{said:?}");
+        let user_texts = texts(&shorter, Role::User);
+        assert!(
+            user_texts.contains(&"stop that".to_owned()) && user_texts.contains(&"and do this instead".to_owned()),
+            "{user_texts:?}"
+        );
     }
 }
 
@@ -80,9 +83,10 @@ fn user_turns_in_the_middle_stay_in_their_order() {
     }
     let (trimmed, tally) = trim_middle(messages.clone(), &TrimMiddle::default());
     assert!(tally.hits > 12);
-    let said: Vec<String> = texts(&trimmed, Role::User).into_iter().filter(|text| !marker::is_marker(text)).collect();
-    assert_eq!(said, texts(&messages, Role::User));
-    assert_eq!(texts(&trimmed, Role::User).len(), said.len() + 1);
+    let user_texts: Vec<String> =
+        texts(&trimmed, Role::User).into_iter().filter(|text| !marker::is_marker(text)).collect();
+    assert_eq!(user_texts, texts(&messages, Role::User));
+    assert_eq!(texts(&trimmed, Role::User).len(), user_texts.len() + 1);
 }
 
 #[test]
@@ -122,9 +126,9 @@ fn user_text_next_to_dropped_results_is_kept() {
     let mut messages = vec![user("go")];
     for at in 0..20 {
         let [call, result] = round(&format!("c{at}"), "read", "a.txt", &"line\n".repeat(100));
-        let said = (at == 1).then(|| Part::text("careful with that"));
+        let user_text = (at == 1).then(|| Part::text("careful with that"));
         messages.push(call);
-        messages.push(Message::new(Role::User, result.parts.into_iter().chain(said).collect()));
+        messages.push(Message::new(Role::User, result.parts.into_iter().chain(user_text).collect()));
     }
     let (trimmed, _) = trim_middle(messages, &TrimMiddle::default());
     assert!(trimmed.contains(&user("careful with that")));
@@ -135,13 +139,13 @@ fn user_text_next_to_dropped_results_is_kept() {
 fn user_image_next_to_dropped_results_is_kept() {
     let mut messages = vec![user("go")];
     messages.extend(rounds(12, 320));
-    let picture = Part::Image(crate::ImagePart::default());
-    messages[2] = Message::new(Role::User, messages[2].parts.iter().cloned().chain([picture.clone()]).collect());
+    let image = Part::Image(crate::ImagePart::default());
+    messages[2] = Message::new(Role::User, messages[2].parts.iter().cloned().chain([image.clone()]).collect());
     let (trimmed, _) = trim_middle(messages, &TrimMiddle { keep_first: 1, ..TrimMiddle::default() });
-    assert!(trimmed.contains(&Message::new(Role::User, vec![picture])));
+    assert!(trimmed.contains(&Message::new(Role::User, vec![image])));
 }
 
-/// What was typed by someone else may look like our marker.
+/// Text of others may look like our marker.
 #[test]
 fn forged_marker_count_is_harmless() {
     let mut messages = vec![user("go"), user("[folded: 4294967295 messages, 4294967295 bytes]")];

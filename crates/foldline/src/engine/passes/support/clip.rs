@@ -1,24 +1,24 @@
-//! A text cut to a size: its head, its tail, and what reports a failure between them.
+//! Cuts a text to a size: its head, its tail, and the failures between them.
 //!
-//! The last resort for what is protected but too big. Whole lines where there are any; a text of one
-//! endless line is cut inside it.
+//! The last resort for protected parts that are too large. Keeps whole lines if possible; a text that is one long
+//! line is cut inside it.
 
 use crate::engine::marker;
 use crate::engine::text_kind;
 use crate::tokens::{Meter, Tokens};
 
-/// A text cut to fewer bytes than this is its marker alone.
+/// Minimum size of a cut; below it only the marker is kept.
 const MIN_CUT_BYTES: usize = 80;
-/// So often a cut that fits is tried to be made larger.
+/// Maximum number of attempts to enlarge a cut that fits.
 const MAX_ATTEMPTS: usize = 6;
 
-/// Returns the text with a marker in front, cut to at most `limit` tokens and nearly as many; the marker alone when nothing
-/// else fits.
+/// Returns the text with a marker in front, cut to at most `limit` tokens and close to it; the marker alone if
+/// nothing else fits.
 pub(crate) fn clip_to_tokens(text: &str, limit: Tokens, meter: &Meter, marker: &str) -> String {
     let overhead = meter.text(marker) + 8;
     let room = limit.saturating_sub(overhead);
     let size = |tokens: Tokens| usize::try_from(tokens).unwrap_or(usize::MAX);
-    // The bytes with which a cut fits, and those with which it does not.
+    // Largest size that fits, and smallest size that does not.
     let (mut fits, mut exceeds) = (0, text.len().saturating_mul(2));
     let mut best = (0, marker.to_owned());
     let mut bytes = size(room).saturating_mul(4).min(text.len());
@@ -28,7 +28,7 @@ pub(crate) fn clip_to_tokens(text: &str, limit: Tokens, meter: &Meter, marker: &
         }
         let clipped = clip_lines(text, ClipShares::for_bytes(bytes), marker);
         let tokens = meter.text(&clipped);
-        // The next guess is by the tokens of a byte.
+        // Estimates the next size from the tokens per byte.
         let guess = (bytes as f64 * room as f64 / tokens.saturating_sub(overhead).max(1) as f64) as usize;
         bytes = if tokens > limit {
             exceeds = bytes;
@@ -50,8 +50,7 @@ pub(crate) fn clip_to_tokens(text: &str, limit: Tokens, meter: &Meter, marker: &
     best.1
 }
 
-/// How many bytes of a text stay: of its head, of its tail, and of the lines between them that report a
-/// failure.
+/// Numbers of bytes to keep: of the head, of the tail, and of the lines between them that report a failure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClipShares {
     pub(crate) head: usize,
@@ -60,16 +59,16 @@ pub(crate) struct ClipShares {
 }
 
 impl ClipShares {
-    /// Two fifths each for head and tail.
+    /// Splits the bytes: two fifths each for head and tail, one fifth for failures.
     pub(crate) fn for_bytes(bytes: usize) -> Self {
         Self { head: bytes * 2 / 5, tail: bytes * 2 / 5, failures: bytes / 5 }
     }
 }
 
-/// The head and the tail of a text under a marker, and what reports a failure between them: whole lines, unless
+/// Returns the head and the tail of a text under a marker, with the failures between them: whole lines, unless
 /// neither the first nor the last one fits.
 pub(crate) fn clip_lines(text: &str, shares: ClipShares, marker: &str) -> String {
-    // A line costs its break, and the gap that is marked before it.
+    // Each line costs its line break and the gap marker before it.
     const LINE_BREAK_BYTES: usize = 1;
     const GAP_BYTES: usize = 9;
     let lines = text_kind::line_ranges(text);
@@ -81,8 +80,8 @@ pub(crate) fn clip_lines(text: &str, shares: ClipShares, marker: &str) -> String
         return format!("{marker}\n{}\n{}\n{}", &text[..head], marker::gap(1), &text[tail.max(head)..]);
     }
     let mut kept = vec![false; lines.len()];
-    let mut keep = |at: usize, room: &mut usize, beside: usize| {
-        let size = lines[at].len() + beside;
+    let mut keep = |at: usize, room: &mut usize, overhead: usize| {
+        let size = lines[at].len() + overhead;
         let fits = size <= *room && !kept[at];
         if fits {
             kept[at] = true;
@@ -102,8 +101,8 @@ pub(crate) fn clip_lines(text: &str, shares: ClipShares, marker: &str) -> String
     assemble_lines(marker, text, lines.into_iter().map(|line| &text[line]), &kept, |_, _, _| {})
 }
 
-/// The kept lines under a marker, with the gaps between them marked. Calls `each` with what stands before a line, with
-/// the line, and with its number if it is one of the text's.
+/// Returns the kept lines under a marker, with the gaps between them marked. Calls `each` with the text before a
+/// line, the line, and its number unless it is a gap marker.
 pub(crate) fn assemble_lines<'t>(
     marker: &str,
     text: &'t str,
@@ -113,7 +112,7 @@ pub(crate) fn assemble_lines<'t>(
 ) -> String {
     let mut out = String::with_capacity(text.len() / 4);
     out.push_str(marker);
-    // Where lines carry their numbers the gaps show by themselves.
+    // Line numbers in the text make gap markers unnecessary.
     let gaps = !text_kind::has_line_numbers(text);
     let mut left_out = 0;
     let mut add = |out: &mut String, line: &str, number: Option<usize>| {
@@ -138,8 +137,7 @@ pub(crate) fn assemble_lines<'t>(
     out
 }
 
-/// The size to which the largest of these have to be cut so that `excess` goes away; zero when even
-/// that is not enough.
+/// Returns the size to which the largest of these must be cut to remove `excess`; zero if even that is not enough.
 pub(crate) fn common_clip_size(sorted: &[Tokens], excess: Tokens) -> Tokens {
     let mut excess = excess;
     for (count, window) in (1..).zip(sorted.windows(2).rev()) {
@@ -174,7 +172,7 @@ mod tests {
         }
     }
 
-    /// Whatever a byte of the text costs, and although no line reports a failure.
+    /// Holds for any cost per byte, and if no line reports a failure.
     #[test]
     fn room_is_used() {
         let lines = |line: &str| (0..20_000).map(|at| format!("{line} {at}\n")).collect::<String>();

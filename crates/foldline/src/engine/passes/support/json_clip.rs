@@ -1,11 +1,11 @@
-//! JSON cut to a size that is still JSON.
+//! Cuts JSON to a size and keeps it valid JSON.
 //!
 //! Before: `{"exit_code":1,"files":["a.rs","b.rs", .. 400 more .. ,"z.rs"]}`
 //!
 //! After: `{"exit_code":1,"files":["a.rs","b.rs","[folded: 400 items, 5.2 kB]","z.rs"]}`
 //!
-//! Short values stay, long strings keep their head, tail and failures, long lists their first and last
-//! items. What is not cut is copied as it was written.
+//! Short values are kept, long strings keep their head, tail and failures, long lists their first and last items.
+//! Everything else is copied unchanged.
 
 use std::ops::Range;
 
@@ -15,33 +15,33 @@ use crate::wire::JsonValue;
 
 use crate::engine::passes::support::clip::{ClipShares, clip_lines};
 
-/// With at most so many items the long ones among them are cut; of more, only the first and last stay.
+/// Largest list of which all items are kept, the long ones cut; longer lists keep only the first and last items.
 const MAX_SHARED_ITEMS: usize = 16;
-/// Nothing is cut below this: a marker would be longer.
+/// Minimum size of a cut value: below it a marker would be longer.
 const MIN_CLIPPED_BYTES: usize = 96;
 
-/// The text cut to about so many bytes; `None` when it is not JSON, or does not become shorter.
+/// Returns the text cut to about `room` bytes; `None` if it is not JSON or does not become shorter.
 pub(crate) fn clip_json(text: &str, room: usize) -> Option<String> {
     let clipped = clip_value(wire::parse_document(text).ok()?, room);
     (clipped.len() < text.len()).then_some(clipped)
 }
 
-fn clip_value<'a>(it: JsonValue<'a>, room: usize) -> String {
-    let raw = it.raw();
+fn clip_value<'a>(value: JsonValue<'a>, room: usize) -> String {
+    let raw = value.raw();
     if raw.len() <= room.max(MIN_CLIPPED_BYTES) {
         return raw.to_owned();
     }
-    if let Some(text) = it.string() {
+    if let Some(text) = value.string() {
         let what =
             marker::described(&format!("{} lines, {} bytes", text_kind::line_ranges(&text).len(), text.len()), None);
         let cut = wire::encode(&clip_lines(&text, ClipShares::for_bytes(room), &what));
         return if cut.len() < raw.len() { cut } else { raw.to_owned() };
     }
-    let (items, brackets) = if it.is_array() {
-        (it.elements().iter().map(|element| ("", element.value)).collect(), ['[', ']'])
-    } else if it.is_object() {
-        let object = it.object();
-        let named = |field: &wire::JsonField<'a>| (&it.body[field.span.start..field.value.span.start], field.value);
+    let (items, brackets) = if value.is_array() {
+        (value.elements().iter().map(|element| ("", element.value)).collect(), ['[', ']'])
+    } else if value.is_object() {
+        let object = value.object();
+        let named = |field: &wire::JsonField<'a>| (&value.body[field.span.start..field.value.span.start], field.value);
         (object.fields().iter().map(named).collect::<Vec<_>>(), ['{', '}'])
     } else {
         return raw.to_owned();
@@ -49,14 +49,14 @@ fn clip_value<'a>(it: JsonValue<'a>, room: usize) -> String {
     let kept = if items.len() <= MAX_SHARED_ITEMS {
         clip_to_shares(&items, room)
     } else {
-        keep_ends(&items, room, it.is_array())
+        keep_ends(&items, room, value.is_array())
     };
     format!("{}{}{}", brackets[0], kept.join(","), brackets[1])
 }
 
 type KeyedValue<'a> = (&'a str, JsonValue<'a>);
 
-/// All items, the long ones cut to what the short ones leave them.
+/// Returns all items, the long ones cut to the space that the short ones leave.
 fn clip_to_shares(items: &[KeyedValue<'_>], room: usize) -> Vec<String> {
     let mut sizes: Vec<usize> = items.iter().map(|(_, value)| value.raw().len()).collect();
     sizes.sort_unstable();
@@ -68,12 +68,12 @@ fn clip_to_shares(items: &[KeyedValue<'_>], room: usize) -> Vec<String> {
         }
         left -= size;
     }
-    items.iter().map(|(name, it)| format!("{name}{}", clip_value(*it, share))).collect()
+    items.iter().map(|(name, value)| format!("{name}{}", clip_value(*value, share))).collect()
 }
 
-/// The first and the last items, with a marker for those between them.
+/// Returns the first and the last items, with a marker for those between them.
 fn keep_ends(items: &[KeyedValue<'_>], room: usize, is_list: bool) -> Vec<String> {
-    let write = |(name, it): &KeyedValue<'_>| format!("{name}{}", clip_value(*it, room / 8));
+    let write = |(name, value): &KeyedValue<'_>| format!("{name}{}", clip_value(*value, room / 8));
     let fitting = |mut room: usize| {
         move |item: &String| {
             let fits = item.len() < room;
@@ -94,29 +94,30 @@ fn keep_ends(items: &[KeyedValue<'_>], room: usize, is_list: bool) -> Vec<String
     [head, vec![gap], tail].concat()
 }
 
-/// The items of the list or object that most of a text consists of, and where they stand.
+/// Positions of the items of the list or object that makes up most of a text.
 pub(crate) struct ItemSpans {
     pub(crate) spans: Vec<Range<usize>>,
     is_list: bool,
 }
 
-/// Finds them, through wrappers that hold little else.
+/// Finds the largest list or object, through wrappers that contain little else.
 pub(crate) fn largest_items(text: &str) -> Option<ItemSpans> {
-    let mut it = wire::parse_document(text).ok()?;
+    let mut value = wire::parse_document(text).ok()?;
     loop {
-        let is_list = it.is_array();
+        let is_list = value.is_array();
         let children: Vec<(Range<usize>, JsonValue<'_>)> = if is_list {
-            it.elements()
+            value
+                .elements()
                 .iter()
                 .map(|element| (element.value.span.start..element.value.span.end, element.value))
                 .collect()
         } else {
-            it.object().fields().iter().map(|field| (field.span.start..field.span.end, field.value)).collect()
+            value.object().fields().iter().map(|field| (field.span.start..field.span.end, field.value)).collect()
         };
         let largest = children.iter().map(|(_, child)| *child).max_by_key(|child| child.raw().len());
         match largest {
-            Some(child) if (child.is_array() || child.is_object()) && child.raw().len() * 5 > it.raw().len() * 4 => {
-                it = child;
+            Some(child) if (child.is_array() || child.is_object()) && child.raw().len() * 5 > value.raw().len() * 4 => {
+                value = child;
             }
             _ => return Some(ItemSpans { spans: children.into_iter().map(|(span, _)| span).collect(), is_list }),
         }
@@ -124,7 +125,7 @@ pub(crate) fn largest_items(text: &str) -> Option<ItemSpans> {
 }
 
 impl ItemSpans {
-    /// The text with the kept items alone, behind a marker that is an item too: JSON stays JSON.
+    /// Returns the text with only the kept items, after a marker that is also an item, so that it remains valid JSON.
     pub(crate) fn retain(&self, text: &str, kept: &[bool], marker: &str) -> String {
         let (Some(first), Some(last)) = (self.spans.first(), self.spans.last()) else { return text.to_owned() };
         let mut out = text[..first.start].to_owned();
@@ -160,7 +161,7 @@ mod tests {
             (files.first().unwrap(), files.last().unwrap()),
             (&"src/file_0.rs".into(), &"src/file_399.rs".into())
         );
-        let gap = files.iter().find(|it| marker::is_marker(it.as_str().unwrap())).unwrap();
+        let gap = files.iter().find(|value| marker::is_marker(value.as_str().unwrap())).unwrap();
         assert!(gap.as_str().unwrap().starts_with("[folded: 3"), "{gap}");
     }
 
@@ -194,16 +195,17 @@ mod tests {
         leaf.prop_recursive(4, 200, 40, |inner| {
             prop_oneof![
                 proptest::collection::vec(inner.clone(), 0..40).prop_map(serde_json::Value::from),
-                proptest::collection::btree_map("[a-z\"é]{0,9}", inner, 0..40)
-                    .prop_map(|it| { it.into_iter().collect::<serde_json::Map<String, serde_json::Value>>().into() }),
+                proptest::collection::btree_map("[a-z\"é]{0,9}", inner, 0..40).prop_map(|value| {
+                    value.into_iter().collect::<serde_json::Map<String, serde_json::Value>>().into()
+                }),
             ]
         })
     }
 
     proptest! {
         #[test]
-        fn retained_items_are_valid_json(it in json(), picks in proptest::collection::vec(any::<bool>(), 40)) {
-            let text = it.to_string();
+        fn retained_items_are_valid_json(value in json(), picks in proptest::collection::vec(any::<bool>(), 40)) {
+            let text = value.to_string();
             if let Some(items) = largest_items(&text) {
                 let only = items.retain(&text, &picks[..items.spans.len().min(40)], "[folded: x]");
                 prop_assert!(serde_json::from_str::<serde_json::Value>(&only).is_ok(), "{only}");
@@ -211,8 +213,8 @@ mod tests {
         }
 
         #[test]
-        fn clipped_json_is_valid_and_shorter(it in json(), room in 0..2000_usize) {
-            let text = it.to_string();
+        fn clipped_json_is_valid_and_shorter(value in json(), room in 0..2000_usize) {
+            let text = value.to_string();
             if let Some(clipped) = clip_json(&text, room) {
                 prop_assert!(serde_json::from_str::<serde_json::Value>(&clipped).is_ok(), "{clipped}");
                 prop_assert!(clipped.len() < text.len());

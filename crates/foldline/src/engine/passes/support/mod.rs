@@ -1,4 +1,4 @@
-//! Functions that several passes share; none of them is a pass.
+//! Functions shared by several passes; none of them is a pass.
 
 pub(crate) mod clip;
 pub(crate) mod json_clip;

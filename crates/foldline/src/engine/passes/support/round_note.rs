@@ -1,4 +1,4 @@
-//! Whole old rounds become one line each: what was done, to what, and how it ended.
+//! Folds whole old rounds to one line per call: the action, its target and its outcome.
 //!
 //! ```text
 //! [folded: 3 rounds; unfold 7k3q9p2m4x1c]
@@ -6,8 +6,8 @@
 //! [folded: Edit src/main.rs, ok]
 //! [folded: Bash cargo test, failed]
 //! ```
-//! The lines tell what is done, so that nothing is done twice. They hold words of the model's own
-//! calls and none of a tool's output. A summary, where a ledger has one, stands behind them.
+//! The lines list what is done, so that the model does not repeat it. They contain text of the model's own calls and
+//! none of a tool's output. A summary, if the ledger has one, follows them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,21 +20,21 @@ use crate::engine::segment::{SegmentKind, ToolCallInfo};
 
 use crate::engine::passes::PassView;
 
-/// With more rounds than this the lines are summed up instead.
+/// Maximum number of rounds that are listed by line; more are counted instead.
 const MAX_LISTED_ROUNDS: usize = 200;
 
-/// How much a note says.
+/// Amount of detail in a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoteDetail {
     /// A line for each call, and a summary if there is one.
     Listed,
-    /// How many calls there were, and a summary if there is one.
+    /// Number of calls per tool, and a summary if there is one.
     Counted,
-    /// How many calls there were.
+    /// Number of calls per tool.
     CountsOnly,
 }
 
-/// The note for these rounds, oldest first, in which tools were called so often; without a summary.
+/// Returns the note for these rounds, oldest first, without a summary. `tools` counts their calls per tool.
 pub(crate) fn note_text(
     view: &PassView<'_>,
     rounds: &[Range<usize>],
@@ -48,38 +48,38 @@ pub(crate) fn note_text(
         return marker::described(&format!("{head}: {}", sums.join(", ")), handle);
     }
     let mut text = marker::described(&head, handle);
-    for (done, failed) in rounds.iter().flat_map(|round| calls(view, round.clone())) {
+    for (call, failed) in rounds.iter().flat_map(|round| calls(view, round.clone())) {
         text.push('\n');
-        text.push_str(&marker::call_outcome(&done.description(), if failed { "failed" } else { "ok" }));
+        text.push_str(&marker::call_outcome(&call.description(), if failed { "failed" } else { "ok" }));
     }
     text
 }
 
-/// Counts the calls of a round.
+/// Counts the calls of a round per tool.
 pub(crate) fn count_tools(view: &PassView<'_>, round: Range<usize>, tools: &mut BTreeMap<String, usize>) {
-    for piece in view.segments_of(round).iter().filter(|piece| piece.kind == SegmentKind::Arguments) {
-        let Some(done) = &piece.tool_call else { continue };
-        match tools.get_mut(&done.tool) {
+    for segment in view.segments_of(round).iter().filter(|segment| segment.kind == SegmentKind::Arguments) {
+        let Some(call) = &segment.tool_call else { continue };
+        match tools.get_mut(&call.tool) {
             Some(calls) => *calls += 1,
-            None => drop(tools.insert(done.tool.clone(), 1)),
+            None => drop(tools.insert(call.tool.clone(), 1)),
         }
     }
 }
 
-/// What a handle of these rounds gives back: their messages, as JSON.
+/// Returns the original that the handle of these rounds resolves to: their messages, as JSON.
 pub(crate) fn original_json(messages: &[Message<'_>], rounds: &[Range<usize>]) -> Vec<u8> {
     let messages: Vec<_> = rounds.iter().flat_map(|round| &messages[round.clone()]).collect();
-    serde_json::to_vec(&messages).expect("messages have a JSON form")
+    serde_json::to_vec(&messages).expect("messages serialize to JSON")
 }
 
-/// The calls of a round, and whether they failed.
+/// Returns the calls of a round, each with true if it failed.
 fn calls<'v>(view: &PassView<'v>, round: Range<usize>) -> Vec<(&'v Arc<ToolCallInfo>, bool)> {
     let mut calls: Vec<(&Arc<ToolCallInfo>, bool)> = Vec::new();
-    for piece in view.segments_of(round) {
-        match (&piece.tool_call, piece.kind) {
-            (Some(done), SegmentKind::Arguments) => calls.push((done, false)),
-            (Some(done), _) if piece.failed => {
-                calls.iter_mut().filter(|(call, _)| Arc::ptr_eq(call, done)).for_each(|(_, failed)| *failed = true);
+    for segment in view.segments_of(round) {
+        match (&segment.tool_call, segment.kind) {
+            (Some(call), SegmentKind::Arguments) => calls.push((call, false)),
+            (Some(call), _) if segment.failed => {
+                calls.iter_mut().filter(|(other, _)| Arc::ptr_eq(other, call)).for_each(|(_, failed)| *failed = true);
             }
             _ => {}
         }
