@@ -1,8 +1,7 @@
-//! The doors of foldline that speak a protocol: the drop-in proxy and the MCP server, and a
-//! rehearsal that shows the proxy at work.
+//! The network services of foldline: the drop-in proxy, the MCP server, and a demo that runs the proxy
+//! against a scripted agent and provider.
 //!
-//! This crate speaks to others. It reads no environment and no settings file: what it needs is handed
-//! to it.
+//! This crate reads no environment variables and no settings file; callers pass in everything it needs.
 
 pub mod demo;
 pub mod mcp;

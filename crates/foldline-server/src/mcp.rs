@@ -1,11 +1,11 @@
-//! The MCP server: a model asks for what was folded, in its own words.
+//! The MCP server: tools with which a model restores and searches folded originals.
 //!
-//! Three tools: `unfold` gives an original back, `search` finds originals by words, `stats` says what
-//! there is. Every answer is bounded, and says how to get more. A fault is told to the model as the
-//! outcome of its call, in words it can act on, because an error of the protocol would only reach the
-//! client.
+//! Three tools: `unfold` returns an original, `search` finds originals by words, `stats` describes the
+//! archive. Every result is bounded and states how to get more. Errors are returned as tool results that
+//! the model can act on, because a protocol error would reach only the client.
 //!
-//! Nothing here writes to the archive.
+//! Nothing here writes to the archive. Doc comments of the tools and of their parameters are part of the
+//! tool schema, and models read them: do not edit them as prose.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -23,22 +23,22 @@ const HITS_PER_PAGE: usize = 8;
 /// Characters of a tool's arguments that are shown with a hit.
 const MAX_ARGUMENT_CHARS: usize = 160;
 
-/// What a client tells its model about this server.
+/// Instructions that a client passes to its model.
 const INSTRUCTIONS: &str = "Long or old parts of this conversation may have been folded: replaced by a short marker \
      such as [folded: 412 lines, 18.3 kB; unfold 7k3q9p2m4x1z]. Nothing is lost. When you need \
      what a marker stands for, call unfold with the handle at its end instead of running the tool again: you get \
      the text exactly as it was then. When you do not know where something was, call search with words that \
      stand in it.";
 
-/// Serves one client on standard input and output until it hangs up.
+/// Serves one client on standard input and output until it disconnects.
 ///
-/// `open` opens the shelf. It is called when the first tool is called, and again until it succeeds,
-/// because there may be no archive yet when a client starts its servers.
+/// `open` opens the archive. It is called at the first tool call, and again until it succeeds, because
+/// the archive may not exist yet when a client starts its servers.
 pub fn serve_stdio(open: impl Fn() -> Result<TenantArchive, Error> + Send + Sync + 'static) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let server = McpServer { open: Arc::new(open), archive: Arc::default() };
-        // A client that hangs up before it has said hello has simply gone.
+        // A client that disconnects before initialization is not an error.
         let Ok(running) = server.serve(rmcp::transport::io::stdio_pipes()).await else { return Ok(()) };
         running.waiting().await.map(|_| ()).map_err(std::io::Error::other)
     })
@@ -47,7 +47,7 @@ pub fn serve_stdio(open: impl Fn() -> Result<TenantArchive, Error> + Send + Sync
 #[derive(Clone)]
 struct McpServer {
     open: Arc<dyn Fn() -> Result<TenantArchive, Error> + Send + Sync>,
-    /// Open from the first success on.
+    /// Set at the first successful open.
     archive: Arc<Mutex<Option<TenantArchive>>>,
 }
 
@@ -90,19 +90,19 @@ impl McpServer {
     /// Use it whenever you need something that a marker `[folded: ..; unfold HANDLE]` stands for. Ask for lines or
     /// grep when you need only a part: a whole text comes in pages of about 4000 tokens.
     #[tool(annotations(title = "Unfold", read_only_hint = true, idempotent_hint = true, open_world_hint = false))]
-    async fn unfold(&self, Parameters(asked): Parameters<UnfoldParams>) -> CallToolResult {
-        self.run_blocking(move |shelf| {
-            let lines = asked.lines.as_deref().map(str::trim).filter(|it| !it.is_empty());
-            let wanted = ExcerptQuery {
+    async fn unfold(&self, Parameters(params): Parameters<UnfoldParams>) -> CallToolResult {
+        self.run_blocking(move |archive| {
+            let lines = params.lines.as_deref().map(str::trim).filter(|it| !it.is_empty());
+            let query = ExcerptQuery {
                 lines: lines.map(str::parse).transpose()?,
-                grep: asked.grep.filter(|it| !it.is_empty()),
-                context: asked.context.unwrap_or(0).min(50),
-                page: Some(asked.page.unwrap_or(1)),
+                grep: params.grep.filter(|it| !it.is_empty()),
+                context: params.context.unwrap_or(0).min(50),
+                page: Some(params.page.unwrap_or(1)),
             };
-            let unfolded = shelf.unfold(&asked.handle)?;
-            let excerpt = excerpt(&unfolded.bytes, &wanted)?;
+            let unfolded = archive.unfold(&params.handle)?;
+            let excerpt = excerpt(&unfolded.bytes, &query)?;
             let note = excerpt_note(&unfolded.info, &excerpt);
-            // The text stands alone, so that nothing of ours is taken for a part of it.
+            // The text is a block of its own, so that the note is not taken for a part of it.
             Ok(vec![lossy_text(excerpt.bytes), note])
         })
         .await
@@ -113,10 +113,10 @@ impl McpServer {
     /// Answers with handles, best and newest first, each with a snippet and its line number. Call unfold with a handle
     /// to read on.
     #[tool(annotations(title = "Search", read_only_hint = true, idempotent_hint = true, open_world_hint = false))]
-    async fn search(&self, Parameters(asked): Parameters<SearchParams>) -> CallToolResult {
-        self.run_blocking(move |shelf| {
-            let page = asked.page.unwrap_or(1).max(1);
-            let found = shelf.search(&asked.words, (page - 1).saturating_mul(HITS_PER_PAGE), HITS_PER_PAGE)?;
+    async fn search(&self, Parameters(params): Parameters<SearchParams>) -> CallToolResult {
+        self.run_blocking(move |archive| {
+            let page = params.page.unwrap_or(1).max(1);
+            let found = archive.search(&params.words, (page - 1).saturating_mul(HITS_PER_PAGE), HITS_PER_PAGE)?;
             if found.hits.is_empty() {
                 let none = match found.total {
                     0 => "Nothing that was folded has any of these words.".to_owned(),
@@ -139,7 +139,7 @@ impl McpServer {
     /// How much was folded and is held: originals, bytes, tokens, which tools they came from, since when.
     #[tool(annotations(title = "Statistics", read_only_hint = true, idempotent_hint = true, open_world_hint = false))]
     async fn stats(&self) -> CallToolResult {
-        self.run_blocking(|shelf| Ok(vec![format_stats(&shelf.stats()?)])).await
+        self.run_blocking(|archive| Ok(vec![format_stats(&archive.stats()?)])).await
     }
 }
 
@@ -153,14 +153,14 @@ impl ServerHandler for McpServer {
 }
 
 impl McpServer {
-    /// Does the reading beside the thread that speaks to the client.
+    /// Runs `read` on a blocking thread and converts its outcome into a tool result.
     async fn run_blocking(
         &self,
-        reading: impl FnOnce(&TenantArchive) -> Result<Vec<String>, Error> + Send + 'static,
+        read: impl FnOnce(&TenantArchive) -> Result<Vec<String>, Error> + Send + 'static,
     ) -> CallToolResult {
         let server = self.clone();
-        let read = tokio::task::spawn_blocking(move || server.open_archive().and_then(|shelf| reading(&shelf)));
-        match read.await {
+        let result = tokio::task::spawn_blocking(move || server.open_archive().and_then(|archive| read(&archive)));
+        match result.await {
             Ok(Ok(texts)) => CallToolResult::success(texts.into_iter().map(ContentBlock::text).collect()),
             Ok(Err(error)) => CallToolResult::error(vec![ContentBlock::text(error.to_string())]),
             Err(error) => CallToolResult::error(vec![ContentBlock::text(format!("foldline failed: {error}"))]),
@@ -168,15 +168,15 @@ impl McpServer {
     }
 
     fn open_archive(&self) -> Result<TenantArchive, Error> {
-        let mut shelf = self.archive.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*shelf {
-            Some(shelf) => Ok(shelf.clone()),
-            None => Ok(shelf.insert((self.open)()?).clone()),
+        let mut archive = self.archive.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*archive {
+            Some(archive) => Ok(archive.clone()),
+            None => Ok(archive.insert((self.open)()?).clone()),
         }
     }
 }
 
-/// The text as a model can read it; what is no UTF-8 is replaced.
+/// Decodes bytes as UTF-8; invalid sequences are replaced.
 fn lossy_text(bytes: Vec<u8>) -> String {
     match String::from_utf8(bytes) {
         Ok(text) => text,
@@ -184,10 +184,10 @@ fn lossy_text(bytes: Vec<u8>) -> String {
     }
 }
 
-/// What the model should know about an excerpt.
-fn excerpt_note(entry: &OriginalInfo, excerpt: &Excerpt) -> String {
-    let mut note = format!("{}, {} lines, {} bytes", entry.handle, excerpt.total_lines, entry.length);
-    if let Some(source) = format_source(entry) {
+/// Describes an excerpt for the model: handle, size, source, matches, pages.
+fn excerpt_note(info: &OriginalInfo, excerpt: &Excerpt) -> String {
+    let mut note = format!("{}, {} lines, {} bytes", info.handle, excerpt.total_lines, info.length);
+    if let Some(source) = format_source(info) {
         note += &format!(", from {source}");
     }
     if let Some(matches) = excerpt.matches {
@@ -205,15 +205,15 @@ fn excerpt_note(entry: &OriginalInfo, excerpt: &Excerpt) -> String {
 }
 
 fn format_hit(hit: &SearchHit) -> String {
-    let SearchHit { info: entry, line, snippet, .. } = hit;
-    let source = format_source(entry).map(|source| format!(" {source}")).unwrap_or_default();
+    let SearchHit { info, line, snippet, .. } = hit;
+    let source = format_source(info).map(|source| format!(" {source}")).unwrap_or_default();
     let indented = snippet.lines().map(|line| format!("\n    {line}")).collect::<String>();
-    format!("{}{source}, {} tokens, {}, line {line}:{indented}", entry.handle, entry.tokens, format_age(entry.kept_at))
+    format!("{}{source}, {} tokens, {}, line {line}:{indented}", info.handle, info.tokens, format_age(info.kept_at))
 }
 
-fn format_source(entry: &OriginalInfo) -> Option<String> {
-    let tool = entry.tool.as_deref()?;
-    let arguments = entry.arguments.as_deref().unwrap_or_default();
+fn format_source(info: &OriginalInfo) -> Option<String> {
+    let tool = info.tool.as_deref()?;
+    let arguments = info.arguments.as_deref().unwrap_or_default();
     let shown = &arguments[..arguments.floor_char_boundary(MAX_ARGUMENT_CHARS)];
     let more = if shown.len() < arguments.len() { ".." } else { "" };
     Some(format!("{tool} {shown}{more}").trim_end().to_owned())
@@ -236,7 +236,7 @@ fn format_stats(stats: &ArchiveStats) -> String {
     text
 }
 
-/// How long ago a time was, in the largest unit that fits.
+/// Formats the time since `at` in the largest unit that fits.
 fn format_age(at: i64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let age = now.saturating_sub(Duration::from_millis(u64::try_from(at).unwrap_or(0))).as_secs();

@@ -1,41 +1,42 @@
-//! The drop-in proxy: change one base URL, and an agent stays inside its window and pays less.
+//! The drop-in proxy: an agent changes one base URL, stays inside its model's window and pays less.
 //!
-//! The way of a request is the order of the files:
+//! `handler` reads as the request path: authenticate, route, read the body, fold, send (refold on
+//! overflow), reply.
 //!
-//! | file | idea |
+//! | module | idea |
 //! |---|---|
-//! | `server` | connections: listening, limits, a shutdown that lets streams end |
-//! | `patient` | a connection waits for its client only so long |
-//! | `tls` | the certificate, where the proxy serves TLS itself |
-//! | `access` | which requests are let in, and by which token |
-//! | `owner`, `tenancy` | whose part of the archive a request reads and writes |
-//! | `route` | which upstream a path belongs to, and which dialect it speaks |
-//! | `inbound`, `room` | a request's body, whole and decoded; how much there may be of all of them |
-//! | `exchange` | one request and its answer, from end to end |
-//! | `turn` | fold on the way in: a client's request becomes what is sent |
-//! | `decision`, `keeper` | what is folded of it now, and originals on their way to the archive |
-//! | `ahead` | a new conversation is counted on all processors |
-//! | `lineage` | what a conversation is known by |
-//! | `memory` | where its folds stand, and the facts that they depend on |
-//! | `summaries` | what old rounds were about, written by a model ahead of time |
-//! | `models` | what is known of each model at each upstream, for each tenant |
-//! | `learned` | windows that a server's answers reveal, and the evidence for them |
-//! | `discover` | asking a server for its real window |
-//! | `headers` | what travels and what does not |
-//! | `upstream` | the connections to providers |
-//! | `opening` | the beginning of an answer, until it is sure to be one |
-//! | `relay` | the rest of it, forwarded as it comes and read on the side |
-//! | `unfold` | the tool by which a model unfolds what it needs |
-//! | `rounds` | an answer in several rounds that the client sees as one |
-//! | `client_stream`, `backoff` | its bytes on their way to the client; the wait before a failed round is retried |
-//! | `answer` | what the proxy says in its own words |
-//! | `own` | what it tells of itself, below `/foldline/` |
-//! | `metrics`, `tally` | what it did, for Prometheus and for whoever started it |
-//! | `probe` | what is asked before it is started |
+//! | `settings` | plain values, resolved by the caller |
+//! | `handler` | one request and its response, end to end |
+//! | `downstream::listener` | connections: accepting, limits, graceful shutdown |
+//! | `downstream::io_timeout` | read and write timeouts of a client connection |
+//! | `downstream::tls` | certificate and key, if the proxy terminates TLS |
+//! | `downstream::auth` | access tokens and the host check |
+//! | `downstream::tenancy`, `fold::tenant` | the part of the archive that a request reads and writes |
+//! | `downstream::route` | upstream and dialect of a path |
+//! | `downstream::request_body`, `downstream::body_budget` | reading and decoding bodies; the memory limit of all bodies |
+//! | `downstream::headers` | which headers are forwarded |
+//! | `downstream::client_stream` | response bytes on their way to the client |
+//! | `downstream::error_response` | errors of the proxy, in the dialect of the client |
+//! | `fold::job`, `fold::prepare` | turns a client's request into the request that is sent |
+//! | `fold::archive_writer` | writes originals to the archive |
+//! | `fold::parallel_count` | counts the tokens of a new conversation on all cores |
+//! | `fold::prefix_id` | identifies a conversation by hashes of its prefixes |
+//! | `fold::session_cache` | cached fold states and the facts that they depend on |
+//! | `fold::summaries` | summaries of old rounds, written by a model |
+//! | `upstream::client` | connections to providers |
+//! | `upstream::models` | facts about each model, per upstream and tenant |
+//! | `upstream::learned_window` | windows inferred from responses, with their evidence |
+//! | `upstream::window_probe` | queries a server for its real window |
+//! | `upstream::response_head` | the start of a response, buffered until it is known not to be an overflow |
+//! | `upstream::relay` | the rest of a response, forwarded unchanged while usage is read |
+//! | `upstream::backoff` | the delay before a failed round is retried |
+//! | `unfold_tool::tool` | the tool with which a model restores originals |
+//! | `unfold_tool::rounds` | a response in several rounds that the client sees as one |
+//! | `admin` | `/foldline/` routes, Prometheus metrics and statistics |
+//! | `probe` | checks to run before a proxy is started |
 //!
-//! What may not happen here: no provider's JSON is read or written outside of `foldline::wire_format`, no
-//! credential is stored or logged, and no fault of ours costs the client its request: its own bytes
-//! go out instead.
+//! Must not happen here: provider JSON is parsed or written outside `foldline::wire`; a credential is
+//! stored or logged; an internal error fails a request (the client's own bytes are forwarded instead).
 
 pub(crate) mod admin;
 pub(crate) mod downstream;

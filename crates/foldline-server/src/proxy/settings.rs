@@ -1,4 +1,4 @@
-//! What the proxy is told: plain values, resolved once by whoever starts it.
+//! Settings of the proxy: plain values, resolved once by the caller.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,135 +15,135 @@ use crate::proxy::downstream::auth::AccessToken;
 use crate::proxy::downstream::tenancy::Tenancy;
 use crate::proxy::downstream::tls::TlsFiles;
 
-/// Everything that the proxy is told.
+/// The complete configuration of a proxy.
 ///
 /// ```
-/// use foldline_server::proxy::{Mode, Settings};
+/// use foldline_server::proxy::{ProxyMode, ProxySettings};
 ///
-/// let settings = Settings { mode: Mode::Observe, ..Settings::default() };
-/// assert!(settings.listen.ip().is_loopback(), "only this machine, unless told otherwise");
+/// let settings = ProxySettings { mode: ProxyMode::Observe, ..ProxySettings::default() };
+/// assert!(settings.listen.ip().is_loopback(), "the default accepts only local clients");
 /// ```
 #[derive(Clone, Debug)]
 pub struct ProxySettings {
-    /// Where to listen; port 0 takes a free one.
+    /// Listen address; port 0 selects a free port.
     pub listen: SocketAddr,
-    /// Tokens that let clients in. Needed when others than this machine can connect.
+    /// Tokens that authenticate clients. Required if the address is not loopback.
     pub tokens: Vec<AccessToken>,
-    /// Which requests share originals. By default all of them without tokens, each name where all tokens have names,
-    /// and else each credential.
+    /// Rule by which requests share originals. Default: single without tokens, token if all tokens have names,
+    /// otherwise credential.
     pub tenancy: Option<Tenancy>,
-    /// The namespace of the archive under tenancy single.
+    /// Archive namespace under tenancy single.
     pub namespace: Namespace,
-    /// The certificate and the key, where the proxy serves TLS itself.
+    /// Certificate and key, if the proxy terminates TLS.
     pub tls: Option<TlsFiles>,
-    /// Who answers Chat Completions and Responses.
+    /// Provider of Chat Completions and Responses.
     pub openai: UpstreamUrl,
-    /// Who answers Anthropic Messages.
+    /// Provider of Anthropic Messages.
     pub anthropic: UpstreamUrl,
-    /// What becomes of requests.
+    /// Treatment of requests.
     pub mode: ProxyMode,
-    /// What may be folded, and when.
+    /// Fold policy: what may be folded, and when.
     pub policy: Policy,
-    /// Windows and prices of models, where servers do not tell.
+    /// Windows and prices of models, for servers that do not report them.
     pub models: Cow<'static, ModelTable>,
-    /// The window of the model, where neither the server nor the table knows better.
+    /// Window of the model, used if neither the server nor the table knows it.
     pub window: Option<Tokens>,
-    /// Whether requests with tools are offered one more, by which the model unfolds what it needs.
+    /// Offers the unfold tool in requests that have tools.
     pub offer_unfold_tool: bool,
-    /// Whether a model writes summaries of old rounds, and who waits for them.
+    /// Mode in which a model writes summaries of old rounds.
     pub summary_mode: SummaryMode,
-    /// The model that writes them, at the client's own provider; the conversation's own when none is named.
+    /// Model that writes summaries, at the client's own provider; by default the conversation's model.
     pub summary_model: Option<String>,
-    /// How much is held and done at once.
+    /// Limits on memory and concurrency.
     pub limits: ProxyLimits,
-    /// How long is waited.
+    /// Timeouts.
     pub timeouts: Timeouts,
 }
 
-/// What becomes of requests.
+/// Treatment of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyMode {
-    /// They are folded.
+    /// Requests are folded.
     Fold,
-    /// They go out as they came; what folding would have done is reported.
+    /// Requests are forwarded unmodified; what folding would have done is reported.
     Observe,
-    /// They go out as they came, unread.
+    /// Requests are forwarded unmodified and unparsed.
     Off,
 }
 
-/// Whether a model writes summaries of old rounds, and who waits for them.
+/// Mode in which a model writes summaries of old rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SummaryMode {
     /// No model is called.
     #[default]
     Off,
-    /// A model writes them in the background, before they are needed; no request waits.
+    /// Summaries are written in the background, before they are needed; no request waits.
     Prepared,
-    /// A model writes one when a request must be folded, and the request waits for it, so long at most; then it is
+    /// A summary is written when a request must be folded. The request waits for it at most this long, then it is
     /// folded without one.
     Inline(Duration),
 }
 
-/// How much is held and done at once.
+/// Limits on memory and concurrency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProxyLimits {
-    /// Bytes of a request body, as sent and as decoded. Providers take 32 MB (Anthropic) or more.
+    /// Maximum bytes of a request body, both encoded and decoded. Providers accept 32 MB (Anthropic) or more.
     pub body_bytes: usize,
-    /// Bytes of all request bodies that are held at once; one that finds no room waits, and is then told to come again.
+    /// Maximum bytes of all request bodies in memory. A request over it waits, and is then refused with 503.
     pub total_body_bytes: usize,
-    /// Requests at once; the next one waits for its turn.
+    /// Maximum concurrent requests; further requests wait.
     pub requests: usize,
-    /// Conversations whose folds are remembered, so that a turn costs its new bytes.
+    /// Conversations whose fold state is cached, so that a turn costs only its new bytes.
     pub sessions: usize,
 }
 
-/// How long is waited.
+/// Timeouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For a client to begin, to send the head of a request, and between two pieces of its body.
+    /// Time for a client to start, to send a request head, and between two chunks of its body.
     pub client_read: Duration,
-    /// For a request to find room for its body.
+    /// Time for a request to get memory for its body.
     pub body_budget: Duration,
-    /// For an upstream to take a connection.
+    /// Time for an upstream to accept a connection.
     pub connect: Duration,
-    /// For an upstream to begin its answer. Long answers that are not streamed begin late.
+    /// Time for an upstream to start its response. Long responses that are not streamed start late.
     pub response_start: Duration,
-    /// Between two pieces of an answer, for an upstream to send the next and for a client to take it.
+    /// Time between two chunks of a response: for the upstream to send one, and for the client to read one.
     pub idle: Duration,
-    /// Until a client that waits for the rest of its answer is told that it is still coming, and until the head of an
-    /// answer is sent although the model has produced nothing for the client yet.
+    /// Interval at which a waiting client gets a keep-alive, and time until the response head is sent although the
+    /// model has produced nothing for the client yet.
     pub keep_alive: Duration,
-    /// For answers to end when the proxy is told to stop; then they are cut.
+    /// Time for open responses to end after a shutdown request; then they are aborted.
     pub shutdown: Duration,
-    /// Until a window that was learned from an error or a count is forgotten. Learning it again costs one refused request.
+    /// Lifetime of a window learned from an error or a count. Learning it again costs one refused request.
     pub learned: Duration,
 }
 
 /// The base URL of a provider.
 ///
 /// ```
-/// use foldline_server::proxy::Upstream;
+/// use foldline_server::proxy::UpstreamUrl;
 ///
-/// let upstream: Upstream = "http://127.0.0.1:8080/v1/".parse()?;
+/// let upstream: UpstreamUrl = "http://127.0.0.1:8080/v1/".parse()?;
 /// assert_eq!(upstream.to_string(), "http://127.0.0.1:8080/v1");
-/// assert!("ftp://x".parse::<Upstream>().is_err());
-/// # Ok::<(), foldline_server::proxy::BadUpstream>(())
+/// assert!("ftp://x".parse::<UpstreamUrl>().is_err());
+/// # Ok::<(), foldline_server::proxy::InvalidUpstreamUrl>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamUrl {
     pub(crate) scheme: Scheme,
     pub(crate) authority: Authority,
-    /// Without a slash at its end.
+    /// Path without a trailing slash.
     path: String,
 }
 
-/// The text is not the base URL of a provider.
+/// Error: a text is not a valid base URL of a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidUpstreamUrl(String);
 
 impl Default for ProxySettings {
     fn default() -> Self {
-        let official = |url: &str| url.parse().expect("the URL of a provider is a URL");
+        let official = |url: &str| url.parse().expect("official provider URLs are valid");
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8787)),
             tokens: Vec::new(),
@@ -188,20 +188,20 @@ impl Default for Timeouts {
 }
 
 impl UpstreamUrl {
-    /// How the base URL of a client ends whose OpenAI paths are to fit this provider: most clients write
-    /// the version of the API into it, and some providers have none.
+    /// Returns the version suffix that a client's OpenAI base URL needs for this provider: most clients include
+    /// the API version in the base URL, and some providers have none.
     ///
     /// ```
-    /// use foldline_server::proxy::Upstream;
+    /// use foldline_server::proxy::UpstreamUrl;
     ///
     /// for (upstream, version) in [
     ///     ("https://api.openai.com", "/v1"),
     ///     ("https://api.z.ai/api/paas/v4", "/v4"),
     ///     ("https://chatgpt.com/backend-api/codex", ""),
     /// ] {
-    ///     assert_eq!(upstream.parse::<Upstream>()?.version(), version);
+    ///     assert_eq!(upstream.parse::<UpstreamUrl>()?.version(), version);
     /// }
-    /// # Ok::<(), foldline_server::proxy::BadUpstream>(())
+    /// # Ok::<(), foldline_server::proxy::InvalidUpstreamUrl>(())
     /// ```
     pub fn version(&self) -> &str {
         match self.path.rfind('/') {
@@ -211,14 +211,14 @@ impl UpstreamUrl {
         }
     }
 
-    /// Whether it is on this machine.
+    /// Returns true if the host is this machine.
     pub fn is_loopback(&self) -> bool {
         let host = self.authority.host().trim_start_matches('[').trim_end_matches(']');
         host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|it: IpAddr| it.is_loopback())
     }
 
-    /// Where a path (with its query) of the client's lies at this provider. Both may begin with the
-    /// version of the API; it is said once.
+    /// Returns the URI of a client's path and query at this provider. Both may start with the API version; it is
+    /// not repeated.
     pub(crate) fn uri(&self, path_and_query: &str) -> Result<Uri, hyper::http::Error> {
         let version = self.path.rsplit_once('/').map(|(_, last)| last).filter(|last| is_version(last));
         let rest = version.and_then(|version| path_and_query.strip_prefix('/')?.strip_prefix(version));
@@ -226,13 +226,13 @@ impl UpstreamUrl {
         self.server_uri(&format!("{}{rest}", self.path))
     }
 
-    /// A path of the server itself, wherever its API lies.
+    /// Returns the URI of a path of the server itself, outside the API's base path.
     pub(crate) fn server_uri(&self, path: &str) -> Result<Uri, hyper::http::Error> {
         Uri::builder().scheme(self.scheme.clone()).authority(self.authority.clone()).path_and_query(path).build()
     }
 }
 
-/// `v1`, `v4`: how a base URL ends when it names the version of the API.
+/// Returns true for path segments such as `v1` and `v4`, which name an API version.
 fn is_version(segment: &str) -> bool {
     segment.strip_prefix('v').is_some_and(|number| !number.is_empty() && number.bytes().all(|it| it.is_ascii_digit()))
 }
@@ -241,14 +241,15 @@ impl FromStr for UpstreamUrl {
     type Err = InvalidUpstreamUrl;
 
     fn from_str(text: &str) -> Result<Self, InvalidUpstreamUrl> {
-        let bad = |why: &str| InvalidUpstreamUrl(format!("\"{text}\" is no base URL of a provider: {why}"));
+        let bad =
+            |reason: &str| InvalidUpstreamUrl(format!("\"{text}\" is not a valid base URL of a provider: {reason}"));
         let uri: Uri = text.parse().map_err(|_| bad("write it as https://host or http://host:port/path"))?;
         let parts = uri.into_parts();
         let scheme = parts.scheme.filter(|it| *it == Scheme::HTTP || *it == Scheme::HTTPS);
-        let scheme = scheme.ok_or_else(|| bad("it begins with http:// or https://"))?;
-        let authority = parts.authority.ok_or_else(|| bad("it names no host"))?;
+        let scheme = scheme.ok_or_else(|| bad("the scheme must be http:// or https://"))?;
+        let authority = parts.authority.ok_or_else(|| bad("the host is missing"))?;
         if authority.as_str().contains('@') {
-            return Err(bad("credentials come with each request and are not part of it"));
+            return Err(bad("remove the credentials; clients send them with each request"));
         }
         let path = parts.path_and_query.map(|it| it.path().trim_end_matches('/').to_owned()).unwrap_or_default();
         Ok(Self { scheme, authority, path })
@@ -277,13 +278,13 @@ impl FromStr for ProxyMode {
             "fold" => Ok(ProxyMode::Fold),
             "observe" => Ok(ProxyMode::Observe),
             "off" => Ok(ProxyMode::Off),
-            _ => Err(format!("there is no mode \"{name}\": choose fold, observe or off")),
+            _ => Err(format!("unknown mode \"{name}\"; choose fold, observe or off")),
         }
     }
 }
 
 impl SummaryMode {
-    /// How long a request waits for a summary, where it does.
+    /// Default time that a request waits for an inline summary.
     pub const DEFAULT_INLINE_WAIT: Duration = Duration::from_secs(30);
 }
 
@@ -295,7 +296,7 @@ impl FromStr for SummaryMode {
             "off" => Ok(SummaryMode::Off),
             "prepared" => Ok(SummaryMode::Prepared),
             "inline" => Ok(SummaryMode::Inline(Self::DEFAULT_INLINE_WAIT)),
-            _ => Err(format!("summaries can not be \"{name}\": choose off, prepared or inline")),
+            _ => Err(format!("unknown summary mode \"{name}\"; choose off, prepared or inline")),
         }
     }
 }

@@ -1,7 +1,6 @@
-//! What the proxy itself knows, below `/foldline/`: whether it is well, what it did, and the originals
-//! of what it folded.
+//! The proxy's own endpoints below `/foldline/`: health, metrics and originals.
 //!
-//! Nothing here is reached without the token, nor by a page in a browser under another host's name.
+//! They require the token, if one is set, and reject requests with the host name of another machine (DNS rebinding).
 
 use std::sync::Arc;
 
@@ -24,13 +23,17 @@ use crate::proxy::settings::ProxySettings;
 use crate::proxy::upstream::learned_window::WindowEvidence;
 use crate::proxy::upstream::models::ModelWindow;
 
-/// The beginning of all paths that are ours.
+/// Path prefix of the proxy's own endpoints.
 pub(crate) const ADMIN_PREFIX: &str = "/foldline/";
 
-/// Answers a request for one of them.
+/// Handles a request below [`ADMIN_PREFIX`].
 pub(crate) async fn handle_admin_request(proxy: Arc<AppState>, parts: Parts) -> Response {
     if !proxy.auth.allows_host(&parts.headers) {
-        return error_response::json_error(None, StatusCode::FORBIDDEN, "ask for this machine by its own name");
+        return error_response::json_error(
+            None,
+            StatusCode::FORBIDDEN,
+            "unexpected Host header: use localhost or a loopback address",
+        );
     }
     let routes = Router::new()
         .route("/foldline/healthz", get(healthz))
@@ -44,12 +47,12 @@ pub(crate) async fn handle_admin_request(proxy: Arc<AppState>, parts: Parts) -> 
 }
 
 async fn healthz(State(proxy): State<Arc<AppState>>, parts: Parts) -> Response {
-    let ProxySettings { openai, anthropic, timeouts: patience, .. } = &proxy.settings;
-    // A monitor shows no credential, and is shown no tenant's windows.
+    let ProxySettings { openai, anthropic, timeouts, .. } = &proxy.settings;
+    // A monitor without credentials belongs to no tenant, and gets no learned windows.
     let learned = proxy.tenant(&parts).map(|tenant| proxy.models.learned_windows(tenant)).unwrap_or_default();
     let learned = learned.into_iter().map(|ModelWindow { model, side, window }| {
         let age = window.learned_at.elapsed();
-        let expires = (window.evidence != WindowEvidence::ServerReport).then(|| patience.learned.saturating_sub(age));
+        let expires = (window.evidence != WindowEvidence::ServerReport).then(|| timeouts.learned.saturating_sub(age));
         json!({
             "model": model,
             "upstream": proxy.upstream(side).to_string(),
@@ -75,7 +78,7 @@ async fn metrics(State(proxy): State<Arc<AppState>>) -> Response {
     ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response()
 }
 
-/// Which part of an original.
+/// The requested part of an original.
 #[derive(Deserialize)]
 struct UnfoldQuery {
     lines: Option<String>,
@@ -86,24 +89,26 @@ struct UnfoldQuery {
 async fn unfold(
     State(proxy): State<Arc<AppState>>,
     Path(handle): Path<String>,
-    Query(wanted): Query<UnfoldQuery>,
+    Query(params): Query<UnfoldQuery>,
     parts: Parts,
 ) -> Response {
-    let shelf = match proxy.tenant_archive(&parts) {
-        Ok(Some(shelf)) => shelf,
-        Ok(None) => return error_response::json_error(None, StatusCode::NOT_FOUND, "there is no archive"),
+    let archive = match proxy.tenant_archive(&parts) {
+        Ok(Some(archive)) => archive,
+        Ok(None) => {
+            return error_response::json_error(None, StatusCode::NOT_FOUND, "the proxy runs without an archive");
+        }
         Err(NoTenant) => {
-            let why =
+            let reason =
                 "the request belongs to no tenant; use a named token, or add the API key whose originals you want";
-            return error_response::json_error(None, StatusCode::FORBIDDEN, why);
+            return error_response::json_error(None, StatusCode::FORBIDDEN, reason);
         }
     };
-    let looked = tokio::task::spawn_blocking(move || {
-        let lines = wanted.lines.as_deref().map(str::parse).transpose()?;
-        let wanted = ExcerptQuery { lines, grep: wanted.grep, page: wanted.page, ..ExcerptQuery::default() };
-        excerpt(&shelf.unfold(&handle)?.bytes, &wanted)
+    let read = tokio::task::spawn_blocking(move || {
+        let lines = params.lines.as_deref().map(str::parse).transpose()?;
+        let query = ExcerptQuery { lines, grep: params.grep, page: params.page, ..ExcerptQuery::default() };
+        excerpt(&archive.unfold(&handle)?.bytes, &query)
     });
-    match looked.await {
+    match read.await {
         Ok(Ok(part)) => ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], part.bytes).into_response(),
         Ok(Err(error)) => {
             let status = match error.kind() {

@@ -1,9 +1,9 @@
-//! Which requests are let in, and by which token.
+//! Authentication of clients by access tokens.
 //!
-//! Without tokens only this machine can connect, because the proxy listens on loopback alone. With tokens every request
-//! must carry one: in the header `x-foldline-token`, or as `/token/TOKEN` in front of the path, for clients that can
-//! set a base URL and no header; for the proxy's own paths also as `Authorization: Bearer`. A token is removed from the
-//! request before anything else looks at it, so that it is neither logged nor forwarded.
+//! Without tokens only this machine can connect, because the proxy listens on loopback only. With tokens every request
+//! must carry one: in the header `x-foldline-token`, or as `/token/TOKEN` before the path, for clients that can set a
+//! base URL but no header; for the proxy's own paths also as `Authorization: Bearer`. The token is removed from the
+//! request first, so that it is neither logged nor forwarded.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -15,7 +15,7 @@ use hyper::http::request::Parts;
 
 use crate::proxy::downstream::headers::TOKEN;
 
-/// A token that lets clients in. Its name is that of a tenant, and remains when the token is replaced.
+/// A token that authenticates clients. Its name is that of a tenant, and remains when the token is replaced.
 ///
 /// ```
 /// use foldline_server::proxy::AccessToken;
@@ -32,40 +32,44 @@ pub struct AccessToken {
     secret: String,
 }
 
-/// A token or its name that cannot be used. The message does not repeat the token.
+/// Error: a token or its name is not valid. The message does not contain the token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadToken(String);
 
-/// Longest name of a token, in characters.
+/// Maximum length of a token's name, in characters.
 const MAX_NAME_CHARS: usize = 64;
 
 impl AccessToken {
-    /// Returns a token, with the name of a tenant where it has one.
+    /// Creates a token, optionally with the name of a tenant.
     ///
     /// # Errors
-    /// When the name has other characters than letters, digits and `-_.@`, or the token has other than visible ASCII
-    /// characters.
+    ///
+    /// The name contains characters other than letters, digits and `-_.@`, or the token contains characters other than
+    /// visible ASCII.
     pub fn new(name: Option<&str>, secret: &str) -> Result<Self, BadToken> {
         if let Some(name) = name.filter(|name| !is_name(name)) {
             let name: String = name.chars().take(MAX_NAME_CHARS).collect();
             return Err(BadToken(format!(
-                "\"{name}\" cannot name a token: use 1 to {MAX_NAME_CHARS} letters, digits and the signs - _ . @"
+                "\"{name}\" is not a valid token name: use 1 to {MAX_NAME_CHARS} letters, digits or - _ . @"
             )));
         }
-        let fits = |byte: u8| byte.is_ascii_graphic() && byte != b',';
-        if secret.is_empty() || !secret.bytes().all(fits) {
-            let of = name.map_or(String::new(), |name| format!(" of {name}"));
-            return Err(BadToken(format!("the token{of} is empty or has spaces, commas or characters beyond ASCII")));
+        let is_allowed = |byte: u8| byte.is_ascii_graphic() && byte != b',';
+        if secret.is_empty() || !secret.bytes().all(is_allowed) {
+            let owner = name.map_or(String::new(), |name| format!(" of {name}"));
+            return Err(BadToken(format!(
+                "the token{owner} is empty or contains spaces, commas or non-ASCII characters"
+            )));
         }
         Ok(Self { name: name.map(str::to_owned), secret: secret.to_owned() })
     }
 
     /// Parses tokens, separated by line breaks or commas: `NAME = TOKEN`, `NAME:TOKEN`, or `TOKEN` alone. Empty lines
-    /// and lines that begin with `#` are skipped. A name may have several tokens, so that one can be replaced while the
+    /// and lines that start with `#` are skipped. A name may have several tokens, so that one can be replaced while the
     /// other is still in use.
     ///
     /// # Errors
-    /// When a token or a name cannot be used, or two names have the same token.
+    ///
+    /// A token or a name is not valid, or two names have the same token.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, BadToken> {
         let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
         let entries = lines.flat_map(|line| line.split(',')).map(str::trim).filter(|entry| !entry.is_empty());
@@ -76,24 +80,25 @@ impl AccessToken {
 
     /// Checks that no token belongs to two tenants.
     pub(crate) fn check_distinct(tokens: &[Self]) -> Result<(), BadToken> {
-        for (at, one) in tokens.iter().enumerate() {
-            if let Some(other) = tokens[..at].iter().find(|other| other.secret == one.secret && other.name != one.name)
+        for (at, token) in tokens.iter().enumerate() {
+            if let Some(other) =
+                tokens[..at].iter().find(|other| other.secret == token.secret && other.name != token.name)
             {
-                let name = |token: &Self| token.name.clone().unwrap_or_else(|| "no name".to_owned());
-                return Err(BadToken(format!("{} and {} have the same token", name(other), name(one))));
+                let name = |entry: &Self| entry.name.clone().unwrap_or_else(|| "no name".to_owned());
+                return Err(BadToken(format!("{} and {} have the same token", name(other), name(token))));
             }
         }
         Ok(())
     }
 
-    /// Returns its name, where it has one.
+    /// Returns the name of the token, if any.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
     fn parse(entry: &str) -> Result<Self, BadToken> {
         let named = entry.split_once(['=', ':']).map(|(name, secret)| (name.trim(), secret.trim()));
-        // A token that ends in the padding of base64 has no name in front of it.
+        // A token that ends in base64 padding has no name before it.
         let named = named.filter(|(name, secret)| is_name(name) && secret.bytes().any(|byte| byte != b'='));
         match named {
             Some((name, secret)) => Self::new(Some(name), secret),
@@ -103,8 +108,8 @@ impl AccessToken {
 }
 
 fn is_name(name: &str) -> bool {
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
-    (1..=MAX_NAME_CHARS).contains(&name.len()) && name.bytes().all(fits)
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
+    (1..=MAX_NAME_CHARS).contains(&name.len()) && name.bytes().all(is_allowed)
 }
 
 impl fmt::Debug for AccessToken {
@@ -121,7 +126,7 @@ impl fmt::Display for BadToken {
 
 impl std::error::Error for BadToken {}
 
-/// The tokens that let clients in, known by their hashes: comparing hashes takes the same time for every guess.
+/// The accepted tokens, stored as hashes: comparing hashes takes the same time for every guess.
 #[derive(Clone, Debug)]
 pub(crate) struct TokenAuth {
     tokens: Vec<KnownToken>,
@@ -134,16 +139,16 @@ struct KnownToken {
     name: Option<Arc<str>>,
 }
 
-/// The way by which a request was let in.
+/// The result of authentication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     /// No tokens are set.
     Open,
-    /// A token, with its name where it has one.
+    /// A token, with its name if it has one.
     Token(Option<Arc<str>>),
 }
 
-/// What is in front of a path that carries the token.
+/// Prefix of a path that carries a token.
 const TOKEN_PATH_PREFIX: &str = "/token/";
 
 impl TokenAuth {
@@ -155,12 +160,12 @@ impl TokenAuth {
         Self { tokens: tokens.iter().map(known).collect(), is_loopback: listen.ip().is_loopback() }
     }
 
-    /// Lets a request in, or returns `None`. Tokens are taken out of the request, wherever they are. On paths that begin
-    /// with `own` a token may also come as `Authorization: Bearer`, a header that providers need for their own keys.
+    /// Authenticates a request; returns none if it is rejected. Tokens are removed from the request wherever they are. On
+    /// paths that start with `own` a token may also be in `Authorization: Bearer`, which providers use for their own keys.
     pub(crate) fn admit(&self, parts: &mut Parts, own: &str) -> Option<Admission> {
         let in_path = strip_path_token(&mut parts.uri);
-        let in_header = parts.headers.remove(TOKEN).map(|it| blake3::hash(it.as_bytes()));
-        let bearer = bearer(&parts.headers).map(blake3::hash).and_then(|shown| self.find(shown));
+        let in_header = parts.headers.remove(TOKEN).map(|value| blake3::hash(value.as_bytes()));
+        let bearer = bearer(&parts.headers).map(blake3::hash).and_then(|hash| self.find(hash));
         if bearer.is_some() {
             parts.headers.remove(AUTHORIZATION);
         }
@@ -168,27 +173,27 @@ impl TokenAuth {
             return Some(Admission::Open);
         }
         let bearer = bearer.filter(|_| parts.uri.path().starts_with(own));
-        let shown = [in_header, in_path].into_iter().flatten().find_map(|shown| self.find(shown));
-        shown.or(bearer).map(|token| Admission::Token(token.name.clone()))
+        let token = [in_header, in_path].into_iter().flatten().find_map(|hash| self.find(hash));
+        token.or(bearer).map(|token| Admission::Token(token.name.clone()))
     }
 
-    /// Returns the token with this hash. All of them are compared, so that the time does not depend on which it is.
-    fn find(&self, shown: blake3::Hash) -> Option<&KnownToken> {
-        self.tokens.iter().fold(None, |found, token| if token.hash == shown { Some(token) } else { found })
+    /// Returns the token with this hash. All tokens are compared, so that the time does not depend on which one matches.
+    fn find(&self, hash: blake3::Hash) -> Option<&KnownToken> {
+        self.tokens.iter().fold(None, |found, token| if token.hash == hash { Some(token) } else { found })
     }
 
-    /// Whether a request for what the proxy itself knows may be answered. A page in a browser can be
-    /// made to ask this machine under another host's name; it is not answered.
+    /// Returns true if the Host header is acceptable for the proxy's own endpoints. This prevents DNS rebinding: a web page
+    /// can make a browser send requests to this machine under another host name.
     pub(crate) fn allows_host(&self, headers: &HeaderMap) -> bool {
         if !self.is_loopback || !self.tokens.is_empty() {
             return true;
         }
-        let host = headers.get(HOST).and_then(|it| it.to_str().ok());
+        let host = headers.get(HOST).and_then(|value| value.to_str().ok());
         host.is_none_or(|host| {
-            let name = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|it| it.is_ascii_digit()));
+            let name = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
             let name = name.map_or(host, |(name, _)| name);
             let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-            name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|it| it.is_loopback())
+            name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
         })
     }
 }
@@ -202,12 +207,12 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 fn strip_path_token(uri: &mut Uri) -> Option<blake3::Hash> {
     let rest = uri.path_and_query()?.as_str().strip_prefix(TOKEN_PATH_PREFIX)?;
     let (token, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let shown = blake3::hash(token.as_bytes());
+    let hash = blake3::hash(token.as_bytes());
     let path = if path.is_empty() { "/" } else { path }.parse().ok();
     let mut parts = std::mem::take(uri).into_parts();
     parts.path_and_query = path;
     *uri = Uri::from_parts(parts).unwrap_or_default();
-    Some(shown)
+    Some(hash)
 }
 
 #[cfg(test)]
@@ -223,7 +228,7 @@ mod tests {
         request.body(()).unwrap().into_parts().0
     }
 
-    fn door(tokens: &str) -> TokenAuth {
+    fn auth(tokens: &str) -> TokenAuth {
         TokenAuth::new(&AccessToken::parse_list(tokens).unwrap(), ([127, 0, 0, 1], 80).into())
     }
 
@@ -232,39 +237,39 @@ mod tests {
     }
 
     #[test]
-    fn token_comes_in_a_header_or_in_front_of_the_path() {
-        let door = door("alice=t1\nbob=t2\nt3");
+    fn token_is_accepted_in_header_or_path() {
+        let auth = auth("alice=t1\nbob=t2\nt3");
         let header = |token| parts("/v1/messages", &[("x-foldline-token", token)]);
-        assert_eq!(door.admit(&mut header("t1"), OWN), named("alice"));
-        assert_eq!(door.admit(&mut header("t2"), OWN), named("bob"));
-        assert_eq!(door.admit(&mut header("t3"), OWN), Some(Admission::Token(None)));
-        assert_eq!(door.admit(&mut header("t"), OWN), None);
-        assert_eq!(door.admit(&mut parts("/v1/messages", &[]), OWN), None);
-        let mut shown = parts("/token/t2/v1/messages?beta=true", &[]);
-        assert_eq!(door.admit(&mut shown, OWN), named("bob"));
-        assert_eq!(shown.uri, "/v1/messages?beta=true");
-        assert_eq!(door.admit(&mut parts("/token/t9/v1/messages", &[]), OWN), None);
+        assert_eq!(auth.admit(&mut header("t1"), OWN), named("alice"));
+        assert_eq!(auth.admit(&mut header("t2"), OWN), named("bob"));
+        assert_eq!(auth.admit(&mut header("t3"), OWN), Some(Admission::Token(None)));
+        assert_eq!(auth.admit(&mut header("t"), OWN), None);
+        assert_eq!(auth.admit(&mut parts("/v1/messages", &[]), OWN), None);
+        let mut request = parts("/token/t2/v1/messages?beta=true", &[]);
+        assert_eq!(auth.admit(&mut request, OWN), named("bob"));
+        assert_eq!(request.uri, "/v1/messages?beta=true");
+        assert_eq!(auth.admit(&mut parts("/token/t9/v1/messages", &[]), OWN), None);
     }
 
     #[test]
-    fn bearer_token_opens_own_paths_alone_and_is_removed() {
-        let door = door("alice=t1");
+    fn bearer_token_is_accepted_only_on_own_paths_and_removed() {
+        let auth = auth("alice=t1");
         let bearer = ("authorization", "bearer t1");
         let mut own = parts("/foldline/metrics", &[bearer]);
-        assert_eq!(door.admit(&mut own, OWN), named("alice"));
+        assert_eq!(auth.admit(&mut own, OWN), named("alice"));
         assert!(own.headers.is_empty());
-        assert_eq!(door.admit(&mut parts("/v1/messages", &[bearer]), OWN), None);
+        assert_eq!(auth.admit(&mut parts("/v1/messages", &[bearer]), OWN), None);
         let mut both = parts("/v1/messages", &[bearer, ("x-foldline-token", "t1")]);
-        assert_eq!(door.admit(&mut both, OWN), named("alice"));
+        assert_eq!(auth.admit(&mut both, OWN), named("alice"));
         assert!(both.headers.is_empty(), "no token reaches a provider");
         let mut key = parts("/v1/messages", &[("authorization", "Bearer sk-1"), ("x-foldline-token", "t1")]);
-        assert!(door.admit(&mut key, OWN).is_some() && key.headers.contains_key("authorization"));
+        assert!(auth.admit(&mut key, OWN).is_some() && key.headers.contains_key("authorization"));
     }
 
     #[test]
-    fn tokens_are_read_from_lists() {
+    fn token_lists_are_parsed() {
         let tokens = AccessToken::parse_list("# of 2026\na.b@c-d_1 = x:y=z\n\n c:t1 , t2\nYWJj==\n").unwrap();
-        let read: Vec<_> = tokens.iter().map(|it| (it.name(), it.secret.as_str())).collect();
+        let read: Vec<_> = tokens.iter().map(|token| (token.name(), token.secret.as_str())).collect();
         assert_eq!(read, [(Some("a.b@c-d_1"), "x:y=z"), (Some("c"), "t1"), (None, "t2"), (None, "YWJj==")]);
         assert!(AccessToken::parse_list("a=t1\na=t2").is_ok(), "two tokens of one tenant");
         for bad in ["a=t1\nb=t1", "two words", "a = \u{e9}", "a=t1\nt1"] {
@@ -276,15 +281,15 @@ mod tests {
 
     #[test]
     fn foreign_host_header_is_rejected() {
-        let asked = |host: &str| {
+        let is_allowed = |host: &str| {
             let request = Request::builder().header(HOST, host).body(()).unwrap();
             TokenAuth::new(&[], ([127, 0, 0, 1], 80).into()).allows_host(request.headers())
         };
         for host in ["localhost", "localhost:8787", "127.0.0.1:1", "[::1]:8787", "[::1]"] {
-            assert!(asked(host), "{host}");
+            assert!(is_allowed(host), "{host}");
         }
         for host in ["evil.example", "evil.example:8787", "localhost.evil.example", "10.0.0.1"] {
-            assert!(!asked(host), "{host}");
+            assert!(!is_allowed(host), "{host}");
         }
     }
 }

@@ -1,8 +1,7 @@
-//! The client's side of an answer in several rounds.
+//! The client's side of a response in several rounds.
 //!
-//! The response begins with its first bytes. Until the model has produced something for the client they are held back,
-//! so that a provider's error in a hidden round can still become the response; but the client never waits longer than
-//! `silence` without a sign.
+//! Bytes are held back until the model has produced output for the client, so that a provider's error in a hidden round
+//! can still become the response; but the client never waits longer than `keep_alive_interval` without data.
 
 use std::time::Duration;
 
@@ -10,50 +9,51 @@ use tokio::time::Instant;
 
 use crate::proxy::upstream::relay::{BodySender, abort_body};
 
-/// The bytes for a client, and where they go.
+/// Bytes for a client, and the channel to it.
 pub(crate) struct ClientStream {
     client: BodySender,
-    /// Bytes that were not sent yet.
+    /// Bytes that are not sent yet.
     pub(crate) held: Vec<u8>,
     has_begun: bool,
-    /// The time at which the response begins at the latest.
+    /// Time by which the response starts.
     begin_by: Instant,
-    silence: Duration,
+    keep_alive_interval: Duration,
 }
 
-/// The client has left.
+/// Error: the client disconnected.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientGone;
 
 impl ClientStream {
-    pub(crate) fn new(client: BodySender, silence: Duration) -> Self {
-        Self { client, held: Vec::new(), has_begun: false, begin_by: Instant::now() + silence, silence }
+    pub(crate) fn new(client: BodySender, keep_alive_interval: Duration) -> Self {
+        let begin_by = Instant::now() + keep_alive_interval;
+        Self { client, held: Vec::new(), has_begun: false, begin_by, keep_alive_interval }
     }
 
-    /// Returns true if the client has the head of the response.
+    /// Returns true if the response head was sent to the client.
     pub(crate) fn has_begun(&self) -> bool {
         self.has_begun
     }
 
-    /// Sends what is held, if the response has begun or is to begin now.
+    /// Sends held bytes, if the response has started or has to start now.
     pub(crate) async fn forward(&mut self, begin: bool) -> Result<(), ClientGone> {
-        let begins = begin || Instant::now() >= self.begin_by;
-        if !self.held.is_empty() && (self.has_begun || begins) { self.flush().await } else { Ok(()) }
+        let must_begin = begin || Instant::now() >= self.begin_by;
+        if !self.held.is_empty() && (self.has_begun || must_begin) { self.flush().await } else { Ok(()) }
     }
 
-    /// Sends what is held. The response begins by it, even without a byte.
+    /// Sends held bytes. This starts the response, even if there are none.
     pub(crate) async fn flush(&mut self) -> Result<(), ClientGone> {
         self.has_begun = true;
         self.client.send(Ok(std::mem::take(&mut self.held).into())).await.map_err(|_| ClientGone)
     }
 
-    /// Breaks the stream off, once the client has what was sent.
-    pub(crate) async fn cut_off(&self, why: String) {
-        abort_body(&self.client, why).await;
+    /// Aborts the stream after the client has received what was sent.
+    pub(crate) async fn abort(&self, reason: String) {
+        abort_body(&self.client, reason).await;
     }
 
-    /// Waits for a result while the client is there. Meanwhile the response begins when it is due, and from then on
-    /// `keep_alive` is sent from time to time, if there is one.
+    /// Waits for a result while the client is connected. Meanwhile the response is started when it is due; from then on
+    /// `keep_alive` is sent at intervals, if given.
     pub(crate) async fn wait_for<T>(
         &mut self,
         result: impl Future<Output = T>,
@@ -61,11 +61,11 @@ impl ClientStream {
     ) -> Result<T, ClientGone> {
         tokio::pin!(result);
         loop {
-            let sign_at = if self.has_begun { Instant::now() + self.silence } else { self.begin_by };
+            let wake_at = if self.has_begun { Instant::now() + self.keep_alive_interval } else { self.begin_by };
             tokio::select! {
                 result = &mut result => return Ok(result),
                 () = self.client.closed() => return Err(ClientGone),
-                () = tokio::time::sleep_until(sign_at), if !self.has_begun || keep_alive.is_some() => {
+                () = tokio::time::sleep_until(wake_at), if !self.has_begun || keep_alive.is_some() => {
                     if self.held.is_empty() {
                         self.held.extend_from_slice(keep_alive.unwrap_or_default());
                     }

@@ -1,5 +1,4 @@
-//! What the proxy says in its own words: refusals and faults, in the shape that the client's library
-//! reads.
+//! Error responses of the proxy, in the format that the client's library parses.
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -11,14 +10,13 @@ use serde_json::json;
 use crate::proxy::downstream::request_body::BodyError;
 use crate::proxy::upstream::client::UpstreamError;
 
-/// Seconds after which a client that found no room should come again. Answers take longer than that, but there are many
-/// of them.
+/// Seconds after which a rejected client should retry. Single responses take longer, but many are in progress.
 const RETRY_AFTER_SECS: &str = "3";
 
-/// An error of the proxy's own.
+/// Returns an error response of the proxy.
 pub(crate) fn json_error(format: Option<Format>, status: StatusCode, message: &str) -> Response {
     let kind = match status {
-        // What is Anthropic's own word is none of OpenAI's.
+        // `overloaded_error` exists only in Anthropic's API.
         StatusCode::SERVICE_UNAVAILABLE if format != Some(Format::Anthropic) => "server_error",
         StatusCode::PAYLOAD_TOO_LARGE => "request_too_large",
         StatusCode::UNAUTHORIZED => "authentication_error",
@@ -36,26 +34,27 @@ pub(crate) fn json_error(format: Option<Format>, status: StatusCode, message: &s
     response
 }
 
-/// The body of a request could not be read.
-pub(crate) fn body_error(format: Option<Format>, why: BodyError, limit: usize) -> Response {
-    match why {
+/// Returns the response to a request whose body could not be read.
+pub(crate) fn body_error(format: Option<Format>, error: BodyError, limit: usize) -> Response {
+    match error {
         BodyError::TooLarge => {
             let message = format!("the request is larger than {limit} bytes; raise the limit or send less");
             json_error(format, StatusCode::PAYLOAD_TOO_LARGE, &message)
         }
         BodyError::BudgetExhausted => {
-            let message = "the requests that are being answered leave no room for this one; come again in a moment, or \
-                raise max-bodies";
+            let message = "request-body memory limit reached; retry later or raise --max-bodies";
             let mut response = json_error(format, StatusCode::SERVICE_UNAVAILABLE, message);
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECS));
             response
         }
-        BodyError::TimedOut => json_error(format, StatusCode::REQUEST_TIMEOUT, "the request stopped coming"),
-        BodyError::Disconnected => json_error(format, StatusCode::BAD_REQUEST, "the request broke off"),
+        BodyError::TimedOut => {
+            json_error(format, StatusCode::REQUEST_TIMEOUT, "the request body was not received in time")
+        }
+        BodyError::Disconnected => json_error(format, StatusCode::BAD_REQUEST, "the request body is incomplete"),
     }
 }
 
-/// The upstream did not answer.
-pub(crate) fn upstream_error(format: Option<Format>, why: &UpstreamError) -> Response {
-    json_error(format, why.status(), &why.to_string())
+/// Returns the response to a request that the upstream did not answer.
+pub(crate) fn upstream_error(format: Option<Format>, error: &UpstreamError) -> Response {
+    json_error(format, error.status(), &error.to_string())
 }

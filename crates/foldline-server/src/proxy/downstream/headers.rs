@@ -1,24 +1,23 @@
-//! What travels between a client and a provider, and what does not.
+//! Headers that are forwarded between a client and a provider.
 //!
-//! Headers of one connection end with it, those of foldline end here, and everything else goes through
-//! as it is, credentials included.
+//! Hop-by-hop headers and those of foldline are removed; everything else is forwarded unchanged, including credentials.
 
 use hyper::header::{
     ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
     PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 
-/// The prefix of headers that are between a client and the proxy.
+/// Prefix of headers between a client and the proxy.
 const FOLDLINE_PREFIX: &str = "x-foldline-";
 
-/// Asks that a request goes out as it came.
+/// Header that requests forwarding without folding.
 pub(crate) const BYPASS: HeaderName = HeaderName::from_static("x-foldline-bypass");
-/// Names the session, for the archive.
+/// Header that names the session, for the archive.
 pub(crate) const SESSION: HeaderName = HeaderName::from_static("x-foldline-session");
-/// Lets a client in.
+/// Header with the access token.
 pub(crate) const TOKEN: HeaderName = HeaderName::from_static("x-foldline-token");
 
-/// Headers that belong to one connection (RFC 9110, 7.6.1).
+/// Hop-by-hop headers (RFC 9110, 7.6.1).
 const HOP_BY_HOP_HEADERS: [HeaderName; 9] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -31,18 +30,18 @@ const HOP_BY_HOP_HEADERS: [HeaderName; 9] = [
     UPGRADE,
 ];
 
-/// Leaves in the headers of a request what the provider is to get.
+/// Removes the headers of a request that must not reach the provider.
 pub(crate) fn prepare_for_upstream(headers: &mut HeaderMap) {
     remove_hop_by_hop(headers);
-    let ours: Vec<HeaderName> =
+    let own: Vec<HeaderName> =
         headers.keys().filter(|name| name.as_str().starts_with(FOLDLINE_PREFIX)).cloned().collect();
-    for name in ours.iter().chain(&[HOST, EXPECT]) {
+    for name in own.iter().chain(&[HOST, EXPECT]) {
         headers.remove(name);
     }
 }
 
-/// The same for a request whose body is whole and whose answer is read on the side: the length is that
-/// of the bytes that are sent, and the answer is asked for as it is.
+/// Prepares the headers of a request with a buffered body: the length is set anew for the bytes that are sent, and an
+/// uncompressed response is requested, because it is parsed on the way.
 pub(crate) fn prepare_buffered_for_upstream(headers: &mut HeaderMap, body: BodyForm) {
     prepare_for_upstream(headers);
     headers.remove(CONTENT_LENGTH);
@@ -52,16 +51,16 @@ pub(crate) fn prepare_buffered_for_upstream(headers: &mut HeaderMap, body: BodyF
     }
 }
 
-/// Which form of a body is sent.
+/// The form in which a body is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyForm {
     /// As the client sent it.
     Unmodified,
-    /// Without its compression.
+    /// Decompressed.
     Decoded,
 }
 
-/// Leaves in the headers of an answer what the client is to get.
+/// Removes the headers of a response that must not reach the client.
 pub(crate) fn prepare_for_client(headers: &mut HeaderMap) {
     remove_hop_by_hop(headers);
 }
@@ -89,7 +88,7 @@ mod tests {
 
     #[test]
     fn hop_by_hop_and_foldline_headers_are_removed() {
-        let mut given = headers(&[
+        let mut request = headers(&[
             ("host", "127.0.0.1:8787"),
             ("connection", "keep-alive, X-Hop"),
             ("x-hop", "1"),
@@ -102,8 +101,8 @@ mod tests {
             ("anthropic-beta", "a,b"),
             ("x-unknown", "stays"),
         ]);
-        prepare_for_upstream(&mut given);
+        prepare_for_upstream(&mut request);
         let expected = headers(&[("authorization", "Bearer k"), ("anthropic-beta", "a,b"), ("x-unknown", "stays")]);
-        assert_eq!(given, expected);
+        assert_eq!(request, expected);
     }
 }

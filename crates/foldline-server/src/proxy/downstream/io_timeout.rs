@@ -1,8 +1,7 @@
-//! A connection that waits for its client only so long.
+//! Read and write timeouts of a client connection.
 //!
-//! A client that connects and says nothing, or that neither takes its answer nor hangs up, would hold a
-//! place, and an upstream's connection behind it, for ever. The head of a request and its body have
-//! limits of their own; these two have theirs here.
+//! A client that connects and sends nothing, or that does not read its response, would hold a connection, and possibly an
+//! upstream connection, forever. Request heads and bodies have separate timeouts.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -12,34 +11,34 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// How HTTP/2 begins. Until the first bytes differ from it, nobody can tell which version a client speaks,
-/// and no limit of either version runs.
+/// The HTTP/2 connection preface. Until the first bytes differ from it, the protocol version is unknown, and no timeout
+/// of either version applies.
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A connection with limits.
+/// A connection with timeouts.
 pub(crate) struct TimeoutStream<S> {
     stream: S,
-    /// For the client to take something of what is written.
+    /// Time for the client to read some of what is written.
     write_timeout: Duration,
-    /// Since when nothing is taken.
+    /// Set while a write is blocked.
     write_deadline: Option<Pin<Box<Sleep>>>,
     preface: Option<PrefaceCheck>,
 }
 
-/// A connection on which it is not clear yet what will be spoken.
+/// A connection whose protocol version is not known yet.
 struct PrefaceCheck {
     deadline: Pin<Box<Sleep>>,
-    /// Bytes that came, all of them as HTTP/2 begins.
+    /// Bytes received so far, all of them equal to the preface.
     matched_bytes: usize,
 }
 
 impl<S> TimeoutStream<S> {
-    pub(crate) fn new(stream: S, to_begin: Duration, to_take: Duration) -> Self {
-        let beginning = PrefaceCheck { deadline: Box::pin(tokio::time::sleep(to_begin)), matched_bytes: 0 };
-        Self { stream, write_timeout: to_take, write_deadline: None, preface: Some(beginning) }
+    pub(crate) fn new(stream: S, read_timeout: Duration, write_timeout: Duration) -> Self {
+        let preface = PrefaceCheck { deadline: Box::pin(tokio::time::sleep(read_timeout)), matched_bytes: 0 };
+        Self { stream, write_timeout, write_deadline: None, preface: Some(preface) }
     }
 
-    /// Passes on what became of a write, unless too many in a row could not be done.
+    /// Returns the result of a write, or an error if writes have been blocked for too long.
     fn apply_write_timeout<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -49,14 +48,18 @@ impl<S> TimeoutStream<S> {
             self.write_deadline = None;
             return written;
         }
-        let to_take = self.write_timeout;
-        let untaken = self.write_deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(to_take)));
-        ready!(untaken.as_mut().poll(context));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not take its answer")))
+        let timeout = self.write_timeout;
+        let deadline = self.write_deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+        ready!(deadline.as_mut().poll(context));
+        Poll::Ready(Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "client did not read the response before the write timeout",
+        )))
     }
 }
 
 impl PrefaceCheck {
+    /// Records received bytes. Returns true while they may still become the HTTP/2 preface.
     fn advance(&mut self, bytes: &[u8]) -> bool {
         let expected = &HTTP2_PREFACE[self.matched_bytes..];
         self.matched_bytes += bytes.len();
@@ -65,16 +68,23 @@ impl PrefaceCheck {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for TimeoutStream<S> {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = into.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(context, into);
-        if let Some(beginning) = &mut self.preface {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if let Some(preface) = &mut self.preface {
             match &read {
                 Poll::Pending => {
-                    ready!(beginning.deadline.as_mut().poll(context));
-                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client says nothing")));
+                    ready!(preface.deadline.as_mut().poll(context));
+                    return Poll::Ready(Err(io::Error::new(
+                        io::ErrorKind::TimedOut,
+                        "client sent no data before the read timeout",
+                    )));
                 }
-                Poll::Ready(Ok(())) if beginning.advance(&into.filled()[before..]) => {}
+                Poll::Ready(Ok(())) if preface.advance(&buffer.filled()[before..]) => {}
                 Poll::Ready(_) => self.preface = None,
             }
         }

@@ -1,4 +1,4 @@
-//! Connections: listening, limits, and a shutdown that lets streams end.
+//! Accepting connections: limits, TLS, and graceful shutdown.
 
 use std::io;
 use std::net::SocketAddr;
@@ -32,17 +32,17 @@ use crate::proxy::settings::{ProxySettings, Timeouts};
 use crate::proxy::upstream::client::UpstreamClient;
 use crate::proxy::upstream::models::ModelRegistry;
 
-/// The proxy, listening.
+/// A proxy that is bound to its address.
 ///
 /// ```
-/// use foldline_server::proxy::{Proxy, Settings};
+/// use foldline_server::proxy::{Proxy, ProxySettings};
 ///
 /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
 /// # runtime.block_on(async {
-/// let settings = Settings { listen: ([127, 0, 0, 1], 0).into(), ..Settings::default() };
+/// let settings = ProxySettings { listen: ([127, 0, 0, 1], 0).into(), ..ProxySettings::default() };
 /// let proxy = Proxy::bind(settings, None).await?;
 /// assert!(proxy.address().port() > 0);
-/// proxy.run(async { /* until something happens */ }).await;
+/// proxy.run(async { /* wait for a signal */ }).await;
 /// # std::io::Result::Ok(()) })?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
@@ -54,15 +54,15 @@ pub struct Proxy {
     _summary_guard: DropGuard,
 }
 
-/// What all requests share.
+/// State shared by all requests.
 pub(crate) struct AppState {
     pub(crate) settings: ProxySettings,
     pub(crate) auth: TokenAuth,
     pub(crate) tenancy: Tenancy,
-    /// That a request belongs to no tenant is logged once.
+    /// Ensures that a request without a tenant is logged once.
     pub(crate) no_tenant: Once,
     pub(crate) client: UpstreamClient,
-    /// One for each request that may run at once.
+    /// One permit per concurrent request.
     pub(crate) request_permits: Arc<Semaphore>,
     pub(crate) body_budget: BodyBudget,
     pub(crate) archive: Option<Archive>,
@@ -73,21 +73,24 @@ pub(crate) struct AppState {
 }
 
 impl Proxy {
-    /// Listens. Originals go to the archive; without one nothing that is folded can be unfolded.
+    /// Binds the listen address. Originals are written to the archive; without one, nothing is folded.
     pub async fn bind(settings: ProxySettings, archive: Option<Archive>) -> io::Result<Self> {
         if !settings.listen.ip().is_loopback() && settings.tokens.is_empty() {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
-                format!("{} can be reached by others: set a token, or listen on 127.0.0.1", settings.listen),
+                format!(
+                    "{} accepts connections from other machines: set a token, or listen on 127.0.0.1",
+                    settings.listen
+                ),
             ));
         }
         let tenancy = resolve_tenancy(&settings)?;
         let tls = settings.tls.as_ref().map(tls::acceptor).transpose()?;
         let listener = bind_listener(settings.listen)?;
         let address = listener.local_addr()?;
-        let (writers, _writers) = SummaryTasks::new();
-        let shared = AppState {
-            summary_tasks: writers,
+        let (summary_tasks, summary_guard) = SummaryTasks::new();
+        let state = AppState {
+            summary_tasks,
             auth: TokenAuth::new(&settings.tokens, address),
             tenancy,
             no_tenant: Once::new(),
@@ -100,35 +103,35 @@ impl Proxy {
             models: ModelRegistry::new(settings.models.clone(), settings.window, settings.timeouts.learned),
             settings,
         };
-        Ok(Self { listener, address, tls, state: Arc::new(shared), _summary_guard: _writers })
+        Ok(Self { listener, address, tls, state: Arc::new(state), _summary_guard: summary_guard })
     }
 
-    /// Where it listens.
+    /// Returns the address that the proxy listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns which requests share originals.
+    /// Returns the rule by which requests share originals.
     pub fn tenancy(&self) -> Tenancy {
         self.state.tenancy
     }
 
-    /// A look at what it does, for as long as one likes.
+    /// Returns a handle to the statistics, which stays valid after the proxy has stopped.
     pub fn stats_handle(&self) -> StatsHandle {
         StatsHandle(self.state.clone())
     }
 
-    /// Serves until `stop` comes to its end, and then until answers that have begun are complete, as
-    /// far as patience goes. Then the connections that are left are closed, and folds for them are cancelled.
+    /// Serves until `stop` completes, then waits for open responses up to the shutdown timeout. After that the remaining
+    /// connections are closed, and their folds are cancelled.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let patience = self.state.settings.timeouts;
-        let mut connections = auto::Builder::new(TokioExecutor::new());
-        connections.http1().timer(TokioTimer::new()).header_read_timeout(patience.client_read);
-        connections.http2().timer(TokioTimer::new()).keep_alive_interval(Duration::from_secs(20));
+        let timeouts = self.state.settings.timeouts;
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(timeouts.client_read);
+        builder.http2().timer(TokioTimer::new()).keep_alive_interval(Duration::from_secs(20));
         let service = TowerToHyperService::new(Router::new().fallback(handle_request).with_state(self.state.clone()));
         let open = GracefulShutdown::new();
-        let cut = CancellationToken::new();
-        let _cut_on_return = cut.clone().drop_guard();
+        let abort = CancellationToken::new();
+        let _abort_on_return = abort.clone().drop_guard();
         tokio::pin!(stop);
         loop {
             let stream = tokio::select! {
@@ -143,69 +146,69 @@ impl Proxy {
             };
             let _ = stream.set_nodelay(true);
             let connection = Connection {
-                builder: connections.clone(),
+                builder: builder.clone(),
                 service: service.clone(),
                 watcher: open.watcher(),
-                cut: cut.clone(),
-                patience,
+                abort: abort.clone(),
+                timeouts,
             };
             match self.tls.clone() {
                 None => drop(tokio::spawn(connection.serve(stream))),
                 Some(tls) => drop(tokio::spawn(async move {
-                    match tokio::time::timeout(patience.client_read, tls.accept(stream)).await {
+                    match tokio::time::timeout(timeouts.client_read, tls.accept(stream)).await {
                         Ok(Ok(stream)) => connection.serve(stream).await,
-                        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-                        Err(_) => tracing::debug!("a TLS handshake took too long"),
+                        Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+                        Err(_) => tracing::debug!("TLS handshake timed out"),
                     }
                 })),
             }
         }
         drop((self.listener, self._summary_guard));
-        if tokio::time::timeout(patience.shutdown, open.shutdown()).await.is_err() {
-            tracing::warn!("answers were still going on after {} s and are cut", patience.shutdown.as_secs());
+        if tokio::time::timeout(timeouts.shutdown, open.shutdown()).await.is_err() {
+            tracing::warn!("responses were still open after {} s and are aborted", timeouts.shutdown.as_secs());
         }
     }
 }
 
-/// Everything that one connection needs.
+/// The parts that one connection needs.
 struct Connection {
     builder: auto::Builder<TokioExecutor>,
     service: TowerToHyperService<Router>,
     watcher: Watcher,
-    /// Cancelled when connections are to be cut.
-    cut: CancellationToken,
-    patience: Timeouts,
+    /// Cancelled to abort the connection.
+    abort: CancellationToken,
+    timeouts: Timeouts,
 }
 
 impl Connection {
     /// Serves the requests of one client until it disconnects, or until the proxy shuts down.
     async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let stream = TimeoutStream::new(stream, self.patience.client_read, self.patience.idle);
+        let stream = TimeoutStream::new(stream, self.timeouts.client_read, self.timeouts.idle);
         let connection = self.builder.serve_connection(TokioIo::new(stream), self.service);
         let connection = self.watcher.watch(connection.into_owned());
-        if let Some(Err(error)) = self.cut.run_until_cancelled(connection).await {
-            tracing::debug!(%error, "a connection broke");
+        if let Some(Err(error)) = self.abort.run_until_cancelled(connection).await {
+            tracing::debug!(%error, "connection failed");
         }
     }
 }
 
-/// Connections that may wait to be taken. One that finds no room asks again after a second, and then ever later.
+/// Length of the accept queue. A client whose SYN is dropped retries after a second, then at growing intervals.
 const LISTEN_BACKLOG: u32 = 4096;
 
 fn bind_listener(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // A proxy that is started again takes the port of the one before it.
+    // A restarted proxy can bind the port of its predecessor.
     #[cfg(unix)]
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(LISTEN_BACKLOG)
 }
 
-/// Too many open files do not go away by asking again at once; a client that hung up does.
+/// Waits after an accept error that an immediate retry would repeat, such as too many open files.
 async fn back_off_after(error: &io::Error) {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
-        tracing::warn!(%error, "a connection could not be taken");
+        tracing::warn!(%error, "cannot accept a connection");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

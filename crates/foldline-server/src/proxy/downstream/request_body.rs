@@ -1,8 +1,8 @@
-//! A request's body, whole and decoded.
+//! Reading and decoding the body of a request.
 //!
-//! A body is read up to a limit, and a client that stops sending, or drips, is let go. Compressed bodies are
-//! decoded to be looked at, up to the same limit; what was sent is kept beside it, so that a request
-//! that is not folded goes out as it came. Both take room before they take memory.
+//! A body is read up to a limit, and a client that stops sending or sends too slowly is disconnected. Compressed bodies
+//! are decoded up to the same limit; the original bytes are kept as well, so that an unfolded request is forwarded
+//! unmodified. Both reserve memory in the body budget first.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -15,11 +15,11 @@ use tokio::runtime::Handle;
 
 use crate::proxy::downstream::body_budget::{BodyBudget, BodyReservation, BudgetExhausted};
 
-/// Bytes a second below which a client does not send but hold a place.
+/// Minimum rate of a client, in bytes per second (slow-loris protection).
 const MIN_BYTES_PER_SEC: usize = 1 << 10;
-/// Bytes that are decoded at a time.
+/// Bytes decoded at a time.
 const DECODE_CHUNK_BYTES: usize = 64 << 10;
-/// How long a client may go on sending what is not wanted any more.
+/// Time for which the rest of a rejected body is drained.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The body of a request.
@@ -27,20 +27,20 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct RequestBody {
     /// As the client sent it.
     pub(crate) raw: Bytes,
-    /// What it says; `None` when it is compressed in a way that is not known here, or damaged.
+    /// Decoded body; none if the encoding is unknown or the data is damaged.
     pub(crate) decoded: Option<Bytes>,
 }
 
-/// Why a body was not read.
+/// The reason why a body was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyError {
-    /// It is longer than the limit.
+    /// The body exceeds the size limit.
     TooLarge,
-    /// There is no room for it among the others.
+    /// The memory budget of all bodies is exhausted.
     BudgetExhausted,
-    /// The client stopped sending, or drips.
+    /// The client stopped sending, or sends too slowly.
     TimedOut,
-    /// The client is gone.
+    /// The client disconnected.
     Disconnected,
 }
 
@@ -55,90 +55,90 @@ impl RequestBody {
         headers: &HeaderMap,
         mut body: Body,
         limit: usize,
-        patience: Duration,
-        room: &BodyBudget,
+        timeout: Duration,
+        budget: &BodyBudget,
     ) -> Result<Self, BodyError> {
-        let sent = match read_raw(headers, &mut body, limit, patience, room.reservation()).await {
-            Ok(sent) => sent,
-            Err(why) => {
-                // Most clients listen only when they have sent everything. One that asked first is told at once.
-                if matches!(why, BodyError::TooLarge | BodyError::BudgetExhausted) && !headers.contains_key(EXPECT) {
+        let raw = match read_raw(headers, &mut body, limit, timeout, budget.reservation()).await {
+            Ok(raw) => raw,
+            Err(error) => {
+                // Most clients read only after they have sent everything. A client that sent `Expect` gets the error at once.
+                if matches!(error, BodyError::TooLarge | BodyError::BudgetExhausted) && !headers.contains_key(EXPECT) {
                     let rest = async { while let Some(Ok(_)) = body.frame().await {} };
                     let _ = tokio::time::timeout(DRAIN_TIMEOUT, rest).await;
                 }
-                return Err(why);
+                return Err(error);
             }
         };
-        let plain = match headers.get(CONTENT_ENCODING) {
-            None => Some(sent.clone()),
-            Some(encoding) if matches!(encoding.as_bytes(), b"" | b"identity") => Some(sent.clone()),
+        let decoded = match headers.get(CONTENT_ENCODING) {
+            None => Some(raw.clone()),
+            Some(encoding) if matches!(encoding.as_bytes(), b"" | b"identity") => Some(raw.clone()),
             Some(encoding) => {
-                let (encoding, sent, taken, runtime) =
-                    (encoding.clone(), sent.clone(), room.reservation(), Handle::current());
-                let decoding = move || decode(encoding.as_bytes(), &sent, limit, taken, &runtime);
+                let (encoding, raw, reservation, runtime) =
+                    (encoding.clone(), raw.clone(), budget.reservation(), Handle::current());
+                let decoding = move || decode(encoding.as_bytes(), &raw, limit, reservation, &runtime);
                 tokio::task::spawn_blocking(decoding).await.unwrap_or(Ok(None))?
             }
         };
-        Ok(Self { raw: sent, decoded: plain })
+        Ok(Self { raw, decoded })
     }
 }
 
-/// The body as it comes.
+/// Reads the body as it arrives.
 async fn read_raw(
     headers: &HeaderMap,
     body: &mut Body,
     limit: usize,
-    patience: Duration,
-    mut taken: BodyReservation,
+    timeout: Duration,
+    mut reservation: BodyReservation,
 ) -> Result<Bytes, BodyError> {
-    let announced = headers.get(CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse::<usize>().ok());
+    let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     let announced = announced.unwrap_or(0);
     if announced > limit {
         return Err(BodyError::TooLarge);
     }
-    taken.grow(announced).await?;
-    let mut sent = BytesMut::with_capacity(announced);
-    let began = Instant::now();
+    reservation.grow(announced).await?;
+    let mut raw = BytesMut::with_capacity(announced);
+    let started_at = Instant::now();
     loop {
-        if began.elapsed() > patience + Duration::from_secs((sent.len() / MIN_BYTES_PER_SEC) as u64) {
+        if started_at.elapsed() > timeout + Duration::from_secs((raw.len() / MIN_BYTES_PER_SEC) as u64) {
             return Err(BodyError::TimedOut);
         }
-        let piece = tokio::time::timeout(patience, body.frame()).await.map_err(|_| BodyError::TimedOut)?;
-        let Some(piece) = piece else { return Ok(taken.into_bytes(sent)) };
-        let Ok(data) = piece.map_err(|_| BodyError::Disconnected)?.into_data() else { continue };
-        if sent.len() + data.len() > limit {
+        let frame = tokio::time::timeout(timeout, body.frame()).await.map_err(|_| BodyError::TimedOut)?;
+        let Some(frame) = frame else { return Ok(reservation.into_bytes(raw)) };
+        let Ok(data) = frame.map_err(|_| BodyError::Disconnected)?.into_data() else { continue };
+        if raw.len() + data.len() > limit {
             return Err(BodyError::TooLarge);
         }
-        taken.grow(sent.len() + data.len()).await?;
-        sent.extend_from_slice(&data);
+        reservation.grow(raw.len() + data.len()).await?;
+        raw.extend_from_slice(&data);
     }
 }
 
-/// What a compressed body says. This takes as long as it takes, and does not belong on a thread that serves connections.
+/// Decodes a compressed body. Blocking: must not run on a thread that serves connections.
 fn decode(
     encoding: &[u8],
-    sent: &[u8],
+    raw: &[u8],
     limit: usize,
-    mut taken: BodyReservation,
+    mut reservation: BodyReservation,
     runtime: &Handle,
 ) -> Result<Option<Bytes>, BudgetExhausted> {
     let mut reader: Box<dyn Read + '_> = match encoding.to_ascii_lowercase().as_slice() {
-        b"gzip" | b"x-gzip" => Box::new(flate2::read::MultiGzDecoder::new(sent)),
-        b"deflate" => Box::new(flate2::read::ZlibDecoder::new(sent)),
-        b"zstd" => match zstd::stream::read::Decoder::with_buffer(sent) {
+        b"gzip" | b"x-gzip" => Box::new(flate2::read::MultiGzDecoder::new(raw)),
+        b"deflate" => Box::new(flate2::read::ZlibDecoder::new(raw)),
+        b"zstd" => match zstd::stream::read::Decoder::with_buffer(raw) {
             Ok(reader) => Box::new(reader),
             Err(_) => return Ok(None),
         },
-        b"br" => Box::new(brotli_decompressor::Decompressor::new(sent, 4096)),
+        b"br" => Box::new(brotli_decompressor::Decompressor::new(raw, 4096)),
         _ => return Ok(None),
     };
-    let mut plain = Vec::new();
+    let mut decoded = Vec::new();
     loop {
-        runtime.block_on(taken.grow(plain.len() + DECODE_CHUNK_BYTES))?;
-        match reader.by_ref().take(DECODE_CHUNK_BYTES as u64).read_to_end(&mut plain) {
-            Ok(_) if plain.len() > limit => return Ok(None),
+        runtime.block_on(reservation.grow(decoded.len() + DECODE_CHUNK_BYTES))?;
+        match reader.by_ref().take(DECODE_CHUNK_BYTES as u64).read_to_end(&mut decoded) {
+            Ok(_) if decoded.len() > limit => return Ok(None),
             Ok(DECODE_CHUNK_BYTES) => {}
-            Ok(_) => return Ok(Some(taken.into_bytes(plain))),
+            Ok(_) => return Ok(Some(reservation.into_bytes(decoded))),
             Err(_) => return Ok(None),
         }
     }
@@ -159,19 +159,19 @@ mod tests {
         };
         let zstd = zstd::encode_all(&text[..], 3).unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
-        let room = BodyBudget::new(text.len() + DECODE_CHUNK_BYTES, Duration::from_millis(20));
+        let budget = BodyBudget::new(text.len() + DECODE_CHUNK_BYTES, Duration::from_millis(20));
         let decoded = |encoding: &[u8], sent: &[u8], limit: usize| {
-            decode(encoding, sent, limit, room.reservation(), runtime.handle())
+            decode(encoding, sent, limit, budget.reservation(), runtime.handle())
         };
         for (encoding, sent) in [(&b"gzip"[..], &gzip), (b"ZSTD", &zstd)] {
             let body = decoded(encoding, sent, 1 << 20).unwrap().unwrap();
             assert_eq!(body, text);
             assert_eq!(decoded(encoding, sent, 1 << 20), Err(BudgetExhausted), "while another one is held");
             drop(body);
-            assert_eq!(decoded(encoding, sent, text.len() - 1), Ok(None), "a small body that grows large");
-            assert_eq!(decoded(encoding, &sent[..sent.len() / 2], 1 << 20), Ok(None), "a damaged one");
+            assert_eq!(decoded(encoding, sent, text.len() - 1), Ok(None), "decompression bomb");
+            assert_eq!(decoded(encoding, &sent[..sent.len() / 2], 1 << 20), Ok(None), "truncated data");
         }
         assert_eq!(decoded(b"unheard-of", &text, 1 << 20), Ok(None));
-        assert_eq!(room.reserved_bytes(), 0);
+        assert_eq!(budget.reserved_bytes(), 0);
     }
 }

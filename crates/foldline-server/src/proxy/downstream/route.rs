@@ -1,17 +1,17 @@
-//! Which upstream a request belongs to, and which dialect it speaks.
+//! The upstream and the dialect of a request.
 //!
-//! A request can not choose where it goes: the settings name two upstreams, and a path (or, for paths
-//! that both have, a header of the Anthropic API) says which of the two. Nothing else is looked at.
+//! A request cannot choose an arbitrary upstream: the settings name two, and the path (or, for paths that both have, a
+//! header of the Anthropic API) selects one of them. Nothing else is considered.
 
 use foldline::wire::Format;
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method};
 
-/// Where a request goes.
+/// The route of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestRoute<'r> {
     pub(crate) upstream: UpstreamKind,
-    /// The path at the provider, with its query.
+    /// Path and query at the provider.
     pub(crate) path: &'r str,
     pub(crate) kind: RequestKind,
 }
@@ -23,14 +23,14 @@ pub(crate) enum UpstreamKind {
     Anthropic,
 }
 
-/// What a request is to the proxy.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestKind {
-    /// A conversation that the model is to go on with.
+    /// A conversation to continue.
     Turn(Format),
     /// A conversation whose tokens are to be counted.
     CountTokens(Format),
-    /// A client that would rather speak through a WebSocket, where a conversation comes in pieces.
+    /// A WebSocket upgrade, over which a conversation would arrive in increments.
     WebSocket,
     /// Anything else.
     Other,
@@ -38,14 +38,15 @@ pub(crate) enum RequestKind {
 
 impl<'r> RequestRoute<'r> {
     pub(crate) fn for_request(parts: &'r Parts) -> Self {
-        let whole = parts.uri.path_and_query().map_or("/", |it| it.as_str());
-        let (named, path) = match (strip_route_prefix(whole, "/openai"), strip_route_prefix(whole, "/anthropic")) {
-            (Some(path), _) => (Some(UpstreamKind::OpenAi), path),
-            (_, Some(path)) => (Some(UpstreamKind::Anthropic), path),
-            _ => (None, whole),
-        };
+        let full_path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+        let (named, path) =
+            match (strip_route_prefix(full_path, "/openai"), strip_route_prefix(full_path, "/anthropic")) {
+                (Some(path), _) => (Some(UpstreamKind::OpenAi), path),
+                (_, Some(path)) => (Some(UpstreamKind::Anthropic), path),
+                _ => (None, full_path),
+            };
         let kind = RequestKind::for_path(parts, path.split('?').next().unwrap_or(path));
-        let side = named.unwrap_or(match kind {
+        let upstream = named.unwrap_or(match kind {
             RequestKind::Turn(Format::Anthropic) | RequestKind::CountTokens(Format::Anthropic) => {
                 UpstreamKind::Anthropic
             }
@@ -53,7 +54,7 @@ impl<'r> RequestRoute<'r> {
             RequestKind::Other if has_anthropic_headers(&parts.headers) => UpstreamKind::Anthropic,
             RequestKind::Other => UpstreamKind::OpenAi,
         });
-        Self { upstream: side, path, kind }
+        Self { upstream, path, kind }
     }
 }
 
@@ -61,16 +62,16 @@ impl RequestKind {
     fn for_path(parts: &Parts, path: &str) -> Self {
         let ends =
             |end: &str| path.strip_suffix(end).is_some_and(|before| before.is_empty() || before.ends_with("/v1"));
-        let posted = parts.method == Method::POST;
+        let is_post = parts.method == Method::POST;
         if parts.method == Method::GET && ends("/responses") && parts.headers.contains_key("sec-websocket-key") {
             RequestKind::WebSocket
-        } else if posted && path.ends_with("/chat/completions") {
+        } else if is_post && path.ends_with("/chat/completions") {
             RequestKind::Turn(Format::OpenAiChat)
-        } else if posted && ends("/responses") {
+        } else if is_post && ends("/responses") {
             RequestKind::Turn(Format::OpenAiResponses)
-        } else if posted && ends("/messages") {
+        } else if is_post && ends("/messages") {
             RequestKind::Turn(Format::Anthropic)
-        } else if posted && ends("/messages/count_tokens") {
+        } else if is_post && ends("/messages/count_tokens") {
             RequestKind::CountTokens(Format::Anthropic)
         } else {
             RequestKind::Other
@@ -78,8 +79,8 @@ impl RequestKind {
     }
 }
 
-/// The rest of a path below a prefix that is ours. Azure's own paths begin with `/openai` as well; only
-/// a version behind it makes it ours.
+/// Strips the route prefix from a path. Azure's own paths start with `/openai` as well; the prefix is ours only if a
+/// version follows it.
 fn strip_route_prefix<'p>(path: &'p str, prefix: &str) -> Option<&'p str> {
     path.strip_prefix(prefix).filter(|rest| rest.starts_with("/v1/"))
 }
@@ -101,15 +102,15 @@ mod tests {
             request = request.header(header, "x");
         }
         let (parts, ()) = request.body(()).unwrap().into_parts();
-        let RequestRoute { upstream: side, path, kind } = RequestRoute::for_request(&parts);
-        (side, path.to_owned(), kind)
+        let RequestRoute { upstream, path, kind } = RequestRoute::for_request(&parts);
+        (upstream, path.to_owned(), kind)
     }
 
     #[test]
     fn paths_select_upstream_and_request_kind() {
         use Format::{Anthropic, OpenAiChat, OpenAiResponses};
         use UpstreamKind::OpenAi;
-        for (method, uri, header, side, path, kind) in [
+        for (method, uri, header, upstream, path, kind) in [
             ("POST", "/v1/chat/completions", "", OpenAi, "/v1/chat/completions", RequestKind::Turn(OpenAiChat)),
             ("POST", "/openai/v1/responses", "", OpenAi, "/v1/responses", RequestKind::Turn(OpenAiResponses)),
             ("POST", "/responses", "", OpenAi, "/responses", RequestKind::Turn(OpenAiResponses)),
@@ -153,7 +154,7 @@ mod tests {
             ),
             ("POST", "/v1/threads/t/messages", "", OpenAi, "/v1/threads/t/messages", RequestKind::Other),
         ] {
-            assert_eq!(route(method, uri, header), (side, path.to_owned(), kind), "{method} {uri} {header}");
+            assert_eq!(route(method, uri, header), (upstream, path.to_owned(), kind), "{method} {uri} {header}");
         }
     }
 }

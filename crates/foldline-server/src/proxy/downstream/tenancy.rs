@@ -1,18 +1,18 @@
-//! The choice of what separates tenants.
+//! The setting that selects what separates tenants.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Which requests share one part of the archive.
+/// The rule by which requests share one part of the archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Tenancy {
-    /// All of them. Only where no token is set, and so only on loopback.
+    /// All requests share. Allowed only without tokens, and so only on loopback.
     Single,
-    /// Those with tokens of the same name. A token without a name is named `default`.
+    /// Requests with tokens of the same name share. A token without a name is named `default`.
     Token,
-    /// Those with tokens of the same name; where the token has none, those with the same API keys. A request without
-    /// either, or with a rotating credential, goes out as it came.
+    /// Requests with tokens of the same name share; without a name, those with the same API keys. A request with neither,
+    /// or with a rotating credential, is forwarded unmodified.
     Credential,
 }
 
@@ -24,7 +24,7 @@ impl FromStr for Tenancy {
             "single" => Ok(Tenancy::Single),
             "token" => Ok(Tenancy::Token),
             "credential" => Ok(Tenancy::Credential),
-            _ => Err(format!("\"{name}\" is not a tenancy: choose single, token or credential")),
+            _ => Err(format!("unknown tenancy \"{name}\"; choose single, token or credential")),
         }
     }
 }

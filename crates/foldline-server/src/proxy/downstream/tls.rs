@@ -1,4 +1,4 @@
-//! TLS of the proxy's own port, where nothing else terminates it.
+//! TLS termination on the proxy's own port.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,21 +10,21 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// The files of a certificate and its key, in PEM.
+/// The PEM files of a certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate, followed by those of its issuers.
+    /// Certificate, followed by those of its issuers.
     pub certificate: PathBuf,
-    /// The private key.
+    /// Private key.
     pub key: PathBuf,
 }
 
-/// Reads the files and returns what answers the handshakes of clients.
+/// Loads the files and returns the acceptor for TLS handshakes.
 pub(crate) fn acceptor(files: &TlsFiles) -> io::Result<TlsAcceptor> {
     let chain = CertificateDer::pem_file_iter(&files.certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let chain = chain.map_err(|error| unusable("certificate", &files.certificate, &error))?;
     if chain.is_empty() {
-        return Err(unusable("certificate", &files.certificate, &"it has no certificate in PEM"));
+        return Err(unusable("certificate", &files.certificate, &"the file contains no PEM certificate"));
     }
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| unusable("key", &files.key, &error))?;
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -35,6 +35,6 @@ pub(crate) fn acceptor(files: &TlsFiles) -> io::Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-fn unusable(what: &str, path: &Path, error: &dyn std::fmt::Display) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, format!("the TLS {what} {} cannot be used: {error}", path.display()))
+fn unusable(kind: &str, path: &Path, error: &dyn std::fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("cannot use the TLS {kind} {}: {error}", path.display()))
 }

@@ -1,5 +1,5 @@
-//! Originals on their way to the archive: each is handed over once, before a request leaves, and nobody is answered
-//! before it is on disk.
+//! Writing originals to the archive: each is written once, before its request is sent, and synced to disk before the
+//! client gets the response.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -8,21 +8,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use foldline::{Handle, Original, OriginalStore, StoreError};
 use foldline_archive::{SyncHandle, TenantArchive};
 
-/// The originals that a conversation handed to the archive. Each handle was computed from text that the engine folded,
-/// never read from a text, so that nobody can add a handle of another conversation by writing a marker.
+/// The originals that a conversation wrote to the archive. Handles are computed from text that the engine folded and
+/// never parsed from text, so a forged marker cannot add a handle of another conversation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StoredHandles(Arc<Mutex<HashMap<Handle, Written>>>);
 
-/// Whether the archive is known to have an original.
+/// Write state of an original.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Written {
     Yes,
-    /// It was written, but the disk reported an error; it is handed over again.
+    /// Written, but the sync failed; it is written again.
     Doubtful,
 }
 
 impl StoredHandles {
-    /// Returns whether this original was folded in the conversation.
+    /// Returns true if this original was folded in the conversation.
     pub(crate) fn contains(&self, handle: Handle) -> bool {
         self.lock().contains_key(&handle)
     }
@@ -45,45 +45,45 @@ impl FromIterator<Handle> for StoredHandles {
     }
 }
 
-/// Originals on their way to the disk. They are written before a request leaves; nobody is answered before they are on
-/// disk, so that whoever has seen a marker can have its original again, after a loss of power, too.
+/// Originals on their way to disk. They are written before the request is sent and synced before the client gets the
+/// response, so that the original of every delivered marker survives a power failure.
 pub(crate) struct PendingSync {
     sync: Mutex<Option<SyncHandle>>,
     stored: StoredHandles,
 }
 
 impl PendingSync {
-    pub(crate) fn new(on_disk: SyncHandle, held: StoredHandles) -> Self {
-        Self { sync: Mutex::new(Some(on_disk)), stored: held }
+    pub(crate) fn new(sync: SyncHandle, stored: StoredHandles) -> Self {
+        Self { sync: Mutex::new(Some(sync)), stored }
     }
 
-    /// Waits, whoever is first. What did not come to the disk is not held: the next request hands it over again.
+    /// Waits for the sync; only the first caller waits. After a failure the next request writes the originals again.
     pub(crate) fn wait(&self) -> Result<(), foldline_archive::Error> {
-        let on_disk = self.sync.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let settled = on_disk.map_or(Ok(()), SyncHandle::wait);
-        if settled.is_err() {
+        let sync = self.sync.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let synced = sync.map_or(Ok(()), SyncHandle::wait);
+        if synced.is_err() {
             self.stored.lock().values_mut().for_each(|written| *written = Written::Doubtful);
         }
-        settled
+        synced
     }
 }
 
-/// Hands originals to the archive once: a marker is carried by every later request, and its original
-/// is held already. So an archive that is gone costs new folds and none of the old ones.
+/// Writes originals to the archive once. Every later request carries the same marker, whose original is stored
+/// already; so a failed archive prevents new folds but keeps the old ones.
 pub(crate) struct ArchiveWriter<'k> {
-    /// None where nothing is sent, so that nothing has to be kept.
+    /// None in observe mode: nothing folded is sent, so nothing has to be stored.
     archive: Option<&'k TenantArchive>,
     stored: &'k StoredHandles,
-    /// Something was handed over.
+    /// True after the first write.
     has_written: Cell<bool>,
 }
 
 impl<'k> ArchiveWriter<'k> {
-    pub(crate) fn new(shelf: Option<&'k TenantArchive>, held: &'k StoredHandles) -> Self {
-        Self { archive: shelf, stored: held, has_written: Cell::new(false) }
+    pub(crate) fn new(archive: Option<&'k TenantArchive>, stored: &'k StoredHandles) -> Self {
+        Self { archive, stored, has_written: Cell::new(false) }
     }
 
-    /// Whether something was handed over.
+    /// Returns true if something was written.
     pub(crate) fn has_written(&self) -> bool {
         self.has_written.get()
     }
@@ -92,12 +92,12 @@ impl<'k> ArchiveWriter<'k> {
 impl OriginalStore for ArchiveWriter<'_> {
     fn store(&self, originals: &[Original<'_>]) -> Result<(), StoreError> {
         let fresh: Vec<Original<'_>> = {
-            let held = self.stored.lock();
-            let is_held = |original: &&Original<'_>| held.get(&original.handle) == Some(&Written::Yes);
-            originals.iter().filter(|original| !is_held(original)).copied().collect()
+            let stored = self.stored.lock();
+            let is_stored = |original: &&Original<'_>| stored.get(&original.handle) == Some(&Written::Yes);
+            originals.iter().filter(|original| !is_stored(original)).copied().collect()
         };
-        if let (Some(shelf), false) = (self.archive, fresh.is_empty()) {
-            shelf.store_unsynced(&fresh).map_err(|error| StoreError(error.to_string()))?;
+        if let (Some(archive), false) = (self.archive, fresh.is_empty()) {
+            archive.store_unsynced(&fresh).map_err(|error| StoreError(error.to_string()))?;
             self.has_written.set(true);
         }
         self.stored.lock().extend(fresh.iter().map(|original| (original.handle, Written::Yes)));

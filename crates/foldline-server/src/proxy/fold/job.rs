@@ -1,8 +1,7 @@
-//! Fold on the way in: a client's request becomes what is sent.
+//! A fold job: turns a client's request into the request that is sent.
 //!
-//! A turn owns what it needs, so that the work can be done off the threads that serve connections, and
-//! done again when the provider says that it was not enough. Whatever goes wrong here leaves the
-//! request as it came.
+//! A job owns everything it needs, so that it can run on a blocking thread, and run again if the provider refuses the
+//! prompt. On any error the client's request is forwarded unmodified.
 
 use std::sync::Arc;
 
@@ -32,182 +31,185 @@ pub(crate) struct FoldJob {
     pub(crate) format: Format,
     pub(crate) upstream: UpstreamKind,
     pub(crate) tenant: TenantKey,
-    /// The body, decoded.
+    /// Decoded body.
     pub(crate) body: Bytes,
     pub(crate) history: HistoryView,
-    /// The owner's part of the archive.
+    /// The tenant's part of the archive.
     pub(crate) archive: Option<TenantArchive>,
-    /// What the client calls its session.
+    /// Session name sent by the client.
     pub(crate) session: Option<String>,
 }
 
-/// Whose conversation a body holds.
+/// The history that a body contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HistoryView {
-    /// The client's, which lacks what was hidden from it.
+    /// The client's, which lacks the hidden rounds.
     Client,
-    /// The one that the model knows.
+    /// The complete one, as the model saw it.
     Model,
 }
 
-/// What is to be sent for a turn.
+/// A request that is ready to be sent.
 #[derive(Clone)]
 pub(crate) struct PreparedRequest {
-    /// The body; none when the client's own bytes go out.
+    /// Body; none if the client's own bytes are sent.
     pub(crate) body: Option<Bytes>,
-    /// The conversation as the model knows it, not folded, and without the tool of ours.
+    /// Complete conversation, not folded and without the injected tool.
     pub(crate) unfolded_body: Bytes,
-    /// What was folded is written; this waits until it is on disk.
+    /// Sync of the new originals to disk.
     pub(crate) pending_sync: Option<Arc<PendingSync>>,
-    /// The model was offered a tool of ours.
+    /// True if the unfold tool is offered.
     pub(crate) tool_offered: bool,
-    /// Which id an answer in several rounds is known by: a client that refers to it later must mean the
-    /// one behind the hidden calls.
+    /// Response id that the client gets for a response in several rounds: a client that continues from it must reach the
+    /// round after the hidden calls.
     pub(crate) reported_id: ReportedId,
     pub(crate) hidden_rounds: HiddenRoundsLog,
     pub(crate) model: Arc<UpstreamModel>,
-    /// Tokens as they came and as they are sent.
+    /// Tokens as received and as sent.
     pub(crate) received_tokens: Tokens,
     pub(crate) sent_tokens: Tokens,
-    /// Folds that stand in it.
+    /// Folds in the body.
     pub(crate) fold_count: u64,
-    /// Tokens that it may have.
+    /// Maximum tokens of the request.
     pub(crate) budget: Tokens,
-    /// Tokens of answer that room is left for.
+    /// Tokens reserved for the response.
     pub(crate) max_output: Option<Tokens>,
-    /// The conversation in the archive.
+    /// The archive of the session.
     pub(crate) archive: Option<TenantArchive>,
     pub(crate) model_name: String,
-    /// A summary of its older rounds is to be written.
+    /// Summary that is due for the older rounds.
     pub(crate) summary_job: Option<Arc<SummaryJob>>,
-    /// The budget of a retry, which the conversation keeps to if it is accepted.
+    /// Budget of a retry, which the conversation keeps if the retry is accepted.
     pub(crate) tight: Option<Arc<TightBudget>>,
-    /// The originals that the model may unfold.
+    /// Originals that the model may unfold.
     pub(crate) held: StoredHandles,
 }
 
-/// Bytes of a session's name that are looked at.
+/// Maximum bytes of a session name; the rest is ignored.
 pub(crate) const MAX_SESSION_NAME_BYTES: usize = 256;
 
 impl FoldJob {
-    /// Whether a tool of ours may be offered: what it gives back must be in an archive.
+    /// Returns true if the unfold tool may be offered: the originals must be in an archive.
     fn may_offer_tool(&self, proxy: &AppState) -> bool {
         proxy.settings.offer_unfold_tool && proxy.settings.mode == ProxyMode::Fold && self.archive.is_some()
     }
 
-    /// Returns the name under which the tenant's conversations are remembered: that of its part of the archive.
+    /// Returns the name under which the tenant's conversations are cached: that of its part of the archive.
     fn owner(&self) -> String {
         let unarchived = || session_cache::session_name(self.tenant.0);
-        self.archive.as_ref().map_or_else(unarchived, |shelf| shelf.namespace().as_str().to_owned())
+        self.archive.as_ref().map_or_else(unarchived, |archive| archive.namespace().as_str().to_owned())
     }
 
-    /// Remembers what an answer hid from the client. Where the provider holds the answer under an id, the client may go on
-    /// from that, and nothing else of the conversation comes back.
+    /// Records the rounds that a response hid from the client. If the provider stores the response under an id, the client
+    /// may continue from that id without sending the conversation again.
     pub(crate) fn record_hidden_rounds(
         &self,
         proxy: &AppState,
         folded: &PreparedRequest,
-        gaps: Vec<HiddenRound>,
-        held_as: Option<&str>,
+        rounds: Vec<HiddenRound>,
+        response_id: Option<&str>,
     ) {
-        if let Some(id) = held_as {
-            let lineage = PrefixHashes::for_response_id(&[&self.owner(), &folded.model_name], id);
-            proxy.sessions.facts(&lineage, self.archive.as_ref()).record_hidden_rounds(lineage.full(), gaps.clone());
+        if let Some(id) = response_id {
+            let prefixes = PrefixHashes::for_response_id(&[&self.owner(), &folded.model_name], id);
+            proxy
+                .sessions
+                .facts(&prefixes, self.archive.as_ref())
+                .record_hidden_rounds(prefixes.full(), rounds.clone());
         }
-        folded.hidden_rounds.facts.record_hidden_rounds(folded.hidden_rounds.prefix, gaps);
+        folded.hidden_rounds.facts.record_hidden_rounds(folded.hidden_rounds.prefix, rounds);
     }
 
-    /// Records which originals a model may unfold after an answer that the provider stores under this id: a request that
-    /// continues from there does not carry the markers again.
+    /// Records the originals that a model may unfold after a response that the provider stores under this id: a request
+    /// that continues from it does not contain the markers.
     pub(crate) fn record_handles(&self, proxy: &AppState, folded: &PreparedRequest, id: &str) {
-        let lineage = PrefixHashes::for_response_id(&[&self.owner(), &folded.model_name], id);
-        proxy.sessions.facts(&lineage, self.archive.as_ref()).record_handles(lineage.full(), &folded.held);
+        let prefixes = PrefixHashes::for_response_id(&[&self.owner(), &folded.model_name], id);
+        proxy.sessions.facts(&prefixes, self.archive.as_ref()).record_handles(prefixes.full(), &folded.held);
     }
 
-    /// Folds the request. Returns none if it must go out as it came, or if the fold is cancelled.
+    /// Folds the request. Returns none if it must be forwarded unmodified, or if the fold is cancelled.
     pub(crate) fn prepare(
         &self,
         proxy: &AppState,
-        again: Option<Refold>,
+        refold: Option<Refold>,
         cancel: &CancelFlag,
     ) -> Option<PreparedRequest> {
         let client = Request::parse(self.format, &self.body).ok()?;
         let name = model_name(client.conversation().model.as_deref().unwrap_or_default()).to_owned();
         let owner = self.owner();
-        let between = [owner.as_str(), &name];
-        let told = match client.previous_response_id() {
-            Some(id) => PrefixHashes::for_response_id(&between, &id),
-            None => PrefixHashes::for_conversation(&between, client.conversation()),
+        let scope = [owner.as_str(), &name];
+        let prefixes = match client.previous_response_id() {
+            Some(id) => PrefixHashes::for_response_id(&scope, &id),
+            None => PrefixHashes::for_conversation(&scope, client.conversation()),
         };
-        let session = || self.session.clone().unwrap_or_else(|| session_cache::session_name(told.root()));
-        let journal = self.archive.as_ref().map(|shelf| shelf.in_session(session()));
-        let facts = proxy.sessions.facts(&told, self.archive.as_ref());
-        let hidden = HiddenRoundsLog { facts: facts.clone(), prefix: told.full() };
+        let session = || self.session.clone().unwrap_or_else(|| session_cache::session_name(prefixes.root()));
+        let archive = self.archive.as_ref().map(|archive| archive.in_session(session()));
+        let facts = proxy.sessions.facts(&prefixes, self.archive.as_ref());
+        let hidden = HiddenRoundsLog { facts: facts.clone(), prefix: prefixes.full() };
 
-        // The conversation as the model knows it: with what was hidden, and with the tool of ours.
-        let healed = match self.history {
-            HistoryView::Client => restored_body(&client, &facts, &told).map(Bytes::from),
+        // The complete conversation: with hidden rounds, and with the injected tool.
+        let restored = match self.history {
+            HistoryView::Client => restored_body(&client, &facts, &prefixes).map(Bytes::from),
             HistoryView::Model => None,
         };
-        let stored = client.is_stored();
-        let continued = client.previous_response_id().is_some().then(|| facts.handles(told.full()));
-        let (request, lineage) = match &healed {
+        let is_stored = client.is_stored();
+        let continued = client.previous_response_id().is_some().then(|| facts.handles(prefixes.full()));
+        let (request, prefixes) = match &restored {
             Some(body) => {
                 let request = Request::parse(self.format, body).ok()?;
-                let lineage = PrefixHashes::for_conversation(&between, request.conversation());
-                (request, lineage)
+                let prefixes = PrefixHashes::for_conversation(&scope, request.conversation());
+                (request, prefixes)
             }
-            None => (client, told),
+            None => (client, prefixes),
         };
         let request = if self.may_offer_tool(proxy) { request.with_injected_tool(&UNFOLD_TOOL) } else { request };
-        let offered = request.has_injected_tool();
+        let tool_offered = request.has_injected_tool();
         let model = proxy.models.get(self.tenant, self.upstream, &name);
-        let known = FoldInputs {
+        let inputs = FoldInputs {
             profile: law_profile(&request, proxy.upstream(self.upstream)),
             request,
-            prefixes: lineage,
+            prefixes,
             facts,
             model,
-            archive: journal,
+            archive,
         };
         let failed = |error: &foldline::Error| match error.kind() {
             ErrorKind::Cancelled => {
                 proxy.metrics.cancelled.inc();
-                tracing::info!(model = name, "fold cancelled: the connection is closed");
+                tracing::info!(model = name, "fold cancelled: client disconnected");
             }
             _ => {
                 proxy.metrics.count_internal_error("cannot_fit");
-                tracing::warn!(%error, model = name, "sent as it came");
+                tracing::warn!(%error, model = name, "cannot fold; forwarding the original request");
             }
         };
-        let decided = match known.fold(proxy, again, cancel) {
-            // A learned window may be wrong: the request is sent as the stated one allows.
-            Err(error) if again.is_none() && is_too_large(&error) && known.is_lowered(proxy) => {
-                tracing::warn!(%error, model = name, "cannot be folded to a learned window; folded to the stated one");
-                known.fold(proxy, Some(Refold::Stated), cancel)
+        let outcome = match inputs.fold(proxy, refold, cancel) {
+            // A learned window may be wrong; fall back to the stated one.
+            Err(error) if refold.is_none() && is_too_large(&error) && inputs.is_lowered(proxy) => {
+                tracing::warn!(%error, model = name, "cannot fold to the learned window; using the stated one");
+                inputs.fold(proxy, Some(Refold::Stated), cancel)
             }
-            decided => decided,
+            outcome => outcome,
         };
-        let decision = decided.inspect_err(failed).ok()?;
-        let changed = decision.is_folded || healed.is_some() || offered;
+        let outcome = outcome.inspect_err(failed).ok()?;
+        let is_changed = outcome.is_folded || restored.is_some() || tool_offered;
         Some(PreparedRequest {
-            body: changed.then(|| decision.body.into()),
-            unfolded_body: healed.clone().unwrap_or_else(|| self.body.clone()),
-            pending_sync: decision.pending_sync,
-            tool_offered: offered,
-            reported_id: if stored { ReportedId::Last } else { ReportedId::First },
+            body: is_changed.then(|| outcome.body.into()),
+            unfolded_body: restored.clone().unwrap_or_else(|| self.body.clone()),
+            pending_sync: outcome.pending_sync,
+            tool_offered,
+            reported_id: if is_stored { ReportedId::Last } else { ReportedId::First },
             hidden_rounds: hidden,
-            received_tokens: decision.received_tokens,
-            sent_tokens: decision.sent_tokens,
-            fold_count: decision.fold_count,
-            budget: decision.budget,
-            max_output: decision.max_output,
+            received_tokens: outcome.received_tokens,
+            sent_tokens: outcome.sent_tokens,
+            fold_count: outcome.fold_count,
+            budget: outcome.budget,
+            max_output: outcome.max_output,
             model_name: name,
-            archive: known.archive,
-            model: known.model,
-            summary_job: decision.summary_job,
-            tight: decision.tight,
-            held: continued.unwrap_or(decision.held),
+            archive: inputs.archive,
+            model: inputs.model,
+            summary_job: outcome.summary_job,
+            tight: outcome.tight,
+            held: continued.unwrap_or(outcome.held),
         })
     }
 }
@@ -217,33 +219,33 @@ fn is_too_large(error: &foldline::Error) -> bool {
     matches!(error.kind(), ErrorKind::CannotFit { .. })
 }
 
-/// The client's request with the hidden calls of earlier answers back in their places. `None` when there are none.
-fn restored_body(client: &Request<'_>, facts: &SessionFacts, lineage: &PrefixHashes) -> Option<Vec<u8>> {
+/// Returns the client's body with the hidden rounds of earlier responses restored; none if there are none.
+fn restored_body(client: &Request<'_>, facts: &SessionFacts, prefixes: &PrefixHashes) -> Option<Vec<u8>> {
     let mut edits: Vec<RequestEdit> = Vec::new();
-    let goes_on = client.previous_response_id().is_some();
-    let heal = |at, gaps: &Arc<[HiddenRound]>| {
-        if goes_on { client.restore_hidden_results(gaps) } else { client.restore_hidden_calls(at, gaps) }
+    let is_continuation = client.previous_response_id().is_some();
+    let restore = |at, rounds: &Arc<[HiddenRound]>| {
+        if is_continuation { client.restore_hidden_results(rounds) } else { client.restore_hidden_calls(at, rounds) }
     };
-    for (at, answers) in facts.hidden_rounds(lineage) {
-        edits.extend(answers.iter().rev().find_map(|gaps| heal(at, gaps)).into_iter().flatten());
+    for (at, responses) in facts.hidden_rounds(prefixes) {
+        edits.extend(responses.iter().rev().find_map(|rounds| restore(at, rounds)).into_iter().flatten());
     }
     if edits.is_empty() {
         return None;
     }
-    let healed =
-        client.splice(&edits).inspect_err(|error| tracing::warn!(%error, "hidden calls were not put back")).ok()?;
-    Some(healed.into_owned())
+    let restored =
+        client.splice(&edits).inspect_err(|error| tracing::warn!(%error, "cannot restore hidden rounds")).ok()?;
+    Some(restored.into_owned())
 }
 
-/// Where what an answer hides is remembered.
+/// The facts and the prefix to which the hidden rounds of a response are recorded.
 #[derive(Clone)]
 pub(crate) struct HiddenRoundsLog {
     pub(crate) facts: Arc<SessionFacts>,
     prefix: u128,
 }
 
-/// The laws of whoever answers. A server on a plain connection is a local one, behind a template of
-/// unknown strictness.
+/// Returns the laws of the server. A server without TLS is assumed to be local, with a chat template of unknown
+/// strictness.
 fn law_profile(request: &Request<'_>, upstream: &UpstreamUrl) -> LawProfile {
     let profile = LawProfile::for_request(request);
     if upstream.scheme == Scheme::HTTP { profile.served_by(ServerKind::ChatTemplate) } else { profile }

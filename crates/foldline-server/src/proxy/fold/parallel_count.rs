@@ -1,18 +1,18 @@
-//! Counting ahead: the long texts of a conversation that is seen for the first time, on all processors at once.
+//! Counts the long texts of a new conversation on all cores.
 //!
-//! A conversation that goes on costs its new texts. One that is new costs all of them, and exact counts are most of that
-//! cost, while the fold itself goes from message to message. So its texts are counted beforehand, line by line, into the
-//! cache that the fold asks. Nothing depends on it: a text that was not counted here is counted there.
+//! A known conversation costs only its new texts. A new one costs all of them, and exact counts dominate that cost
+//! while the fold itself is sequential. So its texts are counted line by line into the meter's cache in advance. This is
+//! only an optimization: texts that are not counted here are counted by the fold.
 
 use foldline::{CancelFlag, Conversation, Meter, Part};
 use rayon::prelude::*;
 
-/// A text that is shorter is counted where it is needed.
+/// Minimum size of a text that is counted in advance.
 const MIN_TEXT_BYTES: usize = 1 << 10;
-/// Bytes of long texts for which it pays to count them together.
+/// Minimum total size of long texts for which parallel counting pays.
 const MIN_TOTAL_BYTES: usize = 64 << 10;
 
-/// Counts the long texts of a conversation, until it is cancelled.
+/// Counts the long texts of a conversation until it is cancelled.
 pub(crate) fn count_in_parallel(conversation: &Conversation<'_>, meter: &Meter, cancel: &CancelFlag) {
     let mut texts: Vec<&str> = Vec::new();
     for part in conversation.messages.iter().flat_map(|message| &message.parts) {
@@ -27,7 +27,7 @@ pub(crate) fn count_in_parallel(conversation: &Conversation<'_>, meter: &Meter, 
     if rayon::current_num_threads() < 2 || texts.iter().map(|text| text.len()).sum::<usize>() < MIN_TOTAL_BYTES {
         return;
     }
-    // The threads stay: what a counter has found of words, it remembers by thread.
+    // The rayon pool is reused: counters cache words per thread.
     texts.par_iter().with_max_len(1).for_each(|text| {
         if !cancel.is_cancelled() {
             meter.text_by_lines(text);
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
     use foldline::{CountExactness, Message, ModelTable, Role, TokenCounter, Tokens};
 
-    /// Counts how many bytes it was asked for.
+    /// A counter that records how many bytes were counted.
     struct RecordingCounter(AtomicUsize);
 
     impl TokenCounter for RecordingCounter {
@@ -64,17 +64,17 @@ mod tests {
             .chain([Message::text(Role::User, "short")])
             .collect();
         let conversation = Conversation { messages, ..Conversation::default() };
-        let busy = Arc::new(RecordingCounter(AtomicUsize::new(0)));
-        let meter = Meter::for_model(ModelTable::builtin(), Some("gpt-4o")).with_counter(busy.clone());
+        let counter = Arc::new(RecordingCounter(AtomicUsize::new(0)));
+        let meter = Meter::for_model(ModelTable::builtin(), Some("gpt-4o")).with_counter(counter.clone());
         let cancelled = CancelFlag::default();
         cancelled.cancel();
         count_in_parallel(&conversation, &meter, &cancelled);
-        assert_eq!(busy.0.load(Ordering::Relaxed), 0);
+        assert_eq!(counter.0.load(Ordering::Relaxed), 0);
         count_in_parallel(&conversation, &meter, &CancelFlag::default());
-        let before = busy.0.load(Ordering::Relaxed);
+        let before = counter.0.load(Ordering::Relaxed);
         conversation.messages.iter().for_each(|message| {
             meter.message(message);
         });
-        assert_eq!(busy.0.load(Ordering::Relaxed), before + "short".len());
+        assert_eq!(counter.0.load(Ordering::Relaxed), before + "short".len());
     }
 }

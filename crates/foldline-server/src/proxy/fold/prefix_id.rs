@@ -1,78 +1,76 @@
-//! What a conversation is known by: the hashes of its beginnings.
+//! Identifies a conversation by the hashes of its prefixes.
 //!
-//! A client sends the whole conversation at every turn. Hashing every beginning of it, from one message
-//! to all, finds what is remembered of an earlier turn without any id of the client's, and can not
-//! mistake one conversation for another. What moves from turn to turn without meaning anything (marks of
-//! the cache, white space, order of keys) is not hashed.
+//! A client sends the whole conversation with every request. Hashing every prefix, from no message to all, finds the
+//! state of an earlier request without a client-supplied id and cannot confuse two conversations. Differences without
+//! meaning (cache marks, white space, key order) are not hashed.
 
 use foldline::{CallArguments, Conversation, LazyText, MediaSource, Message, Part, Role};
 use xxhash_rust::xxh3::Xxh3;
 
-/// The hashes of all beginnings of a conversation.
+/// The hashes of all prefixes of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PrefixHashes {
-    /// By how many messages they have.
+    /// Indexed by number of messages.
     hashes: Vec<u128>,
-    /// The beginning up to the first word of the user.
+    /// Number of messages up to and including the first user message.
     root_len: usize,
 }
 
 impl PrefixHashes {
-    /// Of a conversation between an owner and a model, told by `between`. Who serves the model does not
-    /// matter: a server may move.
-    pub(crate) fn for_conversation(between: &[&str], conversation: &Conversation<'_>) -> Self {
+    /// Hashes a conversation within a scope (tenant and model). The upstream is not part of the scope: a server may move.
+    pub(crate) fn for_conversation(scope: &[&str], conversation: &Conversation<'_>) -> Self {
         let messages = &conversation.messages;
-        let mut said = PrefixHasher::default();
-        between.iter().for_each(|text| said.write(text));
-        let mut beginnings = Vec::with_capacity(messages.len() + 1);
-        beginnings.push(said.hasher.digest128());
+        let mut hasher = PrefixHasher::default();
+        scope.iter().for_each(|text| hasher.write(text));
+        let mut hashes = Vec::with_capacity(messages.len() + 1);
+        hashes.push(hasher.hasher.digest128());
         for message in messages {
-            said.write_message(message);
-            beginnings.push(said.hasher.digest128());
+            hasher.write_message(message);
+            hashes.push(hasher.hasher.digest128());
         }
         let first = messages.iter().position(|message| message.role == Role::User);
-        Self { hashes: beginnings, root_len: first.map_or(messages.len(), |at| at + 1) }
+        Self { hashes, root_len: first.map_or(messages.len(), |at| at + 1) }
     }
 
-    /// Of a conversation that the provider holds, which is known by the id of an answer in it.
-    pub(crate) fn for_response_id(between: &[&str], id: &str) -> Self {
-        let mut said = PrefixHasher::default();
-        between.iter().chain(&["answer", id]).for_each(|text| said.write(text));
-        Self { hashes: vec![said.hasher.digest128()], root_len: 0 }
+    /// Returns the hash of a conversation that the provider stores, known by the id of one of its responses.
+    pub(crate) fn for_response_id(scope: &[&str], id: &str) -> Self {
+        let mut hasher = PrefixHasher::default();
+        scope.iter().chain(&["answer", id]).for_each(|text| hasher.write(text));
+        Self { hashes: vec![hasher.hasher.digest128()], root_len: 0 }
     }
 
-    /// How many messages the conversation has.
+    /// Returns the number of messages.
     pub(crate) fn len(&self) -> usize {
         self.hashes.len() - 1
     }
 
-    /// The hash of the first so many messages.
+    /// Returns the hash of the first `messages` messages.
     pub(crate) fn prefix(&self, messages: usize) -> u128 {
         self.hashes[messages]
     }
 
-    /// The hash of all messages.
+    /// Returns the hash of all messages.
     pub(crate) fn full(&self) -> u128 {
         self.hashes[self.len()]
     }
 
-    /// All beginnings, the longest first.
+    /// Returns the lengths and hashes of all prefixes, longest first.
     pub(crate) fn longest_first(&self) -> impl Iterator<Item = (usize, u128)> + '_ {
         self.hashes.iter().copied().enumerate().rev()
     }
 
-    /// What all turns of the conversation have in common.
+    /// Returns the hash that all requests of the conversation have in common.
     pub(crate) fn root(&self) -> u128 {
         self.hashes[self.root_len]
     }
 }
 
-/// What was said so far.
+/// A hash of the messages so far.
 #[derive(Default)]
 struct PrefixHasher {
     hasher: Xxh3,
-    /// For texts that a body writes in other ways than most: all of the history passes here at every turn, and hardly
-    /// any of it has to be decoded.
+    /// Buffer for texts with unusual JSON escapes: the whole history is hashed with every request, and hardly any of it
+    /// has to be decoded.
     scratch: String,
 }
 
@@ -96,37 +94,37 @@ impl PrefixHasher {
                 self.hasher.update(&[1]);
                 self.write_text(text);
             }
-            Part::Reasoning(it) => {
+            Part::Reasoning(reasoning) => {
                 self.hasher.update(&[2]);
-                self.write_text(&it.text);
-                self.write(it.seal.as_deref().unwrap_or_default());
+                self.write_text(&reasoning.text);
+                self.write(reasoning.seal.as_deref().unwrap_or_default());
             }
-            Part::ToolCall(it) => {
+            Part::ToolCall(call) => {
                 self.hasher.update(&[3]);
-                self.write(&it.id);
-                self.write(&it.name);
-                match &it.arguments {
+                self.write(&call.id);
+                self.write(&call.name);
+                match &call.arguments {
                     CallArguments::Json(text) | CallArguments::Text(text) => self.write_text(text),
                 }
             }
-            Part::ToolResult(it) => {
-                self.hasher.update(&[4, u8::from(it.is_error)]);
-                self.write(&it.call_id);
-                it.content.iter().for_each(|part| self.write_part(part));
+            Part::ToolResult(result) => {
+                self.hasher.update(&[4, u8::from(result.is_error)]);
+                self.write(&result.call_id);
+                result.content.iter().for_each(|part| self.write_part(part));
                 self.hasher.update(&[0xfe]);
             }
-            Part::Image(it) => {
+            Part::Image(image) => {
                 self.hasher.update(&[5]);
-                self.write_source(&it.source);
+                self.write_source(&image.source);
             }
-            Part::File(it) => {
+            Part::File(file) => {
                 self.hasher.update(&[6]);
-                self.write(it.name.as_deref().unwrap_or_default());
-                self.write_source(&it.source);
+                self.write(file.name.as_deref().unwrap_or_default());
+                self.write_source(&file.source);
             }
-            Part::Opaque(it) => {
+            Part::Opaque(opaque) => {
                 self.hasher.update(&[7]);
-                self.write(&it.raw);
+                self.write(&opaque.raw);
             }
             _ => self.hasher.update(&[8]),
         }
@@ -134,12 +132,12 @@ impl PrefixHasher {
 
     fn write_source(&mut self, source: &MediaSource<'_>) {
         match source {
-            // Pictures are large.
-            MediaSource::Base64(it) => {
+            // Images are large.
+            MediaSource::Base64(data) => {
                 self.hasher.update(&[1]);
-                self.write(it);
+                self.write(data);
             }
-            // Its JSON tells every other kind apart, those of later versions too.
+            // The JSON of other kinds is unambiguous, including kinds of later versions.
             other => {
                 self.hasher.update(&[2]);
                 self.write(&serde_json::to_string(other).unwrap_or_default());
@@ -165,7 +163,7 @@ mod tests {
         )
     }
 
-    /// Claude Code moves its marks to the newest message each turn; that is no other conversation.
+    /// Claude Code moves its cache marks to the newest message each turn; the conversation is the same.
     #[test]
     fn prefix_hash_ignores_cache_marks_and_whitespace() {
         let before = prefixes(
@@ -179,7 +177,7 @@ mod tests {
         assert_ne!(before.full(), after.full());
     }
 
-    /// Clients escape as they like, and our own copy of a conversation has no escapes at all.
+    /// Clients escape in different ways, and an owned conversation has no escapes at all.
     #[test]
     fn prefix_hash_ignores_json_escapes() {
         let body = |text: &str| {
@@ -191,8 +189,8 @@ mod tests {
         let odd = body(r#"o\u006ee\u000a \u0022two\"\/\u00e9 \u005cu0041"#);
         assert_eq!(prefixes(&plain).full(), prefixes(&odd).full());
         let request = Request::parse(Format::Anthropic, odd.as_bytes()).unwrap();
-        let ours = request.conversation().clone().into_owned();
-        assert_eq!(PrefixHashes::for_conversation(&["me"], &ours).full(), prefixes(&plain).full());
+        let owned = request.conversation().clone().into_owned();
+        assert_eq!(PrefixHashes::for_conversation(&["me"], &owned).full(), prefixes(&plain).full());
         assert_ne!(prefixes(&body(r"one\t")).full(), prefixes(&body(r"one\n")).full());
     }
 

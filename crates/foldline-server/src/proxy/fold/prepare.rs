@@ -1,15 +1,16 @@
-//! What is folded of a conversation now, given all that is known of it; and what follows from that: it is told, counted
-//! and remembered.
+//! Decides what is folded in a request, given all facts about its conversation, and records the result: log,
+//! metrics, journal and session cache.
 //!
-//! What was decided for a request before holds, unless its budget is another now. Nothing here looks at a client, a
-//! connection or a credential.
+//! An earlier decision for the same request is kept unless its budget has changed. Nothing here depends on a client,
+//! a connection or a credential.
 
 use std::sync::Arc;
 
 use foldline::laws::LawProfile;
 use foldline::wire::Request;
 use foldline::{
-    CancelFlag, Crease, Error, FoldEvent, FoldOptions, FoldState, Ledger, OriginalStore, Policy, Tokens, apply_from,
+    CancelFlag, Crease, Error, FoldEvent, FoldOptions, FoldState, Ledger, OriginalStore, Policy, Tokens, Trigger,
+    apply_from,
 };
 use foldline_archive::TenantArchive;
 use foldline_summarize::PREPARE_THRESHOLD;
@@ -25,133 +26,138 @@ use crate::proxy::fold::summaries::SummaryJob;
 use crate::proxy::settings::{ProxyMode, SummaryMode};
 use crate::proxy::upstream::models::UpstreamModel;
 
-/// A conversation as the model knows it, and what is known of it.
+/// A conversation as the model sees it, with the facts about it.
 pub(crate) struct FoldInputs<'r> {
     pub(crate) request: Request<'r>,
     pub(crate) prefixes: PrefixHashes,
     pub(crate) facts: Arc<SessionFacts>,
     pub(crate) model: Arc<UpstreamModel>,
     pub(crate) profile: LawProfile,
-    /// The conversation in the archive.
+    /// The archive of the session.
     pub(crate) archive: Option<TenantArchive>,
 }
 
-/// What was decided.
+/// The result of a fold.
 pub(crate) struct FoldOutcome {
     pub(crate) body: Vec<u8>,
-    /// Something is folded in it.
+    /// True if it contains folds.
     pub(crate) is_folded: bool,
-    /// Tokens as they came and as they are sent.
+    /// Tokens as received and as sent.
     pub(crate) received_tokens: Tokens,
     pub(crate) sent_tokens: Tokens,
-    /// Folds that stand in it.
+    /// Folds in the body.
     pub(crate) fold_count: u64,
-    /// Tokens that it may have.
+    /// Maximum tokens of the request.
     pub(crate) budget: Tokens,
-    /// Tokens of answer that room is left for.
+    /// Tokens reserved for the response.
     pub(crate) max_output: Option<Tokens>,
     pub(crate) pending_sync: Option<Arc<PendingSync>>,
     pub(crate) summary_job: Option<Arc<SummaryJob>>,
     pub(crate) tight: Option<Arc<TightBudget>>,
-    /// The originals that were folded in the conversation so far.
+    /// Originals folded in the conversation so far.
     pub(crate) held: StoredHandles,
 }
 
-/// The budget of a retry after a refusal. It becomes a fact of the conversation when the retry is accepted; one that is
-/// refused as well leaves no trace.
+/// The budget of a retry after a refusal. It becomes a fact of the conversation when the retry is accepted; a retry
+/// that is refused as well has no effect.
 pub(crate) struct TightBudget {
     facts: Arc<SessionFacts>,
-    lineage: PrefixHashes,
+    prefixes: PrefixHashes,
     tokens: Tokens,
 }
 
 impl TightBudget {
     /// Records that the retry was accepted.
     pub(crate) fn hold(&self) {
-        self.facts.hold_budget(&self.lineage, self.tokens);
+        self.facts.hold_budget(&self.prefixes, self.tokens);
     }
 }
 
-/// Why a turn is folded once more.
+/// The reason for folding a request again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refold {
-    /// The provider has just taught that the budget is this.
+    /// The provider refused the prompt; this is the new budget.
     WithBudget(Tokens),
-    /// A summary was waited for, and is there now.
+    /// A summary that the request waited for is available.
     WithSummary,
-    /// It cannot be folded to a learned window, and is folded to the one that the user, the server or the table states.
+    /// The request cannot be folded to a learned window; the window of the user, the server or the table is used.
     Stated,
 }
 
-/// A budget that fell by more than this is news to a conversation; less is noise of the calibration.
+/// A budget below this share of the old one counts as changed; smaller drops are calibration noise.
 const BUDGET_DROP_RATIO: f64 = 0.97;
-/// A budget must have grown this much to be believed: what was folded is folded.
+/// A budget must grow by this factor to count as changed: folds are not undone.
 const BUDGET_GROWTH_RATIO: f64 = 1.5;
 
 impl FoldInputs<'_> {
-    /// Decides, unless the conversation can not be brought to its budget or the decision is cancelled.
+    /// Folds the request.
+    ///
+    /// # Errors
+    ///
+    /// The conversation cannot be folded to its budget, or the fold is cancelled.
     pub(crate) fn fold(
         &self,
         proxy: &AppState,
-        again: Option<Refold>,
+        refold: Option<Refold>,
         cancel: &CancelFlag,
     ) -> Result<FoldOutcome, Error> {
         cancel.check()?;
-        let Self { request, prefixes: lineage, facts, model, archive: journal, .. } = self;
+        let Self { request, prefixes, facts, model, archive, .. } = self;
         let mode = proxy.settings.mode;
-        let place = proxy.sessions.take(lineage);
-        if place.as_ref().is_some_and(|place| model.prices.cache_ttl.is_some_and(|life| place.age() > life)) {
-            facts.record_cold_cache(lineage.full());
+        let cached = proxy.sessions.take(prefixes);
+        if cached.as_ref().is_some_and(|cached| model.prices.cache_ttl.is_some_and(|ttl| cached.age() > ttl)) {
+            facts.record_cold_cache(prefixes.full());
         }
-        let taught = match again {
-            Some(Refold::WithBudget(at_most)) => Some(at_most),
+        let learned_budget = match refold {
+            Some(Refold::WithBudget(budget)) => Some(budget),
             Some(Refold::WithSummary | Refold::Stated) | None => None,
         };
         let max_output = model.reserved_output(request);
-        let now = match again {
+        let allowed = match refold {
             Some(Refold::Stated) => model.stated_budget(max_output),
             _ => model.budget(max_output).min(facts.ceiling(proxy.settings.timeouts.learned)),
         };
-        let chosen = choose_budget(&facts.ledger(lineage), lineage.len(), now, taught);
+        let chosen = choose_budget(&facts.ledger(prefixes), prefixes.len(), allowed, learned_budget);
         let budget = chosen.tokens;
-        // What was decided for this very request holds, unless the budget is another now or a summary was waited for.
-        let decided = place.as_ref().is_some_and(|place| place.state.len() == lineage.len());
-        let open = !decided || chosen.is_news || again == Some(Refold::WithSummary);
+        // The decision for this same request is kept, unless the budget has changed or a summary was waited for.
+        let is_decided = cached.as_ref().is_some_and(|cached| cached.state.len() == prefixes.len());
+        let is_open = !is_decided || chosen.is_changed || refold == Some(Refold::WithSummary);
         if proxy.settings.summary_mode != SummaryMode::Off && mode == ProxyMode::Fold {
-            facts.adopt_summary(lineage, &request.conversation().messages, open);
+            facts.adopt_summary(prefixes, &request.conversation().messages, is_open);
         }
 
-        let mut setup = FoldOptions::new(model.meter.clone(), model.prices, budget).with_rules(&self.profile);
-        setup.policy = proxy.settings.policy.clone();
-        setup.cancel = cancel.clone();
-        let (state, held) = place.map(|place| (place.state, place.stored)).unwrap_or_default();
-        let state = if decided && open { FoldState::default() } else { state };
-        let anew = state.is_empty();
-        if anew {
+        let mut options = FoldOptions::new(model.meter.clone(), model.prices, budget).with_rules(&self.profile);
+        options.policy = proxy.settings.policy.clone();
+        options.cancel = cancel.clone();
+        let (state, held) = cached.map(|cached| (cached.state, cached.stored)).unwrap_or_default();
+        let state = if is_decided && is_open { FoldState::default() } else { state };
+        let from_scratch = state.is_empty();
+        if from_scratch {
             count_in_parallel(request.conversation(), &model.meter, cancel);
         }
-        let keeper = match (mode, journal) {
-            (ProxyMode::Fold, Some(shelf)) => Some(ArchiveWriter::new(Some(shelf), &held)),
+        let writer = match (mode, archive) {
+            (ProxyMode::Fold, Some(archive)) => Some(ArchiveWriter::new(Some(archive), &held)),
             (ProxyMode::Fold, None) => None,
             (ProxyMode::Observe | ProxyMode::Off, _) => Some(ArchiveWriter::new(None, &held)),
         };
-        let keep = keeper.as_ref().map(|keeper| keeper as &dyn OriginalStore);
-        let tell = |event: FoldEvent| record_event(proxy, journal.as_ref(), &event);
-        let mut ledger = facts.ledger(lineage);
+        let store = writer.as_ref().map(|writer| writer as &dyn OriginalStore);
+        let on_event = |event: FoldEvent| record_event(proxy, archive.as_ref(), &event);
+        let mut ledger = facts.ledger(prefixes);
         ledger.budgets.extend(chosen.from.map(|from| (from, budget)));
-        let mut applied = apply_from(state, request, &setup, &ledger, keep, &tell)?;
+        let mut applied = apply_from(state, request, &options, &ledger, store, &on_event)?;
 
-        // The budget of a retry is not a fact before the provider has accepted it.
-        if let Some(from) = chosen.from.filter(|_| taught.is_none()) {
-            facts.set_budget(lineage.prefix(from), budget);
+        // The budget of a retry becomes a fact only when the provider accepts it.
+        if let Some(from) = chosen.from.filter(|_| learned_budget.is_none()) {
+            facts.set_budget(prefixes.prefix(from), budget);
         }
-        let tight = taught.map(|_| TightBudget { facts: facts.clone(), lineage: lineage.clone(), tokens: budget });
-        let creased = self.report_crease(proxy, applied.creases(), open, anew);
+        let tight =
+            learned_budget.map(|_| TightBudget { facts: facts.clone(), prefixes: prefixes.clone(), tokens: budget });
+        let is_crease = self.report_crease(proxy, applied.creases(), is_open, from_scratch);
         for (pass, count) in facts.count_new_folds(applied.pass_names()) {
             proxy.metrics.folds.get_or_create(&metrics::PassLabels { pass }).inc_by(count);
         }
-        let wrote = creased || keeper.as_ref().is_some_and(ArchiveWriter::has_written);
-        let decision = FoldOutcome {
+        let has_written = is_crease || writer.as_ref().is_some_and(ArchiveWriter::has_written);
+        let outcome = FoldOutcome {
             body: std::mem::take(&mut applied.body),
             is_folded: applied.folded.is_some(),
             received_tokens: applied.raw_tokens,
@@ -159,15 +165,15 @@ impl FoldInputs<'_> {
             fold_count: applied.pass_names().count() as u64,
             budget,
             max_output,
-            pending_sync: self.pending_sync(wrote && mode == ProxyMode::Fold, &held),
+            pending_sync: self.pending_sync(has_written && mode == ProxyMode::Fold, &held),
             summary_job: self.summary_job(proxy, applied.creases(), applied.tokens, budget),
             tight: tight.map(Arc::new),
             held: held.clone(),
         };
-        if let Some(state) = applied.into_state().filter(|_| taught.is_none()) {
-            proxy.sessions.insert(lineage, CachedState::new(state, held));
+        if let Some(state) = applied.into_state().filter(|_| learned_budget.is_none()) {
+            proxy.sessions.insert(prefixes, CachedState::new(state, held));
         }
-        Ok(decision)
+        Ok(outcome)
     }
 
     /// Returns true if the budget is lower than the stated window allows.
@@ -177,40 +183,34 @@ impl FoldInputs<'_> {
         self.model.budget(max_output).min(ceiling) < self.model.stated_budget(max_output)
     }
 
-    /// What was written, until it is on disk.
-    fn pending_sync(&self, wrote: bool, held: &StoredHandles) -> Option<Arc<PendingSync>> {
-        let shelf = self.archive.as_ref().filter(|_| wrote)?;
-        Some(Arc::new(PendingSync::new(shelf.request_sync(), held.clone())))
+    /// Requests a sync of new originals; none if nothing was written.
+    fn pending_sync(&self, has_written: bool, held: &StoredHandles) -> Option<Arc<PendingSync>> {
+        let archive = self.archive.as_ref().filter(|_| has_written)?;
+        Some(Arc::new(PendingSync::new(archive.request_sync(), held.clone())))
     }
 
-    /// Tells of a crease that was made for this very request: the log, the metrics and the journal say so together. Says
-    /// whether there was one. Those of the past were told of when they were due, and what was decided before is not
-    /// decided again.
-    fn report_crease(&self, proxy: &AppState, creases: &[Crease], open: bool, anew: bool) -> bool {
-        let creased = creases.last().filter(|crease| crease.request_point == self.prefixes.len() && open);
-        if creased.is_some() || anew && !creases.is_empty() {
+    /// Reports a crease that was made for this request to the log, the metrics and the journal. Returns true if there is
+    /// one. Earlier creases were reported when they were made, and kept decisions are not reported again.
+    fn report_crease(&self, proxy: &AppState, creases: &[Crease], is_open: bool, from_scratch: bool) -> bool {
+        let creased = creases.last().filter(|crease| crease.request_point == self.prefixes.len() && is_open);
+        if creased.is_some() || from_scratch && !creases.is_empty() {
             self.facts.persist_budgets(&self.prefixes);
         }
-        let Some(&Crease { request_point: at, trigger: reason, saved_tokens: saved, rewrite_cost: price, .. }) =
-            creased
-        else {
+        let Some(&Crease { request_point, trigger, saved_tokens, rewrite_cost, .. }) = creased else {
             return false;
         };
-        tracing::info!(at, saved, price, "creased");
-        proxy
-            .metrics
-            .creases
-            .get_or_create(&metrics::TriggerLabels { trigger: format!("{reason:?}").to_lowercase() })
-            .inc();
-        proxy.metrics.crease_cost_usd.inc_by(self.model.prices.dollars(price as f64));
+        tracing::info!(request_point, trigger = trigger_name(trigger), saved_tokens, rewrite_cost, "crease");
+        let labels = metrics::TriggerLabels { trigger: trigger_name(trigger) };
+        proxy.metrics.creases.get_or_create(&labels).inc();
+        proxy.metrics.crease_cost_usd.inc_by(self.model.prices.dollars(rewrite_cost as f64));
         journal_event(
             self.archive.as_ref(),
-            &FoldEvent::Creased { request_point: at, trigger: reason, saved_tokens: saved, rewrite_cost: price },
+            &FoldEvent::Creased { request_point, trigger, saved_tokens, rewrite_cost },
         );
         true
     }
 
-    /// What is to be summarised now, if anything.
+    /// Returns the summary job that is due, if any.
     fn summary_job(
         &self,
         proxy: &AppState,
@@ -218,63 +218,74 @@ impl FoldInputs<'_> {
         sent: Tokens,
         budget: Tokens,
     ) -> Option<Arc<SummaryJob>> {
-        let Self { request, prefixes: lineage, facts, model, profile: laws, archive: journal } = self;
-        journal.as_ref().filter(|_| summaries::is_summary_due(proxy, facts, lineage, creases, sent, budget))?;
+        let Self { request, prefixes, facts, model, profile, archive } = self;
+        archive.as_ref().filter(|_| summaries::is_summary_due(proxy, facts, prefixes, creases, sent, budget))?;
         let Policy { trigger_ratio: high, target_ratio: low, .. } = proxy.settings.policy;
         Some(Arc::new(SummaryJob {
             conversation: request.conversation().clone().into_owned(),
-            prefixes: lineage.clone(),
+            prefixes: prefixes.clone(),
             facts: facts.clone(),
-            profile: laws.clone(),
+            profile: profile.clone(),
             meter: model.meter.clone(),
             budget,
-            // What comes until the crease has to fit below the mark, too.
+            // New messages until the crease have to fit below the high-water mark, too.
             target_ratio: (low - high * (1.0 - PREPARE_THRESHOLD)).max(0.2),
-            archive: journal.clone(),
+            archive: archive.clone(),
         }))
+    }
+}
+
+/// Returns the name of a trigger as metrics and logs show it.
+fn trigger_name(trigger: Trigger) -> &'static str {
+    match trigger {
+        Trigger::OverBudget => "over_budget",
+        Trigger::Profitable => "profitable",
+        Trigger::ColdCache => "cold_cache",
+        _ => "other",
     }
 }
 
 /// The budget of a request.
 struct BudgetChoice {
     tokens: Tokens,
-    /// The request point from which it is in force, unless the ledger has it already.
+    /// Request point from which it applies, unless the ledger contains it already.
     from: Option<usize>,
-    /// The conversation had another one before.
-    is_news: bool,
+    /// True if the conversation had another budget before.
+    is_changed: bool,
 }
 
-/// Chooses the budget of a request: the one that the conversation has, unless the one of `now` is clearly another.
-fn choose_budget(ledger: &Ledger, len: usize, now: Tokens, at_most: Option<Tokens>) -> BudgetChoice {
-    let now = now.min(at_most.unwrap_or(Tokens::MAX));
-    let Some((_, &known)) = ledger.budgets.last_key_value() else {
-        return BudgetChoice { tokens: now, from: Some(0), is_news: false };
+/// Chooses the budget of a request: the conversation's current one, unless `allowed` clearly differs from it.
+fn choose_budget(ledger: &Ledger, len: usize, allowed: Tokens, learned: Option<Tokens>) -> BudgetChoice {
+    let allowed = allowed.min(learned.unwrap_or(Tokens::MAX));
+    let Some((_, &current)) = ledger.budgets.last_key_value() else {
+        return BudgetChoice { tokens: allowed, from: Some(0), is_changed: false };
     };
-    let taught = at_most.is_some_and(|at_most| at_most < known);
-    let changed = (now as f64) < known as f64 * BUDGET_DROP_RATIO || now as f64 > known as f64 * BUDGET_GROWTH_RATIO;
-    match taught || changed {
-        true => BudgetChoice { tokens: now, from: Some(len), is_news: true },
-        false => BudgetChoice { tokens: known, from: None, is_news: false },
+    let is_refused = learned.is_some_and(|learned| learned < current);
+    let ratio_changed =
+        (allowed as f64) < current as f64 * BUDGET_DROP_RATIO || allowed as f64 > current as f64 * BUDGET_GROWTH_RATIO;
+    match is_refused || ratio_changed {
+        true => BudgetChoice { tokens: allowed, from: Some(len), is_changed: true },
+        false => BudgetChoice { tokens: current, from: None, is_changed: false },
     }
 }
 
-/// Says what happened: to the log, the metrics and the journal, without any content.
-fn record_event(proxy: &AppState, journal: Option<&TenantArchive>, event: &FoldEvent) {
+/// Records an event of the engine in the log, the metrics and the journal, without content.
+fn record_event(proxy: &AppState, archive: Option<&TenantArchive>, event: &FoldEvent) {
     match event {
-        FoldEvent::Refused { reason: why } => {
-            proxy.metrics.count_internal_error("refused");
-            tracing::warn!(%why, "a fold was not made");
+        FoldEvent::Refused { reason } => {
+            proxy.metrics.count_internal_error("fold_refused");
+            tracing::warn!(%reason, "fold refused");
         }
-        // A crease is told of once, by whoever knows that it is new.
+        // Creases are reported by `report_crease`, which knows whether they are new.
         FoldEvent::Failed { .. } | FoldEvent::Started { .. } | FoldEvent::Creased { .. } => return,
         _ => {}
     }
-    journal_event(journal, event);
+    journal_event(archive, event);
 }
 
-/// Notes what happened in the journal, which is for reading; nothing depends on it.
-fn journal_event(journal: Option<&TenantArchive>, event: &FoldEvent) {
-    if let (Some(shelf), Ok(payload)) = (journal, serde_json::to_vec(event)) {
+/// Appends an event to the journal, which is informational: nothing depends on it.
+fn journal_event(archive: Option<&TenantArchive>, event: &FoldEvent) {
+    if let (Some(archive), Ok(payload)) = (archive, serde_json::to_vec(event)) {
         let kind = match event {
             FoldEvent::Creased { .. } => "creased",
             FoldEvent::Completed { .. } => "completed",
@@ -282,6 +293,6 @@ fn journal_event(journal: Option<&TenantArchive>, event: &FoldEvent) {
             FoldEvent::Refused { .. } => "refused",
             _ => "other",
         };
-        let _ = shelf.append_event(kind, &payload);
+        let _ = archive.append_event(kind, &payload);
     }
 }

@@ -1,8 +1,8 @@
-//! Tenants: whose part of the archive a request reads and writes.
+//! Tenants: the part of the archive that a request reads and writes.
 //!
-//! The identity of a tenant has to survive the rotation of credentials: with another one in the middle of a session its
-//! ledger would be lost. So it is the name of a token, or an API key, and never an OAuth access token or a signature.
-//! Where a request has no such identity it gets no archive, and goes out as it came.
+//! The identity of a tenant has to survive the rotation of credentials: if it changed in the middle of a session, the
+//! session's ledger would be lost. So it is the name of a token or an API key, never an OAuth access token or a
+//! signature. A request without such an identity gets no archive and is forwarded unmodified.
 
 use std::io;
 
@@ -16,54 +16,54 @@ use crate::proxy::downstream::tenancy::Tenancy;
 use crate::proxy::fold::session_cache::map_key;
 use crate::proxy::settings::ProxySettings;
 
-/// A request that shows no lasting identity.
+/// Error: a request has no lasting identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoTenant;
 
-/// The name of tokens that have none.
+/// The name of tokens without a name.
 const DEFAULT_TOKEN_NAME: &str = "default";
 
-/// Headers in which credentials of providers travel.
+/// Headers that carry credentials of providers.
 const CREDENTIAL_HEADERS: [&str; 4] = ["authorization", "x-api-key", "api-key", "x-goog-api-key"];
 
-/// The key of a tenant in tables that live in memory. It is never shown.
+/// The key of a tenant in in-memory tables. It is never shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TenantKey(pub(crate) u128);
 
-/// Beginnings of credentials that live for hours: OAuth access tokens of Anthropic, Google and GitHub, Copilot's session
-/// tokens, Bedrock's short-term keys.
+/// Prefixes of credentials that expire within hours: OAuth access tokens of Anthropic, Google and GitHub, session
+/// tokens of Copilot, short-term keys of Bedrock.
 const ROTATING_PREFIXES: [&[u8]; 6] = [b"sk-ant-oat", b"ya29.", b"ghu_", b"ghs_", b"tid=", b"bedrock-api-key-"];
 
-/// Fewest characters of an API key. What is shorter is a placeholder such as `EMPTY` or `ollama`, which many users share.
+/// Minimum length of an API key. Shorter values are placeholders such as `EMPTY` or `ollama`, which many users share.
 const MIN_API_KEY_CHARS: usize = 20;
 
-/// Returns the tenancy of these settings: the chosen one if it is safe, or else the one that fits the tokens.
+/// Returns the tenancy for these settings: the chosen one if it is safe, otherwise the default for the tokens.
 pub(crate) fn resolve_tenancy(settings: &ProxySettings) -> io::Result<Tenancy> {
-    let (tokens, open) = (&settings.tokens, settings.tokens.is_empty());
+    let (tokens, is_open) = (&settings.tokens, settings.tokens.is_empty());
     let all_named = tokens.iter().all(|token| token.name().is_some());
-    let tenancy = settings.tenancy.unwrap_or(match (open, all_named) {
+    let tenancy = settings.tenancy.unwrap_or(match (is_open, all_named) {
         (true, _) => Tenancy::Single,
         (false, true) => Tenancy::Token,
         (false, false) => Tenancy::Credential,
     });
-    let refused = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    let refused = |reason: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
     match tenancy {
-        Tenancy::Single if !open => {
+        Tenancy::Single if !is_open => {
             return refused(
-                "tenancy single would give all holders of tokens the same originals; choose token or credential",
+                "tenancy single would share originals between all token holders; choose token or credential",
             );
         }
-        Tenancy::Token if open => return refused("tenancy token needs tokens; set them with --token-file"),
+        Tenancy::Token if is_open => return refused("tenancy token needs tokens; set them with --token-file"),
         Tenancy::Token | Tenancy::Credential if settings.namespace != Namespace::local() => {
-            return refused("a namespace can be chosen under tenancy single alone; tenants have their own");
+            return refused("a namespace can be set only under tenancy single; otherwise each tenant has its own");
         }
         _ => {}
     }
     AccessToken::check_distinct(tokens).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-    if tenancy == Tenancy::Credential && (open || !all_named) {
+    if tenancy == Tenancy::Credential && (is_open || !all_named) {
         tracing::warn!(
-            "requests without an API key, or with a rotating credential (OAuth, SigV4), belong to no tenant and go out \
-                 as they came; name the tokens (NAME = TOKEN), or set tenancy to token if all users may share originals"
+            "requests without an API key, or with a rotating credential (OAuth, SigV4), belong to no tenant and are \
+forwarded unmodified; name the tokens (NAME = TOKEN), or set tenancy to token if all users may share originals"
         );
     }
     Ok(tenancy)
@@ -72,34 +72,34 @@ pub(crate) fn resolve_tenancy(settings: &ProxySettings) -> io::Result<Tenancy> {
 impl AppState {
     /// Returns the tenant of a request.
     pub(crate) fn tenant(&self, parts: &Parts) -> Result<TenantKey, NoTenant> {
-        Ok(TenantKey(match identity(self.tenancy, parts).inspect_err(|_| self.note_no_tenant())? {
+        Ok(TenantKey(match identity(self.tenancy, parts).inspect_err(|_| self.count_no_tenant())? {
             Identity::Operator => map_key(b"operator"),
             Identity::Token(name) => map_key(&[b"token\0", name.as_bytes()].concat()),
             Identity::Key(key) => map_key(&[b"key\0", &key[..]].concat()),
         }))
     }
 
-    /// Returns the part of the archive that belongs to the tenant of a request; none without an archive.
+    /// Returns the part of the archive that belongs to the tenant of a request; none if there is no archive.
     pub(crate) fn tenant_archive(&self, parts: &Parts) -> Result<Option<TenantArchive>, NoTenant> {
         let Some(archive) = self.archive.as_ref() else { return Ok(None) };
-        let namespace = match identity(self.tenancy, parts).inspect_err(|_| self.note_no_tenant())? {
+        let namespace = match identity(self.tenancy, parts).inspect_err(|_| self.count_no_tenant())? {
             Identity::Operator => Ok(self.settings.namespace.clone()),
             Identity::Token(name) => Namespace::new(format!("token-{name}")),
             Identity::Key(key) => archive.namespace_for_credential(&key),
         };
-        let told = namespace.inspect_err(|error| {
+        let namespace = namespace.inspect_err(|error| {
             self.metrics.count_internal_error("archive");
-            tracing::warn!(%error, "nothing is kept of this request");
+            tracing::warn!(%error, "cannot derive the archive namespace; this request is not archived");
         });
-        Ok(told.ok().map(|namespace| archive.tenant(&namespace)))
+        Ok(namespace.ok().map(|namespace| archive.tenant(&namespace)))
     }
 
-    fn note_no_tenant(&self) {
+    fn count_no_tenant(&self) {
         self.metrics.count_internal_error("no_tenant");
         self.no_tenant.call_once(|| {
             tracing::warn!(
-                "a request without an API key, or with a rotating credential, belongs to no tenant; it and all like it go \
-                 out as they came"
+"a request without an API key, or with a rotating credential, belongs to no tenant; it and similar requests \
+are forwarded unmodified (reported once)"
             );
         });
     }
@@ -108,7 +108,7 @@ impl AppState {
 /// The lasting identity of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Identity<'r> {
-    /// The one tenant that there is.
+    /// The only tenant.
     Operator,
     /// The name of a token.
     Token(&'r str),
@@ -129,7 +129,7 @@ fn identity(tenancy: Tenancy, parts: &Parts) -> Result<Identity<'_>, NoTenant> {
     }
 }
 
-/// Returns all API keys of a request as one value; none when there are none, or when one of its credentials rotates: then
+/// Returns all API keys of a request as one value; none if there are none, or if one of its credentials rotates: then
 /// the others may be placeholders that many users share.
 fn api_keys(headers: &HeaderMap) -> Option<Vec<u8>> {
     let mut keys = Vec::new();
@@ -153,7 +153,7 @@ fn api_keys(headers: &HeaderMap) -> Option<Vec<u8>> {
     (!keys.is_empty()).then_some(keys)
 }
 
-/// Returns true for credentials that are replaced while a session goes on. A JSON Web Token begins with the base64 of `{"`.
+/// Returns true for credentials that are replaced during a session. A JSON Web Token starts with the base64 of `{"`.
 fn is_rotating(key: &[u8]) -> bool {
     let is_jwt = key.starts_with(b"eyJ") && key.iter().filter(|byte| **byte == b'.').count() >= 2;
     is_jwt || ROTATING_PREFIXES.iter().any(|prefix| key.starts_with(prefix))

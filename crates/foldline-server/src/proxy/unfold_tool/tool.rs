@@ -1,8 +1,7 @@
-//! The tool by which a model unfolds what it needs, answered inside the proxy.
+//! The hidden tool with which a model restores originals, answered inside the proxy.
 //!
-//! It is one more tool for the model and none for the client, who never sees it. An answer is bounded,
-//! and a fault is told to the model in words that it can act on. A model gets originals that were folded in
-//! its own conversation, by their full handles, and nothing else of the archive.
+//! The model sees one more tool; the client never does. Results are bounded, and errors are returned in words that the
+//! model can act on. A model gets only originals that were folded in its own conversation, by their full handles.
 
 use foldline::wire::{HiddenCall, InjectedTool};
 use foldline::{Handle, Meter, Tokens};
@@ -22,7 +21,7 @@ pub(crate) const UNFOLD_TOOL: InjectedTool<'static> = InjectedTool {
     schema: r#"{"type":"object","properties":{"handle":{"type":"string","description":"The handle at the end of the marker"},"lines":{"type":"string","description":"Only these lines, counted from 1: 10..20, 10.. or ..20"},"grep":{"type":"string","description":"Only lines that match this regular expression, each with its number"},"page":{"type":"integer","description":"Which page of a long text, counted from 1"}},"required":["handle"]}"#,
 };
 
-/// What the model asks for.
+/// Arguments of a call.
 #[derive(Deserialize)]
 struct UnfoldArguments {
     handle: String,
@@ -34,27 +33,27 @@ struct UnfoldArguments {
     page: Option<usize>,
 }
 
-/// Answers a call. Only originals in `held` are given out.
+/// Answers a call. Only originals in `stored` are returned.
 pub(crate) fn answer_call(
     call: &HiddenCall,
-    shelf: Option<&TenantArchive>,
-    held: &StoredHandles,
+    archive: Option<&TenantArchive>,
+    stored: &StoredHandles,
     metrics: &ProxyMetrics,
 ) -> String {
-    let answered = read_original(call, shelf, held);
-    let kind = if answered.is_ok() { "served" } else { "refused" };
+    let result = read_original(call, archive, stored);
+    let kind = if result.is_ok() { "served" } else { "refused" };
     metrics.unfolds.get_or_create(&KindLabels { kind }).inc();
-    answered.unwrap_or_else(|why| why)
+    result.unwrap_or_else(|message| message)
 }
 
-/// What a model is told that asks without end.
+/// Tool result after too many unfold rounds.
 pub(crate) const ROUND_LIMIT_TEXT: &str = "No more can be unfolded in this turn. Go on with what you have; you can unfold again in \
     the next turn.";
 
-/// Room below which it is of no use to begin.
+/// Minimum tokens for which a truncated result is useful.
 const MIN_ROOM_TOKENS: Tokens = 100;
 
-/// As much of an answer, from its beginning, as there is room for.
+/// Truncates a result to the available tokens, keeping its start.
 pub(crate) fn truncated(mut text: String, room: Tokens, meter: &Meter) -> String {
     const TRUNCATION_NOTE: &str =
         "\n[cut here: the window has no room for more. Ask for other lines, or grep, in a later turn.]";
@@ -67,39 +66,39 @@ pub(crate) fn truncated(mut text: String, room: Tokens, meter: &Meter) -> String
     if room < MIN_ROOM_TOKENS {
         return NO_ROOM_TEXT.to_owned();
     }
-    // Tokens are not spread evenly over a text; a tenth is kept for that and for the note.
+    // Tokens are not distributed evenly over a text; a tenth is reserved for that and for the note.
     let most = (text.len() as f64 * room as f64 / tokens as f64 * 0.9) as usize;
     let most = text.floor_char_boundary(most);
     text.truncate(text[..most].rfind('\n').unwrap_or(most));
     text + TRUNCATION_NOTE
 }
 
-fn read_original(call: &HiddenCall, shelf: Option<&TenantArchive>, held: &StoredHandles) -> Result<String, String> {
-    let wanted: UnfoldArguments = serde_json::from_str(&call.arguments)
+fn read_original(call: &HiddenCall, archive: Option<&TenantArchive>, stored: &StoredHandles) -> Result<String, String> {
+    let arguments: UnfoldArguments = serde_json::from_str(&call.arguments)
         .map_err(|error| format!("The arguments could not be read ({error}). Call it with {{\"handle\": \"..\"}}."))?;
-    let shelf = shelf.ok_or("There is no archive; run the tool again instead.")?;
-    // A handle is copied out of a marker, sometimes with what stands around it.
-    let handle = wanted.handle.trim().trim_start_matches("unfold ").trim_matches([']', '[', ' ', '"']);
+    let archive = archive.ok_or("There is no archive; run the tool again instead.")?;
+    // A handle is copied from a marker, sometimes with the text around it.
+    let handle = arguments.handle.trim().trim_start_matches("unfold ").trim_matches([']', '[', ' ', '"']);
     let not_a_handle = || format!("Not a handle: copy all {} characters from the end of the marker.", Handle::LENGTH);
     let handle: Handle = handle.to_ascii_lowercase().parse().map_err(|_| not_a_handle())?;
     let unknown = || format!("No original has the handle {handle}. Copy it from the end of the marker.");
-    // An original of another conversation is answered as one that does not exist.
-    if !held.contains(handle) {
+    // An original of another conversation is reported as unknown.
+    if !stored.contains(handle) {
         return Err(unknown());
     }
-    let told = |error: Error| match error.kind() {
+    let message = |error: Error| match error.kind() {
         ErrorKind::NotFound => unknown(),
         _ => format!("{error}."),
     };
-    let lines = wanted.lines.as_deref().map(str::trim).filter(|it| !it.is_empty());
-    let part = ExcerptQuery {
-        lines: lines.map(str::parse).transpose().map_err(told)?,
-        grep: wanted.grep.filter(|it| !it.is_empty()),
-        page: Some(wanted.page.unwrap_or(1)),
+    let lines = arguments.lines.as_deref().map(str::trim).filter(|lines| !lines.is_empty());
+    let query = ExcerptQuery {
+        lines: lines.map(str::parse).transpose().map_err(message)?,
+        grep: arguments.grep.filter(|pattern| !pattern.is_empty()),
+        page: Some(arguments.page.unwrap_or(1)),
         ..ExcerptQuery::default()
     };
-    let unfolded = shelf.unfold(handle.as_str()).map_err(told)?;
-    let excerpt = excerpt(&unfolded.bytes, &part).map_err(told)?;
+    let unfolded = archive.unfold(handle.as_str()).map_err(message)?;
+    let excerpt = excerpt(&unfolded.bytes, &query).map_err(message)?;
     let mut text = String::from_utf8_lossy(&excerpt.bytes).into_owned();
     if text.trim().is_empty() {
         text = match excerpt.matches {

@@ -1,46 +1,46 @@
-//! The wait before a hidden round that failed is sent again.
+//! The delay before a failed hidden round is sent again.
 //!
-//! The client waits meanwhile and cannot retry a hidden round itself, so the proxy does, as the providers' own
-//! libraries do. It gives up early: then the client retries its whole request.
+//! The client cannot retry a hidden round itself, so the proxy does, as the providers' own libraries do. It gives up
+//! early; then the client retries its whole request.
 
 use std::time::{Duration, Instant};
 
 use hyper::HeaderMap;
 
-/// Requests for one round, the first one included.
+/// Maximum requests for one round, including the first.
 const MAX_ATTEMPTS: u32 = 3;
-/// Time from the first request of a round until the last one is sent.
+/// Maximum time from the first to the last request of a round.
 const RETRY_TIME_LIMIT: Duration = Duration::from_secs(30);
-/// Wait before the second request where the provider names none; it doubles with each request.
+/// Wait before the second request if the provider names none; it doubles with each request.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 
 /// The attempts of one round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetryBudget {
     attempts: u32,
-    began: Instant,
+    started_at: Instant,
 }
 
 impl RetryBudget {
     pub(crate) fn new() -> Self {
-        Self { attempts: 1, began: Instant::now() }
+        Self { attempts: 1, started_at: Instant::now() }
     }
 
-    /// Returns the wait before the next attempt; `None` when the provider asks for none, or for a later one than the
-    /// budget allows.
+    /// Returns the wait before the next attempt; none if the provider forbids one or the budget is exhausted.
     pub(crate) fn next_wait(&mut self, headers: &HeaderMap) -> Option<Duration> {
-        let forbidden = headers.get("x-should-retry").is_some_and(|it| it == "false");
+        let forbidden = headers.get("x-should-retry").is_some_and(|value| value == "false");
         let wait = requested_wait(headers).unwrap_or(FIRST_WAIT * 2u32.pow(self.attempts - 1));
-        let allowed = self.attempts < MAX_ATTEMPTS && self.began.elapsed() + wait <= RETRY_TIME_LIMIT && !forbidden;
+        let allowed =
+            self.attempts < MAX_ATTEMPTS && self.started_at.elapsed() + wait <= RETRY_TIME_LIMIT && !forbidden;
         self.attempts += u32::from(allowed);
         allowed.then_some(wait)
     }
 }
 
-/// Returns the wait that the provider asks for, in seconds or milliseconds. A date is ignored.
+/// Returns the wait that the provider requests, in seconds or milliseconds. Dates are ignored.
 fn requested_wait(headers: &HeaderMap) -> Option<Duration> {
     let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
-    let seconds = number("retry-after-ms").map(|it| it / 1000.0).or_else(|| number("retry-after"))?;
+    let seconds = number("retry-after-ms").map(|millis| millis / 1000.0).or_else(|| number("retry-after"))?;
     Duration::try_from_secs_f64(seconds).ok()
 }
 

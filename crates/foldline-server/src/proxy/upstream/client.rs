@@ -1,7 +1,7 @@
-//! The connections to providers.
+//! Connections to providers.
 //!
-//! One pool for all, HTTP/2 where the provider offers it. Nothing is retried here but a request that
-//! found its kept-alive connection closed: the provider has not seen it.
+//! One pool for all, with HTTP/2 if the provider offers it. Only a request whose kept-alive connection was already closed
+//! is retried here: the provider has not seen it.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -17,20 +17,19 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use crate::proxy::settings::Timeouts;
 
-/// Servers written in Python close a connection that was idle for five seconds; one that is younger can
-/// be relied on.
+/// Maximum idle time of a pooled connection. Servers written in Python close connections after five idle seconds.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
-/// A connection that breaks this soon, with no byte of an answer, was closed before the request came.
+/// A connection that breaks this soon, without a byte of a response, was closed before the request arrived.
 const STALE_CONNECTION_WINDOW: Duration = Duration::from_millis(250);
 
-/// A pool of connections.
+/// A connection pool.
 #[derive(Clone)]
 pub(crate) struct UpstreamClient {
     client: Client<HttpsConnector<HttpConnector>, Body>,
     timeouts: Timeouts,
 }
 
-/// A request whose body is whole, so that it can be sent again.
+/// A request with a buffered body, which can be sent again.
 #[derive(Clone, Debug)]
 pub(crate) struct UpstreamRequest {
     pub(crate) method: Method,
@@ -39,23 +38,23 @@ pub(crate) struct UpstreamRequest {
     pub(crate) body: Bytes,
 }
 
-/// Why there is no answer.
+/// The reason why there is no response.
 #[derive(Debug)]
 pub(crate) enum UpstreamError {
-    /// No connection, or it broke before an answer began.
+    /// No connection, or it broke before a response started.
     Unreachable(String),
-    /// Nothing came for too long.
+    /// No response started within the timeout.
     TimedOut(Duration),
 }
 
 impl UpstreamClient {
-    pub(crate) fn new(patience: Timeouts) -> Self {
+    pub(crate) fn new(timeouts: Timeouts) -> Self {
         let mut http = HttpConnector::new();
         http.enforce_http(false);
         http.set_nodelay(true);
-        http.set_connect_timeout(Some(patience.connect));
+        http.set_connect_timeout(Some(timeouts.connect));
         http.set_keepalive(Some(Duration::from_secs(60)));
-        // A machine without certificates of its own (a bare container) trusts what browsers trust.
+        // A machine without root certificates (a bare container) uses those of browsers.
         let tls = HttpsConnectorBuilder::new();
         let tls = tls.with_native_roots().unwrap_or_else(|_| HttpsConnectorBuilder::new().with_webpki_roots());
         let connector = tls.https_or_http().enable_http1().enable_http2().wrap_connector(http);
@@ -65,30 +64,30 @@ impl UpstreamClient {
             .pool_idle_timeout(POOL_IDLE_TIMEOUT)
             .http2_keep_alive_interval(Duration::from_secs(20))
             .build(connector);
-        Self { client, timeouts: patience }
+        Self { client, timeouts }
     }
 
-    /// Sends a request whose body is whole.
+    /// Sends a request with a buffered body.
     pub(crate) async fn send(&self, request: &UpstreamRequest) -> Result<Response<Incoming>, UpstreamError> {
-        let began = Instant::now();
+        let started_at = Instant::now();
         match self.send_once(request.to_http()).await {
-            Err(UpstreamError::Unreachable(_)) if began.elapsed() < STALE_CONNECTION_WINDOW => {
+            Err(UpstreamError::Unreachable(_)) if started_at.elapsed() < STALE_CONNECTION_WINDOW => {
                 self.send_once(request.to_http()).await
             }
-            answered => answered,
+            result => result,
         }
     }
 
-    /// Sends a request whose body may still be coming.
+    /// Sends a request whose body may still be arriving.
     pub(crate) async fn send_once(&self, request: Request<Body>) -> Result<Response<Incoming>, UpstreamError> {
-        let answered = tokio::time::timeout(self.timeouts.response_start, self.client.request(request)).await;
-        let answered = answered.map_err(|_| UpstreamError::TimedOut(self.timeouts.response_start))?;
-        answered.map_err(|error| UpstreamError::Unreachable(root_cause(&error)))
+        let response = tokio::time::timeout(self.timeouts.response_start, self.client.request(request)).await;
+        let response = response.map_err(|_| UpstreamError::TimedOut(self.timeouts.response_start))?;
+        response.map_err(|error| UpstreamError::Unreachable(root_cause(&error)))
     }
 }
 
 impl UpstreamError {
-    /// Returns the status that a client gets in place of an answer.
+    /// Returns the status that the client gets instead of a response.
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             UpstreamError::Unreachable(_) => StatusCode::BAD_GATEWAY,
@@ -107,7 +106,7 @@ impl UpstreamRequest {
     }
 }
 
-/// What an error comes down to: "connection refused" says more than "client error".
+/// Returns the innermost cause of an error: "connection refused" is more useful than "client error".
 fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut inner = error;
     while let Some(source) = inner.source() {
@@ -119,8 +118,8 @@ fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
 impl fmt::Display for UpstreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            UpstreamError::Unreachable(why) => write!(f, "the upstream gave no answer: {why}"),
-            UpstreamError::TimedOut(waited) => write!(f, "the upstream gave no answer within {} s", waited.as_secs()),
+            UpstreamError::Unreachable(cause) => write!(f, "the upstream did not respond: {cause}"),
+            UpstreamError::TimedOut(waited) => write!(f, "the upstream did not respond within {} s", waited.as_secs()),
         }
     }
 }

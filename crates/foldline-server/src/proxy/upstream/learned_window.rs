@@ -1,4 +1,4 @@
-//! Facts about a model that a server's answers reveal: its window, with the evidence for it, and how the server counts.
+//! Facts about a model that a server's responses reveal: its window, with the evidence for it, and how the server counts.
 //!
 //! | evidence | reading |
 //! |---|---|
@@ -8,9 +8,9 @@
 //! | a count below a tenth of ours | not a count of the prompt: ignored |
 //!
 //! What is learned never outranks a window that the user set, and a count never outranks a window that the server
-//! stated. A learned window expires, and is dropped as soon as a larger prompt succeeds.
+//! stated. A learned window expires, and is dropped when a larger prompt succeeds.
 //!
-//! All functions are given the time, and none decides what is sent.
+//! The current time is passed to all functions, and none of them decides what is sent.
 
 use std::time::{Duration, Instant};
 
@@ -22,13 +22,13 @@ use serde::Serialize;
 const MIN_COMPARED_TOKENS: Tokens = 2_000;
 /// A count below this share of the fewest tokens that were sent is suspicious.
 const SUSPICIOUS_SHARE: f64 = 0.7;
-/// A count is not one of the prompt if the prompt has more than this many times as many tokens.
+/// A count is not one of the prompt if our count is more than this many times larger.
 const MAX_UNDERCOUNT: Tokens = 10;
-/// Counts that differ by no more than this are the same.
+/// Counts that differ by at most this much are considered equal.
 const SAME_COUNT_TOKENS: Tokens = 4;
 /// A count is constant only if it should have grown by this much.
 const MIN_GROWTH_TOKENS: Tokens = 128;
-/// The smallest window that is inferred from counts: the smallest default of local servers.
+/// Smallest window that is inferred from counts: the smallest default of local servers.
 const MIN_TRUNCATED_WINDOW_TOKENS: Tokens = 2_048;
 
 /// A window that a server revealed, with the evidence for it.
@@ -50,12 +50,12 @@ pub(crate) enum WindowEvidence {
     ErrorMessage,
     /// Reported counts that stay the same while the prompt grows.
     ConstantCount,
-    /// The answer of the server when it was asked for its window.
+    /// The server's own report of its window.
     ServerReport,
 }
 
 impl WindowEvidence {
-    /// Returns what the evidence of an overflow proves about a window; none if it proves nothing.
+    /// Returns the evidence for a window that an overflow provides; none if it proves nothing.
     pub(crate) fn from_overflow(evidence: OverflowEvidence) -> Option<Self> {
         match evidence {
             OverflowEvidence::Code => Some(Self::ErrorCode),
@@ -68,9 +68,9 @@ impl WindowEvidence {
 /// The meaning of a count that a server reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CountVerdict {
-    /// It is a count of the prompt that was sent, or says nothing yet.
+    /// It is a count of the prompt that was sent, or not conclusive yet.
     Accepted,
-    /// It cannot be a count of the prompt, and is ignored; `first` for the first one of this model.
+    /// It cannot be a count of the prompt and is ignored; `first` is true for the first one of this model.
     Implausible { first: bool },
     /// The server truncates prompts; this is its window.
     Truncated(Tokens),
@@ -86,48 +86,48 @@ struct CountPair {
 /// The relation of two counts of prompts of different sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CountShape {
-    /// The prompts are too similar in size to tell.
+    /// The prompts are too similar in size to compare.
     TooClose,
     Constant,
     Proportional,
     Irregular,
 }
 
-/// The questions to the server about its window.
+/// The last query to the server for its window.
 #[derive(Clone, Copy, Debug)]
 struct AskedServer {
     at: Instant,
-    /// A count was suspicious since then.
+    /// A count was suspicious since the query.
     suspected: bool,
-    /// The server is to be asked once more because of that.
+    /// The server has to be queried again because of that.
     again: bool,
 }
 
-/// All that is learned about one model of one upstream for one tenant.
+/// All facts learned about one model of one upstream for one tenant.
 #[derive(Default)]
 pub(crate) struct LearnedFacts {
-    /// The window that an error or the shape of counts revealed.
+    /// Window revealed by an error or by the shape of counts.
     revealed: Option<LearnedWindow>,
-    /// The window that the server reported when it was asked.
+    /// Window reported by the server.
     reported: Option<LearnedWindow>,
     calibration: Calibration,
     fit: Option<CalibrationFit>,
-    /// The newest plausible pair, and the newest suspicious one.
+    /// Latest plausible pair, and latest suspicious pair.
     last: Option<CountPair>,
     suspect: Option<CountPair>,
-    /// The largest plausible count, and when it was reported.
+    /// Largest plausible count, and its time.
     largest: Option<(Tokens, Instant)>,
     asked: Option<AskedServer>,
     warned: bool,
 }
 
 impl LearnedFacts {
-    /// Returns the window that an error or the shape of counts revealed, unless it has expired.
+    /// Returns the window revealed by an error or by the shape of counts, unless it has expired.
     pub(crate) fn revealed(&self, now: Instant, lifetime: Duration) -> Option<LearnedWindow> {
         self.revealed.filter(|window| now.duration_since(window.learned_at) < lifetime)
     }
 
-    /// Returns the window that the server reported when it was asked.
+    /// Returns the window reported by the server.
     pub(crate) fn reported(&self) -> Option<LearnedWindow> {
         self.reported
     }
@@ -136,7 +136,7 @@ impl LearnedFacts {
         self.fit
     }
 
-    /// Records a window. One that the server reports about itself replaces what counts suggested.
+    /// Records a window. A server's own report replaces a window inferred from counts.
     pub(crate) fn learn(&mut self, window: LearnedWindow) {
         match window.evidence {
             WindowEvidence::ServerReport => {
@@ -147,10 +147,10 @@ impl LearnedFacts {
         }
     }
 
-    /// Records that a prompt of so many tokens, as we count, was accepted. Returns a limit from an error that this
-    /// refutes, and that is dropped therefore.
+    /// Records that a prompt of `ours` tokens by our count was accepted. Returns the limit learned from an error that this
+    /// refutes; it is dropped.
     pub(crate) fn accept(&mut self, ours: Tokens, exactness: CountExactness) -> Option<LearnedWindow> {
-        let least = self.at_least(ours, exactness);
+        let least = self.min_reported(ours, exactness);
         // A server that truncates accepts everything.
         self.revealed.take_if(|window| window.evidence != WindowEvidence::ConstantCount && window.tokens < least)
     }
@@ -165,9 +165,9 @@ impl LearnedFacts {
         lifetime: Duration,
     ) -> CountVerdict {
         let pair = CountPair { ours, reported };
-        let least = self.at_least(ours, exactness);
+        let least = self.min_reported(ours, exactness);
         if reported as f64 >= least as f64 * SUSPICIOUS_SHARE {
-            // A constant count is the beginning of a truncation, and would spoil the calibration.
+            // A constant count is the start of truncation, and would distort the calibration.
             if self.last.replace(pair).is_none_or(|last| last.shape(pair) != CountShape::Constant) {
                 self.calibrate(pair);
             }
@@ -179,7 +179,7 @@ impl LearnedFacts {
         if ours < MIN_COMPARED_TOKENS {
             return CountVerdict::Accepted;
         }
-        self.ask_again();
+        self.request_query();
         if reported.saturating_mul(MAX_UNDERCOUNT) < ours {
             return CountVerdict::Implausible { first: !std::mem::replace(&mut self.warned, true) };
         }
@@ -206,9 +206,9 @@ impl LearnedFacts {
         CountVerdict::Accepted
     }
 
-    /// Returns true if the server is to be asked for its window now: at first, once more after a suspicious count, and
-    /// when the last answer is old. The caller has to ask.
-    pub(crate) fn is_to_be_asked(&mut self, now: Instant, lifetime: Duration) -> bool {
+    /// Returns true if the server has to be queried for its window now: at first, again after a suspicious count, and when
+    /// the last report is old. The caller must then query it.
+    pub(crate) fn claim_query(&mut self, now: Instant, lifetime: Duration) -> bool {
         match &mut self.asked {
             Some(asked) if now.duration_since(asked.at) < lifetime => std::mem::take(&mut asked.again),
             _ => {
@@ -218,7 +218,7 @@ impl LearnedFacts {
         }
     }
 
-    fn ask_again(&mut self) {
+    fn request_query(&mut self) {
         if let Some(asked) = self.asked.as_mut().filter(|asked| !asked.suspected) {
             (asked.suspected, asked.again) = (true, true);
         }
@@ -229,8 +229,8 @@ impl LearnedFacts {
         self.fit = self.calibration.fit();
     }
 
-    /// Returns the fewest tokens that a server would count for what we count as so many.
-    fn at_least(&self, ours: Tokens, exactness: CountExactness) -> Tokens {
+    /// Returns the fewest tokens that a server would count for a prompt of `ours` tokens by our count.
+    fn min_reported(&self, ours: Tokens, exactness: CountExactness) -> Tokens {
         match (self.fit, exactness) {
             (Some(fit), _) => (fit.scale(ours) as f64 * (1.0 - fit.margin.min(0.5))) as Tokens,
             (None, CountExactness::Exact) => ours,
@@ -255,11 +255,11 @@ impl CountPair {
     }
 }
 
-/// Returns the window of a server that reports this count for prompts of at least `least` tokens, after it has seen
-/// prompts of up to `seen` tokens whole.
+/// Returns the window of a server that reports this count for prompts of at least `least` tokens, after it accepted
+/// prompts of up to `seen` tokens untruncated.
 ///
-/// Most servers keep as much as fits. Ollama keeps `num_keep` tokens (4, or 5 with a start token) and half of the rest of
-/// its window.
+/// Most servers keep as much as fits. Ollama keeps `num_keep` tokens (4, or 5 with a start token) and half of the rest
+/// of its window.
 fn truncated_window(reported: Tokens, seen: Tokens, least: Tokens) -> Option<Tokens> {
     let doubled = |kept: Tokens| 2 * reported.saturating_sub(kept);
     let halved = [2, 3].map(doubled).into_iter().find(|window| window.is_power_of_two());
@@ -291,7 +291,10 @@ mod tests {
             let pairs: Vec<_> = (10..20).map(|ours| (ours * 1_000, reported)).collect();
             let verdicts = verdicts(&mut facts, CountExactness::Exact, &pairs);
             assert_eq!(verdicts[0], CountVerdict::Implausible { first: true });
-            assert!(verdicts[1..].iter().all(|it| *it == CountVerdict::Implausible { first: false }), "{verdicts:?}");
+            assert!(
+                verdicts[1..].iter().all(|verdict| *verdict == CountVerdict::Implausible { first: false }),
+                "{verdicts:?}"
+            );
             assert_eq!((window(&facts), facts.fit()), (None, None));
         }
     }
@@ -304,7 +307,9 @@ mod tests {
                 let noise = [100, 102, 99, 101, 98];
                 let counts = (0..30).map(|step| (4_000 + step * 700, noise[step as usize % 5]));
                 let pairs: Vec<_> = counts.map(|(ours, noise)| (ours, ours * percent / 100 * noise / 100)).collect();
-                assert!(verdicts(&mut facts, exactness, &pairs).iter().all(|it| *it == CountVerdict::Accepted));
+                assert!(
+                    verdicts(&mut facts, exactness, &pairs).iter().all(|verdict| *verdict == CountVerdict::Accepted)
+                );
                 assert_eq!(window(&facts), None, "{percent}");
                 let ratio = facts.fit().expect("calibrated").ratio;
                 assert!((ratio - percent as f64 / 100.0).abs() < 0.05, "{exactness:?} {percent}: {ratio}");
@@ -323,7 +328,7 @@ mod tests {
         }
     }
 
-    /// A session grows slowly beyond the window of a server with any `num_ctx`.
+    /// A session slowly outgrows the window of a server with any `num_ctx`.
     #[test]
     fn truncation_of_a_growing_session_is_found() {
         for exactness in [CountExactness::Exact, CountExactness::Estimated] {
@@ -332,7 +337,7 @@ mod tests {
                 let sent = (1..60).map(|turn| turn * 600);
                 let pairs: Vec<_> = sent.map(|ours| (ours, if ours <= 10_000 { ours } else { reported })).collect();
                 let verdicts = verdicts(&mut facts, exactness, &pairs);
-                let found = verdicts.iter().position(|it| *it == CountVerdict::Truncated(expected));
+                let found = verdicts.iter().position(|verdict| *verdict == CountVerdict::Truncated(expected));
                 assert!(found.is_some_and(|at| at < 32), "{exactness:?} {reported}: {verdicts:?}");
                 let ratio = facts.fit().unwrap().ratio;
                 assert!((ratio - 1.0).abs() < 0.02, "{ratio}");
@@ -351,7 +356,7 @@ mod tests {
         assert_eq!(window(&facts), None);
     }
 
-    /// Pictures that only we count let our count grow, and the server's hardly.
+    /// Images that only we count make our count grow, and the server's hardly.
     #[test]
     fn slowly_growing_count_is_not_truncation() {
         let mut facts = LearnedFacts::default();
@@ -363,14 +368,14 @@ mod tests {
     #[test]
     fn server_is_asked_again_after_a_suspicious_count() {
         let (mut facts, start) = (LearnedFacts::default(), Instant::now());
-        let asked = |facts: &mut LearnedFacts, after| facts.is_to_be_asked(start + after, LIFETIME);
-        assert!(asked(&mut facts, Duration::ZERO));
-        assert!(!asked(&mut facts, Duration::ZERO));
+        let queried = |facts: &mut LearnedFacts, after| facts.claim_query(start + after, LIFETIME);
+        assert!(queried(&mut facts, Duration::ZERO));
+        assert!(!queried(&mut facts, Duration::ZERO));
         for expected in [true, false] {
             verdicts(&mut facts, CountExactness::Exact, &[(20_000, 0)]);
-            assert_eq!(asked(&mut facts, Duration::ZERO), expected);
+            assert_eq!(queried(&mut facts, Duration::ZERO), expected);
         }
-        assert!(asked(&mut facts, LIFETIME));
+        assert!(queried(&mut facts, LIFETIME));
     }
 
     #[test]
@@ -385,7 +390,7 @@ mod tests {
         facts = LearnedFacts::default();
         facts.learn(learned(4_096, WindowEvidence::ConstantCount));
         facts.learn(learned(32_768, WindowEvidence::ServerReport));
-        assert_eq!(window(&facts), None, "the server was asked, and knows better");
+        assert_eq!(window(&facts), None, "the server's own report wins");
     }
 
     #[test]

@@ -1,12 +1,10 @@
-//! Facts about each model at each upstream, for each tenant: how to count for it, what it costs, and how much of its
-//! window a request may take.
+//! Facts about each model at each upstream, for each tenant: its meter, its prices, and the token budget of a request.
 //!
-//! The table of models is only the beginning. What the user says beats what an error or the shape of counts revealed
-//! (`learned`), that beats what the server reports, and that beats the table. Counts are compared with what the provider
-//! reports, and the budget follows; the meter itself never changes, so that a conversation is always
-//! counted in the same way.
+//! The model table is only the starting point. Windows take precedence in this order: set by the user, revealed by an
+//! error or by counts (`learned_window`), reported by the server, listed in the table. The budget is calibrated with the
+//! counts that the provider reports; the meter itself never changes, so that a conversation is always counted the same.
 //!
-//! Every tenant has facts of its own, so that no answer to one tenant changes what is sent for another.
+//! Every tenant has separate facts, so that no response to one tenant changes what is sent for another.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,43 +18,43 @@ use crate::proxy::fold::session_cache::{LruMap, map_key};
 use crate::proxy::fold::tenant::TenantKey;
 use crate::proxy::upstream::learned_window::{CountVerdict, LearnedFacts, LearnedWindow, WindowEvidence};
 
-/// Tenants whose models are remembered; the least recently used one is forgotten first.
+/// Maximum tenants whose models are cached; the least recently used is evicted.
 const MAX_TENANTS: usize = 512;
-/// Models that are remembered for a tenant, which can make up any names.
+/// Maximum models cached per tenant; clients choose the names.
 const MAX_MODELS_PER_TENANT: usize = 64;
 
-/// What is known of all models.
+/// All known models.
 pub(crate) struct ModelRegistry {
     table: Cow<'static, ModelTable>,
     count_cache: CountCache,
     window_override: Option<Tokens>,
-    /// How long a learned window is believed.
+    /// Lifetime of a learned window.
     lifetime: Duration,
     models: Mutex<LruMap<LruMap<Arc<UpstreamModel>>>>,
 }
 
-/// What is known of a model at an upstream, for a tenant.
+/// A model at an upstream, for a tenant.
 pub(crate) struct UpstreamModel {
     pub(crate) meter: Meter,
     pub(crate) prices: Prices,
     name: String,
     side: UpstreamKind,
-    /// What the user says its window is.
+    /// Window set by the user.
     window_override: Option<Tokens>,
     lifetime: Duration,
     learned: Mutex<LearnedFacts>,
 }
 
-/// A learned window with the model that it is about.
+/// A learned window and its model.
 pub(crate) struct ModelWindow {
     pub(crate) model: String,
     pub(crate) side: UpstreamKind,
     pub(crate) window: LearnedWindow,
 }
 
-/// What is left of a prompt that was refused without a number.
+/// Factor by which a prompt is reduced that was refused without a number.
 const OVERFLOW_BACKOFF: f64 = 0.75;
-/// The lowest ratio of reported tokens to estimated ones by which a budget is raised.
+/// Lowest ratio of reported to estimated tokens by which a budget is raised.
 const MIN_BUDGET_RATIO: f64 = 0.5;
 
 impl ModelRegistry {
@@ -66,10 +64,10 @@ impl ModelRegistry {
 
     pub(crate) fn get(&self, tenant: TenantKey, side: UpstreamKind, name: &str) -> Arc<UpstreamModel> {
         let key = map_key(format!("{side:?} {name}").as_bytes());
-        if let Some(model) = self.known().get_mut(tenant.0).and_then(|models| models.get_mut(key)) {
+        if let Some(model) = self.lock().get_mut(tenant.0).and_then(|models| models.get_mut(key)) {
             return model.clone();
         }
-        // A vocabulary may have to be loaded, which must not happen under the lock.
+        // Loading a vocabulary takes time and must not happen under the lock.
         let model = Arc::new(UpstreamModel {
             meter: Meter::for_model(&self.table, Some(name)).with_cache(self.count_cache.clone()),
             prices: Prices::for_model(&self.table, Some(name)),
@@ -79,19 +77,19 @@ impl ModelRegistry {
             lifetime: self.lifetime,
             learned: Mutex::default(),
         });
-        let mut known = self.known();
-        let models = known.get_or_insert_with(tenant.0, MAX_TENANTS, LruMap::default);
+        let mut tenants = self.lock();
+        let models = tenants.get_or_insert_with(tenant.0, MAX_TENANTS, LruMap::default);
         models.get_or_insert_with(key, MAX_MODELS_PER_TENANT, || model).clone()
     }
 
-    fn known(&self) -> MutexGuard<'_, LruMap<LruMap<Arc<UpstreamModel>>>> {
+    fn lock(&self) -> MutexGuard<'_, LruMap<LruMap<Arc<UpstreamModel>>>> {
         self.models.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the windows that were learned for a tenant, sorted by model.
     pub(crate) fn learned_windows(&self, tenant: TenantKey) -> Vec<ModelWindow> {
         let models: Vec<_> =
-            self.known().get_mut(tenant.0).into_iter().flat_map(|models| models.values().cloned()).collect();
+            self.lock().get_mut(tenant.0).into_iter().flat_map(|models| models.values().cloned()).collect();
         let window = |model: Arc<UpstreamModel>| {
             let window = model.learned_window()?;
             Some(ModelWindow { model: model.name.clone(), side: model.side, window })
@@ -103,23 +101,23 @@ impl ModelRegistry {
 }
 
 impl UpstreamModel {
-    /// The longest answer that room is left for beside this request. A client may wish for so much that what
-    /// it must say itself would not fit: then it is given the usual.
+    /// Returns the tokens to reserve for the response. If the requested maximum would leave too little for the system
+    /// prompt and the tools, the default is used instead (none).
     pub(crate) fn reserved_output(&self, request: &Request<'_>) -> Option<Tokens> {
-        let wish = request.max_output_tokens();
-        let (wished, usual) = (self.budget(wish), self.budget(None));
+        let requested = request.max_output_tokens();
+        let (requested_budget, default_budget) = (self.budget(requested), self.budget(None));
         let conversation = request.conversation();
-        let said = || self.meter.system(&conversation.system) + self.meter.tools(&conversation.tools);
-        wish.filter(|_| wished >= usual || said() < wished / 4 * 3)
+        let fixed_tokens = || self.meter.system(&conversation.system) + self.meter.tools(&conversation.tools);
+        requested.filter(|_| requested_budget >= default_budget || fixed_tokens() < requested_budget / 4 * 3)
     }
 
-    /// Tokens that a prompt may have, as our meter counts them.
+    /// Returns the maximum tokens of a prompt, by our count.
     pub(crate) fn budget(&self, max_output: Option<Tokens>) -> Tokens {
         let window = self.learned_window();
         self.budget_within(window.map(|window| (window.tokens, window.bounds)), max_output)
     }
 
-    /// Returns the tokens that a prompt may have if windows from errors and counts are left aside.
+    /// Returns the maximum tokens of a prompt if windows learned from errors and counts are ignored.
     pub(crate) fn stated_budget(&self, max_output: Option<Tokens>) -> Tokens {
         let reported = self.learned().reported().filter(|_| self.window_override.is_none());
         self.budget_within(reported.map(|window| (window.tokens, window.bounds)), max_output)
@@ -136,26 +134,26 @@ impl UpstreamModel {
         let meter = self.meter.clone().with_fit(fit);
         let budget = Budget::for_model(&row, max_output, &meter).tokens;
         let Some(fit) = fit else { return budget };
-        // An exact count that is reported lower leaves something out, and a window that was set is meant as we count.
+        // An exact count that is reported lower omits something, and a window set by the user refers to our count.
         let is_firm = self.window_override.is_some() || self.meter.exactness() == CountExactness::Exact;
         let least = if is_firm { 1.0 } else { MIN_BUDGET_RATIO };
         (budget.saturating_sub(fit.overhead) as f64 / fit.ratio.max(least)) as Tokens
     }
 
-    /// Returns the window in force that the server revealed or reported. Nothing is learned where the user set it.
+    /// Returns the learned window in force; none if the user set the window.
     fn learned_window(&self) -> Option<LearnedWindow> {
         let learned = self.learned();
         let window = learned.revealed(Instant::now(), self.lifetime).or(learned.reported());
         window.filter(|_| self.window_override.is_none())
     }
 
-    /// Compares the count that a provider reported for a prompt with ours.
+    /// Compares the reported count of a prompt with ours.
     pub(crate) fn observe_usage(&self, ours: Tokens, reported: Tokens) -> CountVerdict {
         let (exactness, is_set) = (self.meter.exactness(), self.window_override.is_some());
         self.learned().compare((ours, reported), exactness, is_set, Instant::now(), self.lifetime)
     }
 
-    /// Records that a prompt of so many tokens, as we count, was accepted.
+    /// Records that a prompt of `ours` tokens by our count was accepted.
     pub(crate) fn accepted(&self, ours: Tokens) {
         if let Some(LearnedWindow { tokens, evidence, .. }) = self.learned().accept(ours, self.meter.exactness()) {
             let model = &self.name;
@@ -164,13 +162,13 @@ impl UpstreamModel {
                 sent = ours,
                 limit = tokens,
                 ?evidence,
-                "dropped a learned limit: a larger prompt succeeded"
+                "dropped a learned limit: a larger prompt was accepted"
             );
         }
     }
 
-    /// Returns how many tokens the next attempt may have after a prompt of so many tokens, as we count, was refused.
-    /// Any number in the error is used for that; the limit is learned only from strict evidence.
+    /// Returns the maximum tokens of the next attempt, after a prompt of `ours` tokens by our count was refused. Any number
+    /// in the error is used for that; a limit is learned only from strict evidence.
     pub(crate) fn learn_from_overflow(
         &self,
         overflow: ContextOverflow,
@@ -185,7 +183,7 @@ impl UpstreamModel {
             tracing::info!(model = self.name, window = tokens, ?bounds, ?evidence, "learned a window from an error");
             self.learned().learn(LearnedWindow { tokens, bounds, evidence, learned_at: Instant::now() });
         }
-        // The server's own numbers beat any estimate: its count of the prompt, and what it reserves.
+        // The server's own numbers are better than estimates: its count of the prompt, and its reserve.
         let room = match bounds {
             LimitScope::Window => tokens.saturating_sub(overflow.output_tokens.unwrap_or(0)),
             LimitScope::Input => tokens,
@@ -198,7 +196,7 @@ impl UpstreamModel {
         budget.min(counted as Tokens).min((ours as f64 * 0.95) as Tokens)
     }
 
-    /// The server says that its window is this.
+    /// Records the window that the server reports.
     pub(crate) fn set_reported_window(&self, tokens: Tokens) {
         let evidence = WindowEvidence::ServerReport;
         self.learned().learn(LearnedWindow {
@@ -209,9 +207,9 @@ impl UpstreamModel {
         });
     }
 
-    /// Returns true if the server is to be asked for its window now. The caller has to ask.
+    /// Returns true if the server has to be queried for its window now. The caller must then query it.
     pub(crate) fn claim_probe(&self) -> bool {
-        self.window_override.is_none() && self.learned().is_to_be_asked(Instant::now(), self.lifetime)
+        self.window_override.is_none() && self.learned().claim_query(Instant::now(), self.lifetime)
     }
 
     fn learned(&self) -> MutexGuard<'_, LearnedFacts> {
@@ -246,29 +244,29 @@ mod tests {
         let next = model.learn_from_overflow(refused(limit), 10_000, Some(1_000));
         let learned = model.budget(Some(1_000));
         assert!((6_000..7_200).contains(&learned) && next <= learned, "{learned} {next}");
-        let silent = r#"{"error":{"code":"context_length_exceeded","message":"too long"}}"#;
-        assert_eq!(model.learn_from_overflow(refused(silent), 4_000, Some(1_000)), 3_000);
+        let without_number = r#"{"error":{"code":"context_length_exceeded","message":"too long"}}"#;
+        assert_eq!(model.learn_from_overflow(refused(without_number), 4_000, Some(1_000)), 3_000);
         assert_eq!(model.budget(Some(1_000)), learned, "a guess is not learned");
         let echoed = r#"{"error":{"message":"Invalid value: 'prompt is too long: 9000 tokens > 2048 maximum'"}}"#;
         assert!(model.learn_from_overflow(refused(echoed), 10_000, Some(1_000)) < 2_048, "for the retry");
         assert_eq!(model.budget(Some(1_000)), learned, "an echoed value is not learned");
-        let told = models(Some(4_096)).get(TENANT, UpstreamKind::OpenAi, "some-local-model");
-        told.learn_from_overflow(refused(limit), 10_000, None);
-        assert!(told.budget(Some(1_000)) < 3_100);
+        let set_by_user = models(Some(4_096)).get(TENANT, UpstreamKind::OpenAi, "some-local-model");
+        set_by_user.learn_from_overflow(refused(limit), 10_000, None);
+        assert!(set_by_user.budget(Some(1_000)) < 3_100);
     }
 
-    /// Claude Code asks for 64,000 tokens of answer, and has 30,000 of instructions and tools.
+    /// Claude Code requests 64,000 output tokens, and has 30,000 tokens of instructions and tools.
     #[test]
     fn oversized_max_output_leaves_room_for_the_prompt() {
         let model = models(Some(60_000)).get(TENANT, UpstreamKind::Anthropic, "claude-opus-4-6");
-        let answer = |system: usize| {
+        let reserved = |system: usize| {
             let system = "one two three four ".repeat(system / 4);
             let body =
                 format!(r#"{{"max_tokens":64000,"system":"{system}","messages":[{{"role":"user","content":"hi"}}]}}"#);
             model.reserved_output(&Request::parse(Format::Anthropic, body.as_bytes()).unwrap())
         };
-        assert_eq!(answer(1_000), Some(64_000));
-        assert_eq!(answer(30_000), None);
+        assert_eq!(reserved(1_000), Some(64_000));
+        assert_eq!(reserved(30_000), None);
         assert!(model.budget(None) > 40_000 && model.budget(Some(64_000)) < 30_000);
     }
 

@@ -1,8 +1,8 @@
-//! The answer on its way to the client: forwarded as it comes, read on the side.
+//! Forwards a response to the client unchanged, and reads its usage on the way.
 //!
-//! A task of its own reads the provider's pieces and hands them on; it waits when the client does not
-//! take them, and when the client is gone it lets the provider go. An answer that broke off is cut off
-//! for the client too: it must not look like one that ended.
+//! A task reads the provider's chunks and forwards them; it applies backpressure if the client does not read, and closes
+//! the upstream connection if the client disconnects. A response that broke off is aborted for the client too: it must
+//! not look complete.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -16,23 +16,23 @@ use tokio::sync::mpsc;
 
 use crate::proxy::upstream::response_head::{RemainingBody, ResponseHead, next_chunk};
 
-/// Pieces that may wait for the client.
+/// Chunks that may be queued for the client.
 const CHANNEL_CAPACITY: usize = 16;
-/// A connection that is cut drops what it has not written yet.
+/// Delay before a body is aborted: an aborted connection drops data that is not written yet.
 const FLUSH_DELAY: Duration = Duration::from_millis(50);
 
-/// What was heard of an answer, unless nothing was.
+/// The usage of a response, if it could be read.
 pub(crate) type MaybeUsage = Option<ResponseUsage>;
 
-/// What was heard of an answer.
+/// The usage of a response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResponseUsage {
     pub(crate) usage: Option<Usage>,
     pub(crate) rounds: RoundCount,
 }
 
-/// Of how many rounds an answer was put together. The cost of several says nothing about the one prompt
-/// that was counted here.
+/// The number of rounds of a response. The usage of several rounds cannot be compared with the one prompt that was
+/// counted here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RoundCount {
     One,
@@ -45,107 +45,109 @@ impl From<Response<'_>> for ResponseUsage {
     }
 }
 
-/// The body of an answer for the client. `heard` is called with what was read of it, once it is over.
+/// Returns the body of a response for the client. `on_end` is called with its usage when the body ends.
 pub(crate) fn relay(
-    opening: ResponseHead,
+    head: ResponseHead,
     format: Format,
-    stall: Duration,
-    heard: impl FnOnce(MaybeUsage) + Send + 'static,
+    idle: Duration,
+    on_end: impl FnOnce(MaybeUsage) + Send + 'static,
 ) -> Body {
-    let ResponseHead { chunks: begun, remaining: rest, .. } = opening;
-    match rest {
-        RemainingBody::Complete if begun.len() <= 1 => {
-            let whole = begun.into_iter().next().unwrap_or_default();
-            heard(Response::parse(format, &whole).ok().map(ResponseUsage::from));
-            Body::from(whole)
+    let ResponseHead { chunks, remaining, .. } = head;
+    match remaining {
+        RemainingBody::Complete if chunks.len() <= 1 => {
+            let body = chunks.into_iter().next().unwrap_or_default();
+            on_end(Response::parse(format, &body).ok().map(ResponseUsage::from));
+            Body::from(body)
         }
-        rest => channel_body(|client| async move { heard(forward(begun, rest, format, stall, client).await) }),
+        remaining => {
+            channel_body(|client| async move { on_end(forward(chunks, remaining, format, idle, client).await) })
+        }
     }
 }
 
-/// A body that a task of its own fills.
+/// Returns a body that a spawned task fills.
 pub(crate) fn channel_body<F: Future<Output = ()> + Send + 'static>(fill: impl FnOnce(BodySender) -> F) -> Body {
-    let (client, pieces) = mpsc::channel(CHANNEL_CAPACITY);
+    let (client, chunks) = mpsc::channel(CHANNEL_CAPACITY);
     tokio::spawn(fill(client));
-    Body::new(ChannelBody { first: None, pieces })
+    Body::new(ChannelBody { first: None, chunks })
 }
 
-/// Starts a task that fills a body, and returns the body once its first piece is there. Where the task ends without a
-/// piece, its result is returned: the response is still open.
+/// Starts a task that fills a body, and returns the body when its first chunk is available. If the task ends without a
+/// chunk, its result is returned, and the response can still be replaced.
 pub(crate) async fn piped_once_begun<T, F>(fill: impl FnOnce(BodySender) -> F) -> Result<Body, Option<T>>
 where
     T: Send + 'static,
     F: Future<Output = Option<T>> + Send + 'static,
 {
-    let (client, mut pieces) = mpsc::channel(CHANNEL_CAPACITY);
+    let (client, mut chunks) = mpsc::channel(CHANNEL_CAPACITY);
     let task = tokio::spawn(fill(client));
-    match pieces.recv().await {
-        Some(first) => Ok(Body::new(ChannelBody { first: Some(first), pieces })),
+    match chunks.recv().await {
+        Some(first) => Ok(Body::new(ChannelBody { first: Some(first), chunks })),
         None => Err(task.await.ok().flatten()),
     }
 }
 
 async fn forward(
-    begun: Vec<Bytes>,
-    rest: RemainingBody,
+    chunks: Vec<Bytes>,
+    remaining: RemainingBody,
     format: Format,
-    stall: Duration,
+    idle: Duration,
     client: BodySender,
 ) -> MaybeUsage {
     let mut reader = StreamReader::new(format);
-    for piece in begun {
-        reader.push(&piece);
-        client.send(Ok(piece)).await.ok()?;
+    for chunk in chunks {
+        reader.push(&chunk);
+        client.send(Ok(chunk)).await.ok()?;
     }
-    let (mut body, read) = match rest {
+    let (mut body, is_readable) = match remaining {
         RemainingBody::Complete => return Some(reader.finish().into()),
-        RemainingBody::Failed(why) => {
-            abort_body(&client, why).await;
+        RemainingBody::Failed(reason) => {
+            abort_body(&client, reason).await;
             return Some(reader.finish().into());
         }
         RemainingBody::Events(body) => (body, true),
         RemainingBody::Opaque(body) => (body, false),
     };
     loop {
-        let piece = tokio::select! {
-            piece = next_chunk(&mut body, stall) => piece,
-            () = client.closed() => return read.then(|| reader.finish().into()),
+        let chunk = tokio::select! {
+        chunk = next_chunk(&mut body, idle) => chunk,
+        () = client.closed() => return is_readable.then(|| reader.finish().into()),
         };
-        match piece {
-            Ok(Some(piece)) => {
-                if read {
-                    reader.push(&piece);
+        match chunk {
+            Ok(Some(chunk)) => {
+                if is_readable {
+                    reader.push(&chunk);
                 }
-                client.send(Ok(piece)).await.ok()?;
+                client.send(Ok(chunk)).await.ok()?;
             }
-            Ok(None) => return read.then(|| reader.finish().into()),
-            Err(why) => {
-                abort_body(&client, why).await;
-                return read.then(|| reader.finish().into());
+            Ok(None) => return is_readable.then(|| reader.finish().into()),
+            Err(reason) => {
+                abort_body(&client, reason).await;
+                return is_readable.then(|| reader.finish().into());
             }
         }
     }
 }
 
-/// Breaks the answer off for the client, once it has what came before.
-pub(crate) async fn abort_body(client: &BodySender, why: String) {
-    tracing::warn!(%why, "an answer broke off");
-    // When every place is free everything was taken; it still has to be written.
+/// Aborts the body after the client has received what was queued.
+pub(crate) async fn abort_body(client: &BodySender, reason: String) {
+    tracing::warn!(%reason, "response aborted");
+    // When the whole channel is free, everything was taken from it; it still has to be written to the socket.
     drop(client.reserve_many(CHANNEL_CAPACITY).await);
     tokio::time::sleep(FLUSH_DELAY).await;
-    let _ = client.send(Err(BodyAborted(why))).await;
+    let _ = client.send(Err(BodyAborted(reason))).await;
 }
 
-/// Where the pieces of an answer go.
+/// The sending half of a response body.
 pub(crate) type BodySender = mpsc::Sender<Result<Bytes, BodyAborted>>;
 
-/// The answer broke off.
+/// Error: the response was aborted.
 #[derive(Debug)]
 pub(crate) struct BodyAborted(String);
 
 impl std::fmt::Display for BodyAborted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the answer broke off: {}", self.0)
+        write!(f, "response aborted: {}", self.0)
     }
 }
 
@@ -153,7 +155,7 @@ impl std::error::Error for BodyAborted {}
 
 struct ChannelBody {
     first: Option<Result<Bytes, BodyAborted>>,
-    pieces: mpsc::Receiver<Result<Bytes, BodyAborted>>,
+    chunks: mpsc::Receiver<Result<Bytes, BodyAborted>>,
 }
 
 impl http_body::Body for ChannelBody {
@@ -164,10 +166,10 @@ impl http_body::Body for ChannelBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyAborted>>> {
-        let piece = match self.first.take() {
+        let chunk = match self.first.take() {
             Some(first) => Poll::Ready(Some(first)),
-            None => self.pieces.poll_recv(context),
+            None => self.chunks.poll_recv(context),
         };
-        piece.map(|piece| piece.map(|piece| piece.map(Frame::data)))
+        chunk.map(|chunk| chunk.map(|chunk| chunk.map(Frame::data)))
     }
 }

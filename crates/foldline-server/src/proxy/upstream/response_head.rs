@@ -1,8 +1,8 @@
-//! The beginning of an answer, until it is sure to be one.
+//! The start of a response, read until it cannot be an overflow error any more.
 //!
-//! A provider may refuse a prompt that is too large with an error status, or open a stream with 200 and
-//! refuse it there. As long as the model has said nothing, nothing has been shown to the client, and
-//! the request can be folded more and sent again.
+//! A provider may refuse a prompt that is too large with an error status, or start a stream with 200 and send the error
+//! there. Until the model has produced output, nothing is sent to the client, so the request can be folded again and
+//! resent.
 
 use std::time::{Duration, Instant};
 
@@ -14,25 +14,25 @@ use hyper::body::Incoming;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use hyper::http::response::Parts;
 
-/// How long the first words of a stream are waited for before the client is shown its head: a prompt
-/// is refused at once, while a model may think for minutes.
+/// Maximum time that a stream is held before its head is sent to the client: a prompt is refused quickly, while a model
+/// may think for minutes.
 const HOLD_TIMEOUT: Duration = Duration::from_secs(5);
-/// How much of a stream is held meanwhile.
+/// Maximum bytes of a stream that are held.
 const MAX_HELD_BYTES: usize = 256 << 10;
-/// A body that is longer passes without being read.
+/// Maximum size of a body that is parsed; larger bodies are forwarded unparsed.
 const MAX_BUFFERED_BYTES: usize = 32 << 20;
 
-/// An answer that has begun.
+/// A response that has started.
 pub(crate) struct ResponseHead {
     pub(crate) parts: Parts,
-    /// What has come of the body.
+    /// The part of the body that was received.
     pub(crate) chunks: Vec<Bytes>,
     pub(crate) remaining: RemainingBody,
-    /// The provider says that the prompt does not fit.
+    /// Set if the provider reports that the prompt does not fit.
     pub(crate) overflow: Option<ContextOverflow>,
 }
 
-/// What is left of a body.
+/// The rest of a body.
 pub(crate) enum RemainingBody {
     /// Nothing.
     Complete,
@@ -40,80 +40,80 @@ pub(crate) enum RemainingBody {
     Events(Incoming),
     /// The rest of something else, which is not read.
     Opaque(Incoming),
-    /// It broke off.
+    /// The body broke off, for this reason.
     Failed(String),
 }
 
 impl ResponseHead {
-    /// Waits until the answer is sure to be one; with `hold` also inside of a stream.
-    pub(crate) async fn read(answered: Response<Incoming>, format: Format, hold: bool, stall: Duration) -> Self {
-        let (head, body) = answered.into_parts();
-        let encoded = head.headers.get(CONTENT_ENCODING).is_some_and(|it| it != "identity");
-        let opening = Self { parts: head, chunks: Vec::new(), remaining: RemainingBody::Complete, overflow: None };
-        match (encoded, opening.is_event_stream()) {
-            (true, _) => Self { remaining: RemainingBody::Opaque(body), ..opening },
-            (false, true) if hold => opening.hold_stream(body, format, stall).await,
-            (false, true) => Self { remaining: RemainingBody::Events(body), ..opening },
-            (false, false) => opening.read_body(body, stall).await,
+    /// Reads the start of a response. With `hold` a stream is held until the model has produced output.
+    pub(crate) async fn read(response: Response<Incoming>, format: Format, hold: bool, idle: Duration) -> Self {
+        let (parts, body) = response.into_parts();
+        let encoded = parts.headers.get(CONTENT_ENCODING).is_some_and(|value| value != "identity");
+        let head = Self { parts, chunks: Vec::new(), remaining: RemainingBody::Complete, overflow: None };
+        match (encoded, head.is_event_stream()) {
+            (true, _) => Self { remaining: RemainingBody::Opaque(body), ..head },
+            (false, true) if hold => head.hold_stream(body, format, idle).await,
+            (false, true) => Self { remaining: RemainingBody::Events(body), ..head },
+            (false, false) => head.read_body(body, idle).await,
         }
     }
 
-    /// Whether it is a stream of events.
+    /// Returns true if the response is a stream of events.
     pub(crate) fn is_event_stream(&self) -> bool {
-        let kind = self.parts.headers.get(CONTENT_TYPE).and_then(|it| it.to_str().ok());
+        let kind = self.parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
     }
 
-    /// Reads a body to its end.
-    async fn read_body(mut self, mut body: Incoming, stall: Duration) -> Self {
-        let mut whole = BytesMut::new();
+    /// Reads a body to its end, or up to the limit.
+    async fn read_body(mut self, mut body: Incoming, idle: Duration) -> Self {
+        let mut buffer = BytesMut::new();
         self.remaining = loop {
-            match next_chunk(&mut body, stall).await {
-                Ok(Some(piece)) => whole.extend_from_slice(&piece),
+            match next_chunk(&mut body, idle).await {
+                Ok(Some(chunk)) => buffer.extend_from_slice(&chunk),
                 Ok(None) => break RemainingBody::Complete,
-                Err(why) => break RemainingBody::Failed(why),
+                Err(reason) => break RemainingBody::Failed(reason),
             }
-            if whole.len() > MAX_BUFFERED_BYTES {
+            if buffer.len() > MAX_BUFFERED_BYTES {
                 break RemainingBody::Opaque(body);
             }
         };
         let status = self.parts.status.as_u16();
         if status >= 400 && matches!(self.remaining, RemainingBody::Complete) {
-            self.overflow = overflow_of(RequestRejection::from_body(status, &whole));
+            self.overflow = overflow_of(RequestRejection::from_body(status, &buffer));
         }
-        self.chunks.push(whole.freeze());
+        self.chunks.push(buffer.freeze());
         self
     }
 
-    /// Reads a stream until the model says something.
-    async fn hold_stream(mut self, mut body: Incoming, format: Format, stall: Duration) -> Self {
+    /// Reads a stream until the model has produced output.
+    async fn hold_stream(mut self, mut body: Incoming, format: Format, idle: Duration) -> Self {
         let mut reader = StreamReader::new(format);
-        let (began, mut length) = (Instant::now(), 0);
+        let (started_at, mut length) = (Instant::now(), 0);
         self.remaining = loop {
-            let left = HOLD_TIMEOUT.saturating_sub(began.elapsed());
-            let Ok(piece) = tokio::time::timeout(left, next_chunk(&mut body, stall)).await else {
+            let left = HOLD_TIMEOUT.saturating_sub(started_at.elapsed());
+            let Ok(chunk) = tokio::time::timeout(left, next_chunk(&mut body, idle)).await else {
                 break RemainingBody::Events(body);
             };
-            let piece = match piece {
-                Ok(Some(piece)) => piece,
+            let chunk = match chunk {
+                Ok(Some(chunk)) => chunk,
                 Ok(None) => break RemainingBody::Complete,
-                Err(why) => break RemainingBody::Failed(why),
+                Err(reason) => break RemainingBody::Failed(reason),
             };
-            length += piece.len();
-            let events = reader.push(&piece);
-            self.chunks.push(piece);
+            length += chunk.len();
+            let events = reader.push(&chunk);
+            self.chunks.push(chunk);
             for (_, event) in &events {
                 if let StreamEvent::Error { refusal, .. } = event {
                     self.overflow = overflow_of(*refusal);
                 }
             }
-            let opened = |event: &StreamEvent| {
+            let is_output = |event: &StreamEvent| {
                 !matches!(
                     event,
                     StreamEvent::Started { .. } | StreamEvent::Ping | StreamEvent::Other { .. } | StreamEvent::Usage(_)
                 )
             };
-            if length > MAX_HELD_BYTES || events.iter().any(|(_, event)| opened(event)) {
+            if length > MAX_HELD_BYTES || events.iter().any(|(_, event)| is_output(event)) {
                 break RemainingBody::Events(body);
             }
         };
@@ -128,12 +128,12 @@ fn overflow_of(refusal: RequestRejection) -> Option<ContextOverflow> {
     }
 }
 
-/// The next piece of a body, unless it stalls or breaks.
-pub(crate) async fn next_chunk(body: &mut Incoming, stall: Duration) -> Result<Option<Bytes>, String> {
+/// Returns the next chunk of a body; none at its end.
+pub(crate) async fn next_chunk(body: &mut Incoming, idle: Duration) -> Result<Option<Bytes>, String> {
     loop {
-        let piece = tokio::time::timeout(stall, body.frame()).await;
-        let piece = piece.map_err(|_| format!("nothing came for {} s", stall.as_secs()))?;
-        match piece {
+        let frame = tokio::time::timeout(idle, body.frame()).await;
+        let frame = frame.map_err(|_| format!("no data for {} s", idle.as_secs()))?;
+        match frame {
             None => return Ok(None),
             Some(Err(error)) => return Err(error.to_string()),
             Some(Ok(frame)) => match frame.into_data() {

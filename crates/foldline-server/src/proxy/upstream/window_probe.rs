@@ -1,8 +1,8 @@
-//! Asks a server for its real window.
+//! Queries a server for its real window.
 //!
-//! Servers tell it in many places. Each is asked once for a model, once more when a reported count is suspicious, and again
-//! when the answer is old; with the client's own credentials and nobody else's. What it says beats the table of models. A server on a plain connection is a local
-//! one, whose window is whatever it was started with: the first request waits a moment for its answer.
+//! Servers report it at different paths. They are queried once per model, again after a suspicious count, and when the
+//! report is old; always with the credentials of the client at hand. The report outranks the model table. A server
+//! without TLS is a local one, whose window is whatever it was started with: the first request waits briefly for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,21 +23,21 @@ use crate::proxy::settings::{ProxyMode, UpstreamUrl};
 use crate::proxy::upstream::client::{UpstreamClient, UpstreamRequest};
 use crate::proxy::upstream::models::UpstreamModel;
 
-/// How long the first request to a local server waits for its window.
+/// Time that the first request to a local server waits for its window.
 const LOCAL_PROBE_TIMEOUT: Duration = Duration::from_millis(1_500);
-/// How long a server may take for one answer.
+/// Timeout of one query.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
-/// A list of models is not longer than this.
+/// Maximum size of a list of models.
 const MAX_RESPONSE_BYTES: usize = 8 << 20;
-/// Windows outside of this are mistakes.
+/// Windows outside this range are ignored.
 const PLAUSIBLE_WINDOW_TOKENS: std::ops::RangeInclusive<Tokens> = 512..=20_000_000;
 
 impl AppState {
-    /// Asks for the window of a model that is seen for the first time. Says whether a request must be
-    /// folded again because of the answer.
+    /// Queries the window of a model that is new or due for a query. Returns true if the request must be folded again
+    /// because of the result.
     pub(crate) async fn probe_window(
         &self,
-        side: UpstreamKind,
+        kind: UpstreamKind,
         folded: Option<&PreparedRequest>,
         headers: &HeaderMap,
     ) -> bool {
@@ -45,33 +45,33 @@ impl AppState {
         else {
             return false;
         };
-        let upstream = self.upstream(side).clone();
+        let upstream = self.upstream(kind).clone();
         let is_local = upstream.scheme == Scheme::HTTP;
-        let asking = WindowProbe {
+        let probe = WindowProbe {
             client: self.client.clone(),
             headers: probe_headers(headers),
             model: folded.model_name.clone(),
             upstream,
         };
         let model = folded.model.clone();
-        let asked = tokio::spawn(async move { asking.update_model(&model).await });
+        let task = tokio::spawn(async move { probe.update_model(&model).await });
         if is_local {
-            let _ = tokio::time::timeout(LOCAL_PROBE_TIMEOUT, asked).await;
+            let _ = tokio::time::timeout(LOCAL_PROBE_TIMEOUT, task).await;
         }
         folded.model.budget(folded.max_output) < folded.budget
     }
 }
 
-/// The headers of a question of ours: the client's, without those that are about its own request.
+/// Returns the headers of a query: the client's, without those that describe its own request.
 fn probe_headers(headers: &HeaderMap) -> HeaderMap {
-    let mut own = headers.clone();
-    headers::prepare_buffered_for_upstream(&mut own, headers::BodyForm::Decoded);
-    own.remove(CONTENT_TYPE);
-    own.insert(USER_AGENT, HeaderValue::from_static(concat!("foldline/", env!("CARGO_PKG_VERSION"))));
-    own
+    let mut probe = headers.clone();
+    headers::prepare_buffered_for_upstream(&mut probe, headers::BodyForm::Decoded);
+    probe.remove(CONTENT_TYPE);
+    probe.insert(USER_AGENT, HeaderValue::from_static(concat!("foldline/", env!("CARGO_PKG_VERSION"))));
+    probe
 }
 
-/// Questions about a model.
+/// A query for the window of a model.
 pub(crate) struct WindowProbe {
     pub(crate) client: UpstreamClient,
     pub(crate) upstream: UpstreamUrl,
@@ -87,22 +87,23 @@ impl WindowProbe {
         }
     }
 
-    /// What the server says, asked in the order in which an answer can be trusted: what is loaded, then
-    /// what is listed.
+    /// Returns the window that the server reports, from the most reliable source first: loaded models, then listed ones.
     pub(crate) async fn query_window(&self) -> Option<Tokens> {
         if self.upstream.scheme == Scheme::HTTP {
-            if let Some(loaded) = self.get_json("/api/ps").await.and_then(|it| ollama_loaded_window(&it, &self.model)) {
+            if let Some(loaded) =
+                self.get_json("/api/ps").await.and_then(|json| ollama_loaded_window(&json, &self.model))
+            {
                 return Some(loaded);
             }
-            if let Some(slot) = self.get_json("/props").await.and_then(|it| llama_cpp_window(&it)) {
+            if let Some(slot) = self.get_json("/props").await.and_then(|json| llama_cpp_window(&json)) {
                 return Some(slot);
             }
             let shown = self.request_json(Method::POST, "/api/show", json!({ "model": self.model }).to_string()).await;
-            if let Some(set) = shown.and_then(|it| ollama_num_ctx(&it)) {
+            if let Some(set) = shown.and_then(|json| ollama_num_ctx(&json)) {
                 return Some(set);
             }
         }
-        self.get_json("/v1/models").await.and_then(|it| listed_window(&it, &self.model))
+        self.get_json("/v1/models").await.and_then(|json| listed_window(&json, &self.model))
     }
 
     async fn get_json(&self, path: &str) -> Option<Value> {
@@ -116,12 +117,12 @@ impl WindowProbe {
         };
         let request =
             UpstreamRequest { method, uri: uri.ok()?, headers: self.headers.clone(), body: Bytes::from(body) };
-        let answered = tokio::time::timeout(PROBE_TIMEOUT, self.client.send(&request)).await.ok()?.ok()?;
-        if answered.status() != StatusCode::OK {
+        let response = tokio::time::timeout(PROBE_TIMEOUT, self.client.send(&request)).await.ok()?.ok()?;
+        if response.status() != StatusCode::OK {
             return None;
         }
         let body =
-            tokio::time::timeout(PROBE_TIMEOUT, Limited::new(answered.into_body(), MAX_RESPONSE_BYTES).collect())
+            tokio::time::timeout(PROBE_TIMEOUT, Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect())
                 .await
                 .ok()?
                 .ok()?;
@@ -129,30 +130,31 @@ impl WindowProbe {
     }
 }
 
-/// The window of a model that Ollama has loaded.
+/// Returns the window of a model that Ollama has loaded.
 fn ollama_loaded_window(loaded: &Value, model: &str) -> Option<Tokens> {
-    let of_model = |it: &&Value| [&it["name"], &it["model"]].iter().any(|name| matches_ollama_name(name, model));
-    loaded["models"].as_array()?.iter().find(of_model)?["context_length"].as_u64()
+    let is_model =
+        |entry: &&Value| [&entry["name"], &entry["model"]].iter().any(|name| matches_ollama_name(name, model));
+    loaded["models"].as_array()?.iter().find(is_model)?["context_length"].as_u64()
 }
 
-/// Ollama adds `:latest` to a name without a tag.
+/// Returns true if an Ollama name is that of the model. Ollama adds `:latest` to a name without a tag.
 fn matches_ollama_name(name: &Value, model: &str) -> bool {
     name.as_str().is_some_and(|name| name == model || name.strip_suffix(":latest") == Some(model))
 }
 
-/// The window that a model of Ollama is set to. Without a setting it is what the server chooses, which
-/// only shows once the model is loaded.
+/// Returns the configured window of an Ollama model. Without a setting the server chooses one, which is reported only
+/// after the model is loaded.
 fn ollama_num_ctx(shown: &Value) -> Option<Tokens> {
     let lines = shown["parameters"].as_str()?.lines();
     lines.filter_map(|line| line.trim().strip_prefix("num_ctx")).find_map(|value| value.trim().parse().ok())
 }
 
-/// The window of one slot of llama.cpp's server.
+/// Returns the window of one slot of llama.cpp's server.
 fn llama_cpp_window(props: &Value) -> Option<Tokens> {
     props["default_generation_settings"]["n_ctx"].as_u64()
 }
 
-/// The window in a list of models, under the names that servers give it.
+/// Returns the window from a list of models, under any of the keys that servers use.
 fn listed_window(listing: &Value, model: &str) -> Option<Tokens> {
     const WINDOW_POINTERS: [&str; 8] = [
         "/max_model_len",
@@ -165,7 +167,7 @@ fn listed_window(listing: &Value, model: &str) -> Option<Tokens> {
         "/max_input_tokens",
     ];
     let list = listing["data"].as_array()?;
-    let entry = list.iter().find(|it| it["id"] == model).or_else(|| list.first().filter(|_| list.len() == 1))?;
+    let entry = list.iter().find(|entry| entry["id"] == model).or_else(|| list.first().filter(|_| list.len() == 1))?;
     WINDOW_POINTERS.iter().find_map(|name| entry.pointer(name).and_then(Value::as_u64))
 }
 
@@ -179,7 +181,7 @@ mod tests {
         assert_eq!(listed_window(&vllm, "qwen"), Some(32_768));
         assert_eq!(listed_window(&vllm, "other"), None);
         let alone = json!({ "data": [{ "id": "/models/x.gguf", "meta": { "n_ctx": 8_192, "n_ctx_train": 131_072 } }] });
-        assert_eq!(listed_window(&alone, "whatever"), Some(8_192), "a server with one model answers with it");
+        assert_eq!(listed_window(&alone, "whatever"), Some(8_192), "a server with one model uses it for every name");
         let props = json!({ "default_generation_settings": { "n_ctx": 4_096 }, "total_slots": 4 });
         assert_eq!(llama_cpp_window(&props), Some(4_096));
         let ps = json!({ "models": [{ "name": "llama3:latest", "context_length": 4_096 }] });
