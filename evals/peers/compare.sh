@@ -1,26 +1,26 @@
 #!/bin/sh
-# Prints the table of foldline, the peers that are installed, the classic strategies, the simple policies and the
-# bounds, side by side.
+# Prints one table of foldline, the installed peers, the classic strategies, the simple policies and the
+# oracles.
 #
 #     evals/peers/compare.sh FILES.. [--sample N] [--budget N] [--html OUT] ..
 #
-# What follows is given to `foldline replay`. Some peers need a tenth of a second for each call: with --sample a
-# part of the sessions is drawn evenly, and always the same. Peers that are not there are installed first; PEERS="kompact headroom"
-# chooses some, by the names of the files in requirements/.
+# All arguments are passed to `foldline replay`. Some peers need a tenth of a second per call: --sample replays
+# an even, deterministic sample of the sessions. Missing peers are installed first; PEERS="kompact headroom"
+# selects some, by the names of the files in requirements/.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 peers=$root/target/peers
 
-# One peer counts tokens with a vocabulary that it would download; another brings the same file along.
+# One peer would download its token vocabulary; another one ships the same file.
 vocabulary=$(ls -d "$peers"/llama-index/lib/python*/site-packages/llama_index/core/_static/tiktoken_cache 2>/dev/null || true)
 [ -z "$vocabulary" ] || export TIKTOKEN_CACHE_DIR="$vocabulary"
-# On a busy machine it gives up reading that file after ten seconds, and guesses.
+# By default it stops reading that file after ten seconds, and estimates.
 export HEADROOM_TIKTOKEN_LOAD_TIMEOUT_SECONDS=300
 
 while IFS='|' read -r name peer adapter; do
     case " ${PEERS:-$peer} " in *" $peer "*) ;; *) continue ;; esac
-    # A peer that can not be installed is left out of the table, and that is said.
+    # A peer that cannot be installed is reported and left out of the table.
     [ -x "$peers/$peer/bin/python" ] || "$here/install.sh" "$peer" >&2 || true
     if [ -x "$peers/$peer/bin/python" ]; then
         set -- "$@" --engine "$name=cd '$here' && exec '$peers/$peer/bin/python' $adapter"
@@ -31,4 +31,4 @@ done < "$here/peers.txt"
 
 cd "$root"
 cargo build --quiet --release -p foldline-cli
-exec "${CARGO_TARGET_DIR:-target}/release/foldline" replay --beside all "$@"
+exec "${CARGO_TARGET_DIR:-target}/release/foldline" replay --baselines all "$@"

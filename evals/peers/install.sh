@@ -1,10 +1,10 @@
 #!/bin/sh
-# Installs the peers, each in an environment of its own under target/peers.
+# Installs the peers, each in its own environment under target/peers.
 #
 #     evals/peers/install.sh                all of them
 #     evals/peers/install.sh langchain ..   some of them: the names of the files in requirements/
 #
-# Needs python3 with venv and pip; OpenHands asks for Python 3.12. Nothing is installed outside target/peers.
+# Needs python3 with venv and pip; OpenHands needs Python 3.12. Nothing is installed outside target/peers.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 into=$(cd "$here/../.." && pwd)/target/peers
@@ -14,7 +14,7 @@ if [ $# -eq 0 ]; then
     set -- $(cd "$here/requirements" && ls | sed 's/\.txt$//')
 fi
 
-# Some of them have hundreds of dependencies; uv finds a set that agrees in seconds.
+# Some of them have hundreds of dependencies; uv resolves them in seconds.
 if [ ! -x "$into/uv/bin/uv" ]; then
     python3 -m venv "$into/uv"
     "$into/uv/bin/pip" install --quiet --disable-pip-version-check uv

@@ -1,7 +1,7 @@
 """LangChain `trim_messages`, as its how-to shows it: the last messages that fit, with the system message.
 
-The how-to begins on a human message. An agent's session often has one only, at its very beginning, so that
-nothing at all would be left; here the model's turn may be the beginning, too."""
+The how-to starts on a human message. An agent's session often has only one, at its beginning, so that
+nothing would be left; here the result may also start on a model's turn."""
 
 from langchain_core.messages import convert_to_messages, trim_messages
 from langchain_core.messages.utils import count_tokens_approximately

@@ -1,6 +1,6 @@
-"""LlamaIndex `Memory` with its defaults and without long-term blocks: the newest messages in its queue. It is fed as
-the conversation grows, and keeps its state between requests. System messages stand in front of what it gives, as its
-agents put them there."""
+"""LlamaIndex `Memory` with its defaults and without long-term blocks: the newest messages in its queue. It receives
+the messages as the conversation grows, and keeps its state between requests. System messages precede its output, as in its
+agents."""
 
 import asyncio
 from functools import lru_cache
@@ -13,7 +13,7 @@ from pipe import serve
 
 
 def make(setup):
-    # It counts its whole queue again at each message; remembering the counts changes nothing but the time.
+    # It counts its whole queue again at each message; caching the counts changes only the run time.
     tokenizer = lru_cache(maxsize=100_000)(get_tokenizer())
     memory = Memory.from_defaults(session_id="replay", tokenizer_fn=tokenizer)
     loop = asyncio.new_event_loop()
@@ -24,12 +24,12 @@ def make(setup):
             raw.append(message)
             if message["role"] in ("system", "developer"):
                 continue
-            # The message itself travels beside the text that is counted.
+            # Only the counted text is stored; the index leads back to the message.
             calls = message.get("tool_calls") or []
-            asked = "".join(call["function"]["name"] + call["function"]["arguments"] for call in calls)
+            call_text = "".join(call["function"]["name"] + call["function"]["arguments"] for call in calls)
             entry = ChatMessage(
                 role=MessageRole(message["role"]),
-                content=(message.get("content") or "") + asked,
+                content=(message.get("content") or "") + call_text,
                 additional_kwargs={"at": at},
             )
             loop.run_until_complete(memory.aput(entry))

@@ -1,10 +1,10 @@
-"""OpenHands: a condenser of its that needs no model, by name and with the defaults of its configuration.
+"""OpenHands: one of its condensers that need no model, by name and with the defaults of its configuration.
 
     openhands_condenser.py amortized | observation_masking | recent
 
 Messages become its events: an action for each call, an observation for each result, a message action for
 each text. The history keeps the condensations, as its agent does. The system message and the first user message
-stay, and calls without results and results without calls go, as its conversation memory sees to."""
+are kept, and calls without results and results without calls are removed, as by its conversation memory."""
 
 import sys
 
@@ -62,7 +62,7 @@ def make(setup):
         seen = len(messages)
         view, condensed = history()
         kept = {}
-        # A masked observation is a new event in the place of the old one; others are known by themselves.
+        # A masked observation is a new event at the position of the old one; other events are found by their id.
         same_length = len(view) == len(condensed)
         for index, event in enumerate(condensed):
             known = places.get(event.id) if event.id in places else None

@@ -1,8 +1,8 @@
-"""The lines of `foldline pipe`, for engines written in Python.
+"""The protocol of `foldline pipe`, for engines written in Python.
 
-An adapter gives a function that renders the messages of one conversation before a request; this module
-reads the lines, keeps the messages, and answers with what changed since the last rendering. The adapter
-decides what it keeps between requests: `serve` makes a fresh renderer for each conversation.
+An adapter provides a function that renders the messages of one conversation before a request; this module
+reads the input lines, stores the messages, and answers with the changes since the last rendering. The adapter
+decides which state it keeps between requests: `serve` creates a new renderer for each conversation.
 """
 
 import json
@@ -11,8 +11,8 @@ import traceback
 
 
 def serve(make):
-    """Answers until standard input ends. `make(setup)` gives a renderer: messages in, messages out."""
-    # Libraries like to greet on standard output, which is ours to answer on.
+    """Answers until standard input ends. `make(setup)` returns a renderer: messages in, messages out."""
+    # Libraries may print to standard output, which is reserved for answers.
     answers, sys.stdout = sys.stdout, sys.stderr
 
     def answer(**fields):
@@ -21,17 +21,17 @@ def serve(make):
 
     messages, sent, render = [], [], None
     for line in sys.stdin:
-        ask = json.loads(line)
-        if ask["op"] == "open":
-            messages, sent, render = [], [], make(ask)
-        elif ask["op"] == "push":
-            messages.extend(ask["messages"])
-        elif ask["op"] == "request":
+        request = json.loads(line)
+        if request["op"] == "open":
+            messages, sent, render = [], [], make(request)
+        elif request["op"] == "push":
+            messages.extend(request["messages"])
+        elif request["op"] == "request":
             try:
                 now = render([dict(message) for message in messages])
-            except Exception as fault:
+            except Exception as error:
                 traceback.print_exc()
-                answer(ok=False, error={"kind": "failed", "message": repr(fault)[:500]})
+                answer(ok=False, error={"kind": "failed", "message": repr(error)[:500]})
                 continue
             changed = [
                 {"at": at, "message": message}
@@ -42,12 +42,12 @@ def serve(make):
             sent = now
             answer(ok=True, creased=creased, set=changed, len=len(now))
         else:
-            answer(ok=False, error={"kind": "unknown", "message": "this engine keeps no originals"})
+            answer(ok=False, error={"kind": "unknown", "message": "this engine stores no originals"})
 
 
 def with_contents(messages, contents):
-    """The messages with other contents. What a package's own message type has no room for (reasoning, the
-    spelling of arguments) stays as it was, so that no package is blamed for what its type leaves out."""
+    """Returns the messages with other contents. Fields that a package's message type cannot represent (reasoning, the
+    exact JSON of arguments) are unchanged, so that no package is charged for them."""
     return [
         message if content is None or content == message.get("content") else {**message, "content": content}
         for message, content in zip(messages, contents, strict=True)
@@ -55,16 +55,16 @@ def with_contents(messages, contents):
 
 
 def with_json_arguments(messages):
-    """The messages, for packages that parse the arguments of calls: what is no JSON object is put into one. Give
-    back the messages that came, not these."""
+    """Returns the messages for packages that parse the arguments of calls: arguments that are not a JSON object are
+    wrapped in one. Return the original messages from a renderer, not these."""
 
     def call(it):
         function = it["function"]
         try:
-            readable = isinstance(json.loads(function["arguments"]), dict)
+            is_object = isinstance(json.loads(function["arguments"]), dict)
         except ValueError:
-            readable = False
-        if readable:
+            is_object = False
+        if is_object:
             return it
         return {**it, "function": {**function, "arguments": json.dumps({"input": function["arguments"]})}}
 

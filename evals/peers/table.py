@@ -2,8 +2,8 @@
 
     python3 evals/peers/table.py OUT.json [MORE.json ..] > docs/peers.md
 
-A slow peer may be replayed by itself (PEERS=kompact): reports of the same sessions and prices are joined, each row once, and
-the gap is told by the bound of whichever report has it.
+A slow peer may be replayed separately (PEERS=kompact): reports of the same sessions and prices are joined, each row once, and
+the oracle of any of the reports is used.
 """
 
 import json
@@ -11,7 +11,7 @@ import os
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-BOUND = "clairvoyant cover, when it pays"
+ORACLE = "oracle (pays)"
 
 
 def versions():
@@ -28,27 +28,28 @@ def main():
             reports.append(json.load(file))
     same = {(it["conversations"], it["calls"], it["price_table"], it["budget"]) for it in reports}
     if len(same) != 1:
-        sys.exit(f"these reports are not of the same sessions: {same}")
+        sys.exit(f"the reports are not of the same sessions: {same}")
     conversations, calls, prices, budget = same.pop()
     rows = {row["name"]: row for report in reports for row in report["rows"]}
-    best = rows[BOUND]["repaired"]["value"] if BOUND in rows else None
+    oracle = rows[ORACLE]["cost_with_retries"]["value"] if ORACLE in rows else None
     percent = lambda share: f"{100 * share:.1f}"
-    print("# Beside other packages\n")
+    print("# Comparison with other packages\n")
     print(
         f"Printed by `evals/peers/compare.sh SET --sample {conversations}` and `evals/peers/table.py` on {reports[0]['date']}: "
-        f"{conversations} sessions with {calls} calls, drawn evenly from `{os.path.basename(reports[0]['set'])}`; prices `{prices}`, "
-        f"budget {budget // 1000} k tokens. {', '.join(versions())}. In percent; what the columns mean: [guide](guide/replay.md); what each "
-        "package is told, and what it keeps: [evals/peers](../evals/peers/README.md).\n"
+        f"{conversations} sessions with {calls} calls, drawn evenly from `{os.path.basename(reports[0]['data_set'])}`; prices `{prices}`, "
+        f"budget {budget // 1000} k tokens. {', '.join(versions())}. In percent; the last column counts violations. "
+        "What the columns mean: [replay guide](guide/replay.md#columns); what each package receives, and what it keeps between "
+        "requests: [evals/peers](../evals/peers/README.md). The oracle saving is that of oracle (pays).\n"
     )
-    print("| | tokens | bill | repaired | hard support | missteps | edit anchors | instructions | gap closed | laws broken |")
+    print("| | tokens | cost | cost incl. retries | needed context kept | actions missing context | edits that apply | instructions kept | % of oracle saving | laws broken |")
     print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
     for name, row in rows.items():
-        repaired = row["repaired"]
-        gap = "" if best is None or best == 1 else percent((1 - repaired["value"]) / (1 - best))
-        shown = [percent(row[it]["value"]) for it in ["tokens", "bill"]]
-        shown.append(f"{percent(repaired['value'])} ({percent(repaired['low'])} to {percent(repaired['high'])})")
-        shown += [percent(row[it]["value"]) for it in ["hard", "missteps", "anchors"]]
-        shown += [percent(row["instructions"]), gap, str(row["score"]["laws_broken"])]
+        cost = row["cost_with_retries"]
+        share = "" if oracle in (None, 1) else percent((1 - cost["value"]) / (1 - oracle))
+        shown = [percent(row[it]["value"]) for it in ["tokens", "cost"]]
+        shown.append(f"{percent(cost['value'])} ({percent(cost['low'])} to {percent(cost['high'])})")
+        shown += [percent(row[it]["value"]) for it in ["needed_context_kept", "actions_missing_context", "edits_that_apply"]]
+        shown += [percent(row["instructions_kept"]), share, str(row["score"]["laws_broken"])]
         print(f"| {name} | " + " | ".join(shown) + " |")
 
 

@@ -1,4 +1,4 @@
-//! Every environment variable that foldline reads, and the only place where it does.
+//! All environment variables that foldline reads; no other module reads any.
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, stdout};
@@ -11,22 +11,22 @@ use foldline::wire::Format;
 use crate::client::CallerEnv;
 use crate::proxy_settings::ProxyArgs;
 
-/// Set to anything: no colours, as <https://no-color.org> asks.
+/// If set to anything, no colors are used, see <https://no-color.org>.
 const NO_COLOR: &str = "NO_COLOR";
-/// How many columns the terminal has, where it does not say so itself.
+/// Number of terminal columns, if the terminal does not report it.
 const COLUMNS: &str = "COLUMNS";
-/// Where the archive of folded originals lies.
+/// Path of the archive of folded originals.
 const ARCHIVE: &str = "FOLDLINE_ARCHIVE";
-/// A file with the key of a sealed archive.
+/// A file with the key of an encrypted archive.
 const ARCHIVE_KEY_FILE: &str = "FOLDLINE_ARCHIVE_KEY_FILE";
-/// The key of a sealed archive itself, for places where secrets come as variables.
+/// The key of an encrypted archive itself, for environments where secrets are variables.
 const ARCHIVE_KEY: &str = "FOLDLINE_ARCHIVE_KEY";
 
-/// A table of models of the user's own.
+/// The user's model table.
 const MODELS: &str = "FOLDLINE_MODELS";
 /// The proxy's settings file.
 const SETTINGS: &str = "FOLDLINE_SETTINGS";
-/// The proxy's settings, each as the flag of its name.
+/// The proxy's settings, each named after its flag.
 const LISTEN: &str = "FOLDLINE_LISTEN";
 const TOKEN: &str = "FOLDLINE_TOKEN";
 const TOKENS: &str = "FOLDLINE_TOKENS";
@@ -41,25 +41,25 @@ const MODE: &str = "FOLDLINE_MODE";
 const POLICY: &str = "FOLDLINE_POLICY";
 const WINDOW: &str = "FOLDLINE_WINDOW";
 const UNFOLD: &str = "FOLDLINE_UNFOLD";
-const SUMMARIZE: &str = "FOLDLINE_SUMMARISE";
+const SUMMARIZE: &str = "FOLDLINE_SUMMARIZE";
 const SUMMARY_MODEL: &str = "FOLDLINE_SUMMARY_MODEL";
 const MAX_BODY: &str = "FOLDLINE_MAX_BODY";
 const MAX_BODIES: &str = "FOLDLINE_MAX_BODIES";
 const MAX_REQUESTS: &str = "FOLDLINE_MAX_REQUESTS";
 const MAX_SESSIONS: &str = "FOLDLINE_MAX_SESSIONS";
-const ANSWER_TIMEOUT: &str = "FOLDLINE_ANSWER_TIMEOUT";
-const STALL_TIMEOUT: &str = "FOLDLINE_STALL_TIMEOUT";
-/// The key of OpenAI and of the servers that speak its APIs.
+const RESPONSE_TIMEOUT: &str = "FOLDLINE_RESPONSE_TIMEOUT";
+const IDLE_TIMEOUT: &str = "FOLDLINE_IDLE_TIMEOUT";
+/// The key of OpenAI and of servers with its APIs.
 const OPENAI_API_KEY: &str = "OPENAI_API_KEY";
 /// The key of Anthropic.
 const ANTHROPIC_API_KEY: &str = "ANTHROPIC_API_KEY";
 
-/// Base URLs of providers, as most clients read them.
+/// Base URLs of providers that most clients read.
 const OPENAI_BASE_URL: &str = "OPENAI_BASE_URL";
 const OPENAI_API_BASE: &str = "OPENAI_API_BASE";
 const ANTHROPIC_BASE_URL: &str = "ANTHROPIC_BASE_URL";
 const ANTHROPIC_API_BASE: &str = "ANTHROPIC_API_BASE";
-/// Claude Code speaks to a cloud instead of Anthropic.
+/// Switches of Claude Code that replace Anthropic by a cloud.
 const CLAUDE_CODE_CLOUDS: [(&str, &str); 3] = [
     ("CLAUDE_CODE_USE_BEDROCK", "Bedrock"),
     ("CLAUDE_CODE_USE_VERTEX", "Vertex"),
@@ -67,22 +67,22 @@ const CLAUDE_CODE_CLOUDS: [(&str, &str); 3] = [
 ];
 /// Settings of opencode, in JSON.
 const OPENCODE_CONFIG_CONTENT: &str = "OPENCODE_CONFIG_CONTENT";
-/// A proxy of the network, and the hosts that are reached without it.
+/// The network's proxy, and the hosts that are reached without it.
 const NETWORK_PROXIES: [&str; 6] = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
 const NO_PROXY: [&str; 2] = ["NO_PROXY", "no_proxy"];
 
-/// Columns when nobody tells.
+/// Columns if the width is unknown.
 const DEFAULT_COLUMNS: usize = 80;
 
-/// How the output is to be drawn.
+/// Width and color of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terminal {
-    /// Columns that a line may take.
+    /// Maximum columns per line.
     pub(crate) width: usize,
     pub(crate) color: ColorChoice,
 }
 
-/// Whether colours are used.
+/// Use of colors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ColorChoice {
     Colored,
@@ -90,7 +90,7 @@ pub(crate) enum ColorChoice {
 }
 
 impl Terminal {
-    /// What suits the terminal, or the file, that the output goes to.
+    /// Returns the width and color of standard output.
     pub(crate) fn for_stdout() -> Self {
         let no_color = std::env::var_os(NO_COLOR).is_some_and(|value| !value.is_empty());
         let columns = std::env::var(COLUMNS).ok().and_then(|value| value.parse().ok());
@@ -102,12 +102,12 @@ impl Terminal {
     }
 }
 
-/// The user's own table of models, if the environment names one.
+/// Returns the path of the user's model table, if set.
 pub(crate) fn models_path() -> Option<PathBuf> {
     std::env::var_os(MODELS).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// What the environment says of the archive.
+/// Archive settings of the environment.
 #[derive(Debug)]
 pub(crate) struct ArchiveVariables {
     pub(crate) path: Option<PathBuf>,
@@ -125,7 +125,7 @@ impl ArchiveVariables {
     }
 }
 
-/// What the environment says of the proxy.
+/// Proxy settings of the environment.
 pub(crate) struct ProxyVariables {
     pub(crate) settings: Option<PathBuf>,
     pub(crate) args: ProxyArgs,
@@ -133,7 +133,7 @@ pub(crate) struct ProxyVariables {
 
 impl ProxyVariables {
     pub(crate) fn read() -> Result<Self> {
-        let said = ProxyArgs {
+        let args = ProxyArgs {
             listen: parse_variable(LISTEN)?,
             token: parse_variable(TOKEN)?,
             tokens: parse_variable(TOKENS)?,
@@ -154,14 +154,14 @@ impl ProxyVariables {
             max_bodies: parse_variable(MAX_BODIES)?,
             max_requests: parse_variable(MAX_REQUESTS)?,
             max_sessions: parse_variable(MAX_SESSIONS)?,
-            response_timeout: parse_variable(ANSWER_TIMEOUT)?,
-            idle_timeout: parse_variable(STALL_TIMEOUT)?,
+            response_timeout: parse_variable(RESPONSE_TIMEOUT)?,
+            idle_timeout: parse_variable(IDLE_TIMEOUT)?,
         };
-        Ok(Self { settings: read_variable(SETTINGS).map(PathBuf::from), args: said })
+        Ok(Self { settings: read_variable(SETTINGS).map(PathBuf::from), args })
     }
 }
 
-/// The value of a variable. An empty one is one that somebody meant to unset.
+/// Returns the value of a variable. An empty variable counts as unset.
 fn read_variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
@@ -169,10 +169,10 @@ fn read_variable(name: &str) -> Option<OsString> {
 fn parse_variable<T: FromStr>(name: &str) -> Result<Option<T>> {
     let Some(value) = read_variable(name) else { return Ok(None) };
     let parsed = value.to_str().and_then(|it| it.parse().ok());
-    parsed.map(Some).ok_or_else(|| anyhow!("the variable {name} can not be understood; see `foldline serve --help`"))
+    parsed.map(Some).ok_or_else(|| anyhow!("the variable {name} has an invalid value; see `foldline serve --help`"))
 }
 
-/// What the environment says to clients of providers.
+/// Reads the variables that affect clients of providers.
 pub(crate) fn caller_env() -> CallerEnv {
     let text = |name: &str| read_variable(name).and_then(|value| value.into_string().ok());
     CallerEnv {
@@ -185,7 +185,7 @@ pub(crate) fn caller_env() -> CallerEnv {
     }
 }
 
-/// The key for a server that speaks this API, if there is one.
+/// Returns the key for a server with this API, if set.
 pub(crate) fn api_key(format: Format) -> Option<String> {
     let name = match format {
         Format::OpenAiChat | Format::OpenAiResponses => OPENAI_API_KEY,

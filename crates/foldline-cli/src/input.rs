@@ -1,5 +1,5 @@
-//! What the user names on the command line: files, folders and standard input, of any format that is
-//! read.
+//! Input of commands: files, folders and standard input, in any supported
+//! format.
 
 use std::io::{self, BufRead, Cursor, Read};
 use std::path::{Path, PathBuf};
@@ -11,47 +11,46 @@ use foldline::wire;
 use foldline::wire::Request;
 use foldline_replay::RecordingFiles;
 
-/// The name that stands for standard input.
+/// The argument for standard input.
 const STDIN_ARGUMENT: &str = "-";
-/// A request body up to this size is also read as such, so that all its laws can be checked.
+/// Size up to which a request body is also parsed as a request, so that all its laws can be checked.
 const MAX_BODY_BYTES: u64 = 64 << 20;
 
-/// What was named, in one line.
+/// Joins paths for a message.
 pub(crate) fn join_paths(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// All of a file, or of standard input when none is named.
+/// Reads a whole file, or standard input if there is none.
 pub(crate) fn read_bytes(path: Option<&Path>) -> Result<Vec<u8>> {
     match path.filter(|path| *path != Path::new(STDIN_ARGUMENT)) {
-        Some(path) => std::fs::read(path).with_context(|| format!("{} could not be read", path.display())),
+        Some(path) => std::fs::read(path).with_context(|| format!("could not read {}", path.display())),
         None => {
             let mut bytes = Vec::new();
-            io::stdin().lock().read_to_end(&mut bytes).context("standard input could not be read")?;
+            io::stdin().lock().read_to_end(&mut bytes).context("could not read standard input")?;
             Ok(bytes)
         }
     }
 }
 
-/// Calls `each` with every recording, and with the request where the input is one; calls `fault` with what
-/// could not be read. One recording is held at a time.
+/// Calls `each` with every recording, and with the request if the input is one; calls `on_error` for entries that
+/// could not be read. One recording is in memory at a time.
 pub(crate) fn for_each_recording(
     paths: &[PathBuf],
     mut each: impl FnMut(RecordedSession, Option<&Request<'_>>),
-    mut fault: impl FnMut(String),
+    mut on_error: impl FnMut(String),
 ) -> Result<()> {
     for path in paths {
         if path == Path::new(STDIN_ARGUMENT) {
-            read_input("standard input", io::stdin().lock(), &mut each, &mut fault)?;
+            read_input("standard input", io::stdin().lock(), &mut each, &mut on_error)?;
         } else if path.is_file() {
             let name = path.display().to_string();
-            let input =
-                foldline_replay::open_decompressed(path).with_context(|| format!("{name} could not be opened"))?;
-            read_input(&name, input, &mut each, &mut fault)?;
+            let input = foldline_replay::open_decompressed(path).with_context(|| format!("could not open {name}"))?;
+            read_input(&name, input, &mut each, &mut on_error)?;
         } else {
             RecordingFiles::from_paths(std::slice::from_ref(path))?.for_each(|event| match event {
                 Ok(recording) => each(recording, None),
-                Err(error) => fault(error.to_string()),
+                Err(error) => on_error(error.to_string()),
             });
         }
     }
@@ -62,37 +61,33 @@ fn read_input(
     name: &str,
     mut input: impl BufRead,
     each: &mut impl FnMut(RecordedSession, Option<&Request<'_>>),
-    fault: &mut impl FnMut(String),
+    on_error: &mut impl FnMut(String),
 ) -> Result<()> {
-    let mut beginning = Vec::new();
+    let mut head = Vec::new();
     input
         .by_ref()
         .take(DETECTION_HEAD_BYTES as u64)
-        .read_to_end(&mut beginning)
-        .with_context(|| format!("{name} was not read"))?;
-    let format = match transcript::detect(&beginning) {
+        .read_to_end(&mut head)
+        .with_context(|| format!("could not read {name}"))?;
+    let format = match transcript::detect(&head) {
         Some(transcript::LogFormat::OpenAiChat) => Some(wire::Format::OpenAiChat),
         Some(transcript::LogFormat::OpenAiResponses) => Some(wire::Format::OpenAiResponses),
         Some(transcript::LogFormat::Anthropic) => Some(wire::Format::Anthropic),
         _ => None,
     };
     if format.is_some() {
-        input
-            .by_ref()
-            .take(MAX_BODY_BYTES)
-            .read_to_end(&mut beginning)
-            .with_context(|| format!("{name} was not read"))?;
+        input.by_ref().take(MAX_BODY_BYTES).read_to_end(&mut head).with_context(|| format!("could not read {name}"))?;
     }
-    // The format may show only far behind the beginning; the body as a whole tells.
+    // The format may be recognizable only far into the body, so it is detected again on the whole.
     let request = format.and_then(|format| {
-        let format = wire::Format::detect(&beginning).unwrap_or(format);
-        Request::parse(format, &beginning).ok()
+        let format = wire::Format::detect(&head).unwrap_or(format);
+        Request::parse(format, &head).ok()
     });
-    let whole = Cursor::new(&beginning).chain(input);
-    let reader = TranscriptReader::new(name, whole).with_context(|| format!("{name} was not understood"))?;
+    let whole = Cursor::new(&head).chain(input);
+    let reader = TranscriptReader::new(name, whole).with_context(|| format!("could not parse {name}"))?;
     reader.for_each(|event| match event {
         Ok(recording) => each(recording, request.as_ref()),
-        Err(error) => fault(format!("{name}: {error}")),
+        Err(error) => on_error(format!("{name}: {error}")),
     });
     Ok(())
 }

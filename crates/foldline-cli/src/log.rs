@@ -1,4 +1,4 @@
-//! Where long-running commands say what happens: one line an event on standard error, never the
+//! Logs of long-running commands: one line per event on standard error, never the
 //! contents of a conversation.
 
 use std::fs::OpenOptions;
@@ -11,17 +11,17 @@ use anyhow::{Context, Result};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt;
 
-/// Sends what is logged to standard error: as lines for a person at a terminal, else as JSON.
+/// Logs to standard error: as text lines on a terminal, else as JSON.
 pub(crate) fn init_stderr() {
     let log = fmt().with_max_level(LevelFilter::INFO).with_writer(std::io::stderr).with_target(false);
-    // A second proxy in one process finds the log in place.
+    // A second proxy in the same process finds the logger installed.
     let _ = match std::io::stderr().is_terminal() {
         true => log.try_init(),
         false => log.json().flatten_event(true).with_ansi(false).try_init(),
     };
 }
 
-/// Sends what is logged to a file, behind what stands in it.
+/// Logs to a file, appending to its contents.
 pub(crate) fn init_file(path: &Path) -> Result<()> {
     let file = OpenOptions::new().create(true).append(true).open(path);
     let file = file.with_context(|| format!("could not write a log to {}", path.display()))?;

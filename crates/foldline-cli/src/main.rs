@@ -1,6 +1,6 @@
 //! The `foldline` binary: reads arguments, files and the environment, and prints.
 //!
-//! Everything that decides lives in the crates behind it. Settings are resolved here, once, into
+//! All decisions are made in the library crates. Settings are resolved here, once, into
 //! plain structs.
 
 mod client;
@@ -21,8 +21,10 @@ use clap::Parser;
 
 use command::CliCommand;
 
-/// Keeps an LLM agent's conversation inside its window at the lowest bill, by folds that can be
-/// unfolded byte for byte.
+/// Keeps an LLM agent's conversation inside its context window at the lowest cost. Old parts are folded
+/// into markers; every original can be restored byte for byte.
+///
+/// Terms are explained in docs/glossary.md.
 #[derive(Parser)]
 #[command(name = "foldline", version)]
 struct CliArgs {

@@ -1,5 +1,5 @@
-//! What the proxy is told, weighed: a flag beats a variable, a variable beats the settings file, and
-//! the file beats a default. All three say the same things under the same names.
+//! Resolution of the proxy's settings: a flag overrides a variable, a variable overrides the settings file, and
+//! the file overrides a default. All three use the same names.
 
 #![allow(rustdoc::bare_urls, reason = "they are shown as help on a terminal")]
 
@@ -25,81 +25,84 @@ of the flags:
     policy = \"balanced\"
     unfold = false
 
-Headers of a request: x-foldline-session names its session, x-foldline-bypass: 1 sends it out as it came. Headers of the \
-answer: x-foldline-tokens: RAW,SENT and x-foldline-folds: N.";
+Headers of a request: x-foldline-session names its session, x-foldline-bypass: 1 forwards it unchanged. Headers of the \
+response: x-foldline-tokens: RECEIVED,SENT and x-foldline-folds: N.
 
-/// What was said in one place.
+Terms are explained in docs/glossary.md.";
+
+/// Settings of one source: flags, variables or file.
 #[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct ProxyArgs {
-    /// Where to listen; port 0 takes a free one [default: 127.0.0.1:8787]
+    /// Address to listen on; port 0 selects a free port [default: 127.0.0.1:8787]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<String>,
-    /// A token; not a flag, because every user of the machine can see the arguments of a process.
+    /// Access token; not a flag, because every user of the machine can see the arguments of a process.
     #[arg(skip)]
     pub(crate) token: Option<String>,
-    /// Several tokens, separated by commas or line breaks.
+    /// Access tokens, separated by commas or line breaks.
     #[arg(skip)]
     pub(crate) tokens: Option<String>,
-    /// A file with the tokens that let clients in, one a line: NAME = TOKEN, or TOKEN alone; needed unless only this machine
-    /// can connect. A single token may also come in $FOLDLINE_TOKEN
+    /// A file with the access tokens of clients, one per line: NAME = TOKEN, or TOKEN alone; required unless only this
+    /// machine can connect. A single token may also be set in $FOLDLINE_TOKEN
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
     /// Which requests share originals: single (all), token (those with tokens of one name) or credential (those with one API
     /// key) [default: single without tokens, token where all have names, else credential]
     #[arg(long, value_name = "NAME")]
     pub(crate) tenancy: Option<String>,
-    /// A certificate with its issuers, in PEM, to serve TLS without a terminator in front
+    /// A certificate chain in PEM format, to serve TLS directly
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// The key of the certificate, in PEM
+    /// The private key of the certificate, in PEM format
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// The provider, for all formats
+    /// The provider's URL, for all formats
     #[arg(long, value_name = "URL")]
     pub(crate) upstream: Option<String>,
-    /// The provider of Chat Completions and Responses [default: https://api.openai.com]
+    /// The provider's URL for Chat Completions and Responses [default: https://api.openai.com]
     #[arg(long, value_name = "URL")]
     pub(crate) openai: Option<String>,
-    /// The provider of Anthropic Messages [default: https://api.anthropic.com]
+    /// The provider's URL for Anthropic Messages [default: https://api.anthropic.com]
     #[arg(long, value_name = "URL")]
     pub(crate) anthropic: Option<String>,
-    /// fold, observe (forward everything as it came, report what folding would have done) or off [default: fold]
+    /// fold, observe (forward every request unchanged, report what folding would have done) or off [default: fold]
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<String>,
-    /// What may be folded, and when: none, lossless, balanced or tight [default: balanced]
+    /// Fold policy: none, lossless, balanced or tight [default: balanced]
     #[arg(long, value_name = "NAME")]
     pub(crate) policy: Option<String>,
-    /// Tokens of the model's window, where it is known better than the server or the table knows it
+    /// Context window of the model in tokens; overrides the server's report and the model table
     #[arg(long, value_name = "TOKENS")]
     pub(crate) window: Option<u64>,
-    /// Offer the model a tool by which it unfolds what it needs, answered inside the proxy [default: true]
+    /// Offer the model a tool to unfold originals; its calls are answered inside the proxy [default: true]
     #[arg(long, value_name = "BOOL")]
     pub(crate) unfold: Option<bool>,
-    /// Let a model write summaries of old rounds, with the agent's own key: off, prepared (in the background, before they are
-    /// needed; no request waits) or inline (a request that must be folded waits, 30 seconds at most) [default: off]
-    #[arg(long, value_name = "MODE")]
+    /// Let a model write summaries of old rounds, with the agent's own key: off, prepared (in the background, before they
+    /// are needed; no request waits) or inline (a request that must be folded waits, 30 seconds at most) [default: off]
+    #[arg(long, value_name = "MODE", alias = "summarise")]
+    #[serde(alias = "summarise")]
     pub(crate) summarize: Option<String>,
-    /// The model that writes them, at the agent's own provider [default: the agent's]
+    /// The model that writes summaries, at the agent's provider [default: the agent's model]
     #[arg(long, value_name = "NAME")]
     pub(crate) summary_model: Option<String>,
-    /// Megabytes that a request may have [default: 64]
+    /// Maximum size of a request body, in megabytes [default: 64]
     #[arg(long, value_name = "MB")]
     pub(crate) max_body: Option<usize>,
-    /// Megabytes that the bodies of all requests at once may have; one that finds no room in five seconds is told to come
-    /// again [default: 1024]
+    /// Memory limit for the bodies of all concurrent requests, in megabytes; a request that finds no room within five
+    /// seconds is rejected with a retry hint [default: 1024]
     #[arg(long, value_name = "MB")]
     pub(crate) max_bodies: Option<usize>,
-    /// Requests at once; the next one waits [default: 4096]
+    /// Maximum number of concurrent requests; further ones wait [default: 4096]
     #[arg(long, value_name = "N")]
     pub(crate) max_requests: Option<usize>,
-    /// Conversations whose folds are remembered [default: 1024]
+    /// Maximum number of conversations whose folds are remembered [default: 1024]
     #[arg(long, value_name = "N")]
     pub(crate) max_sessions: Option<usize>,
-    /// Seconds for an upstream to begin its answer [default: 600]
+    /// Seconds for an upstream to start its response [default: 600]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) response_timeout: Option<u64>,
-    /// Seconds between two pieces of an answer [default: 300]
+    /// Seconds without data after which a response is aborted [default: 300]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) idle_timeout: Option<u64>,
 }
@@ -121,25 +124,25 @@ impl ProxyFlags {
         Ok(settings)
     }
 
-    /// What that means, and where each of it was said.
+    /// Resolves the settings and reports which source set which names.
     pub(crate) fn resolve_with_sources(self) -> Result<(ProxySettings, SettingSources)> {
         let ConfigLayers { flags, variables, file } = self.load_layers()?;
-        let places = SettingSources {
+        let sources = SettingSources {
             flags: flags.set_names(),
             variables: variables.set_names(),
-            file: file.as_ref().map(|(path, said)| (path.clone(), said.set_names())),
+            file: file.as_ref().map(|(path, args)| (path.clone(), args.set_names())),
             default_file: default_settings_path(),
         };
-        let file = file.map(|(_, said)| said).unwrap_or_default();
-        Ok((flags.or(variables).or(file).resolve()?, places))
+        let file = file.map(|(_, args)| args).unwrap_or_default();
+        Ok((flags.or(variables).or(file).resolve()?, sources))
     }
 
-    /// What a proxy is told that serves one command alone. Where others are served, and whom, is not
-    /// meant for it; and the providers that the caller uses are its own.
+    /// Resolves the settings of a proxy that serves a single command. Address, tokens and TLS of a shared
+    /// proxy do not apply to it, and the caller's providers become its upstreams.
     pub(crate) fn resolve_for_child(self, caller: &CallerEnv) -> Result<ProxySettings> {
         let ConfigLayers { flags, variables, file } = self.load_layers()?;
-        let beside = variables.or(file.map(|(_, said)| said).unwrap_or_default());
-        let beside = ProxyArgs {
+        let shared = variables.or(file.map(|(_, args)| args).unwrap_or_default());
+        let shared = ProxyArgs {
             listen: None,
             token: None,
             tokens: None,
@@ -147,45 +150,43 @@ impl ProxyFlags {
             tenancy: None,
             tls_cert: None,
             tls_key: None,
-            ..beside
+            ..shared
         };
         if flags.token_file.is_some() || flags.tls_cert.is_some() {
-            bail!(
-                "`foldline run` serves one command on a port of its own, without tokens and TLS; use `foldline serve`"
-            );
+            bail!("`foldline run` serves one command on a private port, without tokens and TLS; use `foldline serve`");
         }
-        let callers = ProxyArgs {
+        let caller_defaults = ProxyArgs {
             listen: Some("127.0.0.1:0".to_owned()),
             openai: caller.openai.clone(),
             anthropic: caller.anthropic.clone(),
             ..ProxyArgs::default()
         };
-        flags.or(beside).or(callers).resolve()
+        flags.or(shared).or(caller_defaults).resolve()
     }
 
-    /// What was said by flags, by variables, and in which file.
+    /// Loads the flags, the variables and the settings file.
     fn load_layers(self) -> Result<ConfigLayers> {
         let variables = ProxyVariables::read()?;
         let named = self.settings.or(variables.settings);
         let file = named.or_else(|| default_settings_path().filter(|path| path.exists()));
-        let file = file.map(|path| ProxyArgs::from_file(&path).map(|said| (path, said))).transpose()?;
+        let file = file.map(|path| ProxyArgs::from_file(&path).map(|args| (path, args))).transpose()?;
         Ok(ConfigLayers { flags: self.args, variables: variables.args, file })
     }
 }
 
-/// What was said in each place.
+/// Settings of each source.
 struct ConfigLayers {
     flags: ProxyArgs,
     variables: ProxyArgs,
     file: Option<(PathBuf, ProxyArgs)>,
 }
 
-/// Where settings were said, by their names.
+/// Names of the settings that each source set.
 pub(crate) struct SettingSources {
     pub(crate) flags: Vec<String>,
     pub(crate) variables: Vec<String>,
     pub(crate) file: Option<(PathBuf, Vec<String>)>,
-    /// Where a file is looked for when none is named.
+    /// Default path of the settings file.
     pub(crate) default_file: Option<PathBuf>,
 }
 
@@ -194,11 +195,11 @@ fn default_settings_path() -> Option<PathBuf> {
 }
 
 impl ProxyArgs {
-    /// What is said, without what is said of it: a token is a secret.
+    /// Returns the names of the settings that are set, without values: a token is a secret.
     fn set_names(&self) -> Vec<String> {
-        let said = serde_json::to_value(self).unwrap_or_default();
-        let said = said.as_object().into_iter().flatten();
-        said.filter(|(_, value)| !value.is_null()).map(|(name, _)| name.clone()).collect()
+        let fields = serde_json::to_value(self).unwrap_or_default();
+        let fields = fields.as_object().into_iter().flatten();
+        fields.filter(|(_, value)| !value.is_null()).map(|(name, _)| name.clone()).collect()
     }
 
     fn from_file(path: &Path) -> Result<Self> {
@@ -206,80 +207,83 @@ impl ProxyArgs {
         toml::from_str(&text).with_context(|| format!("{} is not a settings file", path.display()))
     }
 
-    /// What is said here, and where nothing is, there.
-    fn or(self, there: Self) -> Self {
-        // An upstream for all formats outranks what a weaker place says of one of them.
-        let weaker = |one: Option<String>| if self.upstream.is_some() { None } else { one };
+    /// Returns these settings, completed by those of a weaker source.
+    fn or(self, weaker: Self) -> Self {
+        // An upstream for all formats overrides a format's upstream of a weaker source.
+        let unless_overridden = |url: Option<String>| if self.upstream.is_some() { None } else { url };
         Self {
-            openai: self.openai.or(weaker(there.openai)),
-            anthropic: self.anthropic.or(weaker(there.anthropic)),
-            listen: self.listen.or(there.listen),
-            token: self.token.or(there.token),
-            tokens: self.tokens.or(there.tokens),
-            token_file: self.token_file.or(there.token_file),
-            tenancy: self.tenancy.or(there.tenancy),
-            tls_cert: self.tls_cert.or(there.tls_cert),
-            tls_key: self.tls_key.or(there.tls_key),
-            upstream: self.upstream.or(there.upstream),
-            mode: self.mode.or(there.mode),
-            policy: self.policy.or(there.policy),
-            window: self.window.or(there.window),
-            unfold: self.unfold.or(there.unfold),
-            summarize: self.summarize.or(there.summarize),
-            summary_model: self.summary_model.or(there.summary_model),
-            max_body: self.max_body.or(there.max_body),
-            max_bodies: self.max_bodies.or(there.max_bodies),
-            max_requests: self.max_requests.or(there.max_requests),
-            max_sessions: self.max_sessions.or(there.max_sessions),
-            response_timeout: self.response_timeout.or(there.response_timeout),
-            idle_timeout: self.idle_timeout.or(there.idle_timeout),
+            openai: self.openai.or(unless_overridden(weaker.openai)),
+            anthropic: self.anthropic.or(unless_overridden(weaker.anthropic)),
+            listen: self.listen.or(weaker.listen),
+            token: self.token.or(weaker.token),
+            tokens: self.tokens.or(weaker.tokens),
+            token_file: self.token_file.or(weaker.token_file),
+            tenancy: self.tenancy.or(weaker.tenancy),
+            tls_cert: self.tls_cert.or(weaker.tls_cert),
+            tls_key: self.tls_key.or(weaker.tls_key),
+            upstream: self.upstream.or(weaker.upstream),
+            mode: self.mode.or(weaker.mode),
+            policy: self.policy.or(weaker.policy),
+            window: self.window.or(weaker.window),
+            unfold: self.unfold.or(weaker.unfold),
+            summarize: self.summarize.or(weaker.summarize),
+            summary_model: self.summary_model.or(weaker.summary_model),
+            max_body: self.max_body.or(weaker.max_body),
+            max_bodies: self.max_bodies.or(weaker.max_bodies),
+            max_requests: self.max_requests.or(weaker.max_requests),
+            max_sessions: self.max_sessions.or(weaker.max_sessions),
+            response_timeout: self.response_timeout.or(weaker.response_timeout),
+            idle_timeout: self.idle_timeout.or(weaker.idle_timeout),
         }
     }
 
-    /// What that means, with defaults for what nobody said.
+    /// Resolves the settings, with defaults for what is not set.
     fn resolve(self) -> Result<ProxySettings> {
-        let usual = ProxySettings::default();
-        let upstream = |one: Option<String>, usual| match one.or_else(|| self.upstream.clone()) {
+        let defaults = ProxySettings::default();
+        let upstream = |one: Option<String>, default| match one.or_else(|| self.upstream.clone()) {
             Some(url) => url.parse().map_err(anyhow::Error::new),
-            None => Ok(usual),
+            None => Ok(default),
         };
-        let megabytes = |said: Option<usize>, usual| said.map_or(usual, |count| count.saturating_mul(1 << 20));
-        let seconds = |said: Option<u64>, usual| said.map_or(usual, Duration::from_secs);
+        let megabytes = |value: Option<usize>, default| value.map_or(default, |count| count.saturating_mul(1 << 20));
+        let seconds = |value: Option<u64>, default| value.map_or(default, Duration::from_secs);
         Ok(ProxySettings {
-            listen: self.listen.map_or(Ok(usual.listen), |it| parse_listen_address(&it))?,
+            listen: self.listen.map_or(Ok(defaults.listen), |it| parse_listen_address(&it))?,
             tokens: tokens(self.token.as_deref(), self.tokens.as_deref(), self.token_file.as_deref())?,
             tenancy: self.tenancy.map(|it| it.parse()).transpose().map_err(anyhow::Error::msg)?,
-            namespace: usual.namespace,
+            namespace: defaults.namespace,
             tls: match (self.tls_cert, self.tls_key) {
                 (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
                 (None, None) => None,
                 _ => bail!("TLS needs both a certificate and its key; set tls-cert and tls-key"),
             },
-            openai: upstream(self.openai, usual.openai)?,
-            anthropic: upstream(self.anthropic, usual.anthropic)?,
-            mode: self.mode.map_or(Ok(usual.mode), |it| it.parse()).map_err(anyhow::Error::msg)?,
-            policy: self.policy.map_or(Ok(usual.policy), |it| it.parse()).map_err(anyhow::Error::msg)?,
-            models: usual.models,
+            openai: upstream(self.openai, defaults.openai)?,
+            anthropic: upstream(self.anthropic, defaults.anthropic)?,
+            mode: self.mode.map_or(Ok(defaults.mode), |it| it.parse()).map_err(anyhow::Error::msg)?,
+            policy: self.policy.map_or(Ok(defaults.policy), |it| it.parse()).map_err(anyhow::Error::msg)?,
+            models: defaults.models,
             window: self.window,
-            offer_unfold_tool: self.unfold.unwrap_or(usual.offer_unfold_tool),
-            summary_mode: self.summarize.map_or(Ok(usual.summary_mode), |it| it.parse()).map_err(anyhow::Error::msg)?,
+            offer_unfold_tool: self.unfold.unwrap_or(defaults.offer_unfold_tool),
+            summary_mode: self
+                .summarize
+                .map_or(Ok(defaults.summary_mode), |it| it.parse())
+                .map_err(anyhow::Error::msg)?,
             summary_model: self.summary_model.filter(|it| !it.is_empty()),
             limits: ProxyLimits {
-                body_bytes: megabytes(self.max_body, usual.limits.body_bytes),
-                total_body_bytes: megabytes(self.max_bodies, usual.limits.total_body_bytes),
-                requests: self.max_requests.unwrap_or(usual.limits.requests).max(1),
-                sessions: self.max_sessions.unwrap_or(usual.limits.sessions).max(1),
+                body_bytes: megabytes(self.max_body, defaults.limits.body_bytes),
+                total_body_bytes: megabytes(self.max_bodies, defaults.limits.total_body_bytes),
+                requests: self.max_requests.unwrap_or(defaults.limits.requests).max(1),
+                sessions: self.max_sessions.unwrap_or(defaults.limits.sessions).max(1),
             },
             timeouts: Timeouts {
-                response_start: seconds(self.response_timeout, usual.timeouts.response_start),
-                idle: seconds(self.idle_timeout, usual.timeouts.idle),
-                ..usual.timeouts
+                response_start: seconds(self.response_timeout, defaults.timeouts.response_start),
+                idle: seconds(self.idle_timeout, defaults.timeouts.idle),
+                ..defaults.timeouts
             },
         })
     }
 }
 
-/// Returns the tokens of all places where some are set.
+/// Returns the tokens of all sources.
 fn tokens(one: Option<&str>, several: Option<&str>, file: Option<&Path>) -> Result<Vec<AccessToken>> {
     let from_file = file.map(|path| {
         std::fs::read_to_string(path).with_context(|| format!("could not read the tokens of {}", path.display()))
@@ -290,16 +294,16 @@ fn tokens(one: Option<&str>, several: Option<&str>, file: Option<&Path>) -> Resu
         tokens.extend(AccessToken::parse_list(text)?);
     }
     if tokens.is_empty() && file.is_some() {
-        bail!("the token file has no token: write NAME = TOKEN, one a line");
+        bail!("the token file contains no token; write NAME = TOKEN, one per line");
     }
     Ok(tokens)
 }
 
-/// An address to listen on. Names are not looked up, but one is known to everybody.
+/// Parses an address to listen on. Names are not resolved, except `localhost`.
 fn parse_listen_address(text: &str) -> Result<SocketAddr> {
     let local = text.strip_prefix("localhost:").map(|port| format!("{}:{port}", Ipv4Addr::LOCALHOST));
     local.as_deref().unwrap_or(text).parse().with_context(|| {
-        format!("can not listen on \"{text}\": write an address with its port, such as 127.0.0.1:8787 or [::1]:8787")
+        format!("cannot listen on \"{text}\": set an address with its port, such as 127.0.0.1:8787 or [::1]:8787")
     })
 }
 
@@ -316,7 +320,7 @@ mod tests {
         let flags = args_from_toml("listen = \"127.0.0.1:1\"");
         let variables = args_from_toml("listen = \"127.0.0.1:2\"\nmode = \"observe\"");
         let file = args_from_toml(
-            "mode = \"off\"\nmax-body = 3\nmax-bodies = 30\nunfold = false\nsummarise = \"prepared\"\nsummary-model = \"m\"",
+            "mode = \"off\"\nmax-body = 3\nmax-bodies = 30\nunfold = false\nsummarize = \"prepared\"\nsummary-model = \"m\"",
         );
         let settings = flags.or(variables).or(file).resolve().unwrap();
         assert_eq!(settings.listen.port(), 1);
@@ -354,10 +358,10 @@ mod tests {
     }
 
     #[test]
-    fn tokens_of_all_places_count() {
+    fn tokens_of_all_sources_are_merged() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("tokens");
-        std::fs::write(&file, "# of the team\nalice = t1\nbob:t2\n").unwrap();
+        std::fs::write(&file, "# team\nalice = t1\nbob:t2\n").unwrap();
         let settings =
             args_from_toml(&format!("token = \"t3\"\ntoken-file = {file:?}\ntenancy = \"token\"")).resolve().unwrap();
         let names: Vec<_> = settings.tokens.iter().map(AccessToken::name).collect();
@@ -375,7 +379,7 @@ mod tests {
         std::fs::write(&file, "\n").unwrap();
         assert!(
             args_from_toml(&format!("token-file = {file:?}")).resolve().is_err(),
-            "an empty file must not open the door"
+            "an empty file must not allow everyone in"
         );
     }
 

@@ -1,4 +1,4 @@
-//! Draws a survey for a person: sections of rows with bars, as wide as the terminal.
+//! Renders a token report for a terminal: sections of rows with bars, as wide as the terminal.
 
 use std::collections::BTreeMap;
 
@@ -8,53 +8,59 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 use crate::environment::{ColorChoice, Terminal};
 use crate::token_report::{CountAccuracy, SessionReport, TokenReport, ViolationReport};
 
-/// Tools beyond this many are summed up.
+/// Tools beyond this number are summed up.
 const MAX_TOOL_ROWS: usize = 12;
 
-/// The whole picture.
-pub(crate) fn render_report(survey: &TokenReport, look: Terminal) -> String {
-    let mut page = ReportWriter { terminal: look, text: String::new() };
-    match survey.sessions.as_slice() {
-        [session] => page.write_session(session),
-        sessions => page.write_sessions(sessions),
+/// Renders the whole report.
+pub(crate) fn render_report(report: &TokenReport, terminal: Terminal) -> String {
+    let mut writer = ReportWriter { terminal, text: String::new() };
+    match report.sessions.as_slice() {
+        [session] => writer.write_session(session),
+        sessions => writer.write_sessions(sessions),
     }
-    if survey.requests > 0 {
-        let resent = survey.sent_tokens.saturating_sub(survey.tokens);
-        page.write_line(&format!(
-            "{} sent {} tokens in all; {} of them had been sent before",
-            pluralize(survey.requests as u64, "request"),
-            format_number(survey.sent_tokens),
-            format_percent(resent, survey.sent_tokens)
+    if report.requests > 0 {
+        let resent = report.sent_tokens.saturating_sub(report.tokens);
+        writer.write_line(&format!(
+            "{} sent {} tokens in total; {} of them had been sent before",
+            pluralize(report.requests as u64, "request"),
+            format_number(report.sent_tokens),
+            format_percent(resent, report.sent_tokens)
         ));
     }
-    page.write_shares("By role", survey.by_role.iter().map(|it| (it.name.clone(), it.tokens)), survey.tokens);
-    page.write_tools(survey);
-    let ages = survey.by_age.iter().filter(|it| it.tokens > 0);
-    page.write_shares("By age", ages.map(|it| (it.name.clone(), it.tokens)), survey.tokens);
-    page.write_largest(survey);
-    page.write_repeats(survey);
-    page.write_violations(survey);
-    page.text
+    writer.write_shares("By role", report.by_role.iter().map(|it| (it.name.clone(), it.tokens)), report.tokens);
+    writer.write_tools(report);
+    let ages = report.by_age.iter().filter(|it| it.tokens > 0);
+    writer.write_shares("By age", ages.map(|it| (it.name.clone(), it.tokens)), report.tokens);
+    writer.write_largest(report);
+    writer.write_repeats(report);
+    writer.write_violations(report);
+    writer.text
 }
 
-/// A bar of what there is of a whole, and behind it, lighter, what there was.
-pub(crate) fn comparison_bar(is: Tokens, was: Tokens, whole: Tokens, room: usize, look: Terminal) -> String {
-    let page = ReportWriter { terminal: look, text: String::new() };
+/// Renders a bar of the current share of a whole, followed by a lighter bar of the previous share.
+pub(crate) fn comparison_bar(
+    current: Tokens,
+    previous: Tokens,
+    whole: Tokens,
+    room: usize,
+    terminal: Terminal,
+) -> String {
+    let writer = ReportWriter { terminal, text: String::new() };
     let cells = |tokens: Tokens| (u128::from(tokens) * room as u128).div_ceil(u128::from(whole.max(1))) as usize;
-    let (solid, light) = (cells(is.min(whole)), cells(was.min(whole)).saturating_sub(cells(is)));
-    page.colored("36", &"█".repeat(solid)) + &page.colored("2", &"░".repeat(light))
+    let (solid, light) = (cells(current.min(whole)), cells(previous.min(whole)).saturating_sub(cells(current)));
+    writer.colored("36", &"█".repeat(solid)) + &writer.colored("2", &"░".repeat(light))
 }
 
-/// A text in a colour, where there are colours.
-pub(crate) fn colored(text: &str, code: &str, look: Terminal) -> String {
-    ReportWriter { terminal: look, text: String::new() }.colored(code, text)
+/// Colors a text, if colors are enabled.
+pub(crate) fn colored(text: &str, code: &str, terminal: Terminal) -> String {
+    ReportWriter { terminal, text: String::new() }.colored(code, text)
 }
 
-/// A text in lines that fit, each but the first behind an indent.
-pub(crate) fn wrapped(text: &str, look: Terminal, indent: &str) -> String {
+/// Wraps a text to the terminal's width; every line but the first starts with `indent`.
+pub(crate) fn wrapped(text: &str, terminal: Terminal, indent: &str) -> String {
     let (mut lines, mut line) = (Vec::new(), String::new());
     for word in text.split_whitespace() {
-        if !line.is_empty() && indent.width() + line.width() + 1 + word.width() > look.width.min(100) {
+        if !line.is_empty() && indent.width() + line.width() + 1 + word.width() > terminal.width.min(100) {
             lines.push(std::mem::take(&mut line));
         }
         if !line.is_empty() {
@@ -105,7 +111,7 @@ impl ReportWriter {
         let (many, tokens) = (format_number(session.tokens), session.tokens);
         let how = match session.counted {
             CountAccuracy::Exactly => "counted exactly",
-            CountAccuracy::ByCalibration => "calibrated by what the provider reported",
+            CountAccuracy::ByCalibration => "calibrated by the provider's reports",
             CountAccuracy::ByEstimate => "estimated",
         };
         let full = if tokens > session.window { "31" } else { "36" };
@@ -137,7 +143,7 @@ impl ReportWriter {
         }
     }
 
-    /// A name, its tokens, their share, and a bar of it.
+    /// Writes a row: name, tokens, share, and a bar of the share.
     fn write_row(&mut self, name: &str, tokens: Tokens, of: Tokens) {
         let front = format!("  {name} {:>11} {:>5}  ", format_number(tokens), format_percent(tokens, of));
         let room = self.terminal.width.saturating_sub(front.width()).min(50);
@@ -146,36 +152,36 @@ impl ReportWriter {
         self.text.push('\n');
     }
 
-    fn write_tools(&mut self, survey: &TokenReport) {
-        if survey.by_tool.is_empty() {
+    fn write_tools(&mut self, report: &TokenReport) {
+        if report.by_tool.is_empty() {
             return;
         }
         self.write_title("By tool, calls and results together");
-        let (shown, rest) = survey.by_tool.split_at(survey.by_tool.len().min(MAX_TOOL_ROWS));
+        let (shown, rest) = report.by_tool.split_at(report.by_tool.len().min(MAX_TOOL_ROWS));
         for tool in shown {
             let failed = if tool.failed > 0 { format!(", {} failed", tool.failed) } else { String::new() };
             let name = format!("{} ({}{failed})", tool.name, format_number(tool.calls as u64));
-            self.write_row(&padded(&name, 26), tool.call_tokens + tool.result_tokens, survey.tokens);
+            self.write_row(&padded(&name, 26), tool.call_tokens + tool.result_tokens, report.tokens);
         }
         if !rest.is_empty() {
             let tokens = rest.iter().map(|tool| tool.call_tokens + tool.result_tokens).sum();
-            self.write_row(&padded(&format!("{} other tools", rest.len()), 26), tokens, survey.tokens);
+            self.write_row(&padded(&format!("{} other tools", rest.len()), 26), tokens, report.tokens);
         }
     }
 
-    fn write_largest(&mut self, survey: &TokenReport) {
-        if survey.largest.is_empty() {
+    fn write_largest(&mut self, report: &TokenReport) {
+        if report.largest.is_empty() {
             return;
         }
         self.write_title("Largest parts");
-        for it in &survey.largest {
-            let place = place_label(survey, it.session, &it.part);
+        for it in &report.largest {
+            let place = place_label(report, it.session, &it.part);
             let age = match it.age {
                 0 => "new".to_owned(),
                 1 => "1 request old".to_owned(),
                 age => format!("{age} requests old"),
             };
-            let share = format_percent(it.tokens, survey.tokens);
+            let share = format_percent(it.tokens, report.tokens);
             self.write_line(&format!(
                 "  {:>9} {share:>5}  {place:<9} {age:<17} {}",
                 format_number(it.tokens),
@@ -189,9 +195,9 @@ impl ReportWriter {
         }
     }
 
-    fn write_repeats(&mut self, survey: &TokenReport) {
-        self.write_title("Said again");
-        let repeats = &survey.repeats;
+    fn write_repeats(&mut self, report: &TokenReport) {
+        self.write_title("Repeated text");
+        let repeats = &report.repeats;
         self.write_line(&match repeats.parts {
             0 => "  no part repeats an earlier one word for word".to_owned(),
             1 => format!("  1 part repeats an earlier one word for word: {} tokens", format_number(repeats.tokens)),
@@ -202,39 +208,39 @@ impl ReportWriter {
             ),
         });
         for it in &repeats.groups {
-            let place = place_label(survey, it.session, &it.place);
+            let place = place_label(report, it.session, &it.part);
             self.write_line(&format!(
-                "  {:>9} again {:>3}x  {place:<9} {}",
+                "  {:>9} repeated {:>3}x  {place:<9} {}",
                 format_number(it.tokens),
                 it.repeat_count,
                 it.description
             ));
         }
-        let lines = survey.lines;
+        let lines = report.lines;
         if lines.bytes > 0 {
             self.write_line(&format!(
-                "  {} of the lines of results stood in an earlier result: about {} tokens",
+                "  {} of the result lines appear in an earlier result: about {} tokens",
                 format_percent(lines.repeated_bytes, lines.bytes),
                 format_number(lines.tokens)
             ));
         }
     }
 
-    fn write_violations(&mut self, survey: &TokenReport) {
-        self.write_title("Broken laws of the provider");
-        if survey.broken_laws.is_empty() {
+    fn write_violations(&mut self, report: &TokenReport) {
+        self.write_title("Violated provider laws");
+        if report.broken_laws.is_empty() {
             self.write_line("  none");
         }
         let mut laws: BTreeMap<&str, (usize, &ViolationReport)> = BTreeMap::new();
-        for it in &survey.broken_laws {
+        for it in &report.broken_laws {
             laws.entry(&it.law).or_insert((0, it)).0 += 1;
         }
         let mut laws: Vec<_> = laws.into_values().collect();
         laws.sort_by_key(|(times, _)| std::cmp::Reverse(*times));
         for (times, first) in laws {
-            let place = match survey.sessions.len() {
-                1 => first.place.clone(),
-                _ => format!("{} of {}", first.place, first.session),
+            let place = match report.sessions.len() {
+                1 => first.position.clone(),
+                _ => format!("{} of {}", first.position, first.session),
             };
             let times =
                 if times == 1 { String::new() } else { format!(" ({}x, first here)", format_number(times as u64)) };
@@ -242,31 +248,31 @@ impl ReportWriter {
         }
     }
 
-    /// A bar in eighths of a column; red behind the end when there is more than there may be.
+    /// Returns a bar in eighths of a column.
     fn bar(&self, part: u64, whole: u64, room: usize, code: &str) -> String {
         const BAR_EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
         let eighths = match whole {
             0 => 0,
             _ => (u128::from(part.min(whole)) * room as u128 * 8 / u128::from(whole)) as usize,
         };
-        // Something is never drawn as nothing.
+        // A nonzero value never renders as an empty bar.
         let eighths = if part > 0 { eighths.max(1) } else { 0 };
         let bar = "█".repeat(eighths / 8) + BAR_EIGHTHS[eighths % 8];
         if bar.is_empty() { bar } else { self.colored(code, &bar) }
     }
 }
 
-/// The place of a part; with several conversations, behind the number of its own.
-fn place_label(survey: &TokenReport, session: usize, place: &str) -> String {
-    if survey.sessions.len() > 1 { format!("{session}:{place}") } else { place.to_owned() }
+/// Returns the position of a part; with several conversations, prefixed by the session's index.
+fn place_label(report: &TokenReport, session: usize, place: &str) -> String {
+    if report.sessions.len() > 1 { format!("{session}:{place}") } else { place.to_owned() }
 }
 
-/// So many of something.
-pub(crate) fn pluralize(many: u64, what: &str) -> String {
-    format!("{} {what}{}", format_number(many), if many == 1 { "" } else { "s" })
+/// Formats a count with its noun in singular or plural.
+pub(crate) fn pluralize(count: u64, noun: &str) -> String {
+    format!("{} {noun}{}", format_number(count), if count == 1 { "" } else { "s" })
 }
 
-/// A number with commas.
+/// Formats a number with thousands separators.
 pub(crate) fn format_number(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -279,7 +285,7 @@ pub(crate) fn format_number(number: u64) -> String {
     text
 }
 
-/// A share of a whole.
+/// Formats a part as a percentage of a whole.
 pub(crate) fn format_percent(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "0 %".to_owned();
@@ -287,7 +293,7 @@ pub(crate) fn format_percent(part: u64, whole: u64) -> String {
     format!("{:.0} %", part as f64 * 100.0 / whole as f64)
 }
 
-/// A text cut to so many columns.
+/// Cuts a text to a number of columns.
 fn truncated(text: &str, columns: usize) -> String {
     if text.width() <= columns {
         return text.to_owned();
@@ -304,7 +310,7 @@ fn truncated(text: &str, columns: usize) -> String {
     cut + "…"
 }
 
-/// A text of exactly so many columns.
+/// Pads or cuts a text to exactly a number of columns.
 pub(crate) fn padded(text: &str, columns: usize) -> String {
     let text = truncated(text, columns);
     let missing = columns.saturating_sub(text.width());

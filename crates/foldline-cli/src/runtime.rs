@@ -1,18 +1,18 @@
-//! The end of a process that served requests: in time, whatever still runs.
+//! Timely shutdown of a process that served requests, even if work is still running.
 
 use std::time::Duration;
 
 use foldline_archive::Archive;
 use tokio::runtime::Runtime;
 
-/// Time for cancelled folds to end and for the archive to close, once nothing is served any more. With the time that
-/// answers get to end it is the 30 seconds after which service managers kill a process.
+/// Time for canceled folds to end and for the archive to close, after the last request. Together with the drain time
+/// of responses it stays within the 30 seconds after which service managers kill a process.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Ends a runtime and closes the archive. What takes longer than the timeout is left to the end of the process; an
-/// archive that was not closed is complete nevertheless.
+/// Shuts down a runtime and closes the archive. Work that exceeds the timeout is abandoned; an archive that
+/// was not closed is complete nevertheless.
 pub(crate) fn end(runtime: Runtime, archive: Option<Archive>) {
-    // Closing waits for the disk, so it is done on a thread that can be left behind.
+    // Closing waits for the disk, so it runs on a thread that can be abandoned.
     runtime.spawn_blocking(move || drop(archive));
     runtime.shutdown_timeout(CLOSE_TIMEOUT);
 }
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_busy_thread_does_not_delay_the_end() {
+    fn busy_thread_does_not_delay_shutdown() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
         let (started, starting) = mpsc::channel();
         runtime.spawn_blocking(move || {

@@ -1,5 +1,5 @@
-//! What was meant, once flags, environment and defaults are weighed: a flag beats a variable, a
-//! variable beats a default.
+//! Resolution of flags, environment and defaults: a flag overrides a variable, a variable overrides a
+//! default.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -13,17 +13,17 @@ use foldline_server::proxy::ProxyMode;
 use crate::environment::{self, ArchiveVariables};
 
 const MODELS_HELP: &str = "\
-Windows, prices and overheads of your own [default: $FOLDLINE_MODELS]
+Custom windows, prices and overheads of models [default: $FOLDLINE_MODELS]
 
-A file of comma-separated values that is laid over the built-in table. Its first line names the columns that it has; a row of \
-it is a model, or all whose names begin so:
+A CSV file that overrides the built-in table. Its first line names the columns; each row applies to all models whose names \
+start with its prefix:
     prefix,window,max_output
     qwen3-coder,32768,8192";
 
-/// Which table of models; for every command that counts.
+/// The model table, for every command that counts tokens.
 #[derive(Args)]
 pub(crate) struct ModelFlags {
-    /// Windows, prices and overheads of your own [default: $FOLDLINE_MODELS]
+    /// Custom windows, prices and overheads of models [default: $FOLDLINE_MODELS]
     #[arg(long, value_name = "FILE", long_help = MODELS_HELP)]
     models: Option<PathBuf>,
 }
@@ -34,28 +34,28 @@ impl ModelFlags {
             return Ok(Cow::Borrowed(ModelTable::builtin()));
         };
         let name = file.display();
-        let csv = std::fs::read_to_string(&file).with_context(|| format!("the models of {name} could not be read"))?;
-        let table = ModelTable::builtin().overlay(&csv).with_context(|| format!("{name} is no table of models"))?;
+        let csv = std::fs::read_to_string(&file).with_context(|| format!("could not read the model table {name}"))?;
+        let table = ModelTable::builtin().overlay(&csv).with_context(|| format!("{name} is not a model table"))?;
         Ok(Cow::Owned(table))
     }
 }
 
-/// Which archive; for every command that needs one.
+/// The archive, for every command that needs one.
 #[derive(Args)]
 #[command(next_help_heading = "Archive")]
 pub(crate) struct ArchiveFlags {
     /// The archive [default: $FOLDLINE_ARCHIVE, or archive.db in the user's data folder]
     #[arg(long, value_name = "PATH")]
     archive: Option<PathBuf>,
-    /// A file with the key of a sealed archive [default: $FOLDLINE_ARCHIVE_KEY_FILE]
+    /// A file with the key of an encrypted archive [default: $FOLDLINE_ARCHIVE_KEY_FILE]
     #[arg(long, value_name = "FILE")]
     archive_key_file: Option<PathBuf>,
-    /// Whose originals
+    /// Namespace of the originals
     #[arg(long, value_name = "NAME", default_value = "local")]
     namespace: String,
 }
 
-/// Which archive was meant.
+/// Resolved archive settings.
 pub(crate) struct ArchiveSettings {
     pub(crate) path: PathBuf,
     pub(crate) namespace: Namespace,
@@ -63,13 +63,15 @@ pub(crate) struct ArchiveSettings {
 }
 
 impl ArchiveFlags {
-    /// The archive of a proxy: only one that folds has anything to keep.
+    /// Opens the archive of a proxy; `None` unless the proxy folds.
     pub(crate) fn open_for_mode(&self, mode: ProxyMode) -> Result<Option<Archive>> {
         match mode {
             ProxyMode::Fold => {
                 let opened = self.resolve()?.open(AccessMode::ReadWrite);
                 Ok(Some(
-                    opened.context("there is no archive to fold into; name another with --archive, or --mode off")?,
+                    opened.context(
+                        "the archive could not be opened; set another path with --archive, or use --mode off",
+                    )?,
                 ))
             }
             ProxyMode::Observe | ProxyMode::Off => Ok(None),
@@ -86,18 +88,18 @@ impl ArchiveFlags {
         let path = match self.archive.clone().or(variables.path) {
             Some(path) => path,
             None => directories::ProjectDirs::from("", "", "foldline")
-                .context("there is no home folder to keep an archive in; say where with --archive")?
+                .context("no home folder for the archive; set its path with --archive")?
                 .data_dir()
                 .join("archive.db"),
         };
         let secret = match self.archive_key_file.clone().or(variables.key_file) {
             Some(file) => {
-                let unread = || format!("could not read the archive's key {}", file.display());
+                let unread = || format!("could not read the archive key {}", file.display());
                 Some(std::fs::read(&file).with_context(unread)?)
             }
             None => variables.key,
         };
-        // A key that was written by an editor or by `echo` ends in a line break that is not meant.
+        // A key file written by an editor or by `echo` ends in a line break.
         let key = secret.map(|secret| ArchiveKey::new(secret.trim_ascii())).transpose()?;
         Ok(ArchiveSettings { path, namespace: self.namespace()?, key })
     }
@@ -109,19 +111,19 @@ impl ArchiveSettings {
         Archive::open_with(&self.path, ArchiveOptions { key: self.key.clone(), access })
     }
 
-    /// Opens the archive for writing, where there is one.
+    /// Opens an existing archive for writing.
     pub(crate) fn open_existing(&self) -> Result<Archive, foldline_archive::Error> {
         self.open(if self.path.exists() { AccessMode::ReadWrite } else { AccessMode::ReadOnly })
     }
 
-    /// Opens the user's part of the archive for reading.
+    /// Opens the user's namespace of the archive for reading.
     pub(crate) fn open_tenant(&self) -> Result<TenantArchive> {
         Ok(self.open(AccessMode::ReadOnly)?.tenant(&self.namespace))
     }
 }
 
-/// The archive is opened when there is something to keep, and not before: a request that needs no fold
-/// leaves no file behind.
+/// Opens the archive only when there is something to store: a request that needs no fold
+/// creates no file.
 impl OriginalStore for ArchiveSettings {
     fn store(&self, originals: &[Original<'_>]) -> Result<(), StoreError> {
         let archive = self.open(AccessMode::ReadWrite).map_err(|error| StoreError(error.to_string()))?;
@@ -129,7 +131,7 @@ impl OriginalStore for ArchiveSettings {
     }
 }
 
-/// Where there can be no archive, nothing can be kept; why not is said when somebody tries.
+/// Store for when there is no archive: storing fails with the stored reason.
 pub(crate) struct NoArchive(pub(crate) String);
 
 impl OriginalStore for NoArchive {

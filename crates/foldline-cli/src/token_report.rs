@@ -1,7 +1,7 @@
-//! Where the tokens of conversations are: by role, by tool, by age, in which parts, said how often.
+//! Report of where the tokens of conversations are: by role, tool and age, in which parts, and how much is repeated.
 //!
-//! A survey only looks. It is a plain value that is drawn by `picture` or printed as JSON; surveys of
-//! several conversations add up.
+//! A report only reads. It is a plain value that `render` formats or that is printed as JSON; reports of
+//! several conversations can be merged.
 
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
@@ -13,24 +13,24 @@ use serde::Serialize;
 use serde_json::Value;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-/// Texts shorter than this are not worth calling a repeat: "ok" is said often.
+/// Texts shorter than this do not count as repeats: short answers such as "ok" are frequent.
 const MIN_REPEAT_BYTES: usize = 64;
-/// Lines shorter than this are braces and blanks.
+/// Lines shorter than this are mostly braces and blanks.
 const MIN_LINE_CHARS: usize = 24;
-/// So much of a text is shown to recognise it.
+/// Characters of a text that are shown to recognize it.
 const MAX_HEAD_CHARS: usize = 120;
 
-/// Where the tokens are.
+/// Token counts of one or more conversations.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct TokenReport {
     pub(crate) sessions: Vec<SessionReport>,
-    /// Tokens of the conversations as they stand at their ends.
+    /// Tokens of the conversations at their ends.
     pub(crate) tokens: Tokens,
     pub(crate) messages: usize,
     pub(crate) rounds: usize,
-    /// How many requests were sent on the way.
+    /// Requests that were sent in the course of the conversations.
     pub(crate) requests: usize,
-    /// Tokens of all those requests together: what stands early was sent often.
+    /// Tokens of all those requests together: early parts were sent many times.
     pub(crate) sent_tokens: Tokens,
     pub(crate) by_role: Vec<TokenShare>,
     pub(crate) by_tool: Vec<ToolShare>,
@@ -50,19 +50,19 @@ pub(crate) struct SessionReport {
     pub(crate) messages: usize,
     pub(crate) rounds: usize,
     pub(crate) tokens: Tokens,
-    pub(crate) sent: Tokens,
-    /// The window of the model.
+    pub(crate) sent_tokens: Tokens,
+    /// Context window of the model.
     pub(crate) window: Tokens,
-    /// How the tokens were counted.
+    /// Method by which the tokens were counted.
     pub(crate) counted: CountAccuracy,
 }
 
-/// How far a count can be trusted.
+/// Accuracy of a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum CountAccuracy {
     Exactly,
-    /// Scaled to what the provider reported.
+    /// Scaled to the provider's reports.
     ByCalibration,
     ByEstimate,
 }
@@ -83,62 +83,62 @@ pub(crate) struct ToolShare {
     pub(crate) result_tokens: Tokens,
 }
 
-/// A part that takes much room.
+/// One of the largest parts.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct LargePart {
     pub(crate) tokens: Tokens,
-    /// Which of the sessions.
+    /// Index of the session.
     pub(crate) session: usize,
-    /// Message and part, both from 0.
+    /// Message and part, both counted from 0.
     pub(crate) part: String,
-    /// How many requests ago it was first sent.
+    /// Number of requests since it was first sent.
     pub(crate) age: usize,
-    /// What it is: `result of read_file {"path":..}`.
+    /// Description, such as `result of read_file {"path":..}`.
     pub(crate) description: String,
-    /// How it begins.
+    /// Beginning of its text.
     pub(crate) head: String,
 }
 
-/// Parts that say word for word what an earlier part said.
+/// Parts that repeat an earlier part word for word.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct RepeatedParts {
     pub(crate) parts: usize,
     pub(crate) tokens: Tokens,
-    /// The most expensive ones, first said at `place`.
+    /// The most expensive repeats; `part` is the first occurrence.
     pub(crate) groups: Vec<RepeatGroup>,
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct RepeatGroup {
     pub(crate) session: usize,
-    pub(crate) place: String,
+    pub(crate) part: String,
     pub(crate) description: String,
-    /// How often it was said again.
+    /// Number of repeats after the first occurrence.
     pub(crate) repeat_count: usize,
-    /// What saying it again took.
+    /// Tokens of the repeats.
     pub(crate) tokens: Tokens,
 }
 
-/// Lines of results that stood in an earlier result too, line numbers in front of them apart.
+/// Lines of results that also appear in an earlier result, ignoring line numbers in front of them.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct RepeatedLines {
-    /// Bytes of all lines that are long enough to look at.
+    /// Bytes of all lines that are long enough to be compared.
     pub(crate) bytes: u64,
     pub(crate) repeated_bytes: u64,
-    /// About the tokens of the repeated ones.
+    /// Approximate tokens of the repeated lines.
     pub(crate) tokens: Tokens,
 }
 
-/// A law of the provider that a conversation breaks.
+/// A provider law that a conversation violates.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ViolationReport {
     pub(crate) session: usize,
     pub(crate) law: String,
-    pub(crate) place: String,
+    pub(crate) position: String,
     pub(crate) detail: String,
 }
 
-/// The ages that are told apart, in requests, oldest last.
+/// The age groups, in requests, oldest last.
 const AGE_BUCKETS: [(usize, &str); 6] = [
     (1, "new in the last request"),
     (4, "1 to 3 requests old"),
@@ -149,21 +149,21 @@ const AGE_BUCKETS: [(usize, &str); 6] = [
 ];
 
 impl TokenReport {
-    /// Looks at one conversation. `top` is how many of the largest parts and repeats are named.
+    /// Builds the report of one conversation. `top` limits the lists of largest parts and repeats.
     pub(crate) fn from_conversation(
         session: SessionReport,
         conversation: &Conversation<'_>,
         meter: &Meter,
         top: usize,
     ) -> TokenReport {
-        let mut look = ReportBuilder::new(conversation, meter);
+        let mut builder = ReportBuilder::new(conversation, meter);
         for (at, message) in conversation.messages.iter().enumerate() {
-            look.add_message(at, message);
+            builder.add_message(at, message);
         }
-        look.build(session, top)
+        builder.build(session, top)
     }
 
-    /// The survey of several conversations together.
+    /// Adds the report of another conversation.
     pub(crate) fn merge(&mut self, other: TokenReport, top: usize) {
         let sessions = self.sessions.len();
         self.sessions.extend(other.sessions);
@@ -197,15 +197,15 @@ impl TokenReport {
         self.lines.bytes += other.lines.bytes;
         self.lines.repeated_bytes += other.lines.repeated_bytes;
         self.lines.tokens += other.lines.tokens;
-        let broken = other.broken_laws.into_iter();
-        self.broken_laws.extend(broken.map(|it| ViolationReport { session: it.session + sessions, ..it }));
+        let violations = other.broken_laws.into_iter();
+        self.broken_laws.extend(violations.map(|it| ViolationReport { session: it.session + sessions, ..it }));
     }
 }
 
 impl From<LawViolation> for ViolationReport {
     fn from(violation: LawViolation) -> Self {
-        let (place, law) = (violation.at.to_string(), violation.law.to_string());
-        Self { session: 0, place, law, detail: one_line(&violation.detail) }
+        let (position, law) = (violation.at.to_string(), violation.law.to_string());
+        Self { session: 0, position, law, detail: one_line(&violation.detail) }
     }
 }
 
@@ -219,7 +219,7 @@ impl From<CountExactness> for CountAccuracy {
     }
 }
 
-/// What is gathered while a conversation is walked through.
+/// Counts that are collected while walking through a conversation.
 struct ReportBuilder<'c> {
     meter: &'c Meter,
     conversation: &'c Conversation<'c>,
@@ -227,10 +227,10 @@ struct ReportBuilder<'c> {
     request_points: Vec<usize>,
     role_tokens: BTreeMap<&'static str, Tokens>,
     age_tokens: [Tokens; AGE_BUCKETS.len()],
-    /// What stands outside the messages: instructions, declared tools.
+    /// Tokens outside the messages: instructions, declared tools.
     fixed_tokens: Tokens,
     tools: BTreeMap<&'c str, ToolShare>,
-    /// The call that an id stands for; the newest one, where ids are used again.
+    /// The call of each id; the newest one if ids are reused.
     calls_by_id: HashMap<&'c str, &'c ToolCall<'c>>,
     /// The call that each result answers.
     calls_by_result: HashMap<PartId, &'c ToolCall<'c>>,
@@ -241,32 +241,32 @@ struct ReportBuilder<'c> {
     lines: RepeatedLines,
 }
 
-/// A text that was said.
+/// First occurrence of a text and its repeats.
 struct TextOccurrence {
     first: PartId,
-    /// How often again, and for how many tokens.
+    /// Number and tokens of the repeats.
     repeat_count: usize,
     repeat_tokens: Tokens,
 }
 
 impl<'c> ReportBuilder<'c> {
     fn new(conversation: &'c Conversation<'c>, meter: &'c Meter) -> Self {
-        let points = conversation.request_points();
-        let standing = meter.system(&conversation.system);
+        let request_points = conversation.request_points();
+        let system = meter.system(&conversation.system);
         let declared = meter.tools(&conversation.tools);
-        let every_time = standing + declared + meter.request_overhead();
+        let fixed_tokens = system + declared + meter.request_overhead();
         ReportBuilder {
             meter,
             conversation,
-            sent_tokens: every_time * points.len() as Tokens,
-            request_points: points,
+            sent_tokens: fixed_tokens * request_points.len() as Tokens,
+            request_points,
             role_tokens: BTreeMap::from([
-                ("system", standing),
+                ("system", system),
                 ("tool declarations", declared),
                 ("framing", meter.request_overhead()),
             ]),
             age_tokens: [0; AGE_BUCKETS.len()],
-            fixed_tokens: every_time,
+            fixed_tokens,
             tools: BTreeMap::new(),
             calls_by_id: HashMap::new(),
             calls_by_result: HashMap::new(),
@@ -277,7 +277,7 @@ impl<'c> ReportBuilder<'c> {
         }
     }
 
-    /// How many requests ago a message was first sent: it is in every request behind it.
+    /// Returns how many requests ago a message was first sent: every request after it contains it.
     fn age(&self, message: usize) -> usize {
         let carried = self.request_points.len() - self.request_points.partition_point(|&point| point <= message);
         carried.saturating_sub(1)
@@ -329,7 +329,7 @@ impl<'c> ReportBuilder<'c> {
         self.tools.entry(name).or_insert_with(|| ToolShare { name: name.to_owned(), ..ToolShare::default() })
     }
 
-    /// Notes a text, and whether it was said before.
+    /// Records a text and counts it if it is a repeat.
     fn record_text(&mut self, id: PartId, text: &str) {
         if text.len() < MIN_REPEAT_BYTES {
             return;
@@ -378,14 +378,8 @@ impl<'c> ReportBuilder<'c> {
         groups.sort_by_key(|it| it.first);
         keep_top(&mut groups, top, |it| it.repeat_tokens);
         let group = |it: &&TextOccurrence| {
-            let (place, what) = (it.first.to_string(), self.describe_part(it.first));
-            RepeatGroup {
-                session: 0,
-                place,
-                description: what,
-                repeat_count: it.repeat_count,
-                tokens: it.repeat_tokens,
-            }
+            let (part, description) = (it.first.to_string(), self.describe_part(it.first));
+            RepeatGroup { session: 0, part, description, repeat_count: it.repeat_count, tokens: it.repeat_tokens }
         };
         let repeats = RepeatedParts { parts, tokens, groups: groups.iter().map(group).collect() };
 
@@ -403,7 +397,7 @@ impl<'c> ReportBuilder<'c> {
             rounds: session.rounds,
             requests: self.request_points.len(),
             sent_tokens: self.sent_tokens,
-            sessions: vec![SessionReport { sent: self.sent_tokens, ..session }],
+            sessions: vec![SessionReport { sent_tokens: self.sent_tokens, ..session }],
             by_role,
             by_tool,
             by_age,
@@ -414,7 +408,7 @@ impl<'c> ReportBuilder<'c> {
         }
     }
 
-    /// What a part is, in words.
+    /// Describes a part in words.
     fn describe_part(&self, id: PartId) -> String {
         let Some(part) = self.conversation.part(id) else { return String::new() };
         let role = self.conversation.messages[id.message].role;
@@ -435,7 +429,7 @@ impl<'c> ReportBuilder<'c> {
     }
 }
 
-/// Under which name the tokens of a part are booked.
+/// Returns the name of the role group that a part belongs to.
 fn share_name(role: Role, part: &Part<'_>) -> &'static str {
     match (part, role) {
         (Part::Text { .. }, Role::System | Role::Developer) => "system",
@@ -470,7 +464,7 @@ fn keep_top<T>(all: &mut Vec<T>, top: usize, tokens: impl Fn(&T) -> Tokens) {
     all.truncate(top);
 }
 
-/// What a person said, or the model: a call and its result are told by what they aim at.
+/// Returns the text of a part; calls and results are described by their target instead.
 fn part_text<'p>(part: &'p Part<'_>) -> &'p str {
     match part {
         Part::Text { text } => text,
@@ -479,7 +473,7 @@ fn part_text<'p>(part: &'p Part<'_>) -> &'p str {
     }
 }
 
-/// What a call aims at: the argument that tells it from the other calls of its tool.
+/// Returns the target of a call: the argument that distinguishes it from other calls of its tool.
 fn call_target(arguments: &CallArguments<'_>) -> String {
     const TARGET_KEYS: [&str; 8] = ["file_path", "path", "command", "cmd", "query", "pattern", "url", "name"];
     let CallArguments::Json(json) = arguments else { return one_line(arguments.as_str()) };
@@ -492,7 +486,7 @@ fn call_target(arguments: &CallArguments<'_>) -> String {
     }
 }
 
-/// The start of a text on one line, with nothing in it that a terminal would obey.
+/// Returns the start of a text on one line, without control characters.
 fn one_line(text: &str) -> String {
     let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
     let mut line = String::new();
@@ -508,7 +502,7 @@ fn one_line(text: &str) -> String {
     line.chars().take(MAX_HEAD_CHARS).collect()
 }
 
-/// A line without the number that a listing puts in front of it: `  12→text`, `12: text`, `12|text`.
+/// Strips the number that a listing puts in front of a line: `  12→text`, `12: text`, `12|text`.
 fn strip_line_number(line: &str) -> &str {
     let digits = line.trim_start().trim_start_matches(|c: char| c.is_ascii_digit());
     let numbered = digits.len() < line.trim_start().len();

@@ -1,4 +1,4 @@
-//! Ages and sizes, as a person writes and reads them.
+//! Ages and sizes, as users write and read them.
 
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -57,18 +57,18 @@ fn split_unit(text: &str) -> (&str, &str) {
     (number, unit.trim())
 }
 
-/// A number of bytes in the unit that suits it.
+/// Formats a number of bytes with a suitable unit.
 pub(crate) fn format_bytes(number: u64) -> String {
     indicatif::DecimalBytes(number).to_string()
 }
 
-/// An amount of money: in cents, or with two digits when it is less.
+/// Formats an amount of money: with cents, or with two significant digits below a dollar.
 pub(crate) fn format_dollars(amount: f64) -> String {
     let decimals = if amount >= 0.095 || amount <= 0.0 { 2 } else { (1.0 - amount.log10().floor()).min(8.0) as usize };
     format!("${amount:.decimals$}")
 }
 
-/// How long ago a time was, in milliseconds since 1970, in the largest unit that fits.
+/// Formats the age of a time, in milliseconds since 1970, in the largest unit that fits.
 pub(crate) fn format_age(at: i64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let age = now.saturating_sub(Duration::from_millis(u64::try_from(at).unwrap_or(0)));

@@ -1,6 +1,6 @@
-//! The archive's commands as a person or a script runs them.
+//! End-to-end tests of the archive commands.
 
-#![expect(clippy::unwrap_used, reason = "it is a test")]
+#![expect(clippy::unwrap_used, reason = "test code")]
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -10,7 +10,7 @@ use foldline_archive::{Archive, Namespace};
 
 const LOG_TEXT: &str = "compiling\nerror[E0308]: mismatched types\n  --> src/readConfigFile.rs:12\nfailed\n";
 
-/// A folder with an archive that holds `LOG`.
+/// Creates a folder with an archive that contains `LOG_TEXT`.
 fn archive_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let archive = Archive::open(folder.path().join("archive.db")).unwrap();
@@ -35,14 +35,14 @@ fn run_foldline(folder: &Path, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-/// What went to standard output, when all went well.
+/// Returns standard output of a successful run.
 fn stdout_of(folder: &Path, arguments: &[&str]) -> String {
     let output = run_foldline(folder, arguments);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The exit code and what went to standard error.
+/// Returns the exit code and standard error of a failed run.
 fn failure_of(folder: &Path, arguments: &[&str]) -> (i32, String) {
     let output = run_foldline(folder, arguments);
     assert!(output.stdout.is_empty(), "{arguments:?}");
@@ -76,8 +76,8 @@ fn errors_have_exit_codes() {
     let folder = folder.path();
     let handle = Handle::for_content(LOG_TEXT.as_bytes());
     let handle = handle.as_str();
-    let (code, why) = failure_of(folder, &["unfold", "00000000"]);
-    assert!(code == 1 && why.contains("no original"), "{why}");
+    let (code, stderr) = failure_of(folder, &["unfold", "00000000"]);
+    assert!(code == 1 && stderr.contains("original"), "{stderr}");
     for bad in [
         &["unfold", "not a handle"][..],
         &["unfold", &handle[..7]],
@@ -86,23 +86,23 @@ fn errors_have_exit_codes() {
         &["unfold", handle, "--page", "7"],
         &["search", "?"],
     ] {
-        let (code, why) = failure_of(folder, bad);
-        assert!(code == 2 && why.starts_with("foldline: "), "{bad:?}: {code} {why}");
+        let (code, stderr) = failure_of(folder, bad);
+        assert!(code == 2 && stderr.starts_with("foldline: "), "{bad:?}: {code} {stderr}");
     }
-    let (code, why) = failure_of(folder, &["unfold", handle, "--namespace", "other"]);
-    assert!(code == 1 && why.contains("other"), "{why}");
-    let (code, why) = failure_of(folder, &["unfold", handle, "--archive", "/nowhere/archive.db"]);
-    assert!(code == 1 && why.contains("no archive at /nowhere/archive.db"), "{why}");
+    let (code, stderr) = failure_of(folder, &["unfold", handle, "--namespace", "other"]);
+    assert!(code == 1 && stderr.contains("other"), "{stderr}");
+    let (code, stderr) = failure_of(folder, &["unfold", handle, "--archive", "/nowhere/archive.db"]);
+    assert!(code == 1 && stderr.contains("/nowhere/archive.db"), "{stderr}");
 }
 
 #[test]
 fn search_matches_identifier_parts_and_prints_json() {
     let folder = archive_folder();
     let folder = folder.path();
-    let picture = stdout_of(folder, &["search", "config"]);
+    let hits = stdout_of(folder, &["search", "config"]);
     assert!(
-        picture.contains(Handle::for_content(LOG_TEXT.as_bytes()).as_str()) && picture.contains("readConfigFile"),
-        "{picture}"
+        hits.contains(Handle::for_content(LOG_TEXT.as_bytes()).as_str()) && hits.contains("readConfigFile"),
+        "{hits}"
     );
     let json: serde_json::Value =
         serde_json::from_str(&stdout_of(folder, &["search", "mismatched", "types", "--json"])).unwrap();
@@ -115,33 +115,33 @@ fn archive_stats_verify_prune_export_and_import_work() {
     let folder = archive_folder();
     let folder = folder.path();
     let stats = stdout_of(folder, &["archive", "stats"]);
-    assert!(stats.contains("1 held") && stats.contains("bash"), "{stats}");
-    assert!(stdout_of(folder, &["archive", "verify"]).starts_with("1 originals are sound"));
+    assert!(stats.contains("1 stored") && stats.contains("bash"), "{stats}");
+    assert!(stdout_of(folder, &["archive", "verify"]).starts_with("1 originals are intact"));
     assert!(
         stdout_of(folder, &["archive", "prune", "--unused-for", "30d", "--max-size", "1GB"])
-            .starts_with("gave up 0 originals")
+            .starts_with("removed 0 originals")
     );
     let export = folder.join("export.jsonl.zst");
     stdout_of(folder, &["archive", "export", export.to_str().unwrap()]);
     let elsewhere = folder.join("other.db");
     let elsewhere = elsewhere.to_str().unwrap();
     let imported = stdout_of(folder, &["archive", "import", export.to_str().unwrap(), "--archive", elsewhere]);
-    assert!(imported.starts_with("took in 1 originals"), "{imported}");
+    assert!(imported.starts_with("imported 1 originals"), "{imported}");
     let handle = Handle::for_content(LOG_TEXT.as_bytes());
     assert_eq!(stdout_of(folder, &["unfold", handle.as_str(), "--archive", elsewhere]), LOG_TEXT);
 }
 
-/// Damage ends in exit code 1 with the handle, and the rest serves on.
+/// Damage is reported with its handle and exit code 1; the rest remains readable.
 #[test]
 fn verify_reports_damage() {
     let folder = archive_folder();
     let path = folder.path().join("archive.db");
     rusqlite::Connection::open(&path).unwrap().execute("UPDATE pack SET content = x'00'", ()).unwrap();
-    Archive::open(&path).unwrap().tenant(&Namespace::local()).store(&[original("sound")]).unwrap();
+    Archive::open(&path).unwrap().tenant(&Namespace::local()).store(&[original("intact text")]).unwrap();
     let output = run_foldline(folder.path(), &["archive", "verify"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains(Handle::for_content(LOG_TEXT.as_bytes()).as_str()));
-    assert_eq!(stdout_of(folder.path(), &["unfold", Handle::for_content(b"sound").as_str()]), "sound");
+    assert_eq!(stdout_of(folder.path(), &["unfold", Handle::for_content(b"intact text").as_str()]), "intact text");
 }
 
 #[test]
@@ -157,6 +157,6 @@ fn encrypted_archive_requires_its_key() {
     let handle = Handle::for_content(b"sealed words");
     assert_eq!(stdout_of(folder, &["unfold", handle.as_str(), "--archive-key-file", key]), "sealed words");
     assert!(stdout_of(folder, &["search", "sealed", "--archive-key-file", key]).contains(handle.as_str()));
-    let (code, why) = failure_of(folder, &["unfold", handle.as_str()]);
-    assert!(code == 1 && why.contains("is sealed"), "{why}");
+    let (code, stderr) = failure_of(folder, &["unfold", handle.as_str()]);
+    assert!(code == 1 && stderr.contains("key"), "{stderr}");
 }

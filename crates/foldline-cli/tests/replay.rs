@@ -1,13 +1,13 @@
-//! `foldline replay` as a person runs it.
+//! End-to-end tests of `foldline replay`.
 
-#![expect(clippy::unwrap_used, reason = "it is a test")]
+#![expect(clippy::unwrap_used, reason = "test code")]
 
 use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
-/// A folder of sessions as an agent leaves them: one long enough to be replayed, a short one, and what is none.
+/// Creates a folder of sessions as an agent writes them: a long one, one too short to be replayed, and a foreign file.
 fn session_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let project = folder.path().join("projects/-home-me-work");
@@ -18,7 +18,7 @@ fn session_folder() -> tempfile::TempDir {
     folder
 }
 
-/// Each round reads a file; much later a name out of it is used.
+/// Returns a session whose rounds each read a file; much later a name from it is used.
 fn session_json(id: &str, rounds: usize) -> String {
     let mut messages = vec![json!({ "role": "user", "content": "go through them all" })];
     for round in 0..rounds {
@@ -28,7 +28,7 @@ fn session_json(id: &str, rounds: usize) -> String {
         let function = json!({ "name": "sh", "arguments": arguments });
         messages.push(json!({ "role": "assistant", "content": null,
             "tool_calls": [{ "id": call, "type": "function", "function": function }] }));
-        let noise = format!("words of file {round} that nobody needs again\n").repeat(60);
+        let noise = format!("words of file {round} that are not needed again\n").repeat(60);
         messages.push(json!({ "role": "tool", "tool_call_id": call,
             "content": format!("{noise}fn value_{round}_x() {{}}\n{noise}") }));
     }
@@ -47,7 +47,7 @@ fn read_json(path: &Path) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// One screen for a folder of sessions, and the report as data and as a page.
+/// Summarizes a folder of sessions on one screen, as JSON and as an HTML page.
 #[test]
 fn folder_of_sessions_is_summarized_in_one_screen() {
     let folder = session_folder();
@@ -61,31 +61,41 @@ fn folder_of_sessions_is_summarized_in_one_screen() {
     assert!(screen.lines().count() <= 40 && screen.contains("foldline balanced"), "{screen}");
     let report = read_json(&json);
     assert_eq!((report["calls"].as_u64(), report["conversations"].as_u64()), (Some(60), Some(1)));
-    assert_eq!(report["sessions"][0]["raw"].as_array().unwrap().len(), 60);
+    assert_eq!(report["sessions"][0]["received_tokens"].as_array().unwrap().len(), 60);
     let page = std::fs::read_to_string(&html).unwrap();
     assert!(page.starts_with("<!doctype html>") && !page.contains("src=\"http"));
 }
 
-/// The lines of `pipe` carry all that is needed: our own engine in another process has the same numbers as in this.
+/// The `pipe` protocol is complete: the engine in another process has the same numbers as in this one.
 #[test]
 fn piped_engine_scores_the_same() {
     let folder = session_folder();
     let json = folder.path().join("r.json");
     let projects = folder.path().join("projects");
     let engine = format!("ours=exec '{}' pipe --model gpt-4o", env!("CARGO_BIN_EXE_foldline"));
-    let arguments = ["replay", projects.to_str().unwrap(), "--beside", "none", "--engine", &engine, "--json"];
+    let arguments = ["replay", projects.to_str().unwrap(), "--baselines", "none", "--engine", &engine, "--json"];
     let output = run_foldline(&[&arguments[..], &[json.to_str().unwrap(), "--budget", "16000"]].concat());
     assert!(output.status.success(), "{}", utf8(&output.stderr));
     let report = read_json(&json);
     let (here, there) = (&report["rows"][1], &report["rows"][2]);
     assert_eq!(there["name"], "ours");
     assert!(here["score"]["creases"].as_u64().unwrap() > 0, "{here}");
-    for number in ["calls", "creases", "hard", "anchors", "instructions", "laws_broken", "invented", "unfolded"] {
-        assert_eq!(here["score"][number], there["score"][number], "{number}");
+    for key in [
+        "calls",
+        "creases",
+        "needed_context_kept",
+        "edits_that_apply",
+        "instructions_kept",
+        "laws_broken",
+        "invented_bytes",
+        "unfolded",
+    ] {
+        assert!(!here["score"][key].is_null(), "{key}");
+        assert_eq!(here["score"][key], there["score"][key], "{key}");
     }
     assert_eq!(here["score"]["tokens"], there["score"]["tokens"]);
-    assert!(here["score"]["unfolded"]["of"].as_u64().unwrap() > 0);
-    assert_eq!(here["score"]["unfolded"]["of"], here["score"]["unfolded"]["have"]);
+    assert!(here["score"]["unfolded"]["total"].as_u64().unwrap() > 0);
+    assert_eq!(here["score"]["unfolded"]["total"], here["score"]["unfolded"]["hits"]);
 }
 
 #[test]
@@ -98,9 +108,9 @@ fn replay_errors_are_reported() {
     };
     let projects = folder.path().join("projects");
     let projects = projects.to_str().unwrap();
-    assert!(refused(&["replay", projects, "--calls", "100"]).contains("100 calls or more"));
+    assert!(refused(&["replay", projects, "--min-calls", "100"]).contains("100 calls or more"));
     assert!(refused(&["replay", projects, "--prices", "free"]).contains("anthropic-5m"));
     assert!(refused(&["replay", "/no/such/place"]).contains("/no/such/place"));
-    let broken = refused(&["replay", projects, "--beside", "none", "--engine", "theirs=exit 3"]);
+    let broken = refused(&["replay", projects, "--baselines", "none", "--engine", "theirs=exit 3"]);
     assert!(broken.contains("theirs in long"), "{broken}");
 }

@@ -1,9 +1,9 @@
 //! `foldline run` with a real command, and a provider that records what it receives.
 //!
-//! The command that speaks HTTP is this very test, started again: see `agent`.
+//! The command that sends requests is this test binary, started again: see `agent`.
 
 #![cfg(unix)]
-#![expect(clippy::unwrap_used, reason = "it is a test")]
+#![expect(clippy::unwrap_used, reason = "test code")]
 
 mod support;
 
@@ -20,12 +20,12 @@ const RESPONSE_BODY: &str = r#"{"id":"c","object":"chat.completion","choices":[{
 
 const CHAT_REQUEST_LINE: &str = "POST /v1/chat/completions ";
 
-/// What a provider received, but for the questions that the proxy asks it on its own.
+/// Returns the requests that a provider received, without the proxy's own probes.
 fn chat_requests(received: &ReceivedRequests) -> Vec<(String, Vec<u8>)> {
     received.lock().unwrap().iter().filter(|(head, _)| head.starts_with(CHAT_REQUEST_LINE)).cloned().collect()
 }
 
-/// What an agent sends.
+/// Returns an agent's request body.
 fn chat_body() -> String {
     json!({ "model": "gpt-4o", "messages": [{ "role": "user", "content": "Hello?" }] }).to_string()
 }
@@ -44,31 +44,31 @@ fn post_chat(base: &str, body: &str) -> (String, Vec<u8>) {
 
 /// The command of the tests below: an agent that knows its provider from the environment.
 #[test]
-#[ignore = "it is the command that the other tests run"]
+#[ignore = "the command that the other tests run"]
 fn agent() {
     let (_, body) = post_chat(&std::env::var("OPENAI_BASE_URL").unwrap(), &chat_body());
     assert_eq!(body, RESPONSE_BODY.as_bytes());
 }
 
-fn run_foldline(folder: &TempDir, base: Option<&str>, words: &[&str]) -> Output {
+fn run_foldline(folder: &TempDir, base: Option<&str>, command_line: &[&str]) -> Output {
     let mut command = foldline(folder.path());
     if let Some(base) = base {
         command.env("OPENAI_BASE_URL", base);
     }
-    command.args(["run", "--"]).args(words).output().unwrap()
+    command.args(["run", "--"]).args(command_line).output().unwrap()
 }
 
 #[test]
 fn command_reaches_its_provider_through_the_proxy() {
     let (folder, (base, received)) = (tempfile::tempdir().unwrap(), start_server(CHAT_REQUEST_LINE, RESPONSE_BODY));
     let agent = std::env::current_exe().unwrap();
-    let words = [agent.to_str().unwrap(), "--exact", "agent", "--ignored", "--nocapture"];
-    let output = run_foldline(&folder, Some(&format!("{base}/v1")), &words);
+    let command_line = [agent.to_str().unwrap(), "--exact", "agent", "--ignored", "--nocapture"];
+    let output = run_foldline(&folder, Some(&format!("{base}/v1")), &command_line);
     assert!(output.status.success(), "{}\n{}", utf8(&output.stdout), utf8(&output.stderr));
     let received = chat_requests(&received);
     let [(head, body)] = received.as_slice() else { panic!("{received:?}") };
     assert!(head.to_ascii_lowercase().contains("authorization: bearer secret"), "{head}");
-    assert_eq!(utf8(body), chat_body(), "a request without tools and with nothing to fold goes out as it came");
+    assert_eq!(utf8(body), chat_body(), "a request without tools and with nothing to fold is forwarded unchanged");
     assert_eq!(utf8(&output.stderr).trim(), "foldline: 1 request, 8 tokens, nothing to fold");
 }
 
@@ -78,8 +78,8 @@ fn running_proxy_is_bypassed() {
     let serving = RunningServer::start(folder.path(), &base);
     let other = &serving.base_url;
     let agent = std::env::current_exe().unwrap();
-    let words = [agent.to_str().unwrap(), "--exact", "agent", "--ignored"];
-    let output = run_foldline(&folder, Some(&format!("{other}/v1")), &words);
+    let command_line = [agent.to_str().unwrap(), "--exact", "agent", "--ignored"];
+    let output = run_foldline(&folder, Some(&format!("{other}/v1")), &command_line);
     let metrics = {
         let mut stream = TcpStream::connect(other.strip_prefix("http://").unwrap()).unwrap();
         write!(stream, "GET /foldline/metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
@@ -96,20 +96,20 @@ fn running_proxy_is_bypassed() {
 fn command_gets_the_proxy_base_urls() {
     let folder = tempfile::tempdir().unwrap();
     let output = run_foldline(&folder, None, &["sh", "-c", "echo $OPENAI_BASE_URL $ANTHROPIC_BASE_URL"]);
-    let told = utf8(&output.stdout).trim();
-    let (openai, anthropic) = told.split_once(' ').unwrap();
-    assert!(anthropic.starts_with("http://127.0.0.1:"), "{told}");
+    let printed = utf8(&output.stdout).trim();
+    let (openai, anthropic) = printed.split_once(' ').unwrap();
+    assert!(anthropic.starts_with("http://127.0.0.1:"), "{printed}");
     assert_eq!(openai, format!("{anthropic}/v1"));
-    assert_eq!(utf8(&output.stderr), "", "nothing happened, and nothing is said");
+    assert_eq!(utf8(&output.stderr), "", "without requests there is no summary line");
 
-    // A codex of this test's own says what it was called with.
+    // A fake codex that prints its arguments.
     let codex = folder.path().join("codex");
     std::fs::write(&codex, "#!/bin/sh\necho \"$@\" ${OPENAI_BASE_URL-unset}\n").unwrap();
     std::fs::set_permissions(&codex, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let output = run_foldline(&folder, None, &[codex.to_str().unwrap(), "exec", "--json", "hello"]);
-    let told = utf8(&output.stdout).trim();
-    assert!(told.starts_with("-c openai_base_url=\"http://127.0.0.1:"), "{told}");
-    assert!(told.ends_with("/v1\" exec --json hello unset"), "{told}");
+    let printed = utf8(&output.stdout).trim();
+    assert!(printed.starts_with("-c openai_base_url=\"http://127.0.0.1:"), "{printed}");
+    assert!(printed.ends_with("/v1\" exec --json hello unset"), "{printed}");
 }
 
 #[test]
@@ -142,5 +142,5 @@ fn exit_code_after_signal(folder: &TempDir, signal: &str) -> Option<i32> {
 fn signals_are_forwarded_to_the_command() {
     let folder = tempfile::tempdir().unwrap();
     assert_eq!(exit_code_after_signal(&folder, "-TERM"), Some(9));
-    assert_eq!(exit_code_after_signal(&folder, "-INT"), Some(8), "there is no terminal that would send it to both");
+    assert_eq!(exit_code_after_signal(&folder, "-INT"), Some(8), "no terminal sends it to both processes");
 }

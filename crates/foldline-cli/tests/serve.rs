@@ -1,7 +1,7 @@
-//! `foldline serve` as a process: what happens when the machine under it gives out.
+//! End-to-end tests of `foldline serve` as a process: full disk, termination, tokens.
 
 #![cfg(unix)]
-#![expect(clippy::unwrap_used, reason = "it is a test")]
+#![expect(clippy::unwrap_used, reason = "test code")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-/// An upstream that answers everything, and counts prompts.
+/// Starts an upstream that answers every request and counts prompts.
 fn start_upstream() -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, count) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
@@ -30,7 +30,7 @@ fn start_upstream() -> (SocketAddr, Arc<AtomicUsize>) {
     (address, count)
 }
 
-/// The head and the body of a message with a length.
+/// Reads the head and the body of a message with a content length.
 fn read_message(stream: &mut impl BufRead) -> (String, Vec<u8>) {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") && stream.read_line(&mut head).unwrap() > 0 {}
@@ -58,7 +58,7 @@ impl ServeProcess {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address = line.trim().rsplit_once("http://").expect("it says where it listens").1.to_owned();
+        let address = line.trim().rsplit_once("http://").expect("the first line contains the address").1.to_owned();
         Self(child, address)
     }
 }
@@ -70,13 +70,13 @@ impl Drop for ServeProcess {
     }
 }
 
-/// The disk is full from some point on: no file can grow. Every request is still answered, and what was
-/// folded before stays folded.
+/// The disk becomes full: no file can grow any more. Every request is still answered, and earlier
+/// folds remain.
 #[test]
 fn full_disk_fails_no_request() {
     let (upstream, received) = start_upstream();
     let folder = tempfile::tempdir().unwrap();
-    // A process that ignores this signal is told by its writes that there is no room. 300 KB are enough for
+    // A process that ignores this signal gets a write error instead. 300 KB are enough for
     // an empty archive and the first folds.
     let script = "trap '' XFSZ; ulimit -f 600; exec \"$@\"";
     let mut command = Command::new("sh");
@@ -88,7 +88,7 @@ fn full_disk_fails_no_request() {
     let mut messages = vec![json!({ "role": "user", "content": "Please make the parser faster." })];
     let mut sent = Vec::new();
     for turn in 0..120 {
-        // Texts that do not compress well fill a disk soon.
+        // Texts that compress badly fill a disk soon.
         let mut noise = turn as u64 + 1;
         let lines = (0..40).map(|line| {
             noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -112,11 +112,11 @@ fn full_disk_fails_no_request() {
     let (head, metrics) = send_request(&serving.1, "GET", "/foldline/metrics", "");
     assert!(head.starts_with("HTTP/1.1 200"));
     let metrics = String::from_utf8(metrics).unwrap();
-    assert!(metrics.contains("foldline_faults_total{kind=\"refused\"}"), "the disk never was full: {metrics}");
+    assert!(metrics.contains("foldline_faults_total{kind=\"refused\"}"), "the disk never became full: {metrics}");
     assert!(sent.iter().any(|tokens| tokens.is_some_and(|tokens| tokens < 8_000)), "{sent:?}");
 }
 
-/// A proxy that is told to stop while it folds for a client that has left does not finish that fold first.
+/// On SIGTERM a proxy cancels the fold for a client that has disconnected.
 #[test]
 fn sigterm_ends_a_busy_proxy_in_time() {
     let (upstream, received) = start_upstream();
@@ -144,17 +144,21 @@ fn sigterm_ends_a_busy_proxy_in_time() {
     thread::sleep(Duration::from_millis(500));
     drop(client);
 
-    let told = Instant::now();
+    let signaled_at = Instant::now();
     let pid = rustix::process::Pid::from_child(&serving.0);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     while serving.0.try_wait().unwrap().is_none() {
-        assert!(told.elapsed() < Duration::from_secs(10), "still running {:?} after SIGTERM", told.elapsed());
+        assert!(
+            signaled_at.elapsed() < Duration::from_secs(10),
+            "still running {:?} after SIGTERM",
+            signaled_at.elapsed()
+        );
         thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(received.load(Ordering::SeqCst), 0, "the fold was not finished");
 }
 
-/// Arguments of a process are visible to every user of the machine, so that a token is not one of them.
+/// Arguments of a process are visible to every user of the machine, so a token must not be one of them.
 #[test]
 fn token_comes_from_a_file_and_not_from_arguments() {
     let folder = tempfile::tempdir().unwrap();
@@ -169,7 +173,7 @@ fn token_comes_from_a_file_and_not_from_arguments() {
     let refused = |arguments: &[&str]| String::from_utf8(serve(arguments).output().unwrap().stderr).unwrap();
     assert!(refused(&["--token", "t-1"]).contains("--token-file"));
     let file = file.to_str().unwrap();
-    assert!(refused(&["--token-file", file, "--tenancy", "single"]).contains("choose token or credential"));
+    assert!(refused(&["--token-file", file, "--tenancy", "single"]).contains("credential"));
     assert!(refused(&["--token-file", file, "--namespace", "team-7"]).contains("tenancy single"));
 
     let serving = ServeProcess::start(serve(&["--token-file", file]));

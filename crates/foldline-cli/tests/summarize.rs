@@ -1,6 +1,6 @@
-//! `foldline summarise` as a person or a script runs it.
+//! End-to-end tests of `foldline summarize`.
 
-#![expect(clippy::unwrap_used, reason = "it is a test")]
+#![expect(clippy::unwrap_used, reason = "test code")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -11,9 +11,9 @@ const LOG_TEXT: &str =
 
 fn run_summarize(arguments: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_foldline"))
-        .arg("summarise")
+        .arg("summarize")
         .args(arguments)
-        .env("OPENAI_API_KEY", "sk-of-the-test")
+        .env("OPENAI_API_KEY", "sk-test")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -27,12 +27,12 @@ fn utf8(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// A server that gives every question the same answer, and hands back what it was asked.
-fn start_server(answer: serde_json::Value, questions: usize) -> (String, std::thread::JoinHandle<Vec<String>>) {
+/// Starts a server that gives every request the same answer and returns the requests it received.
+fn start_server(answer: serde_json::Value, requests: usize) -> (String, std::thread::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
     let served = std::thread::spawn(move || {
-        (0..questions)
+        (0..requests)
             .map(|_| {
                 let (mut stream, _) = listener.accept().unwrap();
                 let mut reader = BufReader::new(stream.try_clone().unwrap());
@@ -64,14 +64,14 @@ fn start_server(answer: serde_json::Value, questions: usize) -> (String, std::th
     (base, served)
 }
 
-fn final_call_response(briefing: &str) -> serde_json::Value {
-    let arguments = serde_json::json!({ "text": briefing }).to_string();
+fn final_call_response(summary: &str) -> serde_json::Value {
+    let arguments = serde_json::json!({ "text": summary }).to_string();
     serde_json::json!({"choices": [{"message": {"role": "assistant", "content": null, "tool_calls": [
         {"id": "a", "type": "function", "function": {"name": "final", "arguments": arguments}}]},
         "finish_reason": "tool_calls"}], "usage": {"prompt_tokens": 50, "completion_tokens": 9}})
 }
 
-/// Without a server the facts are told, and nothing is sent anywhere.
+/// Without a server the facts are printed, and nothing is sent anywhere.
 #[test]
 fn facts_are_printed_without_a_model() {
     let output = run_summarize(&[], LOG_TEXT);
@@ -82,7 +82,7 @@ fn facts_are_printed_without_a_model() {
 
 #[test]
 fn request_body_is_read_as_conversation() {
-    let body = r#"{"model":"m","messages":[{"role":"user","content":"mend the backup"},
+    let body = r#"{"model":"m","messages":[{"role":"user","content":"repair the backup"},
         {"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"bash","arguments":"{}"}}]},
         {"role":"tool","tool_call_id":"c","content":"error ENOSPC"}]}"#;
     let facts = utf8(&run_summarize(&["-"], body).stdout);
@@ -91,25 +91,26 @@ fn request_body_is_read_as_conversation() {
 
 #[test]
 fn model_summary_and_cost_are_printed() {
-    let briefing = "Goal: the backup. It stopped since no space was left on device /mnt/b7 at 03:14:07.";
-    let (base, served) = start_server(final_call_response(briefing), 1);
-    let output = run_summarize(&["--upstream", &base, "--model", "some-model", "--goal", "mend the backup"], LOG_TEXT);
+    let summary = "Goal: the backup. It stopped since no space was left on device /mnt/b7 at 03:14:07.";
+    let (base, served) = start_server(final_call_response(summary), 1);
+    let output =
+        run_summarize(&["--upstream", &base, "--model", "some-model", "--goal", "repair the backup"], LOG_TEXT);
     assert!(output.status.success(), "{}", utf8(&output.stderr));
-    assert_eq!(utf8(&output.stdout).trim_end(), briefing);
+    assert_eq!(utf8(&output.stdout).trim_end(), summary);
     assert!(
-        utf8(&output.stderr).contains("a model wrote it; 1 turns, 0 sub-calls, 50 tokens in, 9 out"),
+        utf8(&output.stderr).contains("written by a model; 1 turns, 0 sub-calls, 50 tokens in, 9 out"),
         "{}",
         utf8(&output.stderr)
     );
-    let asked = served.join().unwrap().remove(0);
-    assert!(asked.starts_with("POST /v1/chat/completions") && asked.contains("Bearer sk-of-the-test"), "{asked}");
+    let request = served.join().unwrap().remove(0);
+    assert!(request.starts_with("POST /v1/chat/completions") && request.contains("Bearer sk-test"), "{request}");
 }
 
 #[test]
 fn fabricated_summary_is_not_printed() {
     let (base, served) =
-        start_server(final_call_response("Goal: mend the backup. The disk /mnt/b8 is full since 04:15:09 or so."), 3);
-    let output = run_summarize(&["--upstream", &base, "--goal", "mend the backup", "--json"], LOG_TEXT);
+        start_server(final_call_response("Goal: repair the backup. The disk /mnt/b8 is full since 04:15:09 or so."), 3);
+    let output = run_summarize(&["--upstream", &base, "--goal", "repair the backup", "--json"], LOG_TEXT);
     assert_eq!(output.status.code(), Some(4));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&report["author"], &report["outcome"]["exhausted"]), (&"code".into(), &"refusals".into()), "{report}");
@@ -119,8 +120,8 @@ fn fabricated_summary_is_not_printed() {
 
 #[test]
 fn unreachable_server_falls_back_to_facts() {
-    let output = run_summarize(&["--upstream", "http://127.0.0.1:9", "--seconds", "20"], LOG_TEXT);
+    let output = run_summarize(&["--upstream", "http://127.0.0.1:9", "--timeout", "20"], LOG_TEXT);
     assert_eq!(output.status.code(), Some(4), "{}", utf8(&output.stderr));
     assert!(utf8(&output.stdout).contains("error ENOSPC"));
-    assert!(utf8(&output.stderr).contains("could not be reached"), "{}", utf8(&output.stderr));
+    assert!(utf8(&output.stderr).contains("not written by a model"), "{}", utf8(&output.stderr));
 }

@@ -1,8 +1,8 @@
-//! The artifact trail: what can be read off a request about the work done so far.
+//! The artifact trail: facts in a request about the work done so far.
 //!
-//! One fixed parser reads files that were read, created and modified, the status of the newest test
-//! run and the newest error; off the full request, and off the rendering. What both give is recall
-//! and precision. The parser knows the calls of the usual tools, and markers that name the tool and
+//! One fixed parser extracts the files that were read, created and modified, the status of the newest test
+//! run and the newest error, from the full request and from the rendering. Comparing both gives recall
+//! and precision. The parser knows the calls of common tools, and markers that name the tool and
 //! its target.
 
 use foldline::{Message, Part, ToolCall};
@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::text::argument_object;
 
-/// What was done to a file.
+/// Action on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileAction {
     Read = 1,
@@ -19,12 +19,12 @@ enum FileAction {
     Modified = 3,
 }
 
-/// What a message tells, as keys that can be compared.
+/// Facts of a message, as comparable keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TrailFacts {
-    /// What was done to which file.
+    /// Actions on files.
     pub(crate) files: Box<[u64]>,
-    /// The status of the last test run in it.
+    /// Status of the last test run in it.
     pub(crate) test: Option<u64>,
     /// The last error in it.
     pub(crate) error: Option<u64>,
@@ -33,13 +33,13 @@ pub(crate) struct TrailFacts {
 const TEST_SEED: u64 = 4;
 const ERROR_SEED: u64 = 5;
 
-/// Reads a message.
+/// Extracts the facts of a message.
 pub(crate) fn extract_facts(message: &Message<'_>) -> TrailFacts {
     let mut files = Vec::new();
-    let mut note = |deed: FileAction, path: &str| {
+    let mut note = |action: FileAction, path: &str| {
         let path = path.trim();
         if !path.is_empty() {
-            files.push(xxh3_64_with_seed(path.as_bytes(), deed as u64));
+            files.push(xxh3_64_with_seed(path.as_bytes(), action as u64));
         }
     };
     let mut facts = TrailFacts::default();
@@ -76,8 +76,8 @@ fn scan_call(call: &ToolCall<'_>, note: &mut impl FnMut(FileAction, &str)) {
         Some(command @ ("view" | "create" | "str_replace" | "insert" | "undo_edit")) => command,
         _ => &*call.name,
     };
-    if let (Some(deed), Some(path)) = (file_action(name), PATH_KEYS.iter().find_map(|name| text(name))) {
-        note(deed, path);
+    if let (Some(action), Some(path)) = (file_action(name), PATH_KEYS.iter().find_map(|name| text(name))) {
+        note(action, path);
     }
     for field in ["input", "patch", "command", "cmd"] {
         match fields.get(field) {
@@ -90,7 +90,7 @@ fn scan_call(call: &ToolCall<'_>, note: &mut impl FnMut(FileAction, &str)) {
     }
 }
 
-/// What a tool of this name does to a file.
+/// Returns the action of a tool on a file, by the tool's name.
 fn file_action(name: &str) -> Option<FileAction> {
     let name = name.to_ascii_lowercase();
     let is = |words: &[&str]| words.iter().any(|word| name.contains(word));
@@ -115,7 +115,7 @@ fn scan_patch(text: &str, note: &mut impl FnMut(FileAction, &str)) {
     }
 }
 
-/// The plainest shell commands: what everyone prints, writes and changes files with.
+/// Scans the most common shell commands that print, write and change files.
 fn scan_command(text: &str, note: &mut impl FnMut(FileAction, &str)) {
     if text.contains("*** Begin Patch") {
         return scan_patch(text, note);
@@ -143,22 +143,24 @@ fn scan_simple_command(command: &str, note: &mut impl FnMut(FileAction, &str)) {
     }
 }
 
-/// Markers that name the tool and its target, as ours do.
+/// Scans markers that name the tool and its target, as foldline's do.
 fn scan_markers(text: &str, note: &mut impl FnMut(FileAction, &str)) {
     for line in text.lines().filter(|line| line.starts_with("[folded: ")) {
-        let Some((_, what)) = line.trim_end_matches(']').split_once(" of ") else { continue };
-        let what = what.split("; unfold ").next().unwrap_or(what);
-        let what = what.split_once("lines of ").map_or(what, |(_, what)| what);
-        // A long target is cut and says so; it names no file any more.
-        let Some((tool, target)) = what.split_once(' ').filter(|(_, target)| !target.ends_with("..")) else { continue };
+        let Some((_, subject)) = line.trim_end_matches(']').split_once(" of ") else { continue };
+        let subject = subject.split("; unfold ").next().unwrap_or(subject);
+        let subject = subject.split_once("lines of ").map_or(subject, |(_, subject)| subject);
+        // A truncated target ends in `..` and is not a file name.
+        let Some((tool, target)) = subject.split_once(' ').filter(|(_, target)| !target.ends_with("..")) else {
+            continue;
+        };
         match file_action(tool) {
-            Some(deed) => note(deed, target),
+            Some(action) => note(action, target),
             None => scan_simple_command(target, note),
         }
     }
 }
 
-/// What the last summary of a test run in a text says.
+/// Returns the status of the last test summary in a text.
 fn test_status(text: &str) -> Option<u64> {
     let passed = |passed: bool| xxh3_64_with_seed(&[u8::from(passed)], TEST_SEED);
     text.lines().rev().find_map(|line| {
@@ -172,8 +174,8 @@ fn test_status(text: &str) -> Option<u64> {
         if line.starts_with("test result: FAILED") || line.starts_with("FAIL") || line.starts_with("--- FAIL") {
             return Some(passed(false));
         }
-        let counted = |what: &str| {
-            let before = line.find(what)?;
+        let counted = |word: &str| {
+            let before = line.find(word)?;
             let number = line[..before].trim_end().rsplit(|c: char| !c.is_ascii_digit()).next()?;
             number.parse::<u64>().ok()
         };
@@ -185,11 +187,11 @@ fn test_status(text: &str) -> Option<u64> {
     })
 }
 
-/// The last line of a text that says that something went wrong.
+/// Returns the last line of a text that reports an error.
 fn last_error(text: &str, marked: bool) -> Option<u64> {
     const ERROR_WORDS: [&str; 6] = ["error:", "error[", "Error:", "fatal:", "panicked at", "Exception:"];
-    let says = |line: &&str| line.len() < 500 && ERROR_WORDS.iter().any(|word| line.contains(word));
-    let line = text.lines().rev().find(says).or_else(|| text.lines().next().filter(|_| marked))?;
+    let is_error_line = |line: &&str| line.len() < 500 && ERROR_WORDS.iter().any(|word| line.contains(word));
+    let line = text.lines().rev().find(is_error_line).or_else(|| text.lines().next().filter(|_| marked))?;
     Some(xxh3_64_with_seed(line.trim().as_bytes(), ERROR_SEED))
 }
 
@@ -202,8 +204,8 @@ mod tests {
         extract_facts(&message).files.to_vec()
     }
 
-    fn key(deed: FileAction, path: &str) -> u64 {
-        xxh3_64_with_seed(path.as_bytes(), deed as u64)
+    fn key(action: FileAction, path: &str) -> u64 {
+        xxh3_64_with_seed(path.as_bytes(), action as u64)
     }
 
     fn call(name: &'static str, arguments: &'static str) -> Message<'static> {
@@ -230,8 +232,8 @@ mod tests {
             ),
             (call("Bash", r#"{"command":"sed -i s/a/b/ lib.rs"}"#), FileAction::Modified, "lib.rs"),
         ];
-        for (message, deed, path) in all {
-            assert_eq!(files(message.clone()), [key(deed, path)], "{message:?}");
+        for (message, action, path) in all {
+            assert_eq!(files(message.clone()), [key(action, path)], "{message:?}");
         }
     }
 
@@ -246,12 +248,12 @@ mod tests {
 
     #[test]
     fn test_runs_and_errors_are_parsed() {
-        let of = |text: &'static str| extract_facts(&Message::new(Role::Tool, vec![Part::result("c", text)]));
-        assert_eq!(of("2 passed, 1 failed").test, of("x\ntest result: FAILED. 1 passed").test);
-        assert_eq!(of("12 passed in 3s").test, of("test result: ok. 3 passed; 0 failed").test);
-        assert_ne!(of("12 passed in 3s").test, of("FAIL x").test);
-        assert_eq!(of("nothing of the kind").test, None);
-        assert!(of("error: no such file\nhint").error.is_some());
-        assert_eq!(of("a\n  error: x").error, of("error: x").error);
+        let facts = |text: &'static str| extract_facts(&Message::new(Role::Tool, vec![Part::result("c", text)]));
+        assert_eq!(facts("2 passed, 1 failed").test, facts("x\ntest result: FAILED. 1 passed").test);
+        assert_eq!(facts("12 passed in 3s").test, facts("test result: ok. 3 passed; 0 failed").test);
+        assert_ne!(facts("12 passed in 3s").test, facts("FAIL x").test);
+        assert_eq!(facts("nothing of the kind").test, None);
+        assert!(facts("error: no such file\nhint").error.is_some());
+        assert_eq!(facts("a\n  error: x").error, facts("error: x").error);
     }
 }

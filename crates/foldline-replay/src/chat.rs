@@ -1,10 +1,10 @@
-//! Neutral messages as Chat Completions messages, for engines in other processes.
+//! Conversion of messages to Chat Completions messages, for engines in other processes.
 
 use foldline::{MediaSource, Message, Part, Role};
 use serde_json::{Map, Value, json};
 
-/// A message as one or more chat messages: results stand in messages of their own, in front of what
-/// else their message says.
+/// Converts a message to one or more chat messages: results become separate messages before the
+/// rest of their message.
 pub(crate) fn to_chat_messages(message: &Message<'_>) -> Vec<Value> {
     let mut out: Vec<Value> = message
         .results()
@@ -13,7 +13,7 @@ pub(crate) fn to_chat_messages(message: &Message<'_>) -> Vec<Value> {
             json!({ "role": "tool", "tool_call_id": result.call_id, "content": text })
         })
         .collect();
-    let said = joined_text(message);
+    let text = joined_text(message);
     let reasoning: Vec<&str> = message.parts.iter().filter_map(reasoning_text).collect();
     let calls: Vec<Value> = message
         .calls()
@@ -22,7 +22,7 @@ pub(crate) fn to_chat_messages(message: &Message<'_>) -> Vec<Value> {
             json!({ "id": call.id, "type": "function", "function": function })
         })
         .collect();
-    if !out.is_empty() && said.is_none() && calls.is_empty() && reasoning.is_empty() {
+    if !out.is_empty() && text.is_none() && calls.is_empty() && reasoning.is_empty() {
         return out;
     }
     let role = match message.role {
@@ -34,7 +34,7 @@ pub(crate) fn to_chat_messages(message: &Message<'_>) -> Vec<Value> {
     };
     let mut fields = Map::new();
     fields.insert("role".to_owned(), role.into());
-    let content = if said.is_none() && !calls.is_empty() { Value::Null } else { said.unwrap_or_default().into() };
+    let content = if text.is_none() && !calls.is_empty() { Value::Null } else { text.unwrap_or_default().into() };
     fields.insert("content".to_owned(), content);
     if !reasoning.is_empty() {
         fields.insert("reasoning_content".to_owned(), reasoning.join("\n").into());
@@ -46,7 +46,7 @@ pub(crate) fn to_chat_messages(message: &Message<'_>) -> Vec<Value> {
     out
 }
 
-/// What a message says, in one text: engines are told of no parts.
+/// Joins the texts of a message: chat messages of engines have no parts.
 pub(crate) fn joined_text(message: &Message<'_>) -> Option<String> {
     let texts: Vec<&str> = message.parts.iter().filter_map(part_text).collect();
     (!texts.is_empty()).then(|| texts.join("\n"))
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
     use foldline::wire::{Format, Request};
 
-    /// What is written is read back the same, so that an engine which changes nothing is seen to.
+    /// Converted messages are parsed back the same, so that an engine which changes nothing is recognized.
     #[test]
     fn chat_messages_round_trip() {
         let messages = [

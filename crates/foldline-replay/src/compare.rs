@@ -1,7 +1,7 @@
-//! Engines side by side over a set of conversations.
+//! Comparison of engines over a set of conversations.
 //!
-//! Conversations are replayed in parallel and forgotten at once; what stays are the runs. All
-//! numbers are relative to sending everything, with intervals over conversations.
+//! Conversations are replayed in parallel and released at once; only the runs are kept. All
+//! numbers are relative to no compaction, with intervals over conversations.
 
 use foldline::transcript::RecordedSession;
 use foldline::{Meter, Prices};
@@ -18,68 +18,72 @@ use crate::interval::{IntervalEstimate, bootstrap};
 use crate::oracle::{OracleEngine, OracleSchedule};
 use crate::score::{ReplayRun, ReplayScore, WINDOW_TOKENS, replay};
 
-/// Who takes part.
+/// An engine of a comparison.
 pub enum EngineSpec {
     /// An engine or policy.
     Engine(Box<dyn ReplayEngine>),
-    /// The bound that knows the future.
+    /// The oracle that knows the future.
     Oracle(OracleSchedule),
-    /// Random drop with the tokens of an earlier contestant, by its index.
+    /// Random drop with the tokens of an earlier engine, by its index.
     RandomMatching(usize, DropUnit),
 }
 
 impl EngineSpec {
-    /// The name that tables show.
+    /// Returns the name shown in tables.
     pub fn name(&self) -> &str {
         match self {
-            EngineSpec::Engine(maker) => maker.name(),
-            EngineSpec::Oracle(foresight) => foresight.name(),
-            EngineSpec::RandomMatching(_, grain) => grain.name(),
+            EngineSpec::Engine(engine) => engine.name(),
+            EngineSpec::Oracle(schedule) => schedule.name(),
+            EngineSpec::RandomMatching(_, unit) => unit.name(),
         }
     }
 }
 
-/// How to compare.
+/// Options of a comparison.
 #[derive(Clone, Debug)]
 pub struct CompareOptions {
-    /// Tokens that a rendering may have.
+    /// Maximum tokens of a rendering.
     pub budget: u64,
-    /// The prices by which engines decide and bills are made.
+    /// The prices by which engines decide and costs are computed.
     pub prices: Prices,
-    /// How tokens are counted.
+    /// The token counter.
     pub meter: Meter,
-    /// Conversations with fewer calls are left out.
+    /// Minimum calls of a conversation; shorter ones are skipped.
     pub min_calls: usize,
 }
 
-/// The runs of one conversation, in the order of the contestants; the first is sending everything.
+/// The runs of one conversation, in the order of the engines; the first is no compaction.
 #[derive(Clone, Debug, Serialize)]
 pub struct SessionOutcome {
     /// The recording's name.
     pub id: String,
-    /// Tokens of its last request when everything is sent.
+    /// Tokens of its last request without compaction.
     pub tokens: u64,
     /// Tokens that the model wrote.
     pub output: u64,
-    /// One for each contestant, behind that of sending everything.
+    /// One run per engine, after the run without compaction.
     pub runs: Vec<ReplayRun>,
 }
 
-/// All runs, ready to be looked at.
+/// All runs of a comparison.
 pub struct EngineComparison {
-    /// The names, `everything` first.
+    /// The names, `no compaction` first.
     pub engine_names: Vec<String>,
     /// The conversations.
     pub outcomes: Vec<SessionOutcome>,
-    /// The prices of the bills.
+    /// The prices of the costs.
     pub prices: Prices,
 }
 
-/// Replays recordings through every contestant. `done` is called after each conversation.
+/// Replays recordings through every engine. `done` is called after each conversation.
+///
+/// # Errors
+///
+/// Fails if an engine fails, with its name and the conversation.
 pub fn compare_engines(
     recordings: impl Iterator<Item = RecordedSession> + Send,
-    survey: &CorpusStats,
-    contestants: &[EngineSpec],
+    corpus: &CorpusStats,
+    engines: &[EngineSpec],
     options: &CompareOptions,
     done: impl Fn(&SessionOutcome) + Sync,
 ) -> Result<EngineComparison, EngineError> {
@@ -89,38 +93,38 @@ pub fn compare_engines(
         .par_bridge()
         .filter(|(_, recording)| action_ranges(&recording.conversation.messages).len() >= options.min_calls)
         .map(|(at, recording)| {
-            let outcome = replay_recording(recording, survey, contestants, options)?;
+            let outcome = replay_recording(recording, corpus, engines, options)?;
             done(&outcome);
             Ok((at, outcome))
         })
         .collect::<Result<Vec<_>, EngineError>>()?;
     outcomes.sort_by_key(|&(at, _)| at);
     let outcomes = outcomes.into_iter().map(|(_, outcome)| outcome).collect();
-    let mut names = vec![baselines::BASELINES[0].name().to_owned()];
-    names.extend(contestants.iter().map(|it| it.name().to_owned()));
-    Ok(EngineComparison { engine_names: names, outcomes, prices: options.prices })
+    let mut engine_names = vec![baselines::BASELINES[0].name().to_owned()];
+    engine_names.extend(engines.iter().map(|it| it.name().to_owned()));
+    Ok(EngineComparison { engine_names, outcomes, prices: options.prices })
 }
 
 fn replay_recording(
     recording: RecordedSession,
-    survey: &CorpusStats,
-    contestants: &[EngineSpec],
+    corpus: &CorpusStats,
+    engines: &[EngineSpec],
     options: &CompareOptions,
 ) -> Result<SessionOutcome, EngineError> {
-    let case = ReplayCase::new(recording, survey, &options.meter);
-    let play = |maker: &dyn ReplayEngine| {
-        replay(&case, maker, options.budget, options.prices).map_err(|refusal| match refusal {
-            EngineError::Failed(why) => EngineError::Failed(format!("{} in {}: {why}", maker.name(), case.id)),
+    let case = ReplayCase::new(recording, corpus, &options.meter);
+    let run = |engine: &dyn ReplayEngine| {
+        replay(&case, engine, options.budget, options.prices).map_err(|error| match error {
+            EngineError::Failed(reason) => EngineError::Failed(format!("{} in {}: {reason}", engine.name(), case.id)),
             other => other,
         })
     };
-    let mut runs = vec![play(&baselines::BASELINES[0])?];
-    for contestant in contestants {
-        runs.push(match contestant {
-            EngineSpec::Engine(maker) => play(&**maker)?,
-            EngineSpec::Oracle(foresight) => play(&OracleEngine::new(&case, &options.prices, *foresight))?,
-            EngineSpec::RandomMatching(like, grain) => {
-                play(&RandomDrop::matching(&runs[like + 1].points, *grain, xxh3_64(case.id.as_bytes())))?
+    let mut runs = vec![run(&baselines::BASELINES[0])?];
+    for spec in engines {
+        runs.push(match spec {
+            EngineSpec::Engine(engine) => run(&**engine)?,
+            EngineSpec::Oracle(schedule) => run(&OracleEngine::new(&case, &options.prices, *schedule))?,
+            EngineSpec::RandomMatching(like, unit) => {
+                run(&RandomDrop::matching(&runs[like + 1].points, *unit, xxh3_64(case.id.as_bytes())))?
             }
         });
     }
@@ -129,129 +133,130 @@ fn replay_recording(
     Ok(SessionOutcome { id: case.id, tokens, output, runs })
 }
 
-/// Which half of a set a conversation is in: one to tune with (`true`), one to check with.
+/// Returns true if a conversation is in the tuning half of a set, and false if it is in the validation half.
 pub fn is_tuning_half(id: &str) -> bool {
     xxh3_64(id.as_bytes()) & 1 == 0
 }
 
-/// One contestant over all conversations. Shares are of 1.
+/// Results of one engine over all conversations. Shares are relative to 1.
 #[derive(Clone, Debug, Serialize)]
 pub struct EngineSummary {
-    /// The contestant.
+    /// The engine's name.
     pub name: String,
-    /// Input tokens, relative to sending everything.
+    /// Input tokens, relative to no compaction.
     pub tokens: IntervalEstimate,
-    /// The bill, relative to sending everything.
+    /// Cost, relative to no compaction.
     pub cost: IntervalEstimate,
-    /// The repaired bill, relative to sending everything.
+    /// Cost including retries, relative to no compaction.
     pub cost_with_retries: IntervalEstimate,
-    /// The worst conversation's bill, relative to sending everything.
+    /// Cost of the worst conversation, relative to no compaction.
     pub worst_cost: f64,
-    /// Conversations whose bill is above that of sending everything, by more than half a percent.
+    /// Conversations that cost more than without compaction, by more than half a percent.
     pub costlier_sessions: usize,
-    /// Support.
+    /// Share of all needed identifiers that were kept, recent ones included.
     pub context_kept: IntervalEstimate,
-    /// Hard support.
+    /// Share of needed identifiers that were kept, of those that recency alone does not give.
     pub needed_context_kept: IntervalEstimate,
-    /// Hard support of another conversation's actions: a control.
+    /// The same for another conversation's actions: a control.
     pub foreign: IntervalEstimate,
-    /// The artifact trail: recall.
+    /// Recall of the artifact trail.
     pub trail_recall: IntervalEstimate,
-    /// The artifact trail: precision.
+    /// Precision of the artifact trail.
     pub trail_precision: IntervalEstimate,
-    /// Missteps.
+    /// Share of actions that miss needed context.
     pub actions_missing_context: IntervalEstimate,
-    /// Edit anchors.
+    /// Share of edits whose old text was sent in one piece.
     pub edits_that_apply: IntervalEstimate,
-    /// Instructions.
+    /// Share of user and system texts that were sent verbatim.
     pub instructions_kept: f64,
-    /// The part of the way to the clairvoyant with the best schedule, when that took part and there is a way.
+    /// Share of the saving of the oracle with the optimal schedule, if it was replayed and saves anything.
     pub optimal_oracle_share: Option<IntervalEstimate>,
-    /// The part of the way to the clairvoyant that creases when it pays, when that took part and there is a way.
+    /// Share of the saving of the oracle that creases when it pays, if it was replayed and saves anything.
     pub paying_oracle_share: Option<IntervalEstimate>,
-    /// Calls that fit each of [`WINDOWS`].
+    /// Share of calls that fit each of [`WINDOW_TOKENS`].
     pub fits: [f64; WINDOW_TOKENS.len()],
     /// The sums.
     pub score: ReplayScore,
 }
 
 impl EngineComparison {
-    /// The calls of all conversations.
+    /// Returns the number of calls of all conversations.
     pub fn calls(&self) -> u64 {
         self.outcomes.iter().map(|outcome| outcome.runs[0].score.calls).sum()
     }
 
-    /// The scores of a contestant, one for each conversation.
-    fn scores(&self, contestant: usize) -> Vec<&ReplayScore> {
-        self.outcomes.iter().map(|outcome| &outcome.runs[contestant].score).collect()
+    /// Returns the scores of an engine, one per conversation.
+    fn scores(&self, engine: usize) -> Vec<&ReplayScore> {
+        self.outcomes.iter().map(|outcome| &outcome.runs[engine].score).collect()
     }
 
-    /// A contestant's bill and repaired bill at other prices than it decided by, relative to sending everything.
-    pub fn relative_costs(&self, contestant: usize, prices: &Prices) -> [f64; 2] {
-        let sum = |contestant: usize, of: fn(&ReplayScore, &Prices) -> f64| -> f64 {
-            self.scores(contestant).into_iter().map(|score| of(score, prices)).sum()
+    /// Returns an engine's cost and cost including retries at other prices than it decided by, relative to no
+    /// compaction.
+    pub fn relative_costs(&self, engine: usize, prices: &Prices) -> [f64; 2] {
+        let sum = |engine: usize, metric: fn(&ReplayScore, &Prices) -> f64| -> f64 {
+            self.scores(engine).into_iter().map(|score| metric(score, prices)).sum()
         };
         let full = sum(0, ReplayScore::cost).max(f64::MIN_POSITIVE);
-        [sum(contestant, ReplayScore::cost) / full, sum(contestant, ReplayScore::cost_with_retries) / full]
+        [sum(engine, ReplayScore::cost) / full, sum(engine, ReplayScore::cost_with_retries) / full]
     }
 
-    /// One contestant over all conversations.
-    pub fn summary(&self, contestant: usize) -> EngineSummary {
+    /// Summarizes one engine over all conversations.
+    pub fn summary(&self, engine: usize) -> EngineSummary {
         let full = self.scores(0);
-        let ours = self.scores(contestant);
-        let bound = |foresight: OracleSchedule| {
-            self.engine_names.iter().position(|name| name == foresight.name()).map(|at| self.scores(at))
+        let ours = self.scores(engine);
+        let oracle = |schedule: OracleSchedule| {
+            self.engine_names.iter().position(|name| name == schedule.name()).map(|at| self.scores(at))
         };
         let count = self.outcomes.len();
-        let sum = |scores: &[&ReplayScore], draw: &[usize], of: &dyn Fn(&ReplayScore) -> f64| -> f64 {
-            draw.iter().map(|&at| of(scores[at])).sum()
+        let sum = |scores: &[&ReplayScore], draw: &[usize], metric: &dyn Fn(&ReplayScore) -> f64| -> f64 {
+            draw.iter().map(|&at| metric(scores[at])).sum()
         };
-        let relative = |of: &dyn Fn(&ReplayScore) -> f64| {
-            bootstrap(count, |draw| sum(&ours, draw, of) / sum(&full, draw, of).max(f64::MIN_POSITIVE))
+        let relative = |metric: &dyn Fn(&ReplayScore) -> f64| {
+            bootstrap(count, |draw| sum(&ours, draw, metric) / sum(&full, draw, metric).max(f64::MIN_POSITIVE))
         };
-        let share = |of: &dyn Fn(&ReplayScore) -> crate::HitRatio| {
+        let share = |metric: &dyn Fn(&ReplayScore) -> crate::HitRatio| {
             bootstrap(count, |draw| {
-                let all = sum(&ours, draw, &|score| of(score).total as f64);
-                if all == 0.0 { 1.0 } else { sum(&ours, draw, &|score| of(score).hits as f64) / all }
+                let all = sum(&ours, draw, &|score| metric(score).total as f64);
+                if all == 0.0 { 1.0 } else { sum(&ours, draw, &|score| metric(score).hits as f64) / all }
             })
         };
         let prices = &self.prices;
-        let repaired = |score: &ReplayScore| score.cost_with_retries(prices);
-        let gap_closed = |foresight| {
-            let closed = bound(foresight).map(|best| {
+        let with_retries = |score: &ReplayScore| score.cost_with_retries(prices);
+        let oracle_share = |schedule| {
+            let share = oracle(schedule).map(|best| {
                 bootstrap(count, |draw| {
-                    let [full, ours, best] = [&full, &ours, &best].map(|scores| sum(scores, draw, &repaired));
+                    let [full, ours, best] = [&full, &ours, &best].map(|scores| sum(scores, draw, &with_retries));
                     (full - ours) / (full - best)
                 })
             });
-            closed.filter(|it| it.value.is_finite())
+            share.filter(|it| it.value.is_finite())
         };
-        let relative_bills: Vec<f64> =
+        let relative_costs: Vec<f64> =
             ours.iter().zip(&full).map(|(ours, full)| ours.cost(prices) / full.cost(prices)).collect();
         let mut score = ReplayScore::default();
         ours.iter().for_each(|it| score.add(it));
-        let sure = share(&|score| score.complete_actions);
+        let complete = share(&|score| score.complete_actions);
         EngineSummary {
-            name: self.engine_names[contestant].clone(),
+            name: self.engine_names[engine].clone(),
             tokens: relative(&|score| score.tokens as f64),
             cost: relative(&|score| score.cost(prices)),
-            cost_with_retries: relative(&repaired),
-            worst_cost: relative_bills.iter().copied().fold(0.0, f64::max),
-            costlier_sessions: relative_bills.iter().filter(|&&bill| bill > 1.005).count(),
+            cost_with_retries: relative(&with_retries),
+            worst_cost: relative_costs.iter().copied().fold(0.0, f64::max),
+            costlier_sessions: relative_costs.iter().filter(|&&cost| cost > 1.005).count(),
             context_kept: share(&|score| score.context_kept),
             needed_context_kept: share(&|score| score.needed_context_kept),
             foreign: share(&|score| score.foreign),
             trail_recall: share(&|score| score.trail_recall),
             trail_precision: share(&|score| score.trail_precision),
             actions_missing_context: IntervalEstimate {
-                value: 1.0 - sure.value,
-                low: 1.0 - sure.high,
-                high: 1.0 - sure.low,
+                value: 1.0 - complete.value,
+                low: 1.0 - complete.high,
+                high: 1.0 - complete.low,
             },
             edits_that_apply: share(&|score| score.edits_that_apply),
             instructions_kept: score.instructions_kept.ratio(),
-            optimal_oracle_share: gap_closed(OracleSchedule::Optimal),
-            paying_oracle_share: gap_closed(OracleSchedule::Profitable),
+            optimal_oracle_share: oracle_share(OracleSchedule::Optimal),
+            paying_oracle_share: oracle_share(OracleSchedule::Profitable),
             fits: score.fits.map(|fits| fits as f64 / score.calls.max(1) as f64),
             score,
         }

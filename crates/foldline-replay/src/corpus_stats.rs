@@ -1,6 +1,6 @@
-//! The survey of a set: what its conversations have in common, and what each one's actions were.
+//! Statistics of a set of recordings: what its conversations have in common, and each one's actions.
 //!
-//! A first look at all recordings, before any is replayed. It holds hashes, never text.
+//! Collected in a first run over all recordings, before any is replayed. Contains hashes, never text.
 
 use std::sync::Arc;
 
@@ -13,101 +13,102 @@ use crate::case::{action_ranges, for_each_action_identifier};
 use crate::identifiers::for_each_identifier;
 use crate::text::for_each_text;
 
-/// What the conversations of a set have in common.
+/// Statistics over the conversations of a set.
 #[derive(Default)]
 pub struct CorpusStats {
     common_identifiers: FxHashSet<u64>,
-    /// The atoms of each action of each conversation.
+    /// The identifiers of each action of each conversation.
     actions: Vec<(String, Arc<ActionIdentifiers>)>,
     positions: FxHashMap<String, usize>,
 }
 
-/// The atoms of a conversation's actions, one list for each.
+/// The identifiers of a conversation's actions, one list per action.
 pub(crate) type ActionIdentifiers = Vec<Vec<u64>>;
 
-/// Enough conversations to tell what is common; a home full of sessions is not read twice.
+/// Maximum conversations to read: enough to find common identifiers without reading a large folder twice.
 const MAX_CONVERSATIONS: usize = 1_000;
 
-/// Among fewer conversations nothing can be called common.
+/// Minimum conversations for an identifier to count as common.
 const MIN_CONVERSATIONS: usize = 10;
 
 impl CorpusStats {
-    /// Looks at the first recordings of a set.
+    /// Collects the statistics of the first recordings of a set.
     pub fn from_recordings(recordings: impl Iterator<Item = RecordedSession> + Send) -> Self {
-        let looks: Vec<(usize, String, FxHashSet<u64>, ActionIdentifiers)> = recordings
+        let scanned: Vec<(usize, String, FxHashSet<u64>, ActionIdentifiers)> = recordings
             .take(MAX_CONVERSATIONS)
             .enumerate()
             .par_bridge()
             .map(|(at, recording)| {
                 let messages = &recording.conversation.messages;
-                let future = action_ranges(messages).into_iter().map(|range| action_hashes(&messages[range])).collect();
-                (at, recording.id.clone(), distinct_hashes(&recording), future)
+                let actions =
+                    action_ranges(messages).into_iter().map(|range| action_hashes(&messages[range])).collect();
+                (at, recording.id.clone(), distinct_hashes(&recording), actions)
             })
             .collect();
-        let few = looks.len() < MIN_CONVERSATIONS;
-        let limit = looks.len() as u32 / 5;
+        let few = scanned.len() < MIN_CONVERSATIONS;
+        let limit = scanned.len() as u32 / 5;
         let mut counts: FxHashMap<u64, u32> = FxHashMap::default();
-        let mut futures = Vec::with_capacity(looks.len());
-        for (at, id, atoms, future) in looks {
-            atoms.into_iter().for_each(|atom| *counts.entry(atom).or_default() += 1);
-            futures.push((at, id, Arc::new(future)));
+        let mut conversations = Vec::with_capacity(scanned.len());
+        for (at, id, hashes, actions) in scanned {
+            hashes.into_iter().for_each(|hash| *counts.entry(hash).or_default() += 1);
+            conversations.push((at, id, Arc::new(actions)));
         }
-        futures.sort_by_key(|&(at, ..)| at);
-        let order = futures.iter().map(|(at, id, _)| (id.clone(), *at)).collect();
+        conversations.sort_by_key(|&(at, ..)| at);
+        let positions = conversations.iter().map(|(at, id, _)| (id.clone(), *at)).collect();
         Self {
             common_identifiers: counts
                 .into_iter()
                 .filter(|&(_, count)| count > limit && !few)
-                .map(|(atom, _)| atom)
+                .map(|(hash, _)| hash)
                 .collect(),
-            actions: futures.into_iter().map(|(_, id, future)| (id, future)).collect(),
-            positions: order,
+            actions: conversations.into_iter().map(|(_, id, actions)| (id, actions)).collect(),
+            positions,
         }
     }
 
-    /// How many conversations were looked at.
+    /// Returns the number of conversations that were read.
     pub fn conversation_count(&self) -> usize {
         self.actions.len()
     }
 
-    /// How many of them have at least so many calls.
+    /// Returns the number of conversations with at least `calls` calls.
     pub fn count_with_calls(&self, calls: usize) -> usize {
-        self.actions.iter().filter(|(_, future)| future.len() >= calls).count()
+        self.actions.iter().filter(|(_, actions)| actions.len() >= calls).count()
     }
 
-    /// The names of `count` conversations with at least so many calls, drawn evenly and always the same.
+    /// Returns the names of `count` conversations with at least `calls` calls, sampled evenly and deterministically.
     pub fn sample(&self, count: usize, calls: usize) -> FxHashSet<String> {
         let mut long: Vec<&String> =
-            self.actions.iter().filter(|(_, future)| future.len() >= calls).map(|(id, _)| id).collect();
+            self.actions.iter().filter(|(_, actions)| actions.len() >= calls).map(|(id, _)| id).collect();
         long.sort_by_key(|id| xxh3_64(id.as_bytes()));
         long.into_iter().take(count).cloned().collect()
     }
 
-    /// How many atoms are common.
+    /// Returns the number of common identifiers.
     pub fn common_count(&self) -> usize {
         self.common_identifiers.len()
     }
 
-    /// Whether an atom stands in more than a fifth of all conversations, and so is no evidence.
-    pub(crate) fn is_common(&self, atom: u64) -> bool {
-        self.common_identifiers.contains(&atom)
+    /// Returns true if an identifier appears in more than a fifth of all conversations and is therefore no evidence.
+    pub(crate) fn is_common(&self, hash: u64) -> bool {
+        self.common_identifiers.contains(&hash)
     }
 
-    /// The actions of another conversation: of the first that is long enough, half the set away. Sets
-    /// are often sorted by project, and the neighbour in the same project speaks of the same files.
+    /// Returns the actions of another conversation: the first that is long enough, half the set away. Sets
+    /// are often sorted by project, and a neighbor in the same project uses the same files.
     pub(crate) fn foreign_actions(&self, id: &str) -> Option<Arc<ActionIdentifiers>> {
         let at = *self.positions.get(id)?;
         let count = self.actions.len();
         let others = (0..count).map(|step| (at + count / 2 + step) % count).filter(|&other| other != at);
-        others.map(|other| &self.actions[other].1).find(|future| future.len() >= MIN_CONVERSATIONS).map(Arc::clone)
+        others.map(|other| &self.actions[other].1).find(|actions| actions.len() >= MIN_CONVERSATIONS).map(Arc::clone)
     }
 }
 
 fn action_hashes(messages: &[foldline::Message<'_>]) -> Vec<u64> {
     let mut found = Vec::new();
-    messages
-        .iter()
-        .for_each(|message| for_each_action_identifier(message, |atom| found.push(xxh3_64(atom.as_bytes()))));
+    messages.iter().for_each(|message| {
+        for_each_action_identifier(message, |identifier| found.push(xxh3_64(identifier.as_bytes())))
+    });
     found.sort_unstable();
     found.dedup();
     found
@@ -118,8 +119,8 @@ fn distinct_hashes(recording: &RecordedSession) -> FxHashSet<u64> {
     for message in &recording.conversation.messages {
         for_each_text(message, |_, _, text| {
             for line in text.lines() {
-                for_each_identifier(line, |atom| {
-                    seen.insert(xxh3_64(atom.as_bytes()));
+                for_each_identifier(line, |identifier| {
+                    seen.insert(xxh3_64(identifier.as_bytes()));
                 });
             }
         });

@@ -1,7 +1,7 @@
 //! Edit anchors: the old text that a replacement edit names.
 //!
-//! An agent that replaces text must quote it exactly, so the old text has to stand in its context,
-//! verbatim and in one piece. The shapes of the usual tools are read: an argument with the old text
+//! An agent that replaces text must quote it exactly, so the old text must be in its context,
+//! verbatim and in one piece. The formats of common tools are parsed: an argument with the old text
 //! (Claude Code, SWE-agent, OpenHands, pi), patches of `apply_patch` (Codex), search blocks in prose
 //! (aider).
 
@@ -14,19 +14,19 @@ use serde_json::Value;
 use crate::engine::SharedMessage;
 use crate::text::{argument_object, for_each_argument, for_each_text, without_line_numbers};
 
-/// The old text of an edit, and the messages of the full request where it stood.
+/// The old text of an edit, and the messages of the full request that contain it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EditAnchor {
     /// The old text.
     pub old_text: String,
-    /// Where it stood.
+    /// Indices of the messages.
     pub messages: Vec<usize>,
 }
 
-/// The names under which tools take the text to be replaced.
+/// Argument names for the text to be replaced.
 const OLD_TEXT_KEYS: [&str; 5] = ["old_string", "old_str", "oldText", "old_text", "search"];
 
-/// For each action the anchors that stood in a message before it.
+/// Returns for each action the anchors that appear in a message before it.
 pub(crate) fn find_anchors(
     messages: &[SharedMessage],
     actions: impl Iterator<Item = Range<usize>>,
@@ -42,16 +42,16 @@ pub(crate) fn find_anchors(
             .into_iter()
             .filter_map(|old| {
                 let finder = Finder::new(&old);
-                let stands = |texts: &Vec<String>| texts.iter().any(|text| finder.find(text.as_bytes()).is_some());
-                let places: Vec<usize> = (0..action.start).filter(|&at| stands(&plain[at])).collect();
-                (!places.is_empty()).then_some(EditAnchor { old_text: old, messages: places })
+                let contains = |texts: &Vec<String>| texts.iter().any(|text| finder.find(text.as_bytes()).is_some());
+                let messages: Vec<usize> = (0..action.start).filter(|&at| contains(&plain[at])).collect();
+                (!messages.is_empty()).then_some(EditAnchor { old_text: old, messages })
             })
             .collect()
     };
     actions.map(anchors_of).collect()
 }
 
-/// Whether the old text stands in a rendered message.
+/// Returns true if a rendered message contains the old text.
 pub(crate) fn contains_text(old: &str, message: &Message<'_>) -> bool {
     let finder = Finder::new(old);
     let mut found = false;
@@ -67,7 +67,7 @@ fn plain_texts(message: &Message<'_>) -> Vec<String> {
     plain
 }
 
-/// The texts that the edits in a message replace.
+/// Returns the texts that the edits in a message replace.
 fn replaced_texts(message: &Message<'_>) -> Vec<String> {
     let mut old = Vec::new();
     for part in &message.parts {
@@ -97,7 +97,7 @@ fn old_fields(fields: &serde_json::Map<String, Value>, old: &mut Vec<String>) {
     }
 }
 
-/// The old side of each hunk of a patch: what is kept and what is taken away.
+/// Collects the old side of each hunk of a patch: kept and removed lines.
 fn patch_hunks(text: &str, old: &mut Vec<String>) {
     let Some(start) = text.find("*** Begin Patch") else { return };
     let mut hunk: Option<Vec<&str>> = None;
@@ -123,7 +123,7 @@ fn patch_hunks(text: &str, old: &mut Vec<String>) {
     end(&mut hunk);
 }
 
-/// The search side of blocks between `<<<<<<< SEARCH` and `=======`.
+/// Collects the search side of blocks between `<<<<<<< SEARCH` and `=======`.
 fn search_blocks(text: &str, old: &mut Vec<String>) {
     let mut block: Option<Vec<&str>> = None;
     for line in text.lines() {
@@ -158,17 +158,17 @@ mod tests {
         assert_eq!(replaced_texts(&edit_call(r#"{"edits":[{"oldText":"a"},{"old_str":"b"}]}"#)), ["a", "b"]);
         let patch = r#"{"input":"*** Begin Patch\n*** Update File: a.rs\n@@ fn a\n keep\n-gone\n+come\n@@\n-two\n*** Add File: b\n+new\n*** End Patch"}"#;
         assert_eq!(replaced_texts(&edit_call(patch)), ["keep\ngone", "two"]);
-        // Codex also gives its patch to a shell, as one of its words.
+        // Codex also passes its patch to a shell, as one of the arguments.
         let shell = r#"{"command":["bash","-lc","apply_patch <<'EOF'\n*** Begin Patch\n*** Update File: a.rs\n@@\n-two\n+2\n*** End Patch\nEOF"]}"#;
         assert_eq!(replaced_texts(&edit_call(shell)), ["two"]);
-        // SWE-agent and OpenHands have an editor that is told what to do.
+        // SWE-agent and OpenHands have an editor with a command argument.
         let editor = r#"{"command":"str_replace","path":"a.py","old_str":"x = 1\n","new_str":"x = 2\n"}"#;
         assert_eq!(replaced_texts(&edit_call(editor)), ["x = 1\n"]);
         let aider = Message::text(Role::Assistant, "a.py\n<<<<<<< SEARCH\none\ntwo\n=======\nthree\n>>>>>>> REPLACE");
         assert_eq!(replaced_texts(&aider), ["one\ntwo"]);
     }
 
-    /// A file that was read with line numbers is the source of an edit that has none.
+    /// A file that was read with line numbers matches an edit without them.
     #[test]
     fn anchor_must_be_contiguous() {
         let messages: Vec<SharedMessage> = vec![

@@ -1,9 +1,9 @@
 //! Engines in other processes: `replay --engine CMD`.
 //!
-//! The process speaks the lines of `foldline pipe` on its standard input and output, in Chat
-//! Completions messages. It serves one conversation after the other, each begun by `open`; as many
-//! processes run as conversations are replayed at a time. What it writes to its standard error is
-//! the user's to read.
+//! The process uses the protocol of `foldline pipe` on its standard input and output, with Chat
+//! Completions messages. It serves one conversation after another, each started by `open`; as many
+//! processes run as conversations are replayed at a time. Its standard error is passed to
+//! the user.
 
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -34,25 +34,24 @@ struct EngineProcess {
 }
 
 impl ExternalEngine {
-    /// An engine that this command starts. Nothing is started yet.
+    /// Creates an engine that is started by this shell command. Nothing is started yet.
     pub fn new(command: impl Into<String>) -> Self {
         let command = command.into();
         Self { name: command.clone(), command, idle: IdleProcesses::default() }
     }
 
-    /// The same under another name in tables.
+    /// Sets the name shown in tables.
     pub fn with_name(self, name: impl Into<String>) -> Self {
         Self { name: name.into(), ..self }
     }
 
     fn spawn(&self) -> Result<EngineProcess, EngineError> {
-        let started = Command::new("sh")
+        let mut child = Command::new("sh")
             .args(["-c", &self.command])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .map_err(|error| EngineError::Failed(format!("`{}` did not start: {error}", self.command)))?;
-        let mut child = started;
+            .map_err(|error| EngineError::Failed(format!("could not start `{}`: {error}", self.command)))?;
         let input = BufWriter::new(child.stdin.take().expect("its input is piped"));
         let output = BufReader::new(child.stdout.take().expect("its output is piped"));
         Ok(EngineProcess { child, input, output })
@@ -65,8 +64,8 @@ impl ReplayEngine for ExternalEngine {
     }
 
     fn open(&self, setup: &EngineSetup) -> Result<Box<dyn EngineSession>, EngineError> {
-        let waiting = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut process = match waiting {
+        let idle_process = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut process = match idle_process {
             Some(process) => process,
             None => self.spawn()?,
         };
@@ -95,24 +94,24 @@ impl ReplayEngine for ExternalEngine {
 
 impl EngineProcess {
     fn send(&mut self, line: &serde_json::Value) -> Result<(), EngineError> {
-        let gone = |error| EngineError::Failed(format!("it no longer reads: {error}"));
-        serde_json::to_writer(&mut self.input, line).map_err(|error| gone(error.into()))?;
-        self.input.write_all(b"\n").map_err(gone)
+        let failed = |error| EngineError::Failed(format!("it stopped reading its input: {error}"));
+        serde_json::to_writer(&mut self.input, line).map_err(|error| failed(error.into()))?;
+        self.input.write_all(b"\n").map_err(failed)
     }
 
-    /// The next line that answers a request. Mere acknowledgements are passed over.
+    /// Reads the next line that answers a request, skipping mere acknowledgements.
     fn read_response(&mut self) -> Result<PipeResponse, EngineError> {
-        self.input.flush().map_err(|error| EngineError::Failed(format!("it no longer reads: {error}")))?;
+        self.input.flush().map_err(|error| EngineError::Failed(format!("it stopped reading its input: {error}")))?;
         let mut line = String::new();
         loop {
             line.clear();
             match self.output.read_line(&mut line) {
                 Ok(0) => return Err(EngineError::Failed(self.exit_message())),
                 Ok(_) => {}
-                Err(error) => return Err(EngineError::Failed(format!("it no longer writes: {error}"))),
+                Err(error) => return Err(EngineError::Failed(format!("its output could not be read: {error}"))),
             }
             let answer: PipeResponse = serde_json::from_str(&line).map_err(|error| {
-                EngineError::Failed(format!("its line is no answer ({error}): {}", truncated(&line)))
+                EngineError::Failed(format!("its line is not a valid answer ({error}): {}", truncated(&line)))
             })?;
             if !answer.ok || answer.len.is_some() || answer.text.is_some() {
                 return Ok(answer);
@@ -122,15 +121,15 @@ impl EngineProcess {
 
     fn exit_message(&mut self) -> String {
         match self.child.wait() {
-            Ok(status) => format!("it ended ({status}) before it answered"),
-            Err(error) => format!("it ended before it answered: {error}"),
+            Ok(status) => format!("it exited ({status}) before it answered"),
+            Err(error) => format!("it exited before it answered: {error}"),
         }
     }
 }
 
 impl Drop for EngineProcess {
     fn drop(&mut self) {
-        // Its input closes behind this; an engine that does not end by that is ended.
+        // Its input closes after this; an engine that has not exited by then is killed.
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
             let _ = self.child.kill();
             let _ = self.child.wait();
@@ -187,8 +186,8 @@ impl EngineSession for ExternalSession {
             _ => Err(match answer.error {
                 Some(PipeErrorBody { floor: Some(floor), .. }) => EngineError::CannotFit { floor },
                 Some(PipeErrorBody { kind, .. }) if kind == "cannot_fit" => EngineError::CannotFit { floor: 0 },
-                Some(fault) => EngineError::Failed(format!("it says {}: {}", fault.kind, fault.message)),
-                None => EngineError::Failed("it says that it failed, and not why".to_owned()),
+                Some(error) => EngineError::Failed(format!("it reported {}: {}", error.kind, error.message)),
+                None => EngineError::Failed("it reported a failure without a reason".to_owned()),
             }),
         }
     }
@@ -202,26 +201,26 @@ impl EngineSession for ExternalSession {
 
 impl ExternalSession {
     fn process(&mut self) -> Result<&mut EngineProcess, EngineError> {
-        self.process.as_mut().ok_or_else(|| EngineError::Failed("it is gone".to_owned()))
+        self.process.as_mut().ok_or_else(|| EngineError::Failed("its process has ended".to_owned()))
     }
 }
 
 impl Drop for ExternalSession {
     fn drop(&mut self) {
-        // The process waits for the next conversation.
+        // The process is reused for the next conversation.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).extend(self.process.take());
     }
 }
 
-/// Reads the changed messages. An engine may answer with what is no chat message at all.
+/// Parses the changed messages. An engine may answer with something other than chat messages.
 fn parse_messages(set: &[ChangedMessage]) -> Result<Vec<(usize, SharedMessage)>, EngineError> {
     let texts: Vec<&str> = set.iter().map(|set| set.message.get()).collect();
     let body = format!("[{}]", texts.join(","));
     let request = Request::parse(Format::OpenAiChat, body.as_bytes())
-        .map_err(|error| EngineError::Failed(format!("its messages can not be read: {error}")))?;
+        .map_err(|error| EngineError::Failed(format!("its messages could not be parsed: {error}")))?;
     let messages = &request.conversation().messages;
     if messages.len() != set.len() {
-        return Err(EngineError::Failed("some of its messages are none".to_owned()));
+        return Err(EngineError::Failed("some of its messages are not chat messages".to_owned()));
     }
     Ok(set.iter().zip(messages).map(|(set, message)| (set.at, Arc::new(message.clone().into_owned()))).collect())
 }

@@ -1,4 +1,4 @@
-//! Our own engine, in process.
+//! The foldline engine, in process.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use foldline::{ErrorKind, FoldSession, Handle, Policy, ReasoningRetention};
 
 use crate::engine::{EngineError, EngineSession, EngineSetup, RenderingDelta, ReplayEngine, SharedMessage};
 
-/// Our engine under a policy.
+/// The foldline engine with a policy.
 #[derive(Clone, Debug)]
 pub struct FoldlineEngine {
     name: String,
@@ -14,7 +14,7 @@ pub struct FoldlineEngine {
 }
 
 impl FoldlineEngine {
-    /// Our engine under this policy.
+    /// Creates the engine with this policy.
     pub fn new(policy: Policy) -> Self {
         Self { name: format!("foldline {}", policy.name), policy }
     }
@@ -26,14 +26,14 @@ impl ReplayEngine for FoldlineEngine {
     }
 
     fn open(&self, setup: &EngineSetup) -> Result<Box<dyn EngineSession>, EngineError> {
-        let mut own = foldline::FoldOptions::new(setup.meter.clone(), setup.prices, setup.budget);
-        own.policy = self.policy.clone();
-        own.handles = true;
-        own.overhead_tokens =
+        let mut options = foldline::FoldOptions::new(setup.meter.clone(), setup.prices, setup.budget);
+        options.policy = self.policy.clone();
+        options.handles = true;
+        options.overhead_tokens =
             setup.meter.tools(&setup.tools) + setup.meter.system(&setup.system) + setup.meter.request_overhead();
-        own.reasoning_retention = ReasoningRetention::DropOld;
-        let folder = FoldSession::new(own);
-        Ok(Box::new(FoldlineSession { session: folder, rendered_count: 0, rendering_len: 0 }))
+        options.reasoning_retention = ReasoningRetention::DropOld;
+        let session = FoldSession::new(options);
+        Ok(Box::new(FoldlineSession { session, rendered_count: 0, rendering_len: 0 }))
     }
 }
 
@@ -41,7 +41,7 @@ struct FoldlineSession {
     session: FoldSession,
     /// Messages that were rendered before.
     rendered_count: usize,
-    /// Messages of the rendering.
+    /// Length of the rendering.
     rendering_len: usize,
 }
 
@@ -56,13 +56,13 @@ impl EngineSession for FoldlineSession {
     fn request(&mut self) -> Result<RenderingDelta, EngineError> {
         self.session.plan_request().map_err(engine_error)?;
         let from = self.session.take_first_changed();
-        let creased = from < self.rendered_count;
-        let first = if creased { self.session.rendered_position(from) } else { self.rendering_len };
+        let is_crease = from < self.rendered_count;
+        let first = if is_crease { self.session.rendered_position(from) } else { self.rendering_len };
         let rendered = self.session.rendered_messages(from).enumerate();
-        let set: Vec<_> = rendered.map(|(at, message)| (first + at, Arc::new(message))).collect();
-        self.rendering_len = first + set.len();
+        let changed: Vec<_> = rendered.map(|(at, message)| (first + at, Arc::new(message))).collect();
+        self.rendering_len = first + changed.len();
         self.rendered_count = self.session.messages().len();
-        Ok(RenderingDelta { changed: set, len: self.rendering_len, is_crease: creased })
+        Ok(RenderingDelta { changed, len: self.rendering_len, is_crease })
     }
 
     fn unfold(&mut self, handle: Handle) -> Result<Option<Vec<u8>>, EngineError> {

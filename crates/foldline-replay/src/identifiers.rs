@@ -1,17 +1,17 @@
-//! Atoms: the exact references in a text that are evidence of where it came from.
+//! Identifiers: the exact references in a text that are evidence of where it came from.
 //!
-//! An atom is a path, a dotted name, an identifier with structure (`snake_case`, `camelCase`,
-//! letters with digits) or a number of three digits and more. Plain words are no evidence: anyone
-//! writes them. Nothing here knows a conversation; a text goes in, its atoms come out.
+//! An identifier is a path, a dotted name, a name with structure (`snake_case`, `camelCase`,
+//! letters with digits) or a number of three or more digits. Plain words are not evidence: they appear
+//! everywhere. Nothing here depends on a conversation.
 
-/// Calls `visit` with every atom of a line, in order, repeats included.
+/// Calls `visit` with every identifier of a line, in order, including repeats.
 ///
-/// A path is visited whole, then its pieces; so a file's name counts also where it stands without
+/// A path is visited whole, then its parts; so a file's name also counts without
 /// its folder.
 ///
 /// ```
 /// let mut seen = Vec::new();
-/// foldline_replay::atoms("see src/fold_line.rs:120, it was readFile (or so)", |atom| seen.push(atom.to_owned()));
+/// foldline_replay::for_each_identifier("see src/fold_line.rs:120, it was readFile (or so)", |it| seen.push(it.to_owned()));
 /// assert_eq!(seen, ["src/fold_line.rs", "fold_line.rs", "fold_line", "120", "readFile"]);
 /// ```
 pub fn for_each_identifier<'t>(line: &'t str, mut visit: impl FnMut(&'t str)) {
@@ -31,7 +31,7 @@ pub fn for_each_identifier<'t>(line: &'t str, mut visit: impl FnMut(&'t str)) {
     }
 }
 
-/// A run: everything that may stand inside a path.
+/// Visits the identifiers of a run: a sequence of characters that may be part of a path.
 fn visit_run<'t>(text: &'t str, visit: &mut impl FnMut(&'t str)) {
     let text = text.trim_matches(|c: char| !is_word_byte(c as u8));
     if text.len() < 3 {
@@ -53,7 +53,7 @@ fn visit_run<'t>(text: &'t str, visit: &mut impl FnMut(&'t str)) {
     }
 }
 
-/// One segment of a path, or a dotted name that stands alone.
+/// Visits the identifiers of a path segment, or of a dotted name.
 fn visit_name<'t>(text: &'t str, visit: &mut impl FnMut(&'t str)) {
     let text = text.trim_matches(|c: char| !is_word_byte(c as u8));
     if text.len() < 3 {
@@ -121,7 +121,7 @@ mod tests {
 
     fn identifiers_in(line: &str) -> Vec<&str> {
         let mut seen = Vec::new();
-        for_each_identifier(line, |atom| seen.push(atom));
+        for_each_identifier(line, |identifier| seen.push(identifier));
         seen
     }
 

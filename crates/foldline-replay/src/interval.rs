@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-/// A number with its interval of 95 %.
+/// A value with its 95 % interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct IntervalEstimate {
-    /// Over all conversations.
+    /// The value over all conversations.
     pub value: f64,
     /// The lower end.
     pub low: f64,
@@ -13,23 +13,23 @@ pub struct IntervalEstimate {
     pub high: f64,
 }
 
-/// How often the conversations are drawn anew.
+/// Number of bootstrap samples.
 const BOOTSTRAP_SAMPLES: usize = 1_000;
 
-/// The interval of a number that is computed from a choice of `count` conversations. Numbers that are
-/// compared are paired by computing them from the same choice.
-pub(crate) fn bootstrap(count: usize, of: impl Fn(&[usize]) -> f64) -> IntervalEstimate {
-    let everything: Vec<usize> = (0..count).collect();
-    let value = of(&everything);
+/// Computes the interval of a statistic over a sample of `count` conversations. Values that are
+/// compared are paired by computing them from the same sample.
+pub(crate) fn bootstrap(count: usize, statistic: impl Fn(&[usize]) -> f64) -> IntervalEstimate {
+    let all: Vec<usize> = (0..count).collect();
+    let value = statistic(&all);
     if count < 2 {
         return IntervalEstimate { value, low: value, high: value };
     }
     let mut random = SplitMix(0x5eed);
-    let mut draw = everything;
+    let mut draw = all;
     let mut values: Vec<f64> = (0..BOOTSTRAP_SAMPLES)
         .map(|_| {
             draw.iter_mut().for_each(|at| *at = random.below(count));
-            of(&draw)
+            statistic(&draw)
         })
         .collect();
     values.sort_by(f64::total_cmp);
@@ -40,7 +40,7 @@ pub(crate) fn bootstrap(count: usize, of: impl Fn(&[usize]) -> f64) -> IntervalE
     }
 }
 
-/// Splitmix: the same draws on every machine.
+/// SplitMix64: the same sequence on every machine.
 pub(crate) struct SplitMix(pub(crate) u64);
 
 impl SplitMix {

@@ -1,10 +1,10 @@
-//! What a compaction saved, cost and lost, measured on recorded conversations.
+//! Measures what compaction saved, cost and lost on recorded conversations.
 //!
-//! A recording tells what the agent did next, so it tells what it needed; no language model judges.
+//! A recording contains what the agent did next, and therefore what it needed; no language model judges.
 //! An engine is fed message by message and renders before each recorded call; the rendering is
 //! measured against the recorded action.
 //!
-//! This crate reads recordings and measures. It decides no fold and prints nothing.
+//! This crate reads recordings and measures. It decides no folds and prints nothing.
 
 pub(crate) mod artifact_trail;
 pub mod baselines;

@@ -1,8 +1,8 @@
-//! Opening recordings: files and folders, plain or compressed, read one recording at a time.
+//! Recordings in files and folders, plain or compressed, read one at a time.
 //!
-//! What a file was compressed with and which agent wrote it is told by its content, never by its
-//! name. In a folder, files that are no recordings are passed over; a file that was named and is none
-//! is a fault.
+//! Compression and agent of a file are detected by its content, never by its
+//! name. In a folder, files that are not recordings are skipped; an explicitly named file that is not a recording
+//! is an error.
 
 use std::fmt;
 use std::fs::File;
@@ -12,13 +12,17 @@ use std::path::{Path, PathBuf};
 use foldline::transcript::{RecordedSession, TranscriptReader};
 use walkdir::WalkDir;
 
-/// A reader of a file's text, decompressed (gzip, zstd).
+/// Opens a file for reading its text, decompressed (gzip, zstd).
+///
+/// # Errors
+///
+/// Fails if the file cannot be opened or its compression is damaged.
 pub fn open_decompressed(path: &Path) -> io::Result<Box<dyn BufRead + Send>> {
     let mut file = File::open(path)?;
     let mut magic = Vec::new();
     file.by_ref().take(4).read_to_end(&mut magic)?;
-    let beginning = io::Cursor::new(magic.clone());
-    let whole = beginning.chain(file);
+    let head = io::Cursor::new(magic.clone());
+    let whole = head.chain(file);
     Ok(match magic[..] {
         [0x28, 0xb5, 0x2f, 0xfd] => Box::new(BufReader::new(zstd::Decoder::new(whole)?)),
         [0x1f, 0x8b, ..] => Box::new(BufReader::new(flate2::read::MultiGzDecoder::new(whole))),
@@ -26,12 +30,12 @@ pub fn open_decompressed(path: &Path) -> io::Result<Box<dyn BufRead + Send>> {
     })
 }
 
-/// Something that could not be read. Reading goes on behind it.
+/// An error of a file or an entry of it. Reading continues after it.
 #[derive(Debug)]
 pub struct ReadError {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong, and where in the file.
+    /// The error and its position in the file.
     pub message: String,
 }
 
@@ -43,28 +47,32 @@ impl fmt::Display for ReadError {
 
 impl std::error::Error for ReadError {}
 
-/// The recordings in files and folders, in the order of the paths, read as they are asked for.
+/// The recordings in files and folders, in the order of the paths, read on demand.
 ///
 /// ```no_run
-/// for recording in foldline_replay::Recordings::under(&["sessions".into()])? {
+/// for recording in foldline_replay::RecordingFiles::from_paths(&["sessions".into()])? {
 ///     println!("{}", recording?.id);
 /// }
-/// # Ok::<(), foldline_replay::Unread>(())
+/// # Ok::<(), foldline_replay::ReadError>(())
 /// ```
 pub struct RecordingFiles {
-    /// What is left to read, the next one last.
+    /// The files left to read, the next one last.
     files: Vec<InputFile>,
     current: Option<(InputFile, TranscriptReader<Box<dyn BufRead + Send>>)>,
 }
 
 struct InputFile {
     path: PathBuf,
-    /// Whether it was named itself, and not found in a folder.
+    /// True if it was named explicitly, and not found in a folder.
     is_explicit: bool,
 }
 
 impl RecordingFiles {
-    /// Looks for files. They are not opened yet.
+    /// Lists the files. They are not opened yet.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a path does not exist or a folder cannot be listed.
     pub fn from_paths(paths: &[PathBuf]) -> Result<Self, ReadError> {
         let mut files = Vec::new();
         for path in paths {
@@ -73,9 +81,9 @@ impl RecordingFiles {
                     path: error.path().unwrap_or(path).to_owned(),
                     message: error.io_error().map_or_else(|| error.to_string(), ToString::to_string),
                 })?;
-                let asked_for = entry.depth() == 0;
-                if entry.file_type().is_file() && (asked_for || may_be_recording(entry.path())) {
-                    files.push(InputFile { path: entry.into_path(), is_explicit: asked_for });
+                let is_explicit = entry.depth() == 0;
+                if entry.file_type().is_file() && (is_explicit || may_be_recording(entry.path())) {
+                    files.push(InputFile { path: entry.into_path(), is_explicit });
                 }
             }
         }
@@ -83,25 +91,25 @@ impl RecordingFiles {
         Ok(Self { files, current: None })
     }
 
-    /// How many files are left to read.
+    /// Returns the number of files left to read.
     pub fn files_left(&self) -> usize {
         self.files.len()
     }
 
-    /// Opens the next file; `None` when it is passed over.
+    /// Opens the next file. Returns `None` if it was opened or skipped.
     fn open_next(&mut self, file: InputFile) -> Option<ReadError> {
-        let unread = |why: String| ReadError { path: file.path.clone(), message: why };
+        let read_error = |message: String| ReadError { path: file.path.clone(), message };
         let name = file.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let input = match open_decompressed(&file.path) {
             Ok(input) => input,
-            Err(error) => return Some(unread(error.to_string())),
+            Err(error) => return Some(read_error(error.to_string())),
         };
         match TranscriptReader::new(name, input) {
             Ok(reader) => {
                 self.current = Some((file, reader));
                 None
             }
-            Err(fault) => file.is_explicit.then(|| unread(fault.to_string())),
+            Err(error) => file.is_explicit.then(|| read_error(error.to_string())),
         }
     }
 }
@@ -114,21 +122,21 @@ impl Iterator for RecordingFiles {
             if let Some((file, reader)) = &mut self.current {
                 match reader.next() {
                     Some(Ok(recording)) => return Some(Ok(recording)),
-                    Some(Err(fault)) => {
-                        return Some(Err(ReadError { path: file.path.clone(), message: fault.to_string() }));
+                    Some(Err(error)) => {
+                        return Some(Err(ReadError { path: file.path.clone(), message: error.to_string() }));
                     }
                     None => self.current = None,
                 }
             }
             let file = self.files.pop()?;
-            if let Some(unread) = self.open_next(file) {
-                return Some(Err(unread));
+            if let Some(error) = self.open_next(file) {
+                return Some(Err(error));
             }
         }
     }
 }
 
-/// Folders of agents hold much that is not worth opening: databases, pictures, scripts.
+/// Returns true if the file extension may belong to a recording; folders of agents contain many other files.
 fn may_be_recording(path: &Path) -> bool {
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
     matches!(extension.to_ascii_lowercase().as_str(), "json" | "jsonl" | "ndjson" | "traj" | "zst" | "gz")
@@ -149,7 +157,7 @@ mod tests {
             .collect()
     }
 
-    /// Compression is told by content: the names say nothing of it.
+    /// Compression is detected by content: the names do not show it.
     #[test]
     fn compression_is_detected_by_content() {
         let folder = tempfile::tempdir().unwrap();

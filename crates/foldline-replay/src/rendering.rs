@@ -1,7 +1,7 @@
-//! A rendering as it changes from call to call: its tokens, its common prefix with the one before,
-//! and what still stands in it.
+//! A rendering as it changes from call to call: its tokens, its common prefix with the previous one,
+//! and the context that is still in it.
 //!
-//! A change costs what it touches, never the whole rendering.
+//! The cost of a change is proportional to what it touches, never to the whole rendering.
 
 use std::sync::Arc;
 
@@ -18,18 +18,18 @@ pub(crate) struct TrackedRendering<'c> {
     slots: Vec<RenderedSlot>,
     /// Tokens of the messages before each index; one longer than `slots`.
     token_sums: Vec<u64>,
-    /// In how many lines each atom stands.
+    /// Number of lines with each identifier.
     identifier_counts: Vec<u32>,
     instructions: FxHashMap<u64, u32>,
-    /// What the artifact trail can read off it: files, by how many messages.
+    /// Number of messages with each file of the artifact trail.
     files: FxHashMap<u64, u32>,
-    /// How often each original message stands whole.
+    /// Number of unchanged copies of each original message.
     intact_counts: Vec<u32>,
     /// Bytes that ever entered and are neither verbatim nor in the marker grammar.
     pub(crate) invented_bytes: u64,
-    /// In how many messages each handle stands.
+    /// Number of messages with each handle.
     handles: FxHashMap<Handle, u32>,
-    /// Handles that came to stand since they were last asked for.
+    /// Handles that appeared since they were last taken.
     new_handles: Vec<Handle>,
 }
 
@@ -42,9 +42,9 @@ struct RenderedSlot {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SentTokens {
     pub(crate) tokens: u64,
-    /// The common prefix with the request before.
+    /// The common prefix with the previous request.
     pub(crate) cached_tokens: u64,
-    /// Whether bytes that were sent before have moved.
+    /// True if previously sent bytes changed.
     pub(crate) is_crease: bool,
 }
 
@@ -64,18 +64,21 @@ impl<'c> TrackedRendering<'c> {
         }
     }
 
-    /// Takes a change over, and says what of the new rendering the provider has seen.
+    /// Applies a change and returns how much of the new rendering the provider has cached.
     pub(crate) fn apply(&mut self, delta: RenderingDelta) -> Result<SentTokens, EngineError> {
         let before = self.slots.len();
-        // The first message that is not what it was, and how much of it is the same.
+        // The first changed message, and the tokens of its unchanged beginning.
         let mut first = before.min(delta.len);
         let mut inside = 0;
         for (at, message) in delta.changed {
             if at >= delta.len || at > self.slots.len() {
-                return Err(EngineError::Failed(format!("it set message {at} of a rendering of {}", delta.len)));
+                return Err(EngineError::Failed(format!(
+                    "it set message {at} in a rendering of {} messages",
+                    delta.len
+                )));
             }
-            let measured = self.metrics_for(&message);
-            let slot = RenderedSlot { message, metrics: measured };
+            let metrics = self.metrics_for(&message);
+            let slot = RenderedSlot { message, metrics };
             if at == self.slots.len() {
                 self.add_metrics(&slot.metrics);
                 self.slots.push(slot);
@@ -100,23 +103,23 @@ impl<'c> TrackedRendering<'c> {
         }
         self.slots.truncate(delta.len);
         if self.slots.len() < delta.len {
-            return Err(EngineError::Failed(format!("its rendering of {} messages has a hole", delta.len)));
+            return Err(EngineError::Failed(format!("its rendering of {} messages has a gap", delta.len)));
         }
         self.token_sums.truncate(first + 1);
         for at in first..self.slots.len() {
             self.token_sums.push(self.token_sums[at] + self.slots[at].metrics.tokens);
         }
-        // Tools and outer instructions stand before all messages; the first request writes them.
-        let read = if before == 0 { 0 } else { self.case.base_tokens + self.token_sums[first] + inside };
-        Ok(SentTokens { tokens: self.tokens(), cached_tokens: read, is_crease: first < before })
+        // Tools and outer instructions precede all messages; the first request writes them.
+        let cached_tokens = if before == 0 { 0 } else { self.case.base_tokens + self.token_sums[first] + inside };
+        Ok(SentTokens { tokens: self.tokens(), cached_tokens, is_crease: first < before })
     }
 
     pub(crate) fn tokens(&self) -> u64 {
         self.case.base_tokens + self.token_sums[self.slots.len()]
     }
 
-    pub(crate) fn has_identifier(&self, atom: u32) -> bool {
-        self.identifier_counts[atom as usize] > 0
+    pub(crate) fn has_identifier(&self, identifier: u32) -> bool {
+        self.identifier_counts[identifier as usize] > 0
     }
 
     pub(crate) fn has_instruction(&self, key: u64) -> bool {
@@ -132,12 +135,12 @@ impl<'c> TrackedRendering<'c> {
                 .any(|slot| edit::contains_text(&anchor.old_text, &slot.message))
     }
 
-    /// The handles that came to stand since the last time.
+    /// Returns the handles that appeared since the last call.
     pub(crate) fn take_new_handles(&mut self) -> Vec<Handle> {
         std::mem::take(&mut self.new_handles)
     }
 
-    /// The handles that stand.
+    /// Returns the handles in the rendering.
     pub(crate) fn current_handles(&self) -> impl Iterator<Item = Handle> + '_ {
         self.handles.iter().filter(|&(_, &count)| count > 0).map(|(&handle, _)| handle)
     }
@@ -150,10 +153,11 @@ impl<'c> TrackedRendering<'c> {
         self.slots.iter().map(|slot| &slot.message)
     }
 
-    /// What the artifact trail reads off it.
+    /// Returns the facts of the artifact trail in the rendering.
     pub(crate) fn artifact_trail(&self) -> FxHashSet<u64> {
-        let newest =
-            |of: fn(&TrailFacts) -> Option<u64>| self.slots.iter().rev().find_map(|slot| of(&slot.metrics.trail_facts));
+        let newest = |fact: fn(&TrailFacts) -> Option<u64>| {
+            self.slots.iter().rev().find_map(|slot| fact(&slot.metrics.trail_facts))
+        };
         let files = self.files.iter().filter(|&(_, &count)| count > 0).map(|(&file, _)| file);
         files.chain(newest(|facts| facts.test)).chain(newest(|facts| facts.error)).collect()
     }
@@ -162,47 +166,47 @@ impl<'c> TrackedRendering<'c> {
         self.case.metrics_for(message)
     }
 
-    fn add_metrics(&mut self, measured: &MessageMetrics) {
-        self.invented_bytes += measured.invented_bytes;
-        for &handle in &measured.handles {
+    fn add_metrics(&mut self, metrics: &MessageMetrics) {
+        self.invented_bytes += metrics.invented_bytes;
+        for &handle in &metrics.handles {
             let count = self.handles.entry(handle).or_default();
             *count += 1;
             if *count == 1 {
                 self.new_handles.push(handle);
             }
         }
-        measured.identifiers.iter().for_each(|&atom| self.identifier_counts[atom as usize] += 1);
-        measured.instructions.iter().for_each(|&key| *self.instructions.entry(key).or_default() += 1);
-        measured.trail_facts.files.iter().for_each(|&file| *self.files.entry(file).or_default() += 1);
-        if let Some(at) = measured.original_index {
+        metrics.identifiers.iter().for_each(|&id| self.identifier_counts[id as usize] += 1);
+        metrics.instructions.iter().for_each(|&key| *self.instructions.entry(key).or_default() += 1);
+        metrics.trail_facts.files.iter().for_each(|&file| *self.files.entry(file).or_default() += 1);
+        if let Some(at) = metrics.original_index {
             self.intact_counts[at] += 1;
         }
     }
 
-    fn remove_metrics(&mut self, measured: &MessageMetrics) {
-        measured.identifiers.iter().for_each(|&atom| self.identifier_counts[atom as usize] -= 1);
-        for key in &measured.instructions {
+    fn remove_metrics(&mut self, metrics: &MessageMetrics) {
+        metrics.identifiers.iter().for_each(|&id| self.identifier_counts[id as usize] -= 1);
+        for key in &metrics.instructions {
             if let Some(count) = self.instructions.get_mut(key) {
                 *count -= 1;
             }
         }
-        for handle in &measured.handles {
+        for handle in &metrics.handles {
             if let Some(count) = self.handles.get_mut(handle) {
                 *count -= 1;
             }
         }
-        for file in &measured.trail_facts.files {
+        for file in &metrics.trail_facts.files {
             if let Some(count) = self.files.get_mut(file) {
                 *count -= 1;
             }
         }
-        if let Some(at) = measured.original_index {
+        if let Some(at) = metrics.original_index {
             self.intact_counts[at] -= 1;
         }
     }
 }
 
-/// The tokens of the common beginning of two messages, by its share of the bytes.
+/// Returns the tokens of the common beginning of two messages, by its share of the bytes.
 fn common_prefix_tokens(old: &RenderedSlot, new: &RenderedSlot) -> u64 {
     let (old, bytes) = (canonical_bytes(&old.message), canonical_bytes(&new.message));
     let common = old.iter().zip(&bytes).take_while(|(old, new)| old == new).count();

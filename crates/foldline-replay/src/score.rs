@@ -1,4 +1,4 @@
-//! Scoring: one engine over one conversation.
+//! Scoring of one engine over one conversation.
 
 use foldline::{Handle, Prices};
 use rustc_hash::FxHashSet;
@@ -9,37 +9,37 @@ use crate::engine::{EngineError, EngineSession, EngineSetup, ReplayEngine};
 use crate::rendering::{SentTokens, TrackedRendering};
 use crate::validity::count_new_violations;
 
-/// The windows at which survival is told, in tokens.
+/// The window sizes for which fitting calls are counted, in tokens.
 pub const WINDOW_TOKENS: [u64; 5] = [8_000, 16_000, 32_000, 64_000, 128_000];
 
-/// Tokens that the model writes to ask for an original.
+/// Tokens that the model writes to request an original.
 const UNFOLD_CALL_TOKENS: u64 = 60;
 
-/// The artifact trail is looked at once in so many calls.
+/// The artifact trail is compared at every eighth call.
 const TRAIL_INTERVAL_CALLS: usize = 8;
 
-/// So many creases of a conversation are checked for broken laws; engines that crease at every call
-/// would be checked for nothing else.
+/// Maximum creases per conversation that are checked for law violations; engines that crease at every call
+/// would otherwise spend most of the time in checks.
 const MAX_LAW_CHECKS: u64 = 24;
 
-/// How many of how many.
+/// A number of hits out of a total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HitRatio {
-    /// How many.
+    /// Number of hits.
     pub hits: u64,
-    /// Of how many.
+    /// Number of attempts.
     pub total: u64,
 }
 
 impl HitRatio {
-    /// The share, 1 when there was nothing to have.
+    /// Returns the ratio, or 1 if the total is 0.
     pub fn ratio(self) -> f64 {
         if self.total == 0 { 1.0 } else { self.hits as f64 / self.total as f64 }
     }
 
-    fn record(&mut self, has: bool) {
+    fn record(&mut self, is_hit: bool) {
         self.total += 1;
-        self.hits += u64::from(has);
+        self.hits += u64::from(is_hit);
     }
 
     fn add(&mut self, other: HitRatio) {
@@ -48,19 +48,19 @@ impl HitRatio {
     }
 }
 
-/// Tokens by what they cost.
+/// Tokens by price class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TokenSpend {
     /// Read from the provider's cache.
     pub read: u64,
-    /// Written to it.
+    /// Written to the cache.
     pub written: u64,
-    /// Written by the model beyond what the recording has.
+    /// Output of the model beyond the recording.
     pub output: u64,
 }
 
 impl TokenSpend {
-    /// What it costs, in input tokens.
+    /// Returns the cost, in input tokens.
     pub fn cost(self, prices: &Prices) -> f64 {
         self.read as f64 * prices.read + self.written as f64 * prices.write + self.output as f64 * prices.output
     }
@@ -72,50 +72,50 @@ impl TokenSpend {
     }
 }
 
-/// What an engine did to a conversation. Scores of conversations add up.
+/// Results of an engine on a conversation. Scores of conversations can be added.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ReplayScore {
     /// Calls replayed.
     pub calls: u64,
-    /// Calls for which the engine gave no rendering.
+    /// Calls for which the engine returned no rendering.
     pub refused: u64,
     /// Input tokens over all calls.
     pub tokens: u64,
-    /// The largest request.
+    /// Tokens of the largest request.
     pub peak_tokens: u64,
-    /// Calls at which bytes that were sent before have moved.
+    /// Calls at which previously sent bytes changed.
     pub creases: u64,
     /// Creases that the engine did not announce.
     pub unannounced: u64,
-    /// What the requests cost.
+    /// Tokens of the requests.
     pub usage: TokenSpend,
-    /// What the round trips to get lost originals back cost on top.
+    /// Additional tokens of the retries that fetch missing originals.
     pub retry_usage: TokenSpend,
-    /// Atoms that still stand.
+    /// Needed identifiers that were kept.
     pub context_kept: HitRatio,
-    /// Atoms that still stand, of those that recency does not give away.
+    /// Needed identifiers that were kept, of those that recency alone does not give.
     pub needed_context_kept: HitRatio,
-    /// Hard atoms of another conversation's actions that still stand. An engine that keeps what this
-    /// conversation needs does no better here than one that drops at random.
+    /// Distant identifiers of another conversation's actions that were kept. An engine that keeps what this
+    /// conversation needs does no better here than a random drop.
     pub foreign: HitRatio,
-    /// Actions without a hard atom gone.
+    /// Actions that miss no distant identifier.
     pub complete_actions: HitRatio,
-    /// Replacement edits whose old text stands in one piece.
+    /// Replacement edits whose old text was sent in one piece.
     pub edits_that_apply: HitRatio,
-    /// User and system texts that stand verbatim.
+    /// User and system texts that were sent verbatim.
     pub instructions_kept: HitRatio,
     /// Rendered bytes that are neither verbatim nor in the marker grammar.
     pub invented_bytes: u64,
-    /// Handles that gave the very bytes back that they are the address of: each when it came to stand in a
-    /// request, and those of the last request once more of a fresh engine that saw the same messages.
+    /// Handles that restored exactly the bytes they address: each when it first appeared in a
+    /// request, and those of the last request again by a fresh engine that received the same messages.
     pub unfolded: HitRatio,
-    /// Laws that renderings break and the full requests do not, at creases and at the end.
+    /// Law violations of renderings that the full requests do not have, checked at creases and at the end.
     pub laws_broken: u64,
-    /// What the artifact trail tells of the full request's, at every eighth call: recall.
+    /// Recall of the artifact trail against that of the full request, at every eighth call.
     pub trail_recall: HitRatio,
-    /// What of that is so in the full request: precision.
+    /// Precision of the artifact trail against that of the full request.
     pub trail_precision: HitRatio,
-    /// Calls that fit each of [`WINDOWS`].
+    /// Calls that fit each of [`WINDOW_TOKENS`].
     pub fits: [u64; WINDOW_TOKENS.len()],
 }
 
@@ -141,47 +141,47 @@ impl ReplayScore {
         self.unfolded.add(other.unfolded);
         self.trail_recall.add(other.trail_recall);
         self.trail_precision.add(other.trail_precision);
-        for (fits, more) in self.fits.iter_mut().zip(other.fits) {
-            *fits += more;
+        for (fits, other) in self.fits.iter_mut().zip(other.fits) {
+            *fits += other;
         }
     }
 
-    /// What the requests cost.
+    /// Returns the cost of the requests.
     pub fn cost(&self, prices: &Prices) -> f64 {
         self.usage.cost(prices)
     }
 
-    /// What the requests cost together with the round trips for what was missing.
+    /// Returns the cost of the requests including retries for missing context.
     pub fn cost_with_retries(&self, prices: &Prices) -> f64 {
         self.usage.cost(prices) + self.retry_usage.cost(prices)
     }
 
-    /// The share of actions with a hard atom gone.
+    /// Returns the share of actions that miss a distant identifier.
     pub fn missing_context_ratio(&self) -> f64 {
         1.0 - self.complete_actions.ratio()
     }
 }
 
-/// A hard atom that was gone when an action needed it.
+/// A distant identifier that was missing when an action needed it.
 #[derive(Clone, Debug, Serialize)]
 pub struct MissingContext {
-    /// Which call, counted from 0.
+    /// Index of the call, from 0.
     pub call: usize,
-    /// What was missing.
+    /// The missing identifier.
     pub identifier: String,
-    /// Where it had stood last.
+    /// Its last position in the full request.
     pub position: TextPosition,
-    /// The tool whose call or result that was, if it was one.
+    /// The tool of the call or result at that position, if any.
     pub tool: String,
-    /// The beginning of what that tool was asked.
+    /// The beginning of that tool call's arguments.
     pub arguments: String,
     /// The beginning of the line.
     pub line: String,
-    /// How many calls lie between.
+    /// Number of calls since then.
     pub age: usize,
-    /// Whether an earlier action had it too.
+    /// True if an earlier action used it too.
     pub used_before: bool,
-    /// The handle in the request that gives the original back; none where a note stands for whole rounds, or nothing.
+    /// The handle in the request that restores the original; `None` if a note replaces whole rounds, or nothing does.
     pub handle: Option<Handle>,
 }
 
@@ -192,25 +192,29 @@ pub struct CallPoint {
     pub tokens: u64,
     /// Tokens that the provider had cached.
     pub cached_tokens: u64,
-    /// Whether bytes that were sent before have moved.
+    /// True if previously sent bytes changed.
     pub is_crease: bool,
 }
 
-/// A score with what it is made of.
+/// A score with its details.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ReplayRun {
     /// The sums.
     pub score: ReplayScore,
     /// Every call.
     pub points: Vec<CallPoint>,
-    /// Every hard atom that was gone.
+    /// Every missing distant identifier.
     pub missing_context: Vec<MissingContext>,
 }
 
 /// Replays a conversation through an engine.
+///
+/// # Errors
+///
+/// Fails if the engine fails; a conversation that cannot fit is counted instead.
 pub fn replay(
     case: &ReplayCase,
-    maker: &dyn ReplayEngine,
+    engine: &dyn ReplayEngine,
     budget: u64,
     prices: Prices,
 ) -> Result<ReplayRun, EngineError> {
@@ -222,22 +226,22 @@ pub fn replay(
         system: case.system.clone(),
         meter: case.meter.clone(),
     };
-    let mut engine = maker.open(&setup)?;
+    let mut session = engine.open(&setup)?;
     let mut rendering = TrackedRendering::new(case);
     let mut run = ReplayRun::default();
     let mut pushed = 0;
     let mut trail = ArtifactTrail::new(case);
     for (index, call) in case.calls.iter().enumerate() {
-        engine.push(&case.messages[pushed..call.start])?;
+        session.push(&case.messages[pushed..call.start])?;
         pushed = call.start;
         run.score.calls += 1;
-        let delta = match engine.request() {
+        let delta = match session.request() {
             Ok(delta) => delta,
             Err(EngineError::CannotFit { .. }) => {
                 run.score.record_refusal(call, case.tokens_before(call.start));
                 continue;
             }
-            Err(broken) => return Err(broken),
+            Err(error) => return Err(error),
         };
         let announced = delta.is_crease;
         let sent = rendering.apply(delta)?;
@@ -248,12 +252,12 @@ pub fn replay(
             is_crease: sent.is_crease,
         });
         for handle in rendering.take_new_handles() {
-            run.score.unfolded.record(unfolds_exactly(&mut *engine, handle)?);
+            run.score.unfolded.record(unfolds_exactly(&mut *session, handle)?);
         }
-        let gone = run.record_context(case, index, &rendering);
-        run.score.record_retry(case, gone, sent.tokens);
+        let missing = run.record_context(case, index, &rendering);
+        run.score.record_retry(case, missing, sent.tokens);
         let score = &mut run.score;
-        // Between creases a rendering only grows by what the recording adds.
+        // Between creases a rendering only grows by the recorded messages.
         let at_end = index + 1 == case.calls.len();
         if at_end || (sent.is_crease && score.creases <= MAX_LAW_CHECKS) {
             score.laws_broken += count_new_violations(case, call.start, rendering.messages());
@@ -268,10 +272,10 @@ pub fn replay(
     run.score.invented_bytes = rendering.invented_bytes;
     let last: Vec<Handle> = rendering.current_handles().collect();
     if !last.is_empty() {
-        let mut restarted = maker.open(&setup)?;
+        let mut restarted = engine.open(&setup)?;
         restarted.push(&case.messages[..pushed])?;
-        if let Err(broken @ EngineError::Failed(_)) = restarted.request() {
-            return Err(broken);
+        if let Err(error @ EngineError::Failed(_)) = restarted.request() {
+            return Err(error);
         }
         for handle in last {
             run.score.unfolded.record(unfolds_exactly(&mut *restarted, handle)?);
@@ -281,17 +285,17 @@ pub fn replay(
 }
 
 impl ReplayScore {
-    /// The agent is left alone with its request: all is lost, and all is paid.
+    /// Records a refused request: it is sent in full, and all needed context counts as missing.
     fn record_refusal(&mut self, call: &RecordedCall, tokens: u64) {
         self.refused += 1;
         self.usage.written += tokens;
-        let hard = call.needs.iter().filter(|need| need.is_distant).count() as u64;
+        let distant = call.needs.iter().filter(|need| need.is_distant).count() as u64;
         self.context_kept.add(HitRatio { hits: 0, total: call.needs.len() as u64 });
-        self.needed_context_kept.add(HitRatio { hits: 0, total: hard });
+        self.needed_context_kept.add(HitRatio { hits: 0, total: distant });
         self.complete_actions.record(false);
     }
 
-    /// A request is sent.
+    /// Records a sent request.
     fn record_request(&mut self, sent: &SentTokens, announced: bool) {
         self.tokens += sent.tokens;
         self.peak_tokens = self.peak_tokens.max(sent.tokens);
@@ -304,15 +308,16 @@ impl ReplayScore {
         }
     }
 
-    /// What was gone from a request of so many tokens is asked for, all of it in one round trip.
-    fn record_retry(&mut self, case: &ReplayCase, mut gone: Vec<TextPosition>, tokens: u64) {
-        self.complete_actions.record(gone.is_empty());
-        if gone.is_empty() {
+    /// Records one retry that fetches everything that was missing from a request of `tokens` tokens.
+    fn record_retry(&mut self, case: &ReplayCase, mut missing: Vec<TextPosition>, tokens: u64) {
+        self.complete_actions.record(missing.is_empty());
+        if missing.is_empty() {
             return;
         }
-        gone.sort_by_key(|place| (place.message, place.part));
-        gone.dedup_by_key(|place| (place.message, place.part));
-        let originals = gone.iter().map(|place| case.meter.part(&case.messages[place.message].parts[place.part]));
+        missing.sort_by_key(|position| (position.message, position.part));
+        missing.dedup_by_key(|position| (position.message, position.part));
+        let originals =
+            missing.iter().map(|position| case.meter.part(&case.messages[position.message].parts[position.part]));
         self.retry_usage.read += tokens;
         self.retry_usage.written += originals.sum::<u64>();
         self.retry_usage.output += UNFOLD_CALL_TOKENS;
@@ -320,7 +325,7 @@ impl ReplayScore {
 }
 
 impl ReplayRun {
-    /// Looks for what an action needs, and for what it does not. Gives the places of hard atoms that are gone.
+    /// Records the needed context of an action. Returns the positions of missing distant identifiers.
     fn record_context(
         &mut self,
         case: &ReplayCase,
@@ -328,16 +333,16 @@ impl ReplayRun {
         rendering: &TrackedRendering<'_>,
     ) -> Vec<TextPosition> {
         let (call, score) = (&case.calls[index], &mut self.score);
-        let mut gone: Vec<TextPosition> = Vec::new();
+        let mut missing: Vec<TextPosition> = Vec::new();
         for need in &call.needs {
-            let stands = rendering.has_identifier(need.identifier);
-            score.context_kept.record(stands);
+            let is_kept = rendering.has_identifier(need.identifier);
+            score.context_kept.record(is_kept);
             if !need.is_distant {
                 continue;
             }
-            score.needed_context_kept.record(stands);
-            if !stands {
-                gone.push(need.position);
+            score.needed_context_kept.record(is_kept);
+            if !is_kept {
+                missing.push(need.position);
                 self.missing_context.push(MissingContext {
                     call: index,
                     identifier: case.identifier_text(need).to_owned(),
@@ -351,20 +356,20 @@ impl ReplayRun {
                 });
             }
         }
-        call.foreign_identifiers.iter().for_each(|&atom| score.foreign.record(rendering.has_identifier(atom)));
+        call.foreign_identifiers.iter().for_each(|&id| score.foreign.record(rendering.has_identifier(id)));
         call.anchors.iter().for_each(|anchor| score.edits_that_apply.record(rendering.has_anchor(anchor)));
         let instructions = case.instructions.iter().take_while(|(at, _)| *at < call.start);
         instructions.for_each(|&(_, key)| score.instructions_kept.record(rendering.has_instruction(key)));
-        gone
+        missing
     }
 }
 
-/// Whether a handle gives the bytes back that it is the address of.
-fn unfolds_exactly(engine: &mut dyn EngineSession, handle: Handle) -> Result<bool, EngineError> {
-    Ok(engine.unfold(handle)?.is_some_and(|bytes| Handle::for_content(&bytes) == handle))
+/// Returns true if a handle restores the bytes that it addresses.
+fn unfolds_exactly(session: &mut dyn EngineSession, handle: Handle) -> Result<bool, EngineError> {
+    Ok(session.unfold(handle)?.is_some_and(|bytes| Handle::for_content(&bytes) == handle))
 }
 
-/// The artifact trail of the full request, as it grows.
+/// The artifact trail of the growing full request.
 struct ArtifactTrail<'c> {
     case: &'c ReplayCase,
     next_message: usize,
@@ -379,10 +384,10 @@ impl<'c> ArtifactTrail<'c> {
     }
 
     fn advance_to(&mut self, end: usize) -> FxHashSet<u64> {
-        for measured in &self.case.metrics[self.next_message..end] {
-            self.files.extend(measured.trail_facts.files.iter().copied());
-            self.test = measured.trail_facts.test.or(self.test);
-            self.error = measured.trail_facts.error.or(self.error);
+        for metrics in &self.case.metrics[self.next_message..end] {
+            self.files.extend(metrics.trail_facts.files.iter().copied());
+            self.test = metrics.trail_facts.test.or(self.test);
+            self.error = metrics.trail_facts.error.or(self.error);
         }
         self.next_message = end;
         self.files.iter().copied().chain(self.test).chain(self.error).collect()

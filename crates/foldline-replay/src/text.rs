@@ -1,6 +1,6 @@
-//! The texts of a message, one by one, with what kind of text each is.
+//! The texts of a message, each with its origin.
 //!
-//! The metrics look at a message as a set of texts made of lines. Arguments of calls are JSON, so
+//! The metrics treat a message as a set of texts made of lines. Arguments of calls are JSON, so
 //! the strings inside are decoded first: a file that was written by a call has lines like a file
 //! that was read.
 
@@ -12,29 +12,29 @@ use serde::Serialize;
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// What kind of text it is.
+/// Origin of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TextOrigin {
-    /// What a system, developer or user message says.
+    /// Text of a system, developer or user message.
     Instruction,
-    /// What the model says.
+    /// Text of the model.
     Prose,
-    /// What the model thought.
+    /// Reasoning of the model.
     Reasoning,
-    /// The name of the tool that a call asks for.
+    /// The name of the tool in a call.
     ToolName,
-    /// The id of a call, where it is made or answered.
+    /// The id of a call, in the call or its result.
     CallId,
     /// A value inside the arguments of a call.
     Argument,
-    /// What a tool gave back.
+    /// The result of a tool.
     Result,
 }
 
 impl TextOrigin {
-    /// Lines count as verbatim only among texts of the same class: the value of an argument is
-    /// often a bare path, and a list of such values is not what the original said.
+    /// Returns the class of a line. Lines count as verbatim only among texts of the same class: the value of an argument
+    /// is often a bare path, and a list of such values is not the original text.
     fn line_class(self) -> u64 {
         match self {
             TextOrigin::Instruction | TextOrigin::Prose | TextOrigin::Reasoning | TextOrigin::Result => 0,
@@ -42,7 +42,7 @@ impl TextOrigin {
         }
     }
 
-    /// The key of a line of such a text, as a screen shows it: nobody quotes the codes of a colour.
+    /// Returns the key of a line of such a text, without terminal codes, which are never quoted.
     pub(crate) fn line_key(self, line: &str) -> u64 {
         let shown = strip_terminal_codes(line).map_or(Cow::Borrowed(line), Cow::Owned);
         xxh3_64_with_seed(shown.trim_end().as_bytes(), self.line_class())
@@ -51,14 +51,14 @@ impl TextOrigin {
 
 /// Calls `visit` with every text of a message and the index of the part that holds it.
 pub(crate) fn for_each_text(message: &Message<'_>, mut visit: impl FnMut(TextOrigin, usize, &str)) {
-    let said = match message.role {
+    let text_origin = match message.role {
         Role::Assistant => TextOrigin::Prose,
         Role::Tool => TextOrigin::Result,
         _ => TextOrigin::Instruction,
     };
     for (at, part) in message.parts.iter().enumerate() {
         match part {
-            Part::Text { text } => visit(said, at, text),
+            Part::Text { text } => visit(text_origin, at, text),
             Part::Reasoning(reasoning) => visit(TextOrigin::Reasoning, at, &reasoning.text),
             Part::ToolCall(call) => {
                 visit(TextOrigin::CallId, at, &call.id);
@@ -81,7 +81,7 @@ pub(crate) fn for_each_text(message: &Message<'_>, mut visit: impl FnMut(TextOri
             }
             Part::File(file) => {
                 if let MediaSource::Text(text) = &file.source {
-                    visit(said, at, text);
+                    visit(text_origin, at, text);
                 }
             }
             _ => {}
@@ -110,7 +110,7 @@ fn for_each_leaf(value: &Value, visit: &mut impl FnMut(&str)) {
     }
 }
 
-/// The arguments of a call as a JSON object, when they are one.
+/// Parses the arguments of a call as a JSON object, if they are one.
 pub(crate) fn argument_object(arguments: &CallArguments<'_>) -> Option<serde_json::Map<String, Value>> {
     match arguments {
         CallArguments::Json(json) => match serde_json::from_str(json) {
@@ -121,7 +121,7 @@ pub(crate) fn argument_object(arguments: &CallArguments<'_>) -> Option<serde_jso
     }
 }
 
-/// A line without the number that file viewers print before it, so that text which was read and
+/// Strips the number that file viewers print before a line, so that text which was read and
 /// text which is to be replaced can be compared.
 pub(crate) fn without_line_number(line: &str) -> &str {
     let rest = line.trim_start_matches(' ');
@@ -138,7 +138,7 @@ pub(crate) fn without_line_number(line: &str) -> &str {
     line
 }
 
-/// The same for every line of a text. Borrowed when no line has a number.
+/// Strips the numbers of all lines of a text. Borrowed if no line has a number.
 pub(crate) fn without_line_numbers(text: &str) -> Cow<'_, str> {
     if text.split('\n').all(|line| without_line_number(line).len() == line.len()) {
         return Cow::Borrowed(text);

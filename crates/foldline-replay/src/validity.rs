@@ -1,4 +1,4 @@
-//! Validity: the provider's laws that a rendering breaks and the full request does not.
+//! Validity: the provider laws that a rendering violates and the full request does not.
 
 use foldline::laws::{Law, LawProfile, check_conversation};
 use foldline::{Conversation, Message};
@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use crate::case::ReplayCase;
 use crate::engine::SharedMessage;
 
-/// How many laws a rendering breaks beyond those that the recording itself breaks before `at`.
+/// Returns the number of law violations of a rendering beyond those of the recording itself before `at`.
 pub(crate) fn count_new_violations<'m>(
     case: &ReplayCase,
     at: usize,

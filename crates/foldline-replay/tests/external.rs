@@ -1,12 +1,12 @@
-//! Engines in other processes, spoken to in the lines of `foldline pipe`.
+//! Engines in other processes, driven by the protocol of `foldline pipe`.
 
 use foldline::transcript::TranscriptReader;
 use foldline::{Meter, ModelTable, PriceTable, Prices};
 use foldline_replay::{CorpusStats, EngineError, ExternalEngine, ReplayCase, ReplayRun, baselines, replay};
 use serde_json::json;
 
-/// An engine in a few lines of Python: renders everything, but results of more than 100 characters that
-/// are older than the last four messages are cut, which it announces.
+/// An engine in a few lines of Python: it renders everything, but cuts results of more than 100 characters that
+/// are older than the last four messages, and announces it.
 const CUTTING_ENGINE: &str = r#"
 import json, sys
 for line in sys.stdin:
@@ -31,12 +31,12 @@ for line in sys.stdin:
 "#;
 
 fn prices() -> Prices {
-    PriceTable::builtin().get("anthropic-5m").expect("it is built in")
+    PriceTable::builtin().get("anthropic-5m").expect("built-in table")
 }
 
 fn sample_case() -> ReplayCase {
-    let said = ["go", "and look around"].map(|text| json!({ "type": "text", "text": text }));
-    let mut messages = vec![json!({ "role": "user", "content": said })];
+    let texts = ["go", "and look around"].map(|text| json!({ "type": "text", "text": text }));
+    let mut messages = vec![json!({ "role": "user", "content": texts })];
     for round in 0..12 {
         let id = format!("c{round}");
         let function = json!({ "name": "sh", "arguments": json!({ "cmd": format!("show_{round}_x") }).to_string() });
@@ -46,8 +46,8 @@ fn sample_case() -> ReplayCase {
         );
     }
     let line = json!({ "id": "one", "source": "test", "messages": messages }).to_string();
-    let mut reader = TranscriptReader::new("test", line.as_bytes()).expect("it is a recording");
-    let recording = reader.next().expect("there is one").expect("it can be read");
+    let mut reader = TranscriptReader::new("test", line.as_bytes()).expect("a valid recording");
+    let recording = reader.next().expect("one recording").expect("readable");
     ReplayCase::new(recording, &CorpusStats::default(), &Meter::for_model(ModelTable::builtin(), Some("gpt-4o")))
 }
 
@@ -56,8 +56,8 @@ fn run_engine(case: &ReplayCase, engine: &ExternalEngine) -> Result<ReplayRun, E
 }
 
 fn python_engine(program: &str) -> Option<ExternalEngine> {
-    let there = std::process::Command::new("python3").arg("--version").output().is_ok();
-    there.then(|| ExternalEngine::new(format!("exec python3 -u -c '{program}'")))
+    let is_installed = std::process::Command::new("python3").arg("--version").output().is_ok();
+    is_installed.then(|| ExternalEngine::new(format!("exec python3 -u -c '{program}'")))
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn external_engine_is_scored_like_an_internal_one() {
     let cut = run_engine(&case, &engine).unwrap().score;
     assert_eq!((cut.calls, cut.unannounced), (12, 0));
     assert!(cut.tokens < full.tokens / 2 && cut.creases == 9, "{cut:?}");
-    assert_eq!(cut.instructions_kept.ratio(), 1.0, "a message of two texts is told as one");
+    assert_eq!(cut.instructions_kept.ratio(), 1.0, "a message of two texts is sent as one");
     // The same process serves the next conversation, from its beginning.
     assert_eq!(run_engine(&case, &engine).unwrap().score.tokens, cut.tokens);
 }
@@ -76,15 +76,15 @@ fn external_engine_is_scored_like_an_internal_one() {
 #[test]
 fn failing_engine_is_reported_with_its_error() {
     let case = sample_case();
-    let trouble = |command: &str| run_engine(&case, &ExternalEngine::new(command)).unwrap_err().to_string();
-    // Whether it is noticed when writing to it or when reading from it is a matter of time.
-    let died = trouble("exit 3");
-    assert!(died.contains("before it answered") || died.contains("no longer"), "{died}");
-    let nonsense = trouble("while read line; do echo hello; done");
-    assert!(nonsense.contains("no answer") && nonsense.contains("hello"), "{nonsense}");
-    let failed = trouble(r#"while read line; do echo '{"ok":false,"error":{"kind":"odd","message":"no idea"}}'; done"#);
+    let failure = |command: &str| run_engine(&case, &ExternalEngine::new(command)).unwrap_err().to_string();
+    // Timing decides whether writing to it or reading from it fails first.
+    let exited = failure("exit 3");
+    assert!(exited.contains("before it answered") || exited.contains("stopped reading"), "{exited}");
+    let invalid = failure("while read line; do echo hello; done");
+    assert!(invalid.contains("not a valid answer") && invalid.contains("hello"), "{invalid}");
+    let failed = failure(r#"while read line; do echo '{"ok":false,"error":{"kind":"odd","message":"no idea"}}'; done"#);
     assert!(failed.contains("odd") && failed.contains("no idea"), "{failed}");
-    let no_message = trouble(r#"while read line; do echo '{"ok":true,"len":1,"set":[{"at":0,"message":5}]}'; done"#);
+    let no_message = failure(r#"while read line; do echo '{"ok":true,"len":1,"set":[{"at":0,"message":5}]}'; done"#);
     assert!(no_message.contains("messages"), "{no_message}");
 }
 
@@ -93,7 +93,7 @@ fn engine_that_cannot_fit_is_counted() {
     let refuses = r#"while read line; do case $line in *request*) echo '{"ok":false,"error":{"kind":"cannot_fit","floor":9,"budget":8,"message":"x"}}';; esac; done"#;
     let run = run_engine(&sample_case(), &ExternalEngine::new(refuses)).unwrap();
     assert_eq!((run.score.refused, run.score.calls), (12, 12));
-    // Refusing is not a way to save.
+    // A refusal is not a saving.
     let full = replay(&sample_case(), &baselines::BASELINES[0], 100_000, prices()).unwrap().score;
     assert!(run.score.cost(&prices()) > full.cost(&prices()));
     assert_eq!(run.score.missing_context_ratio(), 1.0);

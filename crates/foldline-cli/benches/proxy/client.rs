@@ -1,4 +1,4 @@
-//! A client with one connection: plain sockets, so that what is measured is not the client.
+//! A client with one connection, on plain sockets, so that the client's own cost stays small.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -31,7 +31,7 @@ impl BenchConnection {
         self.writer.write_all(&[head.as_bytes(), body.as_bytes()].concat())
     }
 
-    /// Sends a turn and reads its answer; says how long that took.
+    /// Sends a turn, reads its answer, and returns the duration.
     pub(crate) fn send_turn(&mut self, format: BenchFormat, body: &str) -> io::Result<Duration> {
         let began = Instant::now();
         self.send(format, body)?;
@@ -54,7 +54,7 @@ impl BenchConnection {
         }
     }
 
-    /// Sends a turn whose answer streams; says how long its first words were on their way.
+    /// Sends a turn whose answer streams, and returns the latency of its first chunk.
     pub(crate) fn first_chunk_latency(&mut self, format: BenchFormat, body: &str) -> io::Result<Duration> {
         self.send(format, body)?;
         self.read_head()?;

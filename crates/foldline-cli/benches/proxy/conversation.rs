@@ -1,4 +1,4 @@
-//! Conversations of agents, made up so that no two of them share more than their beginning.
+//! Synthetic agent conversations; no two of them share more than their beginning.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::synthetic::TextGenerator;
 /// A conversation as its messages, in Chat Completions or Anthropic Messages.
 pub(crate) struct BenchConversation {
     format: BenchFormat,
-    /// Each in JSON; a request ends behind any message of a user or tool.
+    /// The messages in JSON; a request ends after any user or tool message.
     messages: Vec<String>,
 }
 
@@ -27,23 +27,23 @@ impl BenchFormat {
 }
 
 impl BenchConversation {
-    /// A task, and turns with a result of so many bytes each.
+    /// Creates a conversation of a task and `turns` turns with a result of `bytes` bytes each.
     pub(crate) fn new(format: BenchFormat, seed: u64, turns: usize, bytes: usize) -> Self {
         let mut printer = TextGenerator::new(seed);
         let mut messages =
-            vec![json!({ "role": "user", "content": format!("Mend {}. {}", printer.path(), printer.text(400)) })];
+            vec![json!({ "role": "user", "content": format!("Repair {}. {}", printer.path(), printer.text(400)) })];
         for turn in 0..turns {
             messages.extend(round_messages(format, turn, &mut printer, bytes));
         }
         Self { format, messages: messages.iter().map(Value::to_string).collect() }
     }
 
-    /// Requests that it consists of.
+    /// Returns the number of its requests.
     pub(crate) fn request_count(&self) -> usize {
         self.messages.len().div_ceil(2)
     }
 
-    /// The body of one of its requests, counted from 0.
+    /// Returns the body of a request, counted from 0.
     pub(crate) fn request_body(&self, request: usize, stream: bool) -> String {
         let messages = self.messages[..=request * 2].join(",");
         let parameters = r#"{"type":"object","properties":{"path":{"type":"string"}},"required":["path"]}"#;
@@ -59,17 +59,17 @@ impl BenchConversation {
 }
 
 fn round_messages(format: BenchFormat, turn: usize, printer: &mut TextGenerator, bytes: usize) -> [Value; 2] {
-    let (id, says) = (format!("call_{turn}"), printer.text(120));
+    let (id, text) = (format!("call_{turn}"), printer.text(120));
     let arguments = json!({ "path": printer.path() });
     let result = printer.text(bytes);
     match format {
         BenchFormat::Chat => [
-            json!({ "role": "assistant", "content": says, "tool_calls": [{ "id": id, "type": "function",
+            json!({ "role": "assistant", "content": text, "tool_calls": [{ "id": id, "type": "function",
                 "function": { "name": "read_file", "arguments": arguments.to_string() } }] }),
             json!({ "role": "tool", "tool_call_id": id, "content": result }),
         ],
         BenchFormat::Anthropic => [
-            json!({ "role": "assistant", "content": [{ "type": "text", "text": says },
+            json!({ "role": "assistant", "content": [{ "type": "text", "text": text },
                 { "type": "tool_use", "id": id, "name": "read_file", "input": arguments }] }),
             json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": id, "content": result }] }),
         ],

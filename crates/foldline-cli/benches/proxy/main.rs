@@ -1,10 +1,10 @@
-//! What the proxy adds, on loopback: `foldline serve` beside a proxy that only copies bytes and is built on the
-//! same stack, by turns, in the same run.
+//! The latency that the proxy adds, on loopback: `foldline serve` against a proxy that only copies bytes and is built on
+//! the same stack, alternating, in the same run.
 //!
 //!     cargo bench -p foldline-cli --bench proxy [-- NAMES.. --seconds N]
 //!
-//! Names: ready, memory, growing, new, stream, load. Each states what it is to hold, and what it holds. Machines are
-//! noisy: differences are taken between neighbours in time, and the load of the machine is printed with them.
+//! Names: ready, memory, growing, new, stream, load. Each prints its bounds and results. Machines are
+//! noisy: differences are taken between requests that are adjacent in time, and the load of the machine is printed.
 
 #![expect(clippy::print_stdout, reason = "the numbers are the output")]
 
@@ -70,7 +70,7 @@ fn load_average() -> String {
     std::fs::read_to_string("/proc/loadavg").map_or_else(|_| "unknown".to_owned(), |it| it.trim().to_owned())
 }
 
-/// The upstream, our proxy and the one that copies.
+/// The upstream, the foldline proxy and the copying proxy.
 pub(crate) struct BenchSetup {
     pub(crate) foldline: BenchProcess,
     pub(crate) baseline: BenchProcess,
@@ -80,19 +80,19 @@ pub(crate) struct BenchSetup {
 
 impl BenchSetup {
     pub(crate) fn start(flags: &[&str]) -> Self {
-        let folder = tempfile::tempdir().expect("a folder can be made");
+        let folder = tempfile::tempdir().expect("a folder can be created");
         let upstream = BenchProcess::start_self(&["upstream"]);
-        let ours = BenchProcess::start_foldline(&upstream.address, folder.path(), flags);
-        let copy = BenchProcess::start_self(&["copy", &upstream.address]);
-        Self { foldline: ours, baseline: copy, _upstream: upstream, _folder: folder }
+        let foldline = BenchProcess::start_foldline(&upstream.address, folder.path(), flags);
+        let baseline = BenchProcess::start_self(&["copy", &upstream.address]);
+        Self { foldline, baseline, _upstream: upstream, _folder: folder }
     }
 }
 
-/// Times, in order.
+/// Latencies in milliseconds, sorted.
 pub(crate) struct LatencyStats(Vec<f64>);
 
 impl LatencyStats {
-    /// In milliseconds.
+    /// Sorts latencies in milliseconds.
     pub(crate) fn new(mut times: Vec<f64>) -> Self {
         times.sort_by(f64::total_cmp);
         Self(times)
@@ -111,64 +111,64 @@ impl LatencyStats {
 impl std::fmt::Display for LatencyStats {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let at = |share| self.quantile(share);
-        write!(f, "p50 {:.2}  p90 {:.2}  p99 {:.2}  most {:.2} ms", at(0.5), at(0.9), at(0.99), at(1.0))
+        write!(f, "p50 {:.2}  p90 {:.2}  p99 {:.2}  max {:.2} ms", at(0.5), at(0.9), at(0.99), at(1.0))
     }
 }
 
-pub(crate) fn check_bound(what: &str, is: f64, bound: f64, unit: &str) {
-    let held = if is <= bound { "holds" } else { "MISSES" };
-    println!("    {held}: {what} {is:.2} {unit}, at most {bound} {unit}");
+pub(crate) fn check_bound(name: &str, value: f64, bound: f64, unit: &str) {
+    let verdict = if value <= bound { "holds" } else { "MISSES" };
+    println!("    {verdict}: {name} {value:.2} {unit}, at most {bound} {unit}");
 }
 
-/// From the start of the process until it answers.
+/// Measures the time from the start of the process until it accepts connections.
 fn bench_startup() {
     println!("\nready");
     let upstream = BenchProcess::start_self(&["upstream"]);
-    let folder = tempfile::tempdir().expect("a folder can be made");
+    let folder = tempfile::tempdir().expect("a folder can be created");
     let mut times = Vec::new();
     for _ in 0..20 {
         let began = Instant::now();
         let ours = BenchProcess::start_foldline(&upstream.address, folder.path(), &[]);
-        BenchConnection::open(&ours.address).expect("it listens");
+        BenchConnection::open(&ours.address).expect("the proxy listens");
         times.push(began.elapsed());
     }
     println!("  {} (the first with a new archive)", LatencyStats::from_durations(&times));
     check_bound("p50", LatencyStats::from_durations(&times).quantile(0.5), 100.0, "ms");
 }
 
-/// Memory when idle, and with a thousand conversations of 200 KB.
+/// Measures memory when idle, and with a thousand conversations of 200 KB.
 fn bench_memory() {
     println!("\nmemory");
     for (name, format) in [("chat", BenchFormat::Chat), ("anthropic", BenchFormat::Anthropic)] {
-        let stand = BenchSetup::start(&[]);
-        let idle = stand.foldline.resident_bytes() as f64 / 1e6;
-        let mut connection = BenchConnection::open(&stand.foldline.address).expect("it listens");
+        let setup = BenchSetup::start(&[]);
+        let idle = setup.foldline.resident_bytes() as f64 / 1e6;
+        let mut connection = BenchConnection::open(&setup.foldline.address).expect("the proxy listens");
         for seed in 0..1_000 {
-            let talk = BenchConversation::new(format, seed, 20, 10_000);
-            for request in [talk.request_count() - 2, talk.request_count() - 1] {
-                connection.send_turn(format, &talk.request_body(request, false)).expect("a turn is answered");
+            let conversation = BenchConversation::new(format, seed, 20, 10_000);
+            for request in [conversation.request_count() - 2, conversation.request_count() - 1] {
+                connection.send_turn(format, &conversation.request_body(request, false)).expect("a turn is answered");
             }
         }
-        let full = stand.foldline.resident_bytes() as f64 / 1e6;
+        let full = setup.foldline.resident_bytes() as f64 / 1e6;
         println!("  {name}: idle {idle:.0} MB, with 1,000 conversations of 200 KB {full:.0} MB");
         check_bound("idle", idle, 60.0, "MB");
         check_bound("full", full, 300.0, "MB");
     }
 }
 
-/// Sessions of thirty turns, up to 400 KB, each turn through both.
+/// Measures sessions of thirty turns, up to 400 KB, each turn through both proxies.
 fn bench_growing_sessions(name: &str, format: BenchFormat, flags: &[&str]) {
     const SESSION_COUNT: u64 = 20;
     println!("\ngrowing: {name}");
-    let stand = BenchSetup::start(flags);
-    let mut ours = BenchConnection::open(&stand.foldline.address).expect("it listens");
-    let mut copy = BenchConnection::open(&stand.baseline.address).expect("it listens");
+    let setup = BenchSetup::start(flags);
+    let mut ours = BenchConnection::open(&setup.foldline.address).expect("the proxy listens");
+    let mut copy = BenchConnection::open(&setup.baseline.address).expect("the proxy listens");
     let (mut added, mut of_ours, mut of_copy) = (Vec::new(), Vec::new(), Vec::new());
     // The first session warms both up and is not counted.
     for seed in 0..=SESSION_COUNT {
-        let talk = BenchConversation::new(format, 7_000 + seed, 29, 13_200);
-        for request in 0..talk.request_count() {
-            let body = talk.request_body(request, false);
+        let conversation = BenchConversation::new(format, 7_000 + seed, 29, 13_200);
+        for request in 0..conversation.request_count() {
+            let body = conversation.request_body(request, false);
             let (mine, theirs) = send_through_both(&mut ours, &mut copy, format, &body, request % 2 == 0);
             if seed > 0 {
                 added.push((mine.as_secs_f64() - theirs.as_secs_f64()) * 1e3);
@@ -187,7 +187,7 @@ fn bench_growing_sessions(name: &str, format: BenchFormat, flags: &[&str]) {
     check_bound("added p99", added.quantile(0.99), 10.0, "ms");
 }
 
-/// One body through both, whichever is first.
+/// Sends one body through both proxies, in either order.
 fn send_through_both(
     ours: &mut BenchConnection,
     copy: &mut BenchConnection,
@@ -205,16 +205,16 @@ fn send_through_both(
     }
 }
 
-/// Conversations of 400 KB that were never seen before.
+/// Measures conversations of 400 KB that are new to the proxy.
 fn bench_new_conversations(name: &str, format: BenchFormat, flags: &[&str]) {
     println!("\nnew: {name}");
-    let stand = BenchSetup::start(flags);
-    let mut ours = BenchConnection::open(&stand.foldline.address).expect("it listens");
-    let mut copy = BenchConnection::open(&stand.baseline.address).expect("it listens");
+    let setup = BenchSetup::start(flags);
+    let mut ours = BenchConnection::open(&setup.foldline.address).expect("the proxy listens");
+    let mut copy = BenchConnection::open(&setup.baseline.address).expect("the proxy listens");
     let (mut of_ours, mut of_copy) = (Vec::new(), Vec::new());
     for seed in 0..=60 {
-        let talk = BenchConversation::new(format, 90_000 + seed, 29, 13_600);
-        let body = talk.request_body(talk.request_count() - 1, false);
+        let conversation = BenchConversation::new(format, 90_000 + seed, 29, 13_600);
+        let body = conversation.request_body(conversation.request_count() - 1, false);
         let (mine, theirs) = send_through_both(&mut ours, &mut copy, format, &body, seed % 2 == 0);
         if seed > 0 {
             of_ours.push(mine);
@@ -229,31 +229,31 @@ fn bench_new_conversations(name: &str, format: BenchFormat, flags: &[&str]) {
     check_bound("p50", LatencyStats::from_durations(&of_ours).quantile(0.5), 25.0, "ms");
 }
 
-/// How long the first words of an answer are on their way.
+/// Measures the latency of the first chunk of a streamed response.
 fn bench_streaming() {
-    println!("\nstream: the first words on their way");
-    let stand = BenchSetup::start(&[]);
-    let mut ours = BenchConnection::open(&stand.foldline.address).expect("it listens");
-    let mut copy = BenchConnection::open(&stand.baseline.address).expect("it listens");
+    println!("\nstream: latency of the first chunk");
+    let setup = BenchSetup::start(&[]);
+    let mut ours = BenchConnection::open(&setup.foldline.address).expect("the proxy listens");
+    let mut copy = BenchConnection::open(&setup.baseline.address).expect("the proxy listens");
     let (mut of_ours, mut of_copy) = (Vec::new(), Vec::new());
     for seed in 0..10 {
-        let talk = BenchConversation::new(BenchFormat::Chat, 40_000 + seed, 29, 3_400);
-        for request in 0..talk.request_count() {
-            let body = talk.request_body(request, true);
-            let words = |connection: &mut BenchConnection| {
-                connection.first_chunk_latency(BenchFormat::Chat, &body).expect("words come")
+        let conversation = BenchConversation::new(BenchFormat::Chat, 40_000 + seed, 29, 3_400);
+        for request in 0..conversation.request_count() {
+            let body = conversation.request_body(request, true);
+            let latency = |connection: &mut BenchConnection| {
+                connection.first_chunk_latency(BenchFormat::Chat, &body).expect("a chunk arrives")
             };
-            of_ours.push(words(&mut ours));
-            of_copy.push(words(&mut copy));
+            of_ours.push(latency(&mut ours));
+            of_copy.push(latency(&mut copy));
         }
     }
-    let later: Vec<f64> =
+    let added: Vec<f64> =
         of_ours.iter().zip(&of_copy).map(|(a, b)| (a.as_secs_f64() - b.as_secs_f64()) * 1e3).collect();
-    let later = LatencyStats::new(later);
+    let added = LatencyStats::new(added);
     println!(
-        "  ours   {}\n  copy   {}\n  later  {later}",
+        "  ours   {}\n  copy   {}\n  added  {added}",
         LatencyStats::from_durations(&of_ours),
         LatencyStats::from_durations(&of_copy)
     );
-    check_bound("later p50", later.quantile(0.5), 1.0, "ms");
+    check_bound("added p50", added.quantile(0.5), 1.0, "ms");
 }

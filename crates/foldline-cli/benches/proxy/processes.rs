@@ -1,4 +1,4 @@
-//! The processes around the proxy: an upstream that answers at once, and a proxy that only copies bytes,
+//! The processes around the proxy: an upstream that answers immediately, and a proxy that only copies bytes,
 //! built on the same stack.
 
 use std::convert::Infallible;
@@ -21,7 +21,7 @@ use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 
-/// A process that listens, and ends with whoever started it.
+/// A listening process that is killed on drop.
 pub(crate) struct BenchProcess {
     pub(crate) child: Child,
     /// Host and port.
@@ -29,24 +29,24 @@ pub(crate) struct BenchProcess {
 }
 
 impl BenchProcess {
-    /// Starts a process and waits for the line in which it says where it listens.
+    /// Starts a process and waits for the line with its address.
     pub(crate) fn start(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the process starts");
         let mut line = String::new();
         let stdout = child.stdout.take().expect("its output is piped");
-        BufReader::new(stdout).read_line(&mut line).expect("it says where it listens");
+        BufReader::new(stdout).read_line(&mut line).expect("the process prints its address");
         let address = line.trim().rsplit("http://").next().unwrap_or_default().to_owned();
         Self { child, address }
     }
 
-    /// Another part of this very program.
+    /// Starts another role of this program.
     pub(crate) fn start_self(arguments: &[&str]) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
         command.args(arguments);
         Self::start(command)
     }
 
-    /// `foldline serve`, with an archive and settings of its own.
+    /// Starts `foldline serve` with its own archive and settings.
     pub(crate) fn start_foldline(upstream: &str, folder: &std::path::Path, flags: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_foldline"));
         command.env("HOME", folder).args(["serve", "--listen", "127.0.0.1:0", "--upstream"]);
@@ -54,18 +54,18 @@ impl BenchProcess {
         Self::start(command)
     }
 
-    /// Its memory, in bytes.
+    /// Returns the resident memory, in bytes.
     pub(crate) fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         line.and_then(|it| it.trim().split(' ').next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
     }
 
-    /// The time that its threads have run.
+    /// Returns the CPU time of all its threads.
     pub(crate) fn cpu_time(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
-        let behind_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
-        let ticks: u64 = behind_name.split(' ').skip(11).take(2).filter_map(|it| it.parse::<u64>().ok()).sum();
+        let after_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+        let ticks: u64 = after_name.split(' ').skip(11).take(2).filter_map(|it| it.parse::<u64>().ok()).sum();
         Duration::from_millis(ticks * 10)
     }
 }
@@ -78,11 +78,11 @@ impl Drop for BenchProcess {
 }
 
 const RESPONSE_BODY: &str = r#"{"id":"c","type":"message","role":"assistant","object":"chat.completion","stop_reason":"end_turn","content":[{"type":"text","text":"ok"}],"choices":[{"index":0,"message":{"role":"assistant","content":"ok"},"finish_reason":"stop"}]}"#;
-/// Pieces of a streamed answer, and the time between them.
+/// Chunks of a streamed response, and the time between them.
 const CHUNK_COUNT: usize = 10;
 const CHUNK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// The upstream: answers turns, streamed or not, and knows no other path.
+/// Serves the upstream: answers turns, streamed or not, and no other path.
 pub(crate) async fn serve_upstream() {
     serve_router(Router::new().fallback(respond)).await;
 }
@@ -105,7 +105,7 @@ async fn respond(request: Request<Body>) -> Response<Body> {
     response
 }
 
-/// Words, each with the time at which it was written.
+/// Returns a stream of chunks, each with the time at which it was written.
 fn streamed_body() -> Body {
     let pieces = futures_util::stream::unfold(0, |at| async move {
         if at > CHUNK_COUNT {
@@ -125,12 +125,12 @@ fn streamed_body() -> Body {
     Body::new(StreamBody::new(pieces))
 }
 
-/// Nanoseconds since 1970: the same in all processes.
+/// Returns nanoseconds since 1970, comparable between processes.
 pub(crate) fn unix_nanos() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_nanos() as u64)
 }
 
-/// The proxy that only copies bytes.
+/// Serves the proxy that only copies bytes.
 pub(crate) async fn serve_copy_proxy(upstream: String) {
     let mut http = HttpConnector::new();
     http.set_nodelay(true);
@@ -158,7 +158,7 @@ async fn forward(State(copying): State<Arc<CopyProxy>>, mut request: Request<Bod
     }
 }
 
-#[expect(clippy::print_stdout, reason = "the line is read by whoever started the process")]
+#[expect(clippy::print_stdout, reason = "the line is read by the parent process")]
 async fn serve_router(router: Router) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     println!("http://{}", listener.local_addr().expect("it has an address"));

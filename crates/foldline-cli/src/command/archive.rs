@@ -1,4 +1,4 @@
-//! `foldline archive`: looking after the archive as a whole.
+//! `foldline archive`: maintenance of the archive as a whole.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read};
@@ -16,7 +16,7 @@ use crate::render::format_number;
 use crate::settings::ArchiveFlags;
 use crate::units::{AgeArg, SizeArg, format_age, format_bytes};
 
-/// Look after the archive: statistics, retention, verification, export and import
+/// Maintain the archive: statistics, retention, verification, export and import
 #[derive(Args)]
 pub(crate) struct ArchiveCommand {
     #[command(subcommand)]
@@ -44,7 +44,7 @@ impl ArchiveCommand {
     }
 }
 
-/// Show how much is held, of which tools, since when
+/// Show how much is stored, per tool, and since when
 #[derive(Args)]
 struct StatsTask {
     #[command(flatten)]
@@ -66,7 +66,7 @@ fn format_stats(stats: &ArchiveStats, path: &Path) -> String {
     row(
         "originals",
         format!(
-            "{} held, {} expired, {} damaged",
+            "{} stored, {} expired, {} damaged",
             format_number(stats.available),
             format_number(stats.expired),
             format_number(stats.damaged)
@@ -105,22 +105,22 @@ fn format_stats(stats: &ArchiveStats, path: &Path) -> String {
     text
 }
 
-/// Give up what is no longer needed, and pack the rest anew
+/// Remove originals that are no longer needed, and compact the archive
 ///
-/// Age counts from the last request that still carried the marker. What was carried within --live may belong to a
-/// conversation that goes on, and is never given up. Without a limit nothing is given up, and the archive is only
-/// packed anew.
+/// Age counts from the last request that still carried the marker. Originals that were carried within --live may belong
+/// to a running conversation and are never removed. Without a limit nothing is removed, and the archive is only
+/// compacted.
 #[derive(Args)]
 struct PruneTask {
-    /// Give up what no request has carried for so long: 30d, 12h, 8w.
+    /// Remove originals that no request has carried for this long: 30d, 12h, 8w.
     #[arg(long, value_name = "AGE")]
     unused_for: Option<AgeArg>,
 
-    /// Give up the longest unused until the archive is no larger on disk: 500MB, 2GB.
+    /// Remove the longest unused originals until the archive has at most this size on disk: 500MB, 2GB.
     #[arg(long, value_name = "SIZE")]
     max_size: Option<SizeArg>,
 
-    /// How long after its last request a conversation may still go on; at least 1d.
+    /// Time after its last request during which a conversation may still continue; at least 1d.
     #[arg(long, value_name = "AGE", default_value = "7d")]
     live: AgeArg,
 
@@ -139,20 +139,22 @@ impl PruneTask {
         })?;
         spinner.finish_and_clear();
         print_stdout(&format!(
-            "gave up {} originals ({}); the archive has {} now, {} before\n",
+            "removed {} originals ({}); the archive has {} now, {} before\n",
             format_number(pruned.originals),
             format_bytes(pruned.bytes),
             format_bytes(pruned.bytes_after),
             format_bytes(pruned.bytes_before)
         ))?;
         if self.max_size.is_some_and(|size| pruned.bytes_after > size.0) {
-            report("foldline: the rest may still be in use and was kept above the limit (see --live)");
+            report(
+                "foldline: the archive is above the size limit: the remaining originals may still be in use (see --live)",
+            );
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// Read and hash every original again; exit 1 when something is damaged
+/// Read and hash every original again; exit code 1 if any is damaged
 #[derive(Args)]
 struct VerifyTask {
     #[command(flatten)]
@@ -162,39 +164,39 @@ struct VerifyTask {
 impl VerifyTask {
     fn run(self) -> Result<ExitCode> {
         let settings = self.archive.resolve()?;
-        // Setting damage aside is writing; where that is not possible it is still reported.
+        // Quarantining damage needs write access; without it, damage is still reported.
         let archive = settings.open_existing().or_else(|_| settings.open(AccessMode::ReadOnly))?;
         let bar = progress_bar();
         let verified = archive.verify(|progress| update_progress(&bar, progress))?;
         bar.finish_and_clear();
-        for fault in &verified.structure_errors {
-            report(&format!("foldline: the database: {fault}"));
+        for error in &verified.structure_errors {
+            report(&format!("foldline: database: {error}"));
         }
         for damage in &verified.damaged {
             report(&format!("foldline: {} {}: {}", damage.namespace, damage.handle, damage.reason));
         }
-        let healed = if verified.recovered > 0 {
-            format!(", {} healed", format_number(verified.recovered))
+        let recovered = if verified.recovered > 0 {
+            format!(", {} recovered", format_number(verified.recovered))
         } else {
             String::new()
         };
         print_stdout(&format!(
-            "{} originals are sound ({}), {} damaged{healed}\n",
+            "{} originals are intact ({}), {} damaged{recovered}\n",
             format_number(verified.intact),
             format_bytes(verified.bytes),
             format_number(verified.damaged.len() as u64)
         ))?;
-        let is_sound = verified.damaged.is_empty() && verified.structure_errors.is_empty();
-        Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        let is_intact = verified.damaged.is_empty() && verified.structure_errors.is_empty();
+        Ok(if is_intact { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 
 /// Write all originals and facts of a namespace as compressed JSON lines
 ///
-/// The export is not sealed, even when the archive is.
+/// The export is not encrypted, even if the archive is.
 #[derive(Args)]
 struct ExportTask {
-    /// Where to; standard output when left out or `-`.
+    /// The output file; standard output if omitted or `-`.
     #[arg(value_name = "FILE.jsonl.zst")]
     file: Option<PathBuf>,
 
@@ -204,16 +206,15 @@ struct ExportTask {
 
 impl ExportTask {
     fn run(self) -> Result<ExitCode> {
-        let shelf = self.archive.resolve()?.open_tenant()?;
+        let tenant = self.archive.resolve()?.open_tenant()?;
         let bar = progress_bar();
         let progress = |progress| update_progress(&bar, progress);
         let exported = match self.file.filter(|file| file != Path::new("-")) {
             Some(file) => {
-                let out =
-                    create_private_file(&file).with_context(|| format!("{} could not be created", file.display()))?;
-                shelf.export(BufWriter::new(out), progress)?
+                let out = create_private_file(&file).with_context(|| format!("could not create {}", file.display()))?;
+                tenant.export(BufWriter::new(out), progress)?
             }
-            None => shelf.export(std::io::stdout().lock(), progress)?,
+            None => tenant.export(std::io::stdout().lock(), progress)?,
         };
         bar.finish_and_clear();
         report(&format!(
@@ -222,13 +223,13 @@ impl ExportTask {
             format_number(exported.facts)
         ));
         if exported.damaged > 0 {
-            report(&format!("foldline: {} damaged originals were left out", format_number(exported.damaged)));
+            report(&format!("foldline: {} damaged originals were skipped", format_number(exported.damaged)));
         }
         Ok(if exported.damaged > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }
 
-/// A new file that is for its owner alone, as the archive is.
+/// Creates a file that only its owner can read, like the archive.
 fn create_private_file(path: &Path) -> std::io::Result<File> {
     let mut options = File::options();
     options.write(true).create(true).truncate(true);
@@ -237,10 +238,10 @@ fn create_private_file(path: &Path) -> std::io::Result<File> {
     options.open(path)
 }
 
-/// Take in what an export wrote
+/// Import the originals and facts of an export
 #[derive(Args)]
 struct ImportTask {
-    /// The export, compressed or not; standard input when left out or `-`.
+    /// The export, compressed or not; standard input if omitted or `-`.
     #[arg(value_name = "FILE.jsonl.zst")]
     file: Option<PathBuf>,
 
@@ -251,23 +252,23 @@ struct ImportTask {
 impl ImportTask {
     fn run(self) -> Result<ExitCode> {
         let settings = self.archive.resolve()?;
-        let shelf = settings.open(AccessMode::ReadWrite)?.tenant(&settings.namespace);
-        let from: Box<dyn Read> = match self.file.filter(|file| file != Path::new("-")) {
+        let tenant = settings.open(AccessMode::ReadWrite)?.tenant(&settings.namespace);
+        let input: Box<dyn Read> = match self.file.filter(|file| file != Path::new("-")) {
             Some(file) => {
-                let opened = File::open(&file).with_context(|| format!("{} could not be read", file.display()))?;
+                let opened = File::open(&file).with_context(|| format!("could not read {}", file.display()))?;
                 Box::new(BufReader::new(opened))
             }
             None => Box::new(std::io::stdin().lock()),
         };
         let spinner = new_spinner("importing");
-        let imported = shelf
-            .import(from, |taken| spinner.set_message(format!("importing: {} originals", format_number(taken))))?;
+        let imported = tenant
+            .import(input, |count| spinner.set_message(format!("importing: {} originals", format_number(count))))?;
         spinner.finish_and_clear();
-        for (line, why) in &imported.rejections {
-            report(&format!("foldline: line {line}: {why}"));
+        for (line, reason) in &imported.rejections {
+            report(&format!("foldline: line {line}: {reason}"));
         }
         print_stdout(&format!(
-            "took in {} originals and {} facts; {} were held already; {} lines were refused\n",
+            "imported {} originals and {} facts; {} were already stored; {} lines were rejected\n",
             format_number(imported.added),
             format_number(imported.facts),
             format_number(imported.existing),
@@ -277,7 +278,7 @@ impl ImportTask {
     }
 }
 
-/// A bar on standard error, where that is a terminal.
+/// Creates a progress bar on standard error; hidden if that is not a terminal.
 fn progress_bar() -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:30.cyan} {percent:>3} %  {bytes}/{total_bytes}  {eta}");
     ProgressBar::new(0).with_style(style.expect("the template is fixed"))
@@ -288,8 +289,8 @@ fn update_progress(bar: &ProgressBar, progress: ByteProgress) {
     bar.set_position(progress.done_bytes);
 }
 
-fn new_spinner(doing: &'static str) -> ProgressBar {
-    let spinner = ProgressBar::new_spinner().with_message(doing);
+fn new_spinner(message: &'static str) -> ProgressBar {
+    let spinner = ProgressBar::new_spinner().with_message(message);
     spinner.enable_steady_tick(Duration::from_millis(100));
     spinner
 }

@@ -1,4 +1,4 @@
-//! `foldline demo`: the main job with nothing to set up.
+//! `foldline demo`: the proxy at work, without any setup.
 
 use std::process::ExitCode;
 
@@ -17,9 +17,9 @@ use crate::units::format_dollars;
 
 /// Watch an agent outgrow its window, and the proxy keep it inside
 ///
-/// A scripted agent looks for a bug and sends its whole conversation again at every step; a scripted model answers it,
-/// counts every token and refuses what is too long. The demo lets them talk straight, and then through the real
-/// proxy. Everything happens on this machine: no key is needed, and nothing is sent anywhere.
+/// A scripted agent looks for a bug and sends its whole conversation again at every step; a scripted model answers,
+/// counts every token and rejects requests that are too long. The demo runs them without foldline first, and then
+/// through the real proxy. Everything runs on this machine: no key is needed, and nothing is sent anywhere.
 #[derive(Args)]
 pub(crate) struct DemoCommand {}
 
@@ -31,59 +31,59 @@ impl DemoCommand {
 }
 
 async fn run_demo() -> Result<ExitCode, DemoError> {
-    let look = Terminal::for_stdout();
-    let stage = DemoRunner::default();
+    let terminal = Terminal::for_stdout();
+    let runner = DemoRunner::default();
     print_stdout(&format!(
-        "An agent mends an importer. Its model takes {} tokens; both are scripts on this machine.\n\n",
+        "An agent repairs an importer. Its model accepts {} tokens; both are scripts on this machine.\n\n",
         format_number(WINDOW_TOKENS)
     ))?;
-    let straight = stage.run_baseline().await?;
-    let RefusedRequest { turn, status, message, .. } = &straight.refusal;
-    print_stdout(&format!("Straight to the model, turn {turn} is refused with {status}:\n"))?;
-    print_stdout(&format!("  {}\n\n", render::wrapped(message, look, "  ")))?;
-    print_stdout("Through foldline, with tokens as the agent sends them and as the model gets them:\n\n")?;
+    let baseline = runner.run_baseline().await?;
+    let RefusedRequest { turn, status, message, .. } = &baseline.refusal;
+    print_stdout(&format!("Without foldline, turn {turn} is refused with {status}:\n"))?;
+    print_stdout(&format!("  {}\n\n", render::wrapped(message, terminal, "  ")))?;
+    print_stdout("Through foldline; tokens sent by the agent and received by the model:\n\n")?;
 
     let folder = tempfile::tempdir()?;
     let archive = Archive::open(folder.path().join("archive.db"))?;
-    let most = straight.turn_tokens.iter().copied().max().unwrap_or_default();
+    let max_turn_tokens = baseline.turn_tokens.iter().copied().max().unwrap_or_default();
     print_stdout(&format!("turn  {:<32} {:>7} {:>7}\n", "", "agent", "model"))?;
-    let (mut creases, mut asked) = (0, Vec::new());
-    let told = stage
-        .run_through_proxy(&straight, archive, |turn| {
+    let (mut creases, mut unfolds) = (0, Vec::new());
+    let proxied = runner
+        .run_through_proxy(&baseline, archive, |turn| {
             creases += usize::from(turn.is_crease);
-            asked.extend(turn.unfold.iter().map(|it| (turn.number, it.clone())));
-            // Who does not want to read on is told at the end.
-            let _ = print_stdout(&format_turn(turn, most, look));
+            unfolds.extend(turn.unfold.iter().map(|it| (turn.number, it.clone())));
+            // A closed standard output is reported by the prints after the run.
+            let _ = print_stdout(&format_turn(turn, max_turn_tokens, terminal));
         })
         .await?;
 
     print_stdout("\n")?;
-    for (turn, it) in &asked {
-        let same = if it.is_exact { "the very bytes" } else { "NOT the bytes" };
+    for (turn, it) in &unfolds {
+        let same = if it.is_exact { "exactly the bytes" } else { "NOT the bytes" };
         let line = format!(
-            "In turn {turn} the model needed a file as it was before an edit, and that had been folded. It asked for \
-             {}, inside of its answer, and got {} bytes: {same} that it had seen. The agent saw nothing of it.",
+            "In turn {turn} the model needed a file as it was before an edit, and that had been folded. It unfolded \
+             {} within its response and received {} bytes: {same} it had seen before. The agent saw none of this.",
             it.handle,
             format_number(it.bytes as u64)
         );
-        print_stdout(&format!("{}\n\n", render::wrapped(&line, look, "")))?;
+        print_stdout(&format!("{}\n\n", render::wrapped(&line, terminal, "")))?;
     }
-    print_stdout(&format_guarantees(&told, creases))?;
-    print_stdout(&format_costs(&straight, &told))?;
-    let kept = told.finished
-        && told.restored
-        && told.violations.is_empty()
-        && told.max_prompt_tokens <= WINDOW_TOKENS
-        && told.recovered_count == told.original_count;
-    if !kept || asked.iter().any(|(_, it)| !it.is_exact) {
-        return Err("a promise was broken; please report this".into());
+    print_stdout(&format_guarantees(&proxied, creases))?;
+    print_stdout(&format_costs(&baseline, &proxied))?;
+    let guarantees_hold = proxied.finished
+        && proxied.restored
+        && proxied.violations.is_empty()
+        && proxied.max_prompt_tokens <= WINDOW_TOKENS
+        && proxied.recovered_count == proxied.original_count;
+    if !guarantees_hold || unfolds.iter().any(|(_, it)| !it.is_exact) {
+        return Err("a guarantee was violated; please report this".into());
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// A turn in a line: how much the model got, and how much of the agent's it did not need.
-fn format_turn(turn: &DemoTurn, most: u64, look: Terminal) -> String {
-    let room = look.width.saturating_sub(66).clamp(8, 60);
+/// Formats a turn as one line: tokens that the model received, and tokens that the agent sent.
+fn format_turn(turn: &DemoTurn, max_turn_tokens: u64, terminal: Terminal) -> String {
+    let room = terminal.width.saturating_sub(66).clamp(8, 60);
     let mut notes = Vec::new();
     if turn.is_crease {
         notes.push("crease");
@@ -91,7 +91,7 @@ fn format_turn(turn: &DemoTurn, most: u64, look: Terminal) -> String {
     if turn.unfold.is_some() {
         notes.push("unfolded");
     }
-    let bar = render::comparison_bar(turn.sent_tokens, turn.received_tokens, most, room, look);
+    let bar = render::comparison_bar(turn.sent_tokens, turn.received_tokens, max_turn_tokens, room, terminal);
     let title = render::padded(&turn.title, 32);
     let line = format!(
         "{:>4}  {title} {:>7} {:>7}  {bar} {}",
@@ -103,26 +103,26 @@ fn format_turn(turn: &DemoTurn, most: u64, look: Terminal) -> String {
     format!("{}\n", line.trim_end())
 }
 
-fn format_guarantees(told: &ProxiedRun, creases: usize) -> String {
-    let laws = match told.violations.len() {
-        0 => "broke no law of its format".to_owned(),
-        broken => format!("broke {broken} laws, such as {}", told.violations[0]),
+fn format_guarantees(proxied: &ProxiedRun, creases: usize) -> String {
+    let laws = match proxied.violations.len() {
+        0 => "follows the laws of its format".to_owned(),
+        broken => format!("follows its laws, except {broken} violations such as {}", proxied.violations[0]),
     };
     format!(
         "  fits         the longest of {} prompts has {} tokens\n  \
-           valid        every one of them {laws}\n  \
-           stable       each began with the one before it, but for {creases} creases\n  \
-           recoverable  {} of {} folded originals came back byte for byte\n\n",
-        told.prompt_count,
-        format_number(told.max_prompt_tokens),
-        told.recovered_count,
-        told.original_count
+           valid        every prompt {laws}\n  \
+           stable       each prompt extends the previous one, except at {creases} creases\n  \
+           recoverable  {} of {} folded originals were restored byte for byte\n\n",
+        proxied.prompt_count,
+        format_number(proxied.max_prompt_tokens),
+        proxied.recovered_count,
+        proxied.original_count
     )
 }
 
-/// What both ways cost, by what the model counted.
-fn format_costs(straight: &BaselineRun, told: &ProxiedRun) -> String {
-    let (without, with) = (&straight.cost, &told.cost);
+/// Formats the costs of both runs, by the model's counts.
+fn format_costs(baseline: &BaselineRun, proxied: &ProxiedRun) -> String {
+    let (without, with) = (&baseline.cost, &proxied.cost);
     let line = |name: &str, without: String, with: String, less: String| {
         format!("{name:<22}{without:>12}{with:>12}{less:>12}\n")
     };
@@ -131,23 +131,23 @@ fn format_costs(straight: &BaselineRun, told: &ProxiedRun) -> String {
             if with <= without { format!("-{}", format_percent(without - with, without)) } else { String::new() };
         line(name, format_number(without), format_number(with), less)
     };
-    let cents = |bill: f64| (bill * 1e6) as u64;
-    let saved = format_percent(cents(without.dollars).saturating_sub(cents(with.dollars)), cents(without.dollars));
+    let micros = |dollars: f64| (dollars * 1e6) as u64;
+    let saved = format_percent(micros(without.dollars).saturating_sub(micros(with.dollars)), micros(without.dollars));
     [
-        line("", "straight*".into(), "foldline".into(), String::new()),
-        tokens("tokens of prompts", without.prompt_tokens, with.prompt_tokens),
+        line("", "without*".into(), "foldline".into(), String::new()),
+        tokens("prompt tokens", without.prompt_tokens, with.prompt_tokens),
         tokens(
             "  not in the cache",
             without.prompt_tokens - without.cached_tokens,
             with.prompt_tokens - with.cached_tokens,
         ),
         line(
-            &format!("bill, as {DEMO_MODEL}"),
+            &format!("cost, as {DEMO_MODEL}"),
             format_dollars(without.dollars),
             format_dollars(with.dollars),
             format!("-{saved}"),
         ),
-        "\n* if the window were wide enough\n".to_owned(),
+        "\n* without foldline, if the window were large enough\n".to_owned(),
     ]
     .concat()
 }

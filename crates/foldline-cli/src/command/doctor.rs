@@ -1,6 +1,6 @@
-//! `foldline doctor`: is everything in place, and what is to be done where it is not?
+//! `foldline doctor`: checks the setup and advises how to repair it.
 //!
-//! Looks and asks, and changes nothing. No key is sent with any question.
+//! Only reads and probes; changes nothing. No key is sent with any probe.
 
 use std::fs::OpenOptions;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -25,13 +25,13 @@ use crate::render::format_number;
 use crate::settings::{ArchiveFlags, ModelFlags};
 use crate::units;
 
-/// Check settings, archive, upstreams and clients, and say what to do
+/// Check settings, archive, upstreams and clients, and advise on problems
 ///
-/// Takes the flags of `foldline serve` and checks what it would do with them. Upstreams are asked whether they are there,
-/// without any key; a server on this machine is asked for its window. Exit code 1 when something is broken.
+/// Accepts the flags of `foldline serve` and checks the resulting setup. Upstreams are probed without any key; a server
+/// on this machine is asked for its context window. The exit code is 1 if a check fails.
 #[derive(Args)]
 pub(crate) struct DoctorCommand {
-    /// A model, to be told its window, and how its tokens are counted
+    /// Also check this model: its window, and how its tokens are counted
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
     /// Print the findings as JSON
@@ -45,14 +45,14 @@ pub(crate) struct DoctorCommand {
     archive: ArchiveFlags,
 }
 
-/// What was found.
+/// Result of one check.
 #[derive(Debug, Serialize)]
 struct DoctorFinding {
     status: FindingStatus,
-    /// What was looked at.
+    /// Name of the check.
     check: &'static str,
     message: String,
-    /// What to do.
+    /// Recommended action.
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<String>,
 }
@@ -66,16 +66,16 @@ enum FindingStatus {
 }
 
 impl DoctorFinding {
-    fn ok(about: &'static str, says: impl Into<String>) -> Self {
-        Self { status: FindingStatus::Ok, check: about, message: says.into(), advice: None }
+    fn ok(check: &'static str, message: impl Into<String>) -> Self {
+        Self { status: FindingStatus::Ok, check, message: message.into(), advice: None }
     }
 
-    fn warn(about: &'static str, says: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { status: FindingStatus::Warn, check: about, message: says.into(), advice: Some(advice.into()) }
+    fn warn(check: &'static str, message: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { status: FindingStatus::Warn, check, message: message.into(), advice: Some(advice.into()) }
     }
 
-    fn fail(about: &'static str, says: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { status: FindingStatus::Fail, check: about, message: says.into(), advice: Some(advice.into()) }
+    fn fail(check: &'static str, message: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { status: FindingStatus::Fail, check, message: message.into(), advice: Some(advice.into()) }
     }
 }
 
@@ -94,16 +94,16 @@ impl DoctorCommand {
     }
 
     async fn run_checks(self) -> Vec<DoctorFinding> {
-        let (settings, places) = match self.proxy.resolve_with_sources() {
+        let (settings, sources) = match self.proxy.resolve_with_sources() {
             Ok(resolved) => resolved,
             Err(error) => {
-                // Whom to ask is not known then, and nobody else is asked.
-                let advice = "mend it, and ask again; `foldline serve --help` names all settings";
+                // Without valid settings the upstreams are unknown; nothing is probed.
+                let advice = "repair the setting and run again; `foldline serve --help` lists all settings";
                 let settings = DoctorFinding::fail("settings", format!("{error:#}"), advice);
                 return vec![settings, check_archive(&self.archive)];
             }
         };
-        let mut findings = vec![check_settings(&places), check_archive(&self.archive)];
+        let mut findings = vec![check_settings(&sources), check_archive(&self.archive)];
         findings.extend(check_listen_address(&settings).await);
         findings.extend(check_upstreams(&settings).await);
         findings.extend(check_model(&self.models, self.model.as_deref(), &settings).await);
@@ -112,37 +112,37 @@ impl DoctorCommand {
     }
 }
 
-/// Where settings come from.
-fn check_settings(places: &SettingSources) -> DoctorFinding {
-    let of = |what: &str, names: &[String]| match names {
+/// Reports where settings come from.
+fn check_settings(sources: &SettingSources) -> DoctorFinding {
+    let listed = |source: &str, names: &[String]| match names {
         [] => None,
-        names => Some(format!("{what}: {}", names.join(", "))),
+        names => Some(format!("{source}: {}", names.join(", "))),
     };
-    let file = match &places.file {
-        Some((path, names)) if names.is_empty() => format!("{} says nothing", path.display()),
+    let file = match &sources.file {
+        Some((path, names)) if names.is_empty() => format!("{} is empty", path.display()),
         Some((path, names)) => format!("{}: {}", path.display(), names.join(", ")),
         None => format!(
             "no settings file{}",
-            places.default_file.as_ref().map_or(String::new(), |it| format!(" at {}", it.display()))
+            sources.default_file.as_ref().map_or(String::new(), |it| format!(" at {}", it.display()))
         ),
     };
-    let all = [of("flags", &places.flags), of("variables", &places.variables), Some(file)];
+    let all = [listed("flags", &sources.flags), listed("variables", &sources.variables), Some(file)];
     DoctorFinding::ok("settings", all.into_iter().flatten().collect::<Vec<_>>().join("; "))
 }
 
 fn check_archive(flags: &ArchiveFlags) -> DoctorFinding {
     let settings = match flags.resolve() {
         Ok(settings) => settings,
-        Err(error) => return DoctorFinding::fail("archive", format!("{error:#}"), "say where it lies with --archive"),
+        Err(error) => return DoctorFinding::fail("archive", format!("{error:#}"), "set its path with --archive"),
     };
     let path = settings.path.as_path();
     if !path.exists() {
         return match can_create_file(path) {
-            true => DoctorFinding::ok("archive", format!("{} will be made when something is folded", path.display())),
+            true => DoctorFinding::ok("archive", format!("{} will be created at the first fold", path.display())),
             false => DoctorFinding::fail(
                 "archive",
-                format!("there is none, and none can be made at {}", path.display()),
-                "make its folder writable, or say where else with --archive",
+                format!("cannot be created at {}", path.display()),
+                "make its folder writable, or set another path with --archive",
             ),
         };
     }
@@ -151,22 +151,22 @@ fn check_archive(flags: &ArchiveFlags) -> DoctorFinding {
         Err(error) => DoctorFinding::fail(
             "archive",
             error.to_string(),
-            "requests that need a fold go out as they came until this is mended",
+            "requests that need a fold are forwarded unchanged until this is repaired",
         ),
         Ok(_) if OpenOptions::new().append(true).open(path).is_err() => DoctorFinding::fail(
             "archive",
-            format!("{} can be read and not written", path.display()),
-            "make it writable for you, or say another with --archive",
+            format!("{} is readable but not writable", path.display()),
+            "make it writable for this user, or set another path with --archive",
         ),
         Ok(stats) if stats.damaged > 0 => DoctorFinding::warn(
             "archive",
             format!("{}: {} originals are damaged on disk", path.display(), format_number(stats.damaged)),
-            "`foldline archive verify` names them",
+            "run `foldline archive verify` to list them",
         ),
         Ok(stats) => DoctorFinding::ok(
             "archive",
             format!(
-                "{}: {} originals, {} on disk, for you alone",
+                "{}: {} originals, {} on disk, private to this user",
                 path.display(),
                 format_number(stats.available),
                 units::format_bytes(stats.file_bytes + stats.index_bytes)
@@ -175,7 +175,7 @@ fn check_archive(flags: &ArchiveFlags) -> DoctorFinding {
     }
 }
 
-/// Whether a file can be made here: in the first folder above it that exists.
+/// Returns true if a file can be created in the nearest existing parent folder.
 fn can_create_file(path: &Path) -> bool {
     let folder = path.ancestors().skip(1).find(|it| it.is_dir());
     folder.is_some_and(|folder| tempfile::tempfile_in(folder).is_ok())
@@ -187,25 +187,25 @@ async fn check_listen_address(settings: &ProxySettings) -> Vec<DoctorFinding> {
         return vec![DoctorFinding::fail(
             "listen",
             format!("{listen} can be reached by others, and no token is set"),
-            "set one with --token-file or $FOLDLINE_TOKEN, or listen on 127.0.0.1",
+            "set a token with --token-file or $FOLDLINE_TOKEN, or listen on 127.0.0.1",
         )];
     }
     if TcpListener::bind(listen).is_ok() {
         return vec![DoctorFinding::ok("listen", format!("{listen} is free"))];
     }
     let here = if listen.ip().is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { listen.ip() };
-    let at = format!("http://{}", SocketAddr::new(here, listen.port())).parse::<UpstreamUrl>();
-    let neighbour = match at {
-        Ok(at) => probe::find_running_proxy(&at).await,
+    let url = format!("http://{}", SocketAddr::new(here, listen.port())).parse::<UpstreamUrl>();
+    let running_proxy = match url {
+        Ok(url) => probe::find_running_proxy(&url).await,
         Err(_) => None,
     };
-    let Some(proxy) = neighbour else {
-        let says = format!("{listen} is taken by something else");
-        return vec![DoctorFinding::fail("listen", says, "choose another with --listen")];
+    let Some(proxy) = running_proxy else {
+        let message = format!("{listen} is in use by another program");
+        return vec![DoctorFinding::fail("listen", message, "choose another address with --listen")];
     };
     let RunningProxy { version, openai, anthropic, .. } = &proxy;
-    let says = format!("foldline {version} listens on {listen} already, before {openai} and {anthropic}");
-    let running = DoctorFinding::ok("listen", says);
+    let message = format!("foldline {version} already listens on {listen}; upstreams {openai} and {anthropic}");
+    let running = DoctorFinding::ok("listen", message);
     std::iter::once(running).chain(proxy.learned_windows.iter().map(learned)).collect()
 }
 
@@ -216,14 +216,15 @@ fn learned(window: &NeighbourWindow) -> DoctorFinding {
         "error_code" => "a typed error of the server",
         "error_message" => "an error message of the server",
         "constant_count" => "the server's count, which stays the same while prompts grow",
-        "server_report" => "the server's answer when it was asked",
+        "server_report" => "the server's model endpoint",
         other => other,
     };
     let minutes = |seconds: u64| format!("{} min", format_number(seconds / 60));
-    let expires = expires_in_seconds.map_or(String::new(), |left| format!(", forgotten in {}", minutes(left)));
+    let expires = expires_in_seconds.map_or(String::new(), |left| format!(", expires in {}", minutes(left)));
     let age = minutes(*age_seconds);
-    let says = format!("{model} at {upstream}: {} tokens, from {evidence}; {age} ago{expires}", format_number(*tokens));
-    DoctorFinding::ok("learned", says)
+    let message =
+        format!("{model} at {upstream}: {} tokens, from {evidence}; {age} ago{expires}", format_number(*tokens));
+    DoctorFinding::ok("learned", message)
 }
 
 async fn check_upstreams(settings: &ProxySettings) -> Vec<DoctorFinding> {
@@ -232,33 +233,34 @@ async fn check_upstreams(settings: &ProxySettings) -> Vec<DoctorFinding> {
         false => vec![("openai", &settings.openai), ("anthropic", &settings.anthropic)],
     };
     let mut findings = Vec::new();
-    for (about, upstream) in all {
+    for (check, upstream) in all {
         if let Some(it) = probe::find_running_proxy(upstream).await {
-            let says = format!("{upstream} is a foldline itself, before {} and {}", it.openai, it.anthropic);
+            let message =
+                format!("{upstream} is a foldline proxy itself; upstreams {} and {}", it.openai, it.anthropic);
             findings.push(DoctorFinding::warn(
-                about,
-                says,
-                "name the provider behind it, or everything is folded twice",
+                check,
+                message,
+                "set the upstream to the provider, or requests are folded twice",
             ));
             continue;
         }
         findings.push(match probe::check_upstream(upstream).await {
-            Ok(status) => DoctorFinding::ok(about, format!("{upstream} answers ({})", status.as_u16())),
-            Err(why) => {
-                let advice = "is the address right, and the server running? Another one is named with --upstream";
-                DoctorFinding::fail(about, format!("{upstream}: {why}"), advice)
+            Ok(status) => DoctorFinding::ok(check, format!("{upstream} responds ({})", status.as_u16())),
+            Err(error) => {
+                let advice = "check the address and that the server runs; set another one with --upstream";
+                DoctorFinding::fail(check, format!("{upstream}: {error}"), advice)
             }
         });
     }
     findings
 }
 
-/// The table of models, and what is known of the one that is asked for.
+/// Checks the model table and reports what is known of the given model.
 async fn check_model(flags: &ModelFlags, name: Option<&str>, settings: &ProxySettings) -> Vec<DoctorFinding> {
     let table = match flags.resolve() {
         Ok(table) => table,
         Err(error) => {
-            return vec![DoctorFinding::fail("models", format!("{error:#}"), "mend the file, or leave --models out")];
+            return vec![DoctorFinding::fail("models", format!("{error:#}"), "repair the file, or omit --models")];
         }
     };
     let mut findings = vec![DoctorFinding::ok("models", format!("{} rows", format_number(table.rows().len() as u64)))];
@@ -267,16 +269,16 @@ async fn check_model(flags: &ModelFlags, name: Option<&str>, settings: &ProxySet
             continue;
         }
         findings.push(match probe::query_window(upstream, name.unwrap_or_default()).await {
-            Some(window) => DoctorFinding::ok("window", format!("{upstream} says {} tokens", format_number(window))),
+            Some(window) => DoctorFinding::ok("window", format!("{upstream} reports {} tokens", format_number(window))),
             None => DoctorFinding::warn(
                 "window",
                 format!(
-                    "{upstream} does not say how long its window is{}",
+                    "{upstream} does not report its context window{}",
                     if name.is_none() { " without a model" } else { "" }
                 ),
                 match name {
                     None => "name the model with --model",
-                    Some(_) => "say it with --window, lest the table's guess is too long",
+                    Some(_) => "set it with --window; the window in the model table may be too large",
                 },
             ),
         });
@@ -288,15 +290,15 @@ async fn check_model(flags: &ModelFlags, name: Option<&str>, settings: &ProxySet
         let meter = Meter::for_model(&table, Some(name));
         let counted = match meter.exactness() {
             CountExactness::Exact => "counted exactly",
-            _ => "estimated from above, and calibrated by what the provider reports",
+            _ => "estimated conservatively, and calibrated by the provider's reports",
         };
         let window = format_number(settings.window.unwrap_or(meter.row().window));
-        findings.push(DoctorFinding::ok("model", format!("{name}: {window} tokens by the table; {counted}")));
+        findings.push(DoctorFinding::ok("model", format!("{name}: window {window} tokens by the table; {counted}")));
     }
     findings
 }
 
-/// Whether clients that are started here would come to the proxy.
+/// Checks whether clients started from this shell would use the proxy.
 fn check_clients(settings: &ProxySettings, caller: &CallerEnv) -> Vec<DoctorFinding> {
     let proxy = format!("http://{}", settings.listen);
     let openai = format!("{proxy}{}", settings.openai.version());
@@ -311,22 +313,26 @@ fn check_clients(settings: &ProxySettings, caller: &CallerEnv) -> Vec<DoctorFind
         } else if set.starts_with(&proxy) {
             DoctorFinding::warn(
                 "clients",
-                format!("{name} is {value}, which no path of the API follows"),
+                format!("{name} is {value}, which is not an API path of the proxy"),
                 format!("set it to {right}"),
             )
         } else {
             let advice =
-                format!("set it to {right}, or start the client with `foldline run -- CMD`, which goes on to {value}");
-            DoctorFinding::warn("clients", format!("{name} is {value}: clients go there without foldline"), advice)
+                format!("set it to {right}, or start the client with `foldline run -- CMD`, which forwards to {value}");
+            DoctorFinding::warn("clients", format!("{name} is {value}: clients bypass foldline"), advice)
         });
     }
-    for (name, whom) in &caller.cloud_variables {
-        let advice = "unset it for clients that are to come through foldline";
-        findings.push(DoctorFinding::warn("clients", format!("{name} is set: Claude Code speaks to {whom}"), advice));
+    for (name, cloud) in &caller.cloud_variables {
+        let advice = "unset it for clients that should use foldline";
+        findings.push(DoctorFinding::warn(
+            "clients",
+            format!("{name} is set: Claude Code connects to {cloud}"),
+            advice,
+        ));
     }
     if caller.behind_proxy {
-        let advice = "foldline connects directly; where that is not allowed, name a gateway that is with --upstream";
-        findings.push(DoctorFinding::warn("network", "the network has a proxy (HTTP_PROXY or the like)", advice));
+        let advice = "foldline connects directly; if that is blocked, set a reachable gateway with --upstream";
+        findings.push(DoctorFinding::warn("network", "a network proxy is configured (HTTP_PROXY or similar)", advice));
     }
     if findings.is_empty() {
         let advice = format!("OPENAI_BASE_URL={openai} ANTHROPIC_BASE_URL={proxy}, or `foldline run -- CMD`");
@@ -338,19 +344,19 @@ fn check_clients(settings: &ProxySettings, caller: &CallerEnv) -> Vec<DoctorFind
     findings
 }
 
-fn render_findings(findings: &[DoctorFinding], look: Terminal) -> String {
+fn render_findings(findings: &[DoctorFinding], terminal: Terminal) -> String {
     const INDENT: &str = "                  ";
     let mut text = String::new();
-    for DoctorFinding { status: state, check: about, message: says, advice } in findings {
-        let (word, ink) = match state {
+    for DoctorFinding { status, check, message, advice } in findings {
+        let (word, color) = match status {
             FindingStatus::Ok => ("ok", "32"),
             FindingStatus::Warn => ("warn", "33"),
             FindingStatus::Fail => ("FAIL", "31"),
         };
-        let word = render::colored(&format!("{word:<5}"), ink, look);
-        text += &format!(" {word} {about:<10} {}\n", render::wrapped(says, look, INDENT));
+        let word = render::colored(&format!("{word:<5}"), color, terminal);
+        text += &format!(" {word} {check:<10} {}\n", render::wrapped(message, terminal, INDENT));
         if let Some(advice) = advice {
-            text += &format!("{INDENT}-> {}\n", render::wrapped(advice, look, &format!("{INDENT}   ")));
+            text += &format!("{INDENT}-> {}\n", render::wrapped(advice, terminal, &format!("{INDENT}   ")));
         }
     }
     text
@@ -373,7 +379,7 @@ mod tests {
             ..CallerEnv::default()
         };
         assert!(
-            client_findings(&right).iter().all(|(state, _)| *state == FindingStatus::Ok),
+            client_findings(&right).iter().all(|(status, _)| *status == FindingStatus::Ok),
             "{:?}",
             client_findings(&right)
         );
@@ -384,9 +390,9 @@ mod tests {
             behind_proxy: true,
             ..CallerEnv::default()
         };
-        let told = client_findings(&wrong);
-        assert_eq!(told.len(), 4);
-        assert!(told.iter().all(|(state, _)| *state == FindingStatus::Warn), "{told:?}");
+        let findings = client_findings(&wrong);
+        assert_eq!(findings.len(), 4);
+        assert!(findings.iter().all(|(status, _)| *status == FindingStatus::Warn), "{findings:?}");
     }
 
     #[test]

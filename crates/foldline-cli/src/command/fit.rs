@@ -1,4 +1,4 @@
-//! `foldline fit`: one request body in, one that fits out.
+//! `foldline fit`: folds one request body until it fits a budget.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,31 +22,32 @@ use crate::settings::{ArchiveFlags, ModelFlags, NoArchive};
 /// Fold one request body until it fits a budget
 ///
 /// Reads a request body of OpenAI Chat Completions, OpenAI Responses or Anthropic Messages, folds old parts
-/// into short markers until it has at most so many tokens, and writes the new body. What is not folded is
-/// copied byte for byte. The newest round, the words of users and all instructions stay as they are as
-/// long as anything else can go.
+/// into short markers until it fits the budget, and writes the new body. Everything else is copied byte for
+/// byte. The newest round, user messages and all instructions are kept as long as anything else can be
+/// folded.
 ///
-/// What is folded is kept in the archive first, and `foldline unfold` gives it back. When the archive
-/// fails, a body that fits is written as it came, and another one folded without handles; standard error says so.
+/// Originals are stored in the archive first, and `foldline unfold` restores them. If the archive fails, a
+/// body that already fits is written unchanged, and any other is folded without handles; a message on standard
+/// error reports it. Terms are folds in docs/glossary.md.
 #[derive(Args)]
 #[command(after_long_help = HELP)]
 pub(crate) struct FitCommand {
-    /// The request body; standard input when left out or `-`.
+    /// The request body; standard input if omitted or `-`.
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 
-    /// Tokens that the body may have, its tools and instructions included.
+    /// Maximum tokens of the body, including tools and instructions.
     #[arg(long, value_name = "N")]
     budget: u64,
 
-    /// Count and price for this model, whatever the body says.
+    /// Count and price for this model instead of the one in the body.
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
 
     #[command(flatten)]
     models: ModelFlags,
 
-    /// The API that the body is for.
+    /// The API format of the body.
     #[arg(long, value_name = "FORMAT", default_value = "auto", value_parser = ["auto", "openai-chat", "openai-responses", "anthropic"])]
     format: String,
 
@@ -54,19 +55,19 @@ pub(crate) struct FitCommand {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Write what was done, in numbers, to this file as JSON (`-` is standard error).
+    /// Write statistics as JSON to this file (`-` is standard error).
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
 
-    /// What may be folded, and when: none, lossless, balanced or tight.
+    /// Fold policy: none, lossless, balanced or tight.
     #[arg(long, value_name = "NAME", default_value = "balanced")]
     policy: Policy,
 
-    /// Tell on standard error what was folded, why, and what it saved, one line each.
+    /// List each fold on standard error: what was folded, by which pass, and the tokens saved.
     #[arg(long)]
     explain: bool,
 
-    /// Keep nothing: markers carry no handles, and what is folded can not be unfolded.
+    /// Store nothing: markers carry no handles, and folds cannot be unfolded.
     #[arg(long, conflicts_with = "archive")]
     no_archive: bool,
 
@@ -82,28 +83,28 @@ Examples:
 
 Policies:
   none       folds nothing; a body over the budget is an error
-  lossless   only what stands in the body a second time, or has a verified inverse
-  balanced   also old text whose keeping costs more than asking for it again would
-  tight      the same, valuing room higher than recall
+  lossless   only text that appears in the body more than once, or has a verified inverse
+  balanced   also old text that costs more to keep than to request again
+  tight      like balanced, but values free space higher
 
 Exit codes:
   0  the body that was written fits
-  2  the input is not a request: it was written as it came
-  3  it can not fit: nothing was written, and standard error tells the floor";
+  2  the input is not a request body; it was written unchanged
+  3  the body cannot fit; nothing was written, and standard error reports the smallest possible size";
 
 impl FitCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let body = input::read_bytes(self.file.as_deref())?;
         let format = match self.format.as_str() {
             "auto" => Format::detect(&body).unwrap_or(Format::OpenAiChat),
-            name => serde_json::from_value(json!(name)).context("no such format")?,
+            name => serde_json::from_value(json!(name)).context("unknown format")?,
         };
         let request = match Request::parse(format, &body) {
             Ok(request) => request,
             Err(error) => {
                 match body.trim_ascii().is_empty() {
                     true => report("foldline: the input is empty"),
-                    false => report(&format!("foldline: {error}; the input was written as it came")),
+                    false => report(&format!("foldline: {error}; the input was written unchanged")),
                 }
                 write_output(self.output.as_deref(), &body)?;
                 return Ok(ExitCode::from(EXIT_BAD_INPUT));
@@ -112,23 +113,23 @@ impl FitCommand {
         let table = &self.models.resolve()?;
         let model = self.model.as_deref().or(request.conversation().model.as_deref());
         let meter = Meter::for_model(table, model);
-        let mut setup = FoldOptions::new(meter, Prices::for_model(table, model), self.budget)
+        let mut options = FoldOptions::new(meter, Prices::for_model(table, model), self.budget)
             .with_rules(&LawProfile::for_model(format, model));
-        setup.policy = self.policy.clone();
-        let keep: Option<Box<dyn OriginalStore>> = match self.archive.resolve() {
+        options.policy = self.policy.clone();
+        let store: Option<Box<dyn OriginalStore>> = match self.archive.resolve() {
             _ if self.no_archive => None,
             Ok(settings) => Some(Box::new(settings)),
             Err(error) => Some(Box::new(NoArchive(format!("{error:#}")))),
         };
         let listener = |event| {
-            if let FoldEvent::Refused { reason: why } = event {
-                report(&format!("foldline: {why}"));
+            if let FoldEvent::Refused { reason } = event {
+                report(&format!("foldline: {reason}"));
             }
         };
-        match apply(&request, &setup, &Ledger::default(), keep.as_deref(), &listener) {
-            Ok(applied) => {
-                write_output(self.output.as_deref(), &applied.body)?;
-                self.report_folds(&applied, &setup, format)?;
+        match apply(&request, &options, &Ledger::default(), store.as_deref(), &listener) {
+            Ok(folded) => {
+                write_output(self.output.as_deref(), &folded.body)?;
+                self.report_folds(&folded, &options, format)?;
                 Ok(ExitCode::SUCCESS)
             }
             Err(error) if matches!(error.kind(), ErrorKind::CannotFit { .. }) => {
@@ -139,10 +140,10 @@ impl FitCommand {
         }
     }
 
-    fn report_folds(&self, applied: &FoldedRequest, setup: &FoldOptions, format: Format) -> Result<()> {
-        let explained = applied.folded.as_ref().map(|folded| folded.fold_stats()).unwrap_or_default();
+    fn report_folds(&self, folded: &FoldedRequest, options: &FoldOptions, format: Format) -> Result<()> {
+        let folds = folded.folded.as_ref().map(|folded| folded.fold_stats()).unwrap_or_default();
         if self.explain {
-            for fold in &explained {
+            for fold in &folds {
                 report(&format!(
                     "{:<8} {:<10} {:>7} -> {:<6} {}",
                     fold.part.to_string(),
@@ -152,24 +153,24 @@ impl FitCommand {
                     fold.description.lines().next().unwrap_or_default()
                 ));
             }
-            report(&format!("{} of {} tokens, budget {}", applied.tokens, applied.raw_tokens, setup.budget));
+            report(&format!("{} of {} tokens, budget {}", folded.tokens, folded.raw_tokens, options.budget));
         }
         let Some(path) = &self.stats else { return Ok(()) };
         let mut passes: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
-        for fold in &explained {
+        for fold in &folds {
             let (count, saved) = passes.entry(fold.pass).or_default();
             *count += 1;
             *saved += fold.tokens_before.saturating_sub(fold.tokens_after);
         }
         let stats = json!({
             "format": format.name(),
-            "policy": setup.policy.name,
-            "budget": setup.budget,
-            "raw_tokens": applied.raw_tokens,
-            "tokens": applied.tokens,
-            "exact": setup.meter.exactness() == CountExactness::Exact,
-            "folds": explained.len(),
-            "creases": applied.creases().len(),
+            "policy": options.policy.name,
+            "budget": options.budget,
+            "received_tokens": folded.raw_tokens,
+            "tokens": folded.tokens,
+            "exact": options.meter.exactness() == CountExactness::Exact,
+            "folds": folds.len(),
+            "creases": folded.creases().len(),
             "by_pass": passes.iter().map(|(pass, (count, saved))| (*pass, json!({ "folds": count, "saved": saved }))).collect::<BTreeMap<_, _>>(),
         });
         let mut text = serde_json::to_string_pretty(&stats)?;
@@ -178,6 +179,6 @@ impl FitCommand {
             report(text.trim_end());
             return Ok(());
         }
-        fs::write(path, text).with_context(|| format!("{} could not be written", path.display()))
+        fs::write(path, text).with_context(|| format!("could not write {}", path.display()))
     }
 }

@@ -1,4 +1,4 @@
-//! `foldline mcp`: the archive for a model, over the Model Context Protocol.
+//! `foldline mcp`: serves the archive to a model over the Model Context Protocol.
 
 use std::process::ExitCode;
 
@@ -8,10 +8,10 @@ use foldline_archive::AccessMode;
 
 use crate::settings::ArchiveFlags;
 
-/// Serve unfold, search and stats to a model over MCP, on standard input and output
+/// Serve unfold, search and stats to a model over MCP on standard input and output
 ///
-/// For clients that start their MCP servers themselves. In Claude Code: `claude mcp add foldline -- foldline mcp`;
-/// in others: the command `foldline` with the argument `mcp`. It only reads the archive.
+/// For clients that start their MCP servers as child processes. In Claude Code: `claude mcp add foldline -- foldline mcp`;
+/// in others: the command `foldline` with the argument `mcp`. The archive is only read.
 #[derive(Args)]
 pub(crate) struct McpCommand {
     #[command(flatten)]
@@ -22,7 +22,7 @@ impl McpCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let settings = self.archive.resolve()?;
         let open = move || Ok(settings.open(AccessMode::ReadOnly)?.tenant(&settings.namespace));
-        foldline_server::mcp::serve_stdio(open).context("the connection to the MCP client broke")?;
+        foldline_server::mcp::serve_stdio(open).context("the connection to the MCP client failed")?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,4 +1,4 @@
-//! The commands, one a file: its arguments with their help, and `run`.
+//! The commands, one per file: the arguments with their help, and `run`.
 
 mod archive;
 mod demo;
@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Subcommand;
 
-/// What the binary can do.
+/// The commands of the binary.
 #[derive(Subcommand)]
 pub(crate) enum CliCommand {
     Archive(archive::ArchiveCommand),
@@ -36,7 +36,8 @@ pub(crate) enum CliCommand {
     Search(search::SearchCommand),
     Serve(serve::ServeCommand),
     Show(show::ShowCommand),
-    Summarize(crate::command::summarize::SummarizeCommand),
+    #[command(alias = "summarise")]
+    Summarize(summarize::SummarizeCommand),
     Unfold(unfold::UnfoldCommand),
 }
 
@@ -60,40 +61,40 @@ impl CliCommand {
     }
 }
 
-/// Exit code of input that is not what it should be.
+/// Exit code for invalid input.
 const EXIT_BAD_INPUT: u8 = 2;
-/// Exit code of a request that can not be brought under its budget.
+/// Exit code for a request that cannot be brought under its budget.
 const EXIT_CANNOT_FIT: u8 = 3;
 
-/// Writes bytes to a file, or to standard output.
+/// Writes bytes to a file, or to standard output if no file is given.
 fn write_output(to: Option<&Path>, bytes: &[u8]) -> Result<()> {
     match to {
-        Some(path) => fs::write(path, bytes).with_context(|| format!("{} could not be written", path.display())),
+        Some(path) => fs::write(path, bytes).with_context(|| format!("could not write {}", path.display())),
         None => match stdout().write_all(bytes).and_then(|()| stdout().flush()) {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-                Err(anyhow::Error::new(error).context("standard output could not be written"))
+                Err(anyhow::Error::new(error).context("could not write to standard output"))
             }
             _ => Ok(()),
         },
     }
 }
 
-/// Writes to standard output. A reader that has seen enough (`foldline show x | head`) is no error.
+/// Writes to standard output. A closed pipe (`foldline show x | head`) is not an error.
 fn print_stdout(text: &str) -> Result<()> {
     write_output(None, text.as_bytes())
 }
 
-/// Tells a person, beside the output, that something is amiss.
+/// Writes a line to standard error.
 pub(crate) fn report(line: &str) {
-    // When standard error is gone there is nobody left to tell.
+    // If standard error is closed, there is no place left to report to.
     let _ = writeln!(stderr(), "{line}");
 }
 
-/// The exit code that stands for an error.
+/// Returns the exit code for an error.
 pub(crate) fn exit_code_for(error: &anyhow::Error) -> ExitCode {
     use foldline_archive::ErrorKind::{InvalidHandle, InvalidInput};
-    let of_archive = error.downcast_ref::<foldline_archive::Error>();
-    match of_archive.map(foldline_archive::Error::kind) {
+    let archive_error = error.downcast_ref::<foldline_archive::Error>();
+    match archive_error.map(foldline_archive::Error::kind) {
         Some(InvalidInput | InvalidHandle) => ExitCode::from(EXIT_BAD_INPUT),
         _ => ExitCode::FAILURE,
     }

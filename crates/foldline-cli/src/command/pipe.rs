@@ -17,49 +17,49 @@ use serde_json::{Value, json};
 
 use crate::settings::ModelFlags;
 
-/// Drive the engine over a growing conversation, one JSON object a line
+/// Drive the engine over a growing conversation, one JSON object per line
 ///
-/// Any language can use the engine without re-sending the conversation: open it, push messages in the
-/// provider's own JSON, and before each call to the model ask for the rendering. The answer holds only the
-/// messages that changed.
+/// Any language can use the engine without sending the conversation again: open a session, push messages in the
+/// provider's own JSON, and request the rendering before each call to the model. The answer contains only the
+/// messages that changed. Terms are explained in docs/glossary.md.
 #[derive(Args)]
 #[command(after_long_help = HELP)]
 pub(crate) struct PipeCommand {
-    /// Tokens that a request may have, when `open` does not say.
+    /// Maximum tokens per request, if `open` does not set it.
     #[arg(long, value_name = "N")]
     budget: Option<u64>,
 
-    /// Count and price for this model, when `open` does not say.
+    /// Count and price for this model, if `open` does not set one.
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
 
     #[command(flatten)]
     models: ModelFlags,
 
-    /// A price table (anthropic-5m, openai, local, ..), when `open` does not say.
+    /// A price table (anthropic-5m, openai, local, ..), if `open` does not set one.
     #[arg(long, value_name = "NAME")]
     prices: Option<String>,
 
-    /// What may be folded, and when: none, lossless, balanced or tight.
+    /// Fold policy: none, lossless, balanced or tight.
     #[arg(long, value_name = "NAME", default_value = "balanced")]
     policy: Policy,
 }
 
-const HELP: &str = r#"Lines to it, and what it answers:
+const HELP: &str = r#"Input lines and their answers:
   {"op":"open","format":"openai-chat","budget":32000,"model":"gpt-4o","tools":[..]}
   {"op":"push","messages":[{..},..]}
   {"op":"request"}
-      {"ok":true,"tokens":12345,"raw_tokens":40321,"creased":true,"set":[{"at":7,"message":{..}},..],"len":41}
+      {"ok":true,"tokens":12345,"received_tokens":40321,"creased":true,"set":[{"at":7,"message":{..}},..],"len":41}
   {"op":"unfold","handle":"7k3q9p2m4x1c"}
       {"ok":true,"text":".."}
 An error is {"ok":false,"error":{"kind":"cannot_fit","floor":..,"budget":..,"message":".."}};
-the conversation stays as it was and the next line is read.
+the conversation is unchanged and the next line is read.
 
-`set` holds the changed and new messages by their place in the rendering, `len` the rendering's
+`set` contains the changed and new messages by their position in the rendering, `len` the rendering's
 length after the change. Without "creased":true no message that was sent before has changed."#;
 
-/// What a line asks for. The rest of it is read when that is known: an enum tagged by `op` would take the messages
-/// apart, and their bytes are needed as they came.
+/// Operation of an input line. The other fields are parsed once it is known: an enum tagged by `op` would parse the
+/// messages, and their original bytes are needed.
 #[derive(Deserialize)]
 struct PipeRequest {
     op: PipeOp,
@@ -94,7 +94,7 @@ struct OpenParams<'a> {
     policy: Option<String>,
     #[serde(borrow, default)]
     tools: Vec<&'a RawValue>,
-    /// Instructions that stand outside the messages.
+    /// Instructions outside the messages.
     system: Option<Value>,
 }
 
@@ -105,7 +105,7 @@ enum PriceChoice {
     Given { read: f64, write: f64, output: f64 },
 }
 
-/// An answer that says what went wrong.
+/// Error answer.
 struct PipeError {
     kind: &'static str,
     message: String,
@@ -120,14 +120,14 @@ impl PipeError {
 
 impl From<foldline::Error> for PipeError {
     fn from(error: foldline::Error) -> Self {
-        let (kind, numbers) = match error.kind() {
+        let (kind, floor_and_budget) = match error.kind() {
             ErrorKind::CannotFit { floor, budget, .. } => ("cannot_fit", Some((*floor, *budget))),
             ErrorKind::NotJson { .. } => ("not_json", None),
             ErrorKind::TooDeep { .. } => ("too_deep", None),
             ErrorKind::NotARequest => ("not_a_message", None),
             _ => ("failed", None),
         };
-        Self { kind, message: error.to_string(), floor_and_budget: numbers }
+        Self { kind, message: error.to_string(), floor_and_budget }
     }
 }
 
@@ -135,9 +135,9 @@ impl From<foldline::Error> for PipeError {
 struct PipeSession {
     format: Format,
     fold_session: FoldSession,
-    /// The messages as they were pushed.
+    /// The messages as pushed.
     raw_messages: Vec<String>,
-    /// Messages of the rendering that was given last, and of the conversation then.
+    /// Message counts of the last rendering and of the conversation at that time.
     rendered_len: usize,
     last_message_count: usize,
 }
@@ -148,23 +148,23 @@ impl PipeCommand {
         let mut session = None;
         let mut out = stdout().lock();
         for line in stdin().lock().lines() {
-            let line = line.context("standard input could not be read")?;
+            let line = line.context("could not read standard input")?;
             if line.trim().is_empty() {
                 continue;
             }
             let answer = match self.handle_line(&line, &table, &mut session) {
                 Ok(Some(answer)) => answer,
                 Ok(None) => continue,
-                Err(fault) => {
-                    let mut error = json!({ "kind": fault.kind, "message": fault.message });
-                    if let Some((floor, budget)) = fault.floor_and_budget {
-                        error["floor"] = floor.into();
-                        error["budget"] = budget.into();
+                Err(error) => {
+                    let mut object = json!({ "kind": error.kind, "message": error.message });
+                    if let Some((floor, budget)) = error.floor_and_budget {
+                        object["floor"] = floor.into();
+                        object["budget"] = budget.into();
                     }
-                    json!({ "ok": false, "error": error }).to_string()
+                    json!({ "ok": false, "error": object }).to_string()
                 }
             };
-            writeln!(out, "{answer}").and_then(|()| out.flush()).context("standard output could not be written")?;
+            writeln!(out, "{answer}").and_then(|()| out.flush()).context("could not write to standard output")?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -183,7 +183,9 @@ impl PipeCommand {
             *session = Some(self.open_session(&read(line)?, table)?);
             return Ok(None);
         }
-        let Some(session) = session else { return Err(PipeError::new("not_open", "say {\"op\":\"open\"} first")) };
+        let Some(session) = session else {
+            return Err(PipeError::new("not_open", "no open conversation; send {\"op\":\"open\"} first"));
+        };
         match op {
             PipeOp::Open => Ok(None),
             PipeOp::Push => session.push(&read::<PushParams<'_>>(line)?.messages).map(|()| None),
@@ -194,8 +196,8 @@ impl PipeCommand {
                     .parse()
                     .map_err(|error| PipeError::new("not_a_handle", error))?;
                 let bytes = session.fold_session.unfold(handle);
-                let bytes =
-                    bytes.ok_or_else(|| PipeError::new("unknown", "no fold of this conversation has this handle"))?;
+                let bytes = bytes
+                    .ok_or_else(|| PipeError::new("unknown_handle", "no fold of this conversation has this handle"))?;
                 Ok(Some(json!({ "ok": true, "text": String::from_utf8_lossy(&bytes) }).to_string()))
             }
         }
@@ -212,7 +214,7 @@ impl PipeCommand {
         let mut prices = Prices::for_model(table, model);
         let named = |name: &str| {
             let prices = PriceTable::builtin().get(name);
-            prices.ok_or_else(|| PipeError::new("no_such_prices", format!("there is no price table \"{name}\"")))
+            prices.ok_or_else(|| PipeError::new("unknown_prices", format!("unknown price table \"{name}\"")))
         };
         match (&open.prices, &self.prices) {
             (Some(PriceChoice::Named(name)), _) | (None, Some(name)) => prices = named(name)?,
@@ -221,19 +223,19 @@ impl PipeCommand {
             }
             (None, None) => {}
         }
-        let mut setup = FoldOptions::new(meter, prices, budget).with_rules(&LawProfile::for_model(format, model));
-        setup.policy = match &open.policy {
-            Some(name) => name.parse().map_err(|error: String| PipeError::new("no_such_policy", error))?,
+        let mut options = FoldOptions::new(meter, prices, budget).with_rules(&LawProfile::for_model(format, model));
+        options.policy = match &open.policy {
+            Some(name) => name.parse().map_err(|error: String| PipeError::new("unknown_policy", error))?,
             None => self.policy.clone(),
         };
-        setup.handles = true;
+        options.handles = true;
         let tool = |tool: &&RawValue| ToolDefinition { name: "".into(), definition: tool.get().to_owned().into() };
         let tools: Vec<ToolDefinition<'_>> = open.tools.iter().map(tool).collect();
         let system = open.system.as_ref().map(|system| foldline::Part::text(system.to_string())).into_iter().collect();
-        let beside = foldline::Conversation { tools, system, ..foldline::Conversation::default() };
+        let overhead = foldline::Conversation { tools, system, ..foldline::Conversation::default() };
         Ok(PipeSession {
             format,
-            fold_session: FoldSession::new(setup.with_overhead_of(&beside)),
+            fold_session: FoldSession::new(options.with_overhead_of(&overhead)),
             raw_messages: Vec::new(),
             rendered_len: 0,
             last_message_count: 0,
@@ -243,7 +245,7 @@ impl PipeCommand {
 
 impl PipeSession {
     fn push(&mut self, messages: &[&RawValue]) -> Result<(), PipeError> {
-        // All of them are read before any is taken, so that a bad one changes nothing.
+        // All messages are parsed before any is added, so that a bad one changes nothing.
         let list = format!("[{}]", messages.iter().map(|message| message.get()).collect::<Vec<_>>().join(","));
         let request = Request::parse(self.format, list.as_bytes())?;
         for (message, raw) in request.conversation().messages.iter().zip(messages) {
@@ -269,7 +271,7 @@ impl PipeSession {
         self.rendered_len = first + set.len();
         self.last_message_count = self.raw_messages.len();
         Ok(format!(
-            r#"{{"ok":true,"tokens":{},"raw_tokens":{},"creased":{creased},"set":[{}],"len":{}}}"#,
+            r#"{{"ok":true,"tokens":{},"received_tokens":{},"creased":{creased},"set":[{}],"len":{}}}"#,
             self.fold_session.tokens(),
             self.fold_session.raw_tokens(),
             set.join(","),
@@ -277,19 +279,21 @@ impl PipeSession {
         ))
     }
 
-    /// A message as it is sent, in the provider's own JSON.
+    /// Renders a message in the provider's own JSON.
     fn render_message(&self, at: usize, edits: Vec<RequestEdit>) -> Result<String, PipeError> {
         let raw = &self.raw_messages[at];
         if edits.is_empty() {
             return Ok(raw.clone());
         }
-        let alone = |at: PartId| PartId { message: 0, ..at };
+        let as_only_message = |at: PartId| PartId { message: 0, ..at };
         let edits: Vec<RequestEdit> = edits
             .into_iter()
             .map(|edit| match edit {
-                RequestEdit::Text { at, text } => RequestEdit::Text { at: alone(at), text },
-                RequestEdit::Arguments { at, arguments } => RequestEdit::Arguments { at: alone(at), arguments },
-                RequestEdit::DropPart(at) => RequestEdit::DropPart(alone(at)),
+                RequestEdit::Text { at, text } => RequestEdit::Text { at: as_only_message(at), text },
+                RequestEdit::Arguments { at, arguments } => {
+                    RequestEdit::Arguments { at: as_only_message(at), arguments }
+                }
+                RequestEdit::DropPart(at) => RequestEdit::DropPart(as_only_message(at)),
                 other => other,
             })
             .collect();

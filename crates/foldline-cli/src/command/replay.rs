@@ -1,4 +1,4 @@
-//! `foldline replay`: what folding would have saved, cost and lost on recorded sessions.
+//! `foldline replay`: replays recorded sessions and reports what folding would have saved, cost and lost.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -21,39 +21,40 @@ use super::{print_stdout, report};
 use crate::environment::Terminal;
 use crate::input::join_paths;
 
-/// Tell what folding would have saved, cost and lost on recorded sessions.
+/// Report what folding would have saved, cost and lost on recorded sessions
 ///
-/// Every recorded call is replayed: the engine sees the messages before it and no more, and what it
-/// would have sent is measured against what the agent did next. Nothing leaves this machine.
+/// Every recorded call is replayed: the engine sees only the messages before it, and the request it would
+/// have sent is compared with what the agent did next. Nothing leaves this machine. Terms are explained in
+/// docs/glossary.md.
 #[derive(Args)]
 pub(crate) struct ReplayCommand {
-    /// Recordings: files or folders, plain or compressed, of any agent that is known
+    /// Recordings: files or folders, plain or compressed, of any supported agent
     /// (`~/.claude/projects`, `~/.codex/sessions`, ..).
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// Replay another engine as well: a command that speaks the lines of `foldline pipe`. May be
+    /// Replay another engine as well: a command that uses the protocol of `foldline pipe`. May be
     /// repeated; `NAME=CMD` gives it a name.
     #[arg(long, value_name = "CMD")]
     engine: Vec<String>,
-    /// Tokens that a request may have.
+    /// Maximum tokens per request.
     #[arg(long, value_name = "N", default_value_t = 128_000)]
     budget: u64,
-    /// The price table of the bills.
+    /// The price table used for costs.
     #[arg(long, value_name = "NAME", default_value = "anthropic-5m")]
     prices: String,
-    /// What may be folded, and when: none, lossless, balanced or tight.
+    /// Fold policy: none, lossless, balanced or tight.
     #[arg(long, value_name = "NAME", default_value = "balanced")]
     policy: Policy,
-    /// Leave out sessions with fewer calls.
+    /// Skip sessions with fewer calls.
     #[arg(long, value_name = "N", default_value_t = 10)]
-    calls: usize,
-    /// Replay this many sessions, drawn evenly.
+    min_calls: usize,
+    /// Replay only this many sessions, sampled evenly.
     #[arg(long, value_name = "N")]
     sample: Option<usize>,
-    /// What is replayed beside the engine, to set its numbers against.
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t = BaselineSet::Some)]
-    beside: BaselineSet,
-    /// Write the report as one self-contained page. It quotes lines of the sessions.
+    /// Baselines to replay for comparison.
+    #[arg(long, value_name = "SET", value_enum, default_value_t = BaselineSet::Some)]
+    baselines: BaselineSet,
+    /// Write the report as one self-contained HTML page. It quotes lines of the sessions.
     #[arg(long, value_name = "OUT")]
     html: Option<PathBuf>,
     /// Write the report as JSON. It quotes lines of the sessions.
@@ -61,18 +62,18 @@ pub(crate) struct ReplayCommand {
     json: Option<PathBuf>,
 }
 
-/// What stands beside the engine.
+/// Baselines that are replayed next to the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum BaselineSet {
-    /// Nothing but sending everything.
+    /// Only "no compaction": every request is sent in full.
     None,
-    /// Two simple policies, a random drop, and a bound that knows the future.
+    /// Two simple policies, a random drop, and the oracle that knows the future.
     Some,
-    /// Every simple policy and classic strategy, both random drops and both bounds; takes many times as long.
+    /// Every simple policy and classic strategy, both random drops and both oracles; much slower.
     All,
 }
 
-/// The simple policies that stand beside the engine when not all are asked for.
+/// The simple policies that `--baselines some` replays.
 const DEFAULT_BASELINES: [&str; 2] = ["mask all but 10 results", "clear above 100k, keep 3"];
 
 impl ReplayCommand {
@@ -80,7 +81,7 @@ impl ReplayCommand {
         let table = PriceTable::builtin();
         let prices = table.get(&self.prices).with_context(|| {
             format!(
-                "there is no price table {:?}; there are {}",
+                "unknown price table {:?}; available: {}",
                 self.prices,
                 table.names().collect::<Vec<_>>().join(", ")
             )
@@ -89,38 +90,39 @@ impl ReplayCommand {
             budget: self.budget,
             prices,
             meter: Meter::for_model(ModelTable::builtin(), Some("gpt-4o")),
-            min_calls: self.calls.max(1),
+            min_calls: self.min_calls.max(1),
         };
-        let contestants = self.engines();
+        let engines = self.engines();
 
         let bar = ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{spinner} {msg} {human_pos}")?);
-        bar.set_message("looking at the sessions:");
-        let survey =
+        bar.set_message("reading sessions:");
+        let corpus =
             CorpusStats::from_recordings(self.read_recordings(&bar, ReadErrorMode::Immediate)?.inspect(|_| bar.inc(1)));
         bar.finish_and_clear();
-        if survey.conversation_count() == 0 {
-            bail!("there is no recorded session in {}", join_paths(&self.files));
+        if corpus.conversation_count() == 0 {
+            bail!("no recorded session in {}", join_paths(&self.files));
         }
-        // A replay takes a while: where its report can not go is told before it.
+        // A replay takes a while: report an unwritable output before it.
         for path in [&self.html, &self.json].into_iter().flatten() {
             File::options().append(true).create(true).open(path).with_context(|| write_error(path))?;
         }
         let style = ProgressStyle::with_template("{bar:30} {human_pos} of {human_len} sessions, {eta} left")?;
-        let drawn = self.sample.map(|count| survey.sample(count, options.min_calls));
-        let count = drawn.as_ref().map_or_else(|| survey.count_with_calls(options.min_calls), |drawn| drawn.len());
+        let sampled = self.sample.map(|count| corpus.sample(count, options.min_calls));
+        let count =
+            sampled.as_ref().map_or_else(|| corpus.count_with_calls(options.min_calls), |sampled| sampled.len());
         let bar = ProgressBar::new(count as u64).with_style(style);
         let faults = AtomicUsize::new(0);
         let recordings = self
             .read_recordings(&bar, ReadErrorMode::Counted(&faults))?
-            .filter(|recording| drawn.as_ref().is_none_or(|drawn| drawn.contains(&recording.id)));
-        let comparison = compare_engines(recordings, &survey, &contestants, &options, |_| bar.inc(1))?;
+            .filter(|recording| sampled.as_ref().is_none_or(|sampled| sampled.contains(&recording.id)));
+        let comparison = compare_engines(recordings, &corpus, &engines, &options, |_| bar.inc(1))?;
         bar.finish_and_clear();
         if comparison.outcomes.is_empty() {
-            bail!("no session in {} has {} calls or more; see --calls", join_paths(&self.files), options.min_calls);
+            bail!("no session in {} has {} calls or more; see --min-calls", join_paths(&self.files), options.min_calls);
         }
         let unread = faults.into_inner();
         if unread > 0 {
-            report(&format!("{unread} places in the recordings could not be read and were left out"));
+            report(&format!("{unread} entries of the recordings could not be read and were skipped"));
         }
 
         print_stdout(&format_summary(&comparison, &self.prices))?;
@@ -137,24 +139,24 @@ impl ReplayCommand {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// The recordings, one by one. What can not be read is told once, and not again on the second way.
+    /// Returns the recordings, one by one. Read errors are reported in the first run only and counted in the second.
     fn read_recordings<'a>(
         &self,
         bar: &'a ProgressBar,
-        telling: ReadErrorMode<'a>,
+        error_mode: ReadErrorMode<'a>,
     ) -> Result<impl Iterator<Item = RecordedSession> + Send + use<'a>> {
         let all = RecordingFiles::from_paths(&self.files)?;
         Ok(all.filter_map(move |recording| {
-            let tell = |unread: &ReadError| match telling {
+            let on_error = |unread: &ReadError| match error_mode {
                 ReadErrorMode::Counted(faults) => _ = faults.fetch_add(1, Ordering::Relaxed),
                 ReadErrorMode::Immediate => bar.suspend(|| report(&unread.to_string())),
             };
-            recording.inspect_err(tell).ok()
+            recording.inspect_err(on_error).ok()
         }))
     }
 
     fn engines(&self) -> Vec<EngineSpec> {
-        let mut contestants = vec![EngineSpec::Engine(Box::new(FoldlineEngine::new(self.policy.clone())))];
+        let mut engines = vec![EngineSpec::Engine(Box::new(FoldlineEngine::new(self.policy.clone())))];
         for command in &self.engine {
             let engine = match command.split_once('=') {
                 Some((name, command)) if !name.contains(['/', '"', '\'']) => {
@@ -162,44 +164,44 @@ impl ReplayCommand {
                 }
                 _ => ExternalEngine::new(command),
             };
-            contestants.push(EngineSpec::Engine(Box::new(engine)));
+            engines.push(EngineSpec::Engine(Box::new(engine)));
         }
-        let all = self.beside == BaselineSet::All;
-        if self.beside == BaselineSet::None {
-            return contestants;
+        let all = self.baselines == BaselineSet::All;
+        if self.baselines == BaselineSet::None {
+            return engines;
         }
         for policy in
             baselines::BASELINES.iter().skip(1).filter(|policy| all || DEFAULT_BASELINES.contains(&policy.name()))
         {
-            contestants.push(EngineSpec::Engine(Box::new(policy.clone())));
+            engines.push(EngineSpec::Engine(Box::new(policy.clone())));
         }
         for classic in baselines::CLASSIC_STRATEGIES.iter().filter(|_| all) {
-            contestants.push(EngineSpec::Engine(Box::new(classic.clone())));
+            engines.push(EngineSpec::Engine(Box::new(classic.clone())));
         }
-        contestants.push(EngineSpec::RandomMatching(0, baselines::DropUnit::Results));
+        engines.push(EngineSpec::RandomMatching(0, baselines::DropUnit::Results));
         if all {
-            contestants.push(EngineSpec::RandomMatching(0, baselines::DropUnit::Lines));
+            engines.push(EngineSpec::RandomMatching(0, baselines::DropUnit::Lines));
         }
-        contestants.push(EngineSpec::Oracle(OracleSchedule::Profitable));
+        engines.push(EngineSpec::Oracle(OracleSchedule::Profitable));
         if all {
-            contestants.push(EngineSpec::Oracle(OracleSchedule::Optimal));
+            engines.push(EngineSpec::Oracle(OracleSchedule::Optimal));
         }
-        contestants
+        engines
     }
 }
 
 fn write_error(path: &Path) -> String {
-    format!("{} could not be written", path.display())
+    format!("could not write {}", path.display())
 }
 
-/// When a person is told of what could not be read.
+/// Handling of recordings that cannot be read.
 #[derive(Clone, Copy)]
 enum ReadErrorMode<'a> {
     Immediate,
     Counted(&'a AtomicUsize),
 }
 
-/// What fits on one screen: a few sentences, and the table.
+/// Formats the console summary: a few sentences and the table.
 fn format_summary(comparison: &EngineComparison, prices: &str) -> String {
     let (full, ours) = (comparison.summary(0), comparison.summary(1));
     let dollars = |summary: &EngineSummary| comparison.prices.dollars(summary.score.cost(&comparison.prices));
@@ -212,8 +214,8 @@ fn format_summary(comparison: &EngineComparison, prices: &str) -> String {
     let mut text = format!(
         "{} sessions, {} calls; prices {prices} (write {}, read {}).\n\n\
          {} would have sent {:.1} M input tokens instead of {:.1} M ({}).\n\
-         The input bill: {}{money}; {} with round trips for what was missing.\n\
-         {} of the actions would have missed something; {} of the edits found their old text.\n\n",
+         Input cost: {}{money}; {} including retries for missing context.\n\
+         {} of the actions would have missed needed context; {} of the edits would have applied.\n\n",
         comparison.outcomes.len(),
         comparison.calls(),
         comparison.prices.write,
@@ -231,57 +233,69 @@ fn format_summary(comparison: &EngineComparison, prices: &str) -> String {
     text.push_str(&summary_table(&summaries).to_string());
     text.push('\n');
     summaries.iter().filter_map(format_violations).for_each(|line| text.push_str(&line));
-    let brackets = if shows_intervals() { "; in brackets 95 % intervals over sessions" } else { "" };
+    let brackets = if shows_intervals() { "; 95 % intervals over sessions in parentheses" } else { "" };
     text.push_str(&format!(
-        "\nIn percent of sending everything{brackets}. Repaired: with a round\n\
-         trip for each action that missed something. Hard: of what an action needed and recency does not\n\
-         give away, the share that stood verbatim. Anchors: old texts of edits in one piece. Words: of users\n\
-         and of the system, verbatim. Gap: how far to a bound that knows the future.\n\
-         The replay tells whether the information was there, not whether a task would have been solved.\n",
+        "\nPercent of no compaction{brackets}. Cost incl. retries: with one more\n\
+         request for each action that missed context. Needed context kept: share of what an action needed,\n\
+         and recency alone does not give, that was sent verbatim. Edits that apply: edits whose old text was\n\
+         sent in one piece. Instructions kept: user and system text sent verbatim. % of oracle saving: share\n\
+         of what an oracle that knows the future would save. See docs/glossary.md.\n\
+         The replay measures whether the information was sent, not whether a task would have been solved.\n",
     ));
     text
 }
 
-/// Whether the screen has room for intervals.
+/// Returns true if the terminal is wide enough for intervals.
 fn shows_intervals() -> bool {
     Terminal::for_stdout().width >= 100
 }
 
-/// What should not happen to a request.
+/// Lists the faults of an engine's requests; `None` if there are none.
 fn format_violations(it: &EngineSummary) -> Option<String> {
-    let told = [
-        (it.score.refused, "calls refused"),
-        (it.score.laws_broken, "laws of the provider broken"),
-        (it.score.unannounced, "unannounced changes of what was sent"),
+    let faults = [
+        (it.score.refused, "requests refused"),
+        (it.score.laws_broken, "provider laws broken"),
+        (it.score.unannounced, "unannounced changes of sent messages"),
         (it.score.unfolded.total - it.score.unfolded.hits, "handles without their original"),
     ];
-    let there: Vec<String> =
-        told.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
-    (!there.is_empty()).then(|| format!("{}: {}\n", it.name, there.join(", ")))
+    let lines: Vec<String> =
+        faults.iter().filter(|(count, _)| *count > 0).map(|(count, fault)| format!("{count} {fault}")).collect();
+    (!lines.is_empty()).then(|| format!("{}: {}\n", it.name, lines.join(", ")))
 }
 
 fn summary_table(summaries: &[EngineSummary]) -> Table {
     let width = Terminal::for_stdout().width;
     let number = |share: f64| format!("{:.1}", 100.0 * share);
-    let repaired = |it: IntervalEstimate| match shows_intervals() {
+    let with_interval = |it: IntervalEstimate| match shows_intervals() {
         false => number(it.value),
         true => format!("{} ({}-{})", number(it.value), number(it.low), number(it.high)),
     };
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_width(width.try_into().unwrap_or(u16::MAX));
-    table.set_header(["", "tokens", "bill", "repaired", "hard", "missteps", "anchors", "words", "gap"]);
+    // Broken over lines: the titles are wider than their numbers.
+    table.set_header([
+        "",
+        "tokens",
+        "cost",
+        "cost\nincl.\nretries",
+        "needed\ncontext\nkept",
+        "actions\nmissing\ncontext",
+        "edits\nthat\napply",
+        "instructions\nkept",
+        "% of\noracle\nsaving",
+    ]);
     for it in summaries {
         table.add_row([
             it.name.clone(),
             number(it.tokens.value),
             number(it.cost.value),
-            repaired(it.cost_with_retries),
+            with_interval(it.cost_with_retries),
             number(it.needed_context_kept.value),
             number(it.actions_missing_context.value),
             number(it.edits_that_apply.value),
             number(it.instructions_kept),
-            it.paying_oracle_share.map(|gap| number(gap.value)).unwrap_or_default(),
+            it.paying_oracle_share.map(|share| number(share.value)).unwrap_or_default(),
         ]);
     }
     for column in table.column_iter_mut() {

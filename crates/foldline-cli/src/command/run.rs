@@ -1,4 +1,4 @@
-//! `foldline run`: one command, with a proxy of its own.
+//! `foldline run`: runs one command with its own proxy.
 
 use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal, stderr, stdin, stdout};
@@ -20,14 +20,14 @@ use crate::render::{format_number, format_percent};
 use crate::settings::{ArchiveFlags, ModelFlags};
 use crate::units::format_dollars;
 
-/// Run a command with a proxy of its own
+/// Run a command with its own proxy
 ///
-/// Starts the proxy on a free port of this machine, points the command at it, and ends with it: with its exit code,
-/// and with a line on standard error that says what was saved. Signals go on to the command.
+/// Starts the proxy on a free local port, points the command at it, and ends with the command: with its exit code and
+/// a line on standard error that reports the savings. Signals are forwarded to the command.
 ///
-/// Any command is pointed by OPENAI_BASE_URL and ANTHROPIC_BASE_URL; claude, codex, opencode and aider also in
-/// their own ways. A base URL that is set already is where requests go on to; if a foldline is there, they go to where
-/// it would send them, so that nothing is folded twice.
+/// Any command gets OPENAI_BASE_URL and ANTHROPIC_BASE_URL; claude, codex, opencode and aider also get their own
+/// settings. A base URL that is already set becomes the upstream; if a foldline proxy runs there, its upstream is
+/// used instead, so that nothing is folded twice.
 #[derive(Args)]
 #[command(after_long_help = crate::proxy_settings::HELP)]
 pub(crate) struct RunCommand {
@@ -37,15 +37,15 @@ pub(crate) struct RunCommand {
     models: ModelFlags,
     #[command(flatten)]
     archive: ArchiveFlags,
-    /// A file for what the proxy has to say; without one it says nothing
+    /// A file for the proxy's log; without it nothing is logged
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// The command, behind `--`
+    /// The command, after `--`
     #[arg(value_name = "CMD", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<OsString>,
 }
 
-/// The command is gone and nobody waits for answers any more; what has begun is written down, no more.
+/// Time for the proxy to shut down after the command has ended: no client waits for answers any more.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl RunCommand {
@@ -58,10 +58,10 @@ impl RunCommand {
         let settings = self.proxy.resolve_for_child(&caller)?;
         let settings =
             ProxySettings { models: self.models.resolve()?, namespace: self.archive.namespace()?, ..settings };
-        let patience = Timeouts { shutdown: SHUTDOWN_TIMEOUT, ..settings.timeouts };
-        let settings = ProxySettings { timeouts: patience, ..settings };
+        let timeouts = Timeouts { shutdown: SHUTDOWN_TIMEOUT, ..settings.timeouts };
+        let settings = ProxySettings { timeouts, ..settings };
         let archive = self.archive.open_for_mode(settings.mode)?;
-        let kept = archive.clone();
+        let archive_handle = archive.clone();
         let ended = runtime.block_on(async {
             let (mode, version) = (settings.mode, settings.openai.version().to_owned());
             let listen = settings.listen;
@@ -69,7 +69,7 @@ impl RunCommand {
                 Proxy::bind(settings, archive).await.with_context(|| format!("could not listen on {listen}"))?;
             let anthropic = format!("http://{}", proxy.address());
             let bases = BaseUrls { openai: format!("{anthropic}{version}"), anthropic };
-            let watch = proxy.stats_handle();
+            let stats_handle = proxy.stats_handle();
             let (stop, stopped) = oneshot::channel::<()>();
             let serving = tokio::spawn(proxy.run(async {
                 let _ = stopped.await;
@@ -79,64 +79,66 @@ impl RunCommand {
             drop(stop);
             let _ = serving.await;
             let code = ended?;
-            if let Some(line) = summary_line(mode, &watch.snapshot()) {
+            if let Some(line) = summary_line(mode, &stats_handle.snapshot()) {
                 report(&line);
             }
             Ok(code)
         });
-        crate::runtime::end(runtime, kept);
+        crate::runtime::end(runtime, archive_handle);
         ended
     }
 }
 
-/// A base URL of the caller's at which a foldline answers stands for whoever is behind that.
+/// Replaces base URLs at which a foldline proxy answers by the upstreams of that proxy.
 async fn bypass_running_proxies(caller: CallerEnv) -> CallerEnv {
     let CallerEnv { mut openai, mut anthropic, .. } = caller;
-    let at = |url: &Option<String>| url.as_deref().and_then(|url| url.parse().ok());
-    if let Some(upstream) = at(&openai) {
+    let parsed = |url: &Option<String>| url.as_deref().and_then(|url| url.parse().ok());
+    if let Some(upstream) = parsed(&openai) {
         openai = probe::find_running_proxy(&upstream).await.map(|it| it.openai).or(openai);
     }
-    if let Some(upstream) = at(&anthropic) {
+    if let Some(upstream) = parsed(&anthropic) {
         anthropic = probe::find_running_proxy(&upstream).await.map(|it| it.anthropic).or(anthropic);
     }
     CallerEnv { openai, anthropic, ..caller }
 }
 
-/// Runs the command to its end, and says how it ended.
+/// Runs the command to its end and returns its exit code.
 async fn run_child(command: &[OsString], bases: &BaseUrls, caller: &CallerEnv) -> Result<ExitCode> {
-    let (program, arguments) = command.split_first().context("there is no command to run")?;
-    let pointed = client::client_overrides(program, bases, caller);
+    let (program, arguments) = command.split_first().context("no command to run")?;
+    let overrides = client::client_overrides(program, bases, caller);
     let mut process = Command::new(program);
-    process.args(&pointed.arguments).args(arguments);
-    for (name, value) in &pointed.variables {
+    process.args(&overrides.arguments).args(arguments);
+    for (name, value) in &overrides.variables {
         match value {
             Some(value) => process.env(name, value),
             None => process.env_remove(name),
         };
     }
-    // Taken over before the command is there, so that no signal ends us and leaves it behind.
+    // Registered before the command starts, so that no signal ends this process and leaves the command running.
     let mut signals = ForwardedSignals::register()?;
     let mut child = match process.spawn() {
         Ok(child) => child,
         Err(error) => {
             let program = program.display();
-            let (code, why) = match error.kind() {
-                ErrorKind::NotFound => (127, "there is no such command; is it installed, and on the PATH?".to_owned()),
+            let (code, reason) = match error.kind() {
+                ErrorKind::NotFound => {
+                    (127, "command not found; check that it is installed and on the PATH".to_owned())
+                }
                 _ => (126, error.to_string()),
             };
-            report(&format!("foldline: could not start {program}: {why}"));
+            report(&format!("foldline: could not start {program}: {reason}"));
             return Ok(ExitCode::from(code));
         }
     };
     loop {
         tokio::select! {
-            status = child.wait() => return Ok(exit_code(status.context("the command got lost")?)),
+            status = child.wait() => return Ok(exit_code(status.context("could not wait for the command")?)),
             signal = signals.next() => signals.forward(signal, &child),
         }
     }
 }
 
-/// The exit code of a command, as a shell tells it.
+/// Returns the exit code of a command as a shell reports it.
 fn exit_code(status: ExitStatus) -> ExitCode {
     #[cfg(unix)]
     if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
@@ -145,54 +147,54 @@ fn exit_code(status: ExitStatus) -> ExitCode {
     status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-/// What came of it, in a line; none when nothing happened.
-fn summary_line(mode: ProxyMode, tally: &ProxyStats) -> Option<String> {
-    if tally.requests == 0 {
+/// Formats the savings as one line; `None` if there was no request.
+fn summary_line(mode: ProxyMode, stats: &ProxyStats) -> Option<String> {
+    if stats.requests == 0 {
         return None;
     }
-    let requests = match tally.requests {
+    let requests = match stats.requests {
         1 => "1 request".to_owned(),
         many => format!("{} requests", format_number(many)),
     };
-    let less = |to| format_percent(tally.received_tokens.saturating_sub(to), tally.received_tokens);
+    let less = |to| format_percent(stats.received_tokens.saturating_sub(to), stats.received_tokens);
     let text = match mode {
         ProxyMode::Off => "passed through".to_owned(),
         ProxyMode::Observe => format!(
             "{} tokens; folding would have sent {} ({} less)",
-            format_number(tally.received_tokens),
-            format_number(tally.would_send_tokens),
-            less(tally.would_send_tokens)
+            format_number(stats.received_tokens),
+            format_number(stats.would_send_tokens),
+            less(stats.would_send_tokens)
         ),
-        ProxyMode::Fold if tally.sent_tokens == tally.received_tokens => {
-            format!("{} tokens, nothing to fold", format_number(tally.received_tokens))
+        ProxyMode::Fold if stats.sent_tokens == stats.received_tokens => {
+            format!("{} tokens, nothing to fold", format_number(stats.received_tokens))
         }
         ProxyMode::Fold => {
-            // A model of one's own has no price.
-            let bill = match tally.saved_usd - tally.crease_cost_usd {
+            // A local model has no price.
+            let cost = match stats.saved_usd - stats.crease_cost_usd {
                 0.0 => String::new(),
                 net if net > 0.0 => format!(", about {} saved", format_dollars(net)),
                 net => format!(", about {} spent to save more later", format_dollars(-net)),
             };
             format!(
-                "{} tokens sent of {} ({} less){bill}",
-                format_number(tally.sent_tokens),
-                format_number(tally.received_tokens),
-                less(tally.sent_tokens)
+                "{} tokens sent of {} ({} less){cost}",
+                format_number(stats.sent_tokens),
+                format_number(stats.received_tokens),
+                less(stats.sent_tokens)
             )
         }
     };
     Some(format!("foldline: {requests}, {text}"))
 }
 
-/// Signals that are meant for the command.
+/// Signals that are forwarded to the command.
 #[cfg(unix)]
 struct ForwardedSignals {
     terminate: tokio::signal::unix::Signal,
     hang_up: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
     quit: tokio::signal::unix::Signal,
-    /// A terminal sends what its keys mean to everything in front of it, the command included; sent on, it
-    /// would come twice, and twice means something else to some.
+    /// A terminal sends the signals of its keys to the whole foreground process group, the command included;
+    /// forwarded, they would arrive twice, which some programs treat differently.
     at_terminal: bool,
 }
 
@@ -224,19 +226,19 @@ impl ForwardedSignals {
         if self.at_terminal && [Signal::INT, Signal::QUIT].contains(&signal) {
             return;
         }
-        // Until it is waited for, its number belongs to nobody else.
+        // The process id is not reused before the child is waited for.
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        // A command that is just ending needs no signal.
+        // Fails only if the command is just ending.
         let _ = pid.map(|pid| kill_process(pid, signal));
     }
 }
 
-/// Where there are no signals, keys reach the command by themselves; they are not to end us before it.
+/// Without Unix signals, Ctrl-C reaches the command directly; it must not end this process first.
 #[cfg(not(unix))]
 struct ForwardedSignals;
 
 #[cfg(not(unix))]
-impl Signals {
+impl ForwardedSignals {
     fn register() -> Result<Self> {
         Ok(Self)
     }
@@ -254,22 +256,22 @@ mod tests {
 
     #[test]
     fn summary_line_reports_savings() {
-        let mut tally = ProxyStats::default();
-        assert_eq!(summary_line(ProxyMode::Fold, &tally), None, "nothing happened");
-        (tally.requests, tally.received_tokens, tally.sent_tokens) = (12, 200_000, 50_000);
-        (tally.saved_usd, tally.crease_cost_usd) = (1.5, 0.25);
+        let mut stats = ProxyStats::default();
+        assert_eq!(summary_line(ProxyMode::Fold, &stats), None, "nothing happened");
+        (stats.requests, stats.received_tokens, stats.sent_tokens) = (12, 200_000, 50_000);
+        (stats.saved_usd, stats.crease_cost_usd) = (1.5, 0.25);
         assert_eq!(
-            summary_line(ProxyMode::Fold, &tally).unwrap(),
+            summary_line(ProxyMode::Fold, &stats).unwrap(),
             "foldline: 12 requests, 50,000 tokens sent of 200,000 (75 % less), about $1.25 saved"
         );
-        tally.would_send_tokens = 100_000;
+        stats.would_send_tokens = 100_000;
         assert_eq!(
-            summary_line(ProxyMode::Observe, &tally).unwrap(),
+            summary_line(ProxyMode::Observe, &stats).unwrap(),
             "foldline: 12 requests, 200,000 tokens; folding would have sent 100,000 (50 % less)"
         );
-        (tally.requests, tally.sent_tokens) = (1, 200_000);
+        (stats.requests, stats.sent_tokens) = (1, 200_000);
         assert_eq!(
-            summary_line(ProxyMode::Fold, &tally).unwrap(),
+            summary_line(ProxyMode::Fold, &stats).unwrap(),
             "foldline: 1 request, 200,000 tokens, nothing to fold"
         );
     }

@@ -1,4 +1,4 @@
-//! `foldline search`: originals by words that stand in them.
+//! `foldline search`: finds originals by the words in them.
 
 use std::process::ExitCode;
 
@@ -13,25 +13,25 @@ use crate::render::format_number;
 use crate::settings::ArchiveFlags;
 use crate::units::format_age;
 
-/// Search everything that was folded, best and newest first
+/// Search all folded originals, best and newest first
 ///
-/// Identifiers and paths are found by their pieces, however they are written: config finds readConfigFile and
-/// read_config_file. There is no query syntax; every word is just a word.
+/// Identifiers and paths are found by their parts, in any notation: config finds readConfigFile and
+/// read_config_file. There is no query syntax; every word is matched as a word.
 #[derive(Args)]
 pub(crate) struct SearchCommand {
-    /// Words that stand in the text.
+    /// Words to search for.
     #[arg(required = true)]
-    words: Vec<String>,
+    query: Vec<String>,
 
-    /// Hits on a page.
+    /// Hits per page.
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
     limit: usize,
 
-    /// Which page of the hits, counted from 1.
+    /// Page of hits to print, counted from 1.
     #[arg(long, value_name = "N", default_value_t = 1)]
     page: usize,
 
-    /// Print the hits as JSON, one object a line.
+    /// Print the hits as JSON, one object per line.
     #[arg(long)]
     json: bool,
 
@@ -42,38 +42,39 @@ pub(crate) struct SearchCommand {
 impl SearchCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let settings = self.archive.resolve()?;
-        let shelf = settings.open(AccessMode::ReadOnly)?.tenant(&settings.namespace);
+        let tenant = settings.open(AccessMode::ReadOnly)?.tenant(&settings.namespace);
         let skip = self.page.saturating_sub(1).saturating_mul(self.limit);
-        let found = shelf.search(&self.words.join(" "), skip, self.limit)?;
-        let look = Terminal::for_stdout();
+        let found = tenant.search(&self.query.join(" "), skip, self.limit)?;
+        let terminal = Terminal::for_stdout();
         for hit in &found.hits {
-            print_stdout(&if self.json { json_line(hit) } else { format_hit(hit, look) })?;
+            print_stdout(&if self.json { json_line(hit) } else { format_hit(hit, terminal) })?;
         }
         if !self.json {
             let rest = found.total.saturating_sub(skip + found.hits.len());
             print_stdout(&match (found.total, rest) {
-                (0, _) => "nothing that was folded has any of these words\n".to_owned(),
+                (0, _) => "no folded original contains any of these words\n".to_owned(),
                 (_, 0) => String::new(),
                 (_, rest) => format!("{} more: --page {}\n", format_number(rest as u64), self.page + 1),
             })?;
         }
-        // As grep does: nothing found is not success, and no error either.
+        // Like grep: no hit is neither success nor an error.
         Ok(if found.hits.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }
 
-fn format_hit(hit: &SearchHit, look: Terminal) -> String {
+fn format_hit(hit: &SearchHit, terminal: Terminal) -> String {
     let entry = &hit.info;
-    let ink = |code: &str, text: &str| match look.color {
+    let colored = |code: &str, text: &str| match terminal.color {
         ColorChoice::Colored => format!("\x1b[{code}m{text}\x1b[0m"),
         ColorChoice::Plain => text.to_owned(),
     };
     let mut source = [entry.tool.as_deref(), entry.arguments.as_deref()].map(Option::unwrap_or_default).join(" ");
-    source.truncate(source.floor_char_boundary(look.width.saturating_sub(50)));
-    let about = format!("{} tokens, {}, line {}", format_number(entry.tokens), format_age(entry.kept_at), hit.line);
-    let mut text = format!("{}  {}  {}\n", ink("1;36", entry.handle.as_str()), source.trim(), ink("2", &about));
+    source.truncate(source.floor_char_boundary(terminal.width.saturating_sub(50)));
+    let details = format!("{} tokens, {}, line {}", format_number(entry.tokens), format_age(entry.kept_at), hit.line);
+    let mut text =
+        format!("{}  {}  {}\n", colored("1;36", entry.handle.as_str()), source.trim(), colored("2", &details));
     for line in hit.snippet.lines() {
-        // What others wrote must not draw on the terminal.
+        // Archived text must not control the terminal.
         let plain: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         text += &format!("    {plain}\n");
     }

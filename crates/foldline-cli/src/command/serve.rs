@@ -14,8 +14,8 @@ use crate::settings::{ArchiveFlags, ModelFlags};
 /// Serve the drop-in proxy
 ///
 /// Point an agent's base URL at it: OPENAI_BASE_URL=http://127.0.0.1:8787/v1, or
-/// ANTHROPIC_BASE_URL=http://127.0.0.1:8787. Requests go on to the provider with the agent's own key, folded
-/// when they must be or when it pays; everything else passes through.
+/// ANTHROPIC_BASE_URL=http://127.0.0.1:8787. Requests are forwarded to the provider with the agent's own key, folded
+/// when they must be or when it pays; everything else passes through. Terms are explained in docs/glossary.md.
 #[derive(Args)]
 #[command(after_long_help = crate::proxy_settings::HELP)]
 pub(crate) struct ServeCommand {
@@ -37,27 +37,28 @@ impl ServeCommand {
         #[cfg(unix)]
         raise_open_file_limit();
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        let kept = archive.clone();
+        let archive_handle = archive.clone();
         let served = runtime.block_on(async {
             let (listen, scheme) = (settings.listen, if settings.tls.is_some() { "https" } else { "http" });
             let greeting = startup_message(&settings);
             let proxy = Proxy::bind(settings, archive).await.map_err(|error| {
                 let taken = error.kind() == ErrorKind::AddrInUse;
-                let what = if taken { "; is a foldline running already? Choose another with --listen" } else { "" };
-                anyhow!("could not listen on {listen}: {error}{what}")
+                let advice =
+                    if taken { "; if another foldline is running, choose another address with --listen" } else { "" };
+                anyhow!("could not listen on {listen}: {error}{advice}")
             })?;
             let (address, tenancy) = (proxy.address(), proxy.tenancy());
             print_stdout(&format!("foldline listens on {scheme}://{address}\n{greeting}  tenancy    {tenancy}\n"))?;
             proxy.run(shutdown_signal()).await;
             Ok(ExitCode::SUCCESS)
         });
-        crate::runtime::end(runtime, kept);
+        crate::runtime::end(runtime, archive_handle);
         served
     }
 }
 
-/// Every request holds two connections. Shells begin with room for 1,024 files, for the sake of programs that could not
-/// take more; what this process is allowed is usually far above.
+/// Raises the limit of open files: every request holds two connections, and shells start with a limit of 1,024 for the
+/// sake of programs that use `select`.
 #[cfg(unix)]
 fn raise_open_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -65,7 +66,7 @@ fn raise_open_file_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let wanted = maximum.unwrap_or(MAX_OPEN_FILES).min(MAX_OPEN_FILES);
     if current.is_some_and(|current| current < wanted) {
-        // Where it is refused, connections beyond the limit wait.
+        // If it is refused, connections beyond the limit wait.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum });
     }
 }
@@ -73,13 +74,13 @@ fn raise_open_file_limit() {
 fn startup_message(settings: &ProxySettings) -> String {
     let mode = match settings.mode {
         ProxyMode::Fold => "folds",
-        ProxyMode::Observe => "observes; every request goes out as it came",
+        ProxyMode::Observe => "observes; every request is forwarded unchanged",
         ProxyMode::Off => "passes everything through",
     };
     format!("  openai     {}\n  anthropic  {}\n  mode       {mode}\n", settings.openai, settings.anthropic)
 }
 
-/// Ends when the process is told to end: by Ctrl-C, or as service managers do.
+/// Completes when the process should end: on Ctrl-C or SIGTERM.
 async fn shutdown_signal() {
     let interrupt = tokio::signal::ctrl_c();
     #[cfg(unix)]

@@ -1,4 +1,4 @@
-//! `foldline show`: where the tokens are.
+//! `foldline show`: reports where the tokens of a conversation are.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,11 +19,11 @@ use crate::{input, render};
 
 /// Show where the tokens of a conversation are
 ///
-/// Reads a request body or a recorded session and tells what fills the window: by role, by tool, by age;
-/// the largest parts; what is said again; which laws of the provider it breaks. Nothing is changed and
-/// nothing is sent anywhere.
+/// Reads a request body or a recorded session and reports what fills the context window: by role, by tool, by
+/// age; the largest parts; repeated text; violated provider laws. Nothing is changed and nothing is sent
+/// anywhere. Terms are explained in docs/glossary.md.
 ///
-/// An agent sends its whole conversation at every step, so a part that came early was paid for many
+/// An agent sends its whole conversation at every step, so an early part is paid for many
 /// times. Its age is the number of requests since it was first sent.
 #[derive(Args)]
 #[command(after_long_help = HELP)]
@@ -32,24 +32,24 @@ pub(crate) struct ShowCommand {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// Count for this model, whatever the conversation says.
+    /// Count for this model instead of the one in the conversation.
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
 
     #[command(flatten)]
     models: ModelFlags,
 
-    /// How many of the largest parts and repeats to name.
+    /// Number of largest parts and repeats to list.
     #[arg(long, value_name = "N", default_value_t = 8)]
     top: usize,
 
-    /// Print everything as JSON instead of a picture.
+    /// Print the report as JSON.
     #[arg(long)]
     json: bool,
 }
 
 const HELP: &str = "\
-What is read (recognised by content, not by name):
+Input formats (detected by content, not by name):
   request bodies    OpenAI Chat Completions, OpenAI Responses, Anthropic Messages
   sessions          Claude Code, Codex, Copilot CLI, Gemini CLI, pi, SWE-agent, OpenHands, Inspect,
                     OpenInference, and JSON lines with a list of messages each
@@ -63,49 +63,50 @@ Examples:
       foldline show --json session.jsonl | jq -r '.by_tool[0].name'
 
 How to read it:
-  A place such as 57.0 is message 57, part 0, both counted from 0.
+  A position such as 57.0 is message 57, part 0, both counted from 0.
   Tokens are counted with the model's own vocabulary where it is public, and estimated otherwise;
-  the line below the title says which.";
+  the line below the title states which.";
 
 impl ShowCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let table = self.models.resolve()?;
-        let mut whole = TokenReport::default();
-        let mut faults = 0;
+        let mut total = TokenReport::default();
+        let mut failures = 0;
         let each = |recording: RecordedSession, request: Option<&Request<'_>>| {
             let conversation = Conversation {
                 model: self.model.clone().map(Into::into).or(recording.conversation.model),
                 ..recording.conversation
             };
             let meter = Meter::for_model(&table, conversation.model.as_deref());
-            let mut survey = token_report(&recording.id, recording.format.name(), &conversation, &meter, self.top);
+            let mut session_report =
+                token_report(&recording.id, recording.format.name(), &conversation, &meter, self.top);
             let format = request.map_or(recording.format.wire_format(), Request::format);
             let profile = LawProfile::for_row(format, meter.row());
-            let broken = match request {
+            let violations = match request {
                 Some(request) => laws::check(request, &profile),
                 None => laws::check_conversation(&conversation, &profile),
             };
-            survey.broken_laws = broken.into_iter().map(Into::into).collect();
-            whole.merge(survey, self.top);
+            session_report.broken_laws = violations.into_iter().map(Into::into).collect();
+            total.merge(session_report, self.top);
         };
-        let fault = |fault: String| {
-            faults += 1;
-            report(&format!("foldline: {fault}"));
+        let on_error = |error: String| {
+            failures += 1;
+            report(&format!("foldline: {error}"));
         };
-        input::for_each_recording(&self.files, each, fault)?;
-        if whole.sessions.is_empty() {
-            bail!("there is no conversation in {}", input::join_paths(&self.files));
+        input::for_each_recording(&self.files, each, on_error)?;
+        if total.sessions.is_empty() {
+            bail!("no conversation in {}", input::join_paths(&self.files));
         }
         print_stdout(&match self.json {
-            true => serde_json::to_string_pretty(&whole)? + "\n",
-            false => render::render_report(&whole, Terminal::for_stdout()),
+            true => serde_json::to_string_pretty(&total)? + "\n",
+            false => render::render_report(&total, Terminal::for_stdout()),
         })?;
-        // What could not be read was told; a script should notice too.
-        Ok(if faults == 0 { ExitCode::SUCCESS } else { ExitCode::from(2) })
+        // Errors were reported above; the exit code lets a script notice them too.
+        Ok(if failures == 0 { ExitCode::SUCCESS } else { ExitCode::from(2) })
     }
 }
 
-/// The survey of one conversation.
+/// Builds the report of one conversation.
 pub(crate) fn token_report(
     id: &str,
     format: &str,
@@ -120,7 +121,7 @@ pub(crate) fn token_report(
         messages: conversation.messages.len(),
         rounds: conversation.rounds().len(),
         tokens: meter.conversation(conversation),
-        sent: 0,
+        sent_tokens: 0,
         window: meter.row().window,
         counted: meter.exactness().into(),
     };

@@ -1,4 +1,4 @@
-//! `foldline summarise`: a briefing of a text that may be far longer than any window.
+//! `foldline summarize`: writes a summary of a text that may be far longer than any context window.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,89 +22,89 @@ use serde_json::json;
 use crate::command::{print_stdout, report};
 use crate::{environment, input};
 
-/// Let a model write a briefing of a text that is longer than its window
+/// Let a model summarize a text that is longer than its context window
 ///
-/// The model never gets the whole text: it looks at it with tools, lets a second model read long passages, and hands in a
-/// briefing. Paths, numbers, names and quotations in the briefing are checked against the text; one that states what
-/// the text does not have is refused. When the model fails, or when there is none, the facts that code can find are
-/// printed instead: files, tools, failures, the passages that rank highest. A recorded session or a request body is read as
-/// a conversation, anything else as text.
+/// The model never receives the whole text: it reads it with tools, lets a second model read long passages, and submits
+/// a summary. Paths, numbers, names and quotations in the summary are checked against the text; a summary with claims
+/// that are not in the text is rejected. If the model fails, or if none is set, facts extracted by code are
+/// printed instead: files, tools, failures, the passages that rank highest. A recorded session or a request body is
+/// read as a conversation, anything else as text.
 #[derive(Args)]
 #[command(after_long_help = HELP)]
 pub(crate) struct SummarizeCommand {
-    /// The text; standard input when left out or `-`.
+    /// The text; standard input if omitted or `-`.
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 
-    /// The server of the model, such as <https://api.openai.com>. Without one no model is asked.
+    /// The model server, such as <https://api.openai.com>. Without it no model is called.
     #[arg(long, value_name = "URL")]
     upstream: Option<String>,
 
-    /// The model that leads.
+    /// The main model.
     #[arg(long, value_name = "NAME", default_value = "gpt-4o-mini")]
     model: String,
 
-    /// The model that reads long passages for it [default: the same].
+    /// The model that reads long passages for it [default: the main model].
     #[arg(long, value_name = "NAME")]
     sub_model: Option<String>,
 
-    /// The API that the server speaks.
+    /// The API format of the server.
     #[arg(long, value_name = "FORMAT", default_value = "openai-chat", value_parser = ["openai-chat", "openai-responses", "anthropic"])]
     format: String,
 
-    /// The window of the models in tokens [default: what is known of them].
+    /// Context window of the models, in tokens [default: from the model table].
     #[arg(long, value_name = "N")]
     window: Option<u64>,
 
-    /// The models know no tools: let them write commands as text.
+    /// Use text commands instead of tool calls, for models without tool calling.
     #[arg(long)]
-    plain: bool,
+    text_commands: bool,
 
-    /// What the work in the text is about [default: in a conversation, what the user asked for].
+    /// Goal of the work in the text [default: in a conversation, the first user message].
     #[arg(long, value_name = "WORDS")]
     goal: Option<String>,
 
-    /// Tokens that the briefing may have.
+    /// Maximum tokens of the summary.
     #[arg(long, value_name = "N", default_value_t = 1_500)]
-    tokens: u64,
+    max_tokens: u64,
 
-    /// Most turns of the leading model.
+    /// Maximum turns of the main model.
     #[arg(long, value_name = "N", default_value_t = 15)]
-    turns: usize,
+    max_turns: usize,
 
-    /// Most calls of the reading model.
+    /// Maximum calls of the reading model.
     #[arg(long, value_name = "N", default_value_t = 50)]
-    sub_calls: usize,
+    max_sub_calls: usize,
 
-    /// Most dollars, by the prices that are known of the models.
+    /// Maximum cost in US dollars, by the prices of the model table.
     #[arg(long, value_name = "USD", default_value_t = 1.0)]
-    dollars: f64,
+    max_cost: f64,
 
-    /// Most seconds.
-    #[arg(long, value_name = "N", default_value_t = 300)]
-    seconds: u64,
+    /// Maximum duration in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    timeout: u64,
 
-    /// Print the briefing and how it came about as JSON.
+    /// Print the summary and its statistics as JSON.
     #[arg(long)]
     json: bool,
 }
 
 const HELP: &str = "\
 Examples:
-  foldline summarise build.log
-  foldline summarise build.log --upstream https://api.openai.com --goal 'why does the build fail?'
-  foldline summarise session.jsonl --upstream http://127.0.0.1:8080 --model qwen3 --window 8192 --plain
+  foldline summarize build.log
+  foldline summarize build.log --upstream https://api.openai.com --goal 'why does the build fail?'
+  foldline summarize session.jsonl --upstream http://127.0.0.1:8080 --model qwen3 --window 8192 --text-commands
 
-The key of the server is taken from OPENAI_API_KEY or ANTHROPIC_API_KEY, by the API.
+The key of the server is read from OPENAI_API_KEY or ANTHROPIC_API_KEY, depending on the API format.
 
 Exit codes:
-  0  a model wrote the briefing, or none was asked
-  4  the model did not come to an end: the facts that were found by code were printed";
+  0  a model wrote the summary, or no model was set
+  4  the model did not finish: facts extracted by code were printed";
 
-/// Exit code of a model that did not hand in a briefing.
+/// Exit code if the model did not submit a summary.
 const EXIT_NO_SUMMARY: u8 = 4;
 
-/// What is to be summarised.
+/// The text to summarize.
 struct SummarySource {
     text: String,
     goal: String,
@@ -116,7 +116,7 @@ impl SummarizeCommand {
         let goal = self.goal.clone().unwrap_or(goal);
         let Some(upstream) = &self.upstream else {
             let meter = Meter::for_model(ModelTable::builtin(), Some(&self.model));
-            let facts = extract_facts(&text, self.tokens, &meter);
+            let facts = extract_facts(&text, self.max_tokens, &meter);
             match self.json {
                 true => print_stdout(&format!("{}\n", json!({ "author": "code", "text": facts })))?,
                 false => print_stdout(&format!("{}\n", facts.trim_end()))?,
@@ -124,31 +124,31 @@ impl SummarizeCommand {
             return Ok(ExitCode::SUCCESS);
         };
         let root = self.connect_model(upstream, &self.model)?;
-        let mut summariser = Summarizer::new(root).with_limits(SummaryLimits {
-            iterations: self.turns,
-            sub_calls: self.sub_calls,
-            dollars: self.dollars,
-            total_time: Duration::from_secs(self.seconds),
-            // A model on the machine itself may need all of it for one answer.
-            call_time: Duration::from_secs(self.seconds),
+        let mut summarizer = Summarizer::new(root).with_limits(SummaryLimits {
+            iterations: self.max_turns,
+            sub_calls: self.max_sub_calls,
+            dollars: self.max_cost,
+            total_time: Duration::from_secs(self.timeout),
+            // A local model may need all of it for one answer.
+            call_time: Duration::from_secs(self.timeout),
             ..SummaryLimits::default()
         });
         if let Some(name) = &self.sub_model {
-            summariser = summariser.with_sub_model(self.connect_model(upstream, name)?);
+            summarizer = summarizer.with_sub_model(self.connect_model(upstream, name)?);
         }
-        let task = SummaryTask { text: &text, goal: &goal, earlier_summary: None, max_tokens: self.tokens };
-        let bar = progress_bar(self.turns);
+        let task = SummaryTask { text: &text, goal: &goal, earlier_summary: None, max_tokens: self.max_tokens };
+        let bar = progress_bar(self.max_turns);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let summary = runtime.block_on(summariser.summarize(&task, &|progress| update_progress(&bar, progress)));
+        let summary = runtime.block_on(summarizer.summarize(&task, &|progress| update_progress(&bar, progress)));
         bar.finish_and_clear();
         self.print_summary(&summary)
     }
 
-    /// The text, and what it says of the goal.
+    /// Reads the text, and the goal if it contains one.
     fn read_source(&self) -> Result<SummarySource> {
         let bytes = input::read_bytes(self.file.as_deref())?;
         if bytes.trim_ascii().is_empty() {
-            bail!("there is nothing to summarise: the input is empty");
+            bail!("nothing to summarize: the input is empty");
         }
         let head = &bytes[..bytes.len().min(transcript::DETECTION_HEAD_BYTES)];
         if transcript::detect(head).is_some()
@@ -163,7 +163,7 @@ impl SummarizeCommand {
     }
 
     fn connect_model(&self, upstream: &str, name: &str) -> Result<Arc<dyn LanguageModel>> {
-        let format: Format = serde_json::from_value(json!(self.format)).context("no such format")?;
+        let format: Format = serde_json::from_value(json!(self.format)).context("unknown format")?;
         let endpoint = ModelEndpoint {
             format,
             base_url: upstream.to_owned(),
@@ -172,18 +172,18 @@ impl SummarizeCommand {
             headers: Vec::new(),
         };
         let known = ModelInfo::for_model(name);
-        let speech = if self.plain { ToolStyle::Text } else { ToolStyle::Calls };
-        let traits = ModelInfo { window: self.window.unwrap_or(known.window), tool_style: speech, ..known };
-        Ok(Arc::new(HttpModel::with_info(endpoint, traits)?))
+        let tool_style = if self.text_commands { ToolStyle::Text } else { ToolStyle::Calls };
+        let info = ModelInfo { window: self.window.unwrap_or(known.window), tool_style, ..known };
+        Ok(Arc::new(HttpModel::with_info(endpoint, info)?))
     }
 
     fn print_summary(&self, summary: &SummaryResult) -> Result<ExitCode> {
         let spent = &summary.spent;
         let outcome = match &summary.outcome {
-            SummaryOutcome::Converged => "a model wrote it".to_owned(),
-            SummaryOutcome::Exhausted(limit) => format!("no model wrote it: {limit}"),
-            SummaryOutcome::Failed(why) => format!("no model wrote it: {why}"),
-            _ => "no model wrote it".to_owned(),
+            SummaryOutcome::Converged => "written by a model".to_owned(),
+            SummaryOutcome::Exhausted(limit) => format!("not written by a model: {limit}"),
+            SummaryOutcome::Failed(reason) => format!("not written by a model: {reason}"),
+            _ => "not written by a model".to_owned(),
         };
         if self.json {
             let report = json!({
@@ -211,10 +211,10 @@ impl SummarizeCommand {
     }
 }
 
-/// What the user of a conversation asked for first.
+/// Returns the first user message of a conversation.
 fn first_user_text(conversation: &Conversation<'_>) -> String {
-    let said = conversation.messages.iter().filter(|message| message.role == Role::User);
-    said.flat_map(|message| &message.parts).filter_map(Part::as_text).next().unwrap_or_default().to_owned()
+    let user_messages = conversation.messages.iter().filter(|message| message.role == Role::User);
+    user_messages.flat_map(|message| &message.parts).filter_map(Part::as_text).next().unwrap_or_default().to_owned()
 }
 
 fn progress_bar(turns: usize) -> ProgressBar {

@@ -1,4 +1,4 @@
-//! `foldline unfold`: an original from the archive, or a part of it.
+//! `foldline unfold`: prints an original from the archive, or a part of it.
 
 use std::process::ExitCode;
 
@@ -11,8 +11,8 @@ use crate::settings::ArchiveFlags;
 
 /// Print an original that was folded, byte for byte
 ///
-/// A marker in a folded conversation ends in a handle. This prints what stood in its place: all of it, or the
-/// part that is asked for. Without a range, a pattern or a page the bytes are exactly those that were folded.
+/// A marker in a folded conversation ends in a handle. This command prints the original that the marker replaced, or
+/// a part of it. Without a range, pattern or page the output is exactly the bytes that were folded.
 #[derive(Args)]
 #[command(after_long_help = HELP)]
 pub(crate) struct UnfoldCommand {
@@ -27,11 +27,11 @@ pub(crate) struct UnfoldCommand {
     #[arg(long, value_name = "RE")]
     grep: Option<String>,
 
-    /// With --grep, so many lines before and behind each match.
+    /// With --grep, this many lines before and after each match.
     #[arg(short = 'C', long, value_name = "N", default_value_t = 0, requires = "grep")]
     context: usize,
 
-    /// Only this page of the outcome, counted from 1; a page has at most 16 KB.
+    /// Only this page of the output, counted from 1; a page has at most 16 KB.
     #[arg(long, value_name = "N")]
     page: Option<usize>,
 
@@ -41,19 +41,19 @@ pub(crate) struct UnfoldCommand {
 
 const HELP: &str = "\
 Examples:
-  foldline unfold 7k3q9p2m4x1z                        all of it
+  foldline unfold 7k3q9p2m4x1z                        the whole original
   foldline unfold 7k3q9p2m --lines 120..160           a few lines; 8 characters of the handle are enough
   foldline unfold 7k3q9p2m4x1z --grep 'error|warn' -C 2   what went wrong, with two lines around";
 
 impl UnfoldCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let lines = self.lines.as_deref().map(str::parse).transpose()?;
-        let wanted = ExcerptQuery { lines, grep: self.grep, context: self.context, page: self.page };
+        let query = ExcerptQuery { lines, grep: self.grep, context: self.context, page: self.page };
         let unfolded = self.archive.resolve()?.open_tenant()?.unfold(&self.handle).map_err(listing_candidates)?;
-        let excerpt = excerpt(&unfolded.bytes, &wanted)?;
+        let excerpt = excerpt(&unfolded.bytes, &query)?;
         write_output(None, &excerpt.bytes)?;
         if !excerpt.is_complete {
-            report("foldline: the pattern took too long and was given up; there may be more matches");
+            report("foldline: the pattern search was stopped at its time limit; there may be more matches");
         }
         if excerpt.page < excerpt.pages {
             report(&format!("foldline: page {} of {}", excerpt.page, excerpt.pages));
@@ -62,7 +62,7 @@ impl UnfoldCommand {
     }
 }
 
-/// Adds the handles that were meant, where several begin alike: a person may choose between them.
+/// Adds the matching handles to the error for an ambiguous prefix, so that the user can choose.
 fn listing_candidates(error: Error) -> anyhow::Error {
     match error.kind() {
         ErrorKind::Ambiguous { candidates } => {

@@ -1,4 +1,4 @@
-//! A server for tests that records what it receives, and the binary with nothing around it.
+//! Test server that records the requests it receives, and the binary in an empty environment.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -10,7 +10,7 @@ use std::thread;
 /// The head and the body of each request.
 pub(crate) type ReceivedRequests = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
 
-/// A server that answers requests whose first line begins so, and knows nothing else.
+/// Starts a server that answers requests whose head starts with `known`, and others with 404.
 pub(crate) fn start_server(known: &'static str, answer: &'static str) -> (String, ReceivedRequests) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
@@ -25,7 +25,7 @@ pub(crate) fn start_server(known: &'static str, answer: &'static str) -> (String
                     let is_known = head.starts_with(known);
                     let (status, answer) = if is_known { ("200 OK", answer) } else { ("404 Not Found", "{}") };
                     let length = answer.len();
-                    // To a question for the head alone there is no body.
+                    // The response to a HEAD request has no body.
                     let answer = if head.starts_with("HEAD ") { "" } else { answer };
                     record.lock().unwrap().push((head, body));
                     write!(
@@ -40,7 +40,7 @@ pub(crate) fn start_server(known: &'static str, answer: &'static str) -> (String
     (base, received)
 }
 
-/// The head and the body of a message of HTTP.
+/// Reads the head and the body of an HTTP message.
 pub(crate) fn read_message(from: &mut impl BufRead) -> Option<(String, Vec<u8>)> {
     let mut head = String::new();
     loop {
@@ -61,7 +61,7 @@ pub(crate) fn read_message(from: &mut impl BufRead) -> Option<(String, Vec<u8>)>
     Some((head, body))
 }
 
-/// `foldline`, with nothing around it but what is said.
+/// Returns a `foldline` command with an empty environment, except for `PATH` and `HOME`.
 pub(crate) fn foldline(home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_foldline"));
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", home);
@@ -69,7 +69,7 @@ pub(crate) fn foldline(home: &Path) -> Command {
     command
 }
 
-/// `foldline serve` on a free port, ended when nobody needs it any more.
+/// `foldline serve` on a free port, killed on drop.
 pub(crate) struct RunningServer {
     process: Child,
     pub(crate) base_url: String,

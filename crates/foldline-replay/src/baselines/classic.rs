@@ -1,8 +1,8 @@
-//! The classic strategies as engines: plain functions over messages, called before each request as a
+//! The classic strategies as engines: functions over messages, called before each request as a
 //! simple agent loop would.
 //!
-//! What shortens the history replaces it, so the next request begins from there; what projects it to a
-//! budget is given the whole history each time. Both are how the functions are meant to be used.
+//! A strategy that shortens the history replaces it, so the next request starts from there; one that projects it to a
+//! budget receives the whole history each time. Both follow the intended use of the functions.
 
 use std::sync::Arc;
 
@@ -26,13 +26,13 @@ type MessageList = Vec<Message<'static>>;
 
 #[derive(Clone, Copy, Debug)]
 enum ClassicMode {
-    /// What it gives is the history from then on. The number is the budget of the messages.
+    /// The result replaces the history. The number is the budget of the messages.
     Replace(fn(MessageList, u64) -> MessageList),
-    /// The history stays whole beside what it gives.
+    /// The history is kept in full; only the result is sent.
     Project(fn(&[Message<'static>], u64) -> MessageList),
 }
 
-/// All of them, in the order in which tables show them.
+/// All classic strategies, in the order in which tables show them.
 pub const CLASSIC_STRATEGIES: &[ClassicStrategy] = &[
     ClassicStrategy {
         name: "classic dedup of outputs",
@@ -53,7 +53,7 @@ pub const CLASSIC_STRATEGIES: &[ClassicStrategy] = &[
         mode: ClassicMode::Replace(|messages, _| apply_all(messages, &StrategyOptions::default()).0),
     },
     ClassicStrategy {
-        name: "classic apply_all, all asked for",
+        name: "classic apply_all, all enabled",
         mode: ClassicMode::Replace(|messages, _| {
             let strategies = StrategyOptions {
                 middle: Some(TrimMiddle::default()),
@@ -84,9 +84,9 @@ impl ReplayEngine for ClassicStrategy {
     }
 
     fn open(&self, setup: &EngineSetup) -> Result<Box<dyn EngineSession>, EngineError> {
-        let beside =
+        let overhead =
             setup.meter.tools(&setup.tools) + setup.meter.system(&setup.system) + setup.meter.request_overhead();
-        let budget = setup.budget.saturating_sub(beside);
+        let budget = setup.budget.saturating_sub(overhead);
         Ok(Box::new(ClassicSession { mode: self.mode, budget, history: Vec::new(), sent: Vec::new() }))
     }
 }
@@ -116,20 +116,20 @@ impl EngineSession for ClassicSession {
                 &projected
             }
         };
-        let set: Vec<(usize, SharedMessage)> = now
+        let changed: Vec<(usize, SharedMessage)> = now
             .iter()
             .enumerate()
             .filter(|&(at, message)| self.sent.get(at).is_none_or(|sent| **sent != *message))
             .map(|(at, message)| (at, Arc::new(message.clone())))
             .collect();
-        let creased = now.len() < self.sent.len() || set.first().is_some_and(|&(at, _)| at < self.sent.len());
+        let is_crease = now.len() < self.sent.len() || changed.first().is_some_and(|&(at, _)| at < self.sent.len());
         self.sent.truncate(now.len());
-        for (at, message) in &set {
+        for (at, message) in &changed {
             match self.sent.get_mut(*at) {
                 Some(sent) => *sent = Arc::clone(message),
                 None => self.sent.push(Arc::clone(message)),
             }
         }
-        Ok(RenderingDelta { changed: set, len: now.len(), is_crease: creased })
+        Ok(RenderingDelta { changed, len: now.len(), is_crease })
     }
 }

@@ -1,4 +1,4 @@
-//! The sheet: the messages so far with what a policy took out of them.
+//! The messages so far, with the edits of a policy.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use foldline::{Message, Meter, Part, Role};
 
 use crate::engine::{EngineSetup, RenderingDelta, SharedMessage};
 
-/// The messages so far with what a policy took out of them. Cuts and drops are kept until undone.
+/// The messages so far, with the edits of a policy. Cuts and drops are permanent.
 pub struct EditedHistory {
     meter: Meter,
     base_tokens: u64,
@@ -26,7 +26,7 @@ struct HistoryRow {
     dropped: bool,
 }
 
-/// Where a result is.
+/// The position of a tool result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResultPosition {
     /// Index of the message.
@@ -37,16 +37,17 @@ pub struct ResultPosition {
 
 impl EditedHistory {
     pub(crate) fn new(setup: &EngineSetup) -> Self {
-        let base = setup.meter.tools(&setup.tools) + setup.meter.system(&setup.system) + setup.meter.request_overhead();
+        let base_tokens =
+            setup.meter.tools(&setup.tools) + setup.meter.system(&setup.system) + setup.meter.request_overhead();
         Self {
             meter: setup.meter.clone(),
-            base_tokens: base,
+            base_tokens,
             rows: Vec::new(),
             results: Vec::new(),
             uncut_results: BTreeSet::new(),
             rounds: Vec::new(),
             dropped_rounds: 0,
-            tokens: base,
+            tokens: base_tokens,
             sent: Vec::new(),
         }
     }
@@ -72,42 +73,42 @@ impl EditedHistory {
         self.rows.push(HistoryRow { message: Arc::clone(message), tokens, dropped: false });
     }
 
-    /// Tokens of the rendering as it stands.
+    /// Returns the tokens of the current rendering.
     pub fn tokens(&self) -> u64 {
         self.tokens
     }
 
-    /// All results, oldest first.
+    /// Returns all results, oldest first.
     pub fn results(&self) -> &[ResultPosition] {
         &self.results
     }
 
-    /// The results that were not cut yet, as indices into [`Sheet::unfolded_results`], oldest first.
+    /// Returns the results that were not cut yet, as indices into [`EditedHistory::results`], oldest first.
     pub fn uncut_results(&self) -> impl Iterator<Item = usize> + '_ {
         self.uncut_results.iter().copied()
     }
 
-    /// The text of a result as it stands.
+    /// Returns the current text of a result.
     pub fn result_text(&self, result: usize) -> String {
-        let spot = self.results[result];
-        match &self.rows[spot.message].message.parts[spot.part] {
+        let position = self.results[result];
+        match &self.rows[position.message].message.parts[position.part] {
             Part::ToolResult(result) => result.texts().collect::<Vec<_>>().join("\n"),
             _ => String::new(),
         }
     }
 
-    /// Puts another text in place of a result.
+    /// Replaces the text of a result.
     pub fn cut_result(&mut self, result: usize, text: String) {
         self.uncut_results.remove(&result);
-        let spot = self.results[result];
-        let mut message: Message<'static> = (*self.rows[spot.message].message).clone();
-        if let Part::ToolResult(result) = &mut message.parts[spot.part] {
+        let position = self.results[result];
+        let mut message: Message<'static> = (*self.rows[position.message].message).clone();
+        if let Part::ToolResult(result) = &mut message.parts[position.part] {
             result.content = vec![Part::text(text)];
         }
-        self.replace_message(spot.message, message);
+        self.replace_message(position.message, message);
     }
 
-    /// Puts another message in place of one.
+    /// Replaces a message.
     pub fn replace_message(&mut self, at: usize, message: Message<'static>) {
         let tokens = self.meter.message(&message);
         let row = &mut self.rows[at];
@@ -118,7 +119,7 @@ impl EditedHistory {
         row.message = Arc::new(message);
     }
 
-    /// Drops the oldest round that is left; `false` when only the newest is.
+    /// Drops the oldest remaining round; returns `false` if only the newest is left.
     pub fn drop_oldest_round(&mut self) -> bool {
         if self.dropped_rounds + 1 >= self.rounds.len() {
             return false;
@@ -130,14 +131,14 @@ impl EditedHistory {
         true
     }
 
-    /// Drops what lies behind the first `head` and before the last `tail` messages, in whole rounds; the
-    /// operator's instructions stay.
+    /// Drops the messages after the first `head` and before the last `tail` messages, in whole rounds; the
+    /// operator's instructions are kept.
     pub fn drop_between(&mut self, head: usize, tail: usize) {
         let end = self.rows.len().saturating_sub(tail);
         for round in self.dropped_rounds..self.rounds.len() {
             let inside = |&at: &usize| at >= head && at < end;
             let rows = &self.rounds[round];
-            // A round that reaches into the head stays for good.
+            // A round that reaches into the head is kept.
             if rows.last().is_some_and(|&last| last >= end) {
                 break;
             }
@@ -167,16 +168,16 @@ impl EditedHistory {
     pub(crate) fn take_delta(&mut self) -> RenderingDelta {
         let now: Vec<SharedMessage> =
             self.rows.iter().filter(|row| !row.dropped).map(|row| Arc::clone(&row.message)).collect();
-        let set: Vec<(usize, SharedMessage)> = now
+        let changed: Vec<(usize, SharedMessage)> = now
             .iter()
             .enumerate()
             .filter(|&(at, message)| self.sent.get(at).is_none_or(|sent| !Arc::ptr_eq(sent, message)))
             .map(|(at, message)| (at, Arc::clone(message)))
             .collect();
-        let creased = set.first().map_or(now.len(), |&(at, _)| at) < self.sent.len();
+        let is_crease = changed.first().map_or(now.len(), |&(at, _)| at) < self.sent.len();
         let len = now.len();
         self.sent = now;
-        RenderingDelta { changed: set, len, is_crease: creased }
+        RenderingDelta { changed, len, is_crease }
     }
 
     pub(crate) fn base_tokens(&self) -> u64 {

@@ -1,8 +1,8 @@
-//! Simple policies: what the field does, and controls to set numbers against.
+//! Simple policies: common practice, and controls for comparison.
 //!
-//! A policy is a choice made before each request over a [`Sheet`] of the messages so far. The
-//! sheet does the bookkeeping; the policy is a few lines. None of them sees the future; the bounds
-//! that do are in `bound`.
+//! A policy decides before each request over an [`EditedHistory`] of the messages so far. The
+//! history does the bookkeeping; a policy is a few lines. None of them knows the future; the oracles
+//! that do are in `oracle`.
 
 mod classic;
 pub(crate) mod history;
@@ -17,19 +17,19 @@ pub use crate::baselines::history::{EditedHistory, ResultPosition};
 pub use crate::baselines::random::{DropUnit, RandomDrop};
 use crate::engine::{EngineError, EngineSession, EngineSetup, RenderingDelta, ReplayEngine, SharedMessage};
 
-/// Chooses before a request. The sheet keeps earlier choices.
+/// A policy that edits the history before a request. The history keeps earlier edits.
 pub trait BaselinePolicy {
-    /// Looks at the sheet and cuts or drops.
-    fn apply(&mut self, sheet: &mut EditedHistory);
+    /// Cuts or drops parts of the history.
+    fn apply(&mut self, history: &mut EditedHistory);
 }
 
 impl<F: FnMut(&mut EditedHistory)> BaselinePolicy for F {
-    fn apply(&mut self, sheet: &mut EditedHistory) {
-        self(sheet);
+    fn apply(&mut self, history: &mut EditedHistory) {
+        self(history);
     }
 }
 
-/// A policy by name. Everyone measures against the same ones.
+/// A policy with its name in tables.
 #[derive(Clone, Debug)]
 pub struct NamedPolicy {
     name: &'static str,
@@ -46,7 +46,7 @@ impl ReplayEngine for NamedPolicy {
     }
 }
 
-/// An engine made of a policy.
+/// A session of an engine that consists of a policy.
 pub(crate) struct PolicySession {
     pub(crate) history: EditedHistory,
     pub(crate) policy: Box<dyn BaselinePolicy>,
@@ -64,44 +64,44 @@ impl EngineSession for PolicySession {
     }
 }
 
-/// What stands in place of a result that a policy took out.
+/// Text that replaces a result that a policy removed.
 const CLEARED_TEXT: &str = "[Old tool result content cleared]";
 
 /// All simple policies, in the order in which tables show them.
 pub const BASELINES: &[NamedPolicy] = &[
-    NamedPolicy { name: "everything", build: || Box::new(|_: &mut EditedHistory| {}) },
+    NamedPolicy { name: "no compaction", build: || Box::new(|_: &mut EditedHistory| {}) },
     NamedPolicy {
         name: "mask all but 10 results",
-        build: || Box::new(|sheet: &mut EditedHistory| mask_all_but(sheet, 10)),
+        build: || Box::new(|history: &mut EditedHistory| mask_all_but(history, 10)),
     },
     NamedPolicy {
         name: "clear above 100k, keep 3",
-        build: || Box::new(|sheet: &mut EditedHistory| clear_above(sheet, 100_000, 3)),
+        build: || Box::new(|history: &mut EditedHistory| clear_above(history, 100_000, 3)),
     },
     NamedPolicy {
         name: "trim to the last 64k",
-        build: || Box::new(|sheet: &mut EditedHistory| drop_rounds_until(sheet, 64_000)),
+        build: || Box::new(|history: &mut EditedHistory| drop_rounds_until(history, 64_000)),
     },
     NamedPolicy { name: "exact dedup only", build: || Box::new(DedupPolicy::default()) },
     NamedPolicy {
         name: "head/tail of stale results",
-        build: || Box::new(|sheet: &mut EditedHistory| cut_to_head_and_tail(sheet, 10)),
+        build: || Box::new(|history: &mut EditedHistory| cut_to_head_and_tail(history, 10)),
     },
     NamedPolicy {
         name: "sinks + last 16 messages",
-        build: || Box::new(|sheet: &mut EditedHistory| keep_last(sheet, 4, 16)),
+        build: || Box::new(|history: &mut EditedHistory| keep_last(history, 4, 16)),
     },
     NamedPolicy {
         name: "keep last 40 messages",
-        build: || Box::new(|sheet: &mut EditedHistory| keep_last(sheet, 0, 40)),
+        build: || Box::new(|history: &mut EditedHistory| keep_last(history, 0, 40)),
     },
-    NamedPolicy { name: "elide to 32k", build: || Box::new(|sheet: &mut EditedHistory| mask_until(sheet, 32_000)) },
+    NamedPolicy { name: "elide to 32k", build: || Box::new(|history: &mut EditedHistory| mask_until(history, 32_000)) },
     NamedPolicy {
         name: "fold 64k to 24k, oldest first",
         build: || {
-            Box::new(|sheet: &mut EditedHistory| {
-                if sheet.tokens() > 64_000 {
-                    mask_until(sheet, 24_000);
+            Box::new(|history: &mut EditedHistory| {
+                if history.tokens() > 64_000 {
+                    mask_until(history, 24_000);
                 }
             })
         },
@@ -109,55 +109,55 @@ pub const BASELINES: &[NamedPolicy] = &[
 ];
 
 /// Masks every result but the newest ones.
-fn mask_all_but(sheet: &mut EditedHistory, keep: usize) {
-    let stale = sheet.results().len().saturating_sub(keep);
-    for at in sheet.uncut_results().take_while(|&at| at < stale).collect::<Vec<_>>() {
-        sheet.cut_result(at, CLEARED_TEXT.to_owned());
+fn mask_all_but(history: &mut EditedHistory, keep: usize) {
+    let stale = history.results().len().saturating_sub(keep);
+    for at in history.uncut_results().take_while(|&at| at < stale).collect::<Vec<_>>() {
+        history.cut_result(at, CLEARED_TEXT.to_owned());
     }
 }
 
-fn clear_above(sheet: &mut EditedHistory, trigger: u64, keep: usize) {
-    if sheet.tokens() > trigger {
-        mask_all_but(sheet, keep);
+fn clear_above(history: &mut EditedHistory, trigger: u64, keep: usize) {
+    if history.tokens() > trigger {
+        mask_all_but(history, keep);
     }
 }
 
 /// Masks results, oldest first, until the rendering has this many tokens; never the newest.
-fn mask_until(sheet: &mut EditedHistory, target: u64) {
-    let newest = sheet.results().len().saturating_sub(1);
-    for at in sheet.uncut_results().take_while(|&at| at < newest).collect::<Vec<_>>() {
-        if sheet.tokens() <= target {
+fn mask_until(history: &mut EditedHistory, target: u64) {
+    let newest = history.results().len().saturating_sub(1);
+    for at in history.uncut_results().take_while(|&at| at < newest).collect::<Vec<_>>() {
+        if history.tokens() <= target {
             return;
         }
-        if sheet.result_text(at).len() > CLEARED_TEXT.len() {
-            sheet.cut_result(at, CLEARED_TEXT.to_owned());
+        if history.result_text(at).len() > CLEARED_TEXT.len() {
+            history.cut_result(at, CLEARED_TEXT.to_owned());
         }
     }
 }
 
 /// Drops whole rounds, oldest first, until the rendering has this many tokens.
-fn drop_rounds_until(sheet: &mut EditedHistory, target: u64) {
-    while sheet.tokens() > target && sheet.drop_oldest_round() {}
+fn drop_rounds_until(history: &mut EditedHistory, target: u64) {
+    while history.tokens() > target && history.drop_oldest_round() {}
 }
 
-/// Drops what lies between the first and the last messages, in whole rounds.
-fn keep_last(sheet: &mut EditedHistory, sinks: usize, last: usize) {
-    sheet.drop_between(sinks, last);
+/// Drops the messages between the first and the last ones, in whole rounds.
+fn keep_last(history: &mut EditedHistory, sinks: usize, last: usize) {
+    history.drop_between(sinks, last);
 }
 
 /// Cuts stale results to their first and last lines.
-fn cut_to_head_and_tail(sheet: &mut EditedHistory, keep: usize) {
+fn cut_to_head_and_tail(history: &mut EditedHistory, keep: usize) {
     const KEPT_LINES: usize = 5;
-    let stale = sheet.results().len().saturating_sub(keep);
-    for at in sheet.uncut_results().take_while(|&at| at < stale).collect::<Vec<_>>() {
-        let text = sheet.result_text(at);
+    let stale = history.results().len().saturating_sub(keep);
+    for at in history.uncut_results().take_while(|&at| at < stale).collect::<Vec<_>>() {
+        let text = history.result_text(at);
         let lines: Vec<&str> = text.split('\n').collect();
         if lines.len() <= 2 * KEPT_LINES + 1 {
             continue;
         }
         let (head, tail) = (lines[..KEPT_LINES].join("\n"), lines[lines.len() - KEPT_LINES..].join("\n"));
         let gone = lines.len() - 2 * KEPT_LINES;
-        sheet.cut_result(at, format!("{head}\n[{gone} lines left out]\n{tail}"));
+        history.cut_result(at, format!("{head}\n[{gone} lines left out]\n{tail}"));
     }
 }
 
@@ -169,13 +169,13 @@ struct DedupPolicy {
 }
 
 impl BaselinePolicy for DedupPolicy {
-    fn apply(&mut self, sheet: &mut EditedHistory) {
-        for at in self.next_result..sheet.results().len() {
-            let text = sheet.result_text(at);
+    fn apply(&mut self, history: &mut EditedHistory) {
+        for at in self.next_result..history.results().len() {
+            let text = history.result_text(at);
             if text.len() > 100 && !self.seen.insert(xxh3_64(text.as_bytes())) {
-                sheet.cut_result(at, "[same as an earlier result]".to_owned());
+                history.cut_result(at, "[same as an earlier result]".to_owned());
             }
         }
-        self.next_result = sheet.results().len();
+        self.next_result = history.results().len();
     }
 }

@@ -1,4 +1,4 @@
-//! Random drop at equal tokens: what the same saving is worth without knowing what matters.
+//! Random drop at equal tokens: the control that shows what a saving loses without knowing what matters.
 
 use rustc_hash::FxHashSet;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -7,8 +7,8 @@ use crate::baselines::{BaselinePolicy, CLEARED_TEXT, EditedHistory, PolicySessio
 use crate::engine::{EngineError, EngineSession, EngineSetup, ReplayEngine};
 use crate::score::CallPoint;
 
-/// Drops at random so that each request has at most the tokens of another run, at the same calls as
-/// that run.
+/// Drops at random so that each request has at most the tokens of another run at the same
+/// call.
 #[derive(Clone, Debug)]
 pub struct RandomDrop {
     unit: DropUnit,
@@ -16,18 +16,18 @@ pub struct RandomDrop {
     seed: u64,
 }
 
-/// What is dropped at random.
+/// The unit that is dropped at random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropUnit {
     /// Whole results.
     Results,
-    /// Lines of results: the control of an engine that keeps excerpts. A name that stands in many lines
+    /// Lines of results: the control of an engine that keeps excerpts. A name that appears in many lines
     /// survives this.
     Lines,
 }
 
 impl DropUnit {
-    /// The name that tables show.
+    /// Returns the name shown in tables.
     pub fn name(self) -> &'static str {
         match self {
             DropUnit::Results => "random results dropped, equal tokens",
@@ -38,8 +38,8 @@ impl DropUnit {
 
 impl RandomDrop {
     /// Follows the tokens of these calls.
-    pub fn matching(points: &[CallPoint], grain: DropUnit, seed: u64) -> Self {
-        Self { unit: grain, targets: points.to_vec(), seed }
+    pub fn matching(points: &[CallPoint], unit: DropUnit, seed: u64) -> Self {
+        Self { unit, targets: points.to_vec(), seed }
     }
 }
 
@@ -69,29 +69,29 @@ struct RandomDropPolicy {
 }
 
 impl BaselinePolicy for RandomDropPolicy {
-    fn apply(&mut self, sheet: &mut EditedHistory) {
+    fn apply(&mut self, history: &mut EditedHistory) {
         let Some(target) = self.targets.get(self.next_call) else { return };
         self.next_call += 1;
-        if sheet.tokens() <= target.tokens.max(sheet.base_tokens()) {
+        if history.tokens() <= target.tokens.max(history.base_tokens()) {
             return;
         }
-        let newest = sheet.results().len().saturating_sub(1);
+        let newest = history.results().len().saturating_sub(1);
         if self.unit == DropUnit::Lines {
             let seed = self.seed;
-            let uncut = sheet.uncut_results().filter(|&at| at < newest).collect();
-            self.cut_randomly(sheet, uncut, target.tokens, |text, at| sampled_lines(text, seed ^ at as u64));
+            let uncut = history.uncut_results().filter(|&at| at < newest).collect();
+            self.cut_randomly(history, uncut, target.tokens, |text, at| sampled_lines(text, seed ^ at as u64));
         }
         let left = (0..newest).filter(|at| !self.cleared.contains(at)).collect();
-        let cut = self.cut_randomly(sheet, left, target.tokens, |_, _| CLEARED_TEXT.to_owned());
+        let cut = self.cut_randomly(history, left, target.tokens, |_, _| CLEARED_TEXT.to_owned());
         self.cleared.extend(cut);
     }
 }
 
 impl RandomDropPolicy {
-    /// Cuts results in a random order until the rendering has this many tokens. Gives those it cut.
+    /// Cuts results in a random order until the rendering has this many tokens. Returns the cut results.
     fn cut_randomly(
         &self,
-        sheet: &mut EditedHistory,
+        history: &mut EditedHistory,
         mut order: Vec<usize>,
         target: u64,
         text: impl Fn(&str, usize) -> String,
@@ -99,21 +99,21 @@ impl RandomDropPolicy {
         order.sort_by_key(|at| xxh3_64_with_seed(&at.to_le_bytes(), self.seed));
         let mut cut = Vec::new();
         for at in order {
-            if sheet.tokens() <= target {
+            if history.tokens() <= target {
                 break;
             }
-            let text = text(&sheet.result_text(at), at);
-            sheet.cut_result(at, text);
+            let text = text(&history.result_text(at), at);
+            history.cut_result(at, text);
             cut.push(at);
         }
         cut
     }
 }
 
-/// A text with one line in eight, drawn at random.
+/// Returns one line in eight of a text, chosen at random.
 fn sampled_lines(text: &str, seed: u64) -> String {
     const LINES_PER_SAMPLE: u64 = 8;
-    let drawn = |at: usize| xxh3_64_with_seed(&at.to_le_bytes(), seed).is_multiple_of(LINES_PER_SAMPLE);
-    let kept: Vec<&str> = text.lines().enumerate().filter(|&(at, _)| drawn(at)).map(|(_, line)| line).collect();
+    let is_sampled = |at: usize| xxh3_64_with_seed(&at.to_le_bytes(), seed).is_multiple_of(LINES_PER_SAMPLE);
+    let kept: Vec<&str> = text.lines().enumerate().filter(|&(at, _)| is_sampled(at)).map(|(_, line)| line).collect();
     if kept.is_empty() { CLEARED_TEXT.to_owned() } else { kept.join("\n") }
 }

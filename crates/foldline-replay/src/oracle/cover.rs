@@ -1,4 +1,4 @@
-//! Cover: the fewest old lines such that every atom a later action needs still stands somewhere.
+//! Cover: the fewest old lines such that every identifier a later action needs still appears somewhere.
 
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -11,23 +11,23 @@ use crate::engine::SharedMessage;
 use crate::oracle::OracleCrease;
 use crate::text::{TextOrigin, for_each_text};
 
-/// What stands in place of a result of which no line is kept.
+/// Text that replaces a result of which no line is kept.
 const FOLDED_STUB: &str = "[folded]";
 
-/// What may be folded in a conversation, and what is needed of it.
+/// The foldable lines of a conversation, and the identifiers needed from them.
 pub(crate) struct LineCover {
     messages: Vec<MessageLines>,
     /// Tokens of all messages before each index when nothing foldable is kept.
     stub_token_sums: Vec<u64>,
-    /// The foldable lines that hold an atom: message and index of the line in it, in order.
+    /// The foldable lines that contain an identifier: message and index of the line in it, in order.
     lines_by_identifier: FxHashMap<u32, Vec<(usize, usize)>>,
-    /// From which message on an atom stands in a text that is never folded.
+    /// The first message from which an identifier appears in a text that is never folded.
     unfolded_from: FxHashMap<u32, usize>,
-    /// What later actions need: the message where it stood last, the call, the atom; in order.
+    /// Identifiers that later actions need: last message, call, identifier; in order.
     needs: Vec<(usize, usize, u32)>,
 }
 
-/// The foldable lines of a message that hold an atom.
+/// The foldable lines of a message that contain an identifier.
 #[derive(Default)]
 struct MessageLines {
     lines: Vec<FoldableLine>,
@@ -56,40 +56,40 @@ impl LineCover {
         let marker = case.meter.text(FOLDED_STUB);
         for (at, message) in case.messages.iter().enumerate() {
             let mut foldable = MessageLines::default();
-            let mut gone = 0;
+            let mut removed = 0;
             let mut seen_parts: FxHashMap<usize, usize> = FxHashMap::default();
             for_each_text(message, |kind, part, text| {
                 let first_line = *seen_parts.get(&part).unwrap_or(&0);
                 let mut lines = 0;
                 for (line_at, line) in text.lines().enumerate() {
                     lines += 1;
-                    let Some(atoms) = case.line_identifiers(kind, line).filter(|atoms| !atoms.is_empty()) else {
+                    let Some(identifiers) = case.line_identifiers(kind, line).filter(|ids| !ids.is_empty()) else {
                         continue;
                     };
                     if is_foldable(kind) {
                         let tokens = case.meter.text(line) + 1;
-                        for &atom in atoms {
-                            cover.lines_by_identifier.entry(atom).or_default().push((at, foldable.lines.len()));
+                        for &id in identifiers {
+                            cover.lines_by_identifier.entry(id).or_default().push((at, foldable.lines.len()));
                         }
                         foldable.lines.push(FoldableLine {
                             part,
                             index: first_line + line_at,
                             tokens,
-                            identifiers: atoms.into(),
+                            identifiers: identifiers.into(),
                         });
                     } else {
-                        for &atom in atoms {
-                            cover.unfolded_from.entry(atom).or_insert(at);
+                        for &id in identifiers {
+                            cover.unfolded_from.entry(id).or_insert(at);
                         }
                     }
                 }
                 if is_foldable(kind) {
                     seen_parts.insert(part, first_line + lines);
                     let left = if kind == TextOrigin::Result { marker } else { 0 };
-                    gone += case.meter.text(text).saturating_sub(left);
+                    removed += case.meter.text(text).saturating_sub(left);
                 }
             });
-            cover.stub_token_sums.push(cover.stub_token_sums[at] + case.metrics[at].tokens.saturating_sub(gone));
+            cover.stub_token_sums.push(cover.stub_token_sums[at] + case.metrics[at].tokens.saturating_sub(removed));
             cover.messages.push(foldable);
         }
         for (index, call) in case.calls.iter().enumerate() {
@@ -101,19 +101,19 @@ impl LineCover {
         cover
     }
 
-    /// Tokens of the messages of a crease once they are folded.
+    /// Returns the tokens of the messages of a crease after folding.
     pub(crate) fn folded_tokens(&self, crease: OracleCrease) -> u64 {
         let lines = self.choose_lines(crease, &FxHashSet::default());
         self.stub_token_sums[crease.to] - self.stub_token_sums[crease.from]
             + lines.iter().map(|&(at, line)| self.messages[at].lines[line].tokens).sum::<u64>()
     }
 
-    /// No line is kept yet.
+    /// Returns the empty set of kept identifiers.
     pub(crate) fn no_identifiers(&self) -> FxHashSet<u32> {
         FxHashSet::default()
     }
 
-    /// The messages of a crease, folded. `kept` are the atoms of the lines that earlier creases kept.
+    /// Folds the messages of a crease. `kept` are the identifiers of the lines that earlier creases kept.
     pub(crate) fn fold_messages(
         &self,
         case: &ReplayCase,
@@ -143,19 +143,19 @@ impl LineCover {
             .collect()
     }
 
-    /// Greedy cover: again and again the line that holds the most missing atoms for its tokens.
+    /// Greedy cover: repeatedly chooses the line with the most missing identifiers per token.
     fn choose_lines(&self, crease: OracleCrease, kept: &FxHashSet<u32>) -> Vec<(usize, usize)> {
         let start = self.needs.partition_point(|&(message, ..)| message < crease.from);
         let end = self.needs.partition_point(|&(message, ..)| message < crease.to);
         let mut missing: FxHashSet<u32> = self.needs[start..end]
             .iter()
             .filter(|&&(_, call, _)| call >= crease.call)
-            .map(|&(_, _, atom)| atom)
-            .filter(|atom| self.unfolded_from.get(atom).is_none_or(|&from| from >= crease.to) && !kept.contains(atom))
+            .map(|&(_, _, id)| id)
+            .filter(|id| self.unfolded_from.get(id).is_none_or(|&from| from >= crease.to) && !kept.contains(id))
             .collect();
         let mut gains: FxHashMap<(usize, usize), u64> = FxHashMap::default();
-        for atom in &missing {
-            let holders = &self.lines_by_identifier[atom];
+        for id in &missing {
+            let holders = &self.lines_by_identifier[id];
             let first = holders.partition_point(|&(at, _)| at < crease.from);
             for &holder in holders[first..].iter().take_while(|&&(at, _)| at < crease.to) {
                 *gains.entry(holder).or_default() += 1;
@@ -167,9 +167,9 @@ impl LineCover {
         let mut lines = Vec::new();
         while !missing.is_empty() {
             let Some((value, holder)) = best.pop() else { break };
-            let atoms = &self.messages[holder.0].lines[holder.1].identifiers;
-            let gain = atoms.iter().filter(|atom| missing.contains(atom)).count() as u64;
-            // Others may have covered some of its atoms since; then it waits for its turn again.
+            let identifiers = &self.messages[holder.0].lines[holder.1].identifiers;
+            let gain = identifiers.iter().filter(|id| missing.contains(id)).count() as u64;
+            // Other lines may have covered some of its identifiers; then it is queued again with its new value.
             let now = worth(gain, holder);
             if now < value {
                 if gain > 0 {
@@ -177,8 +177,8 @@ impl LineCover {
                 }
                 continue;
             }
-            atoms.iter().for_each(|atom| {
-                missing.remove(atom);
+            identifiers.iter().for_each(|id| {
+                missing.remove(id);
             });
             lines.push(holder);
         }
@@ -186,7 +186,7 @@ impl LineCover {
     }
 }
 
-/// The message with these of its foldable lines.
+/// Returns the message with only these of its foldable lines.
 fn fold_message(message: &Message<'static>, lines: &[&FoldableLine]) -> Message<'static> {
     let keep = |part: usize, text: &str| {
         let wanted: FxHashSet<usize> = lines.iter().filter(|line| line.part == part).map(|line| line.index).collect();
@@ -219,8 +219,8 @@ fn fold_message(message: &Message<'static>, lines: &[&FoldableLine]) -> Message<
             other => parts.push(other.clone()),
         }
     }
-    let says = |part: &Part<'_>| !matches!(part, Part::Reasoning(_));
-    if !parts.iter().any(says) {
+    let is_content = |part: &Part<'_>| !matches!(part, Part::Reasoning(_));
+    if !parts.iter().any(is_content) {
         parts.push(Part::text(FOLDED_STUB));
     }
     Message::new(message.role, parts)

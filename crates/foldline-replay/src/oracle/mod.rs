@@ -1,10 +1,10 @@
-//! The clairvoyant bound: what a compaction could reach that knows the recorded future.
+//! The oracle: the bound of a compaction that knows the recorded future.
 //!
-//! At a crease it keeps the fewest old lines such that every atom which a later action needs still
-//! stands somewhere (`cover`). When to crease is either the cheapest of all schedules, by dynamic
-//! programming (`schedule`), or simply whenever it pays (`paying`), as an engine does. It folds results,
+//! At a crease it keeps the fewest old lines such that every identifier which a later action needs still
+//! appears somewhere (`cover`). The creases are either the cheapest of all schedules, by dynamic
+//! programming (`optimal`), or made whenever they pay (`profitable`), as an engine does. It folds results,
 //! prose and reasoning, never arguments of calls or instructions.
-//! No engine can know this much; the bound gives a saving its ceiling.
+//! No engine can know this much; the oracle is an upper bound for savings.
 
 mod cover;
 pub(crate) mod optimal;
@@ -19,52 +19,50 @@ use crate::case::ReplayCase;
 use crate::engine::{EngineError, EngineSession, EngineSetup, RenderingDelta, ReplayEngine, SharedMessage};
 use crate::oracle::cover::LineCover;
 
-/// A compaction of one conversation that knows its future. It can render no other conversation.
+/// A compaction of one conversation that knows its future. It cannot render any other conversation.
 pub struct OracleEngine {
     creases: Arc<HashMap<usize, Vec<(usize, SharedMessage)>>>,
     schedule: OracleSchedule,
 }
 
-/// How a clairvoyant chooses its creases.
+/// Choice of an oracle's creases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OracleSchedule {
-    /// The cheapest schedule of all, where each crease folds anew or adds to what is frozen.
+    /// The cheapest of all schedules, where each crease folds everything again or adds to the frozen part.
     Optimal,
-    /// At every call at which folding all that is old saves more until the end than it costs now.
+    /// At every call at which folding everything old saves more until the end than it costs now.
     Profitable,
 }
 
 impl OracleSchedule {
-    /// The name that tables show.
+    /// All schedules.
+    pub(crate) const ALL: [Self; 2] = [OracleSchedule::Optimal, OracleSchedule::Profitable];
+
+    /// Returns the name shown in tables.
     pub fn name(self) -> &'static str {
         match self {
-            OracleSchedule::Optimal => "clairvoyant cover, best schedule",
-            OracleSchedule::Profitable => "clairvoyant cover, when it pays",
+            OracleSchedule::Optimal => "oracle (optimal)",
+            OracleSchedule::Profitable => "oracle (pays)",
         }
     }
 }
 
 impl OracleEngine {
-    /// The compaction of this conversation by cover, creased as foreseen.
-    pub fn new(case: &ReplayCase, prices: &Prices, foresight: OracleSchedule) -> Self {
+    /// Compacts this conversation by cover, with the creases of the schedule.
+    pub fn new(case: &ReplayCase, prices: &Prices, schedule: OracleSchedule) -> Self {
         let cover = LineCover::new(case);
-        let schedule = match foresight {
-            OracleSchedule::Optimal => crate::oracle::optimal::cheapest_schedule(case, &cover, prices),
-            OracleSchedule::Profitable => crate::oracle::profitable::profitable_creases(case, &cover, prices),
+        let creases = match schedule {
+            OracleSchedule::Optimal => optimal::cheapest_schedule(case, &cover, prices),
+            OracleSchedule::Profitable => profitable::profitable_creases(case, &cover, prices),
         };
-        Self::with_schedule(case, &cover, &schedule, foresight)
+        Self::with_creases(case, &cover, &creases, schedule)
     }
 
-    fn with_schedule(
-        case: &ReplayCase,
-        cover: &LineCover,
-        schedule: &[OracleCrease],
-        foresight: OracleSchedule,
-    ) -> Self {
+    fn with_creases(case: &ReplayCase, cover: &LineCover, creases: &[OracleCrease], schedule: OracleSchedule) -> Self {
         let mut kept = cover.no_identifiers();
         let creases =
-            schedule.iter().map(|&crease| (crease.call, cover.fold_messages(case, crease, &mut kept))).collect();
-        Self { creases: Arc::new(creases), schedule: foresight }
+            creases.iter().map(|&crease| (crease.call, cover.fold_messages(case, crease, &mut kept))).collect();
+        Self { creases: Arc::new(creases), schedule }
     }
 }
 
@@ -102,17 +100,17 @@ impl EngineSession for OracleSession {
     fn request(&mut self) -> Result<RenderingDelta, EngineError> {
         let folded = self.creases.get(&self.next_call).cloned().unwrap_or_default();
         self.next_call += 1;
-        // A message may be folded at the very call at which it is new; then it is set once, folded.
-        let creased = !folded.is_empty();
-        let mut set: HashMap<usize, SharedMessage> = std::mem::take(&mut self.new_messages).into_iter().collect();
-        set.extend(folded);
-        let mut set: Vec<_> = set.into_iter().collect();
-        set.sort_by_key(|&(at, _)| at);
-        Ok(RenderingDelta { changed: set, len: self.len, is_crease: creased })
+        // A message may be folded at the call at which it is new; then it is set once, folded.
+        let is_crease = !folded.is_empty();
+        let mut changed: HashMap<usize, SharedMessage> = std::mem::take(&mut self.new_messages).into_iter().collect();
+        changed.extend(folded);
+        let mut changed: Vec<_> = changed.into_iter().collect();
+        changed.sort_by_key(|&(at, _)| at);
+        Ok(RenderingDelta { changed, len: self.len, is_crease })
     }
 }
 
-/// A place in the schedule: at this call, the messages `from..to` are folded. Those before `from` stay
+/// An entry of a schedule: at this call, the messages `from..to` are folded. Those before `from` stay
 /// as an earlier crease left them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OracleCrease {
@@ -132,7 +130,7 @@ mod tests {
 
     const CALL_COUNT: usize = 9;
 
-    /// Rounds of unequal results; some names in them are needed again a few calls later.
+    /// Builds rounds of unequal results; some names in them are needed again a few calls later.
     fn sample_case(seed: usize) -> ReplayCase {
         let mut messages = vec![json!({ "role": "user", "content": "go" })];
         for round in 0..CALL_COUNT {
@@ -142,7 +140,7 @@ mod tests {
             messages.push(json!({ "role": "assistant", "content": null,
                 "tool_calls": [{ "id": id, "type": "function", "function": function }] }));
             let lines = if round < 2 + seed { 60 } else { 1 + round % 3 * 4 };
-            let noise = "words that nobody needs again\n".repeat(lines);
+            let noise = "words that are not needed again\n".repeat(lines);
             let text = format!("{noise}fn value_{round}_x() {{}}\n{noise}");
             messages.push(json!({ "role": "tool", "tool_call_id": id, "content": text }));
         }
@@ -152,7 +150,7 @@ mod tests {
         ReplayCase::new(recording, &CorpusStats::default(), &Meter::for_model(ModelTable::builtin(), Some("gpt-4o")))
     }
 
-    /// All schedules: at each call no crease, one that adds to what is frozen, or one that folds anew.
+    /// Returns all schedules: at each call no crease, one that adds to the frozen part, or one that folds everything again.
     fn all_schedules(case: &ReplayCase) -> Vec<Vec<OracleCrease>> {
         let mut all: Vec<Vec<OracleCrease>> = vec![Vec::new()];
         for (call, it) in case.calls.iter().enumerate().filter(|(_, call)| call.start > RECENT_MESSAGES) {
@@ -169,34 +167,34 @@ mod tests {
         all
     }
 
-    /// The search is exact but for a few tokens of markers, which it estimates before they are written: no
-    /// schedule of all that there are has a noticeably smaller bill when it is really replayed.
+    /// The search is exact except for a few marker tokens, which it estimates before they are written: no
+    /// possible schedule has a noticeably lower cost in a real replay.
     #[test]
     fn cheapest_schedule_is_optimal() {
         for (seed, prices) in [(0, "openai-4o"), (1, "openai"), (2, "openai-4o")] {
             let case = sample_case(seed);
             let prices = PriceTable::builtin().get(prices).unwrap();
             let cover = LineCover::new(&case);
-            let bill = |schedule: &[OracleCrease]| {
-                let maker = OracleEngine::with_schedule(&case, &cover, schedule, OracleSchedule::Optimal);
-                replay(&case, &maker, 1_000_000, prices).unwrap().score.cost(&prices)
+            let cost = |creases: &[OracleCrease]| {
+                let engine = OracleEngine::with_creases(&case, &cover, creases, OracleSchedule::Optimal);
+                replay(&case, &engine, 1_000_000, prices).unwrap().score.cost(&prices)
             };
             let found = optimal::cheapest_schedule(&case, &cover, &prices);
             let all = all_schedules(&case);
-            let best = all.iter().map(|schedule| bill(schedule)).fold(f64::INFINITY, f64::min);
-            let (bill_found, nothing) = (bill(&found), bill(&[]));
-            assert!(bill_found <= best * 1.01, "{bill_found} {best} {found:?}");
-            assert!(!found.is_empty() && bill_found < nothing, "{bill_found} {nothing}");
+            let best = all.iter().map(|creases| cost(creases)).fold(f64::INFINITY, f64::min);
+            let (found_cost, baseline_cost) = (cost(&found), cost(&[]));
+            assert!(found_cost <= best * 1.01, "{found_cost} {best} {found:?}");
+            assert!(!found.is_empty() && found_cost < baseline_cost, "{found_cost} {baseline_cost}");
         }
     }
 
-    /// What a clairvoyant keeps is enough for every action, and less than everything.
+    /// The lines that an oracle keeps are enough for every action, and fewer than all.
     #[test]
     fn oracle_keeps_all_needed_context() {
         let case = sample_case(0);
         let prices = PriceTable::builtin().get("openai-4o").unwrap();
-        for foresight in [OracleSchedule::Optimal, OracleSchedule::Profitable] {
-            let run = replay(&case, &OracleEngine::new(&case, &prices, foresight), 1_000_000, prices).unwrap();
+        for schedule in OracleSchedule::ALL {
+            let run = replay(&case, &OracleEngine::new(&case, &prices, schedule), 1_000_000, prices).unwrap();
             assert_eq!(
                 (run.score.needed_context_kept.hits, run.score.missing_context_ratio()),
                 (run.score.needed_context_kept.total, 0.0)

@@ -1,10 +1,10 @@
 //! The cheapest schedule of creases for the cover, by dynamic programming.
 //!
-//! A crease either folds what came since the one before and leaves the rest frozen, or folds
-//! everything anew and starts an epoch. Inside an epoch costs add up over pairs of neighbouring
-//! creases: what a crease folded is written once and read at every later call of its epoch. Epochs
+//! A crease either folds the messages since the previous one and leaves the rest frozen, or folds
+//! everything again and starts an epoch. Inside an epoch costs add up over pairs of neighboring
+//! creases: the messages a crease folded are written once and read at every later call of its epoch. Epochs
 //! add up as well, so two nested shortest paths find the best of all schedules over the candidate
-//! calls: all of them, or evenly thinned in a long conversation.
+//! calls: all of them, or evenly sampled in a long conversation.
 
 use foldline::Prices;
 
@@ -12,7 +12,7 @@ use crate::case::{RECENT_MESSAGES, ReplayCase};
 use crate::oracle::OracleCrease;
 use crate::oracle::cover::LineCover;
 
-/// Candidate calls for creases; the pairs of them are what the search costs.
+/// Maximum candidate calls for creases; the search cost grows with the number of pairs.
 const MAX_CANDIDATES: usize = 64;
 
 pub(crate) fn cheapest_schedule(case: &ReplayCase, cover: &LineCover, prices: &Prices) -> Vec<OracleCrease> {
@@ -22,7 +22,7 @@ pub(crate) fn cheapest_schedule(case: &ReplayCase, cover: &LineCover, prices: &P
     }
     let costs = ScheduleCosts::new(case, cover, prices);
     let last = costs.calls.len() - 1;
-    // The cheapest way up to the epoch that ends at each candidate, and from where it comes.
+    // The lowest cost up to the epoch that ends at each candidate, and the start of that epoch.
     let mut best = vec![(f64::INFINITY, 0); last + 1];
     best[0].0 = 0.0;
     for end in 1..=last {
@@ -57,16 +57,16 @@ pub(crate) fn cheapest_schedule(case: &ReplayCase, cover: &LineCover, prices: &P
 }
 
 struct ScheduleCosts {
-    /// The candidates: indices of calls. The first is no crease but the beginning, the last is behind
+    /// The candidates: indices of calls. The first is the beginning and not a crease, the last is after
     /// the last call.
     calls: Vec<usize>,
-    /// Up to which message a crease at each candidate folds.
+    /// The end of the messages that a crease at each candidate folds.
     fold_ends: Vec<usize>,
-    /// Tokens of what lies between the fold and the end of the request at each candidate.
+    /// Tokens between the fold and the end of the request at each candidate.
     tail_tokens: Vec<f64>,
-    /// Tokens after folding at the second candidate what came since the first.
+    /// Tokens after folding, at the second candidate, the messages since the first.
     folded_tokens: Vec<Vec<f64>>,
-    /// What the calls strictly between two candidates cost for the messages that are not folded.
+    /// Cost of the unfolded messages at the calls strictly between two candidates.
     interval_costs: Vec<Vec<f64>>,
     read_price: f64,
     write_price: f64,
@@ -79,18 +79,18 @@ impl ScheduleCosts {
         let mut calls: Vec<usize> = (0..total).step_by(step).collect();
         calls.push(total);
         let mut sums = vec![0.0];
-        for measured in &case.metrics {
-            sums.push(sums[sums.len() - 1] + measured.tokens as f64);
+        for metrics in &case.metrics {
+            sums.push(sums[sums.len() - 1] + metrics.tokens as f64);
         }
         let end_of = |call: usize| case.calls.get(call).map_or(case.messages.len(), |call| call.start);
         let ends: Vec<usize> = calls.iter().map(|&call| end_of(call)).collect();
-        let mut upto: Vec<usize> = ends.iter().map(|end| end.saturating_sub(RECENT_MESSAGES)).collect();
-        upto[0] = 0;
-        let tails = upto.iter().zip(&ends).map(|(&from, &to)| sums[to] - sums[from]).collect();
+        let mut fold_ends: Vec<usize> = ends.iter().map(|end| end.saturating_sub(RECENT_MESSAGES)).collect();
+        fold_ends[0] = 0;
+        let tail_tokens = fold_ends.iter().zip(&ends).map(|(&from, &to)| sums[to] - sums[from]).collect();
         let mut costs = Self {
             calls,
-            fold_ends: upto,
-            tail_tokens: tails,
+            fold_ends,
+            tail_tokens,
             folded_tokens: Vec::new(),
             interval_costs: Vec::new(),
             read_price: prices.read,
@@ -113,7 +113,7 @@ impl ScheduleCosts {
                     call += 1;
                 }
                 between[to] = so_far;
-                // The candidate's own call, in case that it is passed without a crease.
+                // The candidate's own call, for the case that it has no crease.
                 if to + 1 < count {
                     let (before, now) = (end_of(call - 1), end_of(call));
                     so_far += prices.read * (sums[before] - sums[costs.fold_ends[from]])
@@ -135,10 +135,10 @@ impl ScheduleCosts {
         }
     }
 
-    /// What it costs to begin an epoch at `start` by folding everything anew, read until `end`.
+    /// Returns the cost of starting an epoch at `start` by folding everything again, read until `end`.
     fn epoch_start_cost(&self, start: usize, end: usize) -> f64 {
         if start == 0 {
-            // The beginning of the conversation: its first request is written as it is.
+            // The first request of the conversation is written unchanged.
             return self.write_price * self.tail_tokens[0];
         }
         self.crease_cost(0, start, end)
@@ -150,16 +150,16 @@ impl ScheduleCosts {
             + self.read_price * self.folded_tokens[from][to] * later
     }
 
-    /// For each candidate the cheapest way from a crease there to the end of its epoch, and the next
-    /// crease on it.
+    /// Returns for each candidate the lowest cost from a crease there to the end of its epoch, and the next
+    /// crease on that path.
     fn epoch_costs(&self, end: usize) -> (Vec<f64>, Vec<Option<usize>>) {
         let mut cost: Vec<f64> = (0..end).map(|from| self.interval_costs[from][end]).collect();
         let mut next = vec![None; end];
         for from in (0..end).rev() {
             for to in from + 1..end {
-                let way = self.interval_costs[from][to] + self.crease_cost(from, to, end) + cost[to];
-                if way < cost[from] {
-                    cost[from] = way;
+                let path_cost = self.interval_costs[from][to] + self.crease_cost(from, to, end) + cost[to];
+                if path_cost < cost[from] {
+                    cost[from] = path_cost;
                     next[from] = Some(to);
                 }
             }

@@ -1,120 +1,121 @@
-//! The report: everything a comparison tells, as data and as one page.
+//! The report: all results of a comparison, as JSON and as one HTML page.
 //!
-//! The page is one self-contained file: no request leaves it, the pictures are drawn from the data
-//! inside. It quotes lines of the recordings (what was missing, and where it stood), so it is as
+//! The page is one self-contained file: it loads nothing, and its plots are drawn from the data
+//! inside. It quotes lines of the recordings (missing context and its position), so it is as
 //! private as they are.
 
 use foldline::{PriceTable, Prices};
 use serde::Serialize;
 
 use crate::compare::{EngineComparison, EngineSummary};
+use crate::oracle::OracleSchedule;
 use crate::score::{MissingContext, TokenSpend, WINDOW_TOKENS};
 
-/// Everything a comparison tells.
+/// All results of a comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReplayReport {
-    /// What was replayed, in the caller's words.
+    /// Description of the recordings, given by the caller.
     pub data_set: String,
     /// The day of the replay.
     pub date: String,
-    /// Tokens that a rendering might have.
+    /// Maximum tokens of a rendering.
     pub budget: u64,
     /// The name of the price table.
     pub price_table: String,
-    /// Its prices; an input token is 1.
+    /// Its prices, relative to an input token.
     pub prices: ReportedPrices,
-    /// How many conversations were replayed.
+    /// Number of replayed conversations.
     pub conversations: usize,
-    /// How many calls they have.
+    /// Number of their calls.
     pub calls: u64,
-    /// Tokens that the model wrote, as recorded. They are the same for everyone.
+    /// Output tokens of the model, as recorded; the same for every engine.
     pub output: u64,
     /// The windows of `fits`.
     pub windows: [u64; WINDOW_TOKENS.len()],
-    /// One for each contestant, sending everything first.
+    /// One row per engine, no compaction first.
     pub rows: Vec<ReportRow>,
-    /// The bills at every price table, for renderings that were decided at the prices above.
+    /// The costs at every price table, for renderings that were decided at the prices above.
     pub costs: Vec<PriceTableCosts>,
-    /// The row that the sessions are told for.
+    /// Index of the row whose sessions are reported.
     pub subject: usize,
-    /// The sessions with the largest bills, largest first.
+    /// The sessions with the highest costs, highest first.
     pub sessions: Vec<ReplayedSession>,
 }
 
-/// The prices of a bill.
+/// The prices of a cost.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct ReportedPrices {
     /// A token read from the cache.
     pub read: f64,
-    /// A token written to it.
+    /// A token written to the cache.
     pub write: f64,
-    /// A token of output.
+    /// An output token.
     pub output: f64,
-    /// Dollars for a million tokens of input; zero where time is what it costs.
+    /// US dollars per million input tokens; zero if the cost is time.
     pub base_usd: f64,
 }
 
-/// The bills of all contestants at one price table.
+/// The costs of all engines at one price table.
 #[derive(Clone, Debug, Serialize)]
 pub struct PriceTableCosts {
     /// The name of the price table.
     pub price_table: String,
     /// Its prices.
     pub prices: ReportedPrices,
-    /// The bill and the repaired bill of each row, relative to sending everything.
+    /// The cost and the cost including retries of each row, relative to no compaction.
     pub rows: Vec<[f64; 2]>,
 }
 
-/// A contestant with its bill.
+/// An engine with its usage.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReportRow {
-    /// Whether it knows the future.
+    /// True for an oracle, which knows the future.
     pub is_bound: bool,
-    /// What its requests cost.
+    /// Tokens of its requests.
     pub usage: TokenSpend,
-    /// What the round trips for missing originals cost on top.
+    /// Additional tokens of the retries for missing context.
     pub retry_usage: TokenSpend,
-    /// The numbers.
+    /// The results.
     #[serde(flatten)]
     pub summary: EngineSummary,
 }
 
-/// One conversation under the subject of the report.
+/// One conversation under the report's subject.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReplayedSession {
     /// The recording's name.
     pub id: String,
-    /// Tokens of each request when everything is sent.
+    /// Tokens of each request without compaction.
     pub received_tokens: Vec<u64>,
     /// Tokens of each request as the subject sends it.
     pub sent_tokens: Vec<u64>,
-    /// The calls at which bytes that were sent before have moved.
+    /// The calls at which previously sent bytes changed.
     pub creases: Vec<usize>,
-    /// The bill, in input tokens, when everything is sent.
+    /// The cost without compaction, in input tokens.
     pub baseline_cost: u64,
-    /// The bill, in input tokens.
+    /// The cost, in input tokens.
     pub cost: u64,
-    /// The repaired bill, in input tokens.
+    /// The cost including retries, in input tokens.
     pub cost_with_retries: u64,
-    /// Hard support.
+    /// Share of needed context that was kept.
     pub needed_context_kept: f64,
-    /// How many calls missed something.
+    /// Number of actions that miss needed context.
     pub actions_missing_context: u64,
-    /// Some of what was missing.
+    /// Examples of missing context.
     pub missing_context: Vec<MissingContext>,
 }
 
-/// More sessions than this make a page slow.
+/// More sessions than this make the page slow.
 const MAX_SESSIONS: usize = 200;
-/// More than this of one session nobody reads.
+/// Maximum examples of missing context per session.
 const MAX_MISSING_PER_SESSION: usize = 12;
 
 impl ReplayReport {
-    /// Puts a comparison into words and numbers. `subject` is the contestant that it is about.
+    /// Builds the report of a comparison. `subject` is the index of the engine that it is about.
     pub fn new(
         comparison: &EngineComparison,
         subject: usize,
-        set: &str,
+        data_set: &str,
         price_table: &str,
         date: &str,
         budget: u64,
@@ -123,7 +124,7 @@ impl ReplayReport {
         let rows = (0..comparison.engine_names.len())
             .map(|at| {
                 let summary = comparison.summary(at);
-                let is_bound = summary.name.starts_with("clairvoyant");
+                let is_bound = OracleSchedule::ALL.iter().any(|schedule| schedule.name() == summary.name);
                 ReportRow { is_bound, usage: summary.score.usage, retry_usage: summary.score.retry_usage, summary }
             })
             .collect();
@@ -132,7 +133,7 @@ impl ReplayReport {
         sessions.sort_by_key(|session| std::cmp::Reverse(session.baseline_cost));
         sessions.truncate(MAX_SESSIONS);
         Self {
-            data_set: set.to_owned(),
+            data_set: data_set.to_owned(),
             date: date.to_owned(),
             budget,
             price_table: price_table.to_owned(),
@@ -148,14 +149,14 @@ impl ReplayReport {
         }
     }
 
-    /// The report as JSON.
+    /// Returns the report as JSON.
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("a report is plain data")
     }
 
-    /// The report as one self-contained page.
+    /// Returns the report as one self-contained HTML page.
     pub fn to_html(&self) -> String {
-        // Inside a script element only its end tag has to be kept from appearing.
+        // Inside a script element only its end tag must not appear.
         let data = serde_json::to_string(self).expect("a report is plain data").replace("</", "<\\/");
         include_str!("page.html")
             .replace("/*STYLE*/", include_str!("page.css"))
@@ -182,25 +183,27 @@ fn costs_by_price_table(comparison: &EngineComparison) -> Vec<PriceTableCosts> {
 
 fn replayed_session(outcome: &crate::SessionOutcome, subject: usize, prices: &Prices) -> ReplayedSession {
     let (full, run) = (&outcome.runs[0], &outcome.runs[subject]);
-    let whole = |tokens: f64| tokens.round() as u64;
-    let moved = run.points.iter().enumerate().filter(|(_, point)| point.is_crease);
-    // One of each call first: the second missing name of a call says little more.
-    let mut missteps: Vec<MissingContext> = Vec::new();
-    for misstep in &run.missing_context {
-        if missteps.len() < MAX_MISSING_PER_SESSION && missteps.last().is_none_or(|last| last.call != misstep.call) {
-            missteps.push(misstep.clone());
+    let rounded = |tokens: f64| tokens.round() as u64;
+    let creases = run.points.iter().enumerate().filter(|(_, point)| point.is_crease);
+    // At most one entry per call: a second missing identifier of a call adds little.
+    let mut missing_context: Vec<MissingContext> = Vec::new();
+    for missing in &run.missing_context {
+        if missing_context.len() < MAX_MISSING_PER_SESSION
+            && missing_context.last().is_none_or(|last| last.call != missing.call)
+        {
+            missing_context.push(missing.clone());
         }
     }
     ReplayedSession {
         id: outcome.id.clone(),
         received_tokens: full.points.iter().map(|point| point.tokens).collect(),
         sent_tokens: run.points.iter().map(|point| point.tokens).collect(),
-        creases: moved.map(|(at, _)| at).collect(),
-        baseline_cost: whole(full.score.cost(prices)),
-        cost: whole(run.score.cost(prices)),
-        cost_with_retries: whole(run.score.cost_with_retries(prices)),
+        creases: creases.map(|(at, _)| at).collect(),
+        baseline_cost: rounded(full.score.cost(prices)),
+        cost: rounded(run.score.cost(prices)),
+        cost_with_retries: rounded(run.score.cost_with_retries(prices)),
         needed_context_kept: run.score.needed_context_kept.ratio(),
         actions_missing_context: run.score.complete_actions.total - run.score.complete_actions.hits,
-        missing_context: missteps,
+        missing_context,
     }
 }

@@ -1,11 +1,11 @@
 "use strict";
 const data = JSON.parse(document.getElementById("data").textContent);
-const full = data.rows[0], ours = data.rows[data.subject];
+const full = data.rows[0], subject = data.rows[data.subject];
 const at = id => document.getElementById(id);
 const percent = (share, digits = 1) => (100 * share).toFixed(digits) + " %";
 const big = n => n >= 1e9 ? (n / 1e9).toFixed(1) + " G" : n >= 1e6 ? (n / 1e6).toFixed(1) + " M" : n >= 1e4 ? Math.round(n / 1e3) + " k" : Math.round(n).toLocaleString("en");
 const money = tokens => data.prices.base_usd > 0 ? "$" + (tokens * data.prices.base_usd / 1e6).toLocaleString("en", { maximumFractionDigits: 2, minimumFractionDigits: 2 }) : big(tokens) + " tokens";
-const bill = spent => spent.read * data.prices.read + spent.written * data.prices.write + spent.output * data.prices.output;
+const cost = usage => usage.read * data.prices.read + usage.written * data.prices.write + usage.output * data.prices.output;
 
 function element(name, attributes = {}, ...children) {
   const svg = ["svg", "g", "line", "path", "circle", "rect", "text"].includes(name);
@@ -15,7 +15,7 @@ function element(name, attributes = {}, ...children) {
   return it;
 }
 
-/* A picture is drawn for the width that it has, so that its letters keep their size on a phone. */
+/* A plot is drawn for its actual width, so that text keeps its size on a phone. */
 function plot(id, draw) {
   const place = at(id);
   let drawn = 0;
@@ -45,38 +45,38 @@ function ticks(low, high, count) {
   return out;
 }
 
-/* What the colours mean: pairs of a colour's name and words. */
+/* Legend: pairs of a color's name and a label. */
 const legend = entries => element("div", { class: "key" }, ...entries.map(([name, words]) => element("span", {}, element("i", { style: `background: var(--${name})` }), words)));
 
-/* The label that is placed first finds its place: ours, then the bounds. */
+/* Labels are placed in this order: the subject, then the oracles. */
 const rank = it => it.index === data.subject ? 0 : it.row.is_bound ? 1 : 2;
 
 const kind = (row, index) => index === data.subject ? "ours" : row.is_bound ? "bound" : "other";
 
 function head() {
-  const saved = 1 - ours.repaired.value;
+  const saved = 1 - subject.cost_with_retries.value;
   at("headline").textContent = data.subject === 0
     ? `${data.conversations} sessions, ${data.calls.toLocaleString("en")} calls`
     : saved >= 0
-      ? `${ours.name} would have paid ${percent(ours.repaired.value, 0)} of the input bill, with ${percent(ours.hard.value, 1)} of what was needed still in place`
-      : `${ours.name} would have paid more than sending everything`;
-  at("about").textContent = `${data.set}: ${data.conversations} conversations, ${data.calls.toLocaleString("en")} calls. Prices ${data.price_table}: cache write ${data.prices.write}, read ${data.prices.read}, output ${data.prices.output}, relative to input. Budget ${big(data.budget)} tokens. ${data.date}`;
+      ? `${subject.name} would have cost ${percent(subject.cost_with_retries.value, 0)} of no compaction (input, incl. retries), with ${percent(subject.needed_context_kept.value, 1)} of the needed context kept`
+      : `${subject.name} would have cost more than no compaction`;
+  at("about").textContent = `${data.data_set}: ${data.conversations} conversations, ${data.calls.toLocaleString("en")} calls. Prices ${data.price_table}: cache write ${data.prices.write}, read ${data.prices.read}, output ${data.prices.output}, relative to input. Budget ${big(data.budget)} tokens. ${data.date}`;
   const tiles = [
-    [percent(ours.tokens.value), "of the input tokens"],
-    [percent(ours.bill.value), `of the input bill: ${money(bill(ours.spent))} instead of ${money(bill(full.spent))}`],
-    [percent(ours.missteps.value), "of the actions would have missed something and asked back"],
-    [percent(ours.anchors.value), "of the edits found their old text in one piece"],
-    [ours.worst.toFixed(2), "times the bill of sending everything, in the session where it did worst"],
-    ours.gap_closed_paying && [percent(ours.gap_closed_paying.value), "of the way to a clairvoyant that creases when it pays"],
+    [percent(subject.tokens.value), "of the input tokens"],
+    [percent(subject.cost.value), `of the input cost: ${money(cost(subject.usage))} instead of ${money(cost(full.usage))}`],
+    [percent(subject.actions_missing_context.value), "actions missing context: they would have needed a retry"],
+    [percent(subject.edits_that_apply.value), "edits that apply: their old text was sent in one piece"],
+    [subject.worst_cost.toFixed(2), "times the cost of no compaction, in the worst session"],
+    subject.paying_oracle_share && [percent(subject.paying_oracle_share.value), "of oracle saving, with an oracle that creases when it pays"],
   ].filter(Boolean);
   at("tiles").append(...tiles.map(([number, words]) => element("div", { class: "tile" }, element("b", {}, number), element("span", {}, words))));
 }
 
 function quality(width) {
   const height = Math.max(300, Math.min(460, width * 0.6)), left = 48, right = 16, top = 36, bottom = 40;
-  const svg = element("svg", { height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Hard support against repaired bill for every policy" });
-  const xs = data.rows.map(r => 100 * r.repaired.value), ys = data.rows.map(r => 100 * r.hard.value);
-  /* The corner where the choice lies fills the frame; what is far off stands hollow at its edge. */
+  const svg = element("svg", { height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Needed context kept against cost incl. retries for every policy" });
+  const xs = data.rows.map(r => 100 * r.cost_with_retries.value), ys = data.rows.map(r => 100 * r.needed_context_kept.value);
+  /* The frame shows the relevant corner; outliers are drawn hollow at its edge. */
   const x0 = Math.max(0, Math.min(...xs) - 8), x1 = Math.min(Math.max(...xs) + 6, 128), y0 = Math.max(0, Math.min(...ys) - 2, 84), y1 = 100;
   const x = v => left + (Math.min(v, x1) - x0) / (x1 - x0) * (width - left - right), y = v => top + (y1 - Math.max(v, y0)) / (y1 - y0) * (height - top - bottom);
   for (const v of ticks(x0, x1, width < 500 ? 4 : 8)) {
@@ -85,25 +85,25 @@ function quality(width) {
   for (const v of ticks(y0, y1, 5)) {
     svg.append(element("line", { class: "grid", x1: left, x2: width - right, y1: y(v), y2: y(v) }), element("text", { x: left - 6, y: y(v) + 4, "text-anchor": "end" }, `${v}`));
   }
-  svg.append(element("text", { x: width - right, y: height - 4, "text-anchor": "end" }, "repaired bill, of sending everything"));
-  svg.append(element("text", { x: 0, y: 12, "text-anchor": "start" }, "hard support, %"));
+  svg.append(element("text", { x: width - right, y: height - 4, "text-anchor": "end" }, "cost incl. retries, of no compaction"));
+  svg.append(element("text", { x: 0, y: 12, "text-anchor": "start" }, "needed context kept, %"));
   const hint = tip(at("quality"));
-  const taken = data.rows.map(row => { const cx = x(100 * row.repaired.value), cy = y(100 * row.hard.value); return [cx - 7, cy - 6, cx + 7, cy + 6]; });
+  const taken = data.rows.map(row => { const cx = x(100 * row.cost_with_retries.value), cy = y(100 * row.needed_context_kept.value); return [cx - 7, cy - 6, cx + 7, cy + 6]; });
   const order = data.rows.map((row, index) => ({ row, index })).sort((a, b) => rank(a) - rank(b));
   for (const { row, index } of order) {
-    const cx = x(100 * row.repaired.value), cy = y(100 * row.hard.value), colour = `var(--${kind(row, index)})`;
-    const words = `${row.name}: repaired ${percent(row.repaired.value)}, hard support ${percent(row.hard.value)}, missteps ${percent(row.missteps.value, 2)}`;
-    const off = 100 * row.repaired.value > x1 || 100 * row.hard.value < y0;
-    const dot = element("circle", { cx, cy, r: index === data.subject ? 7 : 5, fill: off ? "var(--card)" : colour, stroke: colour, "stroke-width": off ? 2 : 0, tabindex: 0, "aria-label": words });
+    const cx = x(100 * row.cost_with_retries.value), cy = y(100 * row.needed_context_kept.value), color = `var(--${kind(row, index)})`;
+    const words = `${row.name}: cost incl. retries ${percent(row.cost_with_retries.value)}, needed context kept ${percent(row.needed_context_kept.value)}, actions missing context ${percent(row.actions_missing_context.value, 2)}`;
+    const off = 100 * row.cost_with_retries.value > x1 || 100 * row.needed_context_kept.value < y0;
+    const dot = element("circle", { cx, cy, r: index === data.subject ? 7 : 5, fill: off ? "var(--card)" : color, stroke: color, "stroke-width": off ? 2 : 0, tabindex: 0, "aria-label": words });
     dot.addEventListener("pointerenter", () => hint.show(cx, cy, words));
     dot.addEventListener("focus", () => hint.show(cx, cy, words));
     dot.addEventListener("pointerleave", hint.hide);
     dot.addEventListener("blur", hint.hide);
     svg.append(dot);
-    /* A label goes where no other one is; on a narrow page only the important ones are written out. */
+    /* A label is placed where it overlaps no other; on a narrow page only the important ones are shown. */
     const narrow = width < 560;
     if (narrow && kind(row, index) === "other") continue;
-    const name = narrow && row.is_bound ? "clairvoyant" : row.name, w = name.length * 6.6;
+    const name = narrow && row.is_bound ? "oracle" : row.name, w = name.length * 6.6;
     if (narrow && row.is_bound && index < data.rows.length - 1) continue;
     for (const [dx, dy, anchor] of [[10, 4, "start"], [-10, 4, "end"], [6, -11, "start"], [-6, -11, "end"], [6, 20, "start"], [-6, 20, "end"], [6, 36, "start"], [-6, 36, "end"]]) {
       const lx = anchor === "start" ? cx + dx : cx + dx - w, ly = cy + dy;
@@ -116,17 +116,17 @@ function quality(width) {
       }
     }
   }
-  const key = [["ours", ours.name], ["bound", "knows the future"], ["other", "others; hollow: beyond the frame"]];
+  const key = [["ours", subject.name], ["bound", "oracles (know the future)"], ["other", "others; hollow: outside the frame"]];
   return [legend(key), svg, hint.it];
 }
 
-function bills(width) {
+function costs(width) {
   const rows = data.rows.map((row, index) => ({ row, index }));
   const narrow = width < 560, label = narrow ? 0 : 230, step = narrow ? 44 : 28, height = rows.length * step + 24;
-  const svg = element("svg", { height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Bills by cache reads, cache writes and repairs" });
-  const whole = bill(full.spent) || 1;
+  const svg = element("svg", { height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Costs by cache reads, cache writes and retries" });
+  const whole = cost(full.usage) || 1;
   const output = data.output * data.prices.output;
-  const pieces = row => [["read", row.spent.read * data.prices.read], ["write", row.spent.written * data.prices.write], ["repair", bill(row.repair)], ["output", output]];
+  const pieces = row => [["read", row.usage.read * data.prices.read], ["write", row.usage.written * data.prices.write], ["repair", cost(row.retry_usage)], ["output", output]];
   const most = Math.max(...rows.map(({ row }) => pieces(row).reduce((sum, [, v]) => sum + v, 0))) / whole;
   const scale = v => v / whole / most * (width - label - 60);
   rows.forEach(({ row, index }, line) => {
@@ -143,43 +143,43 @@ function bills(width) {
     }
     svg.append(element("text", { x: from + 6, y: y + 14, class: index === data.subject ? "strong" : "" }, percent(total / whole, 0)));
   });
-  return [legend([["read", "read from the cache"], ["write", "written to the cache"], ["repair", "round trips for what was missing"], ["output", "the model's own output"]]), svg];
+  return [legend([["read", "read from the cache"], ["write", "written to the cache"], ["repair", "retries for missing context"], ["output", "the model's output"]]), svg];
 }
 
 function numbers() {
   const columns = [
     ["tokens", r => percent(r.tokens.value)],
-    ["bill", r => percent(r.bill.value)],
-    ["repaired", r => r.repaired],
-    ["worst bill", r => r.worst.toFixed(2)],
-    ["hard support", r => r.hard],
-    ["support", r => percent(r.support.value)],
-    ["missteps", r => percent(r.missteps.value, 2)],
-    ["edit anchors", r => percent(r.anchors.value)],
-    ["trail", r => `${percent(r.trail_recall.value)} / ${percent(r.trail_precision.value)}`],
-    ["instructions", r => percent(r.instructions)],
-    ["gap closed", r => r.gap_closed_paying],
-    ["to the best", r => r.gap_closed],
-    ["random future", r => percent(r.foreign.value)],
+    ["cost", r => percent(r.cost.value)],
+    ["cost incl. retries", r => r.cost_with_retries],
+    ["worst cost", r => r.worst_cost.toFixed(2)],
+    ["needed context kept", r => r.needed_context_kept],
+    ["all context kept", r => percent(r.context_kept.value)],
+    ["actions missing context", r => percent(r.actions_missing_context.value, 2)],
+    ["edits that apply", r => percent(r.edits_that_apply.value)],
+    ["artifact trail", r => `${percent(r.trail_recall.value)} / ${percent(r.trail_precision.value)}`],
+    ["instructions kept", r => percent(r.instructions_kept)],
+    ["% of oracle (pays) saving", r => r.paying_oracle_share],
+    ["% of oracle (optimal) saving", r => r.optimal_oracle_share],
+    ["foreign actions", r => percent(r.foreign.value)],
     ["creases", r => r.score.creases.toLocaleString("en")],
-    ["unfolds exact", r => r.score.unfolded.of ? percent(r.score.unfolded.have / r.score.unfolded.of, 2) : ""],
+    ["unfolds exact", r => r.score.unfolded.total ? percent(r.score.unfolded.hits / r.score.unfolded.total, 2) : ""],
     ["laws broken", r => r.score.laws_broken.toLocaleString("en")],
     ["refused", r => r.score.refused.toLocaleString("en")],
-    ["own words", r => big(r.score.invented) + " B"],
+    ["invented", r => big(r.score.invented_bytes) + " B"],
     ...data.windows.map((w, i) => [`fits ${w / 1000}k`, r => percent(r.fits[i], 0)]),
   ];
   const cell = value => value == null ? element("td", {}, "") : typeof value === "string" ? element("td", {}, value)
     : element("td", {}, percent(value.value), element("small", {}, `${percent(value.low)} to ${percent(value.high)}`));
   at("numbers").append(
     element("thead", {}, element("tr", {}, element("th", {}, "policy"), ...columns.map(([name]) => element("th", {}, name)))),
-    element("tbody", {}, ...data.rows.map((row, index) => element("tr", { class: index === data.subject ? "ours" : "" }, element("td", {}, row.name), ...columns.map(([, of]) => cell(of(row)))))));
+    element("tbody", {}, ...data.rows.map((row, index) => element("tr", { class: index === data.subject ? "ours" : "" }, element("td", {}, row.name), ...columns.map(([, value]) => cell(value(row)))))));
 }
 
 function prices() {
   const place = at("prices");
   place.append(
-    element("thead", {}, element("tr", {}, element("th", {}, "policy"), ...data.bills.map(b => element("th", {}, b.price_table, element("small", {}, `${b.prices.write} / ${b.prices.read}`))))),
-    element("tbody", {}, ...data.rows.map((row, index) => element("tr", { class: index === data.subject ? "ours" : "" }, element("td", {}, row.name), ...data.bills.map(b => element("td", {}, percent(b.rows[index][1])))))));
+    element("thead", {}, element("tr", {}, element("th", {}, "policy"), ...data.costs.map(b => element("th", {}, b.price_table, element("small", {}, `${b.prices.write} / ${b.prices.read}`))))),
+    element("tbody", {}, ...data.rows.map((row, index) => element("tr", { class: index === data.subject ? "ours" : "" }, element("td", {}, row.name), ...data.costs.map(b => element("td", {}, percent(b.rows[index][1])))))));
 }
 
 let chosen = 0;
@@ -188,7 +188,7 @@ function session(width) {
   if (!it) return [];
   const height = Math.max(260, Math.min(380, width * 0.45)), left = 52, right = 12, top = 12, bottom = 34;
   const svg = element("svg", { height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Tokens of each request" });
-  const calls = it.raw.length, most = Math.max(...it.raw, ...it.sent) * 1.06;
+  const calls = it.received_tokens.length, most = Math.max(...it.received_tokens, ...it.sent_tokens) * 1.06;
   const shows = data.budget <= most * 1.6, high = shows ? Math.max(most, data.budget * 1.06) : most;
   const x = v => left + v / Math.max(calls - 1, 1) * (width - left - right), y = v => height - bottom - v / high * (height - top - bottom);
   for (const v of ticks(0, high, 5)) svg.append(element("line", { class: "grid", x1: left, x2: width - right, y1: y(v), y2: y(v) }), element("text", { x: left - 6, y: y(v) + 4, "text-anchor": "end" }, big(v)));
@@ -196,32 +196,32 @@ function session(width) {
   svg.append(element("text", { x: width - right, y: height - 2, "text-anchor": "end" }, "call"));
   if (shows) svg.append(element("line", { x1: left, x2: width - right, y1: y(data.budget), y2: y(data.budget), stroke: "var(--window)", "stroke-dasharray": "5 4" }));
   for (const v of it.creases.length > 400 ? [] : it.creases) svg.append(element("line", { x1: x(v), x2: x(v), y1: height - bottom, y2: height - bottom + 5, stroke: "var(--ours)" }));
-  const path = (values, colour, w) => svg.append(element("path", { d: values.map((v, i) => `${i ? "L" : "M"}${x(i).toFixed(1)} ${y(v).toFixed(1)}`).join(""), fill: "none", stroke: colour, "stroke-width": w, "stroke-linejoin": "round" }));
-  path(it.raw, "var(--raw)", 2);
-  path(it.sent, "var(--ours)", 2.5);
+  const path = (values, color, w) => svg.append(element("path", { d: values.map((v, i) => `${i ? "L" : "M"}${x(i).toFixed(1)} ${y(v).toFixed(1)}`).join(""), fill: "none", stroke: color, "stroke-width": w, "stroke-linejoin": "round" }));
+  path(it.received_tokens, "var(--raw)", 2);
+  path(it.sent_tokens, "var(--ours)", 2.5);
   const hint = tip(at("session"));
   const cursor = element("line", { class: "axis", y1: top, y2: height - bottom, visibility: "hidden" });
   svg.append(cursor);
   svg.addEventListener("pointermove", event => {
     const box = svg.getBoundingClientRect(), i = Math.max(0, Math.min(calls - 1, Math.round((event.clientX - box.left - left) / (width - left - right) * (calls - 1))));
     cursor.setAttribute("x1", x(i)); cursor.setAttribute("x2", x(i)); cursor.setAttribute("visibility", "visible");
-    hint.show(x(i), y(it.sent[i] ?? 0), `call ${i}: ${big(it.sent[i] ?? 0)} sent, ${big(it.raw[i])} raw${it.creases.includes(i) ? ", crease" : ""}`);
+    hint.show(x(i), y(it.sent_tokens[i] ?? 0), `call ${i}: ${big(it.sent_tokens[i] ?? 0)} sent, ${big(it.received_tokens[i])} received${it.creases.includes(i) ? ", crease" : ""}`);
   });
   svg.addEventListener("pointerleave", () => { hint.hide(); cursor.setAttribute("visibility", "hidden"); });
-  const entries = [["raw", "everything"], ["ours", `${ours.name} (ticks: creases)`], ...(shows ? [["window", "budget"]] : [])];
+  const entries = [["raw", full.name], ["ours", `${subject.name} (ticks: creases)`], ...(shows ? [["window", "budget"]] : [])];
   return [legend(entries), svg, hint.it];
 }
 
-function misstep(it, id) {
-  const kinds = { instruction: "instruction", prose: "the agent's own words", reasoning: "reasoning", tool_name: "a tool's name", call_id: "an id", argument: "arguments of", result: "result of" };
-  const where = `message ${it.place.message}, ${kinds[it.place.kind] ?? it.place.kind} ${it.tool}, ${it.age} calls before${it.used_before ? ", used before" : ""}`;
-  const out = element("div", { class: "miss" }, element("span", { class: "what" }, element("code", {}, it.atom)), ` at ${id ? id + ", " : ""}call ${it.call}: ${where}`);
+function missing(it, id) {
+  const kinds = { instruction: "instruction", prose: "assistant text", reasoning: "reasoning", tool_name: "a tool's name", call_id: "an id", argument: "arguments of", result: "result of" };
+  const where = `message ${it.position.message}, ${kinds[it.position.kind] ?? it.position.kind} ${it.tool}, ${it.age} calls before${it.used_before ? ", used before" : ""}`;
+  const out = element("div", { class: "miss" }, element("span", { class: "what" }, element("code", {}, it.identifier)), ` at ${id ? id + ", " : ""}call ${it.call}: ${where}`);
   if (it.line) out.append(element("code", { class: "line" }, it.line));
-  if (it.handle) out.append(element("span", { class: "quiet" }, "The request says where it is: ", element("code", {}, `unfold ${it.handle}`)));
+  if (it.handle) out.append(element("span", { class: "quiet" }, "The request contains its handle: ", element("code", {}, `unfold ${it.handle}`)));
   return out;
 }
 
-/* The first few, and the rest on demand. */
+/* Shows the first entries, and the rest on demand. */
 function list(id, all, few, none) {
   const out = all.slice(0, few);
   if (all.length > few) out.push(element("details", {}, element("summary", {}, `${all.length - few} more`), ...all.slice(few)));
@@ -232,22 +232,22 @@ function choose(index, redraw) {
   chosen = index;
   const it = data.sessions[index];
   if (!it) return;
-  at("session-line").textContent = `${it.raw.length} calls; input bill ${money(it.bill)} instead of ${money(it.full_bill)} (${percent(it.bill / it.full_bill)}), ${percent(it.repaired / it.full_bill)} repaired; ${it.missed_calls} calls would have asked back; hard support ${percent(it.hard)}.`;
-  list("missing", it.missteps.map(m => misstep(m)), 4, "Nothing.");
+  at("session-line").textContent = `${it.received_tokens.length} calls; input cost ${money(it.cost)} instead of ${money(it.baseline_cost)} (${percent(it.cost / it.baseline_cost)}), ${percent(it.cost_with_retries / it.baseline_cost)} incl. retries; ${it.actions_missing_context} actions missing context; needed context kept ${percent(it.needed_context_kept)}.`;
+  list("missing", it.missing_context.map(m => missing(m)), 4, "Nothing.");
   if (redraw) redraw();
 }
 
 head();
 plot("quality", quality);
-plot("bills", bills);
+plot("costs", costs);
 numbers();
 prices();
 const redraw = plot("session", session);
-at("pick").append(...data.sessions.map((it, index) => element("option", { value: index }, `${it.id} (${it.raw.length} calls, ${percent(it.bill / it.full_bill, 0)})`)));
+at("pick").append(...data.sessions.map((it, index) => element("option", { value: index }, `${it.id} (${it.received_tokens.length} calls, ${percent(it.cost / it.baseline_cost, 0)})`)));
 at("pick").addEventListener("change", event => choose(+event.target.value, redraw));
-at("sessions-note").textContent = data.sessions.length < data.conversations ? `The ${data.sessions.length} with the largest bills, of ${data.conversations}.` : `All ${data.conversations}, the largest bill first.`;
+at("sessions-note").textContent = data.sessions.length < data.conversations ? `The ${data.sessions.length} sessions with the highest costs, of ${data.conversations}.` : `All ${data.conversations} sessions, highest cost first.`;
 choose(0);
-const worst = data.sessions.flatMap(it => it.missteps.map(m => ({ m, id: it.id, cost: it.repaired - it.bill }))).sort((a, b) => b.m.age - a.m.age || b.cost - a.cost);
+const worst = data.sessions.flatMap(it => it.missing_context.map(m => ({ m, id: it.id, extra: it.cost_with_retries - it.cost }))).sort((a, b) => b.m.age - a.m.age || b.extra - a.extra);
 const spread = [];
 for (const it of worst) if (spread.length < 30 && spread.filter(other => other.id === it.id).length < 3) spread.push(it);
-list("worst", spread.map(({ m, id }) => misstep(m, id)), 8, "None.");
+list("worst", spread.map(({ m, id }) => missing(m, id)), 8, "None.");

@@ -1,8 +1,8 @@
-//! What an engine shows and keeps from the replay, and what the replay keeps from an engine.
+//! The interface between engine and replay: invalid renderings, handles, and what an engine can see.
 
 use super::*;
 
-/// An engine that renders nonsense is told so, and does not pass for a good one.
+/// An engine with an invalid rendering fails instead of scoring well.
 #[test]
 fn rendering_with_a_gap_is_rejected() {
     struct GapSession;
@@ -17,7 +17,7 @@ fn rendering_with_a_gap_is_rejected() {
     struct GapEngine;
     impl ReplayEngine for GapEngine {
         fn name(&self) -> &str {
-            "holes"
+            "gaps"
         }
         fn open(&self, _: &EngineSetup) -> Result<Box<dyn EngineSession>, EngineError> {
             Ok(Box::new(GapSession))
@@ -26,7 +26,7 @@ fn rendering_with_a_gap_is_rejected() {
     assert!(matches!(replay(&late_need_case(), &GapEngine, 1_000, prices()), Err(EngineError::Failed(_))));
 }
 
-/// A result whose call is gone is an orphan that providers refuse.
+/// A result whose call was removed is an orphan that providers reject.
 #[test]
 fn broken_laws_are_counted() {
     let case = late_need_case();
@@ -41,7 +41,7 @@ fn broken_laws_are_counted() {
     assert!(run_scripted(&case, orphan).score.laws_broken > 0);
 }
 
-/// A rendering is verbatim lines and markers; a summary in the agent's name is neither.
+/// A rendering consists of verbatim lines and markers; a summary in the agent's name is neither.
 #[test]
 fn invented_bytes_are_counted() {
     let case = late_need_case();
@@ -49,13 +49,13 @@ fn invented_bytes_are_counted() {
     assert_eq!(bytes("[folded: 4 lines of read lib.rs]"), 0);
     assert_eq!(bytes("use std::fmt;\n[+2]\n}"), 0);
     assert_eq!(bytes("It parses a header."), 19);
-    // Gaming: a summary in the clothes of a marker.
+    // Gaming: a summary disguised as a marker.
     let disguised = format!("[folded: {}]", "and then it parses a header ".repeat(10));
     let disguised: &'static str = disguised.leak();
     assert_eq!(bytes(disguised), disguised.len() as u64);
 }
 
-/// Handles are asked for their originals as they come, and at the end of an engine that was started anew.
+/// Handles are unfolded when they appear, and again at the end by a restarted engine.
 #[test]
 fn every_handle_must_unfold_exactly() {
     struct UnfoldingSession {
@@ -83,29 +83,31 @@ fn every_handle_must_unfold_exactly() {
     struct UnfoldingEngine(&'static str);
     impl ReplayEngine for UnfoldingEngine {
         fn name(&self) -> &str {
-            "keeper"
+            "unfolding"
         }
         fn open(&self, _: &EngineSetup) -> Result<Box<dyn EngineSession>, EngineError> {
             Ok(Box::new(UnfoldingSession { unfolded: self.0, messages: Vec::new() }))
         }
     }
-    let share = |gives| {
-        let score = replay(&late_need_case(), &UnfoldingEngine(gives), 100_000, prices()).unwrap().score;
+    let share = |unfolded| {
+        let score = replay(&late_need_case(), &UnfoldingEngine(unfolded), 100_000, prices()).unwrap().score;
         (score.unfolded.hits, score.unfolded.total)
     };
     assert_eq!(share(FILE_TEXT), (2, 2));
-    // What is missing is told with the handle that stands for it.
-    let missed = replay(&late_need_case(), &UnfoldingEngine(FILE_TEXT), 100_000, prices()).unwrap().missing_context;
-    assert!(!missed.is_empty() && missed.iter().all(|it| it.handle == Some(Handle::for_content(FILE_TEXT.as_bytes()))));
+    // Missing context is reported with the handle that restores it.
+    let missing = replay(&late_need_case(), &UnfoldingEngine(FILE_TEXT), 100_000, prices()).unwrap().missing_context;
+    assert!(
+        !missing.is_empty() && missing.iter().all(|it| it.handle == Some(Handle::for_content(FILE_TEXT.as_bytes())))
+    );
     assert_eq!(share("fn parse_header(limit: usize) {"), (0, 2));
-    // An engine that offers nothing owes nothing.
+    // Without handles nothing is counted.
     assert_eq!(
         run_scripted(&late_need_case(), with_file_replaced("[folded: 4 lines of read lib.rs]")).score.unfolded.total,
         0
     );
 }
 
-/// The classic functions are rows like any other, and each shortens what it is for.
+/// The classic strategies are scored like any engine, and each shortens its kind of content.
 #[test]
 fn classic_strategies_are_scored() {
     let case = case_from(long_session(30));
@@ -114,13 +116,13 @@ fn classic_strategies_are_scored() {
         let score = replay(&case, classic, 10_000, prices()).unwrap().score;
         assert_eq!((score.calls, score.unannounced, score.laws_broken), (full.calls, 0, 0), "{}", classic.name());
         assert!(score.tokens <= full.tokens, "{}", classic.name());
-        // Nothing is said twice here, and no result is long.
+        // Nothing is repeated here, and no result is long.
         let idle = ["classic dedup of outputs", "classic snippets of stale outputs", "classic apply_all"];
         assert_eq!(score.tokens < full.tokens, !idle.contains(&classic.name()), "{}", classic.name());
     }
 }
 
-/// An engine sees what came before a call, and nothing of the call or behind it.
+/// An engine sees the messages before a call, and nothing of the call or after it.
 #[test]
 fn engine_sees_only_earlier_messages() {
     let case = late_need_case();

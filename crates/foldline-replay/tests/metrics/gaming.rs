@@ -1,8 +1,8 @@
-//! Engines that would look good without being so: words without their lines, everything, nothing.
+//! Engines that could look better than they are: words without their lines, keeping everything, keeping nothing.
 
 use super::*;
 
-/// Gaming: the atoms are there, but not in lines of the original.
+/// Gaming: the identifiers are there, but not in lines of the original.
 #[test]
 fn keywords_without_lines_score_zero() {
     let case = late_need_case();
@@ -36,7 +36,7 @@ fn bare_argument_values_score_zero() {
     assert_eq!(run_scripted(&case, list).score.needed_context_kept.ratio(), 0.0);
 }
 
-/// A file that was written by a call has lines, too: they count where they are decoded.
+/// A file that was written by a call has lines, too: they are decoded and counted.
 #[test]
 fn lines_inside_arguments_count() {
     let case = case_from(round_long_before(
@@ -60,20 +60,20 @@ fn lines_inside_arguments_count() {
     assert_eq!(run_scripted(&case, shorter("[4 lines with parse_header]")).score.needed_context_kept.ratio(), 0.0);
 }
 
-/// Gaming: who keeps everything loses nothing, and saves nothing.
+/// Gaming: keeping everything loses nothing and saves nothing.
 #[test]
 fn no_compaction_reaches_no_oracle_saving() {
     let recordings = (0..3).map(|at| recording(&format!("{at}"), long_session(40)));
-    let contestants = [
+    let engines = [
         EngineSpec::Engine(Box::new(baselines::BASELINES[0].clone())),
         EngineSpec::Oracle(OracleSchedule::Profitable),
         EngineSpec::Oracle(OracleSchedule::Optimal),
     ];
     let options = CompareOptions { budget: 100_000, prices: prices(), meter: meter(), min_calls: 1 };
-    let comparison = compare_engines(recordings, &CorpusStats::default(), &contestants, &options, |_| ()).unwrap();
-    let everything = comparison.summary(1);
-    assert_eq!((everything.cost.value, everything.needed_context_kept.value), (1.0, 1.0));
-    assert_eq!(everything.optimal_oracle_share.unwrap().value, 0.0);
+    let comparison = compare_engines(recordings, &CorpusStats::default(), &engines, &options, |_| ()).unwrap();
+    let baseline = comparison.summary(1);
+    assert_eq!((baseline.cost.value, baseline.needed_context_kept.value), (1.0, 1.0));
+    assert_eq!(baseline.optimal_oracle_share.unwrap().value, 0.0);
     let (pays, best) = (comparison.summary(2), comparison.summary(3));
     assert_eq!((pays.needed_context_kept.value, best.needed_context_kept.value), (1.0, 1.0));
     assert!(
@@ -86,9 +86,9 @@ fn no_compaction_reaches_no_oracle_saving() {
 #[test]
 fn oracle_share_is_absent_without_possible_saving() {
     let short = json!([user("first"), { "role": "assistant", "content": "yes" }]);
-    let contestants = [EngineSpec::Oracle(OracleSchedule::Profitable)];
+    let engines = [EngineSpec::Oracle(OracleSchedule::Profitable)];
     let options = CompareOptions { budget: 100_000, prices: prices(), meter: meter(), min_calls: 1 };
     let one = [recording("one", short)].into_iter();
-    let comparison = compare_engines(one, &CorpusStats::default(), &contestants, &options, |_| ()).unwrap();
+    let comparison = compare_engines(one, &CorpusStats::default(), &engines, &options, |_| ()).unwrap();
     assert!(comparison.summary(0).paying_oracle_share.is_none());
 }

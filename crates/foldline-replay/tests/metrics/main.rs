@@ -1,4 +1,4 @@
-//! Each metric on a conversation that is small enough to know the answer, and attempts to game it.
+//! Tests of each metric on a small conversation with a known answer, and attempts to game it.
 
 mod engines;
 mod gaming;
@@ -41,10 +41,10 @@ impl<F: Fn(&[SharedMessage]) -> Vec<SharedMessage>> EngineSession for ScriptedSe
     fn request(&mut self) -> Result<RenderingDelta, EngineError> {
         let now = (self.render)(&self.messages);
         let same = now.iter().zip(&self.sent).take_while(|(now, sent)| now == sent).count();
-        let creased = same < self.sent.len();
-        let set = now.iter().cloned().enumerate().skip(same).collect();
+        let is_crease = same < self.sent.len();
+        let changed = now.iter().cloned().enumerate().skip(same).collect();
         self.sent = now.clone();
-        Ok(RenderingDelta { changed: set, len: now.len(), is_crease: creased })
+        Ok(RenderingDelta { changed, len: now.len(), is_crease })
     }
 }
 
@@ -53,14 +53,14 @@ fn meter() -> Meter {
 }
 
 fn prices() -> Prices {
-    PriceTable::builtin().get("anthropic-5m").expect("it is built in")
+    PriceTable::builtin().get("anthropic-5m").expect("built-in table")
 }
 
-/// A recording of chat messages.
+/// Builds a recording of chat messages.
 fn recording(id: &str, messages: serde_json::Value) -> RecordedSession {
     let line = json!({ "id": id, "source": "test", "messages": messages }).to_string();
-    let mut reader = TranscriptReader::new("test", line.as_bytes()).expect("it is a recording");
-    reader.next().expect("there is one").expect("it can be read")
+    let mut reader = TranscriptReader::new("test", line.as_bytes()).expect("a valid recording");
+    reader.next().expect("one recording").expect("readable")
 }
 
 fn case_from(messages: serde_json::Value) -> ReplayCase {
@@ -87,7 +87,7 @@ fn result(id: &str, text: &str) -> serde_json::Value {
     json!({ "role": "tool", "tool_call_id": id, "content": text })
 }
 
-/// A round, and a call when it has long been no newest round any more.
+/// Builds a conversation with a round, and a call when that round is no longer recent.
 fn round_long_before(round: [serde_json::Value; 2], later: serde_json::Value) -> serde_json::Value {
     let between = ["1", "2", "3", "4", "5", "6"].map(user);
     [user("go")].into_iter().chain(round).chain(between).chain([later, result("c2", "ok")]).collect()
@@ -95,8 +95,8 @@ fn round_long_before(round: [serde_json::Value; 2], later: serde_json::Value) ->
 
 const FILE_TEXT: &str = "use std::fmt;\nfn parse_header(limit: usize) {\n    let retry_count = 4711;\n}";
 
-/// The file is read, three idle rounds follow, then an action needs `parse_header` and `4711`, which
-/// stand in the file alone, and `idle_three`, which is recent.
+/// Builds a case in which a file is read, three idle rounds follow, and then an action needs `parse_header` and `4711`, which
+/// appear only in the file, and `idle_three`, which is recent.
 fn late_need_case() -> ReplayCase {
     case_from(json!([
         user("look at it"),
@@ -113,7 +113,7 @@ fn late_need_case() -> ReplayCase {
     ]))
 }
 
-/// The rendering with another text in place of the file.
+/// Renders all messages, with another text in place of the file.
 fn with_file_replaced(
     text: &'static str,
 ) -> impl Fn(&[SharedMessage]) -> Vec<SharedMessage> + Clone + Send + Sync + 'static {
@@ -142,8 +142,8 @@ fn tokens_and_cost_follow_the_common_prefix() {
     assert_eq!(full.usage.written, sent(9));
     assert_eq!((full.creases, full.missing_context_ratio()), (0, 0.0));
 
-    // The file goes away before the last call: all behind it is written anew, the part of the message
-    // in front of it is read.
+    // The file is removed before the last call: everything after it is written again, the part of the message
+    // before it is read.
     let cut = run_scripted(&case, with_file_replaced("[folded]")).score;
     assert_eq!(cut.creases, 1);
     assert_eq!(
@@ -155,7 +155,7 @@ fn tokens_and_cost_follow_the_common_prefix() {
 }
 
 #[test]
-fn support_is_the_share_of_kept_identifiers() {
+fn context_kept_is_the_share_of_kept_identifiers() {
     let case = late_need_case();
     let need: Vec<(&str, bool)> =
         case.calls[4].needs.iter().map(|need| (case.identifier_text(need), need.is_distant)).collect();
@@ -163,10 +163,10 @@ fn support_is_the_share_of_kept_identifiers() {
     assert!(need.contains(&("parse_header", true)) && need.contains(&("4711", true)));
     assert!(need.contains(&("idle_three", false)));
 
-    let gone = run_scripted(&case, with_file_replaced("[folded]"));
-    assert_eq!((gone.score.context_kept.hits, gone.score.context_kept.total), (1, 3));
-    assert_eq!((gone.score.needed_context_kept.hits, gone.score.needed_context_kept.total), (0, 2));
-    assert_eq!((gone.score.complete_actions.hits, gone.score.complete_actions.total), (4, 5));
+    let removed = run_scripted(&case, with_file_replaced("[folded]"));
+    assert_eq!((removed.score.context_kept.hits, removed.score.context_kept.total), (1, 3));
+    assert_eq!((removed.score.needed_context_kept.hits, removed.score.needed_context_kept.total), (0, 2));
+    assert_eq!((removed.score.complete_actions.hits, removed.score.complete_actions.total), (4, 5));
 
     let excerpt = run_scripted(&case, with_file_replaced("fn parse_header(limit: usize) {\n[+2]"));
     assert_eq!((excerpt.score.needed_context_kept.hits, excerpt.score.needed_context_kept.total), (1, 2));
@@ -176,14 +176,14 @@ fn support_is_the_share_of_kept_identifiers() {
     assert_eq!(excerpt.missing_context[0].tool, "read");
 }
 
-/// A session in which each round reads a file of which nothing is needed but a name, much later.
+/// Builds a session in which each round reads a file of which only a name is needed, much later.
 fn long_session(rounds: usize) -> serde_json::Value {
     let mut messages = vec![user("go")];
     for round in 0..rounds {
         let id = format!("c{round}");
         let needed = if round >= 20 { format!("use value_{}_x", round - 20) } else { "nothing".to_owned() };
         messages.push(call(&id, "sh", json!({ "cmd": needed })));
-        let noise = format!("some words of file {round} that nobody needs again\n").repeat(30);
+        let noise = format!("some words of file {round} that are not needed again\n").repeat(30);
         messages.push(result(&id, &format!("{noise}fn value_{round}_x() {{}}\n{noise}")));
     }
     json!(messages)
@@ -198,8 +198,8 @@ fn missing_context_costs_a_round_trip() {
     assert_eq!(run.score.retry_usage.read, last);
     assert_eq!(run.score.retry_usage.written, file);
     assert_eq!(run.score.retry_usage.output, 60);
-    let repair = 0.1 * last as f64 + 1.25 * file as f64 + 5.0 * 60.0;
-    assert!((run.score.cost_with_retries(&prices()) - run.score.cost(&prices()) - repair).abs() < 1e-6);
+    let retry_cost = 0.1 * last as f64 + 1.25 * file as f64 + 5.0 * 60.0;
+    assert!((run.score.cost_with_retries(&prices()) - run.score.cost(&prices()) - retry_cost).abs() < 1e-6);
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn instructions_must_be_verbatim() {
 }
 
 #[test]
-fn survival_counts_calls_that_fit() {
+fn fits_counts_calls_within_each_window() {
     let case = case_from(long_session(40));
     let full = run_scripted(&case, unchanged).score;
     let newest =
@@ -284,31 +284,31 @@ fn artifact_trail_is_read_from_the_rendering() {
     assert_eq!((wrong.trail_precision.hits, wrong.trail_precision.total), (2, 3));
 }
 
-/// What is in every conversation is no evidence.
+/// Identifiers of every conversation are no evidence.
 #[test]
 fn common_identifiers_are_excluded() {
-    let of = |at: usize| {
+    let session = |at: usize| {
         let own = format!("own_{at}_name");
         json!([
             user("go"),
-            call("c1", "sh", json!({ "cmd": format!("everyones_name {own}") })),
+            call("c1", "sh", json!({ "cmd": format!("common_name {own}") })),
             result("c1", "ok"),
-            call("c2", "sh", json!({ "cmd": format!("everyones_name {own}") })),
+            call("c2", "sh", json!({ "cmd": format!("common_name {own}") })),
             result("c2", "ok"),
         ])
     };
-    let survey = CorpusStats::from_recordings((0..20).map(|at| recording(&format!("{at}"), of(at))));
-    let case = ReplayCase::new(recording("3", of(3)), &survey, &meter());
+    let corpus = CorpusStats::from_recordings((0..20).map(|at| recording(&format!("{at}"), session(at))));
+    let case = ReplayCase::new(recording("3", session(3)), &corpus, &meter());
     let needs: Vec<&str> = case.calls[1].needs.iter().map(|need| case.identifier_text(need)).collect();
     assert_eq!(needs, ["own_3_name"]);
 }
 
-/// Support against another conversation's actions: an engine that knows what this one needs is no better
-/// there than one that drops at random.
+/// Context for another conversation's actions: an engine that knows what this one needs is no better
+/// there than a random drop.
 #[test]
 fn oracle_gains_nothing_on_foreign_actions() {
-    // All conversations speak of the same thousand names, each of its own at its own time.
-    let of = |at: usize| {
+    // All conversations use the same thousand names, each at a different time.
+    let session = |at: usize| {
         let mut messages = vec![user("go")];
         for round in 0..60_usize {
             let id = format!("c{round}");
@@ -320,70 +320,70 @@ fn oracle_gains_nothing_on_foreign_actions() {
         }
         recording(&format!("{at}"), json!(messages))
     };
-    let survey = CorpusStats::from_recordings((0..8).map(of));
-    let contestants =
+    let corpus = CorpusStats::from_recordings((0..8).map(session));
+    let engines =
         [EngineSpec::Oracle(OracleSchedule::Profitable), EngineSpec::RandomMatching(0, baselines::DropUnit::Results)];
     let options = CompareOptions { budget: 100_000, prices: prices(), meter: meter(), min_calls: 1 };
-    let comparison = compare_engines((0..8).map(of), &survey, &contestants, &options, |_| ()).unwrap();
-    let (knows, random) = (comparison.summary(1), comparison.summary(2));
-    assert!(knows.needed_context_kept.value > random.needed_context_kept.value + 0.2, "{knows:?} {random:?}");
-    assert!(knows.foreign.value < random.foreign.value + 0.2, "{knows:?} {random:?}");
+    let comparison = compare_engines((0..8).map(session), &corpus, &engines, &options, |_| ()).unwrap();
+    let (oracle, random) = (comparison.summary(1), comparison.summary(2));
+    assert!(oracle.needed_context_kept.value > random.needed_context_kept.value + 0.2, "{oracle:?} {random:?}");
+    assert!(oracle.foreign.value < random.foreign.value + 0.2, "{oracle:?} {random:?}");
 }
 
-/// The page stands alone, and words of a recording can not break out of it.
+/// The page is self-contained, and text of a recording cannot break out of it.
 #[test]
 fn html_report_is_self_contained_and_escaped() {
     let session = round_long_before(
         [call("c1", "read", json!({ "path": "lib.rs" })), result("c1", "</script><script>alert_me(1)</script>")],
         call("c2", "sh", json!({ "cmd": "alert_me" })),
     );
-    let contestants = [EngineSpec::Engine(Box::new(ScriptedEngine(with_file_replaced("[folded]"))))];
+    let engines = [EngineSpec::Engine(Box::new(ScriptedEngine(with_file_replaced("[folded]"))))];
     let options = CompareOptions { budget: 100_000, prices: prices(), meter: meter(), min_calls: 1 };
     let recordings = std::iter::once(recording("one", session));
-    let comparison = compare_engines(recordings, &CorpusStats::default(), &contestants, &options, |_| ()).unwrap();
+    let comparison = compare_engines(recordings, &CorpusStats::default(), &engines, &options, |_| ()).unwrap();
     let report = ReplayReport::new(&comparison, 1, "a set", "anthropic-5m", "today", 100_000);
     assert_eq!(report.sessions[0].missing_context[0].identifier, "alert_me");
     let page = report.to_html();
     assert_eq!(page.matches("</script>").count(), 2, "the two elements of the page itself");
     assert!(!page.contains("/*DATA*/") && !page.contains("http-equiv") && !page.contains("src=\"http"));
-    let back: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
-    assert_eq!(back["rows"][1]["name"], "scripted");
+    let parsed: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
+    assert_eq!(parsed["rows"][1]["name"], "scripted");
 }
 
-/// The same tokens cost differently at other prices; where reading costs next to nothing, writing is all.
+/// The same tokens have other costs at other prices.
 #[test]
 fn costs_follow_the_price_table() {
     let recordings = std::iter::once(recording("one", long_session(30)));
-    let contestants = [EngineSpec::Engine(Box::new(baselines::BASELINES[1].clone()))];
+    let engines = [EngineSpec::Engine(Box::new(baselines::BASELINES[1].clone()))];
     let options = CompareOptions { budget: 100_000, prices: prices(), meter: meter(), min_calls: 1 };
-    let comparison = compare_engines(recordings, &CorpusStats::default(), &contestants, &options, |_| ()).unwrap();
+    let comparison = compare_engines(recordings, &CorpusStats::default(), &engines, &options, |_| ()).unwrap();
     let report = ReplayReport::new(&comparison, 1, "a set", "anthropic-5m", "today", 100_000);
-    let names: Vec<&str> = report.costs.iter().map(|bills| bills.price_table.as_str()).collect();
+    let names: Vec<&str> = report.costs.iter().map(|costs| costs.price_table.as_str()).collect();
     assert!(names.contains(&"local") && names.contains(&"anthropic-5m") && names.len() >= 8, "{names:?}");
     let (full, ours) = (&comparison.outcomes[0].runs[0].score, &comparison.outcomes[0].runs[1].score);
-    for bills in &report.costs {
-        let cost = |spent: foldline_replay::TokenSpend| {
-            spent.read as f64 * bills.prices.read
-                + spent.written as f64 * bills.prices.write
-                + spent.output as f64 * bills.prices.output
+    for costs in &report.costs {
+        let cost = |usage: foldline_replay::TokenSpend| {
+            usage.read as f64 * costs.prices.read
+                + usage.written as f64 * costs.prices.write
+                + usage.output as f64 * costs.prices.output
         };
-        let [bill, repaired] = bills.rows[1];
-        assert!((bill - cost(ours.usage) / cost(full.usage)).abs() < 1e-9, "{}", bills.price_table);
+        let [relative, with_retries] = costs.rows[1];
+        assert!((relative - cost(ours.usage) / cost(full.usage)).abs() < 1e-9, "{}", costs.price_table);
         let all = cost(ours.usage) + cost(ours.retry_usage);
-        assert!((repaired - all / cost(full.usage)).abs() < 1e-9, "{}", bills.price_table);
-        assert_eq!(bills.rows[0], [1.0, 1.0]);
+        assert!((with_retries - all / cost(full.usage)).abs() < 1e-9, "{}", costs.price_table);
+        assert_eq!(costs.rows[0], [1.0, 1.0]);
     }
 }
 
-/// Intervals are paired: an engine that saves the same share everywhere has no spread, however different the
+/// Intervals are paired: an engine that saves the same share everywhere has a zero-width interval, however different the
 /// conversations are.
 #[test]
 fn intervals_are_paired_over_conversations() {
     let recordings = [10, 20, 40, 80].map(|rounds| recording(&format!("{rounds}"), long_session(rounds)));
-    let contestants = [EngineSpec::Engine(Box::new(baselines::BASELINES[0].clone()))];
+    let engines = [EngineSpec::Engine(Box::new(baselines::BASELINES[0].clone()))];
     let options = CompareOptions { budget: 1_000_000, prices: prices(), meter: meter(), min_calls: 1 };
     let comparison =
-        compare_engines(recordings.into_iter(), &CorpusStats::default(), &contestants, &options, |_| ()).unwrap();
-    let bill = comparison.summary(1).cost;
-    assert_eq!((bill.low, bill.value, bill.high), (1.0, 1.0, 1.0));
+        compare_engines(recordings.into_iter(), &CorpusStats::default(), &engines, &options, |_| ()).unwrap();
+    let cost = comparison.summary(1).cost;
+    assert_eq!((cost.low, cost.value, cost.high), (1.0, 1.0, 1.0));
 }
