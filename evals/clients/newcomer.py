@@ -1,10 +1,10 @@
-"""Real clients as somebody meets them who types `foldline run -- CLIENT`: no set-up, a fake key in the environment.
+"""Runs real clients as a new user does, with `foldline run -- CLIENT`: no setup, a fake key in the environment.
 
-    evals/clients/run.sh            installs the clients, builds, and runs this behind everything else
+    evals/clients/run.sh            installs the clients, builds, and runs this after everything else
     python newcomer.py ENVIRONMENTS FOLDLINE STRICT_PROVIDER [CLIENT..]
 
-Each client runs twice: the provider named by --upstream, and by base URLs that the shell has already. Looked at is whether it
-comes to its end by itself, whether every request went to the provider through the proxy, and what was refused.
+Each client runs twice: with the provider given by --upstream, and by base URLs in the environment. A row shows whether the
+client finished its task, how many requests reached the provider through the proxy, and why requests were refused.
 """
 
 import json
@@ -34,7 +34,7 @@ def meet(client, how, installed, foldline, provider):
     work, records = os.path.join(folder, "work"), os.path.join(folder, "records")
     os.makedirs(work)
     files(os.path.join(work, "sources"))
-    upstream, at = start([provider, os.path.join(work, "sources"), records, str(window), "30", "told"])
+    upstream, at = start([provider, os.path.join(work, "sources"), records, str(window), "30", "report"])
     try:
         environment = Environment(installed, folder, at[0])
         places = [os.path.join(installed, "npm", "node_modules", ".bin"), os.path.join(installed, "aider", "bin")]
@@ -45,16 +45,16 @@ def meet(client, how, installed, foldline, provider):
             flags += ["--upstream", at[0]]
         else:
             variables.update(OPENAI_BASE_URL=at[0] + "/v1", ANTHROPIC_BASE_URL=at[0])
-        with open(os.path.join(folder, "said"), "w+", errors="replace") as said:
+        with open(os.path.join(folder, "output"), "w+", errors="replace") as output:
             try:
                 ended = subprocess.run(
                     [foldline, "run", *flags, "--", *command],
-                    cwd=work, env=variables, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, timeout=600,
+                    cwd=work, env=variables, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, timeout=600,
                 ).returncode
             except subprocess.TimeoutExpired:
-                ended = "too late"
-            said.seek(0)
-            told = [line.strip() for line in said if line.startswith("foldline: ")]
+                ended = "timeout"
+            output.seek(0)
+            reports = [line.strip() for line in output if line.startswith("foldline: ")]
     finally:
         os.killpg(upstream.pid, signal.SIGTERM)
         upstream.wait()
@@ -64,22 +64,22 @@ def meet(client, how, installed, foldline, provider):
             with open(os.path.join(records, name)) as file:
                 notes.append(json.load(file))
     shutil.rmtree(folder, ignore_errors=True)
-    came_to_its_end = client.startswith("aider") or any(note.get("said") == "last" for note in notes)
+    finished = client.startswith("aider") or any(note.get("reply") == "last" for note in notes)
     laws = sorted({law for note in notes for law in note.get("laws") or []})
-    return ended, came_to_its_end, len(notes), laws, (told or ["nothing"])[-1].removeprefix("foldline: ")
+    return ended, finished, len(notes), laws, (reports or ["nothing"])[-1].removeprefix("foldline: ")
 
 
 def main():
     installed, foldline, provider = (os.path.abspath(it) for it in sys.argv[1:4])
     good = True
-    print("| client | provider by | exit | its end | requests | refused for | foldline said |\n|---|---|--:|---|--:|---|---|")
+    print("| client | provider by | exit | finished | requests | refused for | report of foldline |\n|---|---|--:|---|--:|---|---|")
     for client in CLIENTS:
         if sys.argv[4:] and not any(it in client for it in sys.argv[4:]):
             continue
         for how in ["--upstream", "the environment"]:
-            ended, whole, requests, laws, told = meet(client, how, installed, foldline, provider)
-            print(f"| {client} | {how} | {ended} | {'yes' if whole else 'no'} | {requests} | {'; '.join(laws)} | {told} |", flush=True)
-            good &= ended == 0 and whole and requests > 0 and told != "nothing"
+            ended, finished, requests, laws, report = meet(client, how, installed, foldline, provider)
+            print(f"| {client} | {how} | {ended} | {'yes' if finished else 'no'} | {requests} | {'; '.join(laws)} | {report} |", flush=True)
+            good &= ended == 0 and finished and requests > 0 and report != "nothing"
     sys.exit(not good)
 
 

@@ -1,20 +1,21 @@
-"""Real clients through the real proxy, against a provider that is scripted and strict.
+"""Runs real clients through the real proxy, against a scripted and strict provider.
 
     evals/clients/run.sh            installs the clients, builds, and runs everything
     python run.py ENVIRONMENTS FOLDLINE STRICT_PROVIDER [CASE..]
 
-A client talks to a tap, which writes down what it sends; the tap to the proxy; the proxy to the provider, which writes down
-what it receives. Each row of the table tells of one session:
+A client connects to a tap, which records what it sends; the tap connects to the proxy; the proxy connects to the provider,
+which records what it receives. Each row of the table is one session:
 
-    turns       requests that the client sent for its conversation
-    exit        how the client ended
-    laws        requests that a strict provider refused for another reason than their length; must be 0
-    refused     requests that did not fit and were refused; the proxy folds more and sends again
-    folded      tokens that the client sent and that the provider got, in the last request; creases
-    unfolds     hidden calls that were answered inside of the proxy
-    moved       times that a request did not begin with the one before it; at most the creases that were logged, and what
-                the client itself moved (Claude Code does not send back all thoughts that it is given)
-    same bytes  whether every body arrived as it was sent; looked at where nothing is to be folded
+    turns            requests that the client sent for its conversation
+    exit             exit code of the client
+    laws             requests that the provider refused for another reason than their length; must be 0
+    refused          requests that did not fit and were refused; the proxy folds more and sends again
+    received, sent   prompt tokens that the proxy received and sent
+    creases          creases that the proxy counted
+    unfolds          hidden calls that were answered inside the proxy
+    moved            requests that did not begin with the previous one; at most the creases, plus those that the
+                     client moved (Claude Code does not send back all reasoning that it receives)
+    same bytes       true if every body arrived unchanged; checked if there is nothing to fold
 """
 
 import json
@@ -35,9 +36,9 @@ PATHS = {"/v1/chat/completions": "messages", "/v1/responses": "input", "/v1/mess
 
 
 class Case:
-    def __init__(self, name, command, window, turns=30, flags=(), told="told", timeout=300):
+    def __init__(self, name, command, window, turns=30, flags=(), window_mode="report", timeout=300):
         self.name, self.command, self.window, self.turns = name, command, window, turns
-        self.flags, self.told, self.timeout = list(flags), told, timeout
+        self.flags, self.window_mode, self.timeout = list(flags), window_mode, timeout
 
 
 def sdk(api, way, model):
@@ -107,9 +108,9 @@ CASES = (
     [Case(name, command, 24_000, turns=40) for name, command in SDK]
     + [
         Case("anthropic, signed history", sdk("messages", "stream", "claude-opus-5-5"), 24_000, turns=40),
-        Case("openai chat, window untold", sdk("chat", "stream", "gpt-4o"), 24_000, turns=40, told="silent"),
-        Case("openai responses, window untold", sdk("responses", "stream", "gpt-5.5"), 24_000, turns=40, told="silent"),
-        Case("anthropic, window untold", sdk("messages", "stream", "claude-opus-4-6"), 24_000, turns=40, told="silent"),
+        Case("openai chat, window unknown", sdk("chat", "stream", "gpt-4o"), 24_000, turns=40, window_mode="hide"),
+        Case("openai responses, window unknown", sdk("responses", "stream", "gpt-5.5"), 24_000, turns=40, window_mode="hide"),
+        Case("anthropic, window unknown", sdk("messages", "stream", "claude-opus-4-6"), 24_000, turns=40, window_mode="hide"),
         Case("Claude Code", claude, 60_000),
         Case("codex", codex, 40_000),
         Case("opencode", opencode, 40_000),
@@ -138,7 +139,7 @@ class Environment:
 
 
 def files(folder):
-    """Source files of about 1,800 tokens each."""
+    """Writes source files of about 1,800 tokens each."""
     os.makedirs(folder)
     for number in range(60):
         lines = [f"def step_{number}_{line}(value): return value * {line * 7 + number} + table_{number}[{line}]" for line in range(60)]
@@ -152,7 +153,7 @@ def start(command):
 
 
 def elements(path, body):
-    """The messages of a body as a provider's cache sees them: without its marks, without nothings, a text as one part."""
+    """Returns the messages of a body as a prompt cache compares them: without cache marks and nulls, text as one part."""
 
     def plain(value):
         if isinstance(value, dict):
@@ -170,7 +171,7 @@ def elements(path, body):
 
 
 def moves(conversation):
-    """The requests that do not begin with the one before them, of those that offer tools, each with that one."""
+    """Returns the requests with tools that do not begin with the previous one, as pairs of both."""
     found, before = [], []
     for path, body in conversation:
         now = elements(path, body)
@@ -183,7 +184,7 @@ def moves(conversation):
 
 
 def thoughts(element):
-    """The seals of the thoughts in a message, and the message without them."""
+    """Returns the signatures of the reasoning in a message, and the message without that reasoning."""
     message = json.loads(element)
     blocks = message.get("content") if isinstance(message, dict) else None
     if not isinstance(blocks, list):
@@ -194,7 +195,7 @@ def thoughts(element):
 
 
 def left_out(found, sent):
-    """Of those, where all that is missing are thoughts that the client was given and never sent back."""
+    """Counts the pairs in which only reasoning is missing that the client received and never sent back."""
     count = 0
     for before, now in found:
         (was, old), (are, new) = (zip(*map(thoughts, side)) for side in (before, now))
@@ -203,10 +204,11 @@ def left_out(found, sent):
     return count
 
 
-def metric(base, name):
+def metric(base, name, labels=""):
+    """Returns the sum of a metric over all series that contain these labels."""
     with urllib.request.urlopen(base + "/foldline/metrics") as answer:
         lines = answer.read().decode().splitlines()
-    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if re.match(rf"foldline_{name}(_total)?[{{ ]", line))
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if re.match(rf"foldline_{name}(_total)?[{{ ]", line) and labels in line)
 
 
 def run(case, installed, foldline, provider):
@@ -215,7 +217,7 @@ def run(case, installed, foldline, provider):
     try:
         sources, records = os.path.join(folder, "sources"), os.path.join(folder, "records")
         files(sources)
-        upstream, at = start([provider, sources, records, str(case.window), str(case.turns), case.told])
+        upstream, at = start([provider, sources, records, str(case.window), str(case.turns), case.window_mode])
         started.append(upstream)
         archive = os.path.join(folder, "archive.db")
         command = [foldline, "serve", "--listen", "127.0.0.1:0", "--upstream", at[0], "--archive", archive, *case.flags]
@@ -240,7 +242,7 @@ def run(case, installed, foldline, provider):
                 started.append(client)
                 end = str(client.wait(timeout=case.timeout))
         except subprocess.TimeoutExpired:
-            end = "too late"
+            end = "timeout"
         row = report(case, tap, records, own, end)
         tap.close()
         keep = os.environ.get("FOLDLINE_EVAL_KEEP")
@@ -265,9 +267,9 @@ def report(case, tap, records, own, end):
                 received.append((notes[-1]["path"], file.read()))
     sent = [(path, body) for path, body in tap.bodies() if path in PATHS]
     answered = [it for note, it in zip(notes, received) if note["status"] == 200 and it[0] in PATHS]
-    conversation = [note for note in notes if note.get("said") not in (None, "aside", "counted")]
+    conversation = [note for note in notes if note.get("reply") not in (None, "aside", "counted")]
     creases = metric(own, "creases")
-    last = [note["said"] for note in conversation][-1:]
+    last = [note["reply"] for note in conversation][-1:]
     folds = case.window < 500_000
     row = {
         "case": case.name,
@@ -276,11 +278,11 @@ def report(case, tap, records, own, end):
         "ended": last == ["last"] or (case.name.startswith("aider") and end == "0"),
         "laws": sum(bool(note.get("laws")) for note in notes),
         "refused": sum(note["status"] == 400 and not note.get("laws") for note in notes),
-        "raw": int(metric(own, "raw_tokens")),
-        "sent": int(metric(own, "sent_tokens")),
+        "received": int(metric(own, "prompt_tokens", 'stage="received"')),
+        "sent": int(metric(own, "prompt_tokens", 'stage="sent"')),
         "creases": int(creases),
         "unfolds": int(metric(own, "unfolds")),
-        "faults": int(metric(own, "faults")),
+        "errors": int(metric(own, "internal_errors")),
         "moved": len(moves(answered)),
         "moved by client": len(moves(sent)) + left_out(moves(answered), sent),
         "same bytes": None if folds else sorted(sent) == sorted(it for it in received if it[0] in PATHS),
@@ -292,14 +294,14 @@ def report(case, tap, records, own, end):
         and row["laws"] == 0
         and row["moved"] <= creases + row["moved by client"]
         and (row["same bytes"] if not folds else row["creases"] > 0 or case.name == "aider")
-        and row["faults"] == 0
+        and row["errors"] == 0
     )
     return row
 
 
 def main():
     installed, foldline, provider, *wanted = sys.argv[1:]
-    columns = ["turns", "exit", "laws", "refused", "raw", "sent", "creases", "unfolds", "moved", "moved by client", "same bytes", "ok"]
+    columns = ["turns", "exit", "laws", "refused", "received", "sent", "creases", "unfolds", "moved", "moved by client", "same bytes", "ok"]
     print("| client | " + " | ".join(columns) + " |")
     print("|---" * (len(columns) + 1) + "|")
     good = True

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs real clients in environments of their own below target/clients, builds the proxy and a strict provider, and
-# runs every client through the one against the other. Nothing leaves this machine but the installation.
+# Installs real clients in separate environments below target/clients, builds the proxy and a strict provider, and runs
+# every client through the proxy against that provider. Only the installation uses the network.
 #
 #     evals/clients/run.sh [CASE..]
 set -eu

@@ -1,8 +1,8 @@
-"""An agent of few lines on a provider's own library: it runs the tools it is asked for until it is asked for none.
+"""A minimal agent on a provider's own library: it runs the tools that the model calls, until there are no more calls.
 
     python sdk.py chat|responses|messages stream|whole BASE_URL MODEL
 
-Says in one line of JSON how many turns it had and how it ended.
+Prints the number of turns and the final text as one line of JSON.
 """
 
 import json
@@ -34,13 +34,13 @@ def chat(base, model, stream):
         else:
             message = client.chat.completions.create(model=model, messages=messages, tools=tools).choices[0].message
         calls = message.tool_calls or []
-        said = {"role": "assistant", "content": message.content}
+        answer = {"role": "assistant", "content": message.content}
         if calls:
-            said["tool_calls"] = [
+            answer["tool_calls"] = [
                 {"id": it.id, "type": "function", "function": {"name": it.function.name, "arguments": it.function.arguments}}
                 for it in calls
             ]
-        messages.append(said)
+        messages.append(answer)
         if not calls:
             return turns, message.content
         for it in calls:
@@ -82,29 +82,29 @@ def messages(base, model, stream):
 
     client = Anthropic(base_url=base, api_key="fake", max_retries=0)
     tools = [{"name": "read_file", "description": "Reads a file", "input_schema": READ_FILE}]
-    told = [{"role": "user", "content": TASK}]
+    history = [{"role": "user", "content": TASK}]
     turns = 0
     asked = {"model": model, "tools": tools, "max_tokens": 2000, "system": "You are a careful reader."}
     asked["thinking"] = {"type": "adaptive"}
     while True:
         turns += 1
         if stream:
-            with client.messages.stream(messages=told, **asked) as events:
+            with client.messages.stream(messages=history, **asked) as events:
                 for _ in events:
                     pass
                 message = events.get_final_message()
         else:
-            message = client.messages.create(messages=told, **asked)
+            message = client.messages.create(messages=history, **asked)
         content = [it.model_dump(exclude_none=True, include=KEPT[it.type]) for it in message.content]
-        told.append({"role": "assistant", "content": content})
+        history.append({"role": "assistant", "content": content})
         calls = [it for it in message.content if it.type == "tool_use"]
         if not calls:
             return turns, message.content[-1].text
         results = [{"type": "tool_result", "tool_use_id": it.id, "content": read_file(**it.input)} for it in calls]
-        told.append({"role": "user", "content": results})
+        history.append({"role": "user", "content": results})
 
 
-# What a block is sent back with; libraries add fields of their own.
+# The fields of a block that are sent back; libraries add others.
 KEPT = {
     "text": {"type", "text"},
     "thinking": {"type", "thinking", "signature"},

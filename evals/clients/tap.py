@@ -1,4 +1,4 @@
-"""A tap on a TCP connection: bytes pass both ways as they come, and what the client sends is written down."""
+"""A tap on a TCP connection: forwards bytes both ways unchanged, and records what the client sends."""
 
 import asyncio
 import itertools
@@ -6,7 +6,7 @@ import threading
 
 
 class Tap:
-    """Listens on a free port of this machine; connections go on to `host:port`."""
+    """Listens on a free local port and forwards connections to `host:port`."""
 
     def __init__(self, host, port):
         self.target = (host, port)
@@ -30,7 +30,7 @@ class Tap:
         await asyncio.gather(_pass(reader, there_writer, record), _pass(there_reader, writer, None))
 
     def bodies(self):
-        """The bodies of all requests with one, with their paths."""
+        """Returns path and body of all requests that have a body."""
         return list(itertools.chain.from_iterable(_requests(bytes(record)) for record in self.sent))
 
     def close(self):

@@ -1,24 +1,26 @@
-//! `cargo xtask ci`: what a laptop and the build server both run before a change lands.
+//! `cargo xtask ci`: the checks that developers and the build server both run.
 //!
-//! The steps are ordered so that later ones reuse what earlier ones built: clippy, the fuzz targets and the docs share
-//! one set of artefacts, tests, doc tests, tidy and the demo another.
+//! The steps are ordered so that later ones reuse build artifacts: lints, fuzz targets and docs share one set; tests,
+//! doc tests, tidy and the demo share another.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{print_line, repository, tidy};
+use crate::output::print_line;
+use crate::{repository, tidy};
 
 enum CiStep {
     Cargo(&'static [&'static str]),
-    /// Cargo, with warnings of rustdoc as errors.
+    /// Cargo, with rustdoc warnings as errors.
     Rustdoc(&'static [&'static str]),
     Function(fn(&[String]) -> Result<()>),
 }
 
+/// Runs all steps and stops at the first that fails.
 pub(crate) fn run(_: &[String]) -> Result<()> {
-    let tests: &[&str] = match has_nextest() {
+    let tests: &[&str] = match has_cargo_command("nextest") {
         true => &["nextest", "run", "--workspace", "--no-tests=pass"],
         false => &["test", "--workspace", "--lib", "--bins", "--tests"],
     };
@@ -30,6 +32,7 @@ pub(crate) fn run(_: &[String]) -> Result<()> {
         ("tests", CiStep::Cargo(tests)),
         ("doc tests", CiStep::Cargo(&["test", "--workspace", "--doc"])),
         ("tidy", CiStep::Function(tidy::run)),
+        ("deny", CiStep::Function(check_dependency_policy)),
         ("demo", CiStep::Cargo(&["run", "--quiet", "--package", "foldline-cli", "--", "demo"])),
     ];
     let mut times = Vec::new();
@@ -42,7 +45,7 @@ pub(crate) fn run(_: &[String]) -> Result<()> {
     }
     print_line("\nall steps passed");
     times.iter().for_each(|(name, time)| print_line(&format!("  {name:<10}{:>8}", format_seconds(*time))));
-    print_line(&format!("  {:<10}{:>8}", "together", format_seconds(times.iter().map(|(_, time)| *time).sum())));
+    print_line(&format!("  {:<10}{:>8}", "total", format_seconds(times.iter().map(|(_, time)| *time).sum())));
     Ok(())
 }
 
@@ -53,8 +56,7 @@ fn run_step(step: &CiStep) -> Result<()> {
         CiStep::Function(task) => return task(&[]),
     };
     let mut cargo = repository::cargo_command();
-    // The same cases at every run: a change is judged by what it changes. New cases are looked for by running the
-    // tests without this.
+    // Fixed seed: every run has the same property-test cases. Run the tests without it to search for new ones.
     cargo.args(*arguments).env("PROPTEST_RNG_SEED", "20261115");
     if let Some(flags) = rustdoc_flags {
         cargo.env("RUSTDOCFLAGS", flags);
@@ -66,8 +68,8 @@ fn run_step(step: &CiStep) -> Result<()> {
     Ok(())
 }
 
-/// Compiles the fuzz targets, which are a workspace of their own: they need nightly only to run. The fuzzer itself is
-/// C++ and would be linked only then, so that a path of it is enough.
+/// Compiles the fuzz targets, which are a separate workspace. Only running them needs nightly and the C++ fuzzer, so a
+/// placeholder path for it is enough here.
 fn check_fuzz_targets(_: &[String]) -> Result<()> {
     let root = repository::root();
     let mut cargo = repository::cargo_command();
@@ -83,10 +85,19 @@ fn check_fuzz_targets(_: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// nextest runs every test in its own process; without it cargo's own runner serves.
-fn has_nextest() -> bool {
+/// Checks licenses, banned crates and sources of dependencies by deny.toml, if cargo-deny is installed.
+fn check_dependency_policy(_: &[String]) -> Result<()> {
+    if !has_cargo_command("deny") {
+        print_line("skipped: cargo-deny is not installed (`cargo install cargo-deny`)");
+        return Ok(());
+    }
+    run_step(&CiStep::Cargo(&["deny", "check", "licenses", "bans", "sources"]))
+}
+
+/// Returns true if cargo has this subcommand.
+fn has_cargo_command(name: &str) -> bool {
     let probe =
-        repository::cargo_command().args(["nextest", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        repository::cargo_command().args([name, "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
     probe.is_ok_and(|status| status.success())
 }
 

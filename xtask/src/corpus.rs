@@ -1,12 +1,12 @@
-//! `cargo xtask corpus`: every recording of a corpus is read, and every request body comes back byte
-//! for byte.
+//! `cargo xtask corpus`: reads every recording of a corpus, and checks that every request body survives a round trip
+//! byte for byte.
 //!
-//! The corpus is no part of the repository. Its folder is the argument, the variable, or the place
-//! beside the repository; where there is none, nothing is checked, and that is said. It holds
-//! originals under `raw/FORMAT/` and sets of records, one a line, as `*.jsonl.zst`.
+//! The corpus is not part of the repository. Its folder is the argument, the environment variable, or a default next to the
+//! repository; without one, the task reports that nothing was checked. It contains originals under `raw/FORMAT/` and sets of
+//! records, one per line, as `*.jsonl.zst`.
 //!
-//! Sessions break laws themselves (a call whose result was never recorded), so a broken law is shown
-//! with its place and is no failure; a fault, another count or another byte is.
+//! Recorded sessions can break laws themselves (a call whose result was never recorded), so broken laws are listed and
+//! are not failures. Read errors, wrong counts and changed bytes are.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::BufRead;
@@ -20,9 +20,10 @@ use foldline::wire;
 use foldline_replay::open_decompressed;
 use serde_json::Value;
 
-use crate::{print_line, repository};
+use crate::output::print_line;
+use crate::repository;
 
-/// What one row of the table says.
+/// One row of the table.
 #[derive(Default)]
 struct CorpusRow {
     name: String,
@@ -34,32 +35,33 @@ struct CorpusRow {
     results: usize,
     omitted: usize,
     compactions: usize,
-    /// Bodies that came back byte for byte, of those that were tried.
+    /// Bodies that were unchanged by a round trip, and bodies that were tried.
     round_trips: Option<(usize, usize)>,
     errors: Vec<String>,
-    /// The laws that recordings break: how often, and where first.
+    /// Number of violations and first place, by law.
     violations: BTreeMap<&'static str, (usize, String)>,
 }
 
+/// Checks the corpus and prints one row per set.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let corpus = corpus_folder(arguments);
     if !corpus.is_dir() {
         print_line(&format!(
-            "there is no corpus at {}: name its folder, or set FOLDLINE_CORPUS; nothing was checked",
+            "no corpus at {}: nothing was checked; pass its folder or set FOLDLINE_CORPUS",
             corpus.display()
         ));
         return Ok(());
     }
     let mut rows = Vec::new();
-    for folder in sorted_entries(&corpus.join("raw")).unwrap_or_default().iter().filter(|it| it.is_dir()) {
+    for folder in sorted_entries(&corpus.join("raw")).unwrap_or_default().iter().filter(|path| path.is_dir()) {
         rows.push(check_originals(folder).with_context(|| folder.display().to_string())?);
     }
-    for set in sorted_entries(&corpus)?.iter().filter(|it| it.to_string_lossy().ends_with(".jsonl.zst")) {
+    for set in sorted_entries(&corpus)?.iter().filter(|path| path.to_string_lossy().ends_with(".jsonl.zst")) {
         rows.push(check_records(set).with_context(|| set.display().to_string())?);
     }
     print_table(&rows);
     for row in rows.iter().filter(|row| !row.violations.is_empty()) {
-        print_line(&format!("\nlaws that the sessions of {} break", row.name));
+        print_line(&format!("\nlaws broken in {}", row.name));
         for (law, (count, first)) in &row.violations {
             print_line(&format!("  {count:>5}  {law:<28}  first in {first}"));
         }
@@ -67,26 +69,26 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let faults: Vec<&String> = rows.iter().flat_map(|row| &row.errors).collect();
     faults.iter().for_each(|fault| print_line(fault));
     if !faults.is_empty() {
-        bail!("{} places of the corpus were not read as they should be", faults.len());
+        bail!("{} errors in the corpus, listed above", faults.len());
     }
     Ok(())
 }
 
-/// The folder of the corpus: named, or by the variable, or beside the repository.
+/// Returns the folder of the corpus: the argument, the environment variable, or a folder next to the repository.
 pub(crate) fn corpus_folder(arguments: &[String]) -> PathBuf {
     let named = arguments.first().map(PathBuf::from).or_else(|| std::env::var_os("FOLDLINE_CORPUS").map(PathBuf::from));
     named.unwrap_or_else(|| repository::root().join("../shared/corpus"))
 }
 
-/// What a folder holds, in the order of the names.
+/// Returns the paths in a folder, sorted.
 fn sorted_entries(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut paths: Vec<PathBuf> =
-        std::fs::read_dir(folder)?.map(|it| it.map(|it| it.path())).collect::<Result<_, _>>()?;
+        std::fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
     paths.sort();
     Ok(paths)
 }
 
-/// Sessions and bodies in the format that they were found in.
+/// Checks sessions and bodies in their original formats.
 fn check_originals(folder: &Path) -> Result<CorpusRow> {
     let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let body = match name.as_str() {
@@ -106,29 +108,29 @@ fn check_originals(folder: &Path) -> Result<CorpusRow> {
     Ok(row)
 }
 
-/// A set of records, each of which says how many messages and calls it has.
+/// Checks a set of records, each of which states its numbers of messages and calls.
 fn check_records(set: &Path) -> Result<CorpusRow> {
-    let mut said = HashMap::new();
+    let mut stated = HashMap::new();
     for line in open_decompressed(set)?.lines() {
         let record: Value = serde_json::from_str(&line?)?;
         let count = |key: &str| record["stats"][key].as_u64().unwrap_or_default();
-        said.insert(record["id"].as_str().unwrap_or_default().to_owned(), (count("messages"), count("tool_calls")));
+        stated.insert(record["id"].as_str().unwrap_or_default().to_owned(), (count("messages"), count("tool_calls")));
     }
     let name = set.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut row = CorpusRow { name, files: 1, ..CorpusRow::default() };
-    row.read_file(set, |id, counted| match said.get(id) {
-        Some(said) if *said == counted => None,
-        Some(said) => Some(format!("{id}: {said:?} messages and calls by its own count, {counted:?} by ours")),
+    row.read_file(set, |id, counted| match stated.get(id) {
+        Some(stated) if *stated == counted => None,
+        Some(stated) => Some(format!("{id}: states {stated:?} messages and calls, {counted:?} were read")),
         None => Some(format!("{id}: not an id of the set")),
     })?;
-    if row.recordings != said.len() {
-        row.errors.push(format!("{}: {} records, {} recordings", row.name, said.len(), row.recordings));
+    if row.recordings != stated.len() {
+        row.errors.push(format!("{}: {} records, {} recordings", row.name, stated.len(), row.recordings));
     }
     Ok(row)
 }
 
 impl CorpusRow {
-    /// Reads a file, and checks each recording's counts of messages and calls.
+    /// Reads a file and checks the numbers of messages and calls of each recording.
     fn read_file(&mut self, path: &Path, check: impl Fn(&str, (u64, u64)) -> Option<String>) -> Result<()> {
         let name = path.display().to_string();
         let reader = match TranscriptReader::new(&name, open_decompressed(path)?) {
@@ -172,12 +174,13 @@ impl CorpusRow {
 
     fn check_round_trip(&mut self, format: wire::Format, path: &Path) -> Result<()> {
         let body = std::fs::read(path)?;
-        let same =
-            wire::Request::parse(format, &body).and_then(|request| request.splice(&[])).is_ok_and(|it| *it == body);
+        let same = wire::Request::parse(format, &body)
+            .and_then(|request| request.splice(&[]))
+            .is_ok_and(|spliced| *spliced == body);
         let (good, tried) = self.round_trips.unwrap_or_default();
         self.round_trips = Some((good + usize::from(same), tried + 1));
         if !same {
-            self.errors.push(format!("{}: does not come back byte for byte", path.display()));
+            self.errors.push(format!("{}: changed by a round trip", path.display()));
         }
         Ok(())
     }
@@ -186,23 +189,23 @@ impl CorpusRow {
 fn print_table(rows: &[CorpusRow]) {
     const TABLE_HEADER: [&str; 12] = [
         "corpus",
-        "read as",
+        "format",
         "files",
         "recordings",
         "messages",
         "calls",
         "results",
-        "compacted",
-        "left out",
+        "compactions",
+        "omitted",
         "round trips",
         "laws broken",
-        "faults",
+        "errors",
     ];
     let mut lines = vec![TABLE_HEADER.map(str::to_owned)];
     lines.extend(rows.iter().map(|row| {
         [
             row.name.clone(),
-            row.formats.iter().map(|it| it.name()).collect::<Vec<_>>().join(", "),
+            row.formats.iter().map(|format| format.name()).collect::<Vec<_>>().join(", "),
             row.files.to_string(),
             row.recordings.to_string(),
             row.messages.to_string(),

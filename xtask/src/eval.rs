@@ -1,9 +1,8 @@
-//! `cargo xtask eval`: replays the development set of a corpus and writes docs/results.md, and the few numbers
-//! of it that the README shows.
+//! `cargo xtask eval`: replays the development set of a corpus and writes docs/results.md and the numbers of the README.
 //!
-//! The corpus is no part of the repository; it is looked for as by `cargo xtask corpus`. Nothing here decides or
-//! measures: `foldline-replay` does. What is written depends on the set, the prices and the code alone, but for
-//! the date and the section on speed.
+//! The corpus is not part of the repository; it is found in the same way as for `cargo xtask corpus`. This task only writes
+//! tables; `foldline-replay` measures. Except for the date and the section on speed, the output depends only on the set,
+//! the prices and the code.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -21,23 +20,26 @@ use foldline_replay::{
     is_tuning_half,
 };
 
-use crate::{corpus, print_line, repository};
+use crate::output::print_line;
+use crate::{corpus, repository};
 
-/// The prices of the main table: those of the models that most of the recorded sessions ran on.
+/// Prices of the main table: those of the models of most recorded sessions.
 const PRICE_TABLE_NAME: &str = "anthropic-5m";
-/// The budget of the main table.
+/// Budget of the main table.
 const BUDGET_TOKENS: u64 = 128_000;
-/// The file that is written, and the one that quotes it.
+/// The page with all numbers.
 const RESULTS_PATH: &str = "docs/results.md";
+/// The page with the most important ones.
 const README_PATH: &str = "README.md";
-/// The README's numbers stand between these lines.
+/// The lines around the README's numbers.
 const README_MARKERS: [&str; 2] =
-    ["<!-- numbers of docs/results.md, written by `cargo xtask eval` -->", "<!-- end -->"];
+    ["<!-- numbers of docs/results.md, written by `cargo xtask eval` -->", "<!-- end of numbers -->"];
 
+/// Replays the corpus and writes the results.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let set = corpus::corpus_folder(arguments).join("dev.jsonl.zst");
     if !set.exists() {
-        print_line(&format!("{} is not there: name the folder of a corpus, or set FOLDLINE_CORPUS", set.display()));
+        print_line(&format!("{} does not exist: pass the folder of a corpus or set FOLDLINE_CORPUS", set.display()));
         return Ok(());
     }
     if cfg!(debug_assertions) {
@@ -46,16 +48,16 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let eval = CorpusEval { stats: CorpusStats::from_recordings(read_recordings(&set)?), set };
     let page = eval.build_page()?;
     let root = repository::root();
-    std::fs::write(root.join(RESULTS_PATH), &page.text).with_context(|| format!("{RESULTS_PATH} was not written"))?;
-    let readme = std::fs::read_to_string(root.join(README_PATH)).context("the README can not be read")?;
+    std::fs::write(root.join(RESULTS_PATH), &page.text).with_context(|| format!("cannot write {RESULTS_PATH}"))?;
+    let readme = std::fs::read_to_string(root.join(README_PATH)).context("cannot read the README")?;
     if let Some(readme) = replace_numbers(&readme, &page.readme_table) {
-        std::fs::write(root.join(README_PATH), readme).context("the README was not written")?;
+        std::fs::write(root.join(README_PATH), readme).context("cannot write the README")?;
     }
     print_line(&page.text);
     Ok(())
 }
 
-/// Replaying a corpus without optimisation takes ten times as long.
+/// Runs this task again in release mode: without optimization a replay takes ten times as long.
 fn rerun_optimized(arguments: &[String]) -> Result<()> {
     let status = repository::cargo_command()
         .args(["run", "--quiet", "--release", "--package", "xtask", "--", "eval"])
@@ -63,16 +65,16 @@ fn rerun_optimized(arguments: &[String]) -> Result<()> {
         .status()
         .context("cargo did not start")?;
     if !status.success() {
-        bail!("the optimised run failed");
+        bail!("the optimized run failed");
     }
     Ok(())
 }
 
-/// The README with these numbers in their place, if it has one.
-fn replace_numbers(readme: &str, quote: &str) -> Option<String> {
+/// Returns the README with these numbers between the marker lines, or `None` if it has no such lines.
+fn replace_numbers(readme: &str, numbers: &str) -> Option<String> {
     let (before, rest) = readme.split_once(README_MARKERS[0])?;
     let (_, after) = rest.split_once(README_MARKERS[1])?;
-    Some(format!("{before}{}\n{quote}\n{}{after}", README_MARKERS[0], README_MARKERS[1]))
+    Some(format!("{before}{}\n{numbers}\n{}{after}", README_MARKERS[0], README_MARKERS[1]))
 }
 
 fn read_recordings(set: &Path) -> Result<impl Iterator<Item = RecordedSession> + Send + use<>> {
@@ -90,10 +92,10 @@ struct ResultsPage {
 }
 
 impl CorpusEval {
-    fn compare_engines(&self, contestants: &[EngineSpec], prices: Prices) -> Result<EngineComparison> {
+    fn compare_engines(&self, engines: &[EngineSpec], prices: Prices) -> Result<EngineComparison> {
         let meter = Meter::for_model(ModelTable::builtin(), Some("gpt-4o"));
         let options = CompareOptions { budget: BUDGET_TOKENS, prices, meter, min_calls: 1 };
-        Ok(compare_engines(read_recordings(&self.set)?, &self.stats, contestants, &options, |_| ())?)
+        Ok(compare_engines(read_recordings(&self.set)?, &self.stats, engines, &options, |_| ())?)
     }
 
     fn build_page(&self) -> Result<ResultsPage> {
@@ -102,133 +104,154 @@ impl CorpusEval {
         let alone = self.compare_engines(&default_engines(), prices)?;
         let took = (started.elapsed(), cpu_seconds().zip(spent).map(|(now, then)| now - then));
         let memory = peak_memory_bytes();
-        // All in one pass, so that each session is prepared once. The rows behind `beside` are ours under other
-        // prices and budgets.
-        let mut contestants = all_engines();
-        let beside = contestants.len() + 1;
-        let told = |name: &str, prices, budget| OverriddenEngine {
+        // One pass for all rows, so that each session is prepared once. The rows after the main table are the default
+        // engine with other prices and budgets.
+        let mut engines = all_engines();
+        let main_rows = engines.len() + 1;
+        let overridden = |name: &str, prices, budget| OverriddenEngine {
             name: name.to_owned(),
             engine: default_engine(),
             prices,
             budget,
         };
-        contestants.extend(price_rows().iter().map(|(name, prices)| engine_spec(told(name, Some(*prices), None))));
-        contestants.extend(WINDOW_TOKENS.map(|window| engine_spec(told(&window.to_string(), None, Some(window)))));
-        let main = self.compare_engines(&contestants, prices)?;
+        engines.extend(price_rows().iter().map(|(name, prices)| engine_spec(overridden(name, Some(*prices), None))));
+        engines.extend(WINDOW_TOKENS.map(|window| engine_spec(overridden(&window.to_string(), None, Some(window)))));
+        let main = self.compare_engines(&engines, prices)?;
 
-        let (calls, conversations) = (main.calls(), main.outcomes.len());
-        let tokens: u64 = main.outcomes.iter().map(|outcome| outcome.tokens).sum();
-        let mut text = format!(
-            "# Results\n\n\
-             Written by `cargo xtask eval` on {}. {conversations} recorded sessions of agents (coding, research, customer \
-             service), {calls} calls, {:.1} M tokens in their last requests; budget {} k tokens. Prices `{PRICE_TABLE_NAME}` unless said \
-             otherwise: writing to the prompt cache costs {}, reading from it {}, output {}, an input token being 1. In \
-             brackets 95 % bootstrap intervals over sessions, paired. What the numbers mean: [guide](guide/replay.md).\n\n\
-             The replay tells whether the information was there when the recorded action needed it, not whether a task \
-             would have been solved.\n\n\
-             ## Side by side\n\n\
-             In percent. Tokens, bill and repaired bill relative to sending everything.\n\n",
-            jiff::Zoned::now().date(),
-            tokens as f64 / 1e6,
-            BUDGET_TOKENS / 1_000,
+        let summaries: Vec<EngineSummary> = (0..main.engine_names.len()).map(|row| main.summary(row)).collect();
+        let mut text = introduction(&main, &prices);
+        text += &comparison_table(&summaries[..main_rows]);
+        text += "\nWorst session: the highest cost of a session, 1 is no compaction; in parentheses the \
+                 number of sessions that cost more than half a percent more than no compaction. Artifact trail: recall \
+                 and precision. Foreign actions: needed context kept for the actions of another conversation, where knowing \
+                 the future must not help. Unfolds exact: handles that gave their bytes back, from the running engine and \
+                 from a new one. Invented kB: kilobytes that are neither verbatim nor a marker.\n";
+        text += &halves_section(&main)?;
+        text += &prices_section(&main, &summaries, main_rows)?;
+        text += &windows_section(&summaries, main_rows + price_rows().len())?;
+        text += &speed_section(&alone, took, memory);
+        Ok(ResultsPage { readme_table: readme_table(&summaries[..main_rows], main.outcomes.len(), main.calls()), text })
+    }
+}
+
+/// Renders the head of the page: the set, the prices and what a replay measures.
+fn introduction(main: &EngineComparison, prices: &Prices) -> String {
+    let (calls, conversations) = (main.calls(), main.outcomes.len());
+    let tokens: u64 = main.outcomes.iter().map(|outcome| outcome.tokens).sum();
+    format!(
+        "# Results\n\n\
+         Written by `cargo xtask eval` on {}. {conversations} recorded sessions of agents (coding, research, customer \
+         service), {calls} calls, {:.1} M tokens in their last requests; budget {} k tokens. Prices `{PRICE_TABLE_NAME}` unless \
+         stated otherwise: relative to an input token, a write to the prompt cache costs {}, a read {}, output {}. \
+         Intervals in parentheses: 95 %, paired bootstrap over sessions. Meaning of the columns: \
+         [guide](guide/replay.md#columns).\n\n\
+         A replay measures whether the information was present when the recorded action needed it, not whether a task \
+         would have been solved.\n\n\
+         ## Comparison\n\n\
+         In percent. Tokens and costs are relative to no compaction.\n\n",
+        jiff::Zoned::now().date(),
+        tokens as f64 / 1e6,
+        BUDGET_TOKENS / 1_000,
+        prices.write,
+        prices.read,
+        prices.output,
+    )
+}
+
+/// Renders the default engine on the half that its defaults were chosen on, and on the other half.
+fn halves_section(main: &EngineComparison) -> Result<String> {
+    let mut text = "\n## Tuning half and held-out half\n\n\
+             The defaults of the engine were chosen on one half of the set and checked on the other.\n\n\
+             | half | sessions | cost incl. retries | needed context kept | edits that apply | \
+             % of oracle saving (pays) | % of oracle saving (optimal) |\n\
+             |---|--:|--:|--:|--:|--:|--:|\n"
+        .to_owned();
+    for (name, wanted) in [("tuning", true), ("held-out", false)] {
+        let part = EngineComparison {
+            engine_names: main.engine_names.clone(),
+            outcomes: main.outcomes.iter().filter(|outcome| is_tuning_half(&outcome.id) == wanted).cloned().collect(),
+            prices: main.prices,
+        };
+        let it = part.summary(1);
+        writeln!(
+            text,
+            "| {name} | {} | {} | {} | {} | {} | {} |",
+            part.outcomes.len(),
+            format_interval(it.cost_with_retries),
+            format_interval(it.needed_context_kept),
+            format_interval(it.edits_that_apply),
+            it.paying_oracle_share.map(format_interval).unwrap_or_default(),
+            it.optimal_oracle_share.map(format_interval).unwrap_or_default(),
+        )?;
+    }
+    Ok(text)
+}
+
+/// Renders the default engine under each price table; its summaries begin at `first_row`.
+fn prices_section(main: &EngineComparison, summaries: &[EngineSummary], first_row: usize) -> Result<String> {
+    let mut text = "\n## Price tables\n\n\
+             The default engine, deciding by each table's prices. Dollars are the input cost of the whole set, where the table \
+             states prices; on a local server tokens cost time.\n\n\
+             | prices | write | read | tokens | cost | cost incl. retries | needed context kept | \
+             dollars, no compaction | dollars, folded |\n\
+             |---|--:|--:|--:|--:|--:|--:|--:|--:|\n"
+        .to_owned();
+    for (at, (name, prices)) in price_rows().into_iter().enumerate() {
+        let row = first_row + at;
+        let [cost, cost_with_retries] = main.relative_costs(row, &prices);
+        let it = &summaries[row];
+        let dollars = |row: usize| match prices.base_usd {
+            0.0 => String::new(),
+            _ => format!("{:.0}", prices.dollars(summaries[row].score.cost(&prices))),
+        };
+        writeln!(
+            text,
+            "| {name} | {} | {} | {} | {} | {} | {} | {} | {} |",
             prices.write,
             prices.read,
-            prices.output,
-        );
-        let summaries: Vec<EngineSummary> = (0..main.engine_names.len()).map(|row| main.summary(row)).collect();
-        text += &comparison_table(&summaries[..beside]);
-        text += "\nWorst: the dearest session's bill, 1 being that of sending everything; in brackets how many sessions were \
-                 dearer by more than half a percent. Trail: recall and precision of the artifact trail. Other's future: hard \
-                 support for the actions of another conversation, where knowing what matters must not help. Unfolds: handles \
-                 that gave the same bytes back, asked of the engine and of one started anew. Own words: kilobytes that are \
-                 neither verbatim nor a marker.\n";
-
-        text += "\n## The half that was looked at, and the other\n\n\
-                 The defaults of the engine were chosen on one half of the set and checked on the other.\n\n\
-                 | half | sessions | repaired | hard support | edit anchors | gap closed | to the best schedule |\n\
-                 |---|--:|--:|--:|--:|--:|--:|\n";
-        for (name, wanted) in [("looked at", true), ("checked", false)] {
-            let part = EngineComparison {
-                engine_names: main.engine_names.clone(),
-                outcomes: main
-                    .outcomes
-                    .iter()
-                    .filter(|outcome| is_tuning_half(&outcome.id) == wanted)
-                    .cloned()
-                    .collect(),
-                prices,
-            };
-            let it = part.summary(1);
-            writeln!(
-                text,
-                "| {name} | {} | {} | {} | {} | {} | {} |",
-                part.outcomes.len(),
-                format_interval(it.cost_with_retries),
-                format_interval(it.needed_context_kept),
-                format_interval(it.edits_that_apply),
-                it.paying_oracle_share.map(format_interval).unwrap_or_default(),
-                it.optimal_oracle_share.map(format_interval).unwrap_or_default(),
-            )?;
-        }
-
-        text += "\n## At every price table\n\n\
-                 The engine, deciding by these prices. Dollars are those of the input over the whole set, where the table \
-                 states them; on a local server tokens cost time.\n\n\
-                 | prices | write | read | tokens | bill | repaired | hard support | dollars, everything | dollars, folded |\n\
-                 |---|--:|--:|--:|--:|--:|--:|--:|--:|\n";
-        for (at, (name, prices)) in price_rows().into_iter().enumerate() {
-            let row = beside + at;
-            let [bill, repaired] = main.relative_costs(row, &prices);
-            let it = &summaries[row];
-            let dollars = |row: usize| match prices.base_usd {
-                0.0 => String::new(),
-                _ => format!("{:.0}", prices.dollars(summaries[row].score.cost(&prices))),
-            };
-            writeln!(
-                text,
-                "| {name} | {} | {} | {} | {} | {} | {} | {} | {} |",
-                prices.write,
-                prices.read,
-                format_percent(it.tokens.value),
-                format_percent(bill),
-                format_percent(repaired),
-                format_percent(it.needed_context_kept.value),
-                dollars(0),
-                dollars(row),
-            )?;
-        }
-
-        text += "\n## In small windows\n\n\
-                 The engine with each window as its budget. Survival: calls whose request fits. What does not fit is \
-                 refused with the floor that it has; a refused call counts as the full request, and as all lost.\n\n\
-                 | window | survival, everything | survival | refused | tokens | repaired | hard support | edit anchors |\n\
-                 |--:|--:|--:|--:|--:|--:|--:|--:|\n";
-        for (at, window) in WINDOW_TOKENS.into_iter().enumerate() {
-            let it = &summaries[beside + price_rows().len() + at];
-            writeln!(
-                text,
-                "| {} k | {} | {} | {} | {} | {} | {} | {} |",
-                window / 1_000,
-                format_percent(summaries[0].fits[at]),
-                format_percent(it.fits[at]),
-                it.score.refused,
-                format_percent(it.tokens.value),
-                format_percent(it.cost_with_retries.value),
-                format_percent(it.needed_context_kept.value),
-                format_percent(it.edits_that_apply.value),
-            )?;
-        }
-
-        text += &speed_section(&alone, took, memory);
-        Ok(ResultsPage { readme_table: readme_table(&summaries[..beside], conversations, calls), text })
+            format_percent(it.tokens.value),
+            format_percent(cost),
+            format_percent(cost_with_retries),
+            format_percent(it.needed_context_kept.value),
+            dollars(0),
+            dollars(row),
+        )?;
     }
+    Ok(text)
+}
+
+/// Renders the default engine with each window as its budget; its summaries begin at `first_row`.
+fn windows_section(summaries: &[EngineSummary], first_row: usize) -> Result<String> {
+    let mut text = "\n## Small windows\n\n\
+             The default engine with each window as its budget. Survival: calls whose request fits. A request that \
+             cannot fit is refused with an error; a refused call counts as the full request, with all context lost.\n\n\
+             | window | survival, no compaction | survival | refused | tokens | cost incl. retries | \
+             needed context kept | edits that apply |\n\
+             |--:|--:|--:|--:|--:|--:|--:|--:|\n"
+        .to_owned();
+    for (at, window) in WINDOW_TOKENS.into_iter().enumerate() {
+        let it = &summaries[first_row + at];
+        writeln!(
+            text,
+            "| {} k | {} | {} | {} | {} | {} | {} | {} |",
+            window / 1_000,
+            format_percent(summaries[0].fits[at]),
+            format_percent(it.fits[at]),
+            it.score.refused,
+            format_percent(it.tokens.value),
+            format_percent(it.cost_with_retries.value),
+            format_percent(it.needed_context_kept.value),
+            format_percent(it.edits_that_apply.value),
+        )?;
+    }
+    Ok(text)
 }
 
 fn default_engine() -> FoldlineEngine {
     FoldlineEngine::new(Policy::default())
 }
 
-/// Our engine alone.
+/// Returns the default engine alone.
 fn default_engines() -> Vec<EngineSpec> {
     vec![engine_spec(default_engine())]
 }
@@ -242,7 +265,7 @@ fn price_rows() -> Vec<(String, Prices)> {
     table.names().filter_map(|name| Some((name.to_owned(), table.get(name)?))).collect()
 }
 
-/// Our engine, told other prices or another budget than the rest.
+/// The default engine with other prices or another budget.
 struct OverriddenEngine {
     name: String,
     engine: FoldlineEngine,
@@ -262,7 +285,7 @@ impl ReplayEngine for OverriddenEngine {
     }
 }
 
-/// Everyone who needs no other program.
+/// Returns all engines that need no other program.
 fn all_engines() -> Vec<EngineSpec> {
     let mut all = default_engines();
     let default = all[0].name().to_owned();
@@ -281,9 +304,10 @@ fn all_engines() -> Vec<EngineSpec> {
 }
 
 fn comparison_table(summaries: &[EngineSummary]) -> String {
-    let mut text = "| | tokens | bill | repaired | worst | support | hard support | missteps | edit anchors | trail | \
-                    instructions | gap closed | to the best schedule | other's future | creases | unfolds | laws broken | \
-                    own words |\n\
+    let mut text = "| | tokens | cost | cost incl. retries | worst session | context kept | needed context kept | \
+                    actions missing context | edits that apply | artifact trail | instructions kept | \
+                    % of oracle saving (pays) | % of oracle saving (optimal) | foreign actions | creases | unfolds exact | \
+                    laws broken | invented kB |\n\
                     |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
         .to_owned();
     for it in summaries {
@@ -317,11 +341,10 @@ fn comparison_table(summaries: &[EngineSummary]) -> String {
 }
 
 fn speed_section(alone: &EngineComparison, (took, processor): (Duration, Option<f64>), memory: Option<u64>) -> String {
-    let processor = processor.map_or_else(String::new, |seconds| format!(" ({seconds:.1} s of processor time)"));
-    let memory = memory.map_or_else(String::new, |bytes| format!(", {} MB at the peak", bytes / 1_000_000));
+    let processor = processor.map_or_else(String::new, |seconds| format!(" ({seconds:.1} s of CPU time)"));
+    let memory = memory.map_or_else(String::new, |bytes| format!(", {} MB peak memory", bytes / 1_000_000));
     format!(
-        "\n## Speed\n\n{} sessions with {} calls, replayed through the engine and measured in {:.1} s{processor}{memory}; the machine has \
-         {} cores.\n",
+        "\n## Speed\n\n{} sessions with {} calls, replayed and measured in {:.1} s{processor}{memory}, on a machine with {} cores.\n",
         alone.outcomes.len(),
         alone.calls(),
         took.as_secs_f64(),
@@ -329,18 +352,21 @@ fn speed_section(alone: &EngineComparison, (took, processor): (Duration, Option<
     )
 }
 
-/// What the README shows.
+/// Renders the README's table.
 fn readme_table(summaries: &[EngineSummary], conversations: usize, calls: u64) -> String {
-    let shown = ["everything", "mask all but 10 results", "clear above 100k, keep 3", "trim to the last 64k"];
-    let ours = &summaries[1].name;
-    let bound = OracleSchedule::Profitable.name();
+    let baselines = ["mask all but 10 results", "clear above 100k, keep 3", "trim to the last 64k"];
+    let (no_compaction, default) = (&summaries[0].name, &summaries[1].name);
+    let oracle = OracleSchedule::Profitable.name();
     let mut text = format!(
-        "On {conversations} recorded sessions with {calls} calls (`{PRICE_TABLE_NAME}`, [all numbers](docs/results.md)), in percent:\n\n\
-         | | tokens | bill | with repairs | needed and there | edits that find their text |\n|---|--:|--:|--:|--:|--:|\n"
+        "{conversations} recorded sessions with {calls} calls, prices `{PRICE_TABLE_NAME}`, in percent \
+         ([all numbers](docs/results.md)):\n\n\
+         | | tokens | cost | cost incl. retries | needed context kept | edits that apply |\n|---|--:|--:|--:|--:|--:|\n"
     );
-    let wanted = |it: &&EngineSummary| shown.contains(&it.name.as_str()) || &it.name == ours || it.name == bound;
-    for it in summaries.iter().filter(wanted) {
-        let name = if &it.name == ours { format!("**{}**", it.name) } else { it.name.clone() };
+    let shown = |it: &&EngineSummary| {
+        [no_compaction, default].contains(&&it.name) || baselines.contains(&it.name.as_str()) || it.name == oracle
+    };
+    for it in summaries.iter().filter(shown) {
+        let name = if &it.name == default { format!("**{}**", it.name) } else { it.name.clone() };
         let numbers = [it.tokens, it.cost, it.cost_with_retries, it.needed_context_kept, it.edits_that_apply]
             .map(|it| format_percent(it.value));
         text += &format!("| {name} | {} |\n", numbers.join(" | "));
@@ -348,17 +374,17 @@ fn readme_table(summaries: &[EngineSummary], conversations: usize, calls: u64) -
     text.trim_end().to_owned()
 }
 
-/// Seconds that this process has computed, where the system tells.
+/// Returns the CPU seconds of this process, on systems that report them.
 fn cpu_seconds() -> Option<f64> {
     const TICKS_PER_SEC: f64 = 100.0;
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The name of the program, in brackets, may hold anything; behind it the fields are numbers.
+    // The program name is in parentheses and can contain anything; the fields after it are numbers.
     let (_, fields) = stat.rsplit_once(')')?;
     let ticks = fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok());
     Some(ticks.sum::<f64>() / TICKS_PER_SEC)
 }
 
-/// The most memory that this process had, where the system tells.
+/// Returns the peak memory of this process, on systems that report it.
 fn peak_memory_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -385,6 +411,6 @@ mod tests {
             replace_numbers(&readme, "new").unwrap(),
             format!("a\n{}\nnew\n{}\nb\n", README_MARKERS[0], README_MARKERS[1])
         );
-        assert_eq!(replace_numbers("no place", "new"), None);
+        assert_eq!(replace_numbers("no markers", "new"), None);
     }
 }

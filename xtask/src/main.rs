@@ -5,25 +5,30 @@
 mod ci;
 mod corpus;
 mod eval;
+mod names;
+mod output;
 mod reference;
 mod renderings;
 mod repository;
+mod source_tree;
 mod tidy;
 
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
-/// Something that `cargo xtask` does.
+use crate::output::print_line;
+
+/// A task of `cargo xtask`.
 struct RepoTask {
     name: &'static str,
     about: &'static str,
-    /// Gets the arguments behind the name.
+    /// Receives the arguments after the name.
     run: fn(&[String]) -> Result<()>,
 }
 
 const TASKS: &[RepoTask] = &[
-    RepoTask { name: "ci", about: "everything that must hold before a change lands", run: ci::run },
+    RepoTask { name: "ci", about: "runs every check that a change must pass", run: ci::run },
     RepoTask {
         name: "corpus",
         about: "reads every recording of a corpus: cargo xtask corpus [FOLDER]",
@@ -34,13 +39,14 @@ const TASKS: &[RepoTask] = &[
         about: "replays a corpus and writes docs/results.md: cargo xtask eval [FOLDER]",
         run: eval::run,
     },
-    RepoTask { name: "reference", about: "writes docs/reference anew", run: reference::run },
+    RepoTask { name: "names", about: "prints statistics of names, prose and structure", run: names::run },
+    RepoTask { name: "reference", about: "writes the generated pages of docs/reference", run: reference::run },
     RepoTask {
         name: "renderings",
         about: "prints a digest of every rendering of a corpus: cargo xtask renderings [FOLDER]",
         run: renderings::run,
     },
-    RepoTask { name: "tidy", about: "the rules of the repository that no compiler checks", run: tidy::run },
+    RepoTask { name: "tidy", about: "checks the rules of the repository that no compiler checks", run: tidy::run },
 ];
 
 fn main() -> ExitCode {
@@ -64,12 +70,6 @@ fn dispatch(arguments: &[String]) -> Result<()> {
     };
     match TASKS.iter().find(|task| task.name == name) {
         Some(task) => (task.run)(rest),
-        None => bail!("there is no task {name:?}; `cargo xtask help` lists them"),
+        None => bail!("unknown task {name:?}; `cargo xtask help` lists the tasks"),
     }
-}
-
-/// What a person reads.
-#[expect(clippy::print_stdout, reason = "tasks talk to a person")]
-fn print_line(line: &str) {
-    println!("{line}");
 }

@@ -1,14 +1,15 @@
 //! `cargo xtask reference`: writes the pages of docs/reference that are generated from code.
 //!
-//! `tidy` renders the same pages and fails when one of them differs from what is committed.
+//! `tidy` renders the same pages and fails if a committed page differs.
 
 use anyhow::{Context, Result, bail};
 
-use crate::{print_line, repository};
+use crate::output::print_line;
+use crate::repository;
 
-/// A page and how it is made.
+/// A generated page.
 pub(crate) struct ReferencePage {
-    /// Its path from the root.
+    /// Path from the root.
     pub(crate) path: &'static str,
     pub(crate) render: fn() -> Result<String>,
 }
@@ -18,17 +19,18 @@ pub(crate) const REFERENCE_PAGES: &[ReferencePage] = &[
     ReferencePage { path: "docs/reference/laws.md", render: || Ok(foldline::laws::reference_page()) },
 ];
 
+/// Writes all generated pages.
 pub(crate) fn run(_: &[String]) -> Result<()> {
     for page in REFERENCE_PAGES {
         let path = repository::root().join(page.path);
-        std::fs::create_dir_all(path.parent().expect("a page stands in a folder"))?;
-        std::fs::write(&path, (page.render)()?).with_context(|| format!("{} was not written", page.path))?;
+        std::fs::create_dir_all(path.parent().expect("the path of a page has a folder"))?;
+        std::fs::write(&path, (page.render)()?).with_context(|| format!("cannot write {}", page.path))?;
         print_line(page.path);
     }
     Ok(())
 }
 
-/// The help of the binary and of each of its commands, as a person sees it.
+/// Renders the help texts of the binary and of each command.
 fn render_cli_reference() -> Result<String> {
     let overview = command_help(&[])?;
     let commands: Vec<&str> = overview
@@ -36,7 +38,7 @@ fn render_cli_reference() -> Result<String> {
         .skip_while(|line| *line != "Commands:")
         .skip(1)
         .take_while(|line| line.starts_with("  "))
-        // A continued description is indented further than a name.
+        // Continued descriptions have a deeper indentation than names.
         .filter(|line| !line.starts_with("   "))
         .filter_map(|line| line.split_whitespace().next())
         .filter(|name| *name != "help")
@@ -60,7 +62,7 @@ fn command_help(command: &[&str]) -> Result<String> {
     if !output.status.success() {
         bail!("`foldline {} --help` failed: {}", command.join(" "), String::from_utf8_lossy(&output.stderr).trim());
     }
-    // Help ends some of its lines in blanks.
+    // Some lines of the help end in spaces.
     let text = String::from_utf8(output.stdout)?;
     Ok(text.lines().map(|line| line.trim_end().to_owned() + "\n").collect())
 }

@@ -1,7 +1,7 @@
 //! `cargo xtask renderings`: prints a digest of every rendering of a corpus' development set.
 //!
-//! A change that must not change a byte of any rendering is checked by running this before and after it. The
-//! corpus is looked for as by `cargo xtask corpus`.
+//! Run it before and after a change that must not change a byte of any rendering. The corpus is found in the same way as
+//! for `cargo xtask corpus`.
 
 use std::slice::from_ref;
 
@@ -10,16 +10,18 @@ use foldline::transcript::RecordedSession;
 use foldline::{FoldOptions, FoldSession, Meter, ModelTable, PriceTable, ReasoningRetention};
 use foldline_replay::RecordingFiles;
 
-use crate::{corpus, print_line};
+use crate::corpus;
+use crate::output::print_line;
 
-/// Budgets in tokens and names of price tables that are rendered with.
+/// Budgets in tokens, each with the name of a price table.
 const RENDER_CONFIGS: [(u64, &str); 4] =
     [(128_000, "anthropic-5m"), (128_000, "local"), (32_000, "anthropic-5m"), (32_000, "local")];
 
+/// Prints one digest per configuration.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let set = corpus::corpus_folder(arguments).join("dev.jsonl.zst");
     if !set.exists() {
-        print_line(&format!("{} is not there: name the folder of a corpus, or set FOLDLINE_CORPUS", set.display()));
+        print_line(&format!("{} does not exist: pass the folder of a corpus or set FOLDLINE_CORPUS", set.display()));
         return Ok(());
     }
     let recordings: Vec<RecordedSession> = RecordingFiles::from_paths(from_ref(&set))?.filter_map(Result::ok).collect();
@@ -40,7 +42,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Counts of one setup, over all sessions.
+/// Counts of one configuration over all sessions.
 #[derive(Default)]
 struct RenderingCounts {
     requests: u64,
@@ -48,7 +50,7 @@ struct RenderingCounts {
     refused: u64,
 }
 
-/// Renders every request of a session and adds what changed since the request before it to the digest.
+/// Renders every request of a session and adds the messages that changed since the previous one to the digest.
 fn render_session(
     recording: &RecordedSession,
     budget: u64,

@@ -6,15 +6,15 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// The folder that holds the workspace. Cargo says at every run where that is: what was true when this was compiled is
-/// another clone's, where two of them share a build folder.
+/// Returns the root folder of the workspace. Cargo sets it at every run; the path at compile time can be that of another
+/// clone that shares the build folder.
 pub(crate) fn root() -> PathBuf {
     let package =
         std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
     package.parent().expect("xtask is a folder of the workspace").to_owned()
 }
 
-/// The cargo that runs this, at the root of the workspace.
+/// Returns a command for the running cargo, at the root of the workspace.
 pub(crate) fn cargo_command() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root());
@@ -23,16 +23,16 @@ pub(crate) fn cargo_command() -> Command {
 
 /// A text file of the repository.
 pub(crate) struct RepoFile {
-    /// Its path from the root, with forward slashes.
+    /// Path from the root, with forward slashes.
     pub(crate) path: String,
     pub(crate) text: String,
 }
 
-/// All text files that git tracks or would track, in the order of their paths.
+/// Reads all text files that git tracks or would track, sorted by path.
 pub(crate) fn tracked_files() -> Result<Vec<RepoFile>> {
     let mut git = Command::new("git");
     git.current_dir(root()).args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"]);
-    let listing = git.output().context("git did not start: tidy asks it which files belong to the repository")?;
+    let listing = git.output().context("cannot start git, which lists the files of the repository")?;
     if !listing.status.success() {
         bail!("git ls-files failed: {}", String::from_utf8_lossy(&listing.stderr).trim());
     }
@@ -44,15 +44,14 @@ pub(crate) fn tracked_files() -> Result<Vec<RepoFile>> {
         .collect();
     paths.sort();
     paths.dedup();
-    // A file that is deleted but not yet committed is listed and absent; one that is no text is not
-    // ours to read.
+    // Deleted files that are not committed yet are listed and absent; files that are not UTF-8 are skipped.
     Ok(paths
         .into_iter()
         .filter_map(|path| std::fs::read_to_string(root().join(&path)).ok().map(|text| RepoFile { path, text }))
         .collect())
 }
 
-/// What cargo knows about the workspace and everything that it depends on.
+/// Returns cargo's metadata of the workspace and its dependencies.
 pub(crate) fn cargo_metadata() -> Result<Value> {
     let output = cargo_command()
         .args(["metadata", "--format-version", "1", "--all-features", "--locked"])
