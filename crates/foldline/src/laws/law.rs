@@ -486,7 +486,10 @@ pub(crate) static UNCHECKED_RULES: &[(&str, &str)] = &[
     ("A3.11", "The model and account that produced a thinking block are encrypted in it."),
     ("A3.14", "Progress notes are lost, but the request is not refused."),
     ("A4.4", "Only the session knows if a tool was declared from the first request on."),
-    ("A4.5, A5.2", "Matching examples to a schema is the client's responsibility; arguments have no separate size limit."),
+    (
+        "A4.5, A5.2",
+        "Matching examples to a schema is the client's responsibility; arguments have no separate size limit.",
+    ),
     ("A6.4 to A6.8", "Cache prices and lifetimes: a miss costs money but is not refused."),
     ("A7.2, A8.1, A8.2", "Token counts: see the model table."),
     ("A7.3", "The pages of a PDF cannot be counted without parsing it."),
@@ -508,10 +511,7 @@ pub(crate) static UNCHECKED_RULES: &[(&str, &str)] = &[
     ("R3.3", "Encrypted reasoning is opaque."),
     ("R3.5", "Dropping old reasoning loses context but is not refused."),
     ("R9.1", "No known limit."),
-    (
-        "L1.1",
-        "Only the template determines if it accepts parallel calls and which tool names it resolves.",
-    ),
+    ("L1.1", "Only the template determines if it accepts parallel calls and which tool names it resolves."),
     ("L1.3", "Only the server knows if it was started with tool support."),
     ("L1.5", "llama.cpp ignores signatures."),
     (

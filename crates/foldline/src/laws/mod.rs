@@ -95,7 +95,7 @@ impl fmt::Display for LawViolation {
 /// let request = Request::parse(Format::OpenAiChat, body)?;
 /// let violations = laws::check(&request, &LawProfile::for_request(&request));
 /// assert_eq!(violations[0].law, Law::ResultHasCall);
-/// assert_eq!(violations[0].to_string(), "part 0.0: result-has-call: no earlier call has the id `c1`");
+/// assert_eq!(violations[0].to_string(), "part 0.0: result-has-call: no call before it has the id `c1`");
 /// # Ok::<(), foldline::Error>(())
 /// ```
 pub fn check(request: &Request<'_>, profile: &LawProfile) -> Vec<LawViolation> {
