@@ -1,31 +1,31 @@
-//! What calls are made with: a JSON object, written as the format wants it.
+//! Arguments of calls: a JSON object, encoded as the format requires.
 
 use super::{Law, ViolationCollector};
 use crate::conversation::{CallArguments, Conversation, Part, PartId};
 use crate::wire::{Format, JsonValue, Request, parse_document};
 
 pub(crate) fn check(conversation: &Conversation<'_>, findings: &mut ViolationCollector<'_>) {
-    let objects = findings.has(Law::ArgumentsObject);
-    let mut room = String::new();
+    let check_objects = findings.has(Law::ArgumentsObject);
+    let mut buffer = String::new();
     for (at, message) in conversation.messages.iter().enumerate() {
-        for (part, it) in message.parts.iter().enumerate() {
-            let Part::ToolCall(call) = it else { continue };
+        for (index, part) in message.parts.iter().enumerate() {
+            let Part::ToolCall(call) = part else { continue };
             match &call.arguments {
-                CallArguments::Json(json) if objects && !is_json_object(json.as_str_uncached(&mut room)) => {
-                    let detail = format_args!("the arguments of `{}` are no JSON object", call.name);
-                    findings.report_part(Law::ArgumentsObject, PartId::new(at, part), detail);
+                CallArguments::Json(json) if check_objects && !is_json_object(json.as_str_uncached(&mut buffer)) => {
+                    let detail = format_args!("the arguments of `{}` are not a JSON object", call.name);
+                    findings.report_part(Law::ArgumentsObject, PartId::new(at, index), detail);
                 }
                 CallArguments::Json(_) => {}
                 CallArguments::Text(_) => {
                     let detail = format_args!("`{}` takes free text", call.name);
-                    findings.report_part(Law::FunctionCallsOnly, PartId::new(at, part), detail);
+                    findings.report_part(Law::FunctionCallsOnly, PartId::new(at, index), detail);
                 }
             }
         }
     }
 }
 
-/// Whether a text is a JSON object.
+/// Returns true if a text is a JSON object.
 pub(crate) fn is_json_object(json: &str) -> bool {
     json.trim_start().starts_with('{') && parse_document(json).is_ok()
 }
@@ -36,9 +36,9 @@ pub(crate) fn check_request(request: &Request<'_>, findings: &mut ViolationColle
         Format::Anthropic => {}
         Format::OpenAiChat => {
             for (at, message) in messages.iter().enumerate() {
-                for (part, it) in message.parts.iter().enumerate() {
-                    let place = PartId::new(at, part);
-                    if matches!(it, Part::ToolCall(_)) && !request.has_string_arguments(place) {
+                for (index, part) in message.parts.iter().enumerate() {
+                    let place = PartId::new(at, index);
+                    if matches!(part, Part::ToolCall(_)) && !request.has_string_arguments(place) {
                         findings.report_part(Law::ArgumentsString, place, "the arguments are not a string");
                     }
                 }

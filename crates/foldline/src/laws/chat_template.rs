@@ -1,5 +1,5 @@
-//! Servers that render messages by a chat template, and Mistral: stricter about roles than the
-//! providers whose formats they speak.
+//! Rules of servers that render messages with a chat template, and of Mistral, which are stricter about
+//! roles than the providers whose formats they use.
 
 use crate::conversation::{Conversation, Message, Part, PartId, Role};
 use crate::laws::pairing::part_kind_name;
@@ -16,17 +16,17 @@ pub(crate) fn check(conversation: &Conversation<'_>, findings: &mut ViolationCol
     let messages = &conversation.messages;
     let first = messages.iter().position(|message| !is_system(message)).unwrap_or(0);
     if let Some(message) = messages.get(first).filter(|message| message.role != Role::User) {
-        let detail = format_args!("the first message is of the role {:?}", message.role);
+        let detail = format_args!("the first message has the role {:?}", message.role);
         findings.report(Law::FirstIsUser, RequestLocation::Message(first), detail);
     }
     if findings.has(Law::HasUserText) {
-        let text = |part: &Part<'_>| matches!(part, Part::Text { text } if !text.is_blank());
-        if !messages.iter().any(|message| message.role == Role::User && message.parts.iter().any(text)) {
+        let is_text = |part: &Part<'_>| matches!(part, Part::Text { text } if !text.is_blank());
+        if !messages.iter().any(|message| message.role == Role::User && message.parts.iter().any(is_text)) {
             findings.report(Law::HasUserText, RequestLocation::Request, "no user message has text");
         }
     }
-    // Who spoke last, calls and results left aside.
-    let mut speaker = None;
+    // Role of the last message, ignoring calls and results.
+    let mut last_role = None;
     for (at, message) in messages.iter().enumerate() {
         let place = RequestLocation::Message(at);
         if at > 0 && is_system(message) {
@@ -34,13 +34,17 @@ pub(crate) fn check(conversation: &Conversation<'_>, findings: &mut ViolationCol
         }
         let role = message.role;
         if role == Role::User || role == Role::Assistant && message.calls().next().is_none() {
-            if speaker == Some(role) {
-                findings.report(Law::Alternation, place, format_args!("{role:?} speaks twice in a row"));
+            if last_role == Some(role) {
+                findings.report(
+                    Law::Alternation,
+                    place,
+                    format_args!("two consecutive messages with the role {role:?}"),
+                );
             }
-            speaker = Some(role);
+            last_role = Some(role);
         }
         if role == Role::User && at > 0 && messages[at - 1].role == Role::Tool {
-            findings.report(Law::NoUserAfterTool, place, "a tool message stands before it");
+            findings.report(Law::NoUserAfterTool, place, "it follows a tool message");
         }
         if findings.has(Law::PartKind) {
             check_part_kinds(message, at, findings);
@@ -64,13 +68,15 @@ pub(crate) fn check_request(request: &Request<'_>, findings: &mut ViolationColle
     }
     let messages = &request.conversation().messages;
     let Some((last, before)) = messages.split_last() else { return };
-    let prefix = || request.message_field(before.len(), "prefix").and_then(JsonValue::bool) == Some(true);
+    let is_prefix = || request.message_field(before.len(), "prefix").and_then(JsonValue::bool) == Some(true);
     match last.role {
         Role::User | Role::Tool => {}
-        Role::Assistant if prefix() => {}
-        role => {
-            findings.report(Law::LastRole, RequestLocation::Message(before.len()), format_args!("{role:?} speaks last"))
-        }
+        Role::Assistant if is_prefix() => {}
+        role => findings.report(
+            Law::LastRole,
+            RequestLocation::Message(before.len()),
+            format_args!("the last message has the role {role:?}"),
+        ),
     }
 }
 
@@ -79,19 +85,19 @@ fn is_system(message: &Message<'_>) -> bool {
 }
 
 fn check_part_kinds(message: &Message<'_>, at: usize, findings: &mut ViolationCollector<'_>) {
-    for (part, it) in message.parts.iter().enumerate() {
-        let refused = match it {
+    for (index, part) in message.parts.iter().enumerate() {
+        let refused = match part {
             Part::File(_) => true,
-            Part::Opaque(it) => {
-                !matches!(&*it.kind, "input_audio" | "input_video") && !OPAQUE_MESSAGE_FIELDS.contains(&&*it.kind)
+            Part::Opaque(block) => {
+                !matches!(&*block.kind, "input_audio" | "input_video") && !OPAQUE_MESSAGE_FIELDS.contains(&&*block.kind)
             }
             _ => false,
         };
         if refused {
             findings.report_part(
                 Law::PartKind,
-                PartId::new(at, part),
-                format_args!("a part of type {}", part_kind_name(it)),
+                PartId::new(at, index),
+                format_args!("a part of type {}", part_kind_name(part)),
             );
         }
     }

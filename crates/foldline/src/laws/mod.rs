@@ -1,9 +1,9 @@
-//! The provider's laws: what a request must obey, where a conversation may be cut, how orphans are
-//! mended, and what a rewritten request owes to the client's.
+//! The provider's laws: the rules that a request must obey, the points where a conversation may be
+//! cut, the repair of orphans, and the comparison of a rewritten request with the client's.
 //!
-//! [`law`](Law) holds the one table of named laws; a [`LawProfile`] is the selection that a format, a model
-//! and a server make from it. Each file below checks the laws of one topic, in one walk over the
-//! request. Nothing here edits a request, and nothing knows what a fold is.
+//! [`law`](Law) holds the one table of named laws; a [`LawProfile`] is the subset that applies to a
+//! format, a model and a server. Each file checks the laws of one topic, in one walk over the
+//! request. Nothing here edits a request, and nothing depends on folds.
 
 mod arguments;
 pub(crate) mod cache_breakpoints;
@@ -36,19 +36,19 @@ pub use repair::{RepairCounts, repair, repair_as, repair_edits};
 use crate::conversation::{Conversation, PartId};
 use crate::wire::{Format, Request};
 
-/// A law that is broken, and where.
+/// A broken law and its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LawViolation {
-    /// Which law.
+    /// The broken law.
     pub law: Law,
-    /// Where it is broken.
+    /// Location of the violation.
     pub at: RequestLocation,
-    /// What is wrong there.
+    /// Description of the violation.
     pub detail: String,
 }
 
-/// A place in a request.
+/// A location in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RequestLocation {
@@ -85,17 +85,17 @@ impl fmt::Display for LawViolation {
     }
 }
 
-/// All laws that a request breaks, topic after topic, and in each in the order of the messages.
+/// Returns all violations of a request, by topic, and within a topic in message order.
 ///
 /// ```
-/// use foldline::laws::{self, Law, Profile};
+/// use foldline::laws::{self, Law, LawProfile};
 /// use foldline::wire::{Format, Request};
 ///
 /// let body = br#"{"messages":[{"role":"tool","tool_call_id":"c1","content":"ok"}]}"#;
 /// let request = Request::parse(Format::OpenAiChat, body)?;
-/// let broken = laws::check(&request, &Profile::of_request(&request));
-/// assert_eq!(broken[0].law, Law::ResultHasCall);
-/// assert_eq!(broken[0].to_string(), "part 0.0: result-has-call: no call before it has the id `c1`");
+/// let violations = laws::check(&request, &LawProfile::for_request(&request));
+/// assert_eq!(violations[0].law, Law::ResultHasCall);
+/// assert_eq!(violations[0].to_string(), "part 0.0: result-has-call: no call before it has the id `c1`");
 /// # Ok::<(), foldline::Error>(())
 /// ```
 pub fn check(request: &Request<'_>, profile: &LawProfile) -> Vec<LawViolation> {
@@ -113,35 +113,35 @@ pub fn check(request: &Request<'_>, profile: &LawProfile) -> Vec<LawViolation> {
     tools::check(request, &mut findings);
     arguments::check(request.conversation(), &mut findings);
     arguments::check_request(request, &mut findings);
-    crate::laws::cache_breakpoints::check(request, &mut findings);
+    cache_breakpoints::check(request, &mut findings);
     media::check(request, &mut findings);
-    crate::laws::chat_template::check(request.conversation(), &mut findings);
-    crate::laws::chat_template::check_request(request, &mut findings);
+    chat_template::check(request.conversation(), &mut findings);
+    chat_template::check_request(request, &mut findings);
     findings.violations
 }
 
-/// The laws that a conversation breaks, as far as they can be seen without the request: pairs, roles,
-/// empty texts, arguments. Calls at the end whose results have not come yet break none.
+/// Returns the violations that can be found without the request: pairing, roles, empty texts,
+/// arguments. Trailing calls that still wait for their results are not violations.
 pub fn check_conversation(conversation: &Conversation<'_>, profile: &LawProfile) -> Vec<LawViolation> {
     let mut findings = ViolationCollector { profile, violations: Vec::new() };
     pairing::check(conversation, TrailingCalls::InFlight, &mut findings);
     roles::check(conversation, &mut findings);
     text::check_conversation(conversation, &mut findings);
     arguments::check(conversation, &mut findings);
-    crate::laws::chat_template::check(conversation, &mut findings);
+    chat_template::check(conversation, &mut findings);
     findings.violations
 }
 
-/// What calls without result at the end of a conversation are.
+/// Treatment of calls without a result at the end of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TrailingCalls {
-    /// A request is sent with them: an error.
+    /// An error, because the request is sent with them.
     Unanswered,
-    /// In flight: their results come later.
+    /// In flight; their results arrive later.
     InFlight,
 }
 
-/// What was found so far, and by which laws to judge.
+/// The violations found so far and the laws to check.
 pub(crate) struct ViolationCollector<'p> {
     profile: &'p LawProfile,
     violations: Vec<LawViolation>,
@@ -156,14 +156,14 @@ impl ViolationCollector<'_> {
         self.profile.format()
     }
 
-    /// Notes a broken law, if it applies.
+    /// Records a violation if the law applies.
     fn report(&mut self, law: Law, at: RequestLocation, detail: impl fmt::Display) {
         if self.has(law) {
             self.violations.push(LawViolation { law, at, detail: detail.to_string() });
         }
     }
 
-    /// Notes a broken law at a part, if it applies.
+    /// Records a violation at a part if the law applies.
     fn report_part(&mut self, law: Law, at: PartId, detail: impl fmt::Display) {
         self.report(law, RequestLocation::Part(at), detail);
     }

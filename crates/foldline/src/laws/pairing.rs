@@ -1,4 +1,4 @@
-//! Calls and their results: every call answered, once, in the place that the format wants.
+//! Calls and their results: every call is answered once, at the position that the format requires.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,9 +8,9 @@ use super::{Law, RequestLocation, TrailingCalls, ViolationCollector};
 use crate::conversation::{CallArguments, Conversation, Message, OpaqueBlock, Part, PartId, Role, ToolResult};
 use crate::wire::{Format, JsonValue, Request};
 
-/// Most characters of a call's id, as far as OpenAI's formats limit it.
+/// Longest call id in OpenAI's formats, in characters.
 const MAX_CALL_ID_CHARS: [(Format, usize); 2] = [(Format::OpenAiChat, 40), (Format::OpenAiResponses, 64)];
-/// Most characters of an item's id.
+/// Longest item id, in characters.
 const MAX_ITEM_ID_CHARS: usize = 64;
 
 pub(crate) fn check(conversation: &Conversation<'_>, ending: TrailingCalls, findings: &mut ViolationCollector<'_>) {
@@ -59,23 +59,22 @@ enum AnswerState {
 }
 
 impl<'c> AwaitedResults<'c> {
-    /// Adds the calls of a message, if the model said it. Of calls that share an id only the first is
-    /// waited for.
+    /// Adds the calls of an assistant message. Of calls that share an id only the first awaits a result.
     fn add_calls(&mut self, message: &'c Message<'_>, at: usize) {
         if !message.is_assistant() {
             return;
         }
-        for (part, it) in message.parts.iter().enumerate() {
-            if let Part::ToolCall(call) = it {
+        for (index, part) in message.parts.iter().enumerate() {
+            if let Part::ToolCall(call) = part {
                 let next = self.calls.len();
                 if *self.by_id.entry(&call.id).or_insert(next) == next {
-                    self.calls.push((PartId::new(at, part), &call.id, AnswerState::Missing));
+                    self.calls.push((PartId::new(at, index), &call.id, AnswerState::Missing));
                 }
             }
         }
     }
 
-    /// Takes a result; gives back whether a call waited for it.
+    /// Records a result; returns true if a call awaited it.
     fn record_result(&mut self, result: &ToolResult<'_>, at: PartId, findings: &mut ViolationCollector<'_>) -> bool {
         let id = &*result.call_id;
         match self.by_id.get(id).map(|&call| &mut self.calls[call].2) {
@@ -84,7 +83,7 @@ impl<'c> AwaitedResults<'c> {
                 return true;
             }
             Some(AnswerState::Given) => {
-                findings.report_part(Law::OneResult, at, format_args!("the call `{id}` has a result already"));
+                findings.report_part(Law::OneResult, at, format_args!("the call `{id}` already has a result"));
             }
             None if id.starts_with("srvtoolu_") && findings.has(Law::NoServerCallResult) => {
                 findings.report_part(Law::NoServerCallResult, at, format_args!("`{id}` is a server tool's call"));
@@ -96,7 +95,7 @@ impl<'c> AwaitedResults<'c> {
         false
     }
 
-    /// Ends the wait: what is not answered by now is not answered.
+    /// Reports the calls that are not answered and clears the list.
     fn finish(&mut self, findings: &mut ViolationCollector<'_>) {
         for (at, id, answer) in self.calls.drain(..) {
             if answer == AnswerState::Missing {
@@ -107,8 +106,8 @@ impl<'c> AwaitedResults<'c> {
     }
 }
 
-/// Anthropic: neighbours of one role are one turn; the user turn behind a call answers it, results
-/// first.
+/// Checks Anthropic's turns: adjacent messages of one role are one turn; the user turn after a call
+/// answers it, results first.
 fn check_anthropic_turns(
     conversation: &Conversation<'_>,
     ending: TrailingCalls,
@@ -117,8 +116,9 @@ fn check_anthropic_turns(
     #[derive(PartialEq)]
     enum TurnKind {
         Assistant,
-        /// A user turn; whether something other than results was said in it.
+        /// A user turn.
         User {
+            /// True if it contains anything besides results.
             has_other_content: bool,
         },
         Other,
@@ -137,18 +137,18 @@ fn check_anthropic_turns(
                 check_fallback(message, at, findings);
             }
             Role::User => {
-                let mut spoken = turn == TurnKind::User { has_other_content: true };
-                for (part, it) in message.parts.iter().enumerate() {
-                    let place = PartId::new(at, part);
-                    let Part::ToolResult(result) = it else {
-                        spoken = true;
+                let mut has_other_content = turn == TurnKind::User { has_other_content: true };
+                for (index, part) in message.parts.iter().enumerate() {
+                    let place = PartId::new(at, index);
+                    let Part::ToolResult(result) = part else {
+                        has_other_content = true;
                         continue;
                     };
-                    if waiting.record_result(result, place, findings) && spoken {
-                        findings.report_part(Law::ResultsFirst, place, "something else stands before this result");
+                    if waiting.record_result(result, place, findings) && has_other_content {
+                        findings.report_part(Law::ResultsFirst, place, "a part that is not a result comes before it");
                     }
                 }
-                turn = TurnKind::User { has_other_content: spoken };
+                turn = TurnKind::User { has_other_content };
                 check_call_roles(message, at, |part| matches!(part, Part::ToolCall(_)), findings);
             }
             _ => {
@@ -166,26 +166,26 @@ fn check_anthropic_turns(
 fn check_call_roles(
     message: &Message<'_>,
     at: usize,
-    is: impl Fn(&Part<'_>) -> bool,
+    is_misplaced: impl Fn(&Part<'_>) -> bool,
     findings: &mut ViolationCollector<'_>,
 ) {
-    for (part, _) in message.parts.iter().enumerate().filter(|(_, part)| is(part)) {
-        let detail = format_args!("not in a message of the role {:?}", message.role);
-        findings.report_part(Law::CallRole, PartId::new(at, part), detail);
+    for (index, _) in message.parts.iter().enumerate().filter(|(_, part)| is_misplaced(part)) {
+        let detail = format_args!("not allowed in a message with the role {:?}", message.role);
+        findings.report_part(Law::CallRole, PartId::new(at, index), detail);
     }
 }
 
 fn check_fallback(message: &Message<'_>, at: usize, findings: &mut ViolationCollector<'_>) {
-    let is_fallback = |part: &Part<'_>| matches!(part, Part::Opaque(it) if it.kind == "fallback");
+    let is_fallback = |part: &Part<'_>| matches!(part, Part::Opaque(block) if block.kind == "fallback");
     let Some(last) = message.parts.iter().rposition(is_fallback) else { return };
-    for (part, it) in message.parts[..last].iter().enumerate() {
-        if matches!(it, Part::ToolCall(_)) {
-            findings.report_part(Law::NoCallBeforeFallback, PartId::new(at, part), "a fallback block follows");
+    for (index, part) in message.parts[..last].iter().enumerate() {
+        if matches!(part, Part::ToolCall(_)) {
+            findings.report_part(Law::NoCallBeforeFallback, PartId::new(at, index), "a fallback block follows it");
         }
     }
 }
 
-/// Chat: the tool messages right behind a message with calls answer it.
+/// Checks Chat messages: the tool messages directly after a message with calls answer it.
 fn check_chat_messages(conversation: &Conversation<'_>, ending: TrailingCalls, findings: &mut ViolationCollector<'_>) {
     let mut waiting = AwaitedResults::default();
     for (at, message) in conversation.messages.iter().enumerate() {
@@ -193,9 +193,9 @@ fn check_chat_messages(conversation: &Conversation<'_>, ending: TrailingCalls, f
             waiting.finish(findings);
             waiting.add_calls(message, at);
         }
-        for (part, it) in message.parts.iter().enumerate() {
-            if let Part::ToolResult(result) = it {
-                waiting.record_result(result, PartId::new(at, part), findings);
+        for (index, part) in message.parts.iter().enumerate() {
+            if let Part::ToolResult(result) = part {
+                waiting.record_result(result, PartId::new(at, index), findings);
             }
         }
     }
@@ -204,7 +204,7 @@ fn check_chat_messages(conversation: &Conversation<'_>, ending: TrailingCalls, f
     }
 }
 
-/// Responses: a call is answered anywhere behind it.
+/// Checks Responses items: a call is answered anywhere after it.
 fn check_response_items(conversation: &Conversation<'_>, ending: TrailingCalls, findings: &mut ViolationCollector<'_>) {
     let mut waiting = AwaitedResults::default();
     let mut early = Vec::new();
@@ -214,14 +214,14 @@ fn check_response_items(conversation: &Conversation<'_>, ending: TrailingCalls, 
         if message.opens_round(at.checked_sub(1).map(|before| &conversation.messages[before])) {
             turn = at;
         }
-        for (part, it) in message.parts.iter().enumerate() {
-            let place = PartId::new(at, part);
-            match it {
-                // A tool search that the provider runs names no call.
+        for (index, part) in message.parts.iter().enumerate() {
+            let place = PartId::new(at, index);
+            match part {
+                // A tool search run by the provider has no call id.
                 Part::ToolCall(call) if message.is_assistant() && call.name != "tool_search" => {
                     let id = &*call.id;
                     let next = waiting.calls.len();
-                    // Of calls of one turn that share an id only the first is waited for, until it is answered.
+                    // Of calls of one turn that share an id only the first awaits a result, until it is answered.
                     let is_known = |&other: &usize| {
                         let (place, _, answer) = &waiting.calls[other];
                         place.message >= turn && *answer == AnswerState::Missing
@@ -240,46 +240,49 @@ fn check_response_items(conversation: &Conversation<'_>, ending: TrailingCalls, 
             }
         }
     }
-    // A result that came too early is that of the first call of its id, not of one that used the id again.
+    // A result before its call belongs to the first call with its id, not to one that reuses the id.
     waiting.by_id = first;
     for (place, result) in early {
         if waiting.by_id.contains_key(&*result.call_id) {
-            let detail = format_args!("the call `{}` comes later", result.call_id);
+            let detail = format_args!("the call `{}` comes after it", result.call_id);
             findings.report_part(Law::ResultAfterCall, place, detail);
         }
         waiting.record_result(result, place, findings);
     }
     if ending == TrailingCalls::InFlight {
-        let settled = in_flight_from(conversation);
-        waiting.calls.retain(|(place, ..)| place.message < settled);
+        let in_flight = in_flight_from(conversation);
+        waiting.calls.retain(|(place, ..)| place.message < in_flight);
     }
     waiting.finish(findings);
 }
 
-/// Whether it answers a tool search, which the provider may have run by itself.
+/// Returns true if the result answers a tool search, which the provider may have run itself.
 pub(crate) fn is_tool_search(result: &ToolResult<'_>) -> bool {
-    matches!(result.content.as_slice(), [Part::Opaque(it)] if it.kind == "tools")
+    matches!(result.content.as_slice(), [Part::Opaque(block)] if block.kind == "tools")
 }
 
-/// From where on calls without result are in flight: the start of the last assistant turn, if nothing
-/// but results stands behind it; else the end.
+/// Returns the index from which calls without a result are in flight: the start of the last assistant
+/// turn if only results follow it, else the end.
 fn in_flight_from(conversation: &Conversation<'_>) -> usize {
     let messages = &conversation.messages;
-    let spoken = |message: &Message<'_>| message.parts.iter().any(|part| !matches!(part, Part::ToolResult(_)));
-    let Some(last) = messages.iter().rposition(|message| message.is_assistant() || spoken(message)) else { return 0 };
+    let has_other_content =
+        |message: &Message<'_>| message.parts.iter().any(|part| !matches!(part, Part::ToolResult(_)));
+    let Some(last) = messages.iter().rposition(|message| message.is_assistant() || has_other_content(message)) else {
+        return 0;
+    };
     if !messages[last].is_assistant() {
         return messages.len();
     }
     messages[..last].iter().rposition(|message| !message.is_assistant()).map_or(0, |before| before + 1)
 }
 
-/// Anthropic: calls of server and MCP tools, and their results, are blocks of the assistant.
+/// Checks Anthropic's calls of server and MCP tools and their results, which are assistant blocks.
 fn check_server_pairs(conversation: &Conversation<'_>, findings: &mut ViolationCollector<'_>) {
     let mut calls: HashMap<&str, (PartId, AnswerState)> = HashMap::new();
     for (at, message) in conversation.messages.iter().enumerate() {
-        for (part, it) in message.parts.iter().enumerate() {
-            let Part::Opaque(OpaqueBlock { kind, pair: Some(id), .. }) = it else { continue };
-            let place = PartId::new(at, part);
+        for (index, part) in message.parts.iter().enumerate() {
+            let Part::Opaque(OpaqueBlock { kind, pair: Some(id), .. }) = part else { continue };
+            let place = PartId::new(at, index);
             if is_server_call(kind) {
                 calls.insert(id, (place, AnswerState::Missing));
             } else if is_server_result(kind) {
@@ -297,8 +300,9 @@ fn check_server_pairs(conversation: &Conversation<'_>, findings: &mut ViolationC
         return;
     }
     let messages = &conversation.messages;
-    let newest = messages.iter().rposition(Message::is_assistant).unwrap_or(0);
-    let turn = messages[..newest].iter().rposition(|message| !message.is_assistant()).map_or(0, |before| before + 1);
+    let last_assistant = messages.iter().rposition(Message::is_assistant).unwrap_or(0);
+    let turn =
+        messages[..last_assistant].iter().rposition(|message| !message.is_assistant()).map_or(0, |before| before + 1);
     let mut missing: Vec<_> = calls.into_iter().filter(|(_, (_, answer))| *answer == AnswerState::Missing).collect();
     missing.sort_by_key(|(_, (place, _))| *place);
     for (id, (place, _)) in &missing {
@@ -307,9 +311,10 @@ fn check_server_pairs(conversation: &Conversation<'_>, findings: &mut ViolationC
         }
     }
     if missing.iter().any(|(_, (place, _))| place.message >= turn) {
-        for (at, message) in messages.iter().enumerate().skip(newest + 1) {
-            for (part, _) in message.parts.iter().enumerate().filter(|(_, it)| !matches!(it, Part::ToolResult(_))) {
-                findings.report_part(Law::ServerPending, PartId::new(at, part), "a server tool's call is pending");
+        for (at, message) in messages.iter().enumerate().skip(last_assistant + 1) {
+            for (index, _) in message.parts.iter().enumerate().filter(|(_, part)| !matches!(part, Part::ToolResult(_)))
+            {
+                findings.report_part(Law::ServerPending, PartId::new(at, index), "a server tool's call is pending");
             }
         }
     }
@@ -323,7 +328,7 @@ pub(crate) fn is_server_result(kind: &str) -> bool {
     kind.ends_with("_tool_result")
 }
 
-/// Responses: the answer to an approval request stands behind it.
+/// Checks that a Responses approval response comes after its request.
 fn check_approvals(conversation: &Conversation<'_>, findings: &mut ViolationCollector<'_>) {
     let mut requests = HashSet::new();
     for (at, message) in conversation.messages.iter().enumerate() {
@@ -345,16 +350,16 @@ fn check_call_ids(conversation: &Conversation<'_>, findings: &mut ViolationColle
     let limit = MAX_CALL_ID_CHARS.iter().find(|(format, _)| *format == findings.format()).map(|(_, limit)| *limit);
     let within_message = findings.format() == Format::OpenAiChat;
     let unique = findings.has(Law::CallIdUnique);
-    let tails = findings.has(Law::CallIdSuffixUnique);
+    let check_suffixes = findings.has(Law::CallIdSuffixUnique);
     let mut seen: HashSet<&str> = HashSet::new();
-    let mut seen_tails: HashMap<&str, &str> = HashMap::new();
+    let mut seen_suffixes: HashMap<&str, &str> = HashMap::new();
     for (at, message) in conversation.messages.iter().enumerate() {
         if within_message {
             seen.clear();
         }
-        for (part, it) in message.parts.iter().enumerate() {
-            let Part::ToolCall(call) = it else { continue };
-            let (place, id) = (PartId::new(at, part), &*call.id);
+        for (index, part) in message.parts.iter().enumerate() {
+            let Part::ToolCall(call) = part else { continue };
+            let (place, id) = (PartId::new(at, index), &*call.id);
             if unique && !seen.insert(id) {
                 findings.report_part(Law::CallIdUnique, place, format_args!("another call has the id `{id}`"));
             }
@@ -367,26 +372,30 @@ fn check_call_ids(conversation: &Conversation<'_>, findings: &mut ViolationColle
             if id.len() != 9 || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
                 findings.report_part(Law::CallIdNineCharacters, place, format_args!("the id is `{id}`"));
             }
-            if tails {
-                let tail = id.char_indices().rev().nth(8).map_or(id, |(start, _)| &id[start..]);
-                if let Some(other) = seen_tails.insert(tail, id).filter(|other| *other != id) {
-                    findings.report_part(Law::CallIdSuffixUnique, place, format_args!("`{id}` ends as `{other}` does"));
+            if check_suffixes {
+                let suffix = id.char_indices().rev().nth(8).map_or(id, |(start, _)| &id[start..]);
+                if let Some(other) = seen_suffixes.insert(suffix, id).filter(|other| *other != id) {
+                    findings.report_part(
+                        Law::CallIdSuffixUnique,
+                        place,
+                        format_args!("`{id}` has the same suffix as `{other}`"),
+                    );
                 }
             }
         }
     }
 }
 
-/// Whether a text has more characters than this; looks at them only when it has more bytes.
+/// Returns true if the text has more characters than this; counts them only if it has more bytes.
 pub(crate) fn exceeds_chars(text: &str, characters: usize) -> bool {
     text.len() > characters && text.chars().count() > characters
 }
 
 fn check_result_contents(conversation: &Conversation<'_>, findings: &mut ViolationCollector<'_>) {
     for (at, message) in conversation.messages.iter().enumerate() {
-        for (part, it) in message.parts.iter().enumerate() {
-            let Part::ToolResult(result) = it else { continue };
-            let place = PartId::new(at, part);
+        for (index, part) in message.parts.iter().enumerate() {
+            let Part::ToolResult(result) = part else { continue };
+            let place = PartId::new(at, index);
             if result.content.is_empty() && findings.format() == Format::OpenAiChat {
                 findings.report_part(Law::ResultContent, place, "the result has no content");
             }
@@ -395,15 +404,15 @@ fn check_result_contents(conversation: &Conversation<'_>, findings: &mut Violati
                     (_, Part::Text { .. }) => true,
                     (Format::OpenAiChat, _) => false,
                     (_, Part::Image(_) | Part::File(_)) => true,
-                    (Format::Anthropic, Part::Opaque(it)) => {
-                        matches!(&*it.kind, "search_result" | "tool_reference" | "browser_state")
+                    (Format::Anthropic, Part::Opaque(block)) => {
+                        matches!(&*block.kind, "search_result" | "tool_reference" | "browser_state")
                     }
-                    // What a tool search found.
-                    (Format::OpenAiResponses, Part::Opaque(it)) => it.kind == "tools",
+                    // Output of a tool search.
+                    (Format::OpenAiResponses, Part::Opaque(block)) => block.kind == "tools",
                     _ => false,
                 };
                 if !allowed {
-                    let detail = format_args!("a {} may not stand in a result", part_kind_name(piece));
+                    let detail = format_args!("a {} is not allowed in a result", part_kind_name(piece));
                     findings.report_part(Law::ResultContent, place.inner(inner), detail);
                 }
                 if matches!(piece, Part::Image(_) | Part::File(_)) {
@@ -422,38 +431,38 @@ pub(crate) fn part_kind_name<'p>(part: &'p Part<'_>) -> &'p str {
         Part::ToolResult(_) => "tool result",
         Part::Image(_) => "image",
         Part::File(_) => "file",
-        Part::Opaque(it) => &it.kind,
+        Part::Opaque(block) => &block.kind,
     }
 }
 
-/// Anthropic: calls of a toolset and their results carry the same `toolset_name`.
+/// Checks that Anthropic's calls of a toolset and their results carry the same `toolset_name`.
 fn check_toolsets(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
     let messages = &request.conversation().messages;
     let name = |at: PartId| request.block(at).and_then(|block| block.object().string("toolset_name"));
     let mut called = HashMap::new();
     for (at, message) in messages.iter().enumerate() {
-        for (part, it) in message.parts.iter().enumerate() {
-            let place = PartId::new(at, part);
-            match it {
+        for (index, part) in message.parts.iter().enumerate() {
+            let place = PartId::new(at, index);
+            match part {
                 Part::ToolCall(call) => {
                     if let Some(toolset) = name(place) {
                         called.insert(&*call.id, toolset);
                     }
                 }
                 Part::ToolResult(result) => {
-                    let Some(wanted) = called.get(&*result.call_id) else { continue };
-                    if name(place).as_ref() != Some(wanted) {
-                        let detail = format_args!("the call has the toolset `{wanted}`");
+                    let Some(expected) = called.get(&*result.call_id) else { continue };
+                    if name(place).as_ref() != Some(expected) {
+                        let detail = format_args!("the call has the toolset `{expected}`");
                         findings.report_part(Law::ToolsetEchoed, place, detail);
                     }
-                    let odd = |piece: &Part<'_>| match piece {
+                    let is_not_allowed = |piece: &Part<'_>| match piece {
                         Part::Text { .. } | Part::Image(_) => false,
-                        Part::Opaque(it) => it.kind != "browser_state",
+                        Part::Opaque(block) => block.kind != "browser_state",
                         _ => true,
                     };
                     let states = result.content.iter().filter(|piece| matches!(piece, Part::Opaque(_))).count();
-                    if states > 1 || result.content.iter().any(odd) {
-                        let detail = "a toolset's result holds text, images and one browser state";
+                    if states > 1 || result.content.iter().any(is_not_allowed) {
+                        let detail = "a toolset's result may contain only text, images and one browser state";
                         findings.report_part(Law::ToolsetEchoed, place, detail);
                     }
                 }
@@ -463,7 +472,7 @@ fn check_toolsets(request: &Request<'_>, findings: &mut ViolationCollector<'_>) 
     }
 }
 
-/// Anthropic: calls made by code are answered by results alone, of text alone.
+/// Checks that messages which answer Anthropic's calls made by code contain only text results.
 fn check_programmatic_results(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
     let messages = &request.conversation().messages;
     let by_code = |block: JsonValue<'_>| {
@@ -472,9 +481,9 @@ fn check_programmatic_results(request: &Request<'_>, findings: &mut ViolationCol
     };
     let mut called = HashSet::new();
     for (at, message) in messages.iter().enumerate() {
-        for (part, it) in message.parts.iter().enumerate() {
-            if let Part::ToolCall(call) = it
-                && request.block(PartId::new(at, part)).and_then(by_code).is_some()
+        for (index, part) in message.parts.iter().enumerate() {
+            if let Part::ToolCall(call) = part
+                && request.block(PartId::new(at, index)).and_then(by_code).is_some()
             {
                 called.insert(&*call.id);
             }
@@ -482,42 +491,44 @@ fn check_programmatic_results(request: &Request<'_>, findings: &mut ViolationCol
         if called.is_empty() || !message.results().any(|result| called.contains(&*result.call_id)) {
             continue;
         }
-        for (part, it) in message.parts.iter().enumerate() {
-            let place = PartId::new(at, part);
-            match it {
+        for (index, part) in message.parts.iter().enumerate() {
+            let place = PartId::new(at, index);
+            match part {
                 Part::ToolResult(result) if !called.contains(&*result.call_id) => {}
                 Part::ToolResult(result) => {
                     for (inner, piece) in
-                        result.content.iter().enumerate().filter(|(_, it)| !matches!(it, Part::Text { .. }))
+                        result.content.iter().enumerate().filter(|(_, part)| !matches!(part, Part::Text { .. }))
                     {
                         let detail = format_args!("a {} answers a call made by code", part_kind_name(piece));
                         findings.report_part(Law::ProgrammaticResult, place.inner(inner), detail);
                     }
                 }
-                _ => {
-                    findings.report_part(Law::ProgrammaticResult, place, "not a result, beside one for a call by code")
-                }
+                _ => findings.report_part(
+                    Law::ProgrammaticResult,
+                    place,
+                    "not a result, next to the result of a call made by code",
+                ),
             }
         }
     }
 }
 
-/// Responses: ids of items.
+/// Checks the ids of Responses items.
 fn check_item_ids(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
     let messages = &request.conversation().messages;
     let mut seen = HashSet::with_capacity(messages.len());
     for (at, message) in messages.iter().enumerate() {
         let place = RequestLocation::Message(at);
         let Some(id) = request.message_field(at, "id").and_then(JsonValue::string) else { continue };
-        let wanted = |prefix: &str| match message.parts.as_slice() {
+        let has_prefix = |prefix: &str| match message.parts.as_slice() {
             [Part::Reasoning(_)] => prefix == "rs",
             [Part::ToolCall(call)] => {
                 prefix == if matches!(call.arguments, CallArguments::Text(_)) { "ctc" } else { "fc" }
             }
             _ => prefix == "msg",
         };
-        // The type is looked up only for an id that looks wrong: it may be that of a rarer kind.
-        if !["fc", "ctc", "rs", "msg"].into_iter().any(|prefix| wanted(prefix) && id.starts_with(prefix)) {
+        // The type is looked up only if the prefix does not match: the item may be of a rarer kind.
+        if !["fc", "ctc", "rs", "msg"].into_iter().any(|prefix| has_prefix(prefix) && id.starts_with(prefix)) {
             let prefix = match request.message_field(at, "type").and_then(JsonValue::string).as_deref() {
                 Some("function_call") => "fc",
                 Some("custom_tool_call") => "ctc",

@@ -1,6 +1,6 @@
-//! Which laws apply: the format, the model and the server select them from the one table.
+//! The laws that apply to a request, selected from the table by format, model and server.
 //!
-//! Facts about models come from the table of models; nothing here knows a model by its name.
+//! Facts about models come from the model table; this file contains no model names.
 
 use std::fmt;
 
@@ -8,43 +8,43 @@ use super::law::{LAW_TABLE, Law, LawScope};
 use crate::tokens::{ModelRow, ModelTable};
 use crate::wire::{Format, Request};
 
-/// The laws that a request must keep.
+/// The laws that apply to a request.
 ///
 /// ```
-/// use foldline::laws::{Law, Profile, Server};
+/// use foldline::laws::{Law, LawProfile, ServerKind};
 /// use foldline::wire::Format;
 ///
-/// let newest = Profile::of(Format::Anthropic, Some("claude-fable-5-2"));
+/// let newest = LawProfile::for_model(Format::Anthropic, Some("claude-fable-5-2"));
 /// assert!(newest.signs_history());
 /// assert!(newest.has(Law::NoPrefill));
 ///
-/// let local = Profile::of(Format::OpenAiChat, Some("qwen3.5")).served_by(Server::Local);
+/// let local = LawProfile::for_model(Format::OpenAiChat, Some("qwen3.5")).served_by(ServerKind::ChatTemplate);
 /// assert!(local.has(Law::Alternation));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LawProfile {
     format: Format,
-    /// One bit a law.
+    /// One bit for each law.
     laws: u128,
     signs_history: bool,
-    /// Mistral's models, which Mistral's tokenizers serve.
+    /// True for Mistral's models, which use Mistral's tokenizers.
     is_mistral: bool,
-    /// The most images that the model's window allows.
+    /// Largest number of images that the model's window allows.
     pub(crate) max_images: usize,
 }
 
-/// Who answers the request, when it is not the provider for whom the format was made.
+/// The server that handles the request, when it is not the provider that defined the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ServerKind {
-    /// llama.cpp's server: what it refuses itself, whatever the model's template says.
+    /// llama.cpp's server: its own rules, independent of the model's template.
     LlamaCpp,
     /// vLLM.
     Vllm,
     /// Mistral's API.
     Mistral,
-    /// Any server that renders the messages by a template of unknown strictness (llama.cpp, LM Studio,
-    /// Ollama): what all known templates accept.
+    /// Any server that renders the messages with a template of unknown strictness (llama.cpp, LM Studio,
+    /// Ollama): only requests that all known templates accept.
     ChatTemplate,
 }
 
@@ -60,17 +60,17 @@ impl fmt::Display for ServerKind {
 }
 
 impl LawProfile {
-    /// The laws for a model of this name, by the built-in table of models.
+    /// Creates the profile of a model name, using the built-in model table.
     pub fn for_model(format: Format, model: Option<&str>) -> Self {
         Self::for_row(format, &ModelTable::builtin().find(model))
     }
 
-    /// The laws for the model that the request names.
+    /// Creates the profile of the model that the request names.
     pub fn for_request(request: &Request<'_>) -> Self {
         Self::for_model(request.format(), request.conversation().model.as_deref())
     }
 
-    /// The laws for a model of which this is known.
+    /// Creates the profile of a row of the model table.
     pub fn for_row(format: Format, row: &ModelRow) -> Self {
         let mut profile = LawProfile {
             format,
@@ -83,71 +83,71 @@ impl LawProfile {
                 Format::OpenAiChat | Format::OpenAiResponses => 1_500,
             },
         };
-        profile.add_matching(|home, id| match home {
-            LawScope::Format(of) => of == format,
-            LawScope::OpenAi(of) => of == format && row.provider == "openai",
-            LawScope::Model(of) => of == format && row.laws.iter().any(|named| named == id),
-            LawScope::SignedHistory(of) => of == format && row.signed_history,
-            LawScope::Server(ServerKind::Mistral, of) => of == format && row.provider == "mistral",
+        profile.add_matching(|scope, id| match scope {
+            LawScope::Format(other) => other == format,
+            LawScope::OpenAi(other) => other == format && row.provider == "openai",
+            LawScope::Model(other) => other == format && row.laws.iter().any(|listed| listed == id),
+            LawScope::SignedHistory(other) => other == format && row.signed_history,
+            LawScope::Server(ServerKind::Mistral, other) => other == format && row.provider == "mistral",
             LawScope::Server(..) | LawScope::RewrittenRequest(_) => false,
         });
         profile
     }
 
-    /// The laws of any local server behind a chat template: the safe form.
+    /// Creates the strictest profile: that of a local server with an unknown chat template.
     pub fn for_chat_template(format: Format) -> Self {
         Self::for_model(format, None).served_by(ServerKind::ChatTemplate)
     }
 
-    /// The same laws and those of a server.
+    /// Adds the laws of a server.
     pub fn served_by(mut self, server: ServerKind) -> Self {
-        let (format, of_mistral) = (self.format, self.is_mistral);
-        self.add_matching(|home, _| home == LawScope::Server(server, format));
-        if server == ServerKind::Vllm && !of_mistral {
+        let (format, is_mistral) = (self.format, self.is_mistral);
+        self.add_matching(|scope, _| scope == LawScope::Server(server, format));
+        if server == ServerKind::Vllm && !is_mistral {
             return self.without(Law::CallIdSuffixUnique);
         }
         self
     }
 
-    /// The same laws and those between a client's request and a rewritten one.
+    /// Adds the laws that compare a rewritten request with the client's.
     pub(crate) fn with_rewrite_laws(mut self) -> Self {
         let format = self.format;
-        self.add_matching(|home, _| home == LawScope::RewrittenRequest(format));
+        self.add_matching(|scope, _| scope == LawScope::RewrittenRequest(format));
         self
     }
 
-    /// The same laws but one, for a server that is known not to have it, or a caller that breaks it
-    /// knowingly.
+    /// Removes a law, for a server that is known not to enforce it or a caller that breaks it
+    /// deliberately.
     pub fn without(mut self, law: Law) -> Self {
         self.laws &= !law_bit(law);
         self
     }
 
-    /// The same laws and one more.
+    /// Adds a law.
     pub fn with(mut self, law: Law) -> Self {
         self.laws |= law_bit(law);
         self
     }
 
-    /// Whether a law applies.
+    /// Returns true if the law applies.
     pub fn has(&self, law: Law) -> bool {
         self.laws & law_bit(law) != 0
     }
 
-    /// The format.
+    /// Returns the format.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// Whether the provider binds thinking to all that stood before it, so that an edit of history
-    /// makes the thinking behind it invalid (A3.6).
+    /// Returns true if the provider binds thinking to everything before it, so that an edit of the
+    /// history invalidates the thinking after it (A3.6).
     pub fn signs_history(&self) -> bool {
         self.signs_history
     }
 
-    fn add_matching(&mut self, lives: impl Fn(LawScope, &str) -> bool) {
+    fn add_matching(&mut self, applies: impl Fn(LawScope, &str) -> bool) {
         for entry in LAW_TABLE {
-            if entry.scopes.iter().any(|(home, id)| lives(*home, id)) {
+            if entry.scopes.iter().any(|(scope, id)| applies(*scope, id)) {
                 self.laws |= law_bit(entry.law);
             }
         }
@@ -165,32 +165,32 @@ mod tests {
     #[test]
     fn laws_fit_the_bitset_and_model_ids_are_known() {
         assert!(LAW_TABLE.len() <= 128);
-        let of_models: Vec<&str> = LAW_TABLE
+        let model_law_ids: Vec<&str> = LAW_TABLE
             .iter()
             .flat_map(|entry| entry.scopes)
-            .filter(|(home, _)| matches!(home, LawScope::Model(_)))
+            .filter(|(scope, _)| matches!(scope, LawScope::Model(_)))
             .map(|(_, id)| *id)
             .collect();
         for row in ModelTable::builtin().rows() {
             for id in &row.laws {
-                assert!(of_models.contains(&id.as_str()), "{}: no law of models has the id {id}", row.prefix);
+                assert!(model_law_ids.contains(&id.as_str()), "{}: no model law has the id {id}", row.prefix);
             }
         }
     }
 
     #[test]
     fn models_select_their_laws() {
-        let of = |model| LawProfile::for_model(Format::Anthropic, Some(model));
-        assert!(of("claude-sonnet-4-6-20260201").has(Law::NoPrefill));
-        assert!(!of("claude-sonnet-4-5").has(Law::NoPrefill));
-        assert!(of("claude-sonnet-4-5").has(Law::NoAdaptiveThinking));
-        assert!(of("claude-opus-4-8").has(Law::NoManualThinking));
-        assert!(!of("claude-opus-4-8").has(Law::NoSystemMessage));
-        assert!(of("claude-sonnet-5").has(Law::NoSystemMessage));
-        assert!(!of("claude-sonnet-5-5").has(Law::NoSystemMessage));
-        assert!(of("claude-opus-5-5").has(Law::NoForcedTool));
-        assert!(of("claude-opus-5-5").signs_history());
-        assert!(!of("claude-opus-5").signs_history());
+        let claude = |model| LawProfile::for_model(Format::Anthropic, Some(model));
+        assert!(claude("claude-sonnet-4-6-20260201").has(Law::NoPrefill));
+        assert!(!claude("claude-sonnet-4-5").has(Law::NoPrefill));
+        assert!(claude("claude-sonnet-4-5").has(Law::NoAdaptiveThinking));
+        assert!(claude("claude-opus-4-8").has(Law::NoManualThinking));
+        assert!(!claude("claude-opus-4-8").has(Law::NoSystemMessage));
+        assert!(claude("claude-sonnet-5").has(Law::NoSystemMessage));
+        assert!(!claude("claude-sonnet-5-5").has(Law::NoSystemMessage));
+        assert!(claude("claude-opus-5-5").has(Law::NoForcedTool));
+        assert!(claude("claude-opus-5-5").signs_history());
+        assert!(!claude("claude-opus-5").signs_history());
         assert!(LawProfile::for_model(Format::OpenAiChat, Some("gemini-3-pro-preview")).has(Law::ThoughtSignature));
         assert!(!LawProfile::for_model(Format::OpenAiChat, Some("gemini-2.5-pro")).has(Law::ThoughtSignature));
         assert!(LawProfile::for_model(Format::OpenAiChat, Some("kimi-k2-thinking")).has(Law::ReasoningReturned));

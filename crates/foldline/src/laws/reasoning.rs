@@ -1,4 +1,4 @@
-//! Thinking, reasoning items and the parameters that go with them.
+//! Thinking, reasoning items and the parameters that control them.
 
 use std::borrow::Cow;
 
@@ -8,10 +8,10 @@ use super::{Law, RequestLocation, ViolationCollector};
 use crate::conversation::{Conversation, Message, Part, PartId, Role};
 use crate::wire::{Format, JsonValue, Request};
 
-/// Most bytes of a compaction item's encrypted content.
+/// Largest encrypted content of a compaction item, in bytes.
 const MAX_COMPACTION_BYTES: usize = 20 * 1024 * 1024;
 
-/// The value of `thinking.type`.
+/// Returns the value of `thinking.type`.
 pub(crate) fn thinking_mode<'a>(request: &Request<'a>) -> Option<Cow<'a, str>> {
     request.top_level().object("thinking")?.string("type")
 }
@@ -27,11 +27,11 @@ pub(crate) fn check(request: &Request<'_>, findings: &mut ViolationCollector<'_>
 fn check_anthropic(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
     let messages = &request.conversation().messages;
     for (at, message) in messages.iter().enumerate() {
-        for (part, it) in message.parts.iter().enumerate() {
-            if let Part::Reasoning(reasoning) = it
+        for (index, part) in message.parts.iter().enumerate() {
+            if let Part::Reasoning(reasoning) = part
                 && reasoning.seal.as_ref().is_none_or(|seal| seal.is_empty())
             {
-                findings.report_part(Law::ThinkingSigned, PartId::new(at, part), "the block has no signature");
+                findings.report_part(Law::ThinkingSigned, PartId::new(at, index), "the block has no signature");
             }
         }
     }
@@ -54,22 +54,22 @@ fn check_anthropic(request: &Request<'_>, findings: &mut ViolationCollector<'_>)
     if let Some(management) = request.top_level().object("context_management") {
         let clears = |kind: Option<Cow<'_, str>>| kind.is_some_and(|kind| kind.starts_with("clear_thinking"));
         if management.elements("edits").iter().skip(1).any(|edit| clears(edit.string("type"))) {
-            let detail = "the clearing of thinking is not the first edit";
+            let detail = "`clear_thinking` is not the first edit";
             findings.report(Law::ClearThinkingFirst, RequestLocation::Field("context_management"), detail);
         }
     }
 }
 
-/// In manual mode a turn that is in the middle of its tool calls begins with thinking.
+/// Checks that in manual mode a turn in the middle of its tool calls begins with thinking.
 fn check_thinking_first(conversation: &Conversation<'_>, findings: &mut ViolationCollector<'_>) {
     let messages = &conversation.messages;
     let open = messages.iter().rev().find(|message| message.is_assistant());
     if open.is_none_or(|message| message.calls().next().is_none()) {
         return;
     }
-    // What a user says beside results does not end the turn.
-    let asked = |message: &Message<'_>| message.role == Role::User && !message.has_results();
-    let turn = messages.iter().rposition(asked).map_or(0, |user| user + 1);
+    // User text next to results does not end the turn.
+    let is_prompt = |message: &Message<'_>| message.role == Role::User && !message.has_results();
+    let turn = messages.iter().rposition(is_prompt).map_or(0, |user| user + 1);
     let first = messages.iter().enumerate().skip(turn).find(|(_, message)| message.is_assistant());
     if let Some((at, message)) = first
         && !matches!(message.parts.first(), Some(Part::Reasoning(_)))
@@ -84,11 +84,13 @@ fn check_thinking_first(conversation: &Conversation<'_>, findings: &mut Violatio
 
 fn check_chat(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
     let messages = &request.conversation().messages;
-    let calls = |message: &Message<'_>| message.is_assistant() && message.calls().next().is_some();
-    let reasons = |message: &Message<'_>| message.parts.iter().any(|part| matches!(part, Part::Reasoning(_)));
-    if findings.has(Law::ReasoningReturned) && messages.iter().any(|message| calls(message) && reasons(message)) {
+    let has_calls = |message: &Message<'_>| message.is_assistant() && message.calls().next().is_some();
+    let has_reasoning = |message: &Message<'_>| message.parts.iter().any(|part| matches!(part, Part::Reasoning(_)));
+    if findings.has(Law::ReasoningReturned)
+        && messages.iter().any(|message| has_calls(message) && has_reasoning(message))
+    {
         for (at, message) in messages.iter().enumerate() {
-            if calls(message) && !reasons(message) {
+            if has_calls(message) && !has_reasoning(message) {
                 findings.report(Law::ReasoningReturned, RequestLocation::Message(at), "calls without their reasoning");
             }
         }
@@ -96,8 +98,8 @@ fn check_chat(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
     if findings.has(Law::ThoughtSignature) {
         let turn = messages.iter().rposition(|message| message.role == Role::User).map_or(0, |user| user + 1);
         for (at, message) in messages.iter().enumerate().skip(turn) {
-            let signed = |raw: &str| memmem::find(raw.as_bytes(), b"\"thought_signature\"").is_some();
-            if calls(message) && !request.raw_message(at).is_some_and(signed) {
+            let is_signed = |raw: &str| memmem::find(raw.as_bytes(), b"\"thought_signature\"").is_some();
+            if has_calls(message) && !request.raw_message(at).is_some_and(is_signed) {
                 findings.report(
                     Law::ThoughtSignature,
                     RequestLocation::Message(at),
@@ -115,21 +117,25 @@ fn check_responses(request: &Request<'_>, findings: &mut ViolationCollector<'_>)
         let place = RequestLocation::Message(at);
         let field = |key| request.message_field(at, key);
         match message.parts.as_slice() {
-            [Part::Opaque(it)] if it.kind == "compaction" => {
-                let sealed = field("encrypted_content").filter(|value| value.is_string());
-                if sealed.is_none_or(|value| value.raw().len() > MAX_COMPACTION_BYTES) {
+            [Part::Opaque(block)] if block.kind == "compaction" => {
+                let encrypted = field("encrypted_content").filter(|value| value.is_string());
+                if encrypted.is_none_or(|value| value.raw().len() > MAX_COMPACTION_BYTES) {
                     findings.report(Law::CompactionEncrypted, place, "no encrypted content of at most 20 MB");
                 }
             }
             [Part::Reasoning(reasoning)] => {
                 let has_id = field("id").is_some_and(JsonValue::is_string);
-                let unsealed = reasoning.seal.as_ref().is_none_or(|seal| seal.is_empty());
-                if has_id && !stored && unsealed {
-                    findings.report(Law::ReasoningEncrypted, place, "known by its id alone, and nothing is stored");
+                let lacks_content = reasoning.seal.as_ref().is_none_or(|seal| seal.is_empty());
+                if has_id && !stored && lacks_content {
+                    findings.report(
+                        Law::ReasoningEncrypted,
+                        place,
+                        "it has only an id, and the server does not store it",
+                    );
                 }
-                // Of several in a row the last one answers for all.
+                // Of several consecutive reasoning items only the last is checked.
                 if has_id && !messages.get(at + 1).is_some_and(Message::is_assistant) {
-                    findings.report(Law::ReasoningFollowed, place, "no item of the same answer follows");
+                    findings.report(Law::ReasoningFollowed, place, "no item of the same response follows");
                 }
                 if field("summary").is_none() {
                     findings.report(Law::ReasoningSummary, place, "there is no `summary`");

@@ -1,9 +1,9 @@
-//! Mends what breaks pairs: orphans, strays and doubles.
+//! Repairs broken pairs: orphaned, misplaced and duplicate results, and unanswered calls.
 //!
-//! A result whose call is gone goes; a result in the wrong place moves to its call; of two results the
-//! last one stays; a call that was never answered gets a result that says so, and never claims that
-//! something was left out. Calls at the end that wait for their results are in flight and left alone. The
-//! order of everything else is kept, and ids are never rewritten.
+//! A result without its call is removed; a misplaced result moves to its call; of two results the last
+//! one stays; an unanswered call gets a placeholder result that states only that no result was
+//! recorded. Trailing calls that wait for their results are in flight and stay unchanged. The order of
+//! everything else is kept, and ids are never rewritten.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,34 +11,34 @@ use super::pairing::is_tool_search;
 use crate::conversation::{Conversation, Message, Part, PartId, Role};
 use crate::wire::{Format, JsonValue, Request, RequestEdit, encode};
 
-/// What a call that was never answered is answered with.
+/// Placeholder result of an unanswered call.
 const MISSING_RESULT_TEXT: &str = "[no result was recorded for this call]";
-/// What stands between two assistant messages when all that stood there was an orphan.
+/// User text that replaces an orphan which alone separated two assistant messages.
 const REMOVED_ORPHAN_TEXT: &str = "[a tool result without its call was removed]";
 
-/// What was mended.
+/// Number of repairs of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepairCounts {
-    /// Calls that got a result that says that there is none.
+    /// Calls that got a placeholder result.
     pub unanswered: usize,
-    /// Results that went because nothing called for them.
+    /// Results removed because they have no call.
     pub orphans: usize,
-    /// Results that went because a later one answers the same call.
+    /// Results removed because a later one answers the same call.
     pub duplicates: usize,
-    /// Results that moved to their call.
+    /// Results moved to their call.
     pub moved: usize,
 }
 
 impl RepairCounts {
-    /// Whether nothing was to be mended.
+    /// Returns true if nothing was repaired.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Mends a conversation of which the format is not known: results stand in user messages if one does,
-/// else in messages of their own.
+/// Repairs a conversation of unknown format: results go into user messages if one of them contains a
+/// result, else into separate messages.
 ///
 /// ```
 /// use foldline::{Conversation, Message, Part, Role, laws};
@@ -48,33 +48,33 @@ impl RepairCounts {
 ///     Message::new(Role::Assistant, vec![Part::call("c1", "sh", "{}")]),
 ///     Message::text(Role::User, "stop"),
 /// ];
-/// let (mended, repairs) = laws::repair(Conversation { messages, ..Conversation::default() });
+/// let (repaired, repairs) = laws::repair(Conversation { messages, ..Conversation::default() });
 /// assert_eq!((repairs.orphans, repairs.unanswered), (1, 1));
-/// assert_eq!(mended.messages[1].results().next().map(|result| &*result.call_id), Some("c1"));
-/// assert_eq!(mended.messages[2], Message::text(Role::User, "stop"));
+/// assert_eq!(repaired.messages[1].results().next().map(|result| &*result.call_id), Some("c1"));
+/// assert_eq!(repaired.messages[2], Message::text(Role::User, "stop"));
 /// ```
 pub fn repair(conversation: Conversation<'_>) -> (Conversation<'_>, RepairCounts) {
     let format = guess_format(&conversation);
     repair_as(conversation, format)
 }
 
-/// Mends a conversation, placing results as the format wants them.
+/// Repairs a conversation and places results as the format requires.
 pub fn repair_as(mut conversation: Conversation<'_>, format: Format) -> (Conversation<'_>, RepairCounts) {
     let plan = RepairPlan::new(&conversation, format);
     if plan.repairs.is_empty() {
         return (conversation, plan.repairs);
     }
-    let (repairs, mut placed) = (plan.repairs, plan.insertions.into_iter().peekable());
+    let (repairs, mut insertions) = (plan.repairs, plan.insertions.into_iter().peekable());
     let mut moved: HashMap<PartId, Part<'_>> = HashMap::new();
     let mut kept = Vec::with_capacity(conversation.messages.len());
     for (at, message) in std::mem::take(&mut conversation.messages).into_iter().enumerate() {
         let had_parts = !message.parts.is_empty();
         let mut parts = Vec::with_capacity(message.parts.len());
-        for (part, it) in message.parts.into_iter().enumerate() {
-            let place = PartId::new(at, part);
+        for (index, part) in message.parts.into_iter().enumerate() {
+            let place = PartId::new(at, index);
             match plan.removed.contains(&place) {
-                true => drop(moved.insert(place, it)),
-                false => parts.push(it),
+                true => drop(moved.insert(place, part)),
+                false => parts.push(part),
             }
         }
         kept.push((!had_parts || !parts.is_empty()).then_some(Message { role: message.role, parts }));
@@ -82,8 +82,8 @@ pub fn repair_as(mut conversation: Conversation<'_>, format: Format) -> (Convers
     let end = kept.len();
     for (at, message) in kept.into_iter().chain([None]).enumerate().take(end + 1) {
         let mut results = Vec::new();
-        while let Some((_, what)) = placed.next_if(|(before, _)| *before == at) {
-            match what {
+        while let Some((_, insertion)) = insertions.next_if(|(before, _)| *before == at) {
+            match insertion {
                 ResultInsertion::Moved(from) => results.extend(moved.remove(&from)),
                 ResultInsertion::MissingResult { id, .. } => results.push(Part::result(id, MISSING_RESULT_TEXT)),
                 ResultInsertion::RemovedOrphan => {
@@ -95,8 +95,8 @@ pub fn repair_as(mut conversation: Conversation<'_>, format: Format) -> (Convers
             Format::Anthropic if results.is_empty() => {}
             Format::Anthropic => conversation.messages.push(Message::new(Role::User, results)),
             _ => {
-                let alone = results.into_iter().map(|result| Message::new(Role::Tool, vec![result]));
-                conversation.messages.extend(alone);
+                let separate = results.into_iter().map(|result| Message::new(Role::Tool, vec![result]));
+                conversation.messages.extend(separate);
             }
         }
         conversation.messages.extend(message);
@@ -104,7 +104,7 @@ pub fn repair_as(mut conversation: Conversation<'_>, format: Format) -> (Convers
     (conversation, repairs)
 }
 
-/// The same repair as edits of a request. A request without history of its own is left alone.
+/// Returns the same repair as edits of a request; none for a request whose history the server stores.
 pub fn repair_edits(request: &Request<'_>) -> Vec<RequestEdit> {
     if request.is_continuation() {
         return Vec::new();
@@ -114,17 +114,17 @@ pub fn repair_edits(request: &Request<'_>) -> Vec<RequestEdit> {
     let mut edits = Vec::new();
     for (at, message) in conversation.messages.iter().enumerate() {
         let places: Vec<PartId> = (0..message.parts.len()).map(|part| PartId::new(at, part)).collect();
-        let gone = places.iter().filter(|place| plan.removed.contains(place));
-        match gone.clone().count() {
+        let removed = places.iter().filter(|place| plan.removed.contains(place));
+        match removed.clone().count() {
             0 => {}
             all if all == places.len() => edits.push(RequestEdit::DropMessage(at)),
-            _ => edits.extend(gone.map(|place| RequestEdit::DropPart(*place))),
+            _ => edits.extend(removed.map(|place| RequestEdit::DropPart(*place))),
         }
     }
-    let mut placed = plan.insertions.iter().peekable();
-    while let Some((before, what)) = placed.next() {
+    let mut insertions = plan.insertions.iter().peekable();
+    while let Some((before, insertion)) = insertions.next() {
         let before = *before;
-        let json = match (what, request.format()) {
+        let json = match (insertion, request.format()) {
             (ResultInsertion::RemovedOrphan, _) => {
                 edits.push(RequestEdit::InsertMessage {
                     before,
@@ -133,26 +133,26 @@ pub fn repair_edits(request: &Request<'_>) -> Vec<RequestEdit> {
                 });
                 continue;
             }
-            (what, Format::Anthropic) => {
-                let mut blocks = result_json(request, what);
-                while let Some((_, what)) =
-                    placed.next_if(|(at, what)| *at == before && *what != ResultInsertion::RemovedOrphan)
+            (insertion, Format::Anthropic) => {
+                let mut blocks = result_json(request, insertion);
+                while let Some((_, insertion)) =
+                    insertions.next_if(|(at, insertion)| *at == before && *insertion != ResultInsertion::RemovedOrphan)
                 {
                     blocks.push(',');
-                    blocks.push_str(&result_json(request, what));
+                    blocks.push_str(&result_json(request, insertion));
                 }
                 format!(r#"{{"role":"user","content":[{blocks}]}}"#)
             }
-            (what, _) => result_json(request, what),
+            (insertion, _) => result_json(request, insertion),
         };
         edits.push(RequestEdit::InsertJson { before, json });
     }
     edits
 }
 
-/// A result in the provider's own words: a block of Anthropic's, else a message.
-fn result_json(request: &Request<'_>, what: &ResultInsertion) -> String {
-    let (id, call) = match what {
+/// Writes a result as the provider's JSON: a block for Anthropic, else a message.
+fn result_json(request: &Request<'_>, insertion: &ResultInsertion) -> String {
+    let (id, call) = match insertion {
         ResultInsertion::RemovedOrphan => return String::new(),
         ResultInsertion::Moved(from) => {
             let whole = || request.message_value(from.message);
@@ -165,7 +165,7 @@ fn result_json(request: &Request<'_>, what: &ResultInsertion) -> String {
     let kind = request.message_field(call.message, "type").and_then(JsonValue::string).unwrap_or_default();
     match request.format() {
         Format::Anthropic => format!(r#"{{"type":"tool_result","tool_use_id":{id},"content":{text}}}"#),
-        // The older way of calling, by name, has no element in a list of calls.
+        // The older `function_call`, paired by name, has no element in a list of calls.
         Format::OpenAiChat if request.block(*call).is_none() => {
             format!(r#"{{"role":"function","name":{id},"content":{text}}}"#)
         }
@@ -183,14 +183,14 @@ fn result_json(request: &Request<'_>, what: &ResultInsertion) -> String {
     }
 }
 
-/// Results inside user messages are Anthropic's way; calls in a row that are answered together, each in
-/// a message of its own, are items of the Responses API; all else is read as Chat.
+/// Guesses the format: results inside user messages mean Anthropic; consecutive calls in separate
+/// messages that are answered together mean the Responses API; everything else is read as Chat.
 pub(crate) fn guess_format(conversation: &Conversation<'_>) -> Format {
     let messages = &conversation.messages;
     if messages.iter().any(|message| message.role == Role::User && message.has_results()) {
         return Format::Anthropic;
     }
-    // The calls of the current turn: those of its newest message, and those of the ones before it.
+    // The calls of the current turn: those of its newest message and those of the earlier ones.
     let mut newest: HashSet<&str> = HashSet::new();
     let mut earlier: HashSet<&str> = HashSet::new();
     let mut before = None;
@@ -214,22 +214,22 @@ pub(crate) fn guess_format(conversation: &Conversation<'_>) -> Format {
     Format::OpenAiChat
 }
 
-/// What goes, and what comes where.
+/// The results to remove and to insert.
 #[derive(Default)]
 struct RepairPlan {
     removed: HashSet<PartId>,
-    /// In the order of the messages before which they come.
+    /// Insertions with the index of the message before which they go, in order.
     insertions: Vec<(usize, ResultInsertion)>,
     repairs: RepairCounts,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ResultInsertion {
-    /// The result that stood there.
+    /// The result that was at this part.
     Moved(PartId),
-    /// A result that says that there is none.
+    /// A placeholder result.
     MissingResult { id: String, call: PartId },
-    /// A user text where an orphan was all that kept two assistant messages apart.
+    /// A user text in place of an orphan that alone separated two assistant messages.
     RemovedOrphan,
 }
 
@@ -241,12 +241,13 @@ struct MatchedCall<'c> {
     answer: Option<PartId>,
 }
 
-/// The messages of a turn end where its results begin.
+/// The bounds of a turn and of its results.
 struct TurnBounds {
+    /// End of the turn's messages, where its results begin.
     end: usize,
-    /// Where the messages that may hold its results end.
+    /// End of the messages that may contain its results.
     results_end: usize,
-    /// Anthropic: the first thing in them that is no result; results behind it are too late.
+    /// Anthropic: the first part in them that is not a result; results after it are misplaced.
     first_non_result: Option<PartId>,
 }
 
@@ -267,14 +268,14 @@ impl RepairPlan {
                         .push((before, ResultInsertion::MissingResult { id: call.id.to_owned(), call: call.at }));
                 }
                 Some(answer) => {
-                    let placed_well = match format {
+                    let is_in_place = match format {
                         Format::OpenAiResponses => answer > call.at,
                         _ => {
                             (turn.end..turn.results_end).contains(&answer.message)
-                                && turn.first_non_result.is_none_or(|spoken| answer < spoken)
+                                && turn.first_non_result.is_none_or(|other| answer < other)
                         }
                     };
-                    if !placed_well {
+                    if !is_in_place {
                         plan.repairs.moved += 1;
                         plan.removed.insert(answer);
                         plan.insertions.push((before, ResultInsertion::Moved(answer)));
@@ -292,40 +293,40 @@ impl RepairPlan {
         plan
     }
 
-    /// Puts a text where all that stood between two assistant messages, or before the first, goes.
+    /// Inserts a text where everything between two assistant messages, or before the first, is removed.
     fn separate_turns(&mut self, messages: &[Message<'_>]) {
-        let mut fillers = Vec::new();
-        let mut placed = self.insertions.iter().map(|(before, _)| *before).peekable();
+        let mut separators = Vec::new();
+        let mut insertions = self.insertions.iter().map(|(before, _)| *before).peekable();
         let mut after_assistant = true;
         let mut emptied = false;
         for (at, message) in messages.iter().enumerate() {
-            while placed.next_if(|before| *before <= at).is_some() {
+            while insertions.next_if(|before| *before <= at).is_some() {
                 after_assistant = false;
             }
-            let goes = !message.parts.is_empty()
-                && (0..message.parts.len()).all(|part| self.removed.contains(&PartId::new(at, part)));
-            if goes {
-                // What the model itself held kept no turns apart.
+            let is_removed = !message.parts.is_empty()
+                && (0..message.parts.len()).all(|index| self.removed.contains(&PartId::new(at, index)));
+            if is_removed {
+                // A removed assistant message did not separate turns.
                 emptied |= after_assistant && !message.is_assistant();
                 continue;
             }
             if emptied && after_assistant && message.is_assistant() {
-                fillers.push((at, ResultInsertion::RemovedOrphan));
+                separators.push((at, ResultInsertion::RemovedOrphan));
             }
             emptied = false;
             after_assistant = message.is_assistant();
         }
-        self.insertions.extend(fillers);
+        self.insertions.extend(separators);
         self.insertions.sort_by_key(|(before, _)| *before);
     }
 }
 
-/// Gives each call its result. What is left over are the results that nothing called for; results that
-/// a later one replaces are gone already.
+/// Matches each call with its result. Returns the calls, the orphaned results, and a plan that already
+/// removes duplicate results.
 fn match_results<'c>(messages: &'c [Message<'_>], format: Format) -> (Vec<MatchedCall<'c>>, Vec<PartId>, RepairPlan) {
     let mut plan = RepairPlan::default();
     let mut calls: Vec<MatchedCall<'c>> = Vec::new();
-    // Ids may be used again in a later turn: a result answers the latest call of its id.
+    // Later turns may reuse ids: a result answers the latest call of its id.
     let mut latest: HashMap<&str, usize> = HashMap::new();
     let mut early: Vec<(PartId, &str)> = Vec::new();
     let mut turn = 0;
@@ -334,17 +335,17 @@ fn match_results<'c>(messages: &'c [Message<'_>], format: Format) -> (Vec<Matche
         if at > 0 && starts_turn(message, before, format) {
             turn += 1;
         }
-        for (part, it) in message.parts.iter().enumerate() {
-            let place = PartId::new(at, part);
-            match it {
-                // What the model did not say is no call.
+        for (index, part) in message.parts.iter().enumerate() {
+            let place = PartId::new(at, index);
+            match part {
+                // Only assistant messages make calls.
                 Part::ToolCall(_) if !message.is_assistant() => {}
-                // A tool search that the provider runs names no call.
+                // A tool search run by the provider has no call id.
                 Part::ToolCall(call) if format == Format::OpenAiResponses && call.name == "tool_search" => {}
                 Part::ToolResult(result) if format == Format::OpenAiResponses && is_tool_search(result) => {}
                 Part::ToolCall(call) => {
                     let id = &*call.id;
-                    // Items of one turn may be answered between each other; then the id is free again.
+                    // An item may be answered within its turn; then the id is free again.
                     let is_known = |call: &MatchedCall<'_>| {
                         call.turn == turn && (format != Format::OpenAiResponses || call.answer.is_none())
                     };
@@ -369,31 +370,32 @@ fn match_results<'c>(messages: &'c [Message<'_>], format: Format) -> (Vec<Matche
     if early.is_empty() {
         return (calls, Vec::new(), plan);
     }
-    // A result that came before its call is the call's only when it can be no other's.
-    let mut called: HashMap<&str, usize> = HashMap::new();
-    calls.iter().for_each(|call| *called.entry(call.id).or_default() += 1);
-    let mut came: HashMap<&str, usize> = HashMap::new();
-    early.iter().for_each(|(_, id)| *came.entry(id).or_default() += 1);
+    // A result before its call belongs to the call only if the match is unambiguous.
+    let mut call_counts: HashMap<&str, usize> = HashMap::new();
+    calls.iter().for_each(|call| *call_counts.entry(call.id).or_default() += 1);
+    let mut early_counts: HashMap<&str, usize> = HashMap::new();
+    early.iter().for_each(|(_, id)| *early_counts.entry(id).or_default() += 1);
     let orphans = early.into_iter().filter(|(place, id)| {
         let Some(&call) = latest.get(id) else { return true };
-        let sure = called[id] == 1 && came[id] == 1 && calls[call].answer.is_none();
-        if sure {
+        let is_unambiguous = call_counts[id] == 1 && early_counts[id] == 1 && calls[call].answer.is_none();
+        if is_unambiguous {
             calls[call].answer = Some(*place);
         }
-        !sure
+        !is_unambiguous
     });
     let orphans = orphans.map(|(place, _)| place).collect();
     (calls, orphans, plan)
 }
 
-/// Chat takes each message as a turn of its own; elsewhere neighbours that the model said are one.
+/// Returns true if a message starts a turn. In Chat each message is a turn; elsewhere adjacent
+/// assistant messages are one.
 fn starts_turn(message: &Message<'_>, before: Option<&Message<'_>>, format: Format) -> bool {
     format == Format::OpenAiChat || !(message.is_assistant() && before.is_some_and(Message::is_assistant))
 }
 
 fn turn_bounds(messages: &[Message<'_>], format: Format) -> Vec<TurnBounds> {
     let mut turns: Vec<TurnBounds> = Vec::new();
-    // The turn whose results may still come.
+    // The turn whose results may follow.
     let mut open: Option<usize> = None;
     let holder = if format == Format::Anthropic { Role::User } else { Role::Tool };
     for (at, message) in messages.iter().enumerate() {
@@ -408,8 +410,8 @@ fn turn_bounds(messages: &[Message<'_>], format: Format) -> Vec<TurnBounds> {
             if let Some(turn) = open.map(|open| &mut turns[open]) {
                 turn.results_end = at + 1;
                 if format == Format::Anthropic && turn.first_non_result.is_none() {
-                    let said = message.parts.iter().position(|part| !matches!(part, Part::ToolResult(_)));
-                    turn.first_non_result = said.map(|part| PartId::new(at, part));
+                    let other = message.parts.iter().position(|part| !matches!(part, Part::ToolResult(_)));
+                    turn.first_non_result = other.map(|part| PartId::new(at, part));
                 }
             }
         } else {
@@ -420,19 +422,19 @@ fn turn_bounds(messages: &[Message<'_>], format: Format) -> Vec<TurnBounds> {
     turns
 }
 
-/// From which message on calls without result are in flight.
+/// Returns the index of the message from which calls without a result are in flight.
 fn in_flight_from(messages: &[Message<'_>], format: Format) -> usize {
-    let results = |message: &Message<'_>| message.parts.iter().all(|part| matches!(part, Part::ToolResult(_)));
-    let silent = |message: &&Message<'_>| match format {
+    let only_results = |message: &Message<'_>| message.parts.iter().all(|part| matches!(part, Part::ToolResult(_)));
+    let is_result_message = |message: &&Message<'_>| match format {
         Format::OpenAiChat => message.role == Role::Tool,
-        Format::OpenAiResponses => !message.is_assistant() && results(message),
-        Format::Anthropic => message.role == Role::User && results(message),
+        Format::OpenAiResponses => !message.is_assistant() && only_results(message),
+        Format::Anthropic => message.role == Role::User && only_results(message),
     };
-    let end = messages.len() - messages.iter().rev().take_while(silent).count();
-    let said = messages[..end].iter().rev().take_while(|message| message.is_assistant()).count();
-    match (said, format) {
+    let end = messages.len() - messages.iter().rev().take_while(is_result_message).count();
+    let assistant_count = messages[..end].iter().rev().take_while(|message| message.is_assistant()).count();
+    match (assistant_count, format) {
         (0, _) => messages.len(),
         (_, Format::OpenAiChat) => end - 1,
-        _ => end - said,
+        _ => end - assistant_count,
     }
 }

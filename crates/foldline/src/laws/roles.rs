@@ -1,5 +1,5 @@
-//! Who speaks first, last, and after whom: the rules of the providers themselves. Those of chat
-//! templates are in `local`.
+//! Roles of messages and their order: the rules of the providers. Those of chat templates are in
+//! `chat_template`.
 
 use super::pairing::is_server_result;
 use super::{Law, RequestLocation, ViolationCollector};
@@ -11,11 +11,11 @@ pub(crate) fn check(conversation: &Conversation<'_>, findings: &mut ViolationCol
     if messages.is_empty() {
         findings.report(Law::MessagesNotEmpty, RequestLocation::Request, "there is no message");
     }
-    let of_anthropic = findings.format() == Format::Anthropic;
+    let is_anthropic = findings.format() == Format::Anthropic;
     for (at, message) in messages.iter().enumerate() {
         let known = match message.role {
             Role::User | Role::Assistant | Role::System => true,
-            Role::Developer | Role::Tool => !of_anthropic,
+            Role::Developer | Role::Tool => !is_anthropic,
             Role::Other => false,
         };
         if !known {
@@ -26,33 +26,33 @@ pub(crate) fn check(conversation: &Conversation<'_>, findings: &mut ViolationCol
             );
         }
     }
-    if of_anthropic {
+    if is_anthropic {
         if let Some(first) = messages.first().filter(|first| first.role != Role::User) {
-            let detail = format_args!("the first message is of the role {:?}", first.role);
+            let detail = format_args!("the first message has the role {:?}", first.role);
             findings.report(Law::FirstIsUser, RequestLocation::Message(0), detail);
         }
         check_system_messages(messages, findings);
     }
 }
 
-/// Anthropic: instructions among the messages, where the model takes them at all.
+/// Checks Anthropic's system messages among the other messages.
 fn check_system_messages(messages: &[Message<'_>], findings: &mut ViolationCollector<'_>) {
     let is_system = |message: &Message<'_>| message.role == Role::System;
     for (at, message) in messages.iter().enumerate().filter(|(_, message)| is_system(message)) {
         let place = RequestLocation::Message(at);
-        findings.report(Law::NoSystemMessage, place, "the model takes no system message among the others");
-        // Neighbours form one section.
-        let follows = match at.checked_sub(1).map(|before| &messages[before]) {
+        findings.report(Law::NoSystemMessage, place, "the model does not accept system messages among the others");
+        // Adjacent system messages form one section.
+        let is_allowed_here = match at.checked_sub(1).map(|before| &messages[before]) {
             None => false,
             Some(before) => match before.role {
                 Role::User | Role::System => true,
                 Role::Assistant => {
-                    matches!(before.parts.last(), Some(Part::Opaque(it)) if is_server_result(&it.kind))
+                    matches!(before.parts.last(), Some(Part::Opaque(block)) if is_server_result(&block.kind))
                 }
                 _ => false,
             },
         };
-        if !follows {
+        if !is_allowed_here {
             findings.report(
                 Law::SystemMessagePosition,
                 place,
@@ -60,10 +60,10 @@ fn check_system_messages(messages: &[Message<'_>], findings: &mut ViolationColle
             );
         }
         if messages.get(at + 1).is_some_and(|next| !next.is_assistant() && !is_system(next)) {
-            findings.report(Law::SystemMessagePosition, place, "something other than the assistant follows");
+            findings.report(Law::SystemMessagePosition, place, "the next message is not an assistant message");
         }
         if message.has_results() || message.calls().next().is_some() {
-            findings.report(Law::SystemMessagePosition, place, "it holds a call or a result");
+            findings.report(Law::SystemMessagePosition, place, "it contains a call or a result");
         }
     }
 }
@@ -78,16 +78,15 @@ pub(crate) fn check_request(request: &Request<'_>, findings: &mut ViolationColle
     if let Some(text) = last.parts.last().and_then(Part::as_text)
         && text.ends_with(char::is_whitespace)
     {
-        findings.report(Law::FinalTextTrimmed, place, "the last text ends in white space");
+        findings.report(Law::FinalTextTrimmed, place, "the last text ends in whitespace");
     }
-    // A turn that the server paused is sent back as it is.
-    let paused =
-        |part: &Part<'_>| matches!(part, Part::Opaque(it) if matches!(&*it.kind, "server_tool_use" | "mcp_tool_use"));
-    if last.parts.iter().any(paused) {
+    // A turn that the server paused is sent back unchanged.
+    let is_paused = |part: &Part<'_>| matches!(part, Part::Opaque(block) if matches!(&*block.kind, "server_tool_use" | "mcp_tool_use"));
+    if last.parts.iter().any(is_paused) {
         return;
     }
     if findings.has(Law::NoPrefill) {
-        findings.report(Law::NoPrefill, place, "the model takes no prefill");
+        findings.report(Law::NoPrefill, place, "the model does not accept a prefill");
     } else if matches!(super::reasoning::thinking_mode(request).as_deref(), Some("enabled" | "adaptive")) {
         findings.report(Law::NoPrefillWithThinking, place, "thinking is on");
     }
@@ -98,7 +97,7 @@ pub(crate) fn check_no_previous_response(request: &Request<'_>, findings: &mut V
         findings.report(
             Law::NoPreviousResponse,
             RequestLocation::Field("previous_response_id"),
-            "the server keeps no history",
+            "the server does not store history",
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Texts that may not be empty, blank or too long, and messages that may not be empty.
+//! Texts that must not be empty, blank or too long, and messages that must not be empty.
 
 use super::pairing::exceeds_chars;
 use super::{Law, RequestLocation, ViolationCollector};
@@ -6,16 +6,16 @@ use crate::conversation::text::LazyText;
 use crate::conversation::{Conversation, Message, Part, PartId};
 use crate::wire::{Format, JsonValue, Request};
 
-/// Most characters of one text (Chat).
+/// Longest text, in characters (Chat).
 const MAX_TEXT_CHARS: usize = 1_048_576;
-/// Most characters of an output (Responses).
+/// Longest output, in characters (Responses).
 const MAX_OUTPUT_CHARS: usize = 10_485_760;
-/// Most calls of one message (Chat).
+/// Maximum number of calls in one message (Chat).
 const MAX_CALLS_PER_MESSAGE: usize = 128;
 
 pub(crate) fn check(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
     let conversation = request.conversation();
-    // Of an empty result only a list is wrong: `"content": ""` says that the tool said nothing.
+    // An empty result is wrong only as a list: `"content": ""` means that the tool had no output.
     check_parts(conversation, |at| request.format() != Format::Anthropic || !request.is_string_result(at), findings);
     if findings.format() == Format::Anthropic && request.top_level().get("system").is_some_and(JsonValue::is_array) {
         for (at, part) in conversation.system.iter().enumerate() {
@@ -44,10 +44,10 @@ pub(crate) fn check_conversation(conversation: &Conversation<'_>, findings: &mut
 
 fn check_parts(
     conversation: &Conversation<'_>,
-    result_counts: impl Fn(PartId) -> bool,
+    checks_result: impl Fn(PartId) -> bool,
     findings: &mut ViolationCollector<'_>,
 ) {
-    let blank_counts = findings.has(Law::TextNotBlank);
+    let checks_blank = findings.has(Law::TextNotBlank);
     let limit = match findings.format() {
         _ if !findings.has(Law::TextLength) => usize::MAX,
         Format::OpenAiResponses => MAX_OUTPUT_CHARS,
@@ -56,18 +56,18 @@ fn check_parts(
     let messages = &conversation.messages;
     for (at, message) in messages.iter().enumerate() {
         let final_assistant = message.is_assistant() && at + 1 == messages.len();
-        // Chat judges an assistant message by its calls too.
-        let judged_apart =
+        // Chat checks assistant messages separately, together with their calls.
+        let is_checked_elsewhere =
             message.is_assistant() && (at + 1 == messages.len() || findings.format() == Format::OpenAiChat);
-        if message.parts.is_empty() && !judged_apart {
+        if message.parts.is_empty() && !is_checked_elsewhere {
             findings.report(Law::HasContent, RequestLocation::Message(at), "the message has no content");
         }
-        for (part, it) in message.parts.iter().enumerate() {
-            let place = PartId::new(at, part);
-            match it {
+        for (index, part) in message.parts.iter().enumerate() {
+            let place = PartId::new(at, index);
+            match part {
                 Part::Text { text } => {
-                    // An empty prefill is none.
-                    if blank_counts && text.is_blank() && !(final_assistant && text.is_empty()) {
+                    // An empty prefill counts as no prefill.
+                    if checks_blank && text.is_blank() && !(final_assistant && text.is_empty()) {
                         findings.report_part(Law::TextNotBlank, place, blank_text_detail(text));
                     }
                     check_length(text, limit, place, findings);
@@ -75,7 +75,7 @@ fn check_parts(
                 Part::ToolResult(result) => {
                     for (inner, piece) in result.content.iter().enumerate() {
                         let Part::Text { text } = piece else { continue };
-                        if blank_counts && text.is_blank() && result_counts(place) {
+                        if checks_blank && text.is_blank() && checks_result(place) {
                             findings.report_part(Law::TextNotBlank, place.inner(inner), blank_text_detail(text));
                         }
                         check_length(text, limit, place.inner(inner), findings);
@@ -94,7 +94,7 @@ fn check_length(text: &LazyText<'_>, limit: usize, place: PartId, findings: &mut
 }
 
 fn blank_text_detail(text: &LazyText<'_>) -> &'static str {
-    if text.is_empty() { "an empty text" } else { "a text of white space" }
+    if text.is_empty() { "an empty text" } else { "a text of whitespace" }
 }
 
 fn has_visible_content(message: &Message<'_>) -> bool {

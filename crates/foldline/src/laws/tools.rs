@@ -1,4 +1,4 @@
-//! Declared tools, the choice among them, and references to them.
+//! Declared tools, the tool choice, and references to tools.
 
 use std::collections::HashSet;
 
@@ -8,13 +8,13 @@ use super::{Law, RequestLocation, ViolationCollector};
 use crate::conversation::{Conversation, Message, Part, PartId, ToolDefinition};
 use crate::wire::{Format, JsonObject, JsonValue, Request, parse_document};
 
-/// Most tools of a request (Chat).
+/// Maximum number of tools in a request (Chat).
 const MAX_TOOLS: usize = 128;
-/// Most tools that are loaded on demand (Anthropic).
+/// Maximum number of tools that are loaded on demand (Anthropic).
 const MAX_DEFERRED_TOOLS: usize = 10_000;
-/// Longest name of a tool.
+/// Longest tool name, in characters.
 const MAX_TOOL_NAME_CHARS: usize = 64;
-/// Longest name of a tool (Anthropic).
+/// Longest tool name, in characters (Anthropic).
 const MAX_ANTHROPIC_TOOL_NAME_CHARS: usize = 128;
 
 pub(crate) fn check(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
@@ -30,12 +30,12 @@ pub(crate) fn check(request: &Request<'_>, findings: &mut ViolationCollector<'_>
     check_names(tools, findings);
     match findings.format() {
         Format::Anthropic => {
-            let uses = |message: &Message<'_>| message.has_results() || message.calls().next().is_some();
-            if tools.is_empty() && !request.is_continuation() && conversation.messages.iter().any(uses) {
+            let uses_tools = |message: &Message<'_>| message.has_results() || message.calls().next().is_some();
+            if tools.is_empty() && !request.is_continuation() && conversation.messages.iter().any(uses_tools) {
                 findings.report(
                     Law::ToolsDeclared,
                     RequestLocation::Field("tools"),
-                    "tools are used and none is declared",
+                    "tools are used but none is declared",
                 );
             }
             check_references(conversation, findings);
@@ -62,16 +62,17 @@ fn parse_definition<'t>(tool: &'t ToolDefinition<'_>) -> Option<JsonObject<'t>> 
 
 fn check_names(tools: &[ToolDefinition<'_>], findings: &mut ViolationCollector<'_>) {
     let mut seen = HashSet::new();
-    let longest = match findings.format() {
+    let max_chars = match findings.format() {
         Format::Anthropic => MAX_ANTHROPIC_TOOL_NAME_CHARS,
         Format::OpenAiChat | Format::OpenAiResponses => MAX_TOOL_NAME_CHARS,
     };
-    let letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     for (at, ToolDefinition { name, .. }) in tools.iter().enumerate() {
         let place = RequestLocation::Tool(at);
         if name.is_empty() {
             // Hosted tools may have no name.
-            let kind = parse_definition(&tools[at]).and_then(|it| it.string("type").map(|kind| kind.into_owned()));
+            let kind = parse_definition(&tools[at])
+                .and_then(|definition| definition.string("type").map(|kind| kind.into_owned()));
             match kind.as_deref() {
                 None | Some("custom") => findings.report(Law::ToolName, place, "the tool has no name"),
                 Some("function") => {
@@ -82,7 +83,7 @@ fn check_names(tools: &[ToolDefinition<'_>], findings: &mut ViolationCollector<'
             }
             continue;
         }
-        if name.len() > longest || !name.bytes().all(letter) {
+        if name.len() > max_chars || !name.bytes().all(is_allowed) {
             findings.report(Law::ToolName, place, format_args!("the name is `{name}`"));
         }
         if !seen.insert(&**name) {
@@ -94,21 +95,21 @@ fn check_names(tools: &[ToolDefinition<'_>], findings: &mut ViolationCollector<'
 fn check_references(conversation: &Conversation<'_>, findings: &mut ViolationCollector<'_>) {
     let mut declared: Option<HashSet<&str>> = None;
     for (at, message) in conversation.messages.iter().enumerate() {
-        for (part, it) in message.parts.iter().enumerate() {
-            let Part::ToolResult(result) = it else { continue };
+        for (index, part) in message.parts.iter().enumerate() {
+            let Part::ToolResult(result) = part else { continue };
             for (inner, piece) in result.content.iter().enumerate() {
-                let Part::Opaque(it) = piece else { continue };
-                if it.kind != "tool_reference" {
+                let Part::Opaque(block) = piece else { continue };
+                if block.kind != "tool_reference" {
                     continue;
                 }
-                let Some(name) = parse_document(&it.raw).ok().and_then(|value| value.object().string("tool_name"))
+                let Some(name) = parse_document(&block.raw).ok().and_then(|value| value.object().string("tool_name"))
                 else {
                     continue;
                 };
                 let declared =
                     declared.get_or_insert_with(|| conversation.tools.iter().map(|tool| &*tool.name).collect());
                 if !declared.contains(&*name) {
-                    let place = PartId::new(at, part).inner(inner);
+                    let place = PartId::new(at, index).inner(inner);
                     findings.report_part(Law::ReferenceDeclared, place, format_args!("no tool has the name `{name}`"));
                 }
             }
@@ -118,7 +119,9 @@ fn check_references(conversation: &Conversation<'_>, findings: &mut ViolationCol
 
 fn check_deferred(tools: &[ToolDefinition<'_>], findings: &mut ViolationCollector<'_>) {
     let is_deferred = |tool: &ToolDefinition<'_>| {
-        parse_definition(tool).and_then(|it| it.get("defer_loading").and_then(JsonValue::bool)).unwrap_or(false)
+        parse_definition(tool)
+            .and_then(|definition| definition.get("defer_loading").and_then(JsonValue::bool))
+            .unwrap_or(false)
     };
     let deferred = tools.iter().filter(|tool| is_deferred(tool)).count();
     let place = RequestLocation::Field("tools");
@@ -130,7 +133,7 @@ fn check_deferred(tools: &[ToolDefinition<'_>], findings: &mut ViolationCollecto
     }
 }
 
-/// Anthropic: a choice that forces a tool.
+/// Checks Anthropic's `tool_choice` that forces a tool.
 fn check_forced_choice(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
     let Some(kind) = request.top_level().object("tool_choice").and_then(|choice| choice.string("type")) else { return };
     if !matches!(&*kind, "any" | "tool") {
@@ -147,7 +150,7 @@ fn check_forced_choice(request: &Request<'_>, findings: &mut ViolationCollector<
     }
 }
 
-/// Chat: a choice needs tools, and names one of them.
+/// Checks that Chat's `tool_choice` comes with tools and names one of them.
 fn check_choice(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
     let tools = &request.conversation().tools;
     for key in ["tool_choice", "parallel_tool_calls"] {
@@ -166,8 +169,8 @@ fn check_choice(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
 
 fn check_strict_schemas(tools: &[ToolDefinition<'_>], findings: &mut ViolationCollector<'_>) {
     for (at, tool) in tools.iter().enumerate().filter(|(_, tool)| contains(&tool.definition, "\"strict\"")) {
-        let Some(it) = parse_definition(tool) else { continue };
-        let function = it.object("function").unwrap_or(it);
+        let Some(definition) = parse_definition(tool) else { continue };
+        let function = definition.object("function").unwrap_or(definition);
         if function.get("strict").and_then(JsonValue::bool) != Some(true) {
             continue;
         }
@@ -177,7 +180,7 @@ fn check_strict_schemas(tools: &[ToolDefinition<'_>], findings: &mut ViolationCo
     }
 }
 
-/// What in a schema is not strict. Nesting is bounded by the depth that a body may have.
+/// Returns the first reason why a schema is not strict. Nesting is bounded by the depth of a body.
 fn find_non_strict(schema: &JsonObject<'_>) -> Option<String> {
     if let Some(properties) = schema.object("properties") {
         if schema.get("additionalProperties").and_then(JsonValue::bool) != Some(false) {

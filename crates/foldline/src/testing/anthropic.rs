@@ -10,12 +10,12 @@ impl SampleWriter<'_> {
         let (model, mode) =
             [("claude-opus-4-1", None), ("claude-opus-4-8", Some("adaptive")), ("claude-sonnet-4-5", Some("enabled"))]
                 [self.setting.model];
-        let mut thinks = false;
+        let mut needs_thinking = false;
         for turn in turns {
             match turn {
                 SampleTurn::User { texts, image } => {
                     // In manual mode a turn begins with thinking.
-                    thinks = mode == Some("enabled");
+                    needs_thinking = mode == Some("enabled");
                     let mut parts: Vec<_> = texts.iter().map(|text| Part::text(text.clone())).collect();
                     parts.extend(image.map(SampleImage::part));
                     let content = match parts.as_slice() {
@@ -37,8 +37,8 @@ impl SampleWriter<'_> {
                         self.push_message(Role::System, vec![Part::text(note.clone())], json);
                     }
                     let thought = round.reasoning.clone().filter(|_| mode.is_some());
-                    self.write_anthropic_round(round, thought.or_else(|| thinks.then(|| "hm".into())));
-                    thinks = false;
+                    self.write_anthropic_round(round, thought.or_else(|| needs_thinking.then(|| "hm".into())));
+                    needs_thinking = false;
                 }
             }
         }
@@ -80,18 +80,18 @@ impl SampleWriter<'_> {
         }
         if round.has_web_search {
             let id = self.next_id("srvtoolu_");
-            let called = vec![
+            let call_block = vec![
                 ("type", SampleJson::text("server_tool_use")),
                 ("id", SampleJson::text(id.clone())),
                 ("name", SampleJson::text("web_search")),
                 ("input", SampleJson::raw(r#"{"query":"q"}"#)),
             ];
-            let found = vec![
+            let result_block = vec![
                 ("type", SampleJson::text("web_search_tool_result")),
                 ("tool_use_id", SampleJson::text(id.clone())),
                 ("content", SampleJson::raw(r#"[{"type":"web_search_result","encrypted_content":"Eo8C"}]"#)),
             ];
-            for block in [called, found] {
+            for block in [call_block, result_block] {
                 let Some((_, SampleJson::Text(kind))) = block.first() else { continue };
                 let kind = kind.clone();
                 let raw = self.quirks.write(&SampleJson::Object(block));
@@ -107,12 +107,12 @@ impl SampleWriter<'_> {
         for call in &round.calls {
             let id = self.next_id("toolu_0");
             let part = call.part(&id, Format::Anthropic, &mut self.quirks);
-            if let Part::ToolCall(it) = &part {
+            if let Part::ToolCall(tool_call) = &part {
                 content.push(SampleJson::Object(vec![
                     ("type", SampleJson::text("tool_use")),
                     ("id", SampleJson::text(id.clone())),
-                    ("name", SampleJson::text(it.name.clone())),
-                    ("input", SampleJson::raw(it.arguments.as_str())),
+                    ("name", SampleJson::text(tool_call.name.clone())),
+                    ("input", SampleJson::raw(tool_call.arguments.as_str())),
                 ]));
             }
             parts.push(part);
@@ -129,18 +129,18 @@ impl SampleWriter<'_> {
         let mut parts = Vec::new();
         let mut content = Vec::new();
         for (call, id) in self.results_in_order(round, &ids) {
-            let answer = call.tool_result(&id, Format::Anthropic);
-            let pieces = match answer.only_text() {
+            let result = call.tool_result(&id, Format::Anthropic);
+            let result_content = match result.only_text() {
                 Some(text) => SampleJson::text(text.to_owned()),
-                None => SampleJson::List(answer.content.iter().map(anthropic_block).collect()),
+                None => SampleJson::List(result.content.iter().map(anthropic_block).collect()),
             };
             let mut block = vec![("type", SampleJson::text("tool_result")), ("tool_use_id", SampleJson::text(id))];
-            block.push(("content", pieces));
-            if answer.is_error {
+            block.push(("content", result_content));
+            if result.is_error {
                 block.push(("is_error", SampleJson::raw("true")));
             }
             content.push(SampleJson::Object(block));
-            parts.push(Part::ToolResult(answer));
+            parts.push(Part::ToolResult(result));
         }
         if let Some(text) = &round.user_remark {
             content.push(anthropic_block(&Part::text(text.clone())));

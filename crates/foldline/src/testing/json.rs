@@ -1,11 +1,11 @@
-//! JSON as some client somewhere writes it.
+//! JSON with the formatting quirks of real clients.
 
 use std::borrow::Cow;
 
 pub(crate) type JsonFields = Vec<(&'static str, SampleJson)>;
 
 pub(crate) enum SampleJson {
-    /// Text that is JSON already.
+    /// Text that is already JSON.
     Raw(String),
     Text(Cow<'static, str>),
     List(Vec<SampleJson>),
@@ -22,11 +22,11 @@ impl SampleJson {
     }
 }
 
-/// How oddly a body is written. Zero writes plainly, so that is what shrinking leads to.
+/// Source of formatting quirks. Zero gives plain JSON, so that shrinking leads to it.
 pub(crate) struct JsonQuirks(pub(crate) u64);
 
 impl JsonQuirks {
-    /// One of `among`, most often 0 (a xorshift step: it need not be good, only varied).
+    /// Returns a number below `among`, most often 0 (a xorshift step is random enough here).
     fn choose(&mut self, among: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -48,7 +48,7 @@ impl JsonQuirks {
         match json {
             SampleJson::Raw(text) => out.push_str(text),
             SampleJson::Text(text) => self.write_string(text, out),
-            SampleJson::List(list) => self.write_group(['[', ']'], list.iter().map(|it| (None, it)), out),
+            SampleJson::List(list) => self.write_group(['[', ']'], list.iter().map(|value| (None, value)), out),
             SampleJson::Object(fields) => {
                 let mut fields: Vec<_> = fields.iter().map(|(key, value)| (Some(*key), value)).collect();
                 let unknown = SampleJson::raw("[{\"x\":-0.10e+2}]");
@@ -90,7 +90,7 @@ impl JsonQuirks {
     fn write_string(&mut self, text: &str, out: &mut String) {
         let plain = serde_json::to_string(text).expect("a string has a JSON form");
         match self.choose(5) {
-            // As Python writes it.
+            // Escapes as Python writes them.
             3 => {
                 for character in plain.chars() {
                     if character.is_ascii() {
@@ -103,7 +103,7 @@ impl JsonQuirks {
                     }
                 }
             }
-            // As PHP writes it.
+            // Escapes as PHP writes them.
             4 => out.push_str(&plain.replace('/', "\\/")),
             _ => out.push_str(&plain),
         }

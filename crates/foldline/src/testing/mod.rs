@@ -1,11 +1,11 @@
-//! Conversations for property tests: what agents send, made up, in each of the three formats.
+//! Generated conversations for property tests, in each of the three formats.
 //!
-//! A [`SampleRequest`] is a request body together with the conversation that reading it must give. It breaks
-//! no law. Bodies are written oddly on purpose: white space anywhere, escapes where none are needed,
-//! fields that nobody knows, fields in another order, numbers that no float holds. Shrinking leads to
-//! a short, plainly written body.
+//! A [`SampleRequest`] is a request body together with the conversation that parsing it must give. It breaks
+//! no law. Bodies deliberately use unusual JSON: whitespace anywhere, unnecessary escapes, unknown
+//! fields, fields in another order, numbers outside the range of floats. Shrinking leads to a short,
+//! plain body.
 //!
-//! Nothing here is part of the product: it exists in tests and behind the feature `testing`.
+//! Nothing here is part of the product: it is compiled only for tests and with the feature `testing`.
 
 mod anthropic;
 mod json;
@@ -26,34 +26,34 @@ use crate::conversation::{
 };
 use crate::wire::{Format, Request};
 
-/// A body and what it says.
+/// A request body and its conversation.
 #[derive(Clone, Debug)]
 pub struct SampleRequest {
     /// The dialect of the body.
     pub format: Format,
-    /// The request, as a client would send it.
+    /// The request body, as a client would send it.
     pub body: String,
-    /// What reading the body gives.
+    /// The conversation that parsing the body gives.
     pub conversation: Conversation<'static>,
 }
 
 impl SampleRequest {
-    /// The body, read.
+    /// Parses the body.
     pub fn request(&self) -> Request<'_> {
         Request::parse(self.format, self.body.as_bytes()).expect("a sample is a request")
     }
 }
 
-/// A sample of any format, up to a dozen turns long.
+/// Generates a sample of any format with up to a dozen turns.
 pub fn samples() -> impl Strategy<Value = SampleRequest> {
     select(vec![Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic])
         .prop_flat_map(|format| sample(format, 0..12))
 }
 
-/// A sample of one format: a user's message, then as many turns as asked for.
+/// Generates a sample of one format: a user message, then the given number of turns.
 pub fn sample(format: Format, turns: std::ops::Range<usize>) -> impl Strategy<Value = SampleRequest> {
     (settings(), vec(turn(), turns), any::<u64>()).prop_map(move |(setting, mut turns, seed)| {
-        // A request begins with what the user wants, and ends with something to answer.
+        // A request begins with the task and ends with a message that needs a response.
         turns.insert(0, SampleTurn::User { texts: vec![setting.task.clone()], image: None });
         if matches!(turns.last(), Some(SampleTurn::Round(round)) if round.calls.is_empty()) {
             turns.push(SampleTurn::User { texts: vec!["go on".into()], image: None });
@@ -62,7 +62,7 @@ pub fn sample(format: Format, turns: std::ops::Range<usize>) -> impl Strategy<Va
     })
 }
 
-/// A text that is not blank: words, a listing, a log, any characters at all.
+/// Generates a text that is not blank: words, a listing, a log, or any characters.
 pub fn sample_text() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => "[a-z]{1,9}( [a-zA-Z0-9_/.]{1,9}){0,8}",
@@ -78,9 +78,9 @@ struct SampleSettings {
     task: String,
     system: Option<String>,
     system_as_list: bool,
-    /// Which kind of model, hence which form of reasoning.
+    /// Index of the model, which determines the form of reasoning.
     model: usize,
-    /// Responses: items carry the ids that the server gave them.
+    /// Responses: true if items carry the server's ids.
     with_ids: bool,
 }
 
@@ -92,15 +92,15 @@ enum SampleTurn {
 
 #[derive(Clone, Debug)]
 struct SampleRound {
-    /// What the operator says among the messages, right before the turn.
+    /// A system message directly before the turn.
     instruction: Option<String>,
     reasoning: Option<String>,
     text: Option<String>,
     has_web_search: bool,
     calls: Vec<SampleCall>,
-    /// Results come back in the other order.
+    /// True if the results are in reverse order.
     results_reversed: bool,
-    /// Words of the user right behind the results.
+    /// User text directly after the results.
     user_remark: Option<String>,
 }
 
@@ -120,11 +120,11 @@ enum SampleImage {
     Linked,
 }
 
-/// One pixel.
+/// A PNG of one pixel.
 const PIXEL_PNG_BASE64: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 const IMAGE_URL: &str = "https://example.com/a.png";
-/// The last one takes free text where the format has such tools.
+/// Names of the tools; the last one takes free text in formats that have such tools.
 const TOOL_NAMES: [&str; 4] = ["read_file", "sh", "web-search", "apply_patch"];
 const ARGUMENT_KEYS: [&str; 4] = ["path", "command", "limit", "größe"];
 
@@ -151,17 +151,17 @@ fn turn() -> impl Strategy<Value = SampleTurn> {
 fn round() -> impl Strategy<Value = SampleRound> {
     let calls = prop_oneof![1 => vec(call(), 0..1), 4 => vec(call(), 1..2), 2 => vec(call(), 2..5)];
     let flags = (proptest::bool::weighted(0.1), any::<bool>());
-    let asides = (option::weighted(0.05, sample_text()), option::weighted(0.1, sample_text()));
-    (option::of(sample_text()), option::of(sample_text()), calls, flags, asides).prop_map(
-        |(reasoning, text, calls, (searches, reversed), (note, remark))| SampleRound {
-            instruction: note,
+    let texts = (option::weighted(0.05, sample_text()), option::weighted(0.1, sample_text()));
+    (option::of(sample_text()), option::of(sample_text()), calls, flags, texts).prop_map(
+        |(reasoning, text, calls, (has_web_search, results_reversed), (instruction, user_remark))| SampleRound {
+            instruction,
             reasoning,
-            // A turn says something or does something.
+            // A turn has text or calls.
             text: text.or_else(|| calls.is_empty().then(|| "done".to_owned())),
-            has_web_search: searches,
+            has_web_search,
             calls,
-            results_reversed: reversed,
-            user_remark: remark,
+            results_reversed,
+            user_remark,
         },
     )
 }
@@ -177,12 +177,12 @@ fn call() -> impl Strategy<Value = SampleCall> {
         option::weighted(0.1, image()),
         proptest::bool::weighted(0.1),
     )
-        .prop_map(|(tool, arguments, patch, result, picture, is_error)| SampleCall {
+        .prop_map(|(tool, arguments, patch, result, image, is_error)| SampleCall {
             tool,
             arguments,
             patch,
             result,
-            image: picture,
+            image,
             is_error,
         })
 }
@@ -215,10 +215,10 @@ impl SampleCall {
         TOOL_NAMES[self.tool] == "apply_patch" && format != Format::Anthropic
     }
 
-    /// The arguments as an object; white space in it is the writer's.
+    /// Writes the arguments as an object, with the whitespace that `quirks` chooses.
     fn arguments_json(&self, quirks: &mut JsonQuirks) -> String {
         let fields = self.arguments.iter().map(|(key, text)| (ARGUMENT_KEYS[*key], SampleJson::text(text.clone())));
-        // Of a key given twice the last counts, for every reader; a call should not depend on that.
+        // A call must not depend on the treatment of duplicate keys.
         let mut object: Vec<(&'static str, SampleJson)> = Vec::new();
         for (key, value) in fields {
             object.retain(|(other, _)| *other != key);
@@ -238,14 +238,14 @@ impl SampleCall {
 
     fn tool_result(&self, id: &str, format: Format) -> ToolResult<'static> {
         let mut content: Vec<_> = self.result.iter().map(|text| Part::text(text.clone())).collect();
-        // A tool message of Chat Completions holds text alone, and only Anthropic marks errors.
+        // A tool message of Chat Completions contains only text, and only Anthropic marks errors.
         content.extend(self.image.filter(|_| format != Format::OpenAiChat).map(SampleImage::part));
         let is_error = self.is_error && format == Format::Anthropic;
         ToolResult { call_id: id.to_owned().into(), content, is_error }
     }
 }
 
-/// Bodies are written by one of these: the messages as JSON, and what they say.
+/// Writer of a body: the messages as JSON and as a conversation.
 struct SampleWriter<'s> {
     setting: &'s SampleSettings,
     quirks: JsonQuirks,
@@ -255,11 +255,11 @@ struct SampleWriter<'s> {
 }
 
 fn write_sample(format: Format, setting: &SampleSettings, turns: &[SampleTurn], seed: u64) -> SampleRequest {
-    let it = SampleWriter { setting, quirks: JsonQuirks(seed), messages: Vec::new(), json: Vec::new(), last_id: 0 };
+    let writer = SampleWriter { setting, quirks: JsonQuirks(seed), messages: Vec::new(), json: Vec::new(), last_id: 0 };
     match format {
-        Format::OpenAiChat => it.write_chat(turns),
-        Format::OpenAiResponses => it.write_responses(turns),
-        Format::Anthropic => it.write_anthropic(turns),
+        Format::OpenAiChat => writer.write_chat(turns),
+        Format::OpenAiResponses => writer.write_responses(turns),
+        Format::Anthropic => writer.write_anthropic(turns),
     }
 }
 
@@ -274,13 +274,13 @@ impl SampleWriter<'_> {
         format!("{prefix}{}", self.last_id)
     }
 
-    /// The results in the order in which they come back.
+    /// Returns the calls in the order of their results.
     fn results_in_order<'r>(&mut self, round: &'r SampleRound, ids: &[String]) -> Vec<(&'r SampleCall, String)> {
-        let mut answers: Vec<_> = round.calls.iter().zip(ids.iter().cloned()).collect();
+        let mut calls: Vec<_> = round.calls.iter().zip(ids.iter().cloned()).collect();
         if round.results_reversed {
-            answers.reverse();
+            calls.reverse();
         }
-        answers
+        calls
     }
 
     fn finish(
@@ -324,17 +324,20 @@ fn tool_declaration(format: Format, name: &'static str, wrapped: bool) -> Sample
         ]),
         _ => {
             let kind = if free_text { "custom" } else { "function" };
-            let mut what =
+            let mut definition =
                 vec![("name", SampleJson::text(name)), ("description", SampleJson::text("does what it says"))];
             if !free_text {
-                what.push(("parameters", schema));
-                what.push(("strict", SampleJson::raw("false")));
+                definition.push(("parameters", schema));
+                definition.push(("strict", SampleJson::raw("false")));
             }
             if wrapped {
-                return SampleJson::Object(vec![("type", SampleJson::text(kind)), (kind, SampleJson::Object(what))]);
+                return SampleJson::Object(vec![
+                    ("type", SampleJson::text(kind)),
+                    (kind, SampleJson::Object(definition)),
+                ]);
             }
-            what.insert(0, ("type", SampleJson::text(kind)));
-            SampleJson::Object(what)
+            definition.insert(0, ("type", SampleJson::text(kind)));
+            SampleJson::Object(definition)
         }
     }
 }
@@ -365,9 +368,9 @@ mod tests {
 
         #[test]
         fn format_of_a_long_sample_is_detected(sample in samples()) {
-            // Two plain user texts look the same in two dialects.
-            let tells = sample.conversation.messages.len() > 3 && sample.format != Format::OpenAiChat;
-            prop_assume!(tells);
+            // Two plain user texts are the same in two dialects.
+            let is_unambiguous = sample.conversation.messages.len() > 3 && sample.format != Format::OpenAiChat;
+            prop_assume!(is_unambiguous);
             prop_assert_eq!(Format::detect(sample.body.as_bytes()), Some(sample.format));
         }
     }

@@ -54,7 +54,7 @@ impl SampleWriter<'_> {
         let mut parts = Vec::new();
         let mut json: JsonFields = vec![("role", SampleJson::text("assistant"))];
         if reasons {
-            // Those who give their reasoning want it back with every call.
+            // Models that return their reasoning require tool_call with every call.
             let text = round.reasoning.clone().unwrap_or_default();
             json.push(("reasoning_content", SampleJson::text(text.clone())));
             parts.push(Part::reasoning(text));
@@ -71,19 +71,19 @@ impl SampleWriter<'_> {
         for call in &round.calls {
             let id = self.next_id("call_");
             let part = call.part(&id, Format::OpenAiChat, &mut self.quirks);
-            if let Part::ToolCall(it) = &part {
-                let (kind, key) = match it.arguments {
+            if let Part::ToolCall(tool_call) = &part {
+                let (kind, key) = match tool_call.arguments {
                     CallArguments::Json(_) => ("function", "arguments"),
                     CallArguments::Text(_) => ("custom", "input"),
                 };
-                let what = vec![
-                    ("name", SampleJson::text(it.name.clone())),
-                    (key, SampleJson::text(it.arguments.as_str().to_owned())),
+                let definition = vec![
+                    ("name", SampleJson::text(tool_call.name.clone())),
+                    (key, SampleJson::text(tool_call.arguments.as_str().to_owned())),
                 ];
                 calls.push(SampleJson::Object(vec![
                     ("id", SampleJson::text(id.clone())),
                     ("type", SampleJson::text(kind)),
-                    (kind, SampleJson::Object(what)),
+                    (kind, SampleJson::Object(definition)),
                 ]));
             }
             parts.push(part);
@@ -94,14 +94,14 @@ impl SampleWriter<'_> {
         }
         self.push_message(Role::Assistant, parts, json);
         for (call, id) in self.results_in_order(round, &ids) {
-            let answer = call.tool_result(&id, Format::OpenAiChat);
-            let content = match answer.only_text() {
+            let result = call.tool_result(&id, Format::OpenAiChat);
+            let content = match result.only_text() {
                 Some(text) => SampleJson::text(text.to_owned()),
-                None => SampleJson::List(answer.content.iter().map(chat_block).collect()),
+                None => SampleJson::List(result.content.iter().map(chat_block).collect()),
             };
             self.push_message(
                 Role::Tool,
-                vec![Part::ToolResult(answer)],
+                vec![Part::ToolResult(result)],
                 vec![("role", SampleJson::text("tool")), ("tool_call_id", SampleJson::text(id)), ("content", content)],
             );
         }
@@ -116,9 +116,9 @@ impl SampleWriter<'_> {
 }
 
 fn chat_block(part: &Part<'_>) -> SampleJson {
-    let Some(picture) = image_of(part) else { return text_block("text", part) };
+    let Some(image) = image_of(part) else { return text_block("text", part) };
     SampleJson::Object(vec![
         ("type", SampleJson::text("image_url")),
-        ("image_url", SampleJson::Object(vec![("url", picture.url())])),
+        ("image_url", SampleJson::Object(vec![("url", image.url())])),
     ])
 }

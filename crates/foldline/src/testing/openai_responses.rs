@@ -42,7 +42,7 @@ impl SampleWriter<'_> {
         self.finish(Format::OpenAiResponses, model, system, rest)
     }
 
-    /// An item of the model, with the id that the server gave it if the client sends such.
+    /// Adds an item of the model, with the server's id if the sample has ids.
     fn push_item(&mut self, kind: &'static str, prefix: &str, part: Part<'static>, fields: JsonFields) {
         let mut json = vec![("type", SampleJson::text(kind))];
         if self.setting.with_ids {
@@ -78,14 +78,14 @@ impl SampleWriter<'_> {
             self.json.push(SampleJson::Raw(raw));
         }
         if let Some(text) = &round.text {
-            let piece = vec![
+            let block = vec![
                 ("type", SampleJson::text("output_text")),
                 ("text", SampleJson::text(text.clone())),
                 ("annotations", SampleJson::List(Vec::new())),
             ];
             let fields = vec![
                 ("role", SampleJson::text("assistant")),
-                ("content", SampleJson::List(vec![SampleJson::Object(piece)])),
+                ("content", SampleJson::List(vec![SampleJson::Object(block)])),
                 ("status", SampleJson::text("completed")),
             ];
             self.push_item("message", "msg_", Part::text(text.clone()), fields);
@@ -94,15 +94,15 @@ impl SampleWriter<'_> {
         for call in &round.calls {
             let id = self.next_id("call_");
             let part = call.part(&id, Format::OpenAiResponses, &mut self.quirks);
-            if let Part::ToolCall(it) = &part {
-                let (kind, prefix, key) = match it.arguments {
+            if let Part::ToolCall(tool_call) = &part {
+                let (kind, prefix, key) = match tool_call.arguments {
                     CallArguments::Json(_) => ("function_call", "fc_", "arguments"),
                     CallArguments::Text(_) => ("custom_tool_call", "ctc_", "input"),
                 };
                 let fields = vec![
                     ("call_id", SampleJson::text(id.clone())),
-                    ("name", SampleJson::text(it.name.clone())),
-                    (key, SampleJson::text(it.arguments.as_str().to_owned())),
+                    ("name", SampleJson::text(tool_call.name.clone())),
+                    (key, SampleJson::text(tool_call.arguments.as_str().to_owned())),
                 ];
                 self.push_item(kind, prefix, part, fields);
             }
@@ -113,14 +113,14 @@ impl SampleWriter<'_> {
                 false => "function_call_output",
                 true => "custom_tool_call_output",
             };
-            let answer = call.tool_result(&id, Format::OpenAiResponses);
-            let output = match answer.only_text() {
+            let result = call.tool_result(&id, Format::OpenAiResponses);
+            let output = match result.only_text() {
                 Some(text) => SampleJson::text(text.to_owned()),
-                None => SampleJson::List(answer.content.iter().map(responses_block).collect()),
+                None => SampleJson::List(result.content.iter().map(responses_block).collect()),
             };
             self.push_message(
                 Role::Tool,
-                vec![Part::ToolResult(answer)],
+                vec![Part::ToolResult(result)],
                 vec![("type", SampleJson::text(kind)), ("call_id", SampleJson::text(id)), ("output", output)],
             );
         }
@@ -135,6 +135,6 @@ impl SampleWriter<'_> {
 }
 
 fn responses_block(part: &Part<'_>) -> SampleJson {
-    let Some(picture) = image_of(part) else { return text_block("input_text", part) };
-    SampleJson::Object(vec![("type", SampleJson::text("input_image")), ("image_url", picture.url())])
+    let Some(image) = image_of(part) else { return text_block("input_text", part) };
+    SampleJson::Object(vec![("type", SampleJson::text("input_image")), ("image_url", image.url())])
 }

@@ -1,13 +1,13 @@
-//! A conversation as a test shows it: one line a message.
+//! Text form of a conversation for tests: one line per message.
 
 use crate::conversation::{CallArguments, Conversation, ImagePart, MediaSource, Part, Role};
 
-/// The shape of a conversation, one line a message; instructions outside the messages come first.
+/// Returns a conversation as one line per message; instructions outside the messages come first.
 pub fn shape(conversation: &Conversation<'_>) -> Vec<String> {
-    let standing = (!conversation.system.is_empty()).then(|| format!("standing: {}", parts(&conversation.system)));
+    let instructions = (!conversation.system.is_empty()).then(|| format!("standing: {}", parts(&conversation.system)));
     let messages =
         conversation.messages.iter().map(|message| format!("{}: {}", role_name(message.role), parts(&message.parts)));
-    standing.into_iter().chain(messages).collect()
+    instructions.into_iter().chain(messages).collect()
 }
 
 fn role_name(role: Role) -> String {
@@ -21,17 +21,17 @@ fn parts(parts: &[Part<'_>]) -> String {
 fn part(part: &Part<'_>) -> String {
     match part {
         Part::Text { text } => format!("{text:?}"),
-        Part::Reasoning(it) => match &it.seal {
-            Some(seal) => format!("thought {:?} sealed {seal}", it.text),
-            None => format!("thought {:?}", it.text),
+        Part::Reasoning(reasoning) => match &reasoning.seal {
+            Some(seal) => format!("thought {:?} sealed {seal}", reasoning.text),
+            None => format!("thought {:?}", reasoning.text),
         },
-        Part::ToolCall(it) => match &it.arguments {
-            CallArguments::Json(json) => format!("call {} {}({json})", it.id, it.name),
-            CallArguments::Text(text) => format!("call {} {}({text:?})", it.id, it.name),
+        Part::ToolCall(call) => match &call.arguments {
+            CallArguments::Json(json) => format!("call {} {}({json})", call.id, call.name),
+            CallArguments::Text(text) => format!("call {} {}({text:?})", call.id, call.name),
         },
-        Part::ToolResult(it) => {
-            let outcome = if it.is_error { "failed" } else { "result" };
-            format!("{outcome} {} [{}]", it.call_id, parts(&it.content))
+        Part::ToolResult(result) => {
+            let outcome = if result.is_error { "failed" } else { "result" };
+            format!("{outcome} {} [{}]", result.call_id, parts(&result.content))
         }
         Part::Image(ImagePart { source, detail }) => match detail {
             Some(detail) => format!("image {} {detail}", source_text(source)),
@@ -41,9 +41,9 @@ fn part(part: &Part<'_>) -> String {
             Some(name) => format!("file {name:?} {}", source_text(&file.source)),
             None => format!("file {}", source_text(&file.source)),
         },
-        Part::Opaque(it) => match &it.pair {
-            Some(pair) => format!("kept {} {pair}", it.kind),
-            None => format!("kept {}", it.kind),
+        Part::Opaque(block) => match &block.pair {
+            Some(pair) => format!("kept {} {pair}", block.kind),
+            None => format!("kept {}", block.kind),
         },
     }
 }

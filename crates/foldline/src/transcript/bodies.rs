@@ -1,9 +1,8 @@
-//! Messages and request bodies of the three APIs, and records that hold them.
+//! Messages and request bodies of the three APIs, and records that contain them.
 //!
-//! An entry is a message, a list of messages, a request body, or a record with its own id and
-//! source around the messages. Single messages are one conversation together; everything else is
-//! a conversation by itself. Which API it is shows in the messages, so they are judged when all of
-//! them are there.
+//! An entry is a message, a list of messages, a request body, or a record with an id and a source around
+//! the messages. Single messages together form one conversation; every other entry is a separate one.
+//! The API is detected from the messages, so they are parsed when all of them are read.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -17,26 +16,24 @@ use crate::wire::json::scan::{JsonObject, JsonValue};
 
 #[derive(Default)]
 pub(crate) struct BodyParser {
-    /// Single messages so far, as the beginning of a JSON array.
+    /// Single messages so far, as the start of a JSON array.
     messages: String,
 }
 
 impl SessionParser for BodyParser {
-    fn parse_entry(&mut self, parse_entry: &JsonObject<'_>, found: &mut Vec<RecordedSession>) -> Result<(), Error> {
-        if parse_entry.value.is_array() {
-            found.push(parse_body(parse_entry.value.raw())?);
-        } else if let Some(list) = parse_entry.get("traj").filter(|list| list.is_array()) {
-            // tau-bench names the list so.
+    fn parse_entry(&mut self, entry: &JsonObject<'_>, found: &mut Vec<RecordedSession>) -> Result<(), Error> {
+        if entry.value.is_array() {
+            found.push(parse_body(entry.value.raw())?);
+        } else if let Some(list) = entry.get("traj").filter(|list| list.is_array()) {
+            // The field name of tau-bench.
             found.push(parse_body(list.raw())?);
-        } else if parse_entry.get("messages").is_some()
-            || parse_entry.get("input").is_some() && parse_entry.get("role").is_none()
-        {
-            let mut recording = parse_body(parse_entry.value.raw())?;
-            apply_record_fields(&mut recording, parse_entry);
+        } else if entry.get("messages").is_some() || entry.get("input").is_some() && entry.get("role").is_none() {
+            let mut recording = parse_body(entry.value.raw())?;
+            apply_record_fields(&mut recording, entry);
             found.push(recording);
-        } else if parse_entry.get("role").is_some() || parse_entry.get("type").is_some() {
+        } else if entry.get("role").is_some() || entry.get("type").is_some() {
             self.messages.push(if self.messages.is_empty() { '[' } else { ',' });
-            self.messages.push_str(parse_entry.value.raw());
+            self.messages.push_str(entry.value.raw());
         } else {
             return Err(Error::not_a_recording("neither a message nor a body with messages"));
         }
@@ -46,7 +43,7 @@ impl SessionParser for BodyParser {
     fn finish(mut self: Box<Self>, found: &mut Vec<RecordedSession>) {
         if !self.messages.is_empty() {
             self.messages.push(']');
-            // Each message was read before it was taken, so the list of them can be read.
+            // Each message was parsed before it was added, so the list can be parsed.
             found.extend(parse_body(&self.messages));
         }
     }
@@ -64,14 +61,14 @@ fn parse_body(body: &str) -> Result<RecordedSession, Error> {
     Ok(recording)
 }
 
-/// What a record says about its conversation.
+/// Applies the fields of a record to its conversation.
 fn apply_record_fields(recording: &mut RecordedSession, record: &JsonObject<'_>) {
     recording.id = record.string("id").unwrap_or_default().into_owned();
     let Some(source) = record.string("source") else { return };
     recording.format = LogFormat::Record;
     recording.source = source.into_owned();
     let compactions = record.get("compactions").and_then(JsonValue::u64);
-    recording.compactions = compactions.and_then(|it| usize::try_from(it).ok()).unwrap_or(0);
+    recording.compactions = compactions.and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
     let failed = record.elements("error_tool_call_ids");
     let failed: HashSet<Cow<'_, str>> = failed.iter().filter_map(|id| id.value.string()).collect();
     for message in &mut recording.conversation.messages {
@@ -89,12 +86,12 @@ mod tests {
     use super::*;
 
     fn formats(text: &str) -> Vec<(LogFormat, usize)> {
-        let (recordings, faults) = read_all(text);
-        assert!(faults.is_empty(), "{faults:?}");
-        recordings.iter().map(|it| (it.format, it.conversation.messages.len())).collect()
+        let (recordings, errors) = read_all(text);
+        assert!(errors.is_empty(), "{errors:?}");
+        recordings.iter().map(|session| (session.format, session.conversation.messages.len())).collect()
     }
 
-    /// The way messages are wrapped does not matter: list, body, lines, on one line or on many.
+    /// The messages may be a list, a body or lines, on one line or many.
     #[test]
     fn messages_are_read_in_every_wrapping() {
         let messages = [
@@ -142,20 +139,19 @@ mod tests {
         assert_eq!(recording.error_call_ids().collect::<Vec<_>>(), ["c1"]);
     }
 
-    /// Bodies without a name of their own are told apart by their number.
     #[test]
     fn unnamed_bodies_of_one_input_are_numbered() {
         let body = r#"{"messages":[{"role":"user","content":"hi"}]}"#;
         let (recordings, _) = read_all(&format!("{body}\n{body}\n"));
-        let ids: Vec<_> = recordings.iter().map(|it| it.id.as_str()).collect();
+        let ids: Vec<_> = recordings.iter().map(|session| session.id.as_str()).collect();
         assert_eq!(ids, ["input", "input#2"]);
     }
 
     #[test]
     fn record_without_messages_is_one_error() {
         let good = r#"{"id":"a","source":"s","messages":[]}"#;
-        let (recordings, faults) = read_all(&format!("{good}\n{{\"id\":\"b\"}}\n{good}\n"));
+        let (recordings, errors) = read_all(&format!("{good}\n{{\"id\":\"b\"}}\n{good}\n"));
         assert_eq!(recordings.len(), 2);
-        assert_eq!(faults, ["line 2: not a recorded session: neither a message nor a body with messages"]);
+        assert_eq!(errors, ["line 2: not a recorded session: neither a message nor a body with messages"]);
     }
 }

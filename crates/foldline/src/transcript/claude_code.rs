@@ -1,10 +1,10 @@
-//! Session files of Claude Code: a line for each content block, hook, snapshot and notice.
+//! Session files of Claude Code: one line for each content block, hook, snapshot and notice.
 //!
-//! Lines of one assistant turn share a message id, also where results of its first calls stand
-//! between them; they are one message again. What follows as the user's (results, words, text of
-//! commands) is one user message with the results in front, as the client sends it. A side chain
-//! is a recording of its own. When the user goes back and asks again, the answers to the first
-//! question are left out. Error notices of the client are no part of the conversation.
+//! Lines of one assistant turn share a message id, even with results of its first calls between them;
+//! they are merged into one message. The user lines after it (results, prompts, command texts) are one
+//! user message with the results first, as the client sends it. A side chain is a separate recording.
+//! When the user goes back and sends another prompt, the answers to the first one are omitted. Error
+//! notices of the client are not part of the conversation.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,23 +20,23 @@ pub(crate) struct ClaudeCodeLog {
     session_id: String,
     main: ClaudeCodeChain,
     side_chains: Vec<ClaudeCodeChain>,
-    /// The side chain of an agent's id, or of a line that others name as their parent.
+    /// Index of the side chain for an agent id, or for the id of one of its lines.
     side_of: HashMap<String, usize>,
-    /// A session that was resumed can repeat lines.
+    /// Ids of the lines read so far, because a resumed session can repeat lines.
     seen: HashSet<String>,
 }
 
-/// A conversation that grows line by line.
+/// A conversation that is built line by line.
 struct ClaudeCodeChain {
     recording: RecordedSession,
     agent_id: Option<String>,
-    /// The assistant turn that is being told: its message id and its place.
+    /// The current assistant turn: its message id and its index.
     turn: Option<(String, usize)>,
-    /// Whether the user's next words belong to the message at the end.
+    /// True if the next user text belongs to the last message.
     extends_user_message: bool,
-    /// The line of a compaction was seen, and not yet its summary.
+    /// True after the line of a compaction, until its summary is read.
     awaits_summary: bool,
-    /// Where the conversation stood when a prompt was given, by the line that the prompt follows.
+    /// State of the conversation before each prompt, by the id of the prompt's parent line.
     branch_points: HashMap<String, BranchPoint>,
 }
 
@@ -79,11 +79,11 @@ impl SessionParser for ClaudeCodeLog {
             return Ok(());
         }
         if kind == "attachment" {
-            // Most attachments are turned into words by the client itself, in ways that the log does
-            // not tell. What the user typed while the agent was at work stands here in their words.
+            // The client renders most attachments in ways that the log does not contain. Prompts
+            // that the user typed while the agent was working are here unchanged.
             let attachment = line.object("attachment");
-            let queued = attachment.filter(|it| it.string("type").as_deref() == Some("queued_command"));
-            if let Some(prompt) = queued.and_then(|it| it.string("prompt")) {
+            let queued = attachment.filter(|attachment| attachment.string("type").as_deref() == Some("queued_command"));
+            if let Some(prompt) = queued.and_then(|attachment| attachment.string("prompt")) {
                 chain.push_user_parts(vec![Part::text(prompt.into_owned())]);
             }
             return Ok(());
@@ -99,17 +99,17 @@ impl SessionParser for ClaudeCodeLog {
     }
 
     fn finish(self: Box<Self>, found: &mut Vec<RecordedSession>) {
-        let ClaudeCodeLog { session_id, mut main, side_chains: mut sides, .. } = *self;
-        for chain in sides.iter_mut().chain([&mut main]) {
+        let ClaudeCodeLog { session_id, mut main, mut side_chains, .. } = *self;
+        for chain in side_chains.iter_mut().chain([&mut main]) {
             for message in &mut chain.recording.conversation.messages {
-                // Results stand in front of everything else in their message.
+                // Results come before everything else in their message.
                 message.parts.sort_by_key(|part| message.role == Role::User && !matches!(part, Part::ToolResult(_)));
             }
         }
-        if sides.is_empty() || !main.recording.conversation.messages.is_empty() {
+        if side_chains.is_empty() || !main.recording.conversation.messages.is_empty() {
             found.push(RecordedSession { id: session_id.clone(), ..main.recording });
         }
-        found.extend(sides.into_iter().enumerate().map(|(at, side)| RecordedSession {
+        found.extend(side_chains.into_iter().enumerate().map(|(at, side)| RecordedSession {
             id: side.agent_id.unwrap_or_else(|| format!("{session_id}/side-{}", at + 1)),
             parent: Some(session_id.clone()),
             ..side.recording
@@ -178,17 +178,17 @@ impl ClaudeCodeChain {
         let is_prompt = !message.has_results() && !bool_field(line, "isMeta");
         if let Some(parent) = line.string("parentUuid").filter(|_| is_prompt) {
             match self.branch_points.get(parent.as_ref()).copied() {
-                Some(mark) => self.rewind_to(mark),
+                Some(point) => self.rewind_to(point),
                 None => {
-                    let mark = self.branch_point();
-                    self.branch_points.insert(parent.into_owned(), mark);
+                    let point = self.branch_point();
+                    self.branch_points.insert(parent.into_owned(), point);
                 }
             }
         }
         self.push_user_parts(message.parts);
     }
 
-    /// Adds what is the user's: to their message at the end, or as a new one.
+    /// Adds parts to the user message at the end, or as a new message.
     fn push_user_parts(&mut self, parts: Vec<Part<'static>>) {
         if parts.is_empty() {
             return;
@@ -216,13 +216,13 @@ impl ClaudeCodeChain {
         }
     }
 
-    fn rewind_to(&mut self, mark: BranchPoint) {
-        if mark.message_count > self.recording.conversation.messages.len() {
+    fn rewind_to(&mut self, point: BranchPoint) {
+        if point.message_count > self.recording.conversation.messages.len() {
             return;
         }
-        self.recording.truncate_to(mark.message_count);
+        self.recording.truncate_to(point.message_count);
         if let Some(last) = self.recording.conversation.messages.last_mut() {
-            last.parts.truncate(mark.last_message_parts);
+            last.parts.truncate(point.last_message_parts);
         }
         self.turn = None;
     }
@@ -251,8 +251,8 @@ mod tests {
     use super::super::tests::{read_all, read_one, shape};
     use super::*;
 
-    /// Results of the first call stand between the lines of one turn, words of the user before the
-    /// last result: on the wire it is one turn, and one message with the results in front.
+    /// The log has a result between the lines of one turn, and user text before the last result; the
+    /// client sends one turn, then one user message with the results first.
     #[test]
     fn lines_of_a_turn_are_merged_into_one_message() {
         let recording = read_one(SAMPLE);
@@ -307,11 +307,12 @@ mod tests {
             + &assistant("s2", r#","isSidechain":true,"agentId":"ag","parentUuid":"s1""#, "sub answer")
             + &user("t1", "y", r#","isSidechain":true"#, "other task")
             + &assistant("t2", r#","isSidechain":true,"parentUuid":"t1""#, "other answer");
-        let (recordings, faults) = read_all(&log);
-        assert!(faults.is_empty());
-        let seen: Vec<_> = recordings.iter().map(|it| (it.id.as_str(), it.parent.as_deref(), shape(it))).collect();
+        let (recordings, errors) = read_all(&log);
+        assert!(errors.is_empty());
+        let sessions: Vec<_> =
+            recordings.iter().map(|session| (session.id.as_str(), session.parent.as_deref(), shape(session))).collect();
         assert_eq!(
-            seen,
+            sessions,
             [
                 ("s", None, vec!["user: task".to_owned(), "assistant: waiting".to_owned()]),
                 ("ag", Some("s"), vec!["user: sub task".to_owned(), "assistant: sub answer".to_owned()]),
@@ -320,7 +321,7 @@ mod tests {
         );
     }
 
-    /// Two prompts that follow the same line: the user went back and asked something else.
+    /// Two prompts with the same parent line: the user went back and sent another prompt.
     #[test]
     fn answers_on_an_abandoned_branch_are_omitted() {
         let log = user("1", "0", "", "task")
@@ -349,16 +350,16 @@ mod tests {
     fn missing_content_is_an_error_empty_content_is_skipped() {
         let empty = r#"{"type":"user","sessionId":"s","uuid":"2","message":{"role":"user","content":[]}}"#;
         let broken = r#"{"type":"assistant","sessionId":"s","uuid":"3","message":{"role":"assistant"}}"#;
-        let (recordings, faults) = read_all(&format!("{}{empty}\n{broken}\n", user("1", "0", "", "task")));
+        let (recordings, errors) = read_all(&format!("{}{empty}\n{broken}\n", user("1", "0", "", "task")));
         assert_eq!(shape(&recordings[0]), ["user: task"]);
-        assert_eq!(faults, ["line 3: not a recorded session: a line of type assistant without a message"]);
+        assert_eq!(errors, ["line 3: not a recorded session: a line of type assistant without a message"]);
     }
 
     #[test]
     fn damaged_line_is_reported_and_others_are_read() {
-        let (recordings, faults) =
+        let (recordings, errors) =
             read_all(&(user("1", "0", "", "task") + "{\"type\":\"assis\n\n" + &assistant("2", "", "fine")));
         assert_eq!(shape(&recordings[0]), ["user: task", "assistant: fine"]);
-        assert_eq!(faults, ["line 2: not JSON: a string without an end at byte 14"]);
+        assert_eq!(errors, ["line 2: not JSON: a string without an end at byte 14"]);
     }
 }

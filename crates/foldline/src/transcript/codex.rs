@@ -1,8 +1,8 @@
 //! Rollout files of Codex: items of the Responses API among events of the client.
 //!
-//! Each item is a message, as in the API's own list. Events repeat for the screen what the items
-//! say and are passed over, except for one that takes turns back. Files from before the envelope
-//! (`type` and `payload`) hold the bare items.
+//! Each item is a message, as in the API's list. Events repeat the items for display and are skipped,
+//! except for the one that rolls turns back. Files from before the envelope (`type` and `payload`)
+//! contain the bare items.
 
 use super::reader::SessionParser;
 use super::{LogFormat, RecordedSession};
@@ -13,7 +13,7 @@ use crate::wire::json::scan::{JsonObject, JsonValue};
 
 pub(crate) struct CodexRollout {
     recording: RecordedSession,
-    /// Where each turn of the user began.
+    /// Index of the first message of each user turn.
     turn_starts: Vec<usize>,
 }
 
@@ -23,22 +23,24 @@ impl CodexRollout {
     }
 
     fn read_metadata(&mut self, head: &JsonObject<'_>) {
-        // A fork repeats the head of the session it came from; the first one is its own.
+        // A fork repeats the metadata of its parent session; the first entry is its own.
         if !self.recording.id.is_empty() {
             return;
         }
         self.recording.id = head.string("id").unwrap_or_default().into_owned();
-        let base = head.object("base_instructions").and_then(|it| it.string("text"));
+        let base = head.object("base_instructions").and_then(|object| object.string("text"));
         if let Some(text) = base.or_else(|| head.string("instructions")) {
             self.recording.conversation.system = vec![Part::text(text.into_owned())];
         }
-        let spawned =
-            head.object("source").and_then(|it| it.object("subagent")).and_then(|it| it.object("thread_spawn"));
-        self.recording.parent = spawned.and_then(|it| it.string("parent_thread_id")).map(|id| id.into_owned());
+        let spawned = head
+            .object("source")
+            .and_then(|object| object.object("subagent"))
+            .and_then(|object| object.object("thread_spawn"));
+        self.recording.parent = spawned.and_then(|object| object.string("parent_thread_id")).map(|id| id.into_owned());
     }
 
     fn push_item(&mut self, item: &JsonObject<'_>) {
-        // A snapshot of the work tree, kept for undoing; the model never sees it.
+        // A snapshot of the work tree for undo; the model never sees it.
         if item.string("type").as_deref() != Some("ghost_snapshot") {
             self.recording.push(wire::parse_message(wire::Format::OpenAiResponses, item));
         }
@@ -49,11 +51,11 @@ impl CodexRollout {
         match compacted.string("message").filter(|summary| !summary.is_empty()) {
             Some(summary) => self.recording.push(Message::text(Role::User, summary)),
             None => {
-                // The history that replaces the old one repeats items; only its summary is new.
-                let kept = compacted.elements("replacement_history");
+                // The replacement history repeats items; only its summary is new.
+                let history = compacted.elements("replacement_history");
                 let is_summary =
-                    |it: &&JsonObject<'_>| it.string("type").is_some_and(|kind| kind.starts_with("compaction"));
-                kept.iter().filter(is_summary).for_each(|item| self.push_item(item));
+                    |item: &&JsonObject<'_>| item.string("type").is_some_and(|kind| kind.starts_with("compaction"));
+                history.iter().filter(is_summary).for_each(|item| self.push_item(item));
             }
         }
     }
@@ -62,7 +64,8 @@ impl CodexRollout {
         match event.string("type").as_deref() {
             Some("task_started" | "turn_started") => self.turn_starts.push(self.recording.conversation.messages.len()),
             Some("thread_rolled_back") => {
-                let count = event.get("num_turns").and_then(JsonValue::u64).and_then(|it| usize::try_from(it).ok());
+                let count =
+                    event.get("num_turns").and_then(JsonValue::u64).and_then(|count| usize::try_from(count).ok());
                 let keep = self.turn_starts.len().saturating_sub(count.unwrap_or(0));
                 if let Some(&start) = self.turn_starts.get(keep) {
                     self.turn_starts.truncate(keep);
@@ -159,7 +162,7 @@ mod tests {
         assert_eq!(recording.omitted_messages, 2);
     }
 
-    /// What replaces the history repeats it; only the summary is new, as text or sealed.
+    /// The replacement history repeats items; only the summary is new, as text or encrypted.
     #[test]
     fn compaction_adds_only_its_summary() {
         let log = message_line("user", "one")
@@ -167,9 +170,9 @@ mod tests {
             + "{\"type\":\"compacted\",\"payload\":{\"message\":\"\",\"replacement_history\":[{\"type\":\"message\",\"role\":\"user\",\"content\":\"one\"},{\"type\":\"compaction\",\"encrypted_content\":\"zzz\"}]}}\n";
         let recording = read_one(&log);
         assert_eq!(recording.compactions, 2);
-        let seen = shape(&recording);
-        assert_eq!(seen[..2], ["user: one", "user: short"]);
-        assert!(seen.len() == 3 && seen[2].contains("zzz"), "{seen:?}");
+        let messages = shape(&recording);
+        assert_eq!(messages[..2], ["user: one", "user: short"]);
+        assert!(messages.len() == 3 && messages[2].contains("zzz"), "{messages:?}");
     }
 
     #[test]
@@ -188,7 +191,7 @@ mod tests {
 
     #[test]
     fn line_without_payload_is_an_error() {
-        let (_, faults) = read_all(&(SAMPLE.to_owned() + "{\"type\":\"response_item\"}\n"));
-        assert_eq!(faults, ["line 12: not a recorded session: a line without a payload"]);
+        let (_, errors) = read_all(&(SAMPLE.to_owned() + "{\"type\":\"response_item\"}\n"));
+        assert_eq!(errors, ["line 12: not a recorded session: a line without a payload"]);
     }
 }

@@ -1,8 +1,8 @@
 //! `events.jsonl` of the Copilot CLI.
 //!
-//! A turn is one event with its text, reasoning and calls; results are events of their own. The
-//! instructions are told anew with each prompt and stand once, in front, as the client sends them. The
-//! events of a sub-agent name the call that started it and make a side chain.
+//! A turn is one event with its text, reasoning and calls; results are separate events. The
+//! instructions are repeated with each prompt and are read once, at the start, as the client sends
+//! them. The events of a sub-agent name the call that started it and form a side chain.
 
 use std::collections::HashMap;
 
@@ -23,9 +23,9 @@ pub(crate) struct CopilotEvents {
 
 struct CopilotChain {
     recording: RecordedSession,
-    /// Calls whose results are not there yet.
+    /// Number of calls without a result so far.
     open_calls: usize,
-    /// Words that came while calls were open; they go behind the results.
+    /// Messages received while calls were open; they go after the results.
     deferred: Vec<Message<'static>>,
 }
 
@@ -47,7 +47,7 @@ impl SessionParser for CopilotEvents {
             "session.model_change" => self.set_model(data.string("newModel")),
             "system.message" => self.chain_for(event, &data).set_instructions(&data),
             "user.message" => {
-                // What the client made of the prompt is what it sent.
+                // The client sends the transformed prompt.
                 let sent = data.string("transformedContent").filter(|text| !text.is_empty());
                 let text = sent.or_else(|| data.string("content")).unwrap_or_default();
                 self.chain_for(event, &data).push_user_message(Message::text(Role::User, text.into_owned()));
@@ -74,16 +74,16 @@ impl SessionParser for CopilotEvents {
     }
 
     fn finish(self: Box<Self>, found: &mut Vec<RecordedSession>) {
-        let CopilotEvents { session_id, model, main, side_chains: sides, .. } = *self;
-        let mut done = |mut chain: CopilotChain, id: String, parent: Option<String>| {
+        let CopilotEvents { session_id, model, main, side_chains, .. } = *self;
+        let mut push_session = |mut chain: CopilotChain, id: String, parent: Option<String>| {
             chain.flush_deferred();
             let mut recording = RecordedSession { id, parent, ..chain.recording };
             recording.set_model(model.as_deref().map(Into::into));
             found.push(recording);
         };
-        done(main, session_id.clone(), None);
-        for (id, chain) in sides {
-            done(chain, id, Some(session_id.clone()));
+        push_session(main, session_id.clone(), None);
+        for (id, chain) in side_chains {
+            push_session(chain, id, Some(session_id.clone()));
         }
     }
 }
@@ -154,8 +154,8 @@ impl CopilotChain {
     }
 
     fn push_result(&mut self, data: &JsonObject<'_>) {
-        let error = data.object("error").and_then(|it| it.string("message"));
-        let text = data.object("result").and_then(|it| it.string("content")).or(error);
+        let error = data.object("error").and_then(|object| object.string("message"));
+        let text = data.object("result").and_then(|object| object.string("content")).or(error);
         let result = ToolResult {
             call_id: data.string("toolCallId").unwrap_or_default(),
             content: text.map(Part::text).into_iter().collect(),
@@ -205,11 +205,11 @@ mod tests {
     use super::super::tests::{read_all, shape};
     use super::*;
 
-    /// A notice came between two results; it goes behind them. The rules stand once, in front.
+    /// A notice between two results moves after them. The instructions appear once, at the start.
     #[test]
     fn results_follow_calls_and_newest_instructions_come_first() {
-        let (recordings, faults) = read_all(SAMPLE);
-        assert!(faults.is_empty());
+        let (recordings, errors) = read_all(SAMPLE);
+        assert!(errors.is_empty());
         let [main, side] = recordings.as_slice() else { panic!("{recordings:?}") };
         assert_eq!((main.id.as_str(), main.model(), main.compactions), ("s1", Some("m-2"), 1));
         assert_eq!(
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn event_without_type_is_an_error() {
-        let (_, faults) = read_all(&(SAMPLE.to_owned() + "{\"data\":{}}\n"));
-        assert_eq!(faults, ["line 13: not a recorded session: an event without a type"]);
+        let (_, errors) = read_all(&(SAMPLE.to_owned() + "{\"data\":{}}\n"));
+        assert_eq!(errors, ["line 13: not a recorded session: an event without a type"]);
     }
 }

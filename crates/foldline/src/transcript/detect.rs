@@ -1,35 +1,35 @@
-//! Which format an input has, by what its beginning says.
+//! Detection of the format of an input from its first bytes.
 //!
-//! Names of files tell little and are not looked at. The beginning may be cut anywhere, also in the
-//! middle of its only line, so what is judged are the keys that can be seen.
+//! File names are not used. The head may be cut anywhere, even in the middle of its only line, so
+//! detection uses only the keys that are visible.
 
 use crate::error::ErrorKind;
 use crate::transcript::LogFormat;
 use crate::transcript::document::DocumentReader;
 use crate::wire::json::scan;
 
-/// How an input is laid out.
+/// The layout of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InputLayout {
-    /// An entry a line.
+    /// One entry per line.
     Lines,
-    /// Documents over any number of lines, one behind the other.
+    /// Consecutive documents, each over any number of lines.
     Documents,
 }
 
-/// So many lines are looked at for one that tells.
+/// Maximum number of lines examined to detect the format.
 const MAX_SAMPLED_LINES: usize = 40;
-/// So much of a value is kept to look at.
+/// Bytes of each value kept for detection.
 const MAX_PREVIEW_BYTES: usize = 64;
 
-/// The format of the input that begins with these bytes (64 KB of it are plenty).
+/// Returns the format of the input that begins with these bytes (64 KB are enough).
 ///
 /// ```
-/// use foldline::transcript::{Format, recognise};
+/// use foldline::transcript::{LogFormat, detect};
 ///
-/// assert_eq!(recognise(br#"{"type":"session_meta","payload":{"id":"1"}}"#), Some(Format::Codex));
-/// assert_eq!(recognise(b"[{\"role\": \"user\", \"content\": \"hi\"}]"), Some(Format::OpenAiChat));
-/// assert_eq!(recognise(b"Dear diary"), None);
+/// assert_eq!(detect(br#"{"type":"session_meta","payload":{"id":"1"}}"#), Some(LogFormat::Codex));
+/// assert_eq!(detect(b"[{\"role\": \"user\", \"content\": \"hi\"}]"), Some(LogFormat::OpenAiChat));
+/// assert_eq!(detect(b"Dear diary"), None);
 /// ```
 pub fn detect(head: &[u8]) -> Option<LogFormat> {
     detect_with_layout(head).map(|(format, _)| format)
@@ -45,9 +45,9 @@ pub(crate) fn detect_with_layout(head: &[u8]) -> Option<(LogFormat, InputLayout)
     {
         return Some((format, InputLayout::Documents));
     }
-    let of_line =
+    let line_format =
         object_lines(head).take(MAX_SAMPLED_LINES).find_map(|line| ObjectPreview::from_object(line)?.line_format());
-    let format = of_line.or_else(|| ObjectPreview::from_object(head)?.document_format())?;
+    let format = line_format.or_else(|| ObjectPreview::from_object(head)?.document_format())?;
     let layout = match format {
         LogFormat::ClaudeCode | LogFormat::Codex | LogFormat::Copilot | LogFormat::Pi | LogFormat::Record => {
             InputLayout::Lines
@@ -67,25 +67,25 @@ pub(crate) fn detect_with_layout(head: &[u8]) -> Option<(LogFormat, InputLayout)
     Some((format, layout))
 }
 
-/// Whether the input begins with one document that goes on behind its first line. A line of its own
-/// may well stand in it: the last message of a list.
+/// Returns true if the input begins with a document that continues after its first line. Such a document
+/// may contain a line that looks like an entry: the last message of a list.
 fn is_multiline_document(head: &[u8]) -> bool {
     let whole = match std::str::from_utf8(head) {
         Ok(text) => text,
         Err(cut) => std::str::from_utf8(&head[..cut.valid_up_to()]).unwrap_or_default(),
     };
     let first = whole.split('\n').next().unwrap_or_default();
-    let goes_on = match scan::parse_document(whole).map_err(|error| error.kind().clone()) {
+    let is_valid = match scan::parse_document(whole).map_err(|error| error.kind().clone()) {
         Ok(_) => true,
-        // Nothing is wrong with it but that it is cut, maybe inside a word such as `true`.
+        // Valid except that it is cut, possibly inside a word such as `true`.
         Err(ErrorKind::NotJson { offset: at }) => at + 4 > whole.len(),
         Err(_) => false,
     };
-    goes_on && scan::parse_document(first).is_err()
+    is_valid && scan::parse_document(first).is_err()
 }
 
-/// The lines that are a JSON object by themselves. The last line may be cut, and counts when it
-/// begins as one.
+/// Returns the lines that are complete JSON objects. The last line may be cut, and counts if it begins
+/// as an object.
 fn object_lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut lines = head.split(|&byte| byte == b'\n').peekable();
     std::iter::from_fn(move || lines.next().map(|line| (line, lines.peek().is_none()))).filter_map(|(line, is_last)| {
@@ -94,7 +94,7 @@ fn object_lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The keys of an object and how their values begin, as far as they can be seen.
+/// The visible keys of an object and the first bytes of their values.
 struct ObjectPreview {
     fields: Vec<(String, Vec<u8>)>,
 }
@@ -104,7 +104,7 @@ impl ObjectPreview {
         (text.trim_ascii_start().first() == Some(&b'{')).then(|| Self::parse(text))
     }
 
-    /// The first object in a list, or in a list of lists.
+    /// Parses the first object in a list, or in a list of lists.
     fn from_list(text: &[u8]) -> Option<Self> {
         let mut rest = text.trim_ascii_start();
         for _ in 0..3 {
@@ -123,10 +123,10 @@ impl ObjectPreview {
         if document.enter().is_ok() {
             while let Ok(Some(key)) = document.next_key() {
                 let mut value = Vec::new();
-                let seen = document.read_value(Some(&mut value));
+                let outcome = document.read_value(Some(&mut value));
                 value.truncate(MAX_PREVIEW_BYTES);
                 fields.push((String::from_utf8_lossy(&key).into_owned(), value));
-                if seen.is_err() {
+                if outcome.is_err() {
                     break;
                 }
             }
@@ -138,14 +138,14 @@ impl ObjectPreview {
         self.fields.iter().any(|(name, _)| name == key)
     }
 
-    /// The text of a short string.
+    /// Returns the value of a short string field.
     fn text(&self, key: &str) -> &str {
         let value = self.fields.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_slice());
         let text = value.and_then(|value| value.strip_prefix(b"\"")?.strip_suffix(b"\""));
         text.and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default()
     }
 
-    /// Of a line of a log.
+    /// Returns the format of a line of a log.
     fn line_format(&self) -> Option<LogFormat> {
         let kind = self.text("type");
         if self.has("payload") && CODEX_LINE_TYPES.contains(&kind) || self.has("record_type") {
@@ -154,8 +154,8 @@ impl ObjectPreview {
         if kind.contains('.') && self.has("data") {
             return Some(LogFormat::Copilot);
         }
-        let names_line = self.has("sessionId") && (self.has("uuid") || self.has("parentUuid"));
-        if names_line || matches!(kind, "file-history-snapshot" | "queue-operation") || self.has("leafUuid") {
+        let has_line_ids = self.has("sessionId") && (self.has("uuid") || self.has("parentUuid"));
+        if has_line_ids || matches!(kind, "file-history-snapshot" | "queue-operation") || self.has("leafUuid") {
             return Some(LogFormat::ClaudeCode);
         }
         if kind == "session" && self.has("id") && self.has("cwd") || kind == "message" && self.has("message") {
@@ -180,8 +180,8 @@ impl ObjectPreview {
         if self.has("eval") && (self.has("status") || self.has("version")) {
             return Some(LogFormat::Inspect);
         }
-        let of_evaluation = ["history", "instance", "instruction", "metadata", "test_result"];
-        if self.has("instance_id") && of_evaluation.iter().any(|key| self.has(key)) {
+        let evaluation_keys = ["history", "instance", "instruction", "metadata", "test_result"];
+        if self.has("instance_id") && evaluation_keys.iter().any(|key| self.has(key)) {
             return Some(LogFormat::OpenHands);
         }
         if self.has("trajectory") && !self.has("messages") {
@@ -199,7 +199,7 @@ impl ObjectPreview {
         self.message_format()
     }
 
-    /// Of the first element of a list.
+    /// Returns the format of the first element of a list.
     fn element_format(&self) -> Option<LogFormat> {
         if self.has("source") && (self.has("action") || self.has("observation") || self.has("kind")) {
             return Some(LogFormat::OpenHands);
@@ -228,8 +228,7 @@ const CODEX_LINE_TYPES: [&str; 5] = ["session_meta", "response_item", "event_msg
 mod tests {
     use super::*;
 
-    /// A request body over several lines: the last message stands on a line of its own, like an entry of
-    /// a log.
+    /// The last message of a multi-line request body is on a separate line, like an entry of a log.
     #[test]
     fn multiline_body_is_a_document() {
         let body = b"{\"model\":\"m\",\n\"messages\":[\n{\"role\":\"user\",\"content\":\"a\"},\n{\"role\":\"user\",\"content\":\"b\"}\n]}";
@@ -242,7 +241,6 @@ mod tests {
         }
     }
 
-    /// A log whose first line is damaged is a log still.
     #[test]
     fn log_with_damaged_first_line_is_detected_as_lines() {
         let log = b"{\"type\":\"session_me\n{\"type\":\"response_item\",\"payload\":{}}\n";

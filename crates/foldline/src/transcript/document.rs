@@ -1,8 +1,8 @@
-//! A pull reader over JSON documents that are longer than one wants to hold.
+//! A pull reader for JSON documents that are too long to keep in memory.
 //!
-//! It walks into the objects and arrays that a format names, copies out the values that are wanted
-//! and passes over the rest without keeping it. It knows brackets and strings and nothing more: a
-//! value that was copied out is judged by the scanner of the wire formats.
+//! It enters the objects and arrays that a format names, copies the requested values and skips the
+//! rest. It checks only brackets and strings: a copied value is validated by the scanner of the wire
+//! formats.
 
 use std::io::{self, BufRead};
 
@@ -12,20 +12,20 @@ pub(crate) struct DocumentReader<R> {
     input: R,
     limit: usize,
     line: u64,
-    /// A value has just ended, so a comma or a closing bracket comes next.
+    /// True after a value, where a comma or a closing bracket is expected.
     after_value: bool,
 }
 
-/// Why a document can not be read on.
+/// Reason why a document cannot be read further.
 #[derive(Debug)]
 pub(crate) enum DocumentError {
     /// The input failed.
     Io(io::Error),
-    /// It ended inside of a value.
+    /// The input ended inside a value.
     UnexpectedEnd,
     /// A value is longer than the limit.
     Oversized,
-    /// The brackets and strings do not fit.
+    /// The brackets and strings do not match.
     NotJson(&'static str),
 }
 
@@ -38,12 +38,12 @@ impl<R: BufRead> DocumentReader<R> {
         self.limit
     }
 
-    /// The line that comes next, from one.
+    /// Returns the number of the next line, starting at one.
     pub(crate) fn line(&self) -> u64 {
         self.line
     }
 
-    /// The first byte of what comes next; `None` at the end of the input.
+    /// Returns the next byte that is not whitespace; `None` at the end of the input.
     pub(crate) fn peek(&mut self) -> Result<Option<u8>, DocumentError> {
         loop {
             let chunk = fill_buffer(&mut self.input)?;
@@ -57,7 +57,7 @@ impl<R: BufRead> DocumentReader<R> {
         }
     }
 
-    /// Walks into an object or an array.
+    /// Enters an object or an array.
     pub(crate) fn enter(&mut self) -> Result<(), DocumentError> {
         match self.peek()? {
             Some(b'{' | b'[') => self.input.consume(1),
@@ -68,7 +68,7 @@ impl<R: BufRead> DocumentReader<R> {
         Ok(())
     }
 
-    /// The key of the next field of the object that was entered; `None` behind its end.
+    /// Returns the key of the next field of the current object; `None` after its end.
     pub(crate) fn next_key(&mut self) -> Result<Option<Vec<u8>>, DocumentError> {
         if !self.has_next(b'}')? {
             return Ok(None);
@@ -87,7 +87,7 @@ impl<R: BufRead> DocumentReader<R> {
         Ok(Some(key[1..key.len() - 1].to_vec()))
     }
 
-    /// Whether another element follows in the array that was entered; otherwise its end is passed.
+    /// Returns true if the current array has another element; otherwise skips its end.
     pub(crate) fn next_element(&mut self) -> Result<bool, DocumentError> {
         self.has_next(b']')
     }
@@ -103,7 +103,7 @@ impl<R: BufRead> DocumentReader<R> {
                 self.input.consume(1);
                 self.after_value = false;
                 match self.peek()? {
-                    Some(b',' | b'}' | b']') => Err(DocumentError::NotJson("expected a value behind ','")),
+                    Some(b',' | b'}' | b']') => Err(DocumentError::NotJson("expected a value after ','")),
                     Some(_) => Ok(true),
                     None => Err(DocumentError::UnexpectedEnd),
                 }
@@ -114,7 +114,7 @@ impl<R: BufRead> DocumentReader<R> {
         }
     }
 
-    /// Passes the next value, and copies its text when a place for it is given.
+    /// Skips the next value, and copies its text to `into` if given.
     pub(crate) fn read_value(&mut self, mut into: Option<&mut Vec<u8>>) -> Result<(), DocumentError> {
         let mut scan = ValueScanner::default();
         match self.peek()? {
@@ -125,7 +125,7 @@ impl<R: BufRead> DocumentReader<R> {
         loop {
             let chunk = fill_buffer(&mut self.input)?;
             if chunk.is_empty() {
-                // A number or a word may end with the input; everything else has an end of its own.
+                // Only a number or a word may end with the input; everything else has a closing character.
                 return if scan.is_bare() { self.end_value() } else { Err(DocumentError::UnexpectedEnd) };
             }
             let step = scan.step(chunk);
@@ -150,7 +150,7 @@ impl<R: BufRead> DocumentReader<R> {
         Ok(())
     }
 
-    /// Goes to the next line that begins a document of its own, after damage; `false` if none does.
+    /// Skips damaged input up to the next line that begins a document; returns false if there is none.
     pub(crate) fn skip_to_next_document(&mut self) -> io::Result<bool> {
         loop {
             let chunk = fill_buffer(&mut self.input)?;
@@ -182,7 +182,7 @@ fn newlines(bytes: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', bytes).count() as u64
 }
 
-/// How far the scan of one value has come.
+/// State of the scan of one value.
 #[derive(Default)]
 struct ValueScanner {
     depth: u32,
@@ -198,7 +198,7 @@ enum ScanState {
     Between,
     InString,
     AfterBackslash,
-    /// In a number or a word that nothing encloses.
+    /// In a number or an unquoted word.
     Bare,
 }
 
@@ -234,12 +234,9 @@ impl ValueScanner {
                         b'\\' => self.state = ScanState::AfterBackslash,
                         b'"' if self.depth == 0 => return ScanStep { taken: at, outcome: ScanOutcome::Ended },
                         b'"' => self.state = ScanState::Between,
-                        // Left in the input, since it ends the damaged line.
+                        // Not consumed, because it ends the damaged line.
                         _ => {
-                            return ScanStep {
-                                taken: at - 1,
-                                outcome: ScanOutcome::Invalid("a string without an end"),
-                            };
+                            return ScanStep { taken: at - 1, outcome: ScanOutcome::Invalid("unterminated string") };
                         }
                     }
                 }
@@ -284,7 +281,7 @@ mod tests {
         String::from_utf8(raw).unwrap()
     }
 
-    /// The same walk whatever the size of the buffer: into the list, past everything else.
+    /// The result is the same for any buffer size.
     #[test]
     fn named_fields_are_entered_others_are_skipped() {
         let text = "{\n \"a\": [1, {\"x\": \"}]\\\"\"}],\n \"list\": [ {\"k\":\"é\"} , 7,\n\"s\" ], \"z\": null }  17";

@@ -1,8 +1,8 @@
-//! Chats of the Gemini CLI: one document, or lines that tell it anew piece by piece.
+//! Chats of the Gemini CLI: one document, or lines that update it step by step.
 //!
-//! In lines, a message that is told again replaces its first telling, `$rewindTo` takes back a
-//! message and all behind it, and `$set` may replace the whole history. A turn holds its calls
-//! together with their results; they are told in the shape of Chat Completions.
+//! In lines, a repeated message replaces the earlier one, `$rewindTo` removes a message and everything
+//! after it, and `$set` may replace the whole history. A turn contains its calls together with their
+//! results; they become messages as in Chat Completions.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::wire::json::scan::{JsonObject, JsonValue};
 
 pub(crate) struct GeminiChat {
     recording: RecordedSession,
-    /// What each entry of the chat says.
+    /// The messages of each entry of the chat.
     entries: Vec<Vec<Message<'static>>>,
     entry_by_id: HashMap<String, usize>,
 }
@@ -57,17 +57,17 @@ impl GeminiChat {
 }
 
 impl SessionParser for GeminiChat {
-    fn parse_entry(&mut self, parse_entry: &JsonObject<'_>, _found: &mut Vec<RecordedSession>) -> Result<(), Error> {
-        if let Some(id) = parse_entry.string("$rewindTo") {
-            // A message that is not there any more means: everything.
+    fn parse_entry(&mut self, entry: &JsonObject<'_>, _found: &mut Vec<RecordedSession>) -> Result<(), Error> {
+        if let Some(id) = entry.string("$rewindTo") {
+            // An unknown message id removes everything.
             let keep = self.entry_by_id.get(id.as_ref()).copied().unwrap_or(0);
             self.rewind_to(keep);
-        } else if let Some(head) = parse_entry.object("$set") {
+        } else if let Some(head) = entry.object("$set") {
             self.apply_metadata(&head);
-        } else if parse_entry.get("type").is_some() {
-            self.put_entry(parse_entry);
-        } else if parse_entry.get("sessionId").is_some() {
-            self.apply_metadata(parse_entry);
+        } else if entry.get("type").is_some() {
+            self.put_entry(entry);
+        } else if entry.get("sessionId").is_some() {
+            self.apply_metadata(entry);
         } else {
             return Err(Error::not_a_recording("neither a message nor a change of the chat"));
         }
@@ -92,7 +92,7 @@ impl SessionParser for GeminiChat {
     }
 }
 
-/// The messages of one entry: a turn is followed by its results. Notices of the client are none.
+/// Returns the messages of one entry: a turn, then its results. Notices of the client have none.
 fn entry_messages<'a>(entry: &JsonObject<'a>) -> Vec<Message<'a>> {
     match entry.string("type").as_deref() {
         Some("user") => vec![Message::new(Role::User, content_parts(entry.get("content")))],
@@ -111,9 +111,9 @@ fn entry_messages<'a>(entry: &JsonObject<'a>) -> Vec<Message<'a>> {
     }
 }
 
-/// The client keeps the heading of a thought apart from its text.
-fn reasoning_part<'a>(it: &JsonObject<'a>) -> Part<'a> {
-    let (subject, description) = (it.string("subject"), it.string("description").unwrap_or_default());
+/// Joins the subject and the description of a thought, which the client stores separately.
+fn reasoning_part<'a>(thought: &JsonObject<'a>) -> Part<'a> {
+    let (subject, description) = (thought.string("subject"), thought.string("description").unwrap_or_default());
     match subject.filter(|subject| !subject.is_empty()) {
         Some(subject) => Part::reasoning(format!("**{subject}** {description}")),
         None => Part::reasoning(description),
@@ -133,7 +133,7 @@ fn result_message<'a>(call: &JsonObject<'a>) -> Option<Message<'a>> {
     Some(Message::new(Role::Tool, vec![Part::ToolResult(result)]))
 }
 
-/// A text, a part, or a list of them.
+/// Parses a text, a part, or a list of them.
 fn content_parts<'a>(value: Option<JsonValue<'a>>) -> Vec<Part<'a>> {
     let Some(value) = value else { return Vec::new() };
     match value.string() {
@@ -144,24 +144,24 @@ fn content_parts<'a>(value: Option<JsonValue<'a>>) -> Vec<Part<'a>> {
     }
 }
 
-fn parse_part<'a>(it: &JsonObject<'a>) -> Part<'a> {
-    if let Some(text) = it.value.string().or_else(|| it.string("text")) {
+fn parse_part<'a>(part: &JsonObject<'a>) -> Part<'a> {
+    if let Some(text) = part.value.string().or_else(|| part.string("text")) {
         return Part::text(text);
     }
-    if let Some(response) = it.object("functionResponse").and_then(|it| it.get("response")) {
+    if let Some(response) = part.object("functionResponse").and_then(|object| object.get("response")) {
         let fields = response.is_object().then(|| response.object());
-        let text = fields.and_then(|it| it.string("output").or_else(|| it.string("error")));
+        let text = fields.and_then(|object| object.string("output").or_else(|| object.string("error")));
         return Part::text(text.unwrap_or_else(|| response.raw().into()));
     }
-    if let Some(data) = it.object("inlineData") {
+    if let Some(data) = part.object("inlineData") {
         let is_image = data.string("mimeType").is_some_and(|kind| kind.starts_with("image/"));
         let source = data.string("data").map_or(MediaSource::Unknown, MediaSource::Base64);
         if is_image {
             return Part::Image(ImagePart { source, detail: None });
         }
     }
-    let kind = it.fields().first().map(|field| field.key.clone()).unwrap_or_default();
-    Part::Opaque(OpaqueBlock { kind, pair: None, raw: it.value.raw().into() })
+    let kind = part.fields().first().map(|field| field.key.clone()).unwrap_or_default();
+    Part::Opaque(OpaqueBlock { kind, pair: None, raw: part.value.raw().into() })
 }
 
 #[cfg(test)]
@@ -205,7 +205,7 @@ mod tests {
         );
     }
 
-    /// In lines a message is told again when its results are there, and may be taken back.
+    /// In lines, a message is repeated with its results, and may be removed.
     #[test]
     fn lines_replace_rewind_and_set_entries() {
         let log = r#"{"sessionId":"s1","projectHash":"h","startTime":"t","messages":[]}
@@ -230,8 +230,8 @@ mod tests {
     #[test]
     fn truncated_document_returns_what_was_read_and_an_error() {
         let cut = &SAMPLE[..SAMPLE.find("\"id\": \"3\"").unwrap()];
-        let (recordings, faults) = read_all(cut);
+        let (recordings, errors) = read_all(cut);
         assert_eq!(shape(&recordings[0]).len(), 4);
-        assert_eq!(faults, ["line 14: not a recorded session: it ends in the middle of a value"]);
+        assert_eq!(errors, ["line 14: not a recorded session: it ends in the middle of a value"]);
     }
 }

@@ -1,7 +1,7 @@
 //! Logs of Inspect: each sample is a conversation.
 //!
-//! A long text stands once among the sample's attachments and is named where it is used. The events
-//! of a sample repeat its messages and are passed over.
+//! A long text is stored once among the sample's attachments and referenced where it is used. The
+//! events of a sample repeat its messages and are skipped.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -28,17 +28,17 @@ impl SessionParser for InspectLog {
         if sample.get("messages").is_none() {
             return Err(Error::not_a_recording("a sample without messages"));
         }
-        let attached = AttachmentMap::from_sample(sample);
+        let attachments = AttachmentMap::from_sample(sample);
         let mut recording = RecordedSession::new(LogFormat::Inspect);
-        let part_of_id = |key: &str| sample.get(key).map(|it| it.string().unwrap_or_else(|| it.raw().into()));
-        recording.id = [Some(Cow::Borrowed(self.evaluation_id.as_str())), part_of_id("id"), part_of_id("epoch")]
+        let id_part = |key: &str| sample.get(key).map(|value| value.string().unwrap_or_else(|| value.raw().into()));
+        recording.id = [Some(Cow::Borrowed(self.evaluation_id.as_str())), id_part("id"), id_part("epoch")]
             .into_iter()
             .flatten()
             .collect::<Vec<_>>()
             .join("/");
         recording.set_model(self.model.as_deref().map(Cow::Borrowed));
         for message in sample.elements("messages").iter() {
-            recording.push(attached.message(message));
+            recording.push(attachments.message(message));
         }
         found.push(recording);
         Ok(())
@@ -61,29 +61,30 @@ impl SessionParser for InspectLog {
     fn finish(self: Box<Self>, _found: &mut Vec<RecordedSession>) {}
 }
 
-/// The attachments of a sample, by their names.
+/// The attachments of a sample, by name.
 struct AttachmentMap<'a>(HashMap<Cow<'a, str>, JsonValue<'a>>);
 
 impl<'a> AttachmentMap<'a> {
     fn from_sample(sample: &JsonObject<'a>) -> Self {
         let fields = sample.object("attachments");
-        let fields = fields.iter().flat_map(|it| it.fields());
+        let fields = fields.iter().flat_map(|object| object.fields());
         Self(fields.map(|field| (field.key.clone(), field.value)).collect())
     }
 
-    /// The text, or the attachment that it names.
+    /// Returns the text, or the attachment that it references.
     fn resolve(&self, text: LazyText<'a>) -> LazyText<'a> {
-        let attached = text.strip_prefix(ATTACHMENT_PREFIX).and_then(|name| self.0.get(name)).and_then(|it| it.text());
+        let attached =
+            text.strip_prefix(ATTACHMENT_PREFIX).and_then(|name| self.0.get(name)).and_then(|object| object.text());
         attached.unwrap_or(text)
     }
 
-    fn message(&self, it: &JsonObject<'a>) -> Message<'a> {
-        let content = self.content(it.get("content"));
-        match it.string("role").as_deref() {
+    fn message(&self, message: &JsonObject<'a>) -> Message<'a> {
+        let content = self.content(message.get("content"));
+        match message.string("role").as_deref() {
             Some("tool") => {
-                let error = it.object("error");
+                let error = message.object("error");
                 let result = ToolResult {
-                    call_id: it.string("tool_call_id").unwrap_or_default(),
+                    call_id: message.string("tool_call_id").unwrap_or_default(),
                     content: match (&error, content.as_slice()) {
                         (Some(error), content) if content.iter().all(|part| part.as_text() == Some("")) => {
                             vec![Part::text(error.text("message").unwrap_or_default())]
@@ -96,7 +97,7 @@ impl<'a> AttachmentMap<'a> {
             }
             Some("assistant") => {
                 let mut parts: Vec<Part<'a>> = content.into_iter().filter(|part| part.as_text() != Some("")).collect();
-                parts.extend(it.elements("tool_calls").iter().map(|call| self.call(call)));
+                parts.extend(message.elements("tool_calls").iter().map(|call| self.call(call)));
                 Message::new(Role::Assistant, parts)
             }
             Some("system") => Message::new(Role::System, content),
@@ -105,15 +106,15 @@ impl<'a> AttachmentMap<'a> {
         }
     }
 
-    fn call(&self, it: &JsonObject<'a>) -> Part<'a> {
-        let arguments = match it.get("arguments") {
+    fn call(&self, call: &JsonObject<'a>) -> Part<'a> {
+        let arguments = match call.get("arguments") {
             Some(value) => value.text().unwrap_or_else(|| value.raw().into()),
             None => "{}".into(),
         };
         Part::ToolCall(ToolCall {
-            id: it.string("id").unwrap_or_default(),
-            name: it.string("function").unwrap_or_default(),
-            arguments: match it.string("type").as_deref() {
+            id: call.string("id").unwrap_or_default(),
+            name: call.string("function").unwrap_or_default(),
+            arguments: match call.string("type").as_deref() {
                 Some("custom") => CallArguments::Text(arguments),
                 _ => CallArguments::Json(arguments),
             },
@@ -124,17 +125,17 @@ impl<'a> AttachmentMap<'a> {
         let Some(value) = value else { return Vec::new() };
         match value.text() {
             Some(text) => vec![Part::text(self.resolve(text))],
-            None => value.elements().iter().map(|it| self.block(it)).collect(),
+            None => value.elements().iter().map(|block| self.block(block)).collect(),
         }
     }
 
-    fn block(&self, it: &JsonObject<'a>) -> Part<'a> {
-        let text = |key: &str| self.resolve(it.text(key).unwrap_or_default());
-        let kind = it.string("type");
+    fn block(&self, block: &JsonObject<'a>) -> Part<'a> {
+        let text = |key: &str| self.resolve(block.text(key).unwrap_or_default());
+        let kind = block.string("type");
         match kind.as_deref() {
             Some("text") => Part::text(text("text")),
             Some("reasoning") => {
-                Part::Reasoning(ReasoningPart { text: text("reasoning"), seal: it.string("signature") })
+                Part::Reasoning(ReasoningPart { text: text("reasoning"), seal: block.string("signature") })
             }
             Some("image") => {
                 let image = text("image");
@@ -143,9 +144,11 @@ impl<'a> AttachmentMap<'a> {
                     Some(at) => MediaSource::Base64(image[at + ";base64,".len()..].to_owned().into()),
                     None => MediaSource::Url(image.into()),
                 };
-                Part::Image(ImagePart { source, detail: it.string("detail") })
+                Part::Image(ImagePart { source, detail: block.string("detail") })
             }
-            _ => Part::Opaque(OpaqueBlock { kind: kind.unwrap_or_default(), pair: None, raw: it.value.raw().into() }),
+            _ => {
+                Part::Opaque(OpaqueBlock { kind: kind.unwrap_or_default(), pair: None, raw: block.value.raw().into() })
+            }
         }
     }
 }
@@ -173,7 +176,7 @@ mod tests {
 
     #[test]
     fn each_sample_is_a_session_with_attachments_resolved() {
-        let (recordings, faults) = read_all(&super::SAMPLE.replace("\n  ]\n}", ",\n{\"id\": 3}]}"));
+        let (recordings, errors) = read_all(&super::SAMPLE.replace("\n  ]\n}", ",\n{\"id\": 3}]}"));
         let [one, two] = recordings.as_slice() else { panic!("{recordings:?}") };
         assert_eq!((one.id.as_str(), one.model()), ("e1/1/1", Some("openai/m-1")));
         assert_eq!(
@@ -185,6 +188,6 @@ mod tests {
             ]
         );
         assert_eq!((two.id.as_str(), shape(two)), ("e1/two/1", vec!["user: image data agk=".to_owned()]));
-        assert_eq!(faults, ["line 14: not a recorded session: a sample without messages"]);
+        assert_eq!(errors, ["line 14: not a recorded session: a sample without messages"]);
     }
 }

@@ -1,7 +1,7 @@
 //! Lines of a bounded length, with their numbers.
 //!
-//! One buffer is reused for all lines. A line that is longer than the limit is passed over without
-//! being held in memory.
+//! One buffer is reused for all lines. A line that is longer than the limit is skipped and never held
+//! in memory.
 
 use std::io::{self, BufRead};
 
@@ -15,7 +15,7 @@ pub(crate) struct LineReader<R> {
 /// One line of the input.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum InputLine<'a> {
-    /// Its bytes, without the line end.
+    /// The bytes without the line end.
     Bytes(&'a [u8]),
     /// Longer than the limit.
     Oversized,
@@ -30,24 +30,24 @@ impl<R: BufRead> LineReader<R> {
         self.limit
     }
 
-    /// The number of the line that was read last.
+    /// Returns the number of the last line read.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// The next line with its number, from one; `None` at the end.
+    /// Returns the next line with its number, starting at one; `None` at the end.
     pub(crate) fn next_line(&mut self) -> io::Result<Option<(u64, InputLine<'_>)>> {
         self.line.clear();
-        // A session that holds one picture should not keep the picture's megabytes for its other lines.
+        // One line with a large image must not keep megabytes allocated for the other lines.
         self.line.shrink_to(1 << 20);
         let mut too_long = false;
-        let mut any = false;
+        let mut has_input = false;
         loop {
             let chunk = fill_buffer(&mut self.input)?;
             if chunk.is_empty() {
                 break;
             }
-            any = true;
+            has_input = true;
             let end = memchr::memchr(b'\n', chunk);
             let piece = &chunk[..end.unwrap_or(chunk.len())];
             too_long |= piece.len() > self.limit - self.line.len();
@@ -60,7 +60,7 @@ impl<R: BufRead> LineReader<R> {
                 break;
             }
         }
-        if !any {
+        if !has_input {
             return Ok(None);
         }
         self.number += 1;
@@ -69,7 +69,7 @@ impl<R: BufRead> LineReader<R> {
     }
 }
 
-/// What is buffered, read anew when that is nothing; empty at the end.
+/// Returns the buffered bytes, reading more if there are none; empty at the end.
 pub(crate) fn fill_buffer<R: BufRead>(input: &mut R) -> io::Result<&[u8]> {
     while let Err(error) = input.fill_buf() {
         if error.kind() != io::ErrorKind::Interrupted {
@@ -87,23 +87,23 @@ mod tests {
 
     fn read(text: &str, limit: usize, capacity: usize) -> Vec<(u64, Option<String>)> {
         let mut lines = LineReader::new(BufReader::with_capacity(capacity, text.as_bytes()), limit);
-        let mut seen = Vec::new();
+        let mut found = Vec::new();
         while let Some((number, line)) = lines.next_line().unwrap() {
             let text = match line {
                 InputLine::Bytes(bytes) => Some(String::from_utf8(bytes.to_vec()).unwrap()),
                 InputLine::Oversized => None,
             };
-            seen.push((number, text));
+            found.push((number, text));
         }
-        seen
+        found
     }
 
     #[test]
     fn oversized_line_is_reported_and_next_line_is_read() {
         for capacity in [1, 3, 64] {
-            let seen = read("ab\nabcdef\n\nabcde", 5, capacity);
+            let found = read("ab\nabcdef\n\nabcde", 5, capacity);
             let expected = [(1, Some("ab")), (2, None), (3, Some("")), (4, Some("abcde"))];
-            assert_eq!(seen, expected.map(|(number, text)| (number, text.map(str::to_owned))), "buffer of {capacity}");
+            assert_eq!(found, expected.map(|(number, text)| (number, text.map(str::to_owned))), "buffer of {capacity}");
         }
     }
 }

@@ -1,12 +1,12 @@
-//! Recorded sessions: what agents left on disk, read into conversations.
+//! Recorded sessions: logs that agents write to disk, read into conversations.
 //!
-//! One file a format. Each reads what its client would have sent: turns that a log spreads over
-//! several lines are one message again, results stand behind their calls, branches that the user went
-//! back from are gone. Text, arguments and seals are those of the log, byte for byte. Nothing is
-//! invented here: a call that never got a result has none.
+//! One file for each format. A reader restores the messages that the client would have sent: turns that
+//! a log spreads over several lines are one message again, results follow their calls, abandoned
+//! branches are omitted. Text, arguments and signatures are those of the log, byte for byte. Nothing is
+//! invented here: a call without a result stays without one.
 //!
-//! The readers take a [`BufRead`](std::io::BufRead) and open nothing themselves. They hold the session that is being
-//! read and one entry of the log, not the file.
+//! The readers take a [`BufRead`](std::io::BufRead) and never open files. They keep the current session
+//! and one entry of the log in memory, not the file.
 
 mod bodies;
 mod claude_code;
@@ -34,13 +34,13 @@ use reader::SessionParser;
 pub use crate::transcript::detect::detect;
 pub use reader::TranscriptReader;
 
-/// The most bytes that one line of a log, or one element of a document's list, may have.
+/// Longest line of a log, or element of a document's list, in bytes.
 pub const MAX_LINE_BYTES: usize = 256 << 20;
 
-/// How much of an input is looked at to recognise its format.
+/// Number of bytes at the start of an input that are used to detect its format.
 pub const DETECTION_HEAD_BYTES: usize = 64 << 10;
 
-/// The formats that are read.
+/// The supported log formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum LogFormat {
@@ -56,7 +56,7 @@ pub enum LogFormat {
     Pi,
     /// Trajectories of SWE-agent, `*.traj`.
     SweAgent,
-    /// Events of OpenHands: a list, or the output of an evaluation; of either generation.
+    /// Events of OpenHands: a list, or the output of an evaluation; both generations of the format.
     OpenHands,
     /// Logs of Inspect, as JSON.
     Inspect,
@@ -68,7 +68,7 @@ pub enum LogFormat {
     OpenAiResponses,
     /// Messages or request bodies of Anthropic Messages.
     Anthropic,
-    /// One conversation a line with its origin: `id`, `source`, `messages` and more.
+    /// One conversation per line with its origin: `id`, `source`, `messages` and more.
     Record,
 }
 
@@ -76,35 +76,35 @@ pub enum LogFormat {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecordedSession {
-    /// The session's own id, or else the name of its input.
+    /// The id of the session, or else the name of its input.
     pub id: String,
-    /// Where it comes from: as the recording says, or else the name of its input.
+    /// The origin that the recording states, or else the name of its input.
     pub source: String,
-    /// What it was read from.
+    /// The format that it was read from.
     pub format: LogFormat,
-    /// The session that this one is a side chain of: a sub-agent's own conversation.
+    /// The parent session, if this is the conversation of a sub-agent.
     pub parent: Option<String>,
-    /// What was said, to the end of the session. Where the agent compacted its context, the messages
-    /// before and after are both here, with its summary as a user's message between them.
+    /// The messages of the whole session. Where the agent compacted its context, the messages before
+    /// and after are both included, with its summary as a user message between them.
     pub conversation: Conversation<'static>,
-    /// How often the agent compacted its own context.
+    /// Number of times that the agent compacted its context.
     pub compactions: usize,
-    /// Messages of the log that the client would not send again: turns that broke off, and branches
-    /// that the user went back from. They are not in the conversation.
+    /// Number of messages of the log that the client would not send again: interrupted turns and
+    /// abandoned branches. They are not in the conversation.
     pub omitted_messages: usize,
 }
 
-/// Something in an input that could not be read. Reading goes on behind it.
+/// An error in an input. Reading continues after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineError {
-    /// The line where it stands, from one.
+    /// The line of the error, starting at one.
     pub line: u64,
-    /// What is wrong with it.
+    /// The error.
     pub error: Error,
 }
 
 impl LogFormat {
-    /// All of them.
+    /// All formats.
     pub const ALL: [LogFormat; 13] = [
         LogFormat::ClaudeCode,
         LogFormat::Codex,
@@ -121,7 +121,7 @@ impl LogFormat {
         LogFormat::Record,
     ];
 
-    /// The name as flags and tables spell it.
+    /// Returns the name used in flags and tables.
     pub fn name(self) -> &'static str {
         match self {
             LogFormat::ClaudeCode => "claude-code",
@@ -140,8 +140,8 @@ impl LogFormat {
         }
     }
 
-    /// The wire format whose shape its conversations have: where results stand, and what is one
-    /// message. Clients that speak another API are told in the shape of Chat Completions.
+    /// Returns the wire format whose message structure the conversations have. Logs of clients that use
+    /// another API get the structure of Chat Completions.
     pub fn wire_format(self) -> wire::Format {
         match self {
             LogFormat::ClaudeCode | LogFormat::Anthropic => wire::Format::Anthropic,
@@ -187,12 +187,12 @@ impl RecordedSession {
         }
     }
 
-    /// The model that spoke last, when the recording tells.
+    /// Returns the last model that the recording names.
     pub fn model(&self) -> Option<&str> {
         self.conversation.model.as_deref()
     }
 
-    /// The calls whose results the recording marks as errors.
+    /// Returns the ids of calls whose results the recording marks as errors.
     pub fn error_call_ids(&self) -> impl Iterator<Item = &str> {
         let results = self.conversation.messages.iter().flat_map(Message::results);
         results.filter(|result| result.is_error).map(|result| result.call_id.as_ref())
@@ -208,7 +208,7 @@ impl RecordedSession {
         }
     }
 
-    /// Leaves out what stands behind the first `keep` messages.
+    /// Omits the messages after the first `keep`.
     fn truncate_to(&mut self, keep: usize) {
         self.omitted_messages += self.conversation.messages.len().saturating_sub(keep);
         self.conversation.messages.truncate(keep);
@@ -230,32 +230,32 @@ mod tests {
     use super::*;
     use crate::conversation::{CallArguments, MediaSource, Part};
 
-    /// Everything in a text: the recordings, and the faults as people read them.
+    /// Reads all recordings and the error messages of a text.
     pub(crate) fn read_all(text: &str) -> (Vec<RecordedSession>, Vec<String>) {
         let mut recordings = Vec::new();
-        let mut faults = Vec::new();
+        let mut errors = Vec::new();
         match TranscriptReader::new("input", text.as_bytes()) {
             Ok(reader) => {
                 for event in reader {
                     match event {
                         Ok(recording) => recordings.push(recording),
-                        Err(fault) => faults.push(fault.to_string()),
+                        Err(error) => errors.push(error.to_string()),
                     }
                 }
             }
-            Err(fault) => faults.push(fault.to_string()),
+            Err(error) => errors.push(error.to_string()),
         }
-        (recordings, faults)
+        (recordings, errors)
     }
 
-    /// The only recording in a text without faults.
+    /// Reads the only recording in a text without errors.
     pub(crate) fn read_one(text: &str) -> RecordedSession {
-        let (mut recordings, faults) = read_all(text);
-        assert_eq!((recordings.len(), faults), (1, Vec::new()));
+        let (mut recordings, errors) = read_all(text);
+        assert_eq!((recordings.len(), errors), (1, Vec::new()));
         recordings.remove(0)
     }
 
-    /// A conversation as one line a message.
+    /// Renders a conversation as one line per message.
     pub(crate) fn shape(recording: &RecordedSession) -> Vec<String> {
         let messages = recording.conversation.messages.iter();
         messages.map(|message| format!("{:?}: {}", message.role, parts(&message.parts)).to_lowercase()).collect()
@@ -268,18 +268,19 @@ mod tests {
     fn part(part: &Part<'_>) -> String {
         match part {
             Part::Text { text } => text.to_string(),
-            Part::Reasoning(it) => match &it.seal {
-                Some(seal) => format!("thought {} sealed {seal}", it.text),
-                None => format!("thought {}", it.text),
+            Part::Reasoning(reasoning) => match &reasoning.seal {
+                Some(seal) => format!("thought {} sealed {seal}", reasoning.text),
+                None => format!("thought {}", reasoning.text),
             },
-            Part::ToolCall(it) => match &it.arguments {
-                CallArguments::Json(json) => format!("call {} {} {json}", it.id, it.name),
-                CallArguments::Text(text) => format!("call {} {} text {text}", it.id, it.name),
+            Part::ToolCall(call) => match &call.arguments {
+                CallArguments::Json(json) => format!("call {} {} {json}", call.id, call.name),
+                CallArguments::Text(text) => format!("call {} {} text {text}", call.id, call.name),
             },
-            Part::ToolResult(it) => {
-                format!("{} {} {}", if it.is_error { "error" } else { "result" }, it.call_id, parts(&it.content))
+            Part::ToolResult(result) => {
+                let kind = if result.is_error { "error" } else { "result" };
+                format!("{kind} {} {}", result.call_id, parts(&result.content))
             }
-            Part::Image(it) => match &it.source {
+            Part::Image(image) => match &image.source {
                 MediaSource::Base64(data) => format!("image data {data}"),
                 MediaSource::Url(url) => format!("image at {url}"),
                 other => format!("image {other:?}"),
@@ -300,19 +301,22 @@ mod tests {
         (LogFormat::OpenInference, openinference::SAMPLE),
     ];
 
-    /// Wherever the beginning of a log is cut, it is not taken for another format.
+    /// A truncated log is never detected as another format.
     #[test]
     fn format_is_detected_from_any_prefix() {
         for (format, sample) in SAMPLES {
             assert_eq!(detect(sample.as_bytes()), Some(format));
             for cut in 0..sample.len() {
-                let seen = detect(&sample.as_bytes()[..cut]);
-                assert!(seen.is_none() || seen == Some(format), "{format} cut at {cut} is taken for {seen:?}");
+                let detected = detect(&sample.as_bytes()[..cut]);
+                assert!(
+                    detected.is_none() || detected == Some(format),
+                    "{format} cut at {cut} is detected as {detected:?}"
+                );
             }
         }
     }
 
-    /// The keys behind a long value can not be seen.
+    /// Keys after a long value are outside the head.
     #[test]
     fn format_is_detected_when_the_first_line_exceeds_the_head() {
         let long = "x".repeat(2 * DETECTION_HEAD_BYTES);
@@ -344,7 +348,7 @@ mod tests {
         }
     }
 
-    /// A log may begin with damage, or with lines that tell nothing.
+    /// A log may begin with damaged lines, or with lines that fit any format.
     #[test]
     fn a_damaged_first_line_does_not_hide_the_format() {
         let text = format!("{{\"type\":\"us\n{{}}\n{}", claude_code::SAMPLE);
@@ -353,9 +357,9 @@ mod tests {
 
     #[test]
     fn unknown_format_error_lists_known_formats() {
-        let (recordings, faults) = read_all("Dear diary,\n{}");
+        let (recordings, errors) = read_all("Dear diary,\n{}");
         assert!(recordings.is_empty());
-        assert!(faults[0].contains("line 1") && faults[0].contains("claude-code"), "{faults:?}");
+        assert!(errors[0].contains("line 1") && errors[0].contains("claude-code"), "{errors:?}");
     }
 
     #[test]
@@ -364,19 +368,19 @@ mod tests {
             format!("{}\n{{\"type\":\"user\",\"pad\":\"{}\"}}\n", claude_code::SAMPLE.trim_end(), "x".repeat(5000));
         let lines = claude_code::SAMPLE.trim_end().lines().count() as u64;
         let reader = TranscriptReader::with_max_line_bytes("input", text.as_bytes(), 4096).unwrap();
-        let faults: Vec<LineError> = reader.filter_map(Result::err).collect();
-        assert_eq!(faults.len(), 1);
-        assert_eq!((faults[0].line, faults[0].error.kind()), (lines + 1, &crate::ErrorKind::TooLong { limit: 4096 }));
+        let errors: Vec<LineError> = reader.filter_map(Result::err).collect();
+        assert_eq!(errors.len(), 1);
+        assert_eq!((errors[0].line, errors[0].error.kind()), (lines + 1, &crate::ErrorKind::TooLong { limit: 4096 }));
     }
 
-    /// The input breaks off: what was read is given out, and the fault is told.
+    /// The input fails: the session read so far is returned, then the error.
     #[test]
     fn failing_input_returns_what_was_read() {
         struct FailingInput<'a>(&'a [u8]);
         impl std::io::Read for FailingInput<'_> {
             fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
                 match self.0.read(buffer)? {
-                    0 => Err(std::io::Error::other("the disk is gone")),
+                    0 => Err(std::io::Error::other("disk failure")),
                     read => Ok(read),
                 }
             }
@@ -386,8 +390,8 @@ mod tests {
         let reader = TranscriptReader::new("input", std::io::BufReader::new(FailingInput(text.as_bytes()))).unwrap();
         let events: Vec<_> = reader.collect();
         assert!(events[0].is_ok());
-        let fault = events.last().unwrap().as_ref().unwrap_err();
-        assert_eq!(fault.error.kind(), &crate::ErrorKind::Io);
+        let error = events.last().unwrap().as_ref().unwrap_err();
+        assert_eq!(error.error.kind(), &crate::ErrorKind::Io);
     }
 
     #[test]
@@ -404,7 +408,7 @@ mod tests {
             }
         }
 
-        /// Bytes changed, lost or doubled anywhere in a good recording are faults at worst.
+        /// Bytes changed, removed or inserted anywhere in a valid recording cause errors at worst.
         #[test]
         fn damaged_logs_never_panic(
             sample in 0..SAMPLES.len(),
@@ -428,7 +432,7 @@ mod tests {
             }
         }
 
-        /// A buffer that ends anywhere gives the same recordings.
+        /// Any buffer size gives the same recordings.
         #[test]
         fn result_does_not_depend_on_buffer_size(sample in 0..SAMPLES.len(), capacity in 1..200usize) {
             let input = std::io::BufReader::with_capacity(capacity, SAMPLES[sample].1.as_bytes());

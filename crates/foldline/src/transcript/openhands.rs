@@ -1,13 +1,13 @@
-//! Events of OpenHands, of both generations.
+//! Events of OpenHands, both generations of the format.
 //!
-//! The first generation tells actions and observations, each with the model's whole answer beside
-//! it; an answer with several calls is repeated by each of their actions and stands once. Agents
-//! without function calling have no ids: there the number of the event pairs an action with the
-//! observation that it caused. The second generation (`kind`) tells one call an event, and calls of
-//! one answer share its id. A condensation is a compaction.
+//! The first generation has actions and observations, each with the model's complete response; a
+//! response with several calls is repeated in each of their actions and is read once. Agents without
+//! function calling have no ids: there the event number pairs an action with the observation that it
+//! caused. The second generation (`kind`) has one call per event, and calls of one response share its
+//! id. A condensation is a compaction.
 //!
-//! The output of a command is told with the frame that the client puts around it, since the log holds
-//! its pieces; workspace context that the client writes by templates is not in the log.
+//! The output of a command gets the frame that the client adds to it, because the log contains its
+//! pieces; workspace context that the client renders from templates is not in the log.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,7 @@ use crate::wire::json::scan::{JsonObject, JsonValue};
 
 pub(crate) struct OpenHandsEvents {
     recording: RecordedSession,
-    /// The model's answer that was told last.
+    /// Id of the last response read.
     last_response_id: String,
 }
 
@@ -29,11 +29,11 @@ impl OpenHandsEvents {
         Self { recording: RecordedSession::new(LogFormat::OpenHands), last_response_id: String::new() }
     }
 
-    /// Whether an answer is told for the first time.
-    fn is_new_response(&mut self, answer: Option<Cow<'_, str>>) -> bool {
-        let Some(answer) = answer.filter(|id| !id.is_empty()) else { return true };
-        let is_new = self.last_response_id != answer;
-        self.last_response_id = answer.into_owned();
+    /// Records the id of a response; returns true if it differs from the last one.
+    fn is_new_response(&mut self, response_id: Option<Cow<'_, str>>) -> bool {
+        let Some(response_id) = response_id.filter(|id| !id.is_empty()) else { return true };
+        let is_new = self.last_response_id != response_id;
+        self.last_response_id = response_id.into_owned();
         is_new
     }
 
@@ -48,12 +48,12 @@ impl OpenHandsEvents {
         let by_user = event.string("source").as_deref() == Some("user");
         let args = event.object("args");
         let text = |key: &str| args.as_ref().and_then(|args| args.string(key));
-        if let Some(answer) = event.object("tool_call_metadata").and_then(|it| it.object("model_response")) {
-            if self.is_new_response(answer.string("id")) {
-                self.recording.set_model(answer.string("model"));
-                let choices = answer.elements("choices");
-                if let Some(said) = choices.first().and_then(|choice| choice.object("message")) {
-                    self.recording.push(wire::parse_message(wire::Format::OpenAiChat, &said));
+        if let Some(response) = event.object("tool_call_metadata").and_then(|object| object.object("model_response")) {
+            if self.is_new_response(response.string("id")) {
+                self.recording.set_model(response.string("model"));
+                let choices = response.elements("choices");
+                if let Some(message) = choices.first().and_then(|choice| choice.object("message")) {
+                    self.recording.push(wire::parse_message(wire::Format::OpenAiChat, &message));
                 }
             }
             return;
@@ -73,7 +73,7 @@ impl OpenHandsEvents {
                 self.recording.push(Message::new(role, parts));
             }
             "condensation" => self.record_compaction(text("summary")),
-            // What the client does by itself is not said by the model.
+            // Internal actions of the client are not part of the conversation.
             "recall" | "change_agent_state" | "null" | "condensation_request" => {}
             _ if by_user => {}
             _ => {
@@ -88,15 +88,15 @@ impl OpenHandsEvents {
 
     fn push_observation(&mut self, kind: &str, event: &JsonObject<'_>) {
         let content = event.string("content").unwrap_or_default();
-        let by_id = event.object("tool_call_metadata").and_then(|it| it.string("tool_call_id"));
-        let call_id = match (by_id, kind) {
+        let known_id = event.object("tool_call_metadata").and_then(|object| object.string("tool_call_id"));
+        let call_id = match (known_id, kind) {
             (Some(id), _) => id,
             (None, "recall" | "agent_state_changed" | "null" | "condense") => return,
             (None, _) => {
                 let id = event_id(event.get("cause"));
                 let newest = self.recording.conversation.messages.last();
                 if !newest.is_some_and(|message| message.calls().any(|call| call.id == id)) {
-                    // An answer that could not be carried out is told to the model as the user's words.
+                    // The client reports a response that it could not execute as a user message.
                     self.recording.push(Message::text(Role::User, content));
                     return;
                 }
@@ -108,7 +108,7 @@ impl OpenHandsEvents {
         self.recording.push(Message::new(Role::Tool, vec![Part::ToolResult(result)]));
     }
 
-    /// An event of the second generation.
+    /// Adds an event of the second generation.
     fn push_event(&mut self, kind: &str, event: &JsonObject<'_>) {
         let result = |content: Vec<Part<'static>>, is_error: bool| {
             let call_id = event.string("tool_call_id").unwrap_or_default().into_owned().into();
@@ -117,17 +117,17 @@ impl OpenHandsEvents {
         match kind {
             "SystemPromptEvent" => {
                 let prompts = ["system_prompt", "dynamic_context"].into_iter().filter_map(|key| event.object(key));
-                let parts = prompts.filter_map(|it| it.string("text")).map(Part::text).collect();
+                let parts = prompts.filter_map(|object| object.string("text")).map(Part::text).collect();
                 self.recording.push(Message::new(Role::System, parts));
                 self.set_tools(&event.elements("tools"));
             }
             "MessageEvent" => {
-                let Some(said) = event.object("llm_message") else { return };
-                let mut message = wire::parse_message(wire::Format::OpenAiChat, &said);
-                message.parts.retain(|part| !matches!(part, Part::Opaque(it) if it.kind == "image"));
-                message
-                    .parts
-                    .extend(content_parts(said.get("content")).into_iter().filter(|it| matches!(it, Part::Image(_))));
+                let Some(llm_message) = event.object("llm_message") else { return };
+                let mut message = wire::parse_message(wire::Format::OpenAiChat, &llm_message);
+                message.parts.retain(|part| !matches!(part, Part::Opaque(block) if block.kind == "image"));
+                message.parts.extend(
+                    content_parts(llm_message.get("content")).into_iter().filter(|part| matches!(part, Part::Image(_))),
+                );
                 message.parts.extend(content_parts(event.get("extended_content")));
                 self.recording.push(message);
             }
@@ -136,7 +136,7 @@ impl OpenHandsEvents {
                 let text = |key: &str| call.string(key).unwrap_or_default();
                 let call = Part::call(text("id"), text("name"), text("arguments"));
                 let is_new = self.is_new_response(event.string("llm_response_id"));
-                match self.recording.conversation.messages.iter_mut().rfind(|it| it.is_assistant()) {
+                match self.recording.conversation.messages.iter_mut().rfind(|message| message.is_assistant()) {
                     Some(turn) if !is_new => turn.parts.push(call.into_owned()),
                     _ => {
                         let mut parts = reasoning_parts(event);
@@ -148,8 +148,9 @@ impl OpenHandsEvents {
             }
             "ObservationEvent" => {
                 let observation = event.object("observation");
-                let text = observation.as_ref().and_then(|it| it.get("content").or_else(|| it.get("output")));
-                let is_error = observation.as_ref().and_then(|it| it.get("is_error")).and_then(JsonValue::bool);
+                let text =
+                    observation.as_ref().and_then(|object| object.get("content").or_else(|| object.get("output")));
+                let is_error = observation.as_ref().and_then(|object| object.get("is_error")).and_then(JsonValue::bool);
                 let mut content = content_parts(text);
                 content.extend(content_parts(event.get("extended_content")));
                 let content = content.into_iter().map(Part::into_owned).collect();
@@ -175,7 +176,7 @@ impl OpenHandsEvents {
 
 impl SessionParser for OpenHandsEvents {
     fn parse_entry(&mut self, event: &JsonObject<'_>, _found: &mut Vec<RecordedSession>) -> Result<(), Error> {
-        // The oldest logs hold pairs of an action and its observation.
+        // The oldest logs contain pairs of an action and its observation.
         if event.value.is_array() {
             event.value.elements().iter().try_for_each(|event| self.parse_entry(event, _found))?;
         } else if let Some(kind) = event.string("kind") {
@@ -207,24 +208,24 @@ impl SessionParser for OpenHandsEvents {
     }
 }
 
-/// The output of a command as the model sees it.
+/// Returns the output of a command as the model sees it.
 fn command_output<'a>(content: &str, event: &JsonObject<'_>) -> Cow<'a, str> {
-    let metadata = event.object("extras").and_then(|it| it.object("metadata"));
-    let text = |key: &str| metadata.as_ref().and_then(|it| it.string(key)).unwrap_or_default();
-    let mut told = format!("{}{content}{}", text("prefix"), text("suffix"));
+    let metadata = event.object("extras").and_then(|object| object.object("metadata"));
+    let text = |key: &str| metadata.as_ref().and_then(|object| object.string(key)).unwrap_or_default();
+    let mut output = format!("{}{content}{}", text("prefix"), text("suffix"));
     for (key, name) in [("working_dir", "Current working directory"), ("py_interpreter_path", "Python interpreter")] {
         if !text(key).is_empty() {
-            told.push_str(&format!("\n[{name}: {}]", text(key)));
+            output.push_str(&format!("\n[{name}: {}]", text(key)));
         }
     }
-    let code = metadata.as_ref().and_then(|it| it.get("exit_code"));
+    let code = metadata.as_ref().and_then(|object| object.get("exit_code"));
     if let Some(code) = code.map(JsonValue::raw).filter(|&code| code != "-1") {
-        told.push_str(&format!("\n[Command finished with exit code {code}]"));
+        output.push_str(&format!("\n[Command finished with exit code {code}]"));
     }
-    Cow::Owned(told)
+    Cow::Owned(output)
 }
 
-/// The number of an event as the id of a call.
+/// Formats the number of an event as a call id.
 fn event_id(number: Option<JsonValue<'_>>) -> String {
     format!("event-{}", number.map_or("", JsonValue::raw))
 }
@@ -238,23 +239,23 @@ fn image_part(url: Cow<'_, str>) -> Part<'_> {
     Part::Image(ImagePart { source, detail: None })
 }
 
-/// Sealed thoughts when the provider gave them, else what it shows of them.
+/// Returns the signed thinking blocks if there are any, else the plain reasoning text.
 fn reasoning_parts<'a>(event: &JsonObject<'a>) -> Vec<Part<'a>> {
     let blocks = event.elements("thinking_blocks");
-    let sealed: Vec<Part<'a>> = blocks
+    let signed: Vec<Part<'a>> = blocks
         .iter()
-        .map(|it| {
-            let text = it.text("thinking").unwrap_or_default();
-            Part::Reasoning(ReasoningPart { text, seal: it.string("signature").or_else(|| it.string("data")) })
+        .map(|block| {
+            let text = block.text("thinking").unwrap_or_default();
+            Part::Reasoning(ReasoningPart { text, seal: block.string("signature").or_else(|| block.string("data")) })
         })
         .collect();
-    if !sealed.is_empty() {
-        return sealed;
+    if !signed.is_empty() {
+        return signed;
     }
-    event.string("reasoning_content").filter(|it| !it.is_empty()).map(Part::reasoning).into_iter().collect()
+    event.string("reasoning_content").filter(|text| !text.is_empty()).map(Part::reasoning).into_iter().collect()
 }
 
-/// Texts and images of the second generation, which names several images in one block.
+/// Parses texts and images of the second generation, where one block can contain several images.
 fn content_parts<'a>(content: Option<JsonValue<'a>>) -> Vec<Part<'a>> {
     let Some(content) = content else { return Vec::new() };
     if let Some(text) = content.string() {
@@ -313,7 +314,7 @@ mod tests {
         );
     }
 
-    /// The output of an evaluation is a document a line; a damaged one does not take the next with it.
+    /// The output of an evaluation has one document per line.
     #[test]
     fn documents_after_a_damaged_one_are_read() {
         let one = |id: &str| {
@@ -322,10 +323,10 @@ mod tests {
             )
         };
         let log = [one("a"), one("b")[..40].to_owned() + "\"cut", one("c")].join("\n");
-        let (recordings, faults) = read_all(&log);
-        let ids: Vec<_> = recordings.iter().map(|it| it.id.as_str()).collect();
+        let (recordings, errors) = read_all(&log);
+        let ids: Vec<_> = recordings.iter().map(|session| session.id.as_str()).collect();
         assert_eq!(ids, ["a", "b", "c"]);
-        assert_eq!(faults, ["line 2: not a recorded session: not JSON: a string without an end"]);
+        assert_eq!(errors, ["line 2: not a recorded session: not JSON: unterminated string"]);
     }
 
     #[test]

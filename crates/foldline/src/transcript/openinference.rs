@@ -1,9 +1,9 @@
 //! OpenInference traces, as trees of spans.
 //!
-//! A span of a model's call holds the whole request in flat attributes. Since an agent sends
-//! everything at each step, the longest request of an agent with the answer to it is its conversation:
-//! one recording an agent, and one for the trace when it names no agent. Roles of a framework
-//! (`tool-call`, `tool-response` of smolagents) are told as the roles that it sends them in.
+//! The span of a model call contains the complete request in flat attributes. Because an agent sends
+//! everything at each step, its longest request with the response is its conversation: one recording
+//! per agent, or one for the trace if it names no agent. Roles of a framework (`tool-call`,
+//! `tool-response` of smolagents) are mapped to the roles that it sends.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,12 +17,12 @@ use crate::wire::json::scan::{JsonObject, JsonValue};
 #[derive(Default)]
 pub(crate) struct OpenInferenceTrace {
     id: String,
-    /// The longest request of each agent, in the order of the agents' first words.
+    /// The longest request of each agent, in the order of their first requests.
     longest: Vec<LongestRequest>,
 }
 
 struct LongestRequest {
-    /// The span of the agent; none for calls that no agent made.
+    /// Span id of the agent; none for calls outside any agent.
     agent: Option<String>,
     recording: RecordedSession,
 }
@@ -49,11 +49,11 @@ impl SessionParser for OpenInferenceTrace {
     }
 
     fn finish(self: Box<Self>, found: &mut Vec<RecordedSession>) {
-        let by_agents = self.longest.iter().any(|it| it.agent.is_some());
+        let has_agents = self.longest.iter().any(|request| request.agent.is_some());
         for LongestRequest { agent, recording } in self.longest {
             let id = match agent {
                 Some(agent) => format!("{}/{agent}", self.id),
-                None if by_agents => continue,
+                None if has_agents => continue,
                 None => self.id.clone(),
             };
             found.push(RecordedSession { id, ..recording });
@@ -65,8 +65,8 @@ impl OpenInferenceTrace {
     fn visit_span(&mut self, span: &JsonObject<'_>, agent: Option<&str>) {
         let Some(attributes) = attributes(span) else { return };
         let kind = attributes.string("openinference.span.kind");
-        let own = (kind.as_deref() == Some("AGENT")).then(|| span.string("span_id").unwrap_or_default());
-        let agent = own.as_deref().or(agent);
+        let own_id = (kind.as_deref() == Some("AGENT")).then(|| span.string("span_id").unwrap_or_default());
+        let agent = own_id.as_deref().or(agent);
         if kind.as_deref() == Some("LLM") {
             self.record_request(&attributes, agent);
         }
@@ -99,7 +99,7 @@ impl OpenInferenceTrace {
                     .set(rest.strip_prefix("message.").unwrap_or(rest), field.value);
             }
         }
-        let known = self.longest.iter().position(|it| it.agent.as_deref() == agent);
+        let known = self.longest.iter().position(|request| request.agent.as_deref() == agent);
         if known.is_some_and(|at| self.longest[at].recording.conversation.messages.len() > drafts.len()) {
             return;
         }
@@ -118,7 +118,7 @@ fn attributes<'a>(span: &JsonObject<'a>) -> Option<JsonObject<'a>> {
     span.object("span_attributes").or_else(|| span.object("attributes"))
 }
 
-/// `7.rest` as 7 and `rest`.
+/// Splits `7.rest` into 7 and `rest`.
 fn split_index(key: &str) -> Option<(usize, &str)> {
     let (number, rest) = key.split_once('.')?;
     Some((number.parse().ok()?, rest))
@@ -128,12 +128,12 @@ fn parse_tool(key: &str, value: JsonValue<'_>) -> Option<(usize, ToolDefinition<
     let (at, rest) = split_index(key.strip_prefix("llm.tools.")?)?;
     let definition = value.string().filter(|_| rest == "tool.json_schema")?.into_owned();
     let schema = crate::wire::json::scan::parse_document(&definition).ok()?.object();
-    let named = schema.object("function").unwrap_or(schema);
-    let name = named.string("name").unwrap_or_default().into_owned();
+    let function = schema.object("function").unwrap_or(schema);
+    let name = function.string("name").unwrap_or_default().into_owned();
     Some((at, ToolDefinition { name: name.into(), definition: definition.into() }))
 }
 
-/// A message while its attributes come in.
+/// The attributes of a message read so far.
 #[derive(Default)]
 struct MessageAttributes<'a> {
     role: Option<Cow<'a, str>>,
@@ -213,7 +213,7 @@ pub(crate) const SAMPLE: &str = r#"{"trace_id": "t1", "spans": [
 mod tests {
     use super::super::tests::{read_one, shape};
 
-    /// Attributes come in any order, and the tenth message is not the second.
+    /// Attributes are in any order, and message indices sort as numbers.
     #[test]
     fn longest_request_per_agent_becomes_the_conversation() {
         let recording = read_one(super::SAMPLE);

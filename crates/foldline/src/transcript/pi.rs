@@ -1,8 +1,8 @@
 //! Session files of pi: a header, then entries that form a tree.
 //!
-//! Newer files give each entry an id and a parent; the conversation is the way from the last entry
-//! to the root, and other branches are left out. Older files are a plain list. Turns that broke off
-//! (aborted, or ended by an error) are left out too, since the client does not send them again.
+//! Newer files give each entry an id and a parent; the conversation is the path from the root to the
+//! last entry, and other branches are omitted. Older files are a plain list. Interrupted turns (aborted,
+//! or ended by an error) are omitted too, because the client does not send them again.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -44,23 +44,25 @@ impl SessionParser for PiSessionTree {
             self.recording.set_model(line.string("modelId"));
             return Ok(());
         }
-        let said = line.object("message");
-        if kind == "message" && said.is_none() {
+        let recorded = line.object("message");
+        if kind == "message" && recorded.is_none() {
             return Err(Error::not_a_recording("an entry of type message without a message"));
         }
         let summary = || line.string("summary").map(|text| Message::text(Role::User, text));
-        let message = match (kind.as_ref(), &said) {
-            ("message", Some(said)) => parse_message(said),
+        let message = match (kind.as_ref(), &recorded) {
+            ("message", Some(recorded)) => parse_message(recorded),
             ("custom_message", _) => Some(Message::new(Role::User, content_parts(line.get("content")))),
             ("compaction" | "branch_summary", _) => summary(),
             _ => None,
         };
-        if message.is_none() && said.as_ref().is_some_and(|it| it.string("role").as_deref() == Some("assistant")) {
+        if message.is_none()
+            && recorded.as_ref().is_some_and(|object| object.string("role").as_deref() == Some("assistant"))
+        {
             self.recording.omitted_messages += 1;
         }
         let parent = match line.get("parentId") {
             Some(parent) => parent.string().and_then(|id| self.entry_by_id.get(id.as_ref()).copied()),
-            // The old list: each parse_entry follows the one before.
+            // Old format: each entry follows the previous one.
             None => self.entries.len().checked_sub(1),
         };
         if let Some(id) = line.string("id") {
@@ -68,7 +70,7 @@ impl SessionParser for PiSessionTree {
         }
         let model = match kind.as_ref() {
             "model_change" => line.string("modelId"),
-            _ => said.as_ref().and_then(|it| it.string("model")),
+            _ => recorded.as_ref().and_then(|object| object.string("model")),
         };
         self.entries.push(PiEntry {
             parent,
@@ -80,70 +82,74 @@ impl SessionParser for PiSessionTree {
     }
 
     fn finish(mut self: Box<Self>, found: &mut Vec<RecordedSession>) {
-        let mut way = Vec::new();
+        let mut path = Vec::new();
         let mut at = self.entries.len().checked_sub(1);
-        while let Some(here) = at {
-            way.push(here);
-            at = self.entries[here].parent;
+        while let Some(index) = at {
+            path.push(index);
+            at = self.entries[index].parent;
         }
-        let all = self.entries.iter().filter(|entry| entry.message.is_some()).count();
-        for here in way.into_iter().rev() {
-            let entry = &mut self.entries[here];
+        let message_count = self.entries.iter().filter(|entry| entry.message.is_some()).count();
+        for index in path.into_iter().rev() {
+            let entry = &mut self.entries[index];
             self.recording.compactions += usize::from(entry.is_compaction);
             self.recording.set_model(entry.model.take().map(Cow::Owned));
             self.recording.conversation.messages.extend(entry.message.take());
         }
-        self.recording.omitted_messages += all - self.recording.conversation.messages.len();
+        self.recording.omitted_messages += message_count - self.recording.conversation.messages.len();
         found.push(self.recording);
     }
 }
 
-/// The message as pi sends it; `None` when it does not.
-fn parse_message<'a>(said: &JsonObject<'a>) -> Option<Message<'a>> {
-    match said.string("role").as_deref() {
+/// Parses a message as pi sends it; returns `None` if pi does not send it.
+fn parse_message<'a>(message: &JsonObject<'a>) -> Option<Message<'a>> {
+    match message.string("role").as_deref() {
         Some("assistant") => {
-            let broke_off = matches!(said.string("stopReason").as_deref(), Some("error" | "aborted"));
-            let parts = content_parts(said.get("content"));
-            (!broke_off && !parts.is_empty()).then(|| Message::new(Role::Assistant, parts))
+            let is_interrupted = matches!(message.string("stopReason").as_deref(), Some("error" | "aborted"));
+            let parts = content_parts(message.get("content"));
+            (!is_interrupted && !parts.is_empty()).then(|| Message::new(Role::Assistant, parts))
         }
         Some("toolResult") => {
             let result = ToolResult {
-                call_id: said.string("toolCallId").unwrap_or_default(),
-                content: content_parts(said.get("content")),
-                is_error: said.get("isError").and_then(JsonValue::bool).unwrap_or(false),
+                call_id: message.string("toolCallId").unwrap_or_default(),
+                content: content_parts(message.get("content")),
+                is_error: message.get("isError").and_then(JsonValue::bool).unwrap_or(false),
             };
             Some(Message::new(Role::Tool, vec![Part::ToolResult(result)]))
         }
         Some("bashExecution") => {
-            let is_private = said.get("excludeFromContext").and_then(JsonValue::bool).unwrap_or(false);
-            (!is_private).then(|| Message::text(Role::User, shell_text(said)))
+            let is_private = message.get("excludeFromContext").and_then(JsonValue::bool).unwrap_or(false);
+            (!is_private).then(|| Message::text(Role::User, shell_text(message)))
         }
-        Some("branchSummary" | "compactionSummary") => said.string("summary").map(|it| Message::text(Role::User, it)),
-        Some("user" | "custom" | "hookMessage") => Some(Message::new(Role::User, content_parts(said.get("content")))),
-        _ => Some(Message::new(Role::Other, content_parts(said.get("content")))),
+        Some("branchSummary" | "compactionSummary") => {
+            message.string("summary").map(|summary| Message::text(Role::User, summary))
+        }
+        Some("user" | "custom" | "hookMessage") => {
+            Some(Message::new(Role::User, content_parts(message.get("content"))))
+        }
+        _ => Some(Message::new(Role::Other, content_parts(message.get("content")))),
     }
 }
 
-/// A command that the user ran themselves, in the words in which pi tells the model of it.
-fn shell_text(said: &JsonObject<'_>) -> String {
-    let text = |key: &str| said.string(key).unwrap_or_default();
-    let mut told = format!("Ran `{}`\n", text("command"));
+/// Returns a command that the user ran, in the text that pi sends to the model.
+fn shell_text(message: &JsonObject<'_>) -> String {
+    let text = |key: &str| message.string(key).unwrap_or_default();
+    let mut rendered = format!("Ran `{}`\n", text("command"));
     match text("output") {
-        output if output.is_empty() => told.push_str("(no output)"),
-        output => told.push_str(&format!("```\n{output}\n```")),
+        output if output.is_empty() => rendered.push_str("(no output)"),
+        output => rendered.push_str(&format!("```\n{output}\n```")),
     }
-    let code = said.get("exitCode").filter(|code| !code.is_null() && code.raw() != "0");
-    if said.get("cancelled").and_then(JsonValue::bool) == Some(true) {
-        told.push_str("\n\n(command cancelled)");
+    let code = message.get("exitCode").filter(|code| !code.is_null() && code.raw() != "0");
+    if message.get("cancelled").and_then(JsonValue::bool) == Some(true) {
+        rendered.push_str("\n\n(command cancelled)");
     } else if let Some(code) = code {
-        told.push_str(&format!("\n\nCommand exited with code {}", code.raw()));
+        rendered.push_str(&format!("\n\nCommand exited with code {}", code.raw()));
     }
-    if let Some(path) = said.string("fullOutputPath")
-        && said.get("truncated").and_then(JsonValue::bool) == Some(true)
+    if let Some(path) = message.string("fullOutputPath")
+        && message.get("truncated").and_then(JsonValue::bool) == Some(true)
     {
-        told.push_str(&format!("\n\n[Output truncated. Full output: {path}]"));
+        rendered.push_str(&format!("\n\n[Output truncated. Full output: {path}]"));
     }
-    told
+    rendered
 }
 
 fn content_parts<'a>(value: Option<JsonValue<'a>>) -> Vec<Part<'a>> {
@@ -154,16 +160,16 @@ fn content_parts<'a>(value: Option<JsonValue<'a>>) -> Vec<Part<'a>> {
     }
 }
 
-fn parse_block<'a>(it: &JsonObject<'a>) -> Part<'a> {
-    let text = |key: &str| it.string(key).unwrap_or_default();
-    let kind = it.string("type");
+fn parse_block<'a>(block: &JsonObject<'a>) -> Part<'a> {
+    let text = |key: &str| block.string(key).unwrap_or_default();
+    let kind = block.string("type");
     match kind.as_deref() {
         Some("text") => Part::text(text("text")),
         Some("thinking") => {
-            Part::Reasoning(ReasoningPart { text: text("thinking").into(), seal: it.string("thinkingSignature") })
+            Part::Reasoning(ReasoningPart { text: text("thinking").into(), seal: block.string("thinkingSignature") })
         }
         Some("toolCall") => {
-            let arguments = it.get("arguments").map_or("{}", JsonValue::raw);
+            let arguments = block.get("arguments").map_or("{}", JsonValue::raw);
             Part::ToolCall(ToolCall {
                 id: text("id"),
                 name: text("name"),
@@ -171,10 +177,10 @@ fn parse_block<'a>(it: &JsonObject<'a>) -> Part<'a> {
             })
         }
         Some("image") => {
-            let source = it.string("data").map_or(MediaSource::Unknown, MediaSource::Base64);
+            let source = block.string("data").map_or(MediaSource::Unknown, MediaSource::Base64);
             Part::Image(ImagePart { source, detail: None })
         }
-        _ => Part::Opaque(OpaqueBlock { kind: kind.unwrap_or_default(), pair: None, raw: it.value.raw().into() }),
+        _ => Part::Opaque(OpaqueBlock { kind: kind.unwrap_or_default(), pair: None, raw: block.value.raw().into() }),
     }
 }
 
@@ -229,7 +235,7 @@ mod tests {
 
     #[test]
     fn entry_without_message_is_an_error() {
-        let (_, faults) = read_all(&(SAMPLE.to_owned() + "{\"type\":\"message\"}"));
-        assert_eq!(faults, ["line 9: not a recorded session: an entry of type message without a message"]);
+        let (_, errors) = read_all(&(SAMPLE.to_owned() + "{\"type\":\"message\"}"));
+        assert_eq!(errors, ["line 9: not a recorded session: an entry of type message without a message"]);
     }
 }

@@ -1,7 +1,8 @@
-//! The one loop that every format is read by.
+//! The reading loop that all formats share.
 //!
-//! It cuts an input into entries (lines, or the elements of a document's list), hands them to the
-//! format's [`SessionParser`], and turns what can not be read into faults. It knows no format.
+//! It splits an input into entries (lines, or the elements of a document's list), passes them to the
+//! format's [`SessionParser`], and reports entries that cannot be read as errors. It must not depend on
+//! any format.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, Cursor, Read};
@@ -14,19 +15,19 @@ use crate::transcript::detect;
 use crate::wire::json::scan;
 use crate::wire::json::scan::{JsonObject, JsonValue};
 
-/// Reads the recordings of one input, as they come.
+/// Iterator over the recordings of one input.
 ///
-/// A damaged line is an `Err` with its number, and reading goes on with the next line.
+/// A damaged line is an `Err` with its number, and reading continues with the next line.
 ///
 /// ```
-/// use foldline::transcript::{Format, Reader};
+/// use foldline::transcript::{LogFormat, TranscriptReader};
 ///
 /// let log = br#"{"id":"a","source":"here","messages":[{"role":"user","content":"hi"}]}
 /// {"id":"b","source":"here","messages":[{"role":"us
 /// {"id":"c","source":"here","messages":[{"role":"user","content":"ho"}]}
 /// "#;
-/// let mut reader = Reader::new("log.jsonl", &log[..]).unwrap();
-/// assert_eq!(reader.format(), Format::Record);
+/// let mut reader = TranscriptReader::new("log.jsonl", &log[..]).unwrap();
+/// assert_eq!(reader.format(), LogFormat::Record);
 /// assert_eq!(reader.next().unwrap().unwrap().id, "a");
 /// assert_eq!(reader.next().unwrap().unwrap_err().line, 2);
 /// assert_eq!(reader.next().unwrap().unwrap().id, "c");
@@ -43,17 +44,17 @@ pub struct TranscriptReader<R> {
     done: bool,
 }
 
-/// The head that was looked at, and the rest behind it.
+/// The head that was read for detection, then the rest of the input.
 type HeadThenRest<R> = std::io::Chain<Cursor<Vec<u8>>, R>;
 
 enum InputBody<R> {
-    /// An entry a line.
+    /// One entry per line.
     Lines(LineReader<HeadThenRest<R>>),
-    /// Documents that hold a list of entries, or are entries themselves.
+    /// Documents that contain a list of entries, or are entries themselves.
     Documents(DocumentReader<HeadThenRest<R>>, DocumentPosition),
 }
 
-/// Where in a document the reader stands.
+/// Position of the reader in a document.
 #[derive(Clone, Copy)]
 enum DocumentPosition {
     BeforeDocument,
@@ -65,36 +66,37 @@ enum DocumentPosition {
     },
 }
 
-/// What a format makes of the entries of one log.
+/// Parser of the entries of one log into sessions.
 pub(crate) trait SessionParser: Send {
-    /// Takes a line of the log, or an element of the document's list.
+    /// Parses a line of the log, or an element of the document's list.
     fn parse_entry(&mut self, entry: &JsonObject<'_>, found: &mut Vec<RecordedSession>) -> Result<(), Error>;
 
-    /// The field of a document that holds the list of entries. Without one, a document is an entry.
+    /// Returns the field of a document that contains the list of entries. Without one, a document is an
+    /// entry.
     fn entries_field(&self) -> Option<&'static str> {
         None
     }
 
-    /// Other fields of a document that are to be taken, all in front of or behind the list.
+    /// Returns the other fields of a document to read, all of them before or after the list.
     fn metadata_fields(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Takes a field that was wanted.
+    /// Parses one of the metadata fields.
     fn parse_metadata(&mut self, _key: &str, _value: JsonValue<'_>) {}
 
-    /// The log, or the document, is at its end.
+    /// Ends the log or the document.
     fn finish(self: Box<Self>, found: &mut Vec<RecordedSession>);
 }
 
 impl<R: BufRead> TranscriptReader<R> {
-    /// Recognises the format of an input by its content. The name stands for the input in what the
-    /// recordings say of themselves.
+    /// Detects the format of an input by its content. The name is used as id and source of recordings
+    /// that do not contain them.
     pub fn new(name: impl Into<String>, input: R) -> Result<Self, LineError> {
         Self::with_max_line_bytes(name, input, MAX_LINE_BYTES)
     }
 
-    /// The same with another limit for the length of a line.
+    /// Like [`TranscriptReader::new`], with another limit for the length of a line.
     pub fn with_max_line_bytes(name: impl Into<String>, mut input: R, limit: usize) -> Result<Self, LineError> {
         let mut head = Vec::new();
         let read = input.by_ref().take(DETECTION_HEAD_BYTES as u64).read_to_end(&mut head);
@@ -130,8 +132,8 @@ impl<R: BufRead> TranscriptReader<R> {
         })
     }
 
-    /// What was recognised. A recording may tell more exactly: that messages are those of another
-    /// API can show far behind the beginning.
+    /// Returns the detected format. That of a recording may be more exact, because the API of messages
+    /// can become clear only long after the start.
     pub fn format(&self) -> LogFormat {
         self.format
     }
@@ -140,8 +142,8 @@ impl<R: BufRead> TranscriptReader<R> {
     fn advance(&mut self) {
         let step = match &mut self.body {
             InputBody::Lines(lines) => next_line(lines, self.parser.as_mut(), &mut self.finished),
-            InputBody::Documents(document, place) => {
-                document_step(document, place, self.parser.as_mut(), &mut self.finished)
+            InputBody::Documents(document, position) => {
+                document_step(document, position, self.parser.as_mut(), &mut self.finished)
             }
         };
         match step {
@@ -153,9 +155,9 @@ impl<R: BufRead> TranscriptReader<R> {
                     self.end_session();
                 }
             }
-            Err(ReadFailure::Entry(fault)) => self.queue_error(fault),
+            Err(ReadFailure::Entry(error)) => self.queue_error(error),
             Err(ReadFailure::Stopped(stop)) => {
-                // What was read so far is worth having; the rest of it is told as lost.
+                // Return the session read so far, then the error.
                 self.end_session();
                 self.report_stop(stop);
             }
@@ -163,13 +165,13 @@ impl<R: BufRead> TranscriptReader<R> {
         self.queue_finished();
     }
 
-    /// Reports why nothing more can be read, and goes on with the next document if there is one.
+    /// Queues the error that stopped reading, and continues with the next document if there is one.
     fn report_stop(&mut self, stop: DocumentError) {
         let (line, limit) = match &self.body {
             InputBody::Lines(lines) => (lines.number() + 1, lines.limit()),
             InputBody::Documents(document, _) => (document.line(), document.limit()),
         };
-        let (error, may_go_on) = match stop {
+        let (error, can_continue) = match stop {
             DocumentError::Io(error) => (Error::io(&error), false),
             DocumentError::Oversized => (Error::too_long(limit), true),
             DocumentError::UnexpectedEnd => (Error::not_a_recording("it ends in the middle of a value"), false),
@@ -177,20 +179,20 @@ impl<R: BufRead> TranscriptReader<R> {
         };
         self.queue_error(LineError { line, error });
         self.done = true;
-        if let InputBody::Documents(document, place) = &mut self.body
-            && may_go_on
+        if let InputBody::Documents(document, position) = &mut self.body
+            && can_continue
         {
-            *place = DocumentPosition::BeforeDocument;
+            *position = DocumentPosition::BeforeDocument;
             match document.skip_to_next_document() {
-                Ok(goes_on) => self.done = !goes_on,
+                Ok(found) => self.done = !found,
                 Err(error) => self.report_stop(DocumentError::Io(error)),
             }
         }
     }
 
-    fn queue_error(&mut self, fault: LineError) {
+    fn queue_error(&mut self, error: LineError) {
         self.queue_finished();
-        self.ready.push_back(Err(fault));
+        self.ready.push_back(Err(error));
     }
 
     fn end_session(&mut self) {
@@ -235,7 +237,7 @@ enum ReadStep {
 enum ReadFailure {
     /// One entry is damaged.
     Entry(LineError),
-    /// The rest of the document, or of the input, can not be read.
+    /// The rest of the document, or of the input, cannot be read.
     Stopped(DocumentError),
 }
 
@@ -246,8 +248,8 @@ impl From<DocumentError> for ReadFailure {
 }
 
 impl From<LineError> for ReadFailure {
-    fn from(fault: LineError) -> Self {
-        ReadFailure::Entry(fault)
+    fn from(error: LineError) -> Self {
+        ReadFailure::Entry(error)
     }
 }
 
@@ -268,20 +270,20 @@ fn next_line<R: BufRead>(
 
 fn document_step<R: BufRead>(
     document: &mut DocumentReader<R>,
-    place: &mut DocumentPosition,
+    position: &mut DocumentPosition,
     session: &mut dyn SessionParser,
     found: &mut Vec<RecordedSession>,
 ) -> Result<ReadStep, ReadFailure> {
-    match *place {
+    match *position {
         DocumentPosition::BeforeDocument => match document.peek()? {
             None => return Ok(ReadStep::End),
             Some(b'[') => {
                 document.enter()?;
-                *place = DocumentPosition::InList { is_document: true };
+                *position = DocumentPosition::InList { is_document: true };
             }
             Some(b'{') if session.entries_field().is_some() => {
                 document.enter()?;
-                *place = DocumentPosition::InObject;
+                *position = DocumentPosition::InObject;
             }
             Some(_) => {
                 let (line, raw) = copy_value(document)?;
@@ -291,13 +293,13 @@ fn document_step<R: BufRead>(
         },
         DocumentPosition::InObject => {
             let Some(key) = document.next_key()? else {
-                *place = DocumentPosition::BeforeDocument;
+                *position = DocumentPosition::BeforeDocument;
                 return Ok(ReadStep::DocumentEnd);
             };
             let key = String::from_utf8_lossy(&key);
             if session.entries_field() == Some(key.as_ref()) && document.peek()? == Some(b'[') {
                 document.enter()?;
-                *place = DocumentPosition::InList { is_document: false };
+                *position = DocumentPosition::InList { is_document: false };
             } else if session.metadata_fields().contains(&key.as_ref()) {
                 let (line, raw) = copy_value(document)?;
                 let value =
@@ -312,17 +314,17 @@ fn document_step<R: BufRead>(
                 let (line, raw) = copy_value(document)?;
                 read_entry(line, &raw, session, found)?;
             } else if is_document {
-                *place = DocumentPosition::BeforeDocument;
+                *position = DocumentPosition::BeforeDocument;
                 return Ok(ReadStep::DocumentEnd);
             } else {
-                *place = DocumentPosition::InObject;
+                *position = DocumentPosition::InObject;
             }
         }
     }
     Ok(ReadStep::Entry)
 }
 
-/// The next value with the line that it begins on.
+/// Copies the next value and returns it with its first line.
 fn copy_value<R: BufRead>(document: &mut DocumentReader<R>) -> Result<(u64, Vec<u8>), DocumentError> {
     document.peek()?;
     let line = document.line();

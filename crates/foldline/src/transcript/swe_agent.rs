@@ -1,8 +1,7 @@
 //! Trajectories of SWE-agent.
 //!
-//! `history` is the conversation, in the messages of Chat Completions; `trajectory` tells the same
-//! once more, with the whole request at each step, and is passed over. Results name their calls in
-//! a list.
+//! `history` is the conversation as Chat Completions messages; `trajectory` repeats it with the complete
+//! request at each step and is skipped. Results name their calls in a list.
 
 use super::reader::SessionParser;
 use super::{LogFormat, RecordedSession};
@@ -23,12 +22,12 @@ impl SweAgentTrajectory {
 }
 
 impl SessionParser for SweAgentTrajectory {
-    fn parse_entry(&mut self, parse_entry: &JsonObject<'_>, _found: &mut Vec<RecordedSession>) -> Result<(), Error> {
-        if parse_entry.get("role").is_none() {
+    fn parse_entry(&mut self, entry: &JsonObject<'_>, _found: &mut Vec<RecordedSession>) -> Result<(), Error> {
+        if entry.get("role").is_none() {
             return Err(Error::not_a_recording("a message without a role"));
         }
-        let mut message = wire::parse_message(wire::Format::OpenAiChat, parse_entry);
-        if let Some(id) = parse_entry.elements("tool_call_ids").first().and_then(|id| id.value.string()) {
+        let mut message = wire::parse_message(wire::Format::OpenAiChat, entry);
+        if let Some(id) = entry.elements("tool_call_ids").first().and_then(|id| id.value.string()) {
             for part in &mut message.parts {
                 if let Part::ToolResult(result) = part {
                     result.call_id.clone_from(&id);
@@ -47,13 +46,13 @@ impl SessionParser for SweAgentTrajectory {
         &["replay_config"]
     }
 
-    /// The settings of the run, as an object or as JSON inside of a string.
+    /// Parses the settings of the run, an object or JSON inside a string.
     fn parse_metadata(&mut self, _key: &str, value: JsonValue<'_>) {
         let text = value.string().unwrap_or_else(|| value.raw().into());
         let Ok(settings) = scan::parse_document(&text) else { return };
-        let model = settings.object().object("agent").and_then(|it| it.object("model"));
-        // A run that was played back names the player.
-        let name = model.and_then(|it| it.string("name")).filter(|name| name != "replay");
+        let model = settings.object().object("agent").and_then(|object| object.object("model"));
+        // A replayed run names the replay model.
+        let name = model.and_then(|object| object.string("name")).filter(|name| name != "replay");
         self.recording.set_model(name);
     }
 
@@ -99,18 +98,18 @@ mod tests {
 
     #[test]
     fn entry_without_role_is_an_error_with_its_line() {
-        let (recordings, faults) = read_all(&SAMPLE.replace(r#""role": "user", "#, ""));
+        let (recordings, errors) = read_all(&SAMPLE.replace(r#""role": "user", "#, ""));
         assert_eq!(shape(&recordings[0]).len(), 3);
-        assert_eq!(faults, ["line 6: not a recorded session: a message without a role"]);
+        assert_eq!(errors, ["line 6: not a recorded session: a message without a role"]);
     }
 
     #[test]
     fn settings_may_be_an_object_replay_model_is_ignored() {
-        let with = |settings: &str| {
+        let model_with = |settings: &str| {
             let at = SAMPLE.find("\"replay_config\"").unwrap();
             read_one(&format!("{}\"replay_config\": {settings}}}", &SAMPLE[..at])).model().map(str::to_owned)
         };
-        assert_eq!(with(r#"{"agent":{"model":{"name":"m-2"}}}"#).as_deref(), Some("m-2"));
-        assert_eq!(with(r#"{"agent":{"model":{"name":"replay"}}}"#), None);
+        assert_eq!(model_with(r#"{"agent":{"model":{"name":"m-2"}}}"#).as_deref(), Some("m-2"));
+        assert_eq!(model_with(r#"{"agent":{"model":{"name":"replay"}}}"#), None);
     }
 }

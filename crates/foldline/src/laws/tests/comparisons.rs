@@ -1,4 +1,4 @@
-//! What a rewritten request owes to the client's: one scenario a law.
+//! Comparison of a rewritten request with the client's: one scenario per law.
 
 use super::super::{CutPoints, Law, LawProfile, LawTopic, RewriteContext, ThinkingTreatment, compare};
 use crate::conversation::{PartId, Role};
@@ -15,14 +15,14 @@ fn claude(model: &str, messages: &[&str]) -> String {
     )
 }
 
-/// A turn of thinking, a call and its result.
+/// Returns a turn of thinking, a call and its result.
 fn round(id: usize) -> String {
     format!(
         r#"{{"role":"assistant","content":[{{"type":"thinking","thinking":"hm {id}","signature":"s{id}"}},{{"type":"tool_use","id":"t{id}","name":"sh","input":{{}}}}]}},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"t{id}","content":"out {id}"}}]}}"#
     )
 }
 
-/// Message 0 is the user's, 1 and 2 the first round, and so on.
+/// Returns a session: message 0 is the user's, 1 and 2 are the first round, and so on.
 fn session(model: &str) -> String {
     claude(model, &[r#"{"role":"user","content":"go"}"#, &round(1), &round(2), &round(3)])
 }
@@ -31,15 +31,15 @@ fn broken_laws(
     body: &str,
     format: Format,
     edits: &[RequestEdit],
-    rewriting: impl Fn(&mut RewriteContext<'_>),
+    configure: impl Fn(&mut RewriteContext<'_>),
 ) -> Vec<Law> {
     let client = Request::parse(format, body.as_bytes()).unwrap();
     let bytes = client.splice(edits).unwrap();
     let rewritten = Request::parse(format, &bytes).unwrap();
     let profile = LawProfile::for_request(&client);
-    let mut it = RewriteContext::new(&profile);
-    rewriting(&mut it);
-    compare(&client, &rewritten, &it).into_iter().map(|violation| violation.law).collect()
+    let mut rewrite = RewriteContext::new(&profile);
+    configure(&mut rewrite);
+    compare(&client, &rewritten, &rewrite).into_iter().map(|violation| violation.law).collect()
 }
 
 fn unchanged(_: &mut RewriteContext<'_>) {}
@@ -67,14 +67,21 @@ fn thinking_after_an_edit_is_dropped_if_history_is_signed() {
     let body = session("claude-fable-5-2");
     assert_eq!(broken_laws(&body, Format::Anthropic, &[fold_edit(2)], unchanged), [Law::ReasoningAfterEdit]);
     // Thinking that was produced after the fold is bound to it.
-    assert_eq!(broken_laws(&body, Format::Anthropic, &[fold_edit(2)], |it| it.thinking_valid_from = Some(3)), []);
     assert_eq!(
-        broken_laws(&body, Format::Anthropic, &[fold_edit(2)], |it| it.thinking = ThinkingTreatment::DropBlock),
+        broken_laws(&body, Format::Anthropic, &[fold_edit(2)], |rewrite| rewrite.thinking_valid_from = Some(3)),
         []
     );
-    // A strip is a strip of all of it; without saying so, the newest turn is not the client's.
+    assert_eq!(
+        broken_laws(&body, Format::Anthropic, &[fold_edit(2)], |rewrite| rewrite.thinking =
+            ThinkingTreatment::DropBlock),
+        []
+    );
+    // Removed thinking must be declared, or the newest turn differs from the client's.
     let strip = [fold_edit(2), drop_thinking(3), drop_thinking(5)];
-    assert_eq!(broken_laws(&body, Format::Anthropic, &strip, |it| it.thinking = ThinkingTreatment::Stripped), []);
+    assert_eq!(
+        broken_laws(&body, Format::Anthropic, &strip, |rewrite| rewrite.thinking = ThinkingTreatment::Stripped),
+        []
+    );
     assert_eq!(broken_laws(&body, Format::Anthropic, &strip, unchanged), [Law::NewestTurnKept]);
 }
 
@@ -87,7 +94,7 @@ fn kept_thinking_is_contiguous_if_history_is_signed() {
 }
 
 #[test]
-fn the_newest_turn_and_the_last_message_are_kept() {
+fn newest_turn_and_last_message_are_kept() {
     let body = session("claude-opus-4-8");
     let found = broken_laws(&body, Format::Anthropic, &[fold_edit(6)], unchanged);
     assert_eq!(found, [Law::LastMessageKept, Law::NewestTurnKept]);
@@ -108,14 +115,14 @@ fn dropping_a_call_drops_its_result() {
 }
 
 #[test]
-fn a_fold_leaves_no_blank_text_and_arguments_stay_objects() {
+fn fold_leaves_no_blank_text_and_arguments_stay_objects() {
     let body = r#"{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c","content":"x"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}]}"#;
     let text = |text: &str| RequestEdit::Text { at: PartId::new(2, 0), text: text.into() };
     let arguments = |json: &str| RequestEdit::Arguments { at: PartId::new(1, 1), arguments: json.into() };
-    // The client's own empty text is not held against us.
+    // The client's own empty text is not reported.
     assert_eq!(broken_laws(body, Format::OpenAiChat, &[text("[folded]")], unchanged), []);
     assert_eq!(broken_laws(body, Format::OpenAiChat, &[text("  ")], unchanged), [Law::TextNotBlank]);
-    // Nor does it excuse one of ours.
+    // It does not hide a new one.
     assert_eq!(broken_laws(body, Format::OpenAiChat, &[text("")], unchanged), [Law::TextNotBlank]);
     let emptied = RequestEdit::Text { at: PartId::new(0, 0), text: String::new() };
     assert_eq!(broken_laws(body, Format::OpenAiChat, &[emptied], unchanged), [Law::TextNotBlank]);
@@ -131,7 +138,7 @@ fn ids_are_from_client_or_injected_calls() {
     let insert = [call, result].map(|json| RequestEdit::InsertJson { before: 3, json: json.into() });
     let found = broken_laws(&body, Format::Anthropic, &insert, unchanged);
     assert_eq!(found, [Law::IdsKept, Law::IdsKept]);
-    assert_eq!(broken_laws(&body, Format::Anthropic, &insert, |it| it.injected_call_ids = &["t9"]), []);
+    assert_eq!(broken_laws(&body, Format::Anthropic, &insert, |rewrite| rewrite.injected_call_ids = &["t9"]), []);
 }
 
 #[test]
@@ -139,9 +146,12 @@ fn tools_are_from_client_plus_the_injected_one() {
     let body = session("claude-opus-4-8");
     let append = [RequestEdit::AppendTool { json: INJECTED_TOOL.into() }];
     assert_eq!(broken_laws(&body, Format::Anthropic, &append, unchanged), [Law::ToolsKept]);
-    assert_eq!(broken_laws(&body, Format::Anthropic, &append, |it| it.injected_tool = Some(INJECTED_TOOL)), []);
     assert_eq!(
-        broken_laws(&body, Format::Anthropic, &[], |it| it.injected_tool = Some(INJECTED_TOOL)),
+        broken_laws(&body, Format::Anthropic, &append, |rewrite| rewrite.injected_tool = Some(INJECTED_TOOL)),
+        []
+    );
+    assert_eq!(
+        broken_laws(&body, Format::Anthropic, &[], |rewrite| rewrite.injected_tool = Some(INJECTED_TOOL)),
         [Law::ToolsKept]
     );
 }
@@ -157,9 +167,9 @@ fn reasoning_is_never_invented() {
 
 #[test]
 fn assistant_messages_with_thinking_are_not_merged() {
-    let said = r#"{"role":"assistant","content":[{"type":"thinking","thinking":"a","signature":"a"},{"type":"text","text":"a"}]}"#;
-    let asked = r#"{"role":"user","content":"b"}"#;
-    let body = claude("claude-opus-4-8", &[asked, said, asked, &said.replace("\"a\"", "\"c\""), asked]);
+    let answer = r#"{"role":"assistant","content":[{"type":"thinking","thinking":"a","signature":"a"},{"type":"text","text":"a"}]}"#;
+    let prompt = r#"{"role":"user","content":"b"}"#;
+    let body = claude("claude-opus-4-8", &[prompt, answer, prompt, &answer.replace("\"a\"", "\"c\""), prompt]);
     assert_eq!(
         broken_laws(&body, Format::Anthropic, &[RequestEdit::DropMessage(2)], unchanged),
         [Law::NoMergedThinking]
@@ -197,8 +207,8 @@ fn call_keeps_its_reasoning_if_the_model_requires_it() {
 #[test]
 fn opaque_blocks_are_unchanged() {
     let search = r#"{"role":"assistant","content":[{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{}},{"type":"web_search_tool_result","tool_use_id":"srvtoolu_1","content":[]}]}"#;
-    let asked = r#"{"role":"user","content":"b"}"#;
-    let body = claude("claude-opus-4-8", &[asked, search, asked, &round(1)]);
+    let prompt = r#"{"role":"user","content":"b"}"#;
+    let body = claude("claude-opus-4-8", &[prompt, search, prompt, &round(1)]);
     let replaced = [
         RequestEdit::DropMessage(1),
         RequestEdit::InsertJson { before: 1, json: search.replace("[]}]", r#"["x"]}]"#) },
@@ -232,7 +242,6 @@ fn duplicate_item_is_not_reported_as_missing_reasoning() {
     assert_eq!(broken_laws(body, Format::OpenAiResponses, &[], unchanged), []);
 }
 
-/// The request that a client sends again after its own mistake is not refused by us.
 #[test]
 fn violations_of_the_client_are_not_reported() {
     let body = r#"{"messages":[{"role":"user","content":"a"},{"role":"tool","tool_call_id":"lost","content":"x"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}]}"#;
@@ -242,9 +251,9 @@ fn violations_of_the_client_are_not_reported() {
 
 #[test]
 fn every_rewrite_law_has_a_scenario() {
-    let here = include_str!("comparisons.rs");
+    let source = include_str!("comparisons.rs");
     for law in Law::all().filter(|law| law.topic() == LawTopic::RewrittenRequest) {
-        assert!(here.contains(&format!("Law::{law:?}")), "{law:?}");
+        assert!(source.contains(&format!("Law::{law:?}")), "{law:?}");
     }
 }
 
@@ -254,12 +263,12 @@ fn empty_item_is_not_reasoning() {
     assert_eq!(broken_laws(body, Format::OpenAiResponses, &[RequestEdit::DropMessage(1)], unchanged), []);
 }
 
-/// The client left a server tool's call without a result, and an answer of the user behind it. Without that answer the call
-/// would stand in the newest turn, as if it were pending.
+/// Without the user message after the unanswered call, the call would be in the newest turn and look
+/// pending.
 #[test]
 fn message_after_unanswered_server_call_is_not_dropped() {
     let call = r#"{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{}}"#;
-    // A block that names the call and is no result of it is no answer.
+    // A block that names the call but is not a result does not answer it.
     let stray = r#"{"type":"of_tomorrow","tool_use_id":"srvtoolu_1"}"#;
     for blocks in [call.to_owned(), format!("{call},{stray}")] {
         let body = format!(

@@ -1,4 +1,4 @@
-//! For each law a request that keeps it and one that breaks it, and nothing else.
+//! For each law, a request that obeys it and one that breaks only this law.
 
 use std::collections::BTreeSet;
 
@@ -13,29 +13,29 @@ struct LawExample {
     invalid: String,
 }
 
-/// A request that keeps a law and one that breaks it, for the model that they name.
-fn example(law: Law, format: Format, keeps: impl Into<String>, breaks: impl Into<String>) -> LawExample {
-    let (keeps, breaks) = (keeps.into(), breaks.into());
-    let profile = LawProfile::for_request(&Request::parse(format, breaks.as_bytes()).expect("an example is a request"));
-    LawExample { law, profile, valid: keeps, invalid: breaks }
+/// Creates an example with the laws of the model that the invalid request names.
+fn example(law: Law, format: Format, valid: impl Into<String>, invalid: impl Into<String>) -> LawExample {
+    let (valid, invalid) = (valid.into(), invalid.into());
+    let request = Request::parse(format, invalid.as_bytes()).expect("an example is a request");
+    LawExample { law, profile: LawProfile::for_request(&request), valid, invalid }
 }
 
-fn example_on_server(law: Law, server: ServerKind, keeps: impl Into<String>, breaks: impl Into<String>) -> LawExample {
-    let case = example(law, Chat, keeps, breaks);
+fn example_on_server(law: Law, server: ServerKind, valid: impl Into<String>, invalid: impl Into<String>) -> LawExample {
+    let case = example(law, Chat, valid, invalid);
     LawExample { profile: case.profile.served_by(server), ..case }
 }
 
 fn responses_example_on_server(
     law: Law,
     server: ServerKind,
-    keeps: impl Into<String>,
-    breaks: impl Into<String>,
+    valid: impl Into<String>,
+    invalid: impl Into<String>,
 ) -> LawExample {
-    let case = example(law, Responses, keeps, breaks);
+    let case = example(law, Responses, valid, invalid);
     LawExample { profile: case.profile.served_by(server), ..case }
 }
 
-/// Fields beside the messages, with their comma.
+/// The `tools` field, with its comma.
 const SHELL_TOOL_FIELD: &str = r#""tools":[{"name":"sh","input_schema":{"type":"object"}}],"#;
 const USER_PROMPT: &str = r#"{"role":"user","content":"go"}"#;
 
@@ -97,12 +97,15 @@ fn function_output(id: &str) -> String {
 fn pairing() -> Vec<LawExample> {
     let (a, b) = (tool_use("a"), tool_use("b"));
     let (ra, rb) = (tool_result("a"), tool_result("b"));
-    let said = r#"{"type":"text","text":"hm"}"#;
-    let both =
-        claude(&[USER_PROMPT, &assistant_message(&format!("{a},{b}")), &user_message(&format!("{rb},{ra},{said}"))]);
-    let searched = r#"{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{}}"#;
-    let found = r#"{"type":"web_search_tool_result","tool_use_id":"srvtoolu_1","content":[]}"#;
-    let long = "c".repeat(41);
+    let text_block = r#"{"type":"text","text":"hm"}"#;
+    let both = claude(&[
+        USER_PROMPT,
+        &assistant_message(&format!("{a},{b}")),
+        &user_message(&format!("{rb},{ra},{text_block}")),
+    ]);
+    let server_call = r#"{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{}}"#;
+    let server_result = r#"{"type":"web_search_tool_result","tool_use_id":"srvtoolu_1","content":[]}"#;
+    let long_id = "c".repeat(41);
     let set = |at: &str| at.replacen('{', r#"{"toolset_name":"computer","#, 1);
     let by_code = |at: &str| at.replacen('{', r#"{"caller":{"type":"code_execution_20250825"},"#, 1);
     let image = r#"{"type":"image","source":{"type":"url","url":"https://x.org/i.png"}}"#;
@@ -113,13 +116,13 @@ fn pairing() -> Vec<LawExample> {
             &both,
             claude(&[USER_PROMPT, &assistant_message(&format!("{a},{b}")), &user_message(&ra)]),
         ),
-        // Neighbours of one role are one turn.
+        // Adjacent messages of one role are one turn.
         example(
             Law::CallAnswered,
             Anthropic,
             claude(&[
                 USER_PROMPT,
-                &assistant_message(said),
+                &assistant_message(text_block),
                 &assistant_message(&format!("{a},{b}")),
                 &user_message(&ra),
                 &user_message(&rb),
@@ -173,7 +176,7 @@ fn pairing() -> Vec<LawExample> {
             Law::ResultsFirst,
             Anthropic,
             &both,
-            claude(&[USER_PROMPT, &assistant_message(&a), &user_message(&format!("{said},{ra}"))]),
+            claude(&[USER_PROMPT, &assistant_message(&a), &user_message(&format!("{text_block},{ra}"))]),
         ),
         example(
             Law::ResultAfterCall,
@@ -193,7 +196,7 @@ fn pairing() -> Vec<LawExample> {
                 &user_message(&ra),
             ]),
         ),
-        // A server may count its ids anew in each turn.
+        // A server may restart its ids in each turn.
         example(
             Law::CallIdUnique,
             Chat,
@@ -209,14 +212,14 @@ fn pairing() -> Vec<LawExample> {
         example(
             Law::CallIdLength,
             Chat,
-            gpt("", &[&calls(&[&long[1..]]), &tool_message(&long[1..])]),
-            gpt("", &[&calls(&[&long]), &tool_message(&long)]),
+            gpt("", &[&calls(&[&long_id[1..]]), &tool_message(&long_id[1..])]),
+            gpt("", &[&calls(&[&long_id]), &tool_message(&long_id)]),
         ),
         example(
             Law::CallIdLength,
             Responses,
-            responses_body(&[&function_call(&long), &function_output(&long)]),
-            responses_body(&[&function_call(&long.repeat(2)), &function_output(&long.repeat(2))]),
+            responses_body(&[&function_call(&long_id), &function_output(&long_id)]),
+            responses_body(&[&function_call(&long_id.repeat(2)), &function_output(&long_id.repeat(2))]),
         ),
         example_on_server(
             Law::CallIdNineCharacters,
@@ -245,14 +248,14 @@ fn pairing() -> Vec<LawExample> {
             ),
         )
         .without(&[Law::CallIdNineCharacters, Law::FirstIsUser]),
-        example(Law::CallRole, Anthropic, &both, claude(&[&user_message(&format!("{said},{a}"))])),
+        example(Law::CallRole, Anthropic, &both, claude(&[&user_message(&format!("{text_block},{a}"))])),
         example(
             Law::ResultContent,
             Anthropic,
             claude(&[
                 USER_PROMPT,
                 &assistant_message(&a),
-                &user_message(&ra.replace(r#""ok""#, &format!("[{image},{said}]"))),
+                &user_message(&ra.replace(r#""ok""#, &format!("[{image},{text_block}]"))),
             ]),
             claude(&[
                 USER_PROMPT,
@@ -303,49 +306,49 @@ fn pairing() -> Vec<LawExample> {
             Law::ProgrammaticResult,
             Anthropic,
             claude(&[USER_PROMPT, &assistant_message(&by_code(&a)), &user_message(&ra)]),
-            claude(&[USER_PROMPT, &assistant_message(&by_code(&a)), &user_message(&format!("{ra},{said}"))]),
+            claude(&[USER_PROMPT, &assistant_message(&by_code(&a)), &user_message(&format!("{ra},{text_block}"))]),
         ),
         example(
             Law::ServerPair,
             Anthropic,
             claude(&[
                 USER_PROMPT,
-                &assistant_message(&format!("{searched},{a}")),
+                &assistant_message(&format!("{server_call},{a}")),
                 &user_message(&ra),
-                &assistant_message(&format!("{found},{said}")),
+                &assistant_message(&format!("{server_result},{text_block}")),
                 USER_PROMPT,
             ]),
             claude(&[
                 USER_PROMPT,
-                &assistant_message(&format!("{searched},{said}")),
+                &assistant_message(&format!("{server_call},{text_block}")),
                 USER_PROMPT,
-                &assistant_message(said),
+                &assistant_message(text_block),
                 USER_PROMPT,
             ]),
         ),
         example(
             Law::ServerPair,
             Anthropic,
-            claude(&[USER_PROMPT, &assistant_message(&format!("{searched},{found}")), USER_PROMPT]),
-            claude(&[USER_PROMPT, &assistant_message(found), USER_PROMPT]),
+            claude(&[USER_PROMPT, &assistant_message(&format!("{server_call},{server_result}")), USER_PROMPT]),
+            claude(&[USER_PROMPT, &assistant_message(server_result), USER_PROMPT]),
         ),
         example(
             Law::ServerPending,
             Anthropic,
-            claude(&[USER_PROMPT, &assistant_message(&format!("{searched},{a}")), &user_message(&ra)]),
+            claude(&[USER_PROMPT, &assistant_message(&format!("{server_call},{a}")), &user_message(&ra)]),
             claude(&[
                 USER_PROMPT,
-                &assistant_message(&format!("{searched},{a}")),
-                &user_message(&format!("{ra},{said}")),
+                &assistant_message(&format!("{server_call},{a}")),
+                &user_message(&format!("{ra},{text_block}")),
             ]),
         ),
         example(
             Law::NoServerCallResult,
             Anthropic,
-            claude(&[USER_PROMPT, &assistant_message(&format!("{searched},{found}")), USER_PROMPT]),
+            claude(&[USER_PROMPT, &assistant_message(&format!("{server_call},{server_result}")), USER_PROMPT]),
             claude(&[
                 USER_PROMPT,
-                &assistant_message(&format!("{searched},{found}")),
+                &assistant_message(&format!("{server_call},{server_result}")),
                 &user_message(&tool_result("srvtoolu_1")),
             ]),
         ),
@@ -388,8 +391,8 @@ fn pairing() -> Vec<LawExample> {
 fn roles() -> Vec<LawExample> {
     let hello = r#"{"role":"assistant","content":"hello"}"#;
     let rule = r#"{"role":"system","content":"be kind"}"#;
-    let searched = r#"{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{}}"#;
-    let newest = |messages: &[&str]| claude_with("claude-opus-4-8", "", messages);
+    let server_call = r#"{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{}}"#;
+    let opus = |messages: &[&str]| claude_with("claude-opus-4-8", "", messages);
     let tool_round = [calls(&["abcdefgh1"]), tool_message("abcdefgh1")].join(",");
     vec![
         example(Law::MessagesNotEmpty, Anthropic, claude(&[USER_PROMPT]), claude(&[])),
@@ -422,8 +425,8 @@ fn roles() -> Vec<LawExample> {
         example(
             Law::NoPrefill,
             Anthropic,
-            newest(&[USER_PROMPT, &assistant_message(searched)]),
-            newest(&[USER_PROMPT, hello]),
+            opus(&[USER_PROMPT, &assistant_message(server_call)]),
+            opus(&[USER_PROMPT, hello]),
         ),
         example(
             Law::NoPrefillWithThinking,
@@ -441,18 +444,18 @@ fn roles() -> Vec<LawExample> {
             claude(&[USER_PROMPT, hello]),
             claude(&[USER_PROMPT, &hello.replace("hello", "hello ")]),
         ),
-        example(Law::NoSystemMessage, Anthropic, newest(&[USER_PROMPT, rule]), claude(&[USER_PROMPT, rule])),
+        example(Law::NoSystemMessage, Anthropic, opus(&[USER_PROMPT, rule]), claude(&[USER_PROMPT, rule])),
         example(
             Law::SystemMessagePosition,
             Anthropic,
-            newest(&[USER_PROMPT, rule, rule, hello, USER_PROMPT]),
-            newest(&[USER_PROMPT, hello, rule]),
+            opus(&[USER_PROMPT, rule, rule, hello, USER_PROMPT]),
+            opus(&[USER_PROMPT, hello, rule]),
         ),
         example(
             Law::SystemMessagePosition,
             Anthropic,
-            newest(&[USER_PROMPT, rule]),
-            newest(&[USER_PROMPT, rule, USER_PROMPT]),
+            opus(&[USER_PROMPT, rule]),
+            opus(&[USER_PROMPT, rule, USER_PROMPT]),
         ),
         example_on_server(
             Law::SystemFirst,
@@ -509,7 +512,7 @@ fn texts() -> Vec<LawExample> {
         let tools: Vec<String> = ids.iter().map(|id| tool_message(id)).collect();
         gpt("", &[&calls(&ids.iter().map(String::as_str).collect::<Vec<_>>()), &tools.join(",")])
     };
-    let long = |count: usize| gpt("", &[&USER_PROMPT.replace("go", &"ä".repeat(count))]);
+    let text_of_length = |count: usize| gpt("", &[&USER_PROMPT.replace("go", &"ä".repeat(count))]);
     vec![
         example(
             Law::HasContent,
@@ -541,7 +544,7 @@ fn texts() -> Vec<LawExample> {
             claude_with("claude-3-haiku", r#""system":"","#, &[USER_PROMPT]),
             claude_with("claude-3-haiku", r#""system":[{"type":"text","text":""}],"#, &[USER_PROMPT]),
         ),
-        example(Law::TextLength, Chat, long(1_048_576), long(1_048_577)),
+        example(Law::TextLength, Chat, text_of_length(1_048_576), text_of_length(1_048_577)),
         example(
             Law::TextLength,
             Responses,
@@ -560,7 +563,7 @@ fn texts() -> Vec<LawExample> {
 
 fn reasoning() -> Vec<LawExample> {
     let thought = r#"{"type":"thinking","thinking":"hm","signature":"s"}"#;
-    let said = r#"{"type":"text","text":"hm"}"#;
+    let text_block = r#"{"type":"text","text":"hm"}"#;
     let (a, ra) = (tool_use("a"), tool_result("a"));
     let manual = |messages: &[&str]| {
         let fields = format!(r#"{SHELL_TOOL_FIELD}"thinking":{{"type":"enabled","budget_tokens":9}},"#);
@@ -568,19 +571,20 @@ fn reasoning() -> Vec<LawExample> {
     };
     let mode =
         |model: &str, mode: &str| claude_with(model, &format!(r#""thinking":{{"type":"{mode}"}},"#), &[USER_PROMPT]);
-    let managed = |edits: &str| {
+    let with_edits = |edits: &str| {
         claude_with("claude-opus-4-8", &format!(r#""context_management":{{"edits":[{edits}]}},"#), &[USER_PROMPT])
     };
-    let (clear, uses_gone) = (r#"{"type":"clear_thinking_20251015"}"#, r#"{"type":"clear_tool_uses_20250919"}"#);
-    let bound = |mode: &str| {
+    let (clear, clear_tool_uses) = (r#"{"type":"clear_thinking_20251015"}"#, r#"{"type":"clear_tool_uses_20250919"}"#);
+    let with_binding = |mode: &str| {
         let fields = format!(r#""thinking":{{"type":"{mode}","block_binding":{{}}}},"#);
         claude_with("claude-opus-4-8", &fields, &[USER_PROMPT])
     };
     let deepseek = |messages: &[&str]| format!(r#"{{"model":"deepseek-v4-pro","messages":[{}]}}"#, messages.join(","));
     let gemini =
         |messages: &[&str]| format!(r#"{{"model":"gemini-3-pro-preview","messages":[{}]}}"#, messages.join(","));
-    let reasoned = |it: &str| it.replacen('{', r#"{"reasoning_content":"","#, 1);
-    let signed = |it: &str| it.replacen(r#"{"id""#, r#"{"extra_content":{"google":{"thought_signature":"s"}},"id""#, 1);
+    let with_reasoning = |it: &str| it.replacen('{', r#"{"reasoning_content":"","#, 1);
+    let with_signature =
+        |it: &str| it.replacen(r#"{"id""#, r#"{"extra_content":{"google":{"thought_signature":"s"}},"id""#, 1);
     let item = r#"{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"e"}"#;
     let local = |content: &str| {
         format!(r#"{{"input":[{{"type":"reasoning","summary":[],"content":[{content}]}},{USER_PROMPT}]}}"#)
@@ -589,10 +593,10 @@ fn reasoning() -> Vec<LawExample> {
         example(
             Law::ThinkingSigned,
             Anthropic,
-            claude(&[USER_PROMPT, &assistant_message(&format!("{thought},{said}")), USER_PROMPT]),
+            claude(&[USER_PROMPT, &assistant_message(&format!("{thought},{text_block}")), USER_PROMPT]),
             claude(&[
                 USER_PROMPT,
-                &assistant_message(&format!(r#"{{"type":"thinking","thinking":"hm"}},{said}"#)),
+                &assistant_message(&format!(r#"{{"type":"thinking","thinking":"hm"}},{text_block}"#)),
                 USER_PROMPT,
             ]),
         ),
@@ -611,10 +615,10 @@ fn reasoning() -> Vec<LawExample> {
         example(
             Law::ClearThinkingFirst,
             Anthropic,
-            managed(&format!("{clear},{uses_gone}")),
-            managed(&format!("{uses_gone},{clear}")),
+            with_edits(&format!("{clear},{clear_tool_uses}")),
+            with_edits(&format!("{clear_tool_uses},{clear}")),
         ),
-        example(Law::BindingNeedsThinking, Anthropic, bound("adaptive"), bound("disabled")),
+        example(Law::BindingNeedsThinking, Anthropic, with_binding("adaptive"), with_binding("disabled")),
         example(
             Law::NoManualThinking,
             Anthropic,
@@ -638,12 +642,18 @@ fn reasoning() -> Vec<LawExample> {
             Chat,
             deepseek(&[
                 USER_PROMPT,
-                &reasoned(&calls(&["a"])),
+                &with_reasoning(&calls(&["a"])),
                 &tool_message("a"),
-                &reasoned(&calls(&["b"])),
+                &with_reasoning(&calls(&["b"])),
                 &tool_message("b"),
             ]),
-            deepseek(&[USER_PROMPT, &reasoned(&calls(&["a"])), &tool_message("a"), &calls(&["b"]), &tool_message("b")]),
+            deepseek(&[
+                USER_PROMPT,
+                &with_reasoning(&calls(&["a"])),
+                &tool_message("a"),
+                &calls(&["b"]),
+                &tool_message("b"),
+            ]),
         ),
         example(
             Law::ThoughtSignature,
@@ -653,7 +663,7 @@ fn reasoning() -> Vec<LawExample> {
                 &calls(&["a"]),
                 &tool_message("a"),
                 USER_PROMPT,
-                &signed(&calls(&["b"])),
+                &with_signature(&calls(&["b"])),
                 &tool_message("b"),
             ]),
             gemini(&[USER_PROMPT, &calls(&["a"]), &tool_message("a")]),
@@ -706,8 +716,8 @@ fn reasoning() -> Vec<LawExample> {
 }
 
 fn tools() -> Vec<LawExample> {
-    let declared = |list: &str| claude_with("claude-sonnet-4-5", &format!(r#""tools":[{list}],"#), &[USER_PROMPT]);
-    let named = |name: &str| format!(r#"{{"name":"{name}","input_schema":{{}}}}"#);
+    let with_tools = |list: &str| claude_with("claude-sonnet-4-5", &format!(r#""tools":[{list}],"#), &[USER_PROMPT]);
+    let tool_named = |name: &str| format!(r#"{{"name":"{name}","input_schema":{{}}}}"#);
     let function = |name: &str| format!(r#"{{"type":"function","function":{{"name":"{name}"}}}}"#);
     let functions = |count: usize| {
         let list: Vec<String> = (0..count).map(|at| function(&format!("f{at}"))).collect();
@@ -735,7 +745,7 @@ fn tools() -> Vec<LawExample> {
             r#"{{"type":"object","properties":{{"l":{{"type":"array","items":{inner}}}}},"required":["l"],"additionalProperties":false}}"#
         )
     };
-    let forced = |model: &str, thinking: &str, choice: &str| {
+    let forced_choice = |model: &str, thinking: &str, choice: &str| {
         claude_with(
             model,
             &format!(r#"{SHELL_TOOL_FIELD}{thinking}"tool_choice":{{"type":"{choice}"}},"#),
@@ -748,29 +758,34 @@ fn tools() -> Vec<LawExample> {
         let result = tool_result("a").replace(r#""ok""#, &content);
         claude(&[USER_PROMPT, &assistant_message(&tool_use("a")), &user_message(&result)])
     };
-    let used = [assistant_message(&tool_use("a")), user_message(&tool_result("a"))].join(",");
+    let tool_round = [assistant_message(&tool_use("a")), user_message(&tool_result("a"))].join(",");
     vec![
         example(Law::ReferenceDeclared, Anthropic, reference("sh"), reference("gone")),
         example(
             Law::NoForcedToolWithThinking,
             Anthropic,
-            forced("claude-opus-4-5", manual, "auto"),
-            forced("claude-opus-4-5", manual, "any"),
+            forced_choice("claude-opus-4-5", manual, "auto"),
+            forced_choice("claude-opus-4-5", manual, "any"),
         ),
         example(
             Law::NoForcedTool,
             Anthropic,
-            forced("claude-opus-5-5", "", "none"),
-            forced("claude-opus-5-5", "", "tool"),
+            forced_choice("claude-opus-5-5", "", "none"),
+            forced_choice("claude-opus-5-5", "", "tool"),
         ),
         example(
             Law::ToolsDeclared,
             Anthropic,
-            claude(&[USER_PROMPT, &used]),
-            claude_with("claude-sonnet-4-5", "", &[USER_PROMPT, &used]),
+            claude(&[USER_PROMPT, &tool_round]),
+            claude_with("claude-sonnet-4-5", "", &[USER_PROMPT, &tool_round]),
         ),
-        example(Law::ToolName, Anthropic, declared(&named("mcp__x-1")), declared(&named("a.b"))),
-        example(Law::ToolName, Anthropic, declared(&named(&"f".repeat(128))), declared(&named(&"f".repeat(129)))),
+        example(Law::ToolName, Anthropic, with_tools(&tool_named("mcp__x-1")), with_tools(&tool_named("a.b"))),
+        example(
+            Law::ToolName,
+            Anthropic,
+            with_tools(&tool_named(&"f".repeat(128))),
+            with_tools(&tool_named(&"f".repeat(129))),
+        ),
         example(
             Law::ToolName,
             Chat,
@@ -780,15 +795,15 @@ fn tools() -> Vec<LawExample> {
         example(
             Law::ToolNameUnique,
             Anthropic,
-            declared(&[named("a"), named("b")].join(",")),
-            declared(&[named("a"), named("a")].join(",")),
+            with_tools(&[tool_named("a"), tool_named("b")].join(",")),
+            with_tools(&[tool_named("a"), tool_named("a")].join(",")),
         ),
-        // An empty list is no fault by itself: Claude Code asks for titles with one.
+        // An empty list alone is allowed: Claude Code requests titles with one.
         example(
             Law::ToolsDeclared,
             Anthropic,
-            declared(""),
-            claude_with("claude-sonnet-4-5", r#""tools":[],"#, &[USER_PROMPT, &used]),
+            with_tools(""),
+            claude_with("claude-sonnet-4-5", r#""tools":[],"#, &[USER_PROMPT, &tool_round]),
         ),
         example(
             Law::ToolsNotEmpty,
@@ -799,8 +814,8 @@ fn tools() -> Vec<LawExample> {
         example(
             Law::SomeToolLoaded,
             Anthropic,
-            declared(&[named("a"), named("b").replacen('{', r#"{"defer_loading":true,"#, 1)].join(",")),
-            declared(&named("b").replacen('{', r#"{"defer_loading":true,"#, 1)),
+            with_tools(&[tool_named("a"), tool_named("b").replacen('{', r#"{"defer_loading":true,"#, 1)].join(",")),
+            with_tools(&tool_named("b").replacen('{', r#"{"defer_loading":true,"#, 1)),
         ),
         example(Law::ToolCount, Chat, functions(128), functions(129)),
         example(Law::ChoiceNeedsTools, Chat, choice("sh"), gpt(r#""tool_choice":"auto","#, &[USER_PROMPT])),
@@ -849,45 +864,53 @@ fn arguments() -> Vec<LawExample> {
 }
 
 fn cache_breakpoints() -> Vec<LawExample> {
-    let text = |mark: &str| format!(r#"{{"role":"user","content":[{{"type":"text","text":"x"{mark}}}]}}"#);
-    let short = r#","cache_control":{"type":"ephemeral"}"#;
-    let long = r#","cache_control":{"type":"ephemeral","ttl":"1h"}"#;
-    let system = |mark: &str| format!(r#""system":[{{"type":"text","text":"x"{mark}}}],"#);
+    let text = |field: &str| format!(r#"{{"role":"user","content":[{{"type":"text","text":"x"{field}}}]}}"#);
+    let five_minutes = r#","cache_control":{"type":"ephemeral"}"#;
+    let one_hour = r#","cache_control":{"type":"ephemeral","ttl":"1h"}"#;
+    let system = |field: &str| format!(r#""system":[{{"type":"text","text":"x"{field}}}],"#);
     let top = r#""cache_control":{"type":"ephemeral"},"#;
-    let marked = |fields: &str, marks: &[&str]| {
-        let messages: Vec<String> = marks.iter().map(|mark| text(mark)).collect();
+    let with_breakpoints = |fields: &str, fields_per_message: &[&str]| {
+        let messages: Vec<String> = fields_per_message.iter().map(|field| text(field)).collect();
         claude_with("claude-opus-4-8", fields, &messages.iter().map(String::as_str).collect::<Vec<_>>())
     };
-    let thought = |mark: &str| {
+    let thought = |field: &str| {
         let thought =
-            format!(r#"{{"type":"thinking","thinking":"x","signature":"s"{mark}}},{{"type":"text","text":"y"}}"#);
+            format!(r#"{{"type":"thinking","thinking":"x","signature":"s"{field}}},{{"type":"text","text":"y"}}"#);
         claude_with("claude-opus-4-8", "", &[USER_PROMPT, &assistant_message(&thought), USER_PROMPT])
     };
-    let kept = |life: &str| gpt(&format!(r#""prompt_cache_options":{{"ttl":"{life}"}},"#), &[USER_PROMPT]);
+    let with_ttl = |ttl: &str| gpt(&format!(r#""prompt_cache_options":{{"ttl":"{ttl}"}},"#), &[USER_PROMPT]);
     vec![
         example(
             Law::CacheBreakpointCount,
             Anthropic,
-            marked(&format!("{top}{}", system(short)), &[short, short, ""]),
-            marked(&format!("{top}{}", system(short)), &[short, short, short, ""]),
+            with_breakpoints(&format!("{top}{}", system(five_minutes)), &[five_minutes, five_minutes, ""]),
+            with_breakpoints(
+                &format!("{top}{}", system(five_minutes)),
+                &[five_minutes, five_minutes, five_minutes, ""],
+            ),
         ),
-        // The word inside a text is no mark.
+        // The word inside a text is not a breakpoint.
         example(
             Law::CacheBreakpointCount,
             Anthropic,
-            marked("", &[short, r#","cache_control":null"#, short, short, short])
+            with_breakpoints("", &[five_minutes, r#","cache_control":null"#, five_minutes, five_minutes, five_minutes])
                 .replace(r#""x""#, r#""say \"cache_control\"""#),
-            marked("", &[short, short, short, short, short]),
+            with_breakpoints("", &[five_minutes, five_minutes, five_minutes, five_minutes, five_minutes]),
         ),
         example(
             Law::CacheBreakpointOrder,
             Anthropic,
-            marked(&system(long), &[long, short]),
-            marked(&system(short), &[long]),
+            with_breakpoints(&system(one_hour), &[one_hour, five_minutes]),
+            with_breakpoints(&system(five_minutes), &[one_hour]),
         ),
-        example(Law::CacheBreakpointPosition, Anthropic, thought(""), thought(short)),
-        example(Law::CacheBreakpointPosition, Anthropic, marked(top, &[short]), marked(top, &[long])),
-        example(Law::CacheTtl, Chat, kept("30m"), kept("1h")),
+        example(Law::CacheBreakpointPosition, Anthropic, thought(""), thought(five_minutes)),
+        example(
+            Law::CacheBreakpointPosition,
+            Anthropic,
+            with_breakpoints(top, &[five_minutes]),
+            with_breakpoints(top, &[one_hour]),
+        ),
+        example(Law::CacheTtl, Chat, with_ttl("30m"), with_ttl("1h")),
     ]
 }
 
@@ -921,7 +944,7 @@ fn media() -> Vec<LawExample> {
 }
 
 impl LawExample {
-    /// The same case, judged without laws that it breaks on the way.
+    /// Removes laws that the example also breaks.
     fn without(mut self, laws: &[Law]) -> Self {
         self.profile = laws.iter().fold(self.profile, |profile, law| profile.without(*law));
         self
@@ -941,36 +964,38 @@ fn truncated(body: &str) -> String {
 
 #[test]
 fn invalid_example_breaks_exactly_its_law() {
-    for LawExample { law, profile, invalid: breaks, .. } in all_examples() {
-        let request = Request::parse(profile.format(), breaks.as_bytes()).unwrap();
-        let found: BTreeSet<Law> = check(&request, &profile).into_iter().map(|violation| violation.law).collect();
-        assert_eq!(found, BTreeSet::from([law]), "{}", truncated(&breaks));
+    for LawExample { law, profile, invalid, .. } in all_examples() {
+        let request = Request::parse(profile.format(), invalid.as_bytes()).unwrap();
+        let broken: BTreeSet<Law> = check(&request, &profile).into_iter().map(|violation| violation.law).collect();
+        assert_eq!(broken, BTreeSet::from([law]), "{}", truncated(&invalid));
     }
 }
 
 #[test]
 fn valid_example_breaks_no_law() {
-    for LawExample { law, profile, valid: keeps, .. } in all_examples() {
-        let request = Request::parse(profile.format(), keeps.as_bytes()).unwrap();
-        // Judged for the model that it names itself.
+    for LawExample { law, profile, valid, .. } in all_examples() {
+        let request = Request::parse(profile.format(), valid.as_bytes()).unwrap();
+        // Checked with the laws of the model that it names.
         let profile = if law == Law::CallIdSuffixUnique || law == Law::NoSystemMessage {
             LawProfile::for_request(&request)
         } else {
             profile
         };
-        assert_eq!(check(&request, &profile), [], "{law}: {}", truncated(&keeps));
+        assert_eq!(check(&request, &profile), [], "{law}: {}", truncated(&valid));
     }
 }
 
 #[test]
 fn every_law_on_requests_has_an_example() {
     let shown: BTreeSet<Law> = all_examples().into_iter().map(|case| case.law).collect();
-    // Tests of their own have the large ones.
-    let apart = [Law::MessageCount, Law::BodySize];
-    let unseen: Vec<Law> = Law::all()
-        .filter(|law| law.topic() != LawTopic::RewrittenRequest && !shown.contains(law) && !apart.contains(law))
+    // The large requests have separate tests.
+    let tested_elsewhere = [Law::MessageCount, Law::BodySize];
+    let missing: Vec<Law> = Law::all()
+        .filter(|law| {
+            law.topic() != LawTopic::RewrittenRequest && !shown.contains(law) && !tested_elsewhere.contains(law)
+        })
         .collect();
-    assert_eq!(unseen, [] as [Law; 0]);
+    assert_eq!(missing, [] as [Law; 0]);
 }
 
 #[test]
@@ -988,7 +1013,7 @@ fn too_large_request_is_a_violation() {
     assert_eq!(broken(claude(&[&USER_PROMPT.replace("go", &"x".repeat(32 << 20))])), [Law::BodySize]);
 }
 
-/// Results of calls that the provider holds look like orphans, and the first message like a reply.
+/// Results of calls that the provider stores look like orphans.
 #[test]
 fn continuation_is_not_checked_for_pairs() {
     let thread = r#"{"model":"claude-opus-4-8","thread":{"type":"continue","previous_message_id":"msg_1"},"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_1","content":"ok"}]}]}"#;
@@ -1000,9 +1025,9 @@ fn continuation_is_not_checked_for_pairs() {
     assert_eq!(check(&request, &LawProfile::for_request(&request)), []);
 }
 
-/// The client or the provider may have run it; what it found stands in the result as it is.
+/// The client or the provider may have run the search; its output is in the result unchanged.
 #[test]
-fn a_tool_search_with_its_output_breaks_no_law() {
+fn tool_search_with_its_output_breaks_no_law() {
     let body = br#"{"input":[{"type":"message","role":"user","content":"go"},
         {"type":"tool_search_call","call_id":"call_1","execution":"client","arguments":{"query":"git"}},
         {"type":"tool_search_output","call_id":"call_1","tools":[{"type":"function","name":"git"}]}]}"#;

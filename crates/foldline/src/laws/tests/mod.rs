@@ -1,4 +1,4 @@
-//! Every law by example, and the laws over made-up conversations.
+//! Examples of every law, and properties over generated conversations.
 
 mod comparisons;
 mod examples;

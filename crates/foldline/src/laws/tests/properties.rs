@@ -1,4 +1,4 @@
-//! The laws over made-up conversations.
+//! Properties of the laws over generated conversations.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -21,7 +21,7 @@ fn pairing_violations(found: &[LawViolation]) -> Vec<String> {
     found.iter().filter(|violation| violation.law.topic() == LawTopic::Pairing).map(LawViolation::to_string).collect()
 }
 
-/// A sample from which some messages were lost.
+/// Generates a sample and the indices of lost messages.
 fn samples_with_losses() -> impl Strategy<Value = (SampleRequest, Vec<usize>)> {
     samples().prop_flat_map(|sample| {
         let all: Vec<usize> = (0..sample.conversation.messages.len()).collect();
@@ -30,7 +30,7 @@ fn samples_with_losses() -> impl Strategy<Value = (SampleRequest, Vec<usize>)> {
     })
 }
 
-/// Calls, results and words in any order, by anyone.
+/// Generates calls, results and texts in any order and role.
 fn arbitrary_conversations() -> impl Strategy<Value = Conversation<'static>> {
     let id = || (0..4_u8).prop_map(|id| format!("c{id}"));
     let part = prop_oneof![
@@ -45,7 +45,7 @@ fn arbitrary_conversations() -> impl Strategy<Value = Conversation<'static>> {
     vec(message, 0..12).prop_map(|messages| Conversation { messages, ..Conversation::default() })
 }
 
-/// The same, but nobody says what is not theirs to say.
+/// Generates the same with each part only in a role that may have it.
 fn role_correct_conversations() -> impl Strategy<Value = Conversation<'static>> {
     arbitrary_conversations().prop_map(|mut conversation| {
         for message in &mut conversation.messages {
@@ -70,30 +70,31 @@ fn drop_run(sample: &SampleRequest, run: std::ops::Range<usize>) -> Vec<u8> {
     sample.request().splice(&edits).expect("messages may be dropped").into_owned()
 }
 
-/// What is broken in a body, but for the place.
+/// Returns the violations of a body without their locations.
 fn violations_without_location(format: Format, body: &[u8]) -> Vec<String> {
-    let request = Request::parse(format, body).expect("a cut request is one");
+    let request = Request::parse(format, body).expect("a cut body is a request");
     let found = check(&request, &LawProfile::for_request(&request));
-    found.into_iter().map(|it| LawViolation { at: RequestLocation::Request, ..it }.to_string()).collect()
+    found.into_iter().map(|violation| LawViolation { at: RequestLocation::Request, ..violation }.to_string()).collect()
 }
 
-/// Items of turns that use an id again: a result that came too early is the first call's, and the turns stay apart.
+/// A result before its call belongs to the first call with the id, and the turns stay separate.
 #[test]
 fn turns_sharing_an_id_stay_separate() {
     let call = || Message::new(Role::Assistant, vec![Part::call("c", "sh", "{}")]);
     let result = |role| Message::new(role, vec![Part::result("c", "ok")]);
     let profile = LawProfile::for_model(Format::OpenAiResponses, None);
-    let of = |messages: Vec<Message<'static>>| Conversation { messages, ..Conversation::default() };
+    let conversation = |messages: Vec<Message<'static>>| Conversation { messages, ..Conversation::default() };
     let broken = |conversation: &Conversation<'_>| {
-        check_conversation(conversation, &profile).into_iter().map(|it| it.law).collect::<Vec<_>>()
+        check_conversation(conversation, &profile).into_iter().map(|violation| violation.law).collect::<Vec<_>>()
     };
 
     let nothing = || Message::new(Role::Tool, Vec::new());
-    let apart = of(vec![result(Role::User), call(), nothing(), call(), result(Role::Tool)]);
-    assert_eq!(broken(&apart), [Law::ResultAfterCall]);
-    assert!(!CutPoints::for_conversation(&apart, &profile).may_drop(2..3));
+    let separate = conversation(vec![result(Role::User), call(), nothing(), call(), result(Role::Tool)]);
+    assert_eq!(broken(&separate), [Law::ResultAfterCall]);
+    assert!(!CutPoints::for_conversation(&separate, &profile).may_drop(2..3));
 
-    let unanswered = of(vec![result(Role::User), call(), result(Role::User), call(), Message::text(Role::User, "x")]);
+    let unanswered =
+        conversation(vec![result(Role::User), call(), result(Role::User), call(), Message::text(Role::User, "x")]);
     assert!(broken(&unanswered).contains(&Law::CallAnswered));
 }
 
@@ -111,37 +112,36 @@ proptest! {
     #[test]
     fn repaired_conversation_is_paired_and_repair_is_idempotent((sample, lost) in samples_with_losses()) {
         let profile = LawProfile::for_request(&sample.request());
-        let (mended, _) = repair_as(without(&sample.conversation, &lost), sample.format);
-        prop_assert_eq!(pairing_violations(&check_conversation(&mended, &profile)), [] as [String; 0]);
-        let (again, repairs) = repair_as(mended.clone(), sample.format);
-        prop_assert_eq!(again, mended);
+        let (repaired, _) = repair_as(without(&sample.conversation, &lost), sample.format);
+        prop_assert_eq!(pairing_violations(&check_conversation(&repaired, &profile)), [] as [String; 0]);
+        let (again, repairs) = repair_as(repaired.clone(), sample.format);
+        prop_assert_eq!(again, repaired);
         prop_assert!(repairs.is_empty());
     }
 
-    /// However a conversation is broken, and whatever the format.
     #[test]
     fn arbitrary_conversation_is_repaired(conversation in arbitrary_conversations(), format in select(FORMATS.to_vec())) {
         const PAIRING_LAWS: [Law; 5] =
             [Law::CallAnswered, Law::ResultHasCall, Law::OneResult, Law::ResultsFirst, Law::ResultAfterCall];
-        let (mended, _) = repair_as(conversation, format);
-        let broken = check_conversation(&mended, &LawProfile::for_model(format, None));
-        let broken: Vec<_> = broken.into_iter().filter(|it| PAIRING_LAWS.contains(&it.law)).collect();
-        prop_assert_eq!(broken, [], "{:?}", &mended);
-        let (again, repairs) = repair_as(mended.clone(), format);
-        prop_assert_eq!(again, mended);
+        let (repaired, _) = repair_as(conversation, format);
+        let broken = check_conversation(&repaired, &LawProfile::for_model(format, None));
+        let broken: Vec<_> = broken.into_iter().filter(|violation| PAIRING_LAWS.contains(&violation.law)).collect();
+        prop_assert_eq!(broken, [], "{:?}", &repaired);
+        let (again, repairs) = repair_as(repaired.clone(), format);
+        prop_assert_eq!(again, repaired);
         prop_assert!(repairs.is_empty());
     }
 
-    /// What everyone said stays, in order; only results move or go.
+    /// All parts stay in order; only results are moved or removed.
     #[test]
     fn repair_keeps_everything_but_results(conversation in arbitrary_conversations(), format in select(FORMATS.to_vec())) {
-        let words = |conversation: &Conversation<'_>| {
-            let parts = conversation.messages.iter().flat_map(|message| message.parts.iter().map(|it| (message.role, it)));
-            let said = parts.filter(|(_, part)| !matches!(part, Part::ToolResult(_)));
-            said.map(|(role, part)| format!("{role:?} {part:?}")).filter(|it| !it.contains("without its call")).collect::<Vec<_>>()
+        let other_parts = |conversation: &Conversation<'_>| {
+            let parts = conversation.messages.iter().flat_map(|message| message.parts.iter().map(|part| (message.role, part)));
+            let others = parts.filter(|(_, part)| !matches!(part, Part::ToolResult(_)));
+            others.map(|(role, part)| format!("{role:?} {part:?}")).filter(|text| !text.contains("without its call")).collect::<Vec<_>>()
         };
-        let (mended, _) = repair_as(conversation.clone(), format);
-        prop_assert_eq!(words(&mended), words(&conversation));
+        let (repaired, _) = repair_as(conversation.clone(), format);
+        prop_assert_eq!(other_parts(&repaired), other_parts(&conversation));
     }
 
     #[test]
@@ -151,22 +151,22 @@ proptest! {
             Some(server) => profile.served_by(server),
             None => profile,
         };
-        let count = |conversation: &Conversation<'_>| {
-            let mut found: Vec<Law> = check_conversation(conversation, &profile).into_iter().map(|it| it.law).collect();
+        let broken_laws = |conversation: &Conversation<'_>| {
+            let mut found: Vec<Law> = check_conversation(conversation, &profile).into_iter().map(|violation| violation.law).collect();
             found.sort();
             found
         };
-        let whole = count(&conversation);
+        let before = broken_laws(&conversation);
         let cuts = CutPoints::for_conversation(&conversation, &profile);
         let points: Vec<usize> = cuts.points().collect();
         for (at, &start) in points.iter().enumerate() {
             for &end in points[at + 1..].iter().filter(|end| cuts.may_drop(start..**end)) {
-                let mut left = whole.clone();
+                let mut known_laws = before.clone();
                 let cut = without(&conversation, &(start..end).collect::<Vec<_>>());
-                for law in count(&cut) {
-                    let known = left.iter().position(|other| *other == law);
+                for law in broken_laws(&cut) {
+                    let known = known_laws.iter().position(|other| *other == law);
                     prop_assert!(known.is_some(), "{}..{}: {}", start, end, law);
-                    known.map(|at| left.remove(at));
+                    known.map(|at| known_laws.remove(at));
                 }
             }
         }
@@ -176,14 +176,14 @@ proptest! {
     fn repairing_request_and_conversation_agree((sample, lost) in samples_with_losses()) {
         let edits: Vec<RequestEdit> = lost.iter().map(|at| RequestEdit::DropMessage(*at)).collect();
         let body = sample.request().splice(&edits).unwrap();
-        let torn = Request::parse(sample.format, &body).unwrap();
-        let body = torn.splice(&repair_edits(&torn)).unwrap();
+        let damaged = Request::parse(sample.format, &body).unwrap();
+        let body = damaged.splice(&repair_edits(&damaged)).unwrap();
         let request = Request::parse(sample.format, &body).unwrap();
-        let (mended, _) = repair_as(without(&sample.conversation, &lost), sample.format);
-        prop_assert_eq!(request.conversation(), &mended);
+        let (repaired, _) = repair_as(without(&sample.conversation, &lost), sample.format);
+        prop_assert_eq!(request.conversation(), &repaired);
     }
 
-    /// Also conversations whose ids repeat in every round.
+    /// Ids may repeat in every round.
     #[test]
     fn repair_handles_reused_ids((sample, lost) in samples_with_losses()) {
         let mut conversation = without(&sample.conversation, &lost);
@@ -199,9 +199,9 @@ proptest! {
             }
         }
         let profile = LawProfile::for_model(sample.format, None).without(Law::CallIdUnique);
-        let (mended, _) = repair_as(conversation, sample.format);
-        prop_assert_eq!(pairing_violations(&check_conversation(&mended, &profile)), [] as [String; 0]);
-        prop_assert!(repair_as(mended, sample.format).1.is_empty());
+        let (repaired, _) = repair_as(conversation, sample.format);
+        prop_assert_eq!(pairing_violations(&check_conversation(&repaired, &profile)), [] as [String; 0]);
+        prop_assert!(repair_as(repaired, sample.format).1.is_empty());
     }
 
     #[test]
@@ -213,7 +213,7 @@ proptest! {
         prop_assert_eq!(violations_without_location(sample.format, &drop_run(&sample, run)), [] as [String; 0]);
     }
 
-    /// For the model that the sample names, and for stricter servers, whose laws a sample may break itself.
+    /// Holds for the sample's model and for stricter servers, whose laws the sample itself may break.
     #[test]
     fn droppable_run_breaks_no_law_when_dropped(sample in samples(), server in select(SERVERS.to_vec())) {
         let request = sample.request();
@@ -225,7 +225,7 @@ proptest! {
         let cuts = CutPoints::for_conversation(&sample.conversation, &profile);
         let points: Vec<usize> = cuts.points().collect();
         for (at, &start) in points.iter().enumerate() {
-            // Nearby ends and the last one, so that long samples stay affordable.
+            // Only nearby ends and the last one, to limit the time for long samples.
             for &end in points[at + 1..].iter().take(3).chain(points.last()) {
                 if cuts.may_drop(start..end) {
                     let body = drop_run(&sample, start..end);
@@ -237,20 +237,20 @@ proptest! {
         }
     }
 
-    /// Every round but the newest can be dropped, in every format. In manual thinking the first round of
-    /// the unfinished turn stays when the next one does not think.
+    /// Every round but the newest can be dropped, in every format. With manual thinking the first round of
+    /// the unfinished turn stays if the next one does not begin with thinking.
     #[test]
     fn old_rounds_can_be_dropped_one_by_one(sample in samples()) {
         let messages = &sample.conversation.messages;
         let cuts = CutPoints::for_conversation(&sample.conversation, &LawProfile::for_request(&sample.request()));
         let rounds = sample.conversation.rounds();
-        let thinks = |at: usize| matches!(messages[at].parts.first(), Some(Part::Reasoning(_)));
+        let starts_with_thinking = |at: usize| matches!(messages[at].parts.first(), Some(Part::Reasoning(_)));
         for round in rounds.iter().rev().skip(1) {
-            // A note of the operator is bound to what stands beside it.
-            let is_note = |at: usize| messages.get(at).is_some_and(|message| message.role == Role::System);
-            let noted = round.start > 0 && is_note(round.start - 1) || is_note(round.end);
-            let manual = thinks(round.start) && !thinks(round.end);
-            prop_assert!(cuts.may_drop(round.clone()) || noted || manual, "{:?} of {:?}", round, rounds);
+            // A system message restricts the messages next to it.
+            let is_system = |at: usize| messages.get(at).is_some_and(|message| message.role == Role::System);
+            let next_to_system = round.start > 0 && is_system(round.start - 1) || is_system(round.end);
+            let is_manual = starts_with_thinking(round.start) && !starts_with_thinking(round.end);
+            prop_assert!(cuts.may_drop(round.clone()) || next_to_system || is_manual, "{:?} of {:?}", round, rounds);
         }
     }
 

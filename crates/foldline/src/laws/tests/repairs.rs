@@ -1,11 +1,11 @@
-//! How pairs are mended: each known trap is a test.
+//! Repair of pairs: one test for each known case.
 
 use super::super::{RepairCounts, repair, repair_as};
 use crate::conversation::{Conversation, Message, Part, Role};
 use crate::wire::Format;
 
-/// Messages as words: `u:text`, `a:text`, `a>id` (a call), `t<id` (a result in a message of its own),
-/// `u<id` (one in a user message), parts joined by `+`.
+/// Parses messages written as words: `u:text`, `a:text`, `a>id` (a call), `t<id` (a result in a separate
+/// message), `u<id` (a result in a user message), parts joined by `+`.
 fn parse_words(words: &str) -> Conversation<'_> {
     let message = |word| {
         let mut role = Role::User;
@@ -81,13 +81,13 @@ fn orphan_is_removed_and_its_neighbors_stay() {
     assert_eq!(repaired("u:go a>1 u<1+u<gone+u:hello"), "u:go a>1 u<1+u:hello");
 }
 
-/// A tool message that holds results of several calls, known and unknown.
+/// A tool message can contain results of known and unknown calls.
 #[test]
-fn a_mixed_tool_message_loses_only_the_orphan() {
+fn mixed_tool_message_loses_only_the_orphan() {
     assert_eq!(repaired("u:go a>1+a>2 t<1+t<gone+t<2 a:done"), "u:go a>1+a>2 t<1+t<2 a:done");
 }
 
-/// The placeholder says that nothing was recorded; it does not claim that something was left out.
+/// The placeholder states that no result was recorded; it does not claim that something was omitted.
 #[test]
 fn unanswered_call_gets_a_placeholder_result() {
     assert_eq!(repaired("u:go a>1+a>2 t<1 u:stop"), "u:go a>1+a>2 t<1 t<2? u:stop");
@@ -105,7 +105,7 @@ fn calls_in_flight_are_unchanged() {
     assert_eq!(repaired("u:go a>0 u<0 a>2+a>3 u<3"), "u:go a>0 u<0 a>2+a>3 u<3");
 }
 
-/// The user spoke while a call was running: both stay, in order.
+/// A user message sent while a call was running stays in order.
 #[test]
 fn unanswered_call_keeps_the_next_user_message() {
     assert_eq!(repaired("u:go a>1 u:stop u:really"), "u:go a>1 t<1? u:stop u:really");
@@ -121,7 +121,7 @@ fn last_of_two_results_is_kept() {
 fn misplaced_result_moves_after_its_call() {
     assert_eq!(repaired("a>1 u:wait t<1 a:fine"), "a>1 t<1 u:wait a:fine");
     assert_eq!(repaired_as(Format::Anthropic, "u:go a>1 u:wait a:hm u<1"), "u:go a>1 u<1 u:wait a:hm");
-    // Responses pairs by membership alone.
+    // Responses allows a result anywhere after its call.
     assert_eq!(repaired_as(Format::OpenAiResponses, "a>1 u:wait t<1 a:fine"), "a>1 u:wait t<1 a:fine");
 }
 
@@ -133,12 +133,12 @@ fn results_come_before_user_text() {
 #[test]
 fn early_result_moves_only_if_unambiguous() {
     assert_eq!(repaired("t<1 a>1 u:x"), "a>1 t<1 u:x");
-    // The first result may be that of a call that is gone.
+    // The first result may belong to a lost call.
     assert_eq!(repaired("t<c0=old a>c0 t<c0=new u:x"), "a>c0 t<c0=new u:x");
     assert_eq!(repaired("t<c0=old a>c0 u:x a>c0 t<c0=new u:y"), "a>c0 t<c0? u:x a>c0 t<c0=new u:y");
 }
 
-/// Servers that count calls anew in every turn.
+/// Some servers restart their call ids in every turn.
 #[test]
 fn reused_ids_are_paired_turn_by_turn() {
     let whole = "u:go a>c0 t<c0=1 a>c0 t<c0=2 a>c0 t<c0=3";
@@ -153,14 +153,14 @@ fn removed_orphan_leaves_assistant_messages_separated() {
     assert_eq!(repaired_as(Format::Anthropic, "u:go a:hm u<gone u:x"), "u:go a:hm u:x");
 }
 
-/// A result that the model is said to have given itself: it moves, and nothing comes between its turn's messages.
+/// A result in an assistant message moves, and nothing is inserted between the messages of the turn.
 #[test]
 fn result_inside_an_assistant_turn_moves_after_it() {
     assert_eq!(repaired_as(Format::Anthropic, "u:go a>1 a<1 a:so u:x"), "u:go a>1 a:so u<1 u:x");
     assert_eq!(repaired_as(Format::Anthropic, "u:go a:hm u<gone a<2 a:so u:x"), "u:go a:hm u:! a:so u:x");
 }
 
-/// Where an orphan goes, two turns of the model meet, and a call of one may have the id of a call of the other.
+/// Removing an orphan joins two assistant turns, whose calls may share an id.
 #[test]
 fn merged_turns_may_share_an_id() {
     let words = "a>1 u<gone a<1 a>1 u:x";
