@@ -1,18 +1,18 @@
-//! Any text is counted; a counter that calls itself monotone never counts more text as fewer tokens.
+//! Any text can be counted; a monotone counter never counts a longer text as fewer tokens.
 //!
-//! The first byte says where the text is cut in two, as a share of it.
+//! The first byte is the split position, as a fraction of the text.
 
 #![no_main]
 
 use std::sync::LazyLock;
 
-use foldline::{Calibrated, Counter, Estimator, Fit, Vocabulary};
+use foldline::{CalibratedCounter, CalibrationFit, TokenCounter, TokenEstimator, Vocabulary};
 use libfuzzer_sys::fuzz_target;
 
-static COUNTERS: LazyLock<Vec<Box<dyn Counter>>> = LazyLock::new(|| {
+static COUNTERS: LazyLock<Vec<Box<dyn TokenCounter>>> = LazyLock::new(|| {
     vec![
-        Box::new(Estimator),
-        Box::new(Calibrated::new(Estimator, Fit { ratio: 1.35, overhead: 300, margin: 0.1 })),
+        Box::new(TokenEstimator),
+        Box::new(CalibratedCounter::new(TokenEstimator, CalibrationFit { ratio: 1.35, overhead: 300, margin: 0.1 })),
         Box::new(Vocabulary::o200k()),
         Box::new(Vocabulary::cl100k()),
     ]
@@ -28,7 +28,7 @@ fuzz_target!(|input: &[u8]| {
         if counter.is_monotone() {
             assert!(part <= whole, "{head:?} counts {part}, {text:?} counts {whole}");
         } else {
-            // No token of a vocabulary is empty.
+            // Every token of a vocabulary has at least one byte.
             assert!(whole <= text.len() as u64);
         }
     }

@@ -1,5 +1,5 @@
-//! No bytes upset the reader of requests, and it calls JSON what serde_json calls JSON; its texts are what they are for
-//! whoever looks first.
+//! Parsing any request body never panics and accepts the same JSON as serde_json; texts decode to the same value whether
+//! read directly or through serde.
 
 #![no_main]
 
@@ -16,29 +16,30 @@ fuzz_target!(|body: &[u8]| {
         match Request::parse(format, body) {
             Ok(request) => {
                 assert!(is_json);
-                assert_eq!(request.splice(&[]).expect("no edit is no bad edit"), body);
+                assert_eq!(request.splice(&[]).expect("splicing without edits cannot fail"), body);
                 for at in 0..request.conversation().messages.len() {
-                    let raw = request.raw_message(at).expect("every message stands somewhere");
+                    let raw = request.raw_message(at).expect("every message has a position");
                     assert!(serde_json::from_str::<IgnoredAny>(raw).is_ok());
                 }
                 request.is_continuation();
-                // Texts are decoded by whoever looks: here, and there by serde.
-                let json = serde_json::to_vec(request.conversation()).expect("a conversation has a JSON form");
-                let again: Conversation<'_> = serde_json::from_slice(&json).expect("and is read from it");
+                // Texts are decoded on first use: here directly, below by serde.
+                let json = serde_json::to_vec(request.conversation()).expect("a conversation can be serialized");
+                let again: Conversation<'_> =
+                    serde_json::from_slice(&json).expect("a serialized conversation can be parsed");
                 assert_eq!(again, request.conversation().clone().into_owned());
             }
             Err(error) => match error.kind() {
-                ErrorKind::NotJson { at } => {
+                ErrorKind::NotJson { offset } => {
                     assert!(!is_json);
-                    assert!(*at <= body.len());
+                    assert!(*offset <= body.len());
                 }
-                // It may have been refused before its end was seen.
+                // The body may have been rejected before its end was scanned.
                 ErrorKind::NotARequest => {}
                 ErrorKind::TooDeep { .. } => too_deep = true,
-                other => panic!("{other:?} is no answer to a body"),
+                other => panic!("{other:?} is not an error of parsing a body"),
             },
         }
     }
     let could_be = is_json && matches!(body.trim_ascii_start().first(), Some(b'{' | b'['));
-    assert!(too_deep || Format::recognise(body).is_some() == could_be);
+    assert!(too_deep || Format::detect(body).is_some() == could_be);
 });

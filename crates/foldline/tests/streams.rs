@@ -1,4 +1,4 @@
-//! What a stream means does not depend on where the network cuts it, and no bytes upset a reader.
+//! The meaning of a stream does not depend on network chunking, and no input causes a panic.
 
 use foldline::wire::{
     ApiError, Format, RequestRejection, Response, SseFramer, StreamEvent, StreamLimits, StreamReader, StreamStep,
@@ -99,7 +99,7 @@ fn any_format() -> impl Strategy<Value = Format> {
     prop::sample::select(FORMATS.to_vec())
 }
 
-/// A sample with any line ends, cut off anywhere, with some bytes changed.
+/// Generates a sample with any line ends, truncated anywhere, with some bytes changed.
 fn mutated_streams() -> impl Strategy<Value = (Format, Vec<u8>)> {
     let change = (any::<prop::sample::Index>(), any::<u8>(), 0..3u8);
     let ends = prop::sample::select(vec!["\n", "\r\n", "\r"]);
@@ -133,7 +133,7 @@ fn read_stream(format: Format, limits: StreamLimits, pieces: &[&[u8]]) -> Forwar
     let mut take = |step: StreamStep<'_>| {
         forwarded.extend_from_slice(step.frame.raw);
         let range = step.frame.range();
-        assert!(!step.events.is_empty(), "a frame without an event");
+        assert!(!step.events.is_empty(), "frame without an event");
         events.extend(step.events.into_iter().map(|event| (range.clone(), event)));
     };
     for mut piece in pieces.iter().copied() {
@@ -154,9 +154,9 @@ fn chunks<'a>(bytes: &'a [u8], sizes: &[usize]) -> Vec<&'a [u8]> {
         if rest.is_empty() {
             break;
         }
-        let (piece, behind) = rest.split_at(size.min(rest.len()));
-        pieces.push(piece);
-        rest = behind;
+        let (chunk, after) = rest.split_at(size.min(rest.len()));
+        pieces.push(chunk);
+        rest = after;
     }
     pieces
 }
@@ -170,12 +170,12 @@ proptest! {
         kept in prop::sample::select(vec![usize::MAX, 2000, 100, 0]),
     ) {
         let limits = StreamLimits { max_event_bytes: event, max_kept_bytes: kept };
-        let whole = read_stream(format, limits, &[&bytes]);
+        let unsplit = read_stream(format, limits, &[&bytes]);
         let cut = read_stream(format, limits, &chunks(&bytes, &sizes));
-        prop_assert_eq!(&whole.forwarded, &bytes);
+        prop_assert_eq!(&unsplit.forwarded, &bytes);
         prop_assert_eq!(&cut.forwarded, &bytes);
-        prop_assert_eq!(whole.events, cut.events);
-        prop_assert_eq!(whole.response, cut.response);
+        prop_assert_eq!(unsplit.events, cut.events);
+        prop_assert_eq!(unsplit.response, cut.response);
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! A request of our own, written in any of the three dialects.
+//! Requests that foldline sends itself, in any of the three dialects.
 //!
-//! What a client sent is spliced and never comes here. This is for questions that foldline itself puts to a model:
-//! texts, calls of our tools, and their results. What such a request can not say is an error, not left out.
+//! Client requests are spliced and never composed here. This module writes the summarizer's own requests: texts, calls
+//! of foldline's tools, and their results. A part that cannot be represented is an error, never omitted.
 
 use serde_json::{Map, Value, json};
 
@@ -10,49 +10,51 @@ use crate::error::Error;
 use crate::tokens::Tokens;
 use crate::wire::Format;
 
-/// A request that is to be written.
+/// A request to be sent by foldline.
 ///
 /// ```
-/// use foldline::wire::{Draft, Format, Request};
+/// use foldline::wire::{Format, OutgoingRequest, Request};
 /// use foldline::{Message, Role};
 ///
 /// let question = [Message::text(Role::User, "what is in it?")];
-/// let draft = Draft { model: "gpt-4o", system: "be brief", messages: &question, tools: &[], max_output: 100 };
+/// let outgoing =
+///     OutgoingRequest { model: "gpt-4o", system: "be brief", messages: &question, tools: &[], max_output_tokens: 100 };
 /// for format in [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic] {
-///     let body = draft.write(format)?;
+///     let body = outgoing.to_body(format)?;
 ///     let request = Request::parse(format, &body)?;
 ///     assert_eq!(request.conversation().messages.last(), question.last());
-///     assert_eq!(request.max_output(), Some(100));
+///     assert_eq!(request.max_output_tokens(), Some(100));
 /// }
 /// # Ok::<(), foldline::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct OutgoingRequest<'a> {
-    /// The model that is asked.
+    /// The requested model.
     pub model: &'a str,
-    /// Its instructions; none when empty.
+    /// The system prompt; omitted if empty.
     pub system: &'a str,
-    /// Texts, calls and results. Reasoning is left out, as all three APIs allow for answers that were not sealed.
+    /// Texts, calls and results. Reasoning is omitted, which all three APIs allow for responses without a signature.
     pub messages: &'a [Message<'a>],
-    /// The tools that it may call.
+    /// Tools that the model may call.
     pub tools: &'a [ToolSpec<'a>],
-    /// Tokens that it may answer with.
+    /// Maximum number of output tokens.
     pub max_output_tokens: Tokens,
 }
 
-/// A tool of ours, in no dialect yet.
+/// A tool declaration, independent of the dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToolSpec<'a> {
-    /// The name by which the model calls it.
+    /// The name in the model's calls.
     pub name: &'a str,
-    /// What it does, for the model.
+    /// The description for the model.
     pub description: &'a str,
     /// The JSON Schema of its arguments, as JSON text.
     pub parameters: &'a str,
 }
 
 impl OutgoingRequest<'_> {
-    /// The body of the request.
+    /// Returns the request body. Fails if a message has a part that cannot be represented, or if a tool's parameters
+    /// are not valid JSON.
     pub fn to_body(&self, format: Format) -> Result<Vec<u8>, Error> {
         let mut messages = Vec::new();
         if format == Format::OpenAiChat && !self.system.is_empty() {
@@ -78,7 +80,7 @@ impl OutgoingRequest<'_> {
         }
         body.insert(crate::wire::messages_key(format).into(), messages.into());
         if format == Format::OpenAiResponses {
-            // Nothing of a question of ours is to stay with the provider.
+            // The provider must not store foldline's own requests.
             body.insert("store".into(), false.into());
         }
         if !self.tools.is_empty() {
@@ -88,7 +90,8 @@ impl OutgoingRequest<'_> {
         Ok(Value::Object(body).to_string().into_bytes())
     }
 
-    /// OpenAI's newer models refuse the old name, and other servers do not know the new one.
+    /// Returns the field name of the output limit. OpenAI's newer models reject the old name; other servers do not
+    /// support the new one.
     fn chat_limit_field(&self) -> &'static str {
         let row = crate::ModelTable::builtin().find(Some(self.model));
         if row.provider == "openai" { "max_completion_tokens" } else { "max_tokens" }
@@ -99,7 +102,7 @@ impl ToolSpec<'_> {
     fn declaration(&self, format: Format) -> Result<Value, Error> {
         let (name, description) = (self.name, self.description);
         let parameters: Value = serde_json::from_str(self.parameters).map_err(|error| {
-            Error::not_a_request(format_args!("the parameters of tool {name} are no JSON: {error}"))
+            Error::not_a_request(format_args!("the parameters of tool {name} are not valid JSON: {error}"))
         })?;
         Ok(match format {
             Format::OpenAiChat => json!({
@@ -123,23 +126,23 @@ struct MessageContent<'m> {
 
 impl<'m> MessageContent<'m> {
     fn from_message(message: &'m Message<'m>) -> Result<Self, Error> {
-        let mut spoken = MessageContent { texts: Vec::new(), calls: Vec::new(), results: Vec::new() };
+        let mut content = MessageContent { texts: Vec::new(), calls: Vec::new(), results: Vec::new() };
         for part in &message.parts {
             match part {
-                // No API takes a text that says nothing.
+                // All APIs reject blank text.
                 Part::Text { text } if text.trim().is_empty() => {}
-                Part::Text { text } => spoken.texts.push(text),
-                Part::ToolCall(call) => spoken.calls.push(call),
+                Part::Text { text } => content.texts.push(text),
+                Part::ToolCall(call) => content.calls.push(call),
                 Part::ToolResult(result) if result.content.iter().all(|part| part.as_text().is_some()) => {
-                    spoken.results.push((result, result.texts().collect::<Vec<_>>().join("\n")));
+                    content.results.push((result, result.texts().collect::<Vec<_>>().join("\n")));
                 }
                 Part::Reasoning(_) => {}
                 Part::ToolResult(_) | Part::Image(_) | Part::File(_) | Part::Opaque(_) => {
-                    return Err(Error::not_a_request("a question of ours is made of texts, calls and results alone"));
+                    return Err(Error::not_a_request("an outgoing request may contain only texts, calls and results"));
                 }
             }
         }
-        Ok(spoken)
+        Ok(content)
     }
 }
 
@@ -153,16 +156,16 @@ fn role_name(message: &Message<'_>) -> &'static str {
 }
 
 fn push_chat_messages(message: &Message<'_>, out: &mut Vec<Value>) -> Result<(), Error> {
-    let spoken = MessageContent::from_message(message)?;
-    for (result, text) in &spoken.results {
+    let content = MessageContent::from_message(message)?;
+    for (result, text) in &content.results {
         out.push(json!({ "role": "tool", "tool_call_id": result.call_id, "content": text }));
     }
-    if spoken.texts.is_empty() && spoken.calls.is_empty() {
+    if content.texts.is_empty() && content.calls.is_empty() {
         return Ok(());
     }
-    let content = if spoken.texts.is_empty() { Value::Null } else { spoken.texts.join("\n\n").into() };
-    let mut it = json!({ "role": role_name(message), "content": content });
-    if !spoken.calls.is_empty() {
+    let text = if content.texts.is_empty() { Value::Null } else { content.texts.join("\n\n").into() };
+    let mut json = json!({ "role": role_name(message), "content": text });
+    if !content.calls.is_empty() {
         let call = |call: &&ToolCall<'_>| {
             json!({
                 "id": call.id,
@@ -170,22 +173,22 @@ fn push_chat_messages(message: &Message<'_>, out: &mut Vec<Value>) -> Result<(),
                 "function": { "name": call.name, "arguments": arguments_object(&call.arguments) },
             })
         };
-        it["tool_calls"] = spoken.calls.iter().map(call).collect();
+        json["tool_calls"] = content.calls.iter().map(call).collect();
     }
-    out.push(it);
+    out.push(json);
     Ok(())
 }
 
 fn push_response_items(message: &Message<'_>, out: &mut Vec<Value>) -> Result<(), Error> {
-    let spoken = MessageContent::from_message(message)?;
-    for (result, text) in &spoken.results {
+    let content = MessageContent::from_message(message)?;
+    for (result, text) in &content.results {
         out.push(json!({ "type": "function_call_output", "call_id": result.call_id, "output": text }));
     }
-    if !spoken.texts.is_empty() {
-        let content = spoken.texts.join("\n\n");
-        out.push(json!({ "type": "message", "role": role_name(message), "content": content }));
+    if !content.texts.is_empty() {
+        let text = content.texts.join("\n\n");
+        out.push(json!({ "type": "message", "role": role_name(message), "content": text }));
     }
-    for call in &spoken.calls {
+    for call in &content.calls {
         let arguments = arguments_object(&call.arguments);
         out.push(json!({ "type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments }));
     }
@@ -193,33 +196,33 @@ fn push_response_items(message: &Message<'_>, out: &mut Vec<Value>) -> Result<()
 }
 
 fn push_anthropic_message(message: &Message<'_>, out: &mut Vec<Value>) -> Result<(), Error> {
-    let spoken = MessageContent::from_message(message)?;
+    let content = MessageContent::from_message(message)?;
     let mut blocks = Vec::new();
-    for (result, text) in &spoken.results {
+    for (result, text) in &content.results {
         blocks.push(json!({
             "type": "tool_result", "tool_use_id": result.call_id, "content": text, "is_error": result.is_error,
         }));
     }
-    blocks.extend(spoken.texts.iter().map(|text| json!({ "type": "text", "text": text })));
-    for call in &spoken.calls {
+    blocks.extend(content.texts.iter().map(|text| json!({ "type": "text", "text": text })));
+    for call in &content.calls {
         let input: Value =
-            serde_json::from_str(&arguments_object(&call.arguments)).expect("it was just read as an object");
+            serde_json::from_str(&arguments_object(&call.arguments)).expect("arguments_object returns a JSON object");
         blocks.push(json!({ "type": "tool_use", "id": call.id, "name": call.name, "input": input }));
     }
     if blocks.is_empty() {
         return Ok(());
     }
     let role = if message.is_assistant() { "assistant" } else { "user" };
-    // Results of parallel calls belong into one message, and neighbours of one role are one turn.
+    // Results of parallel calls belong in one message, and adjacent messages of one role are one turn.
     match out.last_mut().filter(|last| last["role"] == role) {
-        Some(last) => last["content"].as_array_mut().expect("content is a list here").extend(blocks),
+        Some(last) => last["content"].as_array_mut().expect("content was written as a list").extend(blocks),
         None => out.push(json!({ "role": role, "content": blocks })),
     }
     Ok(())
 }
 
-/// Arguments as the text of a JSON object. What a model wrote amiss is shown to it again under a name, since no API
-/// takes anything but an object.
+/// Returns the arguments as the text of a JSON object. Malformed arguments are wrapped, since all APIs require an
+/// object.
 fn arguments_object(arguments: &CallArguments<'_>) -> String {
     let text = arguments.as_str();
     match serde_json::from_str::<Map<String, Value>>(text) {
@@ -273,8 +276,12 @@ mod tests {
             let calls: Vec<&str> =
                 conversation.messages.iter().flat_map(Message::calls).map(|call| call.arguments.as_str()).collect();
             assert_eq!(calls, [r#"{"pattern":"x"}"#, r#"{"not_an_object":"no object"}"#], "{format:?}");
-            let results: Vec<_> =
-                conversation.messages.iter().flat_map(Message::results).map(|it| it.only_text().unwrap()).collect();
+            let results: Vec<_> = conversation
+                .messages
+                .iter()
+                .flat_map(Message::results)
+                .map(|result| result.only_text().unwrap())
+                .collect();
             assert_eq!(results, ["3: x", "\"quoted\"\n"], "{format:?}");
             assert_eq!(conversation.tools[0].name, "grep");
             assert_eq!(conversation.messages.last().unwrap().parts.last(), Some(&Part::text("go on")));

@@ -1,13 +1,13 @@
-//! Request bodies of the three APIs, bytes to conversation and back with edits; and their responses.
+//! Request bodies and responses of the three provider APIs: parsing, editing and streaming.
 //!
-//! Only this module knows a provider's JSON. A body is read into a [`Conversation`] that borrows
-//! from it, together with the places of everything that may be edited; [`Request::splice`] writes
-//! the edits and copies every other byte: unknown fields, key order, number spelling, duplicate
-//! keys and white space all survive, and no edit gives back the very bytes.
+//! Only this module knows a provider's JSON. A body is parsed into a [`Conversation`] that borrows from it, together
+//! with the byte positions of everything that may be edited. [`Request::splice`] writes the edits and copies every
+//! other byte: unknown fields, key order, number spelling, duplicate keys and white space are preserved, and without
+//! edits the result is identical to the input. A body is never re-serialized.
 //!
-//! A [`Response`] is read from a body, or by a [`StreamReader`] while its stream passes; a
-//! [`RequestRejection`] says whether a prompt was too large; a [`StreamSplicer`] lets a tool of ours be answered
-//! inside the client's stream.
+//! A [`Response`] is parsed from a body, or by a [`StreamReader`] while the stream is forwarded; a [`RequestRejection`]
+//! states whether a prompt was too large; a [`StreamSplicer`] answers calls of an injected tool inside the client's
+//! stream.
 
 pub(crate) mod compose;
 pub(crate) mod dialect;
@@ -45,11 +45,11 @@ pub use response::{
 };
 pub use sse::{FrameEnd, MAX_EVENT_BYTES, SseFrame, SseFramer};
 
-/// The dialects that are spoken.
+/// A provider's wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Format {
-    /// OpenAI Chat Completions, and the many servers that speak it.
+    /// OpenAI Chat Completions, and the many servers that implement it.
     #[serde(rename = "openai-chat")]
     OpenAiChat,
     /// OpenAI Responses.
@@ -59,17 +59,17 @@ pub enum Format {
     Anthropic,
 }
 
-/// A request body, read.
+/// A parsed request body.
 ///
 /// ```
-/// use foldline::wire::{Edit, Format, Request};
+/// use foldline::wire::{Format, Request, RequestEdit};
 /// use foldline::PartId;
 ///
 /// let body = br#"{ "model": "gpt-4o", "messages": [ {"role":"user", "content":"hi"} ], "x": 1e9 }"#;
 /// let request = Request::parse(Format::OpenAiChat, body)?;
 /// assert_eq!(*request.splice(&[])?, *body);
 ///
-/// let edited = request.splice(&[Edit::Text { at: PartId::new(0, 0), text: "hello".into() }])?;
+/// let edited = request.splice(&[RequestEdit::Text { at: PartId::new(0, 0), text: "hello".into() }])?;
 /// assert_eq!(*edited, *br#"{ "model": "gpt-4o", "messages": [ {"role":"user", "content":"hello"} ], "x": 1e9 }"#);
 /// # Ok::<(), foldline::Error>(())
 /// ```
@@ -80,13 +80,13 @@ pub struct Request<'a> {
     conversation: Conversation<'a>,
     layout: BodyLayout,
     top_level: JsonObject<'a>,
-    /// A tool of ours, which every splice appends.
+    /// The injected tool, which every splice appends.
     injected_tool: Option<RequestEdit>,
 }
 
 impl Format {
-    /// Guesses the dialect of a body from what only one of them has; Chat Completions when nothing
-    /// tells. `None` when the body is not a JSON object or array.
+    /// Detects the dialect of a body from fields that only one dialect has, and falls back to Chat Completions. Returns
+    /// `None` if the body is not a JSON object or array.
     pub fn detect(body: &[u8]) -> Option<Format> {
         let document = crate::wire::json::scan::parse_document(utf8_text(body).ok()?).ok()?;
         let top = match (document.is_object(), document.is_array()) {
@@ -103,8 +103,8 @@ impl Format {
         }
         let messages = top.get("messages").unwrap_or(document).elements();
         messages.iter().find_map(Self::detect_from_message).or_else(|| {
-            let of_anthropic = top.elements("tools").iter().any(|tool| tool.get("input_schema").is_some());
-            Some(if of_anthropic { Format::Anthropic } else { Format::OpenAiChat })
+            let is_anthropic = top.elements("tools").iter().any(|tool| tool.get("input_schema").is_some());
+            Some(if is_anthropic { Format::Anthropic } else { Format::OpenAiChat })
         })
     }
 
@@ -126,7 +126,7 @@ impl Format {
         })
     }
 
-    /// The name as flags and settings spell it.
+    /// Returns the name used in flags and settings.
     pub fn name(self) -> &'static str {
         match self {
             Format::OpenAiChat => "openai-chat",
@@ -137,7 +137,7 @@ impl Format {
 }
 
 impl<'a> Request<'a> {
-    /// Reads a body. A bare array is read as the list of messages alone, as recordings have it.
+    /// Parses a body. A bare array, as found in recordings, is parsed as the list of messages.
     pub fn parse(format: Format, body: &'a [u8]) -> Result<Self, Error> {
         if body.len() > crate::wire::json::layout::MAX_BODY_BYTES {
             return Err(Error::too_long(crate::wire::json::layout::MAX_BODY_BYTES));
@@ -163,12 +163,12 @@ impl<'a> Request<'a> {
             _ => {
                 scanner.read_value()?;
                 scanner.expect_end()?;
-                return Err(Error::not_a_request("neither an object nor a list of messages"));
+                return Err(Error::not_a_request("expected an object or a list of messages"));
             }
         };
         scanner.expect_end()?;
         let Some(messages) = messages else {
-            return Err(Error::not_a_request(format_args!("no \"{}\" in it", messages_key(format))));
+            return Err(Error::not_a_request(format_args!("field \"{}\" is missing", messages_key(format))));
         };
         let ParsedMessages { messages, mut layout, .. } = messages;
         let tools = top.elements("tools");
@@ -193,97 +193,97 @@ impl<'a> Request<'a> {
         Ok(Request { format, body, conversation, layout, top_level: top, injected_tool: None })
     }
 
-    /// The dialect.
+    /// Returns the dialect.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// The body that was read.
+    /// Returns the original body.
     pub fn body(&self) -> &'a str {
         self.body
     }
 
-    /// The conversation in it.
+    /// Returns the parsed conversation.
     pub fn conversation(&self) -> &Conversation<'a> {
         &self.conversation
     }
 
-    /// The JSON text of a top-level field.
+    /// Returns the JSON text of a top-level field.
     pub fn field(&self, key: &str) -> Option<&'a str> {
         self.top_level.get(key).map(JsonValue::raw)
     }
 
-    /// The JSON text of a message.
+    /// Returns the JSON text of a message.
     pub fn raw_message(&self, at: usize) -> Option<&'a str> {
         self.message_value(at).map(JsonValue::raw)
     }
 
-    /// How many tokens of answer the client asks for at most.
+    /// Returns the maximum number of output tokens that the client requested.
     pub fn max_output_tokens(&self) -> Option<u64> {
         ["max_completion_tokens", "max_output_tokens", "max_tokens"]
             .iter()
             .find_map(|key| self.top_level.get(key).and_then(JsonValue::u64))
     }
 
-    /// Whether the client wants a stream.
+    /// Returns true if the client requested a stream.
     pub fn is_streaming(&self) -> bool {
         self.top_level.get("stream").and_then(JsonValue::bool).unwrap_or(false)
     }
 
-    /// Whether the provider holds the history and this body carries only the newest messages
-    /// (`previous_response_id`, `conversation`, item references, a continued thread). There is
-    /// nothing to fold in it, and pairs look broken that are not.
+    /// Returns true if the provider stores the history and this body contains only the newest messages
+    /// (`previous_response_id`, `conversation`, item references, a continued thread). Such a body has nothing to fold,
+    /// and its call/result pairs look broken although they are not.
     pub fn is_continuation(&self) -> bool {
         let set = |key: &str| self.top_level.get(key).is_some_and(|value| !value.is_null());
         match self.format {
             Format::OpenAiChat => false,
             Format::OpenAiResponses => {
                 let refers = |message: &Message<'_>| {
-                    message.parts.iter().any(|part| matches!(part, Part::Opaque(it) if it.kind == "item_reference"))
+                    message.parts.iter().any(|part| matches!(part, Part::Opaque(item) if item.kind == "item_reference"))
                 };
                 set("previous_response_id") || set("conversation") || self.conversation.messages.iter().any(refers)
             }
             Format::Anthropic => {
-                self.top_level.object("thread").is_some_and(|it| it.string("type").as_deref() == Some("continue"))
+                self.top_level.object("thread").is_some_and(|item| item.string("type").as_deref() == Some("continue"))
             }
         }
     }
 
-    /// The answer that this request goes on from, where the provider holds it.
+    /// Returns the id of the response that this request continues, where the provider stores it.
     pub fn previous_response_id(&self) -> Option<Cow<'a, str>> {
         self.top_level.string("previous_response_id").filter(|_| self.format == Format::OpenAiResponses)
     }
 
-    /// Whether the provider keeps the answer, so that a later request may refer to it by its id. Responses
-    /// are kept unless the client says otherwise.
+    /// Returns true if the provider stores the response, so that a later request may refer to it by id. Responses are
+    /// stored unless the client sets `store` to false.
     pub fn is_stored(&self) -> bool {
         self.format == Format::OpenAiResponses && self.top_level.get("store").and_then(JsonValue::bool) != Some(false)
     }
 
-    /// The fields of the body beside the messages.
+    /// Returns the fields of the body.
     pub(crate) fn top_level(&self) -> &JsonObject<'a> {
         &self.top_level
     }
 
-    /// The message (or item) as it stands in the body.
+    /// Returns the JSON value of a message (or item).
     pub(crate) fn message_value(&self, at: usize) -> Option<JsonValue<'a>> {
         Some(JsonValue { body: self.body, span: self.layout.message(at)? })
     }
 
-    /// A field of a message, found without another scan of the message.
+    /// Returns a field of a message without scanning the message again.
     pub(crate) fn message_field(&self, at: usize, key: &str) -> Option<JsonValue<'a>> {
         let fields = self.layout.list(at, ListName::Fields)?;
         fields.elements().rev().find_map(|span| crate::wire::json::scan::field_value(self.body, span, key))
     }
 
-    /// The block of a part, where the part is an element of one of its message's lists.
+    /// Returns the block of a part, if the part is an element of one of its message's lists.
     pub(crate) fn block(&self, at: PartId) -> Option<JsonValue<'a>> {
         let element = self.layout.part(at.message, at.part)?.element?;
         let list = self.layout.list(at.message, element.list).filter(|_| element.list != ListName::Fields)?;
         Some(JsonValue { body: self.body, span: list.elements().nth(element.index())? })
     }
 
-    /// Whether the content of a result is a plain string, not a list.
+    /// Returns true if the content of a result is a plain string, not a list.
     pub(crate) fn is_string_result(&self, at: PartId) -> bool {
         let part = self.layout.part(at.message, at.part);
         part.is_some_and(
@@ -291,26 +291,25 @@ impl<'a> Request<'a> {
         )
     }
 
-    /// Whether the arguments of a call are a string.
+    /// Returns true if the arguments of a call are a string.
     pub(crate) fn has_string_arguments(&self, at: PartId) -> bool {
         self.layout
             .part(at.message, at.part)
             .is_some_and(|part| matches!(part.slot, EditSlot::JsonInString(_) | EditSlot::TextArguments(_)))
     }
 
-    /// The message in which a byte of the body stands.
+    /// Returns the index of the message that contains a byte of the body.
     pub(crate) fn message_at_offset(&self, byte: usize) -> Option<usize> {
         self.layout.message_at_offset(byte)
     }
 
-    /// Writes the edits, and the tool that is offered, and copies every other byte. Where nothing changes it is the body
-    /// itself.
+    /// Writes the edits and the injected tool, and copies every other byte. Borrows the body if nothing changes.
     pub fn splice(&self, edits: &[RequestEdit]) -> Result<Cow<'a, [u8]>, Error> {
         crate::wire::json::splice::splice(self.body, self.format, &self.layout, edits.iter().chain(&self.injected_tool))
     }
 }
 
-/// The list of messages, read.
+/// The parsed list of messages.
 struct ParsedMessages<'a> {
     value: JsonValue<'a>,
     messages: Vec<Message<'a>>,
@@ -337,7 +336,7 @@ impl<'a> ParsedMessages<'a> {
         };
         let start = scanner.remaining_bytes();
         let value = scanner.read_array(|scanner| {
-            // The first few say little about the rest.
+            // The first few messages predict the rest poorly.
             if messages.len() == messages.capacity() && messages.len() >= 64 {
                 let share = ReadProgress {
                     read_bytes: start - scanner.remaining_bytes(),
@@ -367,13 +366,13 @@ fn read_message<'a>(format: Format, element: &JsonObject<'a>, layout: &mut BodyL
     }
 }
 
-/// One message or item by itself, as session logs hold it.
+/// Parses a single message or item, as stored in session logs.
 pub(crate) fn parse_message<'a>(format: Format, element: &JsonObject<'a>) -> Message<'a> {
     read_message(format, element, &mut BodyLayout::default())
 }
 
-/// The bytes as text. What other languages write (and every arrow and quotation mark) slows the standard library's check
-/// to a share of a request's time that can be seen (docs/decisions/0001); only for where it fails is it asked.
+/// Validates that a body is UTF-8. The standard library's check is measurably slow on non-ASCII text
+/// (docs/decisions/0001), so it runs only to locate an error.
 fn utf8_text(body: &[u8]) -> Result<&str, Error> {
     simdutf8::basic::from_utf8(body).map_err(|_| {
         let at = std::str::from_utf8(body).map_or_else(|error| error.valid_up_to(), str::len);
@@ -388,7 +387,7 @@ fn messages_key(format: Format) -> &'static str {
     }
 }
 
-/// Instructions that stand outside the messages, as a string or as blocks.
+/// Parses instructions outside the messages: a string, or blocks.
 fn instruction_parts<'a>(top: &JsonObject<'a>, key: &str, part: impl Fn(&JsonObject<'a>) -> Part<'a>) -> Vec<Part<'a>> {
     match top.text(key) {
         Some(text) => vec![Part::text(text)],
@@ -402,7 +401,7 @@ pub(crate) fn parse_tool<'a>(declaration: &JsonObject<'a>) -> ToolDefinition<'a>
     ToolDefinition { name: name.unwrap_or_default(), definition: Cow::Borrowed(declaration.value.raw()) }
 }
 
-/// A role by its name on the wire.
+/// Parses a role from its wire name.
 fn parse_role(name: Option<&str>) -> Role {
     match name {
         Some("system") => Role::System,

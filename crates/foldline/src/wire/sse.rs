@@ -1,32 +1,31 @@
-//! Cuts a stream of server-sent events into frames.
+//! Splits a stream of server-sent events into frames.
 //!
-//! A frame is one event with the blank line that ends it, or a comment, or a stray blank line:
-//! whatever comes, the frames laid end to end are the bytes that went in, so that a proxy may
-//! forward them as they are and read a copy on the side. Where the bytes are cut by the network
-//! does not matter. A frame that lies whole in the bytes that were pushed is borrowed from them;
-//! only one that spans two pushes is copied, once.
+//! A frame is one event with its terminating blank line, a comment, or a stray blank line. The concatenated frames
+//! always equal the input, so that a proxy can forward them unchanged and parse a copy. Network chunk boundaries do not
+//! matter. A frame that lies within one pushed chunk is borrowed from it; only a frame that spans two chunks is copied,
+//! once.
 //!
-//! Nothing here knows a provider.
+//! This module is independent of any provider.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use memchr::{memchr, memchr2};
 
-/// The largest event that is held together, unless told otherwise. The last event of a Responses
-/// stream repeats the whole output, generated images included.
+/// Default for the largest event that is buffered. The last event of a Responses stream repeats the whole output,
+/// including generated images.
 pub const MAX_EVENT_BYTES: usize = 32 << 20;
 
-/// Cuts bytes into [`SseFrame`]s.
+/// Splits bytes into [`SseFrame`]s.
 ///
 /// ```
-/// use foldline::wire::Framer;
+/// use foldline::wire::SseFramer;
 ///
-/// let mut framer = Framer::new();
+/// let mut framer = SseFramer::new();
 /// let mut seen = Vec::new();
 /// for mut bytes in [&b"event: ping\nda"[..], b"ta: {}\n\n: keep-alive\n\n"] {
 ///     while let Some(frame) = framer.next(&mut bytes) {
-///         seen.push((frame.range(), frame.name().map(str::to_owned), frame.data().map(|it| it.into_owned())));
+///         seen.push((frame.range(), frame.name().map(str::to_owned), frame.data().map(|data| data.into_owned())));
 ///     }
 /// }
 /// assert_eq!(seen, [(0..22, Some("ping".into()), Some(b"{}".into())), (22..36, None, None)]);
@@ -34,40 +33,39 @@ pub const MAX_EVENT_BYTES: usize = 32 << 20;
 /// ```
 #[derive(Clone, Debug)]
 pub struct SseFramer {
-    /// The beginning of a frame whose end has not come yet.
+    /// The beginning of a frame whose end has not been received.
     pending: Vec<u8>,
-    /// `pending` was given out as a frame and goes at the next call.
+    /// `pending` was returned as a frame; the next call clears it.
     pending_returned: bool,
-    /// Where in a line the scan stands.
+    /// Position of the scan within a line.
     line_state: LineState,
     /// Offset in the stream of the next frame.
     next_frame_offset: u64,
     max_event_bytes: usize,
-    /// Pieces of an event that is longer than `limit` are being given out.
+    /// Chunks of an event longer than `limit` are being returned.
     in_oversized_event: bool,
 }
 
-/// One event as it came, or a piece of the stream that is none.
+/// One event, or a part of the stream that is not an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SseFrame<'a> {
-    /// Offset of its first byte in the stream.
+    /// Offset of the first byte in the stream.
     pub offset: u64,
-    /// Its bytes, with the blank line that ends it.
+    /// The bytes, including the terminating blank line.
     pub raw: &'a [u8],
-    /// How it ended.
+    /// The kind of end.
     pub end: FrameEnd,
 }
 
-/// How a frame ended.
+/// The end of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FrameEnd {
-    /// With its blank line.
+    /// Terminated by a blank line.
     Complete,
-    /// The stream ended first. Some servers leave out the last blank line, so its fields are worth
-    /// reading.
+    /// The stream ended first. Some servers omit the last blank line, so the fields are still worth parsing.
     Interrupted,
-    /// It is a piece of an event that is longer than the limit, and has no fields.
+    /// A chunk of an event longer than the limit; it has no fields.
     Oversized,
 }
 
@@ -75,9 +73,9 @@ pub enum FrameEnd {
 enum LineState {
     /// At the first byte of a line.
     Start,
-    /// Behind it.
+    /// After the first byte.
     Inside,
-    /// Behind a carriage return that ended a line; a line feed would belong to it.
+    /// After a carriage return that ended a line; a line feed would belong to it.
     AfterCr { blank: bool },
 }
 
@@ -88,12 +86,12 @@ impl Default for SseFramer {
 }
 
 impl SseFramer {
-    /// A framer at the beginning of a stream.
+    /// Creates a framer for a new stream.
     pub fn new() -> Self {
         Self::with_max_event_bytes(MAX_EVENT_BYTES)
     }
 
-    /// A framer that holds at most `limit` bytes of one event together.
+    /// Creates a framer that buffers at most `limit` bytes of one event.
     pub fn with_max_event_bytes(limit: usize) -> Self {
         Self {
             pending: Vec::new(),
@@ -105,8 +103,8 @@ impl SseFramer {
         }
     }
 
-    /// The next frame that ends in `input`, which moves on behind it. `None` when the rest of
-    /// `input` ends no frame; it is kept then.
+    /// Returns the next frame that ends in `input`, and advances `input` past it. If no frame ends in the rest of
+    /// `input`, buffers it and returns `None`.
     pub fn next<'s, 'i: 's>(&'s mut self, input: &mut &'i [u8]) -> Option<SseFrame<'s>> {
         if std::mem::take(&mut self.pending_returned) {
             self.pending.clear();
@@ -128,7 +126,7 @@ impl SseFramer {
             }
         };
         if taken == 0 && self.pending.is_empty() {
-            // An event that was too long ended with the last piece, which only now became clear.
+            // The oversized event ended with the previous chunk, which is only known now.
             return self.next(input);
         }
         let (head, rest) = input.split_at(taken);
@@ -145,7 +143,7 @@ impl SseFramer {
         Some(SseFrame { offset: start, raw, end: ending })
     }
 
-    /// What is left when the stream ends: an event without its blank line.
+    /// Returns the rest at the end of the stream: an event without its blank line.
     pub fn finish(&mut self) -> Option<SseFrame<'_>> {
         if std::mem::take(&mut self.pending_returned) {
             self.pending.clear();
@@ -165,13 +163,13 @@ impl SseFramer {
         Some(SseFrame { offset: start, raw: &self.pending, end: ending })
     }
 
-    /// The bytes that are held until their frame ends.
+    /// Returns the number of bytes buffered until their frame ends.
     pub fn buffered_bytes(&self) -> usize {
         if self.pending_returned { 0 } else { self.pending.len() }
     }
 
-    /// The length of `bytes` up to the end of the event, when it ends in them. Goes on where the
-    /// last call stopped, so that every byte is looked at once however small the pushes are.
+    /// Returns the length of `bytes` up to the end of the event, if it ends in them. Continues where the last call
+    /// stopped, so that every byte is scanned once however small the chunks are.
     fn find_event_end(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
@@ -203,17 +201,17 @@ impl SseFramer {
 }
 
 impl<'a> SseFrame<'a> {
-    /// Its place in the stream.
+    /// Returns the byte range in the stream.
     pub fn range(&self) -> Range<u64> {
         self.offset..self.offset + self.raw.len() as u64
     }
 
-    /// The value of the `event` field.
+    /// Returns the value of the `event` field.
     pub fn name(&self) -> Option<&'a str> {
         self.last_field("event").and_then(|value| std::str::from_utf8(value).ok())
     }
 
-    /// The values of the `data` fields, joined by line feeds; `None` when there is no such field.
+    /// Returns the values of the `data` fields, joined by line feeds; `None` if there is no such field.
     pub fn data(&self) -> Option<Cow<'a, [u8]>> {
         let mut data: Option<Cow<'a, [u8]>> = None;
         for (_, value) in self.fields().filter(|(name, _)| *name == b"data") {
@@ -229,23 +227,22 @@ impl<'a> SseFrame<'a> {
         data
     }
 
-    /// The value of the `id` field.
+    /// Returns the value of the `id` field.
     pub fn id(&self) -> Option<&'a [u8]> {
         self.last_field("id")
     }
 
-    /// The value of the `retry` field, in milliseconds.
+    /// Returns the value of the `retry` field, in milliseconds.
     pub fn retry(&self) -> Option<u64> {
         self.last_field("retry").and_then(|value| std::str::from_utf8(value).ok()?.parse().ok())
     }
 
-    /// Whether it has no field: a comment, as servers send to keep a connection open, or a stray
-    /// blank line.
+    /// Returns true if the frame has no field: a keep-alive comment or a stray blank line.
     pub fn has_no_fields(&self) -> bool {
         self.fields().next().is_none()
     }
 
-    /// Writes the frame with other data: its other lines stay, and the data is one line.
+    /// Writes the frame with new data on one line; its other lines are copied.
     pub(crate) fn write_with_data(&self, data: &str, out: &mut Vec<u8>) {
         let mut written = false;
         for line in SseLines(self.without_bom()).filter(|line| !line.is_empty()) {
@@ -255,7 +252,7 @@ impl<'a> SseFrame<'a> {
                 continue;
             } else {
                 out.extend_from_slice(b"data: ");
-                // Between the tokens of JSON a line end is as good as a space, and inside them is none.
+                // Between JSON tokens a line end equals a space, and valid tokens contain none.
                 out.extend(data.bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
             }
             out.push(b'\n');
@@ -263,7 +260,7 @@ impl<'a> SseFrame<'a> {
         out.push(b'\n');
     }
 
-    /// Its bytes without the byte order mark that may stand at the beginning of a stream.
+    /// Returns the bytes without the byte order mark that may begin a stream.
     fn without_bom(&self) -> &'a [u8] {
         let mark = self.raw.strip_prefix(b"\xef\xbb\xbf").filter(|_| self.offset == 0);
         mark.unwrap_or(self.raw)
@@ -273,7 +270,7 @@ impl<'a> SseFrame<'a> {
         self.fields().filter(|(name, _)| *name == wanted.as_bytes()).last().map(|(_, value)| value)
     }
 
-    /// The fields in order, without comments.
+    /// Returns the fields in order, without comments.
     fn fields(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let raw: &'a [u8] = if self.end == FrameEnd::Oversized { &[] } else { self.without_bom() };
         SseLines(raw).filter(|line| !line.is_empty() && line[0] != b':').map(|line| {
@@ -284,7 +281,7 @@ impl<'a> SseFrame<'a> {
     }
 }
 
-/// The lines of a frame, without what ends them.
+/// The lines of a frame, without their terminators.
 struct SseLines<'a>(&'a [u8]);
 
 impl<'a> Iterator for SseLines<'a> {
@@ -296,8 +293,8 @@ impl<'a> Iterator for SseLines<'a> {
         }
         let end = memchr2(b'\n', b'\r', self.0).unwrap_or(self.0.len());
         let line = &self.0[..end];
-        let behind = &self.0[end..];
-        self.0 = behind.strip_prefix(b"\r\n").unwrap_or_else(|| behind.get(1..).unwrap_or_default());
+        let rest = &self.0[end..];
+        self.0 = rest.strip_prefix(b"\r\n").unwrap_or_else(|| rest.get(1..).unwrap_or_default());
         Some(line)
     }
 }
@@ -306,9 +303,9 @@ impl<'a> Iterator for SseLines<'a> {
 mod tests {
     use super::*;
 
-    /// The frames of a stream that comes in these pieces: bytes, data, ending.
+    /// Returns the frames of a stream received in these chunks: bytes, data, end.
     fn frames(limit: usize, pieces: &[&[u8]]) -> Vec<(Vec<u8>, Option<Vec<u8>>, FrameEnd)> {
-        let own = |it: SseFrame<'_>| (it.raw.to_vec(), it.data().map(Cow::into_owned), it.end);
+        let own = |frame: SseFrame<'_>| (frame.raw.to_vec(), frame.data().map(Cow::into_owned), frame.end);
         let mut framer = SseFramer::with_max_event_bytes(limit);
         let mut frames = Vec::new();
         for mut piece in pieces.iter().copied() {
@@ -400,9 +397,9 @@ mod tests {
     #[test]
     fn event_of_exactly_the_limit_is_complete() {
         assert_eq!(frames(9, &[b"data: b\n\n"])[0].2, FrameEnd::Complete);
-        // With returns, only the byte behind the limit tells that the event had ended there.
+        // With carriage returns, only the byte after the limit shows that the event had ended there.
         let seen = frames(9, &[b"data: b\r\rdata: c\n\n"]);
-        assert_eq!(seen.iter().map(|it| it.2).collect::<Vec<_>>(), [FrameEnd::Oversized, FrameEnd::Complete]);
+        assert_eq!(seen.iter().map(|frame| frame.2).collect::<Vec<_>>(), [FrameEnd::Oversized, FrameEnd::Complete]);
     }
 
     #[test]
@@ -423,7 +420,7 @@ mod tests {
 
     #[test]
     fn long_event_in_tiny_chunks_is_scanned_once() {
-        // Half a megabyte byte by byte would take minutes if each push scanned from the start.
+        // Half a megabyte in one-byte chunks would take minutes if each push scanned from the start.
         let mut stream = b"data: ".to_vec();
         stream.resize(500_000, b'x');
         stream.extend_from_slice(b"\n\n");

@@ -1,4 +1,4 @@
-//! What must hold for every body and every set of edits, in all three dialects.
+//! Properties of every body and every set of edits, in all three dialects.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -11,13 +11,13 @@ use crate::testing::{SampleRequest, sample_text, samples};
 
 const FORMATS: [Format; 3] = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic];
 
-/// What the conversation is after the edits, found without looking at a body.
+/// Returns the conversation expected after the edits, computed without a body.
 fn expected_after_edits(
     conversation: &Conversation<'static>,
     format: Format,
     edits: &[RequestEdit],
 ) -> Conversation<'static> {
-    let mut it = conversation.clone();
+    let mut expected = conversation.clone();
     let mut dropped_messages = Vec::new();
     let mut dropped_parts = Vec::new();
     let mut inserted = Vec::new();
@@ -25,15 +25,15 @@ fn expected_after_edits(
         match edit {
             RequestEdit::Text { at, text } => {
                 let text = Part::text(text.clone());
-                match (&mut it.messages[at.message].parts[at.part], at.inner) {
+                match (&mut expected.messages[at.message].parts[at.part], at.inner) {
                     (Part::ToolResult(result), None) => result.content = vec![text],
                     (Part::ToolResult(result), Some(inner)) => result.content[inner] = text,
                     (part, _) => *part = text,
                 }
             }
             RequestEdit::Arguments { at, arguments } => {
-                let Part::ToolCall(call) = &mut it.messages[at.message].parts[at.part] else {
-                    panic!("{at} is no call")
+                let Part::ToolCall(call) = &mut expected.messages[at.message].parts[at.part] else {
+                    panic!("{at} is not a call")
                 };
                 call.arguments = match call.arguments {
                     CallArguments::Json(_) => CallArguments::Json(arguments.clone().into()),
@@ -53,25 +53,27 @@ fn expected_after_edits(
             RequestEdit::AppendTool { json } => {
                 let name = serde_json::from_str::<serde_json::Value>(json).unwrap()["name"].clone();
                 let name = name.as_str().unwrap_or_default().to_owned();
-                it.tools.push(ToolDefinition { name: name.into(), definition: json.clone().into() });
+                expected.tools.push(ToolDefinition { name: name.into(), definition: json.clone().into() });
             }
         }
     }
-    let messages = std::mem::take(&mut it.messages);
+    let messages = std::mem::take(&mut expected.messages);
     let end = messages.len();
     for (at, mut message) in messages.into_iter().enumerate() {
-        it.messages.extend(inserted.iter().filter(|(before, _)| *before == at).map(|(_, message)| message.clone()));
+        expected
+            .messages
+            .extend(inserted.iter().filter(|(before, _)| *before == at).map(|(_, message)| message.clone()));
         let mut part = 0..;
         message.parts.retain(|_| !dropped_parts.contains(&(at, part.next().unwrap())));
         if !dropped_messages.contains(&at) {
-            it.messages.push(message);
+            expected.messages.push(message);
         }
     }
-    it.messages.extend(inserted.iter().filter(|(before, _)| *before == end).map(|(_, message)| message.clone()));
-    it
+    expected.messages.extend(inserted.iter().filter(|(before, _)| *before == end).map(|(_, message)| message.clone()));
+    expected
 }
 
-/// A body with edits of all kinds that fit it together.
+/// Generates a body with compatible edits of all kinds.
 fn samples_with_edits() -> impl Strategy<Value = (SampleRequest, Vec<RequestEdit>)> {
     let pieces = (vec(any::<Index>(), 64), vec(sample_text(), 8), vec(any::<String>(), 4));
     (samples(), pieces).prop_map(|(sample, (choices, mut texts, odd))| {
@@ -101,11 +103,11 @@ fn samples_with_edits() -> impl Strategy<Value = (SampleRequest, Vec<RequestEdit
                 }
                 _ => {}
             }
-            let mut left = message.parts.len();
-            for (part, what) in message.parts.iter().enumerate() {
+            let mut remaining = message.parts.len();
+            for (part, content) in message.parts.iter().enumerate() {
                 let id = PartId::new(at, part);
                 let text = texts[choose(texts.len())].clone();
-                match (choose(5), what) {
+                match (choose(5), content) {
                     (0 | 1, Part::Text { .. } | Part::Image(_)) => edits.push(RequestEdit::Text { at: id, text }),
                     (0, Part::ToolResult(_)) => edits.push(RequestEdit::Text { at: id, text }),
                     (1, Part::ToolResult(result)) => {
@@ -116,9 +118,9 @@ fn samples_with_edits() -> impl Strategy<Value = (SampleRequest, Vec<RequestEdit
                         edits.push(RequestEdit::Arguments { at: id, arguments });
                     }
                     (0 | 1, Part::ToolCall(_)) => edits.push(RequestEdit::Arguments { at: id, arguments: text }),
-                    (2, _) if left > 1 && request.splice(&[RequestEdit::DropPart(id)]).is_ok() => {
+                    (2, _) if remaining > 1 && request.splice(&[RequestEdit::DropPart(id)]).is_ok() => {
                         edits.push(RequestEdit::DropPart(id));
-                        left -= 1;
+                        remaining -= 1;
                     }
                     _ => {}
                 }
@@ -140,7 +142,7 @@ proptest! {
     fn splice_without_edits_returns_the_same_bytes(sample in samples()) {
         let request = sample.request();
         let same = request.splice(&[]).unwrap();
-        prop_assert!(std::ptr::eq(&*same, sample.body.as_bytes()), "they are the client's own, not a copy");
+        prop_assert!(std::ptr::eq(&*same, sample.body.as_bytes()), "the bytes must be borrowed, not copied");
     }
 
     #[test]
@@ -161,8 +163,8 @@ proptest! {
         prop_assert_eq!(sample.request().splice(&edits), sample.request().splice(&turn));
     }
 
-    /// The edits write a word that stands nowhere else, so the bytes between those words can be
-    /// compared with the body without asking anyone where an edit was.
+    /// Edits write a unique marker text, so that the bytes between the markers can be compared with the body
+    /// independently of the edit positions.
     #[test]
     fn bytes_outside_edits_never_change(sample in samples(), chosen in vec(any::<bool>(), 1..24)) {
         const EDIT_MARK: &str = "\u{e000}edited\u{e000}";
@@ -171,9 +173,9 @@ proptest! {
         let mut chosen = chosen.into_iter().cycle();
         let mut edits = Vec::new();
         for (at, message) in sample.conversation.messages.iter().enumerate() {
-            for (part, what) in message.parts.iter().enumerate().filter(|_| chosen.next().unwrap()) {
+            for (part, content) in message.parts.iter().enumerate().filter(|_| chosen.next().unwrap()) {
                 let at = PartId::new(at, part);
-                edits.push(match what {
+                edits.push(match content {
                     Part::Text { .. } | Part::ToolResult(_) => RequestEdit::Text { at, text: EDIT_MARK.into() },
                     Part::ToolCall(_) => RequestEdit::Arguments { at, arguments: format!("\"{EDIT_MARK}\"") },
                     _ => continue,
@@ -182,7 +184,7 @@ proptest! {
         }
         let out = String::from_utf8(request.splice(&edits).unwrap().into_owned()).unwrap();
         let mut rest = sample.body.as_str();
-        // Behind the word stand the quotes of its literal: one or two, escaped or not.
+        // After the marker come the closing quotes of its literal: one or two, escaped or not.
         let mut pieces = out.split(EDIT_MARK).enumerate();
         let (_, first) = pieces.next().unwrap();
         let unquoted = first.trim_end_matches(['"', '\\']);
@@ -191,7 +193,7 @@ proptest! {
         for (_, piece) in pieces {
             let piece = piece.trim_start_matches(['"', '\\']).trim_end_matches(['"', '\\']);
             let at = rest.find(piece);
-            prop_assert!(at.is_some(), "{:?} is gone", piece);
+            prop_assert!(at.is_some(), "{:?} is missing", piece);
             rest = &rest[at.unwrap() + piece.len()..];
         }
         prop_assert_eq!(out.matches(EDIT_MARK).count(), edits.len());
@@ -244,7 +246,7 @@ proptest! {
         }
     }
 
-    /// A request of one dialect read as another is at worst refused.
+    /// A body parsed as another dialect is at worst rejected.
     #[test]
     fn body_of_another_dialect_does_not_panic(sample in samples(), format in select(FORMATS.to_vec())) {
         if let Ok(request) = Request::parse(format, sample.body.as_bytes()) {
@@ -252,7 +254,7 @@ proptest! {
         }
     }
 
-    /// Edits that nobody checked: a typed error, or a body that can be read.
+    /// Unchecked edits give a typed error, or a body that can be parsed.
     #[test]
     fn any_edits_give_a_typed_error_or_a_request(sample in samples(), edits in vec(any_edit(), 0..6)) {
         match sample.request().splice(&edits) {
@@ -306,7 +308,7 @@ fn replace_text(message: usize, part: usize, text: &str) -> RequestEdit {
     RequestEdit::Text { at: PartId::new(message, part), text: text.into() }
 }
 
-/// A client in a language of its own: every spelling that JSON allows, around two edits.
+/// Every spelling that JSON allows, around two edits.
 #[test]
 fn unusual_json_spelling_survives_edits() {
     let body = concat!(
@@ -321,12 +323,12 @@ fn unusual_json_spelling_survives_edits() {
     assert_eq!(spliced_text(&request, &[replace_text(0, 0, "new\n")]), expected);
 }
 
-/// If the last of two equal keys went, the first one would speak.
+/// If the last of two duplicate keys were removed, the first one would become effective.
 #[test]
 fn duplicate_key_cannot_be_dropped_alone() {
     let body = r#"[{"role":"assistant","content":"old","content":"new","tool_calls":[{"id":"c","function":{"name":"f","arguments":"{}"}}]}]"#;
     let error = parse_chat(body).splice(&[RequestEdit::DropPart(PartId::new(0, 0))]).unwrap_err();
-    assert_eq!(error.to_string(), "bad edit: part 0.0 can only go with its message");
+    assert_eq!(error.to_string(), "bad edit: part 0.0 can only be dropped with its message");
 }
 
 #[test]
@@ -346,7 +348,7 @@ fn emptied_list_is_removed_with_its_field() {
     assert_eq!(error.to_string(), "bad edit: message 0 would be left empty: drop it instead");
 }
 
-/// Every place of a list, and every neighbour, with the right commas.
+/// Every position of a list, and every neighbor, with the right commas.
 #[test]
 fn any_drops_and_inserts_leave_a_valid_list() {
     let message = |name: &str| format!(r#"{{"role":"user","content":"{name}"}}"#);
@@ -375,7 +377,7 @@ fn any_drops_and_inserts_leave_a_valid_list() {
     }
 }
 
-/// A session of a week: the number of messages costs no more than their bytes.
+/// Editing time is linear in the bytes, however many messages there are.
 #[test]
 fn ten_thousand_messages_are_edited_in_linear_time() {
     let one = |at: usize| format!(r#"{{"role":"user","content":"{at}"}}"#);
@@ -392,8 +394,12 @@ fn ten_thousand_messages_are_edited_in_linear_time() {
         })
         .collect();
     let out = spliced_text(&request, &edits);
-    let texts: Vec<String> =
-        parse_chat(&out).conversation().messages.iter().map(|it| it.parts[0].as_text().unwrap().into()).collect();
+    let texts: Vec<String> = parse_chat(&out)
+        .conversation()
+        .messages
+        .iter()
+        .map(|message| message.parts[0].as_text().unwrap().into())
+        .collect();
     let expected = (0..10_000).step_by(4).flat_map(|at| ["edited".to_owned(), "new".to_owned(), (at + 2).to_string()]);
     assert_eq!(texts, expected.collect::<Vec<_>>());
 }
@@ -427,11 +433,11 @@ fn non_request_is_a_typed_error() {
     }
 }
 
-/// Places are noted in half a word. The body is not looked at, so it costs no memory that no byte of it was ever touched.
+/// Positions are 32-bit. The body is never read, so its memory pages are never touched.
 #[test]
 #[cfg(target_pointer_width = "64")]
 fn body_over_4_gb_is_a_typed_error() {
-    // Where so much can not even be asked for, nobody sends it either.
+    // Skipped where this much memory cannot be reserved.
     if Vec::<u8>::new().try_reserve_exact(crate::wire::json::layout::MAX_BODY_BYTES + 1).is_err() {
         return;
     }
@@ -442,7 +448,7 @@ fn body_over_4_gb_is_a_typed_error() {
     assert_eq!(error.kind(), &ErrorKind::NotJson { offset: 0 });
 }
 
-/// Room is made for as many messages as the first ones promise: what comes may be more, fewer, longer or shorter.
+/// Memory is reserved as the first messages predict; later ones may be more, fewer, longer or shorter.
 #[test]
 fn messages_of_changing_length_are_all_read() {
     let message =
@@ -480,11 +486,11 @@ fn invalid_edit_is_a_typed_error() {
             vec![arguments(id(0, 2), "{")],
             "bad edit: the new arguments of part 0.2 are not JSON: expected a string at byte 1",
         ),
-        (vec![RequestEdit::DropPart(id(1, 0))], "bad edit: part 1.0 can only go with its message"),
+        (vec![RequestEdit::DropPart(id(1, 0))], "bad edit: part 1.0 can only be dropped with its message"),
         (vec![RequestEdit::DropMessage(9)], "bad edit: there is no message 9"),
         (vec![insert(3, "{}")], "bad edit: there is no message 3 to insert before"),
-        (vec![insert(0, "1")], "bad edit: what is inserted is not a JSON object"),
-        (vec![insert(0, "{},{}")], "bad edit: what is inserted is not JSON: more text behind the value at byte 2"),
+        (vec![insert(0, "1")], "bad edit: the inserted text is not a JSON object"),
+        (vec![insert(0, "{},{}")], "bad edit: the inserted text is not JSON: trailing text after the value at byte 2"),
         (
             vec![RequestEdit::AppendTool { json: "{}".into() }],
             "bad edit: the request has no list of tools to append to",
@@ -495,16 +501,16 @@ fn invalid_edit_is_a_typed_error() {
         assert_eq!(error(&edits), expected);
     }
     let tool = RequestEdit::InsertMessage { before: 0, role: Role::Tool, text: "x".into() };
-    assert_eq!(error(&[tool]), "bad edit: no lone text can be said by the role Tool");
+    assert_eq!(error(&[tool]), "bad edit: role Tool cannot have a text-only message");
     let lone = Request::parse(Format::OpenAiResponses, br#"{"input":"hi"}"#).unwrap();
     let error = lone.splice(&[RequestEdit::DropMessage(0)]).unwrap_err();
-    assert_eq!(error.to_string(), "bad edit: the input is a lone string, not a list of messages");
+    assert_eq!(error.to_string(), "bad edit: the input is a plain string, not a list of messages");
     assert_eq!(*lone.splice(&[replace_text(0, 0, "ho")]).unwrap(), *br#"{"input":"ho"}"#);
     let around = lone.splice(&[insert(1, r#"{"b":1}"#), replace_text(0, 0, "ho"), insert(0, r#"{"a":1}"#)]).unwrap();
     assert_eq!(*around, *br#"{"input":[{"a":1},{"role":"user","content":"ho"},{"b":1}]}"#);
 }
 
-/// A result of several pieces becomes one text; one piece of it can be replaced alone.
+/// A result of several blocks becomes one text; one of its blocks can be replaced alone.
 #[test]
 fn result_is_replaced_whole_or_one_block() {
     let body = r#"[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}},{"type":"image","source":{"type":"url","url":"u"}}]}]}]"#;
@@ -527,7 +533,7 @@ fn result_is_replaced_whole_or_one_block() {
     );
 }
 
-/// A body tells its dialect by what only one of them has.
+/// A dialect is detected by fields that only one of them has.
 #[test]
 fn dialect_of_a_body_is_detected() {
     for (body, format) in [

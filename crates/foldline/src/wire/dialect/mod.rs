@@ -1,4 +1,4 @@
-//! The dialects: one folder for each provider format, with the same files.
+//! Provider dialects: one folder per wire format, with the same files in each.
 
 pub(crate) mod anthropic;
 pub(crate) mod openai_chat;

@@ -1,4 +1,4 @@
-//! The same for answers that come as one JSON body each: the rounds become one body.
+//! Merges the rounds of an answer without streaming: several JSON bodies become one.
 
 use crate::error::Error;
 use crate::wire::Format;
@@ -9,19 +9,19 @@ use crate::wire::json::scan::JsonObject;
 use crate::wire::json::write::json_array;
 use crate::wire::response::Response;
 
-/// Puts the rounds of one answer together into one body.
+/// Merges the rounds of one answer into one body.
 ///
 /// ```
-/// use foldline::wire::{BodySplicer, Format, NextBody};
+/// use foldline::wire::{BodyOutcome, BodySplicer, Format};
 ///
 /// let mut splicer = BodySplicer::new(Format::Anthropic, "unfold");
 /// let round_1 = br#"{"id":"m1","content":[{"type":"text","text":"Let me see."},
 ///     {"type":"tool_use","id":"h","name":"unfold","input":{}}],"stop_reason":"tool_use","usage":{"input_tokens":9,"output_tokens":5}}"#;
-/// let NextBody::Continue(asked) = splicer.round(round_1)? else { panic!("it asked for unfold") };
-/// assert_eq!(asked.calls[0].id, "h");
+/// let BodyOutcome::Continue(calls) = splicer.push_round(round_1)? else { panic!("expected a call of unfold") };
+/// assert_eq!(calls.calls[0].id, "h");
 ///
 /// let round_2 = br#"{"id":"m2","content":[{"type":"text","text":"42."}],"stop_reason":"end_turn","usage":{"input_tokens":20,"output_tokens":3}}"#;
-/// let NextBody::Finished { body, .. } = splicer.round(round_2)? else { panic!("it answered") };
+/// let BodyOutcome::Finished { body, .. } = splicer.push_round(round_2)? else { panic!("expected an answer") };
 /// assert_eq!(
 ///     String::from_utf8_lossy(&body),
 ///     r#"{"id":"m1","content":[{"type":"text","text":"Let me see."},{"type":"text","text":"42."}],"stop_reason":"end_turn","usage":{"input_tokens":20,"output_tokens":8}}"#
@@ -34,43 +34,48 @@ pub struct BodySplicer {
     tool: String,
     reported_id: ReportedId,
     round: RoundState,
-    /// The bodies of the rounds so far.
+    /// The bodies of the earlier rounds.
     earlier_bodies: Vec<String>,
 }
 
-/// What to do with the body of a round.
+/// The outcome of a round.
 #[derive(Clone, Debug)]
 pub enum BodyOutcome {
     /// The answer is complete.
     Finished {
         /// The body for the client.
         body: Vec<u8>,
-        /// What it cost, and hidden calls to be remembered.
+        /// The token counts, and hidden calls to be stored.
         finished: Box<FinishedAnswer>,
     },
-    /// The model asked for the hidden tool and for nothing else: answer, and send the next round.
+    /// The model called only the hidden tool: answer the calls and send the next round.
     Continue(InterceptedCalls),
 }
 
 impl BodySplicer {
-    /// A splicer at the beginning of an answer, for a hidden tool of this name.
+    /// Creates a splicer for a new answer and a hidden tool of this name.
     pub fn new(format: Format, tool: impl Into<String>) -> Self {
-        let (reported, round, earlier) = Default::default();
-        Self { format, tool: tool.into(), reported_id: reported, round, earlier_bodies: earlier }
+        Self {
+            format,
+            tool: tool.into(),
+            reported_id: ReportedId::default(),
+            round: RoundState::default(),
+            earlier_bodies: Vec::new(),
+        }
     }
 
-    /// Chooses the id that a Responses answer has.
+    /// Sets the id reported in a Responses body.
     pub fn with_reported_id(mut self, id: ReportedId) -> Self {
         self.reported_id = id;
         self
     }
 
-    /// Returns what the rounds before the next one cost.
+    /// Returns the token counts of the earlier rounds.
     pub fn usage(&self) -> Option<Usage> {
         self.round.earlier_usage
     }
 
-    /// Takes the body of the next round.
+    /// Processes the body of the next round. Fails if it is not a response.
     pub fn push_round(&mut self, body: &[u8]) -> Result<BodyOutcome, Error> {
         let response = Response::parse(self.format, body)?;
         let calls = hidden_calls(&response, &self.tool);
@@ -78,13 +83,13 @@ impl BodySplicer {
         self.round.visible_calls = response.calls().count() - calls.len();
         self.round.end = response.error.as_ref().map(|_| RoundEnd::Stopped);
         self.round.record_stop(response.stop.as_ref());
-        // The body was parsed above, so it is text and JSON.
+        // The body was parsed above, so it is UTF-8 and JSON.
         let text = String::from_utf8_lossy(body).into_owned();
         let document = scan::parse_document(&text)?;
         let object = document.object();
         let usage = response.usage;
         let total = self.round.total_usage(usage);
-        let asked = (self.round.end != Some(RoundEnd::Stopped) && !calls.is_empty()).then(|| InterceptedCalls {
+        let intercepted = (self.round.end != Some(RoundEnd::Stopped) && !calls.is_empty()).then(|| InterceptedCalls {
             format: self.format,
             calls,
             turn_json: self.turn_json(&object),
@@ -92,17 +97,18 @@ impl BodySplicer {
             response_id: response.id.as_deref().map(str::to_owned),
             position: self.position(&object),
         });
-        if let (true, Some(asked)) = (self.round.continues(), asked.clone()) {
+        if let (true, Some(intercepted)) = (self.round.continues(), intercepted.clone()) {
             self.round = RoundState { number: self.round.number + 1, earlier_usage: total, ..RoundState::default() };
             self.earlier_bodies.push(text);
-            return Ok(BodyOutcome::Continue(asked));
+            return Ok(BodyOutcome::Continue(intercepted));
         }
         let merged = self.merged_body(&object).map_or_else(|| body.to_vec(), String::into_bytes);
-        let finished = Box::new(FinishedAnswer { response: response.into_owned(), usage: total, mixed_calls: asked });
+        let finished =
+            Box::new(FinishedAnswer { response: response.into_owned(), usage: total, mixed_calls: intercepted });
         Ok(BodyOutcome::Finished { body: merged, finished })
     }
 
-    /// What the model said, word for word.
+    /// Returns the model's output verbatim.
     fn turn_json(&self, body: &JsonObject<'_>) -> Vec<String> {
         match self.format {
             Format::Anthropic => {
@@ -121,10 +127,11 @@ impl BodySplicer {
         }
     }
 
-    /// Where the client's copy lacks the calls of this round.
+    /// Returns the position of this round's calls in the client's copy.
     fn position(&self, body: &JsonObject<'_>) -> u64 {
         let earlier: Vec<_> = self.earlier_bodies.iter().filter_map(|text| scan::parse_document(text).ok()).collect();
-        let bodies: Vec<JsonObject<'_>> = earlier.iter().map(|it| it.object()).chain([body.clone()]).collect();
+        let bodies: Vec<JsonObject<'_>> =
+            earlier.iter().map(|document| document.object()).chain([body.clone()]).collect();
         match self.format {
             Format::Anthropic => anthropic::intercept::visible_blocks(&bodies, &self.tool).len() as u64,
             Format::OpenAiChat => openai_chat::intercept::joined_text(&bodies).len() as u64,
@@ -132,10 +139,11 @@ impl BodySplicer {
         }
     }
 
-    /// The body for the client; `None` when the last round's is that.
+    /// Returns the body for the client; `None` if it is the last round's body unchanged.
     fn merged_body(&self, last: &JsonObject<'_>) -> Option<String> {
         let earlier: Vec<_> = self.earlier_bodies.iter().filter_map(|text| scan::parse_document(text).ok()).collect();
-        let bodies: Vec<JsonObject<'_>> = earlier.iter().map(|it| it.object()).chain([last.clone()]).collect();
+        let bodies: Vec<JsonObject<'_>> =
+            earlier.iter().map(|document| document.object()).chain([last.clone()]).collect();
         match self.format {
             Format::OpenAiResponses => {
                 openai_responses::intercept::merged_body(&bodies, &self.round, &self.tool, self.reported_id)

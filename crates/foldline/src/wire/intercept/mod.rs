@@ -1,13 +1,12 @@
-//! Answers one tool ourselves, inside the client's stream, without the client noticing.
+//! Answers calls of the injected tool inside the client's stream, invisibly to the client.
 //!
-//! A model that was offered a tool of ours may call it. The client knows no such tool, so the call
-//! must not reach it: its events are withheld, we answer the call in a second request, and the
-//! second response goes on in the same stream, as if the model had never stopped. What the client
-//! gets must be a stream that its library can read: positions without gaps, an id that does not
-//! change, one beginning and one end.
+//! A model may call the tool that foldline injected. The client does not know that tool, so the call must not reach it:
+//! its events are withheld, foldline answers the call in a second request, and the second response continues in the
+//! same stream as if the model had never stopped. The client's library must be able to read the result: positions
+//! without gaps, an unchanged id, one start and one end.
 //!
-//! As long as no hidden call comes, every byte passes as it is. Nothing here talks to anyone: the
-//! caller feeds the bytes of each round and sends what comes out.
+//! Until a hidden call arrives, every byte is forwarded unchanged. This module does no IO: the caller pushes the bytes
+//! of each round and sends the output.
 
 pub(crate) mod body;
 pub(crate) mod restore;
@@ -26,10 +25,10 @@ pub use crate::wire::intercept::body::{BodyOutcome, BodySplicer};
 pub use crate::wire::intercept::restore::HiddenRound;
 pub use crate::wire::intercept::tool::InjectedTool;
 
-/// Puts the rounds of one answer together into one stream.
+/// Merges the rounds of one answer into one stream.
 ///
 /// ```
-/// use foldline::wire::{Format, Next, Splicer};
+/// use foldline::wire::{Format, RoundOutcome, StreamSplicer};
 ///
 /// let round_1 = br#"data: {"id":"a","choices":[{"index":0,"delta":{"role":"assistant","content":"Let me see. "}}]}
 ///
@@ -48,14 +47,14 @@ pub use crate::wire::intercept::tool::InjectedTool;
 ///
 /// "#;
 /// let mut client = Vec::new();
-/// let mut splicer = Splicer::new(Format::OpenAiChat, "unfold");
+/// let mut splicer = StreamSplicer::new(Format::OpenAiChat, "unfold");
 /// splicer.push(round_1, &mut client);
-/// let Next::Continue(asked) = splicer.end_round(&mut client) else { panic!("it asked for unfold") };
-/// assert_eq!(asked.calls[0].id, "h");
-/// assert_eq!(asked.continuation(&["the original"]).len(), 2, "the assistant's message and the result");
+/// let RoundOutcome::Continue(calls) = splicer.end_round(&mut client) else { panic!("expected a call of unfold") };
+/// assert_eq!(calls.calls[0].id, "h");
+/// assert_eq!(calls.continuation(&["the original"]).len(), 2, "the assistant's message and the result");
 ///
 /// splicer.push(round_2, &mut client);
-/// assert!(matches!(splicer.end_round(&mut client), Next::Finished(_)));
+/// assert!(matches!(splicer.end_round(&mut client), RoundOutcome::Finished(_)));
 /// let client = String::from_utf8(client).unwrap();
 /// assert!(client.contains("Let me see. ") && client.contains("It is 42.") && !client.contains("unfold"));
 /// assert_eq!(client.matches("[DONE]").count(), 1);
@@ -68,103 +67,101 @@ pub struct StreamSplicer {
     reader: StreamReader,
     editor: DialectEditor,
     round: RoundState,
-    /// The bytes from the event on that ends an answer with hidden calls, until they are taken.
+    /// The bytes starting at the event that ends an answer with hidden calls, until [`StreamSplicer::take_end`].
     end: Option<Vec<u8>>,
 }
 
-/// The end of an answer from which calls were hidden, or that the provider stores. A client may continue as soon as it
-/// has these bytes, so what the next request depends on is recorded before they are sent.
+/// The end of an answer with hidden calls, or of one that the provider stores. A client may continue as soon as it has
+/// these bytes, so everything that the next request depends on must be recorded before they are sent.
 #[derive(Clone, Debug)]
 pub struct AnswerEnd {
-    /// The bytes for the client, from the event that tells why the model stopped.
+    /// The bytes for the client, starting at the event with the stop reason.
     pub bytes: Vec<u8>,
-    /// The same as [`FinishedAnswer::mixed_calls`].
+    /// The same value as [`FinishedAnswer::mixed_calls`].
     pub mixed: Option<InterceptedCalls>,
     /// The id of the response.
     pub response_id: Option<String>,
 }
 
-/// What to do when a round has ended.
+/// The outcome of a round.
 #[derive(Clone, Debug)]
 pub enum RoundOutcome {
-    /// The answer is complete, and the client has all of it.
+    /// The answer is complete, and all of it was written for the client.
     Finished(Box<FinishedAnswer>),
-    /// The model asked for the hidden tool and for nothing else: answer, and send the next round.
+    /// The model called only the hidden tool: answer the calls and send the next round.
     Continue(InterceptedCalls),
-    /// The round broke off, or in a later round the provider gave up. The same round may be sent
-    /// again when nothing of it was shown; otherwise the client must be told.
+    /// The round broke off, or the provider failed in a later round. The same round may be sent again if none of it was
+    /// shown; otherwise the client must get an error.
     Interrupted(InterruptedRound),
 }
 
-/// A round that did not come to its end.
+/// A round that did not end normally.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InterruptedRound {
-    /// Whether the client has seen anything of this round.
+    /// True if the client has received anything of this round.
     pub shown_to_client: bool,
-    /// What the provider said, when it gave up in a later round. In the first one the client has it.
+    /// The provider's error in a later round. An error in the first round has already been forwarded.
     pub error: Option<ApiError>,
-    /// The bytes by which the provider told it, for a client that is to be told the same. Without
-    /// any, [`StreamSplicer::write_error`] writes some.
+    /// The bytes of the provider's error, to be forwarded. If empty, [`StreamSplicer::write_error`] writes an error.
     pub error_bytes: Vec<u8>,
 }
 
-/// The calls of the hidden tool that a round made, to be answered.
+/// The hidden tool's calls in a round, to be answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterceptedCalls {
     format: Format,
     /// The calls, in order.
     pub calls: Vec<HiddenCall>,
-    /// What the model said in this round, word for word, as the elements that the next request
-    /// appends to its list.
+    /// The model's verbatim output of this round, as the elements that the next request appends to its list.
     pub turn_json: Vec<String>,
-    /// What this round cost.
+    /// The token counts of this round.
     pub usage: Option<Usage>,
     /// The id of the response that made the calls.
     pub response_id: Option<String>,
-    /// Where in the client's copy of the answer the calls are missing: before the block (Anthropic)
-    /// or the item (Responses) of this number, or behind so many bytes of text (Chat Completions).
+    /// Position of the missing calls in the client's copy of the answer: the number of the following block (Anthropic)
+    /// or item (Responses), or the number of preceding text bytes (Chat Completions).
     pub position: u64,
 }
 
 /// A call that the client does not see.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HiddenCall {
-    /// By which its result refers to it.
+    /// The id to which the result refers.
     pub id: String,
-    /// With what it was called: JSON text, unless the model erred.
+    /// The arguments: JSON text, unless the model produced invalid JSON.
     pub arguments: String,
 }
 
 /// A complete answer.
 #[derive(Clone, Debug)]
 pub struct FinishedAnswer {
-    /// The last round as the provider gave it, hidden calls included.
+    /// The last round as received from the provider, including hidden calls.
     pub response: Response<'static>,
-    /// What all rounds cost together; its context is that of the last.
+    /// The token counts of all rounds together; the context size is that of the last.
     pub usage: Option<Usage>,
-    /// Calls of the hidden tool that stand beside calls of the client's own. The client answers its
-    /// own; these, with their results, must be put beside them in the client's next request.
+    /// Hidden calls in the same turn as client calls. The client answers its own; these calls and their results must be
+    /// added to the client's next request.
     pub mixed_calls: Option<InterceptedCalls>,
 }
 
-/// Which id a Responses stream of several rounds ends with.
+/// The id reported at the end of a Responses stream of several rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ReportedId {
-    /// That of the first round, which the client saw when the stream began.
+    /// The id of the first round, which the client received when the stream began.
     #[default]
     First,
-    /// That of the last one: the provider stores responses, and the client will refer to the state
-    /// that contains the hidden call.
+    /// The id of the last round: the provider stores responses, and the client will refer to the state that contains
+    /// the hidden call.
     Last,
 }
 
 impl StreamSplicer {
-    /// A splicer at the beginning of an answer, for a hidden tool of this name.
+    /// Creates a splicer for a new answer and a hidden tool of this name.
     pub fn new(format: Format, tool: impl Into<String>) -> Self {
         Self::with_limits(format, tool, StreamLimits::default())
     }
 
-    /// A splicer that keeps no more of each round than it is told to.
+    /// Creates a splicer with the given memory limits for each round.
     pub fn with_limits(format: Format, tool: impl Into<String>, limits: StreamLimits) -> Self {
         let editor = match format {
             Format::OpenAiChat => DialectEditor::OpenAiChat(Default::default()),
@@ -177,7 +174,7 @@ impl StreamSplicer {
         Self { format, tool: tool.into(), limits, reader, editor, round: RoundState::default(), end: None }
     }
 
-    /// Chooses the id that a Responses stream ends with.
+    /// Sets the id reported at the end of a Responses stream.
     pub fn with_reported_id(mut self, id: ReportedId) -> Self {
         if let DialectEditor::OpenAiResponses(editor) = &mut self.editor {
             editor.reported_id = id;
@@ -185,72 +182,65 @@ impl StreamSplicer {
         self
     }
 
-    /// Takes bytes of the current round, and writes what the client is to get. The end of an answer with hidden calls
-    /// is kept for [`Self::take_end`].
+    /// Processes bytes of the current round, and writes the client's bytes. The end of an answer with hidden calls is
+    /// kept for [`Self::take_end`].
     pub fn push(&mut self, mut bytes: &[u8], client: &mut Vec<u8>) {
         while let Some(step) = self.reader.next(&mut bytes) {
             self.round.pass(&step, &mut self.editor, &self.tool, &mut self.end, client);
         }
     }
 
-    /// Returns the end of an answer with hidden calls, once it has come. What follows it is written by [`Self::push_marker`]
-    /// again.
+    /// Returns the end of an answer with hidden calls, once received. [`Self::push`] writes what follows it.
     pub fn take_end(&mut self) -> Option<AnswerEnd> {
         let bytes = self.end.take()?;
         let response = self.reader.clone().finish();
-        let calls = || self.asked(&response, self.reader.turn_json(), self.reader.usage());
+        let calls = || self.intercepted_calls(&response, self.reader.turn_json(), self.reader.usage());
         let mixed = self.has_hidden_calls().then(calls).flatten();
         Some(AnswerEnd { bytes, mixed, response_id: response.id.as_deref().map(str::to_owned) })
     }
 
-    /// Returns the hidden calls of the current round, unless it ended for a reason by which they do not count.
-    fn asked(&self, response: &Response<'_>, turn: Vec<String>, usage: Option<Usage>) -> Option<InterceptedCalls> {
+    /// Returns the hidden calls of the current round, unless it stopped for a reason that invalidates them.
+    fn intercepted_calls(
+        &self,
+        response: &Response<'_>,
+        turn_json: Vec<String>,
+        usage: Option<Usage>,
+    ) -> Option<InterceptedCalls> {
         let calls = hidden_calls(response, &self.tool);
         let counts = matches!(self.round.end, Some(RoundEnd::HiddenCalls | RoundEnd::Answered)) && !calls.is_empty();
         counts.then(|| InterceptedCalls {
             format: self.format,
             calls,
-            turn_json: turn,
+            turn_json,
             usage,
             response_id: response.id.as_deref().map(str::to_owned),
             position: self.editor.position(),
         })
     }
 
-    /// Ends the current round, and writes what was left of it.
+    /// Ends the current round, and writes the rest of it.
     pub fn end_round(&mut self, client: &mut Vec<u8>) -> RoundOutcome {
         if let Some(step) = self.reader.flush() {
             self.round.pass(&step, &mut self.editor, &self.tool, &mut self.end, client);
         }
         client.append(&mut self.end.take().unwrap_or_default());
         let reader = std::mem::replace(&mut self.reader, StreamReader::with_limits(self.format, self.limits));
-        let verdict = match self.round.end {
-            Some(verdict) if self.round.error.is_none() => verdict,
+        let round_end = match self.round.end {
+            Some(round_end) if self.round.error.is_none() => round_end,
             _ => {
-                let RoundState {
-                    number,
-                    earlier_usage: before,
-                    output,
-                    shown_to_client: shown,
-                    error,
-                    error_bytes: told,
-                    ..
-                } = std::mem::take(&mut self.round);
-                self.round = RoundState { number, earlier_usage: before, output, ..RoundState::default() };
+                let RoundState { number, earlier_usage, output, shown_to_client, error, error_bytes, .. } =
+                    std::mem::take(&mut self.round);
+                self.round = RoundState { number, earlier_usage, output, ..RoundState::default() };
                 self.editor.restart_round();
-                return RoundOutcome::Interrupted(InterruptedRound {
-                    shown_to_client: shown,
-                    error,
-                    error_bytes: told,
-                });
+                return RoundOutcome::Interrupted(InterruptedRound { shown_to_client, error, error_bytes });
             }
         };
         let (usage, turn) = (reader.usage(), reader.turn_json());
         let response = reader.finish();
         let total = self.round.total_usage(usage);
-        let asked = self.asked(&response, turn, usage);
-        match (verdict, asked) {
-            (RoundEnd::HiddenCalls, Some(asked)) => {
+        let calls = self.intercepted_calls(&response, turn, usage);
+        match (round_end, calls) {
+            (RoundEnd::HiddenCalls, Some(calls)) => {
                 self.round = RoundState {
                     number: self.round.number + 1,
                     earlier_usage: total,
@@ -258,7 +248,7 @@ impl StreamSplicer {
                     ..RoundState::default()
                 };
                 self.editor.next_round();
-                RoundOutcome::Continue(asked)
+                RoundOutcome::Continue(calls)
             }
             (_, mixed) => {
                 RoundOutcome::Finished(Box::new(FinishedAnswer { response, usage: total, mixed_calls: mixed }))
@@ -266,24 +256,24 @@ impl StreamSplicer {
         }
     }
 
-    /// Returns true once the bytes for the client contain something of the model's, or the end of the answer. Until
-    /// then they only announce a response, and may be held back in case that a later round fails.
+    /// Returns true once the client's bytes contain model output, or the end of the answer. Until then they only
+    /// announce a response, and may be held back in case a later round fails.
     pub fn shows_output(&self) -> bool {
         self.round.output
     }
 
-    /// Returns what the answer has cost so far.
+    /// Returns the token counts of the answer so far.
     pub fn usage(&self) -> Option<Usage> {
         self.round.total_usage(self.reader.usage())
     }
 
-    /// Whether the round that is running has called the hidden tool.
+    /// Returns true if the current round has called the hidden tool.
     pub fn has_hidden_calls(&self) -> bool {
         self.round.hidden_calls > 0
     }
 
-    /// Writes the error that ends a stream which has begun, in the provider's own words, so that clients retry as they
-    /// would without us. Where the provider gives an error no name, it gets the usual one for its HTTP status.
+    /// Writes the error that ends a started stream, in the provider's own format, so that clients retry as they would
+    /// without foldline. An error without a type gets the usual one for its HTTP status.
     pub fn write_error(&mut self, status: u16, error: &ApiError, client: &mut Vec<u8>) {
         let message = quoted(&error.message);
         let name = error_name(self.format, status);
@@ -306,7 +296,7 @@ impl StreamSplicer {
         client.extend_from_slice(event.as_bytes());
     }
 
-    /// What keeps a waiting client's connection open while a round is being prepared.
+    /// Returns the keep-alive bytes for a client that waits while a round is prepared.
     pub fn keep_alive_bytes(&self) -> &'static [u8] {
         match self.format {
             Format::Anthropic => b"event: ping\ndata: {\"type\": \"ping\"}\n\n",
@@ -316,8 +306,8 @@ impl StreamSplicer {
 }
 
 impl InterceptedCalls {
-    /// The elements that the next request appends to its list: what the model said, and the answers
-    /// to its calls in their order.
+    /// Returns the elements that the next request appends to its list: the model's output, and the answers to its calls
+    /// in order.
     pub fn continuation(&self, answers: &[&str]) -> Vec<String> {
         let mut elements = self.turn_json.clone();
         let answered = self.calls.iter().zip(answers);
@@ -344,40 +334,40 @@ impl InterceptedCalls {
     }
 }
 
-/// What is known of the round that is running.
+/// State of the current round.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RoundState {
     /// Zero for the first.
     number: u32,
-    /// What the rounds before it cost.
+    /// The token counts of the earlier rounds.
     pub(crate) earlier_usage: Option<Usage>,
-    /// How many calls the client will not see, and how many it will.
+    /// Number of calls withheld from the client; the next field counts the others.
     pub(crate) hidden_calls: usize,
     visible_calls: usize,
     end: Option<RoundEnd>,
-    /// The client has seen something of the model's, in this round or before.
+    /// The client has received model output, in this round or before.
     output: bool,
-    /// The client has seen something of this round.
+    /// The client has received something of this round.
     shown_to_client: bool,
-    /// The provider gave up in a later round, with these bytes.
+    /// The provider's error in a later round; the next field has its bytes.
     error: Option<ApiError>,
     error_bytes: Vec<u8>,
 }
 
-/// How a round ends.
+/// The end of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RoundEnd {
-    /// In a call of the hidden tool, and none of the client's.
+    /// Ended in calls of the hidden tool only.
     HiddenCalls,
-    /// In an answer, or in calls of the client's.
+    /// Ended in an answer, or in calls of the client's tools.
     Answered,
-    /// For another reason: length, a filter, an error. Calls that were begun do not count.
+    /// Stopped for another reason: length, a filter, an error. Started calls are invalid.
     Stopped,
 }
 
 impl RoundState {
-    /// Takes a step of the stream, and writes what the client gets of it: into `end` from the event on that ends an
-    /// answer with hidden calls, as long as nothing was taken out of it.
+    /// Processes a step of the stream, and writes the client's bytes: into `end` starting at the event that ends an
+    /// answer with hidden calls, until the end is taken.
     fn pass(
         &mut self,
         step: &StreamStep<'_>,
@@ -395,7 +385,7 @@ impl RoundState {
         editor.forward_frame(step, self, tool, end.as_mut().unwrap_or(client));
     }
 
-    /// Returns true if the client sees more by this event than that a response begins.
+    /// Returns true if this event shows the client more than the start of a response.
     fn shows(&self, event: &StreamEvent, tool: &str) -> bool {
         match event {
             StreamEvent::ToolCallOpened { name, .. } => name != tool,
@@ -428,15 +418,15 @@ impl RoundState {
 
     fn record_stop(&mut self, stop: Option<&StopInfo>) {
         use StopReason::{Compacted, ContextFull, MaxTokens, Paused, Refused};
-        let verdict = match stop.map(|stop| stop.reason) {
+        let round_end = match stop.map(|stop| stop.reason) {
             Some(MaxTokens | ContextFull | Refused | Paused | Compacted) => RoundEnd::Stopped,
             _ if self.hidden_calls == 0 || self.visible_calls > 0 => RoundEnd::Answered,
             _ => RoundEnd::HiddenCalls,
         };
-        self.end.get_or_insert(verdict);
+        self.end.get_or_insert(round_end);
     }
 
-    /// What all rounds cost, this one included.
+    /// Returns the token counts of all rounds including this one.
     fn total_usage(&self, usage: Option<Usage>) -> Option<Usage> {
         match (self.earlier_usage, usage) {
             (Some(before), Some(usage)) => Some(before.combined_with(usage)),
@@ -444,7 +434,7 @@ impl RoundState {
         }
     }
 
-    /// The end of this round is not the end of the answer.
+    /// Returns true if the end of this round is not the end of the answer.
     pub(crate) fn continues(&self) -> bool {
         self.end == Some(RoundEnd::HiddenCalls)
     }
@@ -453,7 +443,7 @@ impl RoundState {
         self.number == 0
     }
 
-    /// Tokens that earlier rounds answered with.
+    /// Returns the output tokens of earlier rounds.
     pub(crate) fn earlier_output_tokens(&self) -> u64 {
         self.earlier_usage.map_or(0, |usage| usage.output)
     }
@@ -466,20 +456,20 @@ enum DialectEditor {
     Anthropic(crate::wire::dialect::anthropic::intercept::AnthropicEditor),
 }
 
-/// What becomes of a frame.
+/// The action for a frame.
 pub(crate) enum FrameAction {
-    /// It goes to the client as it is.
+    /// Forwarded unchanged.
     Forward,
-    /// The client does not get it.
+    /// Not sent to the client.
     Withhold,
-    /// The client gets it with this data.
+    /// Sent to the client with this data.
     Rewrite(String),
 }
 
 impl DialectEditor {
     fn forward_frame(&mut self, step: &StreamStep<'_>, round: &mut RoundState, tool: &str, client: &mut Vec<u8>) {
         let pass = self.edit_frame(&step.frame, round, tool);
-        // An error of a later round is kept back: the round may be tried again.
+        // An error of a later round is held back, since the round may be retried.
         let out = if round.error.is_some() { &mut round.error_bytes } else { client };
         match pass {
             FrameAction::Withhold => return,
@@ -492,7 +482,7 @@ impl DialectEditor {
         }
     }
 
-    /// Returns true if the client may continue from the id of this answer, without sending the conversation again.
+    /// Returns true if the client may continue from the id of this answer without sending the conversation again.
     fn is_stored(&self) -> bool {
         matches!(self, DialectEditor::OpenAiResponses(editor) if editor.reported_id == ReportedId::Last)
     }
@@ -503,7 +493,7 @@ impl DialectEditor {
             return if round.continues() { FrameAction::Withhold } else { FrameAction::Forward };
         }
         let document = std::str::from_utf8(&data).ok().and_then(|text| scan::parse_document(text).ok());
-        let Some(data) = document.filter(|it| it.is_object()).map(|it| it.object()) else {
+        let Some(data) = document.filter(|value| value.is_object()).map(|value| value.object()) else {
             return FrameAction::Forward;
         };
         let kind = data.string("type").unwrap_or_else(|| frame.name().unwrap_or_default().into());
@@ -539,11 +529,11 @@ impl DialectEditor {
     }
 }
 
-/// Positions as the client counts them: those of the provider, without the hidden ones and behind
-/// those of earlier rounds. Clients address what they have by position, so a gap crashes them.
+/// Maps provider positions to client positions: without the hidden ones, and after those of earlier rounds. Clients
+/// address output by position and crash on gaps.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PositionMap {
-    /// The client's position of this round's first.
+    /// The client position of the first output of this round.
     round_start: u64,
     /// The client's next position.
     pub(crate) next: u64,
@@ -587,7 +577,7 @@ fn hidden_calls(response: &Response<'_>, tool: &str) -> Vec<HiddenCall> {
     calls.map(|call| HiddenCall { id: call.id.to_string(), arguments: call.arguments.as_str().to_owned() }).collect()
 }
 
-/// Returns the usual name of an error with this HTTP status.
+/// Returns the usual error type for an HTTP status.
 fn error_name(format: Format, status: u16) -> &'static str {
     match (format, status) {
         (Format::Anthropic, 401) => "authentication_error",
@@ -604,7 +594,7 @@ fn error_name(format: Format, status: u16) -> &'static str {
     }
 }
 
-/// A count as JSON, with what earlier rounds add to it.
+/// Returns a count as JSON, with the count of earlier rounds added.
 pub(crate) fn summed_count(counts: &JsonObject<'_>, path: &[&str], before: u64) -> Option<String> {
     counts.u64(path).map(|count| count.saturating_add(before).to_string())
 }

@@ -1,4 +1,4 @@
-//! Scripted answers in all three formats, and clients that are as strict as the official libraries.
+//! Scripted answers in all three formats, and test clients as strict as the official libraries.
 
 use serde_json::{Value, json};
 
@@ -6,15 +6,15 @@ use crate::wire::Format;
 
 pub(crate) const TOOL_NAME: &str = "unfold";
 
-/// One thing that a model says.
+/// One element of a model's output.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ScriptedOutput {
-    /// A thought with its seal.
+    /// Reasoning with its signature.
     Reasoning(&'static str, &'static str),
     Text(&'static str),
     /// A call: id, name, arguments.
     Call(&'static str, &'static str, &'static str),
-    /// Something that this version does not know.
+    /// A type that this version does not know.
     Unknown,
 }
 
@@ -35,7 +35,7 @@ pub(crate) enum ScriptedStop {
     Length,
 }
 
-/// What a client has in the end.
+/// The client's final view of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClientAnswer {
     pub(crate) id: String,
@@ -80,22 +80,22 @@ fn anthropic_frames(script: &ScriptedResponse) -> Vec<(String, Value)> {
     let usage = json!({"input_tokens": 3, "cache_read_input_tokens": script.input - 3, "cache_creation_input_tokens": 0, "output_tokens": 1});
     let message = json!({"id": script.id, "type": "message", "role": "assistant", "model": "m", "content": [], "stop_reason": null, "usage": usage});
     let mut frames = vec![json!({"type": "message_start", "message": message})];
-    for (index, say) in script.outputs.iter().enumerate() {
-        let (block, deltas) = match say {
+    for (index, output) in script.outputs.iter().enumerate() {
+        let (block, deltas) = match output {
             ScriptedOutput::Reasoning(text, seal) => {
                 let mut deltas: Vec<Value> =
-                    halves(text).iter().map(|it| json!({"type": "thinking_delta", "thinking": it})).collect();
+                    halves(text).iter().map(|part| json!({"type": "thinking_delta", "thinking": part})).collect();
                 deltas.push(json!({"type": "signature_delta", "signature": seal}));
                 (json!({"type": "thinking", "thinking": "", "signature": ""}), deltas)
             }
             ScriptedOutput::Text(text) => {
-                let deltas = halves(text).iter().map(|it| json!({"type": "text_delta", "text": it})).collect();
+                let deltas = halves(text).iter().map(|part| json!({"type": "text_delta", "text": part})).collect();
                 (json!({"type": "text", "text": ""}), deltas)
             }
             ScriptedOutput::Call(id, name, arguments) => {
                 let deltas = halves(arguments)
                     .iter()
-                    .map(|it| json!({"type": "input_json_delta", "partial_json": it}))
+                    .map(|part| json!({"type": "input_json_delta", "partial_json": part}))
                     .collect();
                 (json!({"type": "tool_use", "id": id, "name": name, "input": {}}), deltas)
             }
@@ -103,7 +103,9 @@ fn anthropic_frames(script: &ScriptedResponse) -> Vec<(String, Value)> {
         };
         frames.push(json!({"type": "content_block_start", "index": index, "content_block": block}));
         frames.push(json!({"type": "ping"}));
-        frames.extend(deltas.into_iter().map(|it| json!({"type": "content_block_delta", "index": index, "delta": it})));
+        frames.extend(
+            deltas.into_iter().map(|part| json!({"type": "content_block_delta", "index": index, "delta": part})),
+        );
         frames.push(json!({"type": "content_block_stop", "index": index}));
     }
     let reason = match script.stop {
@@ -123,18 +125,20 @@ fn chat_frames(script: &ScriptedResponse) -> Vec<(String, Value)> {
     let mut frames = vec![delta(json!({"role": "assistant", "content": ""}))];
     let mut call = 0;
     let mut thought = 0;
-    for say in &script.outputs {
-        match say {
+    for output in &script.outputs {
+        match output {
             ScriptedOutput::Reasoning(text, seal) => {
-                frames.extend(halves(text).iter().map(|it| {
-                    delta(json!({"reasoning": it, "reasoning_details": [{"index": thought, "type": "reasoning.text", "text": it}]}))
+                frames.extend(halves(text).iter().map(|part| {
+                    delta(json!({"reasoning": part, "reasoning_details": [{"index": thought, "type": "reasoning.text", "text": part}]}))
                 }));
                 frames.push(delta(
                     json!({"reasoning_details": [{"index": thought, "type": "reasoning.text", "signature": seal}]}),
                 ));
                 thought += 1;
             }
-            ScriptedOutput::Text(text) => frames.extend(halves(text).iter().map(|it| delta(json!({"content": it})))),
+            ScriptedOutput::Text(text) => {
+                frames.extend(halves(text).iter().map(|part| delta(json!({"content": part}))))
+            }
             ScriptedOutput::Call(id, name, arguments) => {
                 let function = json!({"name": name, "arguments": ""});
                 frames.push(delta(
@@ -143,7 +147,7 @@ fn chat_frames(script: &ScriptedResponse) -> Vec<(String, Value)> {
                 frames.extend(
                     halves(arguments)
                         .iter()
-                        .map(|it| delta(json!({"tool_calls": [{"index": call, "function": {"arguments": it}}]}))),
+                        .map(|part| delta(json!({"tool_calls": [{"index": call, "function": {"arguments": part}}]}))),
                 );
                 call += 1;
             }
@@ -172,13 +176,13 @@ fn responses_frames(script: &ScriptedResponse) -> Vec<(String, Value)> {
         json!({"type": "response.in_progress", "response": response("in_progress", &[], Value::Null)}),
     ];
     let mut output = Vec::new();
-    for (index, say) in script.outputs.iter().enumerate() {
+    for (index, scripted) in script.outputs.iter().enumerate() {
         let item_id = format!("{}_{index}", script.id);
         let delta = |kind: &str, text: &str| json!({"type": format!("response.{kind}.delta"), "item_id": item_id, "output_index": index, "content_index": 0, "summary_index": 0, "delta": text});
-        let (added, inner, done) = match say {
+        let (added, inner, done) = match scripted {
             ScriptedOutput::Reasoning(text, seal) => {
                 let item = |summary: Value, seal: Value| json!({"type": "reasoning", "id": item_id, "summary": summary, "encrypted_content": seal});
-                let inner = halves(text).iter().map(|it| delta("reasoning_summary_text", it)).collect();
+                let inner = halves(text).iter().map(|part| delta("reasoning_summary_text", part)).collect();
                 (
                     item(json!([]), Value::Null),
                     inner,
@@ -192,13 +196,13 @@ fn responses_frames(script: &ScriptedResponse) -> Vec<(String, Value)> {
                 let mut inner = vec![
                     json!({"type": "response.content_part.added", "item_id": item_id, "output_index": index, "content_index": 0, "part": part}),
                 ];
-                inner.extend(halves(text).iter().map(|it| delta("output_text", it)));
+                inner.extend(halves(text).iter().map(|part| delta("output_text", part)));
                 (item(json!([])), inner, item(json!([{"type": "output_text", "text": text, "annotations": []}])))
             }
             ScriptedOutput::Call(id, name, arguments) => {
                 let item = |arguments: &str| json!({"type": "function_call", "id": item_id, "call_id": id, "name": name, "arguments": arguments});
                 let mut inner: Vec<Value> =
-                    halves(arguments).iter().map(|it| delta("function_call_arguments", it)).collect();
+                    halves(arguments).iter().map(|part| delta("function_call_arguments", part)).collect();
                 inner.push(json!({"type": "response.function_call_arguments.done", "item_id": item_id, "output_index": index, "name": name, "arguments": arguments}));
                 (item(""), inner, item(arguments))
             }
@@ -228,7 +232,7 @@ fn responses_frames(script: &ScriptedResponse) -> Vec<(String, Value)> {
     frames.into_iter().map(with_event_name).collect()
 }
 
-/// Reads a stream as the official client does, and panics where that would.
+/// Reads a stream as the official client does, and panics where that client would fail.
 pub(crate) fn read_as_client(format: Format, bytes: &[u8]) -> ClientAnswer {
     let text = std::str::from_utf8(bytes).unwrap();
     let mut frames = Vec::new();
@@ -256,19 +260,19 @@ fn append_text(into: &mut String, text: &Value) {
     into.push_str(text.as_str().unwrap_or_default());
 }
 
-/// Blocks are appended when they start and addressed by position from then on.
+/// Blocks are appended at their start and addressed by position afterwards.
 fn read_anthropic_frames(frames: &[Value]) -> ClientAnswer {
-    let mut got = ClientAnswer::default();
+    let mut answer = ClientAnswer::default();
     let mut blocks: Vec<Value> = Vec::new();
     let mut usage = json!({});
-    let mut over = false;
+    let mut ended = false;
     for frame in frames {
         let index = frame["index"].as_u64().map(|index| index as usize);
-        assert!(!over, "{frame} behind the end");
+        assert!(!ended, "{frame} after the end");
         match frame["type"].as_str().unwrap() {
             "message_start" => {
-                assert!(got.id.is_empty(), "a second beginning");
-                append_text(&mut got.id, &frame["message"]["id"]);
+                assert!(answer.id.is_empty(), "a second start");
+                append_text(&mut answer.id, &frame["message"]["id"]);
                 usage = frame["message"]["usage"].clone();
             }
             "content_block_start" => {
@@ -295,36 +299,36 @@ fn read_anthropic_frames(frames: &[Value]) -> ClientAnswer {
             }
             "content_block_stop" => blocks[index.unwrap()]["open"] = json!(false),
             "message_delta" => {
-                append_text(&mut got.stop, &frame["delta"]["stop_reason"]);
+                append_text(&mut answer.stop, &frame["delta"]["stop_reason"]);
                 for (key, count) in frame["usage"].as_object().unwrap() {
                     usage[key] = count.clone();
                 }
             }
-            "message_stop" => over = true,
+            "message_stop" => ended = true,
             "ping" => {}
             kind => panic!("{kind}"),
         }
     }
-    assert!(over, "no end");
+    assert!(ended, "no end");
     for block in blocks {
         assert_eq!(block["open"], false);
         match block["type"].as_str().unwrap() {
             "thinking" => {
-                append_text(&mut got.reasoning, &block["thinking"]);
-                got.signatures.push(block["signature"].as_str().unwrap().to_owned());
+                append_text(&mut answer.reasoning, &block["thinking"]);
+                answer.signatures.push(block["signature"].as_str().unwrap().to_owned());
             }
-            "text" => append_text(&mut got.text, &block["text"]),
-            "tool_use" => got.calls.push(format!("{} {} {}", block["id"], block["name"], block["partial"])),
+            "text" => append_text(&mut answer.text, &block["text"]),
+            "tool_use" => answer.calls.push(format!("{} {} {}", block["id"], block["name"], block["partial"])),
             _ => {}
         }
     }
     let count = |key: &str| usage[key].as_u64().unwrap_or(0);
-    got.input = count("input_tokens") + count("cache_read_input_tokens") + count("cache_creation_input_tokens");
-    got.output = count("output_tokens");
-    got
+    answer.input = count("input_tokens") + count("cache_read_input_tokens") + count("cache_creation_input_tokens");
+    answer.output = count("output_tokens");
+    answer
 }
 
-/// Text that comes again is appended, whatever it is; lists are addressed by position.
+/// Repeated text is appended; lists are addressed by position.
 fn read_chat_frames(frames: &[Value]) -> ClientAnswer {
     fn accumulate(acc: &mut Value, delta: &Value) {
         match (acc, delta) {
@@ -355,51 +359,51 @@ fn read_chat_frames(frames: &[Value]) -> ClientAnswer {
     }
     let (last, frames) = frames.split_last().unwrap();
     assert_eq!(last, "[DONE]");
-    let mut got = ClientAnswer::default();
+    let mut answer = ClientAnswer::default();
     let mut message = json!({"tool_calls": [], "reasoning_details": []});
     for frame in frames {
         assert_ne!(frame, "[DONE]", "a second end");
         let id = frame["id"].as_str().unwrap();
-        assert!(got.id.is_empty() || got.id == id, "the id changes to {id}");
-        got.id = id.to_owned();
+        assert!(answer.id.is_empty() || answer.id == id, "the id changes to {id}");
+        answer.id = id.to_owned();
         for choice in frame["choices"].as_array().unwrap() {
-            assert!(got.stop.is_empty(), "{choice} behind the end");
+            assert!(answer.stop.is_empty(), "{choice} after the end");
             accumulate(&mut message, &choice["delta"]);
-            append_text(&mut got.stop, &choice["finish_reason"]);
+            append_text(&mut answer.stop, &choice["finish_reason"]);
         }
         if let Some(usage) = frame["usage"].as_object() {
-            got.input = usage["prompt_tokens"].as_u64().unwrap();
-            got.output = usage["completion_tokens"].as_u64().unwrap();
-            assert_eq!(usage["total_tokens"].as_u64(), Some(got.input + got.output));
+            answer.input = usage["prompt_tokens"].as_u64().unwrap();
+            answer.output = usage["completion_tokens"].as_u64().unwrap();
+            assert_eq!(usage["total_tokens"].as_u64(), Some(answer.input + answer.output));
         }
     }
     assert_eq!(message["role"], "assistant");
-    append_text(&mut got.reasoning, &message["reasoning"]);
-    append_text(&mut got.text, &message["content"]);
+    append_text(&mut answer.reasoning, &message["reasoning"]);
+    append_text(&mut answer.text, &message["content"]);
     for detail in message["reasoning_details"].as_array().unwrap() {
-        got.signatures.push(detail["signature"].as_str().unwrap_or_default().to_owned());
+        answer.signatures.push(detail["signature"].as_str().unwrap_or_default().to_owned());
     }
     for call in message["tool_calls"].as_array().unwrap() {
         let function = &call["function"];
-        got.calls.push(format!("{} {} {}", call["id"], function["name"], function["arguments"]));
+        answer.calls.push(format!("{} {} {}", call["id"], function["name"], function["arguments"]));
     }
-    got
+    answer
 }
 
-/// Items are appended when they are added; numbers rise; the end repeats what was done.
+/// Items are appended when added; event numbers increase; the final event repeats the done items.
 fn read_responses_frames(frames: &[Value]) -> ClientAnswer {
-    let mut got = ClientAnswer::default();
+    let mut answer = ClientAnswer::default();
     let mut items: Vec<Value> = Vec::new();
     let mut done: Vec<Value> = Vec::new();
     let mut before = None;
     for (at, frame) in frames.iter().enumerate() {
         let number = frame["sequence_number"].as_u64();
-        assert!(number.is_some() && number > before, "{number:?} behind {before:?}");
+        assert!(number.is_some() && number > before, "{number:?} after {before:?}");
         before = number;
         let kind = frame["type"].as_str().unwrap();
         assert_eq!(at == 0, kind == "response.created");
         match kind {
-            "response.created" => append_text(&mut got.id, &frame["response"]["id"]),
+            "response.created" => append_text(&mut answer.id, &frame["response"]["id"]),
             "response.in_progress" => assert_eq!(at, 1),
             "response.output_item.added" => {
                 assert_eq!(frame["output_index"].as_u64(), Some(items.len() as u64), "a gap before {frame}");
@@ -412,14 +416,17 @@ fn read_responses_frames(frames: &[Value]) -> ClientAnswer {
             }
             "response.completed" | "response.incomplete" => {
                 let response = &frame["response"];
-                assert_eq!(at, frames.len() - 1, "more behind the end");
+                assert_eq!(at, frames.len() - 1, "events after the end");
                 assert_eq!(response["output"].as_array().unwrap(), &done);
                 assert_eq!(response["created_at"], frames[0]["response"]["created_at"]);
-                append_text(&mut got.stop, response["incomplete_details"].get("reason").unwrap_or(&response["status"]));
-                got.id = format!("{}..{}", got.id, response["id"].as_str().unwrap());
-                got.input = response["usage"]["input_tokens"].as_u64().unwrap();
-                got.output = response["usage"]["output_tokens"].as_u64().unwrap();
-                assert_eq!(response["usage"]["total_tokens"].as_u64(), Some(got.input + got.output));
+                append_text(
+                    &mut answer.stop,
+                    response["incomplete_details"].get("reason").unwrap_or(&response["status"]),
+                );
+                answer.id = format!("{}..{}", answer.id, response["id"].as_str().unwrap());
+                answer.input = response["usage"]["input_tokens"].as_u64().unwrap();
+                answer.output = response["usage"]["output_tokens"].as_u64().unwrap();
+                assert_eq!(response["usage"]["total_tokens"].as_u64(), Some(answer.input + answer.output));
             }
             _ => {
                 let item = &items[frame["output_index"].as_u64().unwrap() as usize];
@@ -430,13 +437,13 @@ fn read_responses_frames(frames: &[Value]) -> ClientAnswer {
     for item in done {
         match item["type"].as_str().unwrap() {
             "reasoning" => {
-                append_text(&mut got.reasoning, &item["summary"][0]["text"]);
-                got.signatures.push(item["encrypted_content"].as_str().unwrap().to_owned());
+                append_text(&mut answer.reasoning, &item["summary"][0]["text"]);
+                answer.signatures.push(item["encrypted_content"].as_str().unwrap().to_owned());
             }
-            "message" => append_text(&mut got.text, &item["content"][0]["text"]),
-            "function_call" => got.calls.push(format!("{} {} {}", item["call_id"], item["name"], item["arguments"])),
+            "message" => append_text(&mut answer.text, &item["content"][0]["text"]),
+            "function_call" => answer.calls.push(format!("{} {} {}", item["call_id"], item["name"], item["arguments"])),
             _ => {}
         }
     }
-    got
+    answer
 }

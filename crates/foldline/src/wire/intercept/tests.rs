@@ -1,4 +1,4 @@
-//! Every way in which a hidden call may come, in all three formats, read by strict clients.
+//! Every form in which a hidden call may arrive, in all three formats, read by strict clients.
 
 mod bodies;
 pub(crate) mod properties;
@@ -14,11 +14,17 @@ use crate::wire::intercept::{
 
 const FORMATS: [Format; 3] = [Anthropic, OpenAiChat, OpenAiResponses];
 
-fn script(id: &'static str, says: &[ScriptedOutput], end: ScriptedStop, input: u64, output: u64) -> ScriptedResponse {
-    ScriptedResponse { id, outputs: says.to_vec(), stop: end, input, output }
+fn script(
+    id: &'static str,
+    outputs: &[ScriptedOutput],
+    stop: ScriptedStop,
+    input: u64,
+    output: u64,
+) -> ScriptedResponse {
+    ScriptedResponse { id, outputs: outputs.to_vec(), stop, input, output }
 }
 
-/// What one answer of several rounds leaves on both sides.
+/// The result of one answer of several rounds, on both sides.
 struct PlayedAnswer {
     bytes: Vec<u8>,
     answer: ClientAnswer,
@@ -32,29 +38,29 @@ fn play(format: Format, rounds: &[ScriptedResponse]) -> PlayedAnswer {
 
 fn play_in_chunks(format: Format, rounds: &[ScriptedResponse], size: usize) -> PlayedAnswer {
     let mut splicer = StreamSplicer::new(format, TOOL_NAME);
-    let (mut bytes, mut asked) = (Vec::new(), Vec::new());
+    let (mut bytes, mut intercepted) = (Vec::new(), Vec::new());
     for (number, round) in rounds.iter().enumerate() {
         for piece in scripted_stream(format, round).chunks(size) {
             splicer.push(piece, &mut bytes);
         }
         match splicer.end_round(&mut bytes) {
-            RoundOutcome::Continue(it) => asked.push(it),
+            RoundOutcome::Continue(calls) => intercepted.push(calls),
             RoundOutcome::Finished(finished) => {
                 assert_eq!(number, rounds.len() - 1, "{format:?} ends too early");
                 assert!(
                     !String::from_utf8_lossy(&bytes).contains(TOOL_NAME),
                     "{format:?}: the client hears of the tool"
                 );
-                let got = read_as_client(format, &bytes);
-                return PlayedAnswer { bytes, answer: got, intercepted: asked, finished: *finished };
+                let answer = read_as_client(format, &bytes);
+                return PlayedAnswer { bytes, answer, intercepted, finished: *finished };
             }
-            RoundOutcome::Interrupted(broken) => panic!("{format:?}: {broken:?}"),
+            RoundOutcome::Interrupted(interrupted) => panic!("{format:?}: {interrupted:?}"),
         }
     }
-    panic!("{format:?}: asks for more");
+    panic!("{format:?}: expected more rounds");
 }
 
-/// The reason to stop in the words of the format.
+/// Returns the stop reason as the format spells it.
 fn stop_reason(format: Format, end: ScriptedStop) -> &'static str {
     match (format, end) {
         (Anthropic, ScriptedStop::Answer) => "end_turn",
@@ -74,21 +80,21 @@ fn joined_json(json: &[String]) -> String {
 
 #[test]
 fn without_a_hidden_call_every_byte_is_forwarded() {
-    let says = [
+    let outputs = [
         ScriptedOutput::Reasoning("hm", "sig"),
         ScriptedOutput::Text("a"),
         ScriptedOutput::Unknown,
         ScriptedOutput::Call("c", "read", "{}"),
     ];
     for format in [Anthropic, OpenAiChat] {
-        let round = script("r1", &says, ScriptedStop::Calls, 50, 7);
+        let round = script("r1", &outputs, ScriptedStop::Calls, 50, 7);
         let played = play(format, std::slice::from_ref(&round));
         assert_eq!(played.bytes, scripted_stream(format, &round));
         assert_eq!(played.finished.usage.unwrap().input, 50);
         assert!(played.finished.mixed_calls.is_none());
     }
-    // Responses repeats the request's tools, so ours is taken out of them and nothing else changes.
-    let round = script("r1", &says, ScriptedStop::Calls, 50, 7);
+    // Responses repeats the request's tools, so the hidden one is removed and nothing else changes.
+    let round = script("r1", &outputs, ScriptedStop::Calls, 50, 7);
     let played = play(OpenAiResponses, std::slice::from_ref(&round));
     let without = String::from_utf8(scripted_stream(OpenAiResponses, &round))
         .unwrap()
@@ -114,9 +120,13 @@ fn text_before_and_after_the_call_becomes_one_answer() {
         );
         assert_eq!(played.answer.text, "Let me see. It is 42.", "{format:?}");
         assert_eq!(played.answer.stop, stop_reason(format, ScriptedStop::Answer));
-        assert_eq!((played.answer.input, played.answer.output), (160, 29), "the last prompt, and all answers");
+        assert_eq!(
+            (played.answer.input, played.answer.output),
+            (160, 29),
+            "the prompt of the last round, the output of all"
+        );
         let usage = played.finished.usage.unwrap();
-        assert_eq!((usage.input, usage.output, usage.context_tokens()), (260, 29, 160), "the bill is for both rounds");
+        assert_eq!((usage.input, usage.output, usage.context_tokens()), (260, 29, 160), "usage covers both rounds");
         assert_eq!(played.intercepted[0].calls[0].id, "h");
         assert_eq!(played.intercepted[0].calls[0].arguments, r#"{"handle":"x"}"#);
         assert_eq!(played.intercepted[0].position, if format == OpenAiChat { 12 } else { 1 });
@@ -217,16 +227,16 @@ fn several_rounds_become_one_answer() {
 #[test]
 fn mixed_turn_shows_only_client_calls() {
     for format in FORMATS {
-        let says = [
+        let outputs = [
             ScriptedOutput::Text("a"),
             ScriptedOutput::Call("c1", "read", "{}"),
             ScriptedOutput::Call("h", TOOL_NAME, "{}"),
             ScriptedOutput::Call("c2", "list", r#"{"x":1}"#),
         ];
-        let played = play(format, &[script("r1", &says, ScriptedStop::Calls, 100, 20)]);
+        let played = play(format, &[script("r1", &outputs, ScriptedStop::Calls, 100, 20)]);
         assert_eq!(played.answer.calls, [r#""c1" "read" "{}""#, r#""c2" "list" "{\"x\":1}""#], "{format:?}");
         assert_eq!(played.answer.stop, stop_reason(format, ScriptedStop::Calls));
-        let mixed = played.finished.mixed_calls.expect("the hidden call is to be remembered");
+        let mixed = played.finished.mixed_calls.expect("the hidden call must be recorded");
         assert_eq!(mixed.calls[0].id, "h");
         assert!(joined_json(&mixed.turn_json).contains("\"c1\"") && joined_json(&mixed.turn_json).contains("\"h\""));
     }
@@ -235,12 +245,12 @@ fn mixed_turn_shows_only_client_calls() {
 #[test]
 fn leading_hidden_call_leaves_no_index_gap() {
     for format in FORMATS {
-        let says = [
+        let outputs = [
             ScriptedOutput::Call("h", TOOL_NAME, "{}"),
             ScriptedOutput::Unknown,
             ScriptedOutput::Call("c", "read", "{}"),
         ];
-        let played = play(format, &[script("r1", &says, ScriptedStop::Calls, 100, 20)]);
+        let played = play(format, &[script("r1", &outputs, ScriptedStop::Calls, 100, 20)]);
         assert_eq!(played.answer.calls, [r#""c" "read" "{}""#], "{format:?}");
     }
 }
@@ -248,8 +258,8 @@ fn leading_hidden_call_leaves_no_index_gap() {
 #[test]
 fn truncated_hidden_call_is_ignored() {
     for format in FORMATS {
-        let says = [ScriptedOutput::Text("a"), ScriptedOutput::Call("h", TOOL_NAME, r#"{"handle":"#)];
-        let played = play(format, &[script("r1", &says, ScriptedStop::Length, 100, 20)]);
+        let outputs = [ScriptedOutput::Text("a"), ScriptedOutput::Call("h", TOOL_NAME, r#"{"handle":"#)];
+        let played = play(format, &[script("r1", &outputs, ScriptedStop::Length, 100, 20)]);
         assert_eq!(played.answer.text, "a", "{format:?}");
         assert_eq!(played.answer.calls.len(), 0);
         assert_eq!(played.answer.stop, stop_reason(format, ScriptedStop::Length));
@@ -258,7 +268,7 @@ fn truncated_hidden_call_is_ignored() {
 }
 
 #[test]
-fn the_second_round_may_stop_for_length() {
+fn second_round_may_stop_for_length() {
     for format in FORMATS {
         let played = play(
             format,
@@ -350,19 +360,19 @@ fn interrupted_round_is_reported_as_a_stream_error() {
         let mut splicer = StreamSplicer::new(format, TOOL_NAME);
         let mut bytes = Vec::new();
         splicer.push(&round[..round.len() * 2 / 3], &mut bytes);
-        let RoundOutcome::Interrupted(broken) = splicer.end_round(&mut bytes) else { panic!("{format:?}") };
-        assert_eq!(broken, InterruptedRound { shown_to_client: true, error: None, error_bytes: Vec::new() });
+        let RoundOutcome::Interrupted(interrupted) = splicer.end_round(&mut bytes) else { panic!("{format:?}") };
+        assert_eq!(interrupted, InterruptedRound { shown_to_client: true, error: None, error_bytes: Vec::new() });
         let before = bytes.len();
         let error = ApiError { message: "the \"upstream\" went away".into(), ..ApiError::default() };
         splicer.write_error(502, &error, &mut bytes);
-        let told = String::from_utf8(bytes[before..].to_vec()).unwrap();
-        let data: serde_json::Value = serde_json::from_str(told.split("data: ").nth(1).unwrap().trim()).unwrap();
+        let error_text = String::from_utf8(bytes[before..].to_vec()).unwrap();
+        let data: serde_json::Value = serde_json::from_str(error_text.split("data: ").nth(1).unwrap().trim()).unwrap();
         let error = if format == OpenAiResponses { &data["response"]["error"] } else { &data["error"] };
         assert_eq!(error["message"], "the \"upstream\" went away");
         if format == OpenAiResponses {
             assert_eq!(data["response"]["status"], "failed");
             assert_eq!(data["response"]["output"][0]["content"][0]["text"], "half");
-            assert!(!told.contains(TOOL_NAME));
+            assert!(!error_text.contains(TOOL_NAME));
         }
     }
 }
@@ -406,20 +416,20 @@ fn later_round_failing_before_output_can_be_retried() {
         splicer.push(&scripted_stream(format, &ask), &mut bytes);
         assert!(matches!(splicer.end_round(&mut bytes), RoundOutcome::Continue(_)));
 
-        // It gives up, then it breaks off behind its opening, then it answers.
+        // First the provider fails, then the stream breaks off after its start, then it succeeds.
         splicer.push(error_frame(format).as_bytes(), &mut bytes);
-        let RoundOutcome::Interrupted(broken) = splicer.end_round(&mut bytes) else { panic!("{format:?}") };
-        assert!(!broken.shown_to_client);
-        assert_eq!(broken.error.unwrap().message, "busy");
-        assert_eq!(broken.error_bytes, error_frame(format).as_bytes());
+        let RoundOutcome::Interrupted(interrupted) = splicer.end_round(&mut bytes) else { panic!("{format:?}") };
+        assert!(!interrupted.shown_to_client);
+        assert_eq!(interrupted.error.unwrap().message, "busy");
+        assert_eq!(interrupted.error_bytes, error_frame(format).as_bytes());
 
-        let whole = scripted_stream(format, &answer);
-        let opening = whole.windows(2).position(|it| it == b"\n\n").unwrap() + 2;
-        splicer.push(&whole[..opening], &mut bytes);
+        let stream = scripted_stream(format, &answer);
+        let opening = stream.windows(2).position(|pair| pair == b"\n\n").unwrap() + 2;
+        splicer.push(&stream[..opening], &mut bytes);
         splicer.push(b": keep-alive\n\n", &mut Vec::new());
         assert_eq!(splicer.end_round(&mut bytes).expect_interrupted(), InterruptedRound::default(), "{format:?}");
 
-        splicer.push(&whole, &mut bytes);
+        splicer.push(&stream, &mut bytes);
         assert!(matches!(splicer.end_round(&mut bytes), RoundOutcome::Finished(_)), "{format:?}");
         let got = read_as_client(format, &bytes);
         assert_eq!((got.text.as_str(), got.reasoning.as_str(), got.output), ("a b", "hm", 29), "{format:?}");
@@ -457,7 +467,7 @@ impl RoundOutcome {
 }
 
 #[test]
-fn output_is_shown_once_the_model_speaks() {
+fn output_is_shown_once_the_model_generates_it() {
     for format in FORMATS {
         let mut splicer = StreamSplicer::new(format, TOOL_NAME);
         let mut bytes = Vec::new();
@@ -497,17 +507,17 @@ fn hidden_call_shows_no_output() {
     }
 }
 
-/// Whatever a client takes for the end of an answer is not written before the hidden calls can be recorded.
+/// No bytes that a client takes for the end of an answer are written before the hidden calls can be recorded.
 #[test]
 fn end_of_answer_with_hidden_calls_is_held_until_taken() {
-    let says = [
+    let outputs = [
         ScriptedOutput::Text("b"),
         ScriptedOutput::Call("h", TOOL_NAME, "{}"),
         ScriptedOutput::Call("c", "read", "{}"),
     ];
     for format in FORMATS {
         for hidden_in_last in [false, true] {
-            let last = &says[..if hidden_in_last { 3 } else { 1 }];
+            let last = &outputs[..if hidden_in_last { 3 } else { 1 }];
             let end = if hidden_in_last { ScriptedStop::Calls } else { ScriptedStop::Answer };
             let end_marker = match format {
                 Anthropic => "\"stop_reason\":\"",
@@ -525,16 +535,16 @@ fn end_of_answer_with_hidden_calls_is_held_until_taken() {
                 ),
             );
             let last = scripted_stream(format, &script("r2", last, end, 160, 9));
-            let mut whole = StreamSplicer::new(format, TOOL_NAME);
+            let mut reference = StreamSplicer::new(format, TOOL_NAME);
             let mut expected = Vec::new();
             for round in [&first, &last] {
-                whole.push(round, &mut expected);
-                whole.end_round(&mut expected);
+                reference.push(round, &mut expected);
+                reference.end_round(&mut expected);
             }
             let mut splicer = StreamSplicer::new(format, TOOL_NAME);
             let mut bytes = Vec::new();
             splicer.push(&first, &mut bytes);
-            assert!(splicer.take_end().is_none(), "{format:?}: the answer goes on");
+            assert!(splicer.take_end().is_none(), "{format:?}: the answer continues");
             splicer.end_round(&mut bytes);
             let mut taken = 0;
             for piece in last.chunks(1) {
@@ -544,7 +554,7 @@ fn end_of_answer_with_hidden_calls_is_held_until_taken() {
                     let before = String::from_utf8_lossy(&bytes);
                     assert!(!before.contains(end_marker), "{format:?}: {before}");
                     assert_eq!(end.mixed.is_some(), hidden_in_last, "{format:?}");
-                    assert_eq!(end.mixed.map(|it| it.response_id), hidden_in_last.then(|| Some("r2".to_owned())));
+                    assert_eq!(end.mixed.map(|mixed| mixed.response_id), hidden_in_last.then(|| Some("r2".to_owned())));
                     bytes.extend(end.bytes);
                 }
             }
@@ -587,14 +597,12 @@ fn items_without_an_index_are_hidden_too() {
     let mut splicer = StreamSplicer::new(OpenAiResponses, TOOL_NAME);
     let mut bytes = Vec::new();
     splicer.push(bare(&numbered).as_bytes(), &mut bytes);
-    let RoundOutcome::Finished(finished) = splicer.end_round(&mut bytes) else {
-        panic!("it has calls of the client's")
-    };
+    let RoundOutcome::Finished(finished) = splicer.end_round(&mut bytes) else { panic!("expected client calls") };
     assert_eq!(finished.mixed_calls.unwrap().calls[0].id, "h");
     let shown = play(OpenAiResponses, &[round]).bytes;
     let bytes = String::from_utf8(bytes).unwrap();
     assert!(!bytes.contains(TOOL_NAME));
-    assert_eq!(bare(&bytes), bare(&String::from_utf8(shown).unwrap()), "as with an index, but for the index");
+    assert_eq!(bare(&bytes), bare(&String::from_utf8(shown).unwrap()), "must equal the output with an index");
 }
 
 #[test]
@@ -609,14 +617,14 @@ fn chat_variants_of_other_servers_are_spliced() {
         String::from_utf8(bytes).unwrap()
     };
     let answer = "data: {\"id\":\"b\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"so\"},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":2,\"total_tokens\":11}}\n\ndata: [DONE]\n\n";
-    // Everything in one chunk: the text stays, the call and the end go.
-    let whole = r#"data: {"id":"a","choices":[{"index":0,"delta":{"role":"assistant","content":"see ","tool_calls":[{"id":"h","type":"function","function":{"name":"unfold","arguments":"{}"}}]},"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":3,"total_tokens":8}}
+    // Everything in one chunk: the text stays, the call and the end are removed.
+    let single = r#"data: {"id":"a","choices":[{"index":0,"delta":{"role":"assistant","content":"see ","tool_calls":[{"id":"h","type":"function","function":{"name":"unfold","arguments":"{}"}}]},"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":3,"total_tokens":8}}
 
 data: [DONE]
 
 "#;
     assert_eq!(
-        splice(&[whole, answer]),
+        splice(&[single, answer]),
         r#"data: {"id":"a","choices":[{"index":0,"delta":{"role":"assistant","content":"see "},"finish_reason":null}],"usage":null}
 
 data: {"id":"a","choices":[{"index":0,"delta":{"content":"so"},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":5,"total_tokens":14}}
@@ -639,7 +647,7 @@ data: {"id":"a","choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}
 
 "#
     );
-    // A name that comes late: what was held comes with it.
+    // A late name: the held arguments are sent with it.
     let late = r#"data: {"id":"a","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","type":"function","function":{"arguments":"{\"p\""}}]}}]}
 
 data: {"id":"a","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"name":"read","arguments":":1}"}}]}}]}

@@ -1,8 +1,8 @@
-//! Offers a tool of ours beside the client's, where that does no harm.
+//! Injects foldline's tool after the client's, where that is safe.
 //!
-//! Tools stand at the front of a provider's cache: one that is offered must be offered from the first
-//! request of a conversation on, always the last, always in the same bytes. So whether it is offered
-//! depends only on what does not change from turn to turn.
+//! Tools are at the start of a provider's cached prefix. An injected tool must therefore be present from the first
+//! request of a conversation on, always last and always with the same bytes, so the decision depends only on properties
+//! that do not change from turn to turn.
 
 use crate::conversation::ToolDefinition;
 use crate::wire::json::scan::JsonValue;
@@ -10,33 +10,33 @@ use crate::wire::json::splice::RequestEdit;
 use crate::wire::json::write::quoted;
 use crate::wire::{Format, Request};
 
-/// A tool of ours.
+/// The tool that foldline injects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InjectedTool<'a> {
-    /// By which the model calls it.
+    /// The name in the model's calls.
     pub name: &'a str,
-    /// What the model is told about it.
+    /// The description for the model.
     pub description: &'a str,
     /// The JSON schema of its arguments.
     pub schema: &'a str,
 }
 
-/// The most tools that OpenAI takes (C4.2).
+/// Maximum number of tools that OpenAI accepts (C4.2).
 const MAX_OPENAI_TOOLS: usize = 128;
 
 impl InjectedTool<'_> {
-    /// The edit that offers the tool in a request. `None` where it would do harm: without tools of the
-    /// client's, next to one of the same name, or where an answer could not be taken apart.
+    /// Returns the edit that injects the tool into a request. Returns `None` where it would do harm: without client
+    /// tools, next to one of the same name, or where an answer could not be split.
     pub fn append_edit(&self, request: &Request<'_>) -> Option<RequestEdit> {
         let tools = &request.conversation().tools;
         let is_taken = tools.iter().any(|tool| tool.name == self.name);
         // Tools without a name run at the provider, and some models do not mix them with others.
         let only_hosted = tools.iter().all(|tool| tool.name.is_empty());
         let several = request.top_level().get("n").and_then(JsonValue::u64).is_some_and(|choices| choices > 1);
-        // What is answered in the background is fetched later, by a path on which nothing is taken out.
+        // A background response is fetched later, by a path on which hidden calls are not removed.
         let fetched = request.top_level().get("background").and_then(JsonValue::bool).unwrap_or(false);
-        // A chain of answers sends its tools with every request, and was offered ours with the first. In other forms of a
-        // history that the provider holds, nobody knows whether it was.
+        // A chain of responses sends its tools with every request, and had the tool injected in the first. In other
+        // forms of provider-held history it is unknown whether it was injected.
         let held = request.is_continuation() && request.previous_response_id().is_none();
         let refused = is_taken || only_hosted || several || fetched || held || tools.len() >= MAX_OPENAI_TOOLS;
         (!refused).then(|| RequestEdit::AppendTool { json: self.declaration(request.format()) })
@@ -57,8 +57,8 @@ impl InjectedTool<'_> {
 }
 
 impl Request<'_> {
-    /// The same request with a tool of ours behind the client's, where that does no harm. It is one of its tools from
-    /// then on, and every splice writes it.
+    /// Returns the request with the tool injected after the client's, where that is safe. From then on it is one of the
+    /// request's tools, and every splice writes it.
     pub fn with_injected_tool(mut self, offer: &InjectedTool<'_>) -> Self {
         if let Some(edit) = offer.append_edit(&self) {
             let definition = offer.declaration(self.format);
@@ -70,7 +70,7 @@ impl Request<'_> {
         self
     }
 
-    /// Whether a tool of ours is offered in it.
+    /// Returns true if the tool is injected.
     pub fn has_injected_tool(&self) -> bool {
         self.injected_tool.is_some()
     }
@@ -97,7 +97,7 @@ mod tests {
         assert!(with.contains(tool) && with.replace(tool, "").len() <= body.len() + 1, "{with}");
     }
 
-    /// A request that offers a tool is the request that is read from its bytes.
+    /// A request with an injected tool equals the request parsed from its bytes.
     #[test]
     fn injected_tool_is_part_of_the_request() {
         for (format, body) in [
@@ -112,7 +112,7 @@ mod tests {
             assert_eq!(offering.splice(&[]).unwrap(), spliced);
             let read = Request::parse(format, &spliced).unwrap();
             assert_eq!(offering.conversation(), read.conversation());
-            assert!(!read.with_injected_tool(&UNFOLD_TOOL).has_injected_tool(), "once is enough");
+            assert!(!read.with_injected_tool(&UNFOLD_TOOL).has_injected_tool(), "injected twice");
         }
     }
 

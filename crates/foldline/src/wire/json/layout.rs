@@ -1,11 +1,11 @@
-//! Where the editable things of a body stand.
+//! Byte positions of the editable parts of a body.
 //!
-//! The dialects fill it while they read; `splice` reads it. Lists know their parents, so that a list
-//! which an edit empties goes with its field (`"tool_calls": []` is refused by providers).
+//! The dialects fill it while parsing; `splice` reads it. Lists know their parents, so that a list which an edit
+//! empties is removed with its field (providers reject `"tool_calls": []`).
 //!
-//! A long body has tens of thousands of places, and memory that was never touched before is what makes a byte of a
-//! long body cost more than one of a short body (docs/decisions/0001). So all of them stand in five lists, each message,
-//! list and part knowing where its own end; those of the one before it end where they begin.
+//! A long body has tens of thousands of positions, and touching fresh memory is what makes a byte of a long body cost
+//! more than one of a short body (docs/decisions/0001). So all positions are in five flat lists. Each message, list and
+//! part stores where its own entries end; they begin where those of the previous one end.
 
 use std::borrow::Cow;
 use std::iter;
@@ -14,25 +14,25 @@ use std::ops::Range;
 use crate::conversation::{MediaSource, Message, OpaqueBlock, Part, Role};
 use crate::wire::json::scan::{ByteSpan, JsonObject, JsonValue};
 
-/// The longest body whose places can be noted.
+/// The longest body whose positions fit.
 pub(crate) const MAX_BODY_BYTES: usize = u32::MAX as usize;
 
-/// Places of all messages.
+/// Positions of all messages.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BodyLayout {
-    /// Where the list of messages begins; `None` when the input is a lone string.
+    /// Start of the list of messages; `None` if the input is a plain string.
     pub(crate) messages_start: Option<usize>,
     pub(crate) tools: Option<ToolsLayout>,
     messages: Vec<MessageLayout>,
     lists: Vec<ListLayout>,
     parts: Vec<PartLayout>,
-    /// Of the pieces of results' contents.
+    /// Slots of the blocks in results' contents.
     inner_slots: Vec<EditSlot>,
-    /// Of the elements of lists.
+    /// Elements of all lists.
     elements: Vec<CompactSpan>,
 }
 
-/// A range of bytes in the body, in half the room of a [`ByteSpan`].
+/// A range of bytes in the body, half the size of a [`ByteSpan`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CompactSpan {
     start: u32,
@@ -42,7 +42,7 @@ pub(crate) struct CompactSpan {
 /// The declarations of tools.
 #[derive(Clone, Debug)]
 pub(crate) struct ToolsLayout {
-    /// Behind the opening bracket: where the first one would go.
+    /// After the opening bracket: the position of a first declaration.
     pub(crate) list_start: usize,
     pub(crate) elements: Vec<ByteSpan>,
 }
@@ -54,7 +54,7 @@ pub(crate) enum ListName {
     Fields,
     /// The blocks of its content.
     Content,
-    /// Its calls, where they stand apart from the content.
+    /// Its calls, if they are not part of the content.
     Calls,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct ListElement {
 #[derive(Clone, Debug)]
 struct MessageLayout {
     span: CompactSpan,
-    /// Where its lists end, and its parts.
+    /// End of its entries in `lists`; the next field is the end of its parts.
     lists_end: u32,
     parts_end: u32,
 }
@@ -76,15 +76,15 @@ struct MessageLayout {
 #[derive(Clone, Debug)]
 struct ListLayout {
     name: ListName,
-    /// Where its elements end.
+    /// End of its entries in `elements`.
     elements_end: u32,
     parent: Option<ListElement>,
 }
 
-/// A JSON array, or the fields of an object, as the places of its elements.
+/// A JSON array, or the fields of an object, as the positions of its elements.
 pub(crate) struct ListView<'l> {
     elements: &'l [CompactSpan],
-    /// The element of another list of the same message that holds this one.
+    /// The element of another list of the same message that contains this list.
     pub(crate) parent: Option<ListElement>,
 }
 
@@ -92,33 +92,33 @@ pub(crate) struct ListView<'l> {
 pub(crate) struct PartLayout {
     slot: EditSlot,
     element: Option<ListElement>,
-    /// Where its pieces end.
+    /// End of its entries in `inner_slots`.
     inner_end: u32,
 }
 
-/// Where a part stands.
+/// Position of a part.
 pub(crate) struct PartView<'l> {
     pub(crate) slot: EditSlot,
-    /// What to remove when the part is dropped; `None` when it can only go with its message.
+    /// The element to remove when the part is dropped; `None` if it can only be dropped with its message.
     pub(crate) element: Option<ListElement>,
-    /// The pieces of a tool result's content.
+    /// The blocks of a tool result's content.
     pub(crate) inner: &'l [EditSlot],
 }
 
-/// How the content of a part is replaced.
+/// The method of replacing a part's content.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum EditSlot {
-    /// It can not be.
+    /// Not replaceable.
     Fixed,
-    /// A JSON string goes here: a text, or the content of a result.
+    /// Replaced by a JSON string: a text, or the content of a result.
     Text(CompactSpan),
-    /// A JSON string goes here: the free text that a custom tool takes.
+    /// Replaced by a JSON string: the free text that a custom tool takes.
     TextArguments(CompactSpan),
-    /// JSON text wrapped in a JSON string goes here: arguments in OpenAI's way.
+    /// Replaced by JSON text inside a JSON string: OpenAI's arguments.
     JsonInString(CompactSpan),
-    /// JSON goes here as it is: arguments in Anthropic's way.
+    /// Replaced by plain JSON: Anthropic's arguments.
     Json(CompactSpan),
-    /// A whole text block goes here, in the place of an image or a file.
+    /// Replaced by a whole text block: an image or a file.
     Block(CompactSpan),
 }
 
@@ -131,38 +131,39 @@ impl BodyLayout {
         Some(self.messages.get(at)?.span.span())
     }
 
-    /// The message in which a byte stands.
+    /// Returns the index of the message that contains a byte.
     pub(crate) fn message_at_offset(&self, byte: usize) -> Option<usize> {
         let at = self.messages.partition_point(|message| message.span.span().end <= byte);
         (self.message(at)?.start <= byte).then_some(at)
     }
 
     pub(crate) fn list(&self, message: usize, name: ListName) -> Option<ListView<'_>> {
-        let at = owned_range(&self.messages, message, |it| it.lists_end)?.find(|&at| self.lists[at].name == name)?;
-        let elements = &self.elements[owned_range(&self.lists, at, |it| it.elements_end)?];
+        let at =
+            owned_range(&self.messages, message, |entry| entry.lists_end)?.find(|&at| self.lists[at].name == name)?;
+        let elements = &self.elements[owned_range(&self.lists, at, |entry| entry.elements_end)?];
         Some(ListView { elements, parent: self.lists[at].parent })
     }
 
-    /// The part at a place of its message.
+    /// Returns the part at an index of its message.
     pub(crate) fn part(&self, message: usize, part: usize) -> Option<PartView<'_>> {
-        let at = owned_range(&self.messages, message, |it| it.parts_end)?.nth(part)?;
-        let inner = &self.inner_slots[owned_range(&self.parts, at, |it| it.inner_end)?];
+        let at = owned_range(&self.messages, message, |entry| entry.parts_end)?.nth(part)?;
+        let inner = &self.inner_slots[owned_range(&self.parts, at, |entry| entry.inner_end)?];
         let PartLayout { slot, element, .. } = self.parts[at];
         Some(PartView { slot, element, inner })
     }
 
-    /// How many parts a message has.
+    /// Returns the number of parts of a message.
     pub(crate) fn part_count(&self, message: usize) -> usize {
-        owned_range(&self.messages, message, |it| it.parts_end).map_or(0, |parts| parts.len())
+        owned_range(&self.messages, message, |entry| entry.parts_end).map_or(0, |parts| parts.len())
     }
 
-    /// A part with pieces of its own.
+    /// Creates a part with inner blocks.
     pub(crate) fn part_with_inner(&mut self, slot: EditSlot, inner: impl Iterator<Item = EditSlot>) -> PartLayout {
         self.inner_slots.extend(inner);
         PartLayout::new(slot, None)
     }
 
-    /// Makes room for the places of messages to come.
+    /// Reserves memory for the positions of the remaining messages.
     pub(crate) fn reserve_remaining(&mut self, share: ReadProgress) {
         share.reserve_remaining(&mut self.messages);
         share.reserve_remaining(&mut self.lists);
@@ -177,7 +178,7 @@ impl BodyLayout {
     }
 }
 
-/// How much of the list of messages has been read, in bytes.
+/// Progress of reading the list of messages, in bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct ReadProgress {
     pub(crate) read_bytes: usize,
@@ -185,25 +186,25 @@ pub(crate) struct ReadProgress {
 }
 
 impl ReadProgress {
-    /// Makes room for what the rest will bring if it is like what was read. Doubling copies a long list again and again,
-    /// each time into memory that was never touched.
+    /// Reserves memory for the rest, assuming that it resembles what was read. Doubling would copy a long list
+    /// repeatedly, each time into fresh memory.
     pub(crate) fn reserve_remaining<T>(self, list: &mut Vec<T>) {
         let expected = list.len() as u128 * self.remaining_bytes as u128 / self.read_bytes.max(1) as u128;
-        // A little more, since it is a guess; and not much more than is there, since it may be a bad one.
+        // Add some slack, since this is an estimate; cap it, since the estimate may be far off.
         let most = list.len() * 7;
         list.reserve_exact(usize::try_from(expected + expected / 8).map_or(most, |more| more.min(most)));
     }
 }
 
-/// What belongs to the entry at `at`, where each entry knows where its own end.
+/// Returns the range of entries that belong to entry `at`, where each entry stores the end of its own range.
 fn owned_range<T>(entries: &[T], at: usize, end: impl Fn(&T) -> u32) -> Option<Range<usize>> {
     let last = end(entries.get(at)?);
     let first = at.checked_sub(1).map_or(0, |before| end(&entries[before]));
     Some(first as usize..last as usize)
 }
 
-/// A count or an offset in half a word. A body that has more of them is refused before it is read; of a message of a
-/// recording, which may be as long, nobody asks for the places.
+/// Converts a count or an offset to 32 bits. Longer bodies are rejected before parsing; positions of longer messages in
+/// recordings are never used.
 fn saturating_u32(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
@@ -246,7 +247,7 @@ impl PartLayout {
     }
 }
 
-/// A message while its dialect reads it: the parts and their places grow together.
+/// Builds a message while its dialect parses it: parts and positions together.
 pub(crate) struct MessageBuilder<'a, 'l> {
     message: Message<'a>,
     pub(crate) layout: &'l mut BodyLayout,
@@ -254,31 +255,31 @@ pub(crate) struct MessageBuilder<'a, 'l> {
 }
 
 impl<'a, 'l> MessageBuilder<'a, 'l> {
-    /// Begins with the list of the message's own fields.
+    /// Creates a builder with the list of the message's own fields.
     pub(crate) fn new(role: Role, message: &JsonObject<'a>, layout: &'l mut BodyLayout) -> Self {
         layout.push_list(ListName::Fields, message.fields().iter().map(|field| field.span), None);
         Self::without_lists(role, message.value.span, layout)
     }
 
-    /// Begins with no lists at all.
+    /// Creates a builder without lists.
     pub(crate) fn without_lists(role: Role, span: ByteSpan, layout: &'l mut BodyLayout) -> Self {
         Self { message: Message::new(role, Vec::new()), layout, span: span.into() }
     }
 
-    /// The field of this key, as an element of the message. None when the key stands there twice: if the
-    /// last one went, the one before it would speak.
+    /// Returns the field of this key as an element of the message. Returns `None` if the key appears twice: removing
+    /// the last one would make the earlier one effective.
     pub(crate) fn field_element(message: &JsonObject<'a>, key: &str) -> Option<ListElement> {
         message.unique_position(key).map(|index| ListElement::new(ListName::Fields, index))
     }
 
-    /// Adds a list of the message, of which each element will be a part.
+    /// Adds a list of the message, each element of which will be a part.
     pub(crate) fn push_list(&mut self, name: ListName, elements: &[JsonObject<'a>], parent: Option<ListElement>) {
         self.message.parts.reserve_exact(elements.len());
         self.layout.push_list(name, elements.iter().map(|element| element.value.span), parent);
     }
 
     pub(crate) fn push(&mut self, part: Part<'a>, layout: PartLayout) {
-        // What stands in no list is alone, or nearly so.
+        // A part outside of lists is usually the only one.
         if self.message.parts.capacity() == 0 {
             self.message.parts.reserve_exact(1);
         }
@@ -287,46 +288,46 @@ impl<'a, 'l> MessageBuilder<'a, 'l> {
     }
 
     pub(crate) fn finish(self) -> Message<'a> {
-        let Self { message, layout, span: place } = self;
+        let Self { message, layout, span } = self;
         let (lists, parts) = (saturating_u32(layout.lists.len()), saturating_u32(layout.parts.len()));
-        layout.messages.push(MessageLayout { span: place, lists_end: lists, parts_end: parts });
+        layout.messages.push(MessageLayout { span, lists_end: lists, parts_end: parts });
         message
     }
 }
 
-/// The content of a tool result: a string, or a list of pieces that `piece` reads.
+/// Parses the content of a tool result: a string, or a list of blocks parsed by `parse_block`.
 pub(crate) fn parse_result_content<'a>(
     layout: &mut BodyLayout,
     result: &JsonObject<'a>,
     key: &str,
-    piece: impl Fn(&JsonObject<'a>) -> (Part<'a>, EditSlot),
+    parse_block: impl Fn(&JsonObject<'a>) -> (Part<'a>, EditSlot),
 ) -> (Vec<Part<'a>>, PartLayout) {
     let Some(value) = result.get(key).filter(|value| value.is_string() || value.is_array()) else {
         return (Vec::new(), PartLayout::new(EditSlot::Fixed, None));
     };
-    let whole = EditSlot::Text(value.span.into());
+    let content_slot = EditSlot::Text(value.span.into());
     match value.text() {
-        Some(text) => (vec![Part::text(text)], layout.part_with_inner(whole, iter::once(whole))),
+        Some(text) => (vec![Part::text(text)], layout.part_with_inner(content_slot, iter::once(content_slot))),
         None => {
-            let pieces = result.elements(key);
-            let mut parts = Vec::with_capacity(pieces.len());
-            let slots = pieces.iter().map(|it| {
-                let (part, slot) = piece(it);
+            let blocks = result.elements(key);
+            let mut parts = Vec::with_capacity(blocks.len());
+            let slots = blocks.iter().map(|block| {
+                let (part, slot) = parse_block(block);
                 parts.push(part);
                 slot
             });
-            let place = layout.part_with_inner(whole, slots);
-            (parts, place)
+            let part_layout = layout.part_with_inner(content_slot, slots);
+            (parts, part_layout)
         }
     }
 }
 
-/// A block that is kept as it is.
+/// Creates a part for a block that is kept unchanged.
 pub(crate) fn opaque_part<'a>(kind: Option<Cow<'a, str>>, pair: Option<Cow<'a, str>>, raw: JsonValue<'a>) -> Part<'a> {
     Part::Opaque(OpaqueBlock { kind: kind.unwrap_or_default(), pair, raw: Cow::Borrowed(raw.raw()) })
 }
 
-/// The source of an image or file behind an address, which may be a `data:` one.
+/// Returns the source of an image or file at a URL, which may be a `data:` URL.
 pub(crate) fn source_from_url(url: Cow<'_, str>) -> MediaSource<'_> {
     if !url.starts_with("data:") {
         return MediaSource::Url(url);

@@ -1,4 +1,4 @@
-//! JSON as bytes: finds values without copying them, remembers where they are, and edits them in place.
+//! Byte-level JSON: locates values without copying them, records their positions, and edits them in place.
 
 pub(crate) mod layout;
 pub(crate) mod scan;

@@ -1,10 +1,9 @@
-//! A pull scanner over JSON text that knows where everything stands.
+//! A pull scanner over JSON text that reports byte positions.
 //!
-//! A dialect enters the objects and arrays that it understands and skips the rest, and gets back
-//! spans; nearly every byte is scanned once and nothing is copied. It accepts what serde_json
-//! accepts (a property test and a fuzz target compare the two), but it also tells byte offsets, which
-//! an edit that leaves all other bytes alone needs. Nested `RawValue` tells them too, at one scan of
-//! the text for each level; docs/decisions/0001 has the measurement.
+//! A dialect enters the objects and arrays that it understands, skips the rest, and gets spans; nearly every byte is
+//! scanned once and nothing is copied. The scanner accepts what serde_json accepts (a property test and a fuzz target
+//! compare the two), and also returns byte offsets, which an edit that preserves all other bytes needs. Nested
+//! `RawValue` would provide them too, at one scan of the text per level; docs/decisions/0001 has the measurement.
 
 use std::borrow::Cow;
 
@@ -12,7 +11,7 @@ use crate::conversation::text::LazyText;
 use crate::error::{Error, ErrorKind};
 use crate::wire::json::string::{ESCAPE_TABLE, decode, find_special_byte};
 
-/// Deepest nesting of objects and arrays that is read.
+/// Maximum nesting depth of objects and arrays.
 pub const MAX_JSON_DEPTH: u32 = 128;
 
 /// A range of bytes in the body.
@@ -22,14 +21,14 @@ pub(crate) struct ByteSpan {
     pub(crate) end: usize,
 }
 
-/// A JSON value, as text and place.
+/// A JSON value: its text and position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JsonValue<'a> {
     pub(crate) body: &'a str,
     pub(crate) span: ByteSpan,
 }
 
-/// An element of a list: a value with its fields, when it is an object.
+/// An element of a list: a value with its fields, if it is an object.
 #[derive(Clone, Debug)]
 pub(crate) struct JsonObject<'a> {
     pub(crate) value: JsonValue<'a>,
@@ -43,13 +42,13 @@ pub(crate) struct JsonField<'a> {
     /// From the key's opening quote to the end of the value.
     pub(crate) span: ByteSpan,
     pub(crate) value: JsonValue<'a>,
-    /// The elements of the value, when it was entered while scanning (see [`JsonScanner::element`]); the one
-    /// of an object is the object.
+    /// The elements of the value, if it was entered while scanning (see [`JsonScanner::read_element`]); for an object,
+    /// the object itself.
     elements: Option<Vec<JsonObject<'a>>>,
 }
 
 impl<'a> JsonValue<'a> {
-    /// The text as it stands in the body.
+    /// Returns the JSON text.
     pub(crate) fn raw(self) -> &'a str {
         &self.body[self.span.start..self.span.end]
     }
@@ -78,12 +77,12 @@ impl<'a> JsonValue<'a> {
         self.first_byte() == b'n'
     }
 
-    /// The decoded text, when this is a string.
+    /// Returns the decoded text of a string.
     pub(crate) fn string(self) -> Option<Cow<'a, str>> {
         self.is_string().then(|| decode(&self.body[self.span.start + 1..self.span.end - 1]))
     }
 
-    /// The same for a long one: it is decoded by whoever looks at it.
+    /// Returns the text of a long string, decoded on first use.
     pub(crate) fn text(self) -> Option<LazyText<'a>> {
         self.is_string().then(|| LazyText::from_json_literal(&self.body[self.span.start + 1..self.span.end - 1]))
     }
@@ -100,21 +99,21 @@ impl<'a> JsonValue<'a> {
         self.raw().parse().ok()
     }
 
-    /// Its fields, read in a scan of its own: for small things.
+    /// Returns the fields. Scans the value again, so use it for small values.
     pub(crate) fn object(self) -> JsonObject<'a> {
         JsonScanner::from_offset(self.body, self.span.start)
             .read_element(&[])
-            .expect("a value was scanned before, so its grammar is right")
+            .expect("the value was validated by an earlier scan")
     }
 
-    /// Its elements with their fields, read in a scan of its own; none when it is no array.
+    /// Returns the elements with their fields; none if the value is not an array. Scans the value again.
     pub(crate) fn elements(self) -> Vec<JsonObject<'a>> {
         if !self.is_array() {
             return Vec::new();
         }
         JsonScanner::from_offset(self.body, self.span.start)
             .read_elements(&[])
-            .expect("a value was scanned before, so its grammar is right")
+            .expect("the value was validated by an earlier scan")
     }
 }
 
@@ -123,8 +122,7 @@ impl<'a> JsonObject<'a> {
         Self { value, fields }
     }
 
-    /// The field of a key. Of duplicate keys the last one counts, as for every JSON parser that the
-    /// providers use.
+    /// Returns the field of a key. The last of duplicate keys wins, as in the JSON parsers of all providers.
     fn field(&self, key: &str) -> Option<&JsonField<'a>> {
         self.fields.iter().rev().find(|field| field.key == key)
     }
@@ -133,17 +131,17 @@ impl<'a> JsonObject<'a> {
         self.field(key).map(|field| field.value)
     }
 
-    /// The decoded text of a key whose value is a string.
+    /// Returns the decoded text of a field with a string value.
     pub(crate) fn string(&self, key: &str) -> Option<Cow<'a, str>> {
         self.get(key).and_then(JsonValue::string)
     }
 
-    /// The same for a long one: it is decoded by whoever looks at it.
+    /// Returns the text of a field with a long string, decoded on first use.
     pub(crate) fn text(&self, key: &str) -> Option<LazyText<'a>> {
         self.get(key).and_then(JsonValue::text)
     }
 
-    /// The whole number at the end of a path of keys.
+    /// Returns the unsigned integer at the end of a path of keys.
     pub(crate) fn u64(&self, path: &[&str]) -> Option<u64> {
         match path {
             [key] => self.get(key).and_then(JsonValue::u64),
@@ -152,17 +150,17 @@ impl<'a> JsonObject<'a> {
         }
     }
 
-    /// The value of a key, unless it is null.
+    /// Returns the value of a key, unless it is null.
     pub(crate) fn get_non_null(&self, key: &str) -> Option<JsonValue<'a>> {
         self.get(key).filter(|value| !value.is_null())
     }
 
-    /// The fields of a key whose value is an object, as a thing of its own.
+    /// Returns the value of a key as an owned object, if it is one.
     pub(crate) fn object(&self, key: &str) -> Option<JsonObject<'a>> {
         self.nested_object(key).map(Cow::into_owned)
     }
 
-    /// The fields of a key whose value is an object; where it was entered while scanning, nothing is copied.
+    /// Returns the value of a key as an object; borrowed if it was entered while scanning.
     pub(crate) fn nested_object(&self, key: &str) -> Option<Cow<'_, JsonObject<'a>>> {
         let field = self.field(key).filter(|field| field.value.is_object())?;
         Some(match field.elements.as_deref() {
@@ -171,7 +169,7 @@ impl<'a> JsonObject<'a> {
         })
     }
 
-    /// The elements of a key whose value is an array.
+    /// Returns the elements of a field with an array value.
     pub(crate) fn elements(&self, key: &str) -> Cow<'_, [JsonObject<'a>]> {
         match self.field(key) {
             Some(JsonField { elements: Some(elements), value, .. }) if value.is_array() => Cow::Borrowed(elements),
@@ -180,7 +178,7 @@ impl<'a> JsonObject<'a> {
         }
     }
 
-    /// The place of a key among the fields, when it stands there once.
+    /// Returns the position of a key among the fields, if the key appears once.
     pub(crate) fn unique_position(&self, key: &str) -> Option<usize> {
         let mut places = (0..self.fields.len()).filter(|&at| self.fields[at].key == key);
         places.next().filter(|_| places.next().is_none())
@@ -191,17 +189,17 @@ impl<'a> JsonObject<'a> {
     }
 }
 
-/// The value of a scanned field (key to end of value), if it is the field of this key.
+/// Returns the value of a scanned field (key to end of value), if the field has this key.
 pub(crate) fn field_value<'a>(body: &'a str, field: ByteSpan, key: &str) -> Option<JsonValue<'a>> {
     let bytes = body.as_bytes();
     let written = &bytes[field.start + 1..field.end];
-    let same = key.bytes().zip(written).take_while(|(wanted, byte)| wanted == *byte).count();
+    let same = key.bytes().zip(written).take_while(|(expected, byte)| expected == *byte).count();
     let end = match written.get(same) {
         Some(b'"') if same == key.len() => field.start + same + 2,
-        // Whoever escapes letters of a key is read slowly.
+        // A key with escapes takes the slow path.
         Some(b'\\') => {
             let mut scanner = JsonScanner::from_offset(body, field.start);
-            let name = scanner.skip_string().expect("a field was scanned before, so it begins with its key");
+            let name = scanner.skip_string().expect("the field was validated by an earlier scan");
             (decode(&body[name.start + 1..name.end - 1]) == key).then_some(name.end)?
         }
         _ => return None,
@@ -213,12 +211,12 @@ pub(crate) fn field_value<'a>(body: &'a str, field: ByteSpan, key: &str) -> Opti
     Some(JsonValue { body, span: ByteSpan { start: scanner.offset, end: field.end } })
 }
 
-/// Scans the one value that a body consists of.
+/// Scans the single value of a body.
 pub(crate) fn parse_document(body: &str) -> Result<JsonValue<'_>, Error> {
     parse_document_at_depth(0, body)
 }
 
-/// Scans the one value that a text consists of, as if so many brackets stood open around it.
+/// Scans the single value of a text, as if it were nested `depth` levels deep.
 pub(crate) fn parse_document_at_depth(depth: u32, text: &str) -> Result<JsonValue<'_>, Error> {
     let mut scanner = JsonScanner { depth, ..JsonScanner::new(text) };
     let value = scanner.read_value()?;
@@ -226,13 +224,13 @@ pub(crate) fn parse_document_at_depth(depth: u32, text: &str) -> Result<JsonValu
     Ok(value)
 }
 
-/// Reads forward through a body; each method takes one value.
+/// Reads forward through a body; each method consumes one value.
 pub(crate) struct JsonScanner<'a> {
     body: &'a str,
     bytes: &'a [u8],
     offset: usize,
     depth: u32,
-    /// Lists of objects that were read and are done with, empty: the next object takes one of them.
+    /// Empty lists of objects that were read, for reuse by the next object.
     spare: SpareBuffers<'a>,
 }
 
@@ -247,13 +245,13 @@ impl<'a> JsonScanner<'a> {
         Self::from_offset(body, 0)
     }
 
-    /// Begins in the middle of a text.
+    /// Starts at an offset of a text.
     fn from_offset(body: &'a str, at: usize) -> Self {
         JsonScanner { body, bytes: body.as_bytes(), offset: at, depth: 0, spare: SpareBuffers::default() }
     }
 
-    /// Takes back an object that is done with. A body has thousands of messages that are read and let go one by one;
-    /// giving each of them memory of its own would take a good part of the time of reading them.
+    /// Takes back an object that is no longer needed. A body has thousands of messages that are read and dropped one by
+    /// one; allocating memory for each would take a large part of the parsing time.
     pub(crate) fn recycle(&mut self, object: JsonObject<'a>) {
         let mut fields = object.fields;
         for field in fields.drain(..) {
@@ -265,33 +263,33 @@ impl<'a> JsonScanner<'a> {
         self.spare.fields.push(fields);
     }
 
-    /// How many bytes are left.
+    /// Returns the number of bytes left.
     pub(crate) fn remaining_bytes(&self) -> usize {
         self.bytes.len() - self.offset
     }
 
-    /// The first byte of the next value.
+    /// Returns the first byte of the next value.
     pub(crate) fn peek_value_start(&mut self) -> Option<u8> {
         self.skip_whitespace();
         self.peek()
     }
 
-    /// Nothing but white space is left.
+    /// Checks that only white space is left.
     pub(crate) fn expect_end(&mut self) -> Result<(), Error> {
         self.skip_whitespace();
         if self.offset < self.bytes.len() {
-            Err(Error::not_json(self.offset, "more text behind the value"))
+            Err(Error::not_json(self.offset, "trailing text after the value"))
         } else {
             Ok(())
         }
     }
 
-    /// Takes a value of any kind.
+    /// Consumes a value of any kind.
     pub(crate) fn read_value(&mut self) -> Result<JsonValue<'a>, Error> {
         Ok(JsonValue { body: self.body, span: self.skip_value()? })
     }
 
-    /// Takes an object; `value` takes the value of each key and may look inside.
+    /// Consumes an object; `value` consumes the value of each key and may enter it.
     pub(crate) fn read_object(
         &mut self,
         mut value: impl FnMut(&str, &mut Self) -> Result<Option<Vec<JsonObject<'a>>>, Error>,
@@ -325,7 +323,7 @@ impl<'a> JsonScanner<'a> {
         Ok(JsonObject { value: JsonValue { body: self.body, span: ByteSpan { start, end: self.offset } }, fields })
     }
 
-    /// Takes an array; `element` takes each element.
+    /// Consumes an array; `element` consumes each element.
     pub(crate) fn read_array(
         &mut self,
         mut element: impl FnMut(&mut Self) -> Result<(), Error>,
@@ -345,8 +343,8 @@ impl<'a> JsonScanner<'a> {
         Ok(JsonValue { body: self.body, span: ByteSpan { start, end: self.offset } })
     }
 
-    /// Takes one element of a list: with its fields when it is an object. Those of its fields that are
-    /// named are entered, so that they need no second scan; `enter` names them level by level.
+    /// Consumes one element of a list, with its fields if it is an object. The fields named in `enter` (level by level)
+    /// are entered, so that they need no second scan.
     pub(crate) fn read_element(&mut self, enter: &[&[&str]]) -> Result<JsonObject<'a>, Error> {
         if self.peek_value_start() != Some(b'{') {
             return Ok(JsonObject { value: self.read_value()?, fields: Vec::new() });
@@ -393,7 +391,7 @@ impl<'a> JsonScanner<'a> {
 
     /// Skips one value of any kind, checking its grammar.
     fn skip_value(&mut self) -> Result<ByteSpan, Error> {
-        // One bit a level: set for an object, clear for an array.
+        // One bit per level: set for an object, clear for an array.
         let mut open: u128 = 0;
         let floor = self.depth;
         self.skip_whitespace();
@@ -427,7 +425,7 @@ impl<'a> JsonScanner<'a> {
                 Some(b'-' | b'0'..=b'9') => self.skip_number()?,
                 _ => return Err(self.syntax_error("expected a value")),
             }
-            // A value ended: close what closes behind it, then go on to the next one.
+            // A value ended: close the brackets after it, then continue with the next value.
             loop {
                 if self.depth == floor {
                     return Ok(ByteSpan { start, end: self.offset });
@@ -492,7 +490,7 @@ impl<'a> JsonScanner<'a> {
         }
         let digits = self.bytes.get(self.offset + 1..self.offset + 5);
         if !digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) {
-            return Err(self.syntax_error("expected four hexadecimal digits behind 'u'"));
+            return Err(self.syntax_error("expected four hexadecimal digits after 'u'"));
         }
         self.offset += 5;
         Ok(())
@@ -556,13 +554,13 @@ impl<'a> JsonScanner<'a> {
         Ok(())
     }
 
-    /// The next byte does not fit.
+    /// Returns the error for an unexpected next byte.
     fn syntax_error(&self, message: &str) -> Error {
         Error::not_json(self.offset, message)
     }
 }
 
-/// All strings of a JSON text that are values, not keys, in order; none when it is not JSON.
+/// Returns all string values (not keys) of a JSON text in order; none if it is not JSON.
 pub(crate) fn string_values(json: &str) -> Vec<JsonValue<'_>> {
     if parse_document(json).is_err() {
         return Vec::new();
@@ -571,7 +569,7 @@ pub(crate) fn string_values(json: &str) -> Vec<JsonValue<'_>> {
     let mut strings = Vec::new();
     while let Some(at) = memchr::memchr(b'"', &scanner.bytes[scanner.offset..]) {
         scanner.offset += at;
-        let span = scanner.skip_string().expect("the text was scanned before, so its grammar is right");
+        let span = scanner.skip_string().expect("the text was validated by an earlier scan");
         if scanner.peek_value_start() != Some(b':') {
             strings.push(JsonValue { body: json, span });
         }
@@ -667,15 +665,15 @@ mod tests {
 
     #[test]
     fn field_is_found_by_plain_or_escaped_key() {
-        let of = |text: &'static str, key: &str| {
+        let value_of = |text: &'static str, key: &str| {
             field_value(text, ByteSpan { start: 0, end: text.len() }, key).map(JsonValue::raw)
         };
-        assert_eq!(of(r#""id" :  "x""#, "id"), Some(r#""x""#));
-        assert_eq!(of(r#""i\u0064":1"#, "id"), Some("1"));
-        assert_eq!(of(r#""i\u0065":1"#, "id"), None);
-        assert_eq!(of(r#""idx":1"#, "id"), None);
-        assert_eq!(of(r#""i":1"#, "id"), None);
-        assert_eq!(of(r#""":1"#, ""), Some("1"));
+        assert_eq!(value_of(r#""id" :  "x""#, "id"), Some(r#""x""#));
+        assert_eq!(value_of(r#""i\u0064":1"#, "id"), Some("1"));
+        assert_eq!(value_of(r#""i\u0065":1"#, "id"), None);
+        assert_eq!(value_of(r#""idx":1"#, "id"), None);
+        assert_eq!(value_of(r#""i":1"#, "id"), None);
+        assert_eq!(value_of(r#""":1"#, ""), Some("1"));
     }
 
     #[test]

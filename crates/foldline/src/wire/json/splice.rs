@@ -1,4 +1,4 @@
-//! Edits become sorted, disjoint byte ranges; everything between them is copied.
+//! Converts edits to sorted, disjoint byte replacements; everything between them is copied.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,64 +10,62 @@ use crate::wire::json::layout::{BodyLayout, EditSlot, ListName, PartView};
 use crate::wire::json::scan::{ByteSpan, parse_document_at_depth};
 use crate::wire::json::string::encode;
 
-/// One change to a request. Places are those of the request that was read, whatever the other
-/// edits do.
+/// One edit of a request. All positions refer to the original request, whatever the other edits do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RequestEdit {
-    /// A text, a whole result's content, or one piece of it becomes this text. An image or a file
-    /// becomes a text block.
+    /// Replaces a text, the whole content of a result, or one block of it. An image or a file becomes a text block.
     Text {
-        /// Which part.
+        /// The part.
         at: PartId,
-        /// What stands there afterwards.
+        /// The new text.
         text: String,
     },
-    /// The arguments of a call become these: JSON, or free text where the tool takes free text.
+    /// Replaces the arguments of a call by JSON, or by free text where the tool takes free text.
     Arguments {
-        /// Which call.
+        /// The call.
         at: PartId,
-        /// What stands there afterwards.
+        /// The new arguments.
         arguments: String,
     },
-    /// The part goes. It can not be the last one of its message: drop the message instead.
+    /// Removes a part. It cannot be the last one of its message: drop the message instead.
     DropPart(PartId),
-    /// The message goes.
+    /// Removes a message.
     DropMessage(usize),
-    /// A message of one text comes before this one (or at the end).
+    /// Inserts a message of one text before another message, or at the end.
     InsertMessage {
-        /// Index of the message that it comes before.
+        /// Index of the message to insert before.
         before: usize,
-        /// Who speaks.
+        /// The role of the message.
         role: Role,
-        /// What is said.
+        /// The text of the message.
         text: String,
     },
-    /// A message in the provider's own JSON comes before this one (or at the end).
+    /// Inserts a message in the provider's own JSON before another message, or at the end.
     InsertJson {
-        /// Index of the message that it comes before.
+        /// Index of the message to insert before.
         before: usize,
-        /// The message.
+        /// The message as JSON.
         json: String,
     },
-    /// One more tool, behind all others.
+    /// Appends a tool after all others.
     AppendTool {
-        /// Its declaration.
+        /// The declaration as JSON.
         json: String,
     },
 }
 
-/// Bytes of the body and what comes in their place.
+/// A byte range of the body and its replacement.
 struct ByteReplacement<'e> {
     span: ByteSpan,
     replacement: Cow<'e, str>,
 }
 
-/// What goes and what comes in one list; places are those of the list as it was read.
+/// Removals and insertions in one list; positions refer to the original list.
 #[derive(Default)]
 struct ListEdits<'e> {
     dropped: BTreeSet<usize>,
-    /// Each before the element of this index; at one place in the order in which they were asked for.
+    /// Each with the index of the element to insert before; at the same index in the order of the edits.
     inserted: Vec<(usize, Cow<'e, str>)>,
 }
 
@@ -88,7 +86,7 @@ pub(crate) fn splice<'a, 'e>(
             RequestEdit::Arguments { at, arguments } => changes.push(arguments_replacement(layout, *at, arguments)?),
             RequestEdit::DropPart(at) => {
                 if part_view(layout, *at)?.element.is_none() || at.inner.is_some() {
-                    return Err(Error::bad_edit(format_args!("part {at} can only go with its message")));
+                    return Err(Error::bad_edit(format_args!("part {at} can only be dropped with its message")));
                 }
                 parts.entry(at.message).or_default().insert(at.part);
             }
@@ -148,7 +146,7 @@ fn missing_part(at: PartId) -> Error {
     Error::bad_edit(format_args!("there is no part {at}"))
 }
 
-/// How a part, or a piece of one, is replaced.
+/// Returns the edit slot of a part, or of one block of it.
 fn edit_slot(layout: &BodyLayout, at: PartId) -> Result<EditSlot, Error> {
     let part = part_view(layout, at)?;
     match at.inner {
@@ -163,8 +161,7 @@ fn text_replacement<'e>(
     at: PartId,
     text: &'e str,
 ) -> Result<ByteReplacement<'e>, Error> {
-    // A result of one text: the text is replaced where it stands, so that its block keeps the rest
-    // of its fields.
+    // A result of one text: only the text is replaced, so that its block keeps its other fields.
     let slot = match (at.inner, part_view(layout, at)?.inner) {
         (None, [only @ EditSlot::Text(_)]) => *only,
         _ => edit_slot(layout, at)?,
@@ -187,7 +184,8 @@ fn arguments_replacement<'e>(
     at: PartId,
     arguments: &'e str,
 ) -> Result<ByteReplacement<'e>, Error> {
-    // Arguments that stand in the body as they are must leave it readable: they begin at most so deep.
+    // Arguments are written into the body unescaped, so they must stay within the depth limit; they begin at most this
+    // deep.
     const MAX_ARGUMENTS_DEPTH: u32 = 6;
     let not_json = |error| Error::bad_edit(format_args!("the new arguments of part {at} are {error}"));
     match edit_slot(layout, at)? {
@@ -214,22 +212,22 @@ fn text_message_json(format: Format, role: Role, text: &str) -> Result<String, E
         Role::Assistant => "assistant",
         Role::System if format != Format::Anthropic => "system",
         Role::Developer if format != Format::Anthropic => "developer",
-        _ => return Err(Error::bad_edit(format_args!("no lone text can be said by the role {role:?}"))),
+        _ => return Err(Error::bad_edit(format_args!("role {role:?} cannot have a text-only message"))),
     };
     Ok(format!(r#"{{"role":"{name}","content":{}}}"#, encode(text)))
 }
 
-/// JSON of ours that becomes an element of a list must be an object, and must leave the body readable.
+/// Checks that inserted JSON is an object and keeps the body within the depth limit.
 fn checked_object(json: &str) -> Result<&str, Error> {
     const LIST_ELEMENT_DEPTH: u32 = 2;
     match parse_document_at_depth(LIST_ELEMENT_DEPTH, json) {
         Ok(value) if value.is_object() => Ok(json),
-        Ok(_) => Err(Error::bad_edit("what is inserted is not a JSON object")),
-        Err(error) => Err(Error::bad_edit(format_args!("what is inserted is {error}"))),
+        Ok(_) => Err(Error::bad_edit("the inserted text is not a JSON object")),
+        Err(error) => Err(Error::bad_edit(format_args!("the inserted text is {error}"))),
     }
 }
 
-/// Removes parts of a message; a list that is emptied goes with the field that holds it.
+/// Removes parts of a message; a list that becomes empty is removed with its field.
 fn drop_parts<'e>(
     at: usize,
     layout: &BodyLayout,
@@ -244,7 +242,7 @@ fn drop_parts<'e>(
     for element in parts.iter().filter_map(|&part| layout.part(at, part)?.element) {
         dropped.entry(element.list).or_default().insert(element.index());
     }
-    // Inner lists stand behind the lists that hold them.
+    // Inner lists come after the lists that contain them.
     while let Some((name, indices)) = dropped.pop_last() {
         let Some(list) = layout.list(at, name) else { continue };
         let elements: Vec<ByteSpan> = list.elements().collect();
@@ -258,7 +256,7 @@ fn drop_parts<'e>(
     Ok(())
 }
 
-/// Commas go and come on the side of an element that stays; tells which do.
+/// Removes elements with their commas; returns which elements remain.
 fn drop_elements(
     elements: &[ByteSpan],
     dropped: &BTreeSet<usize>,
@@ -277,17 +275,17 @@ fn drop_elements(
 }
 
 impl<'e> ListEdits<'e> {
-    /// Where the input is a lone string, a list comes around it with the message that it stands for.
+    /// Wraps a plain string input in a list, with the message that it represents.
     fn apply_to_string_input(self, layout: &BodyLayout, changes: &mut Vec<ByteReplacement<'e>>) -> Result<(), Error> {
         let Some(lone) = layout.message(0) else { return Ok(()) };
         if !self.dropped.is_empty() {
-            return Err(Error::bad_edit("the input is a lone string, not a list of messages"));
+            return Err(Error::bad_edit("the input is a plain string, not a list of messages"));
         }
-        let (mut before, mut behind) = (String::from("["), String::from("}"));
+        let (mut before, mut after) = (String::from("["), String::from("}"));
         for (at, json) in &self.inserted {
             match at {
                 0 => before += &format!("{json},"),
-                _ => behind += &format!(",{json}"),
+                _ => after += &format!(",{json}"),
             }
         }
         let at = |at: usize| ByteSpan { start: at, end: at };
@@ -295,11 +293,11 @@ impl<'e> ListEdits<'e> {
             span: at(lone.start),
             replacement: (before + r#"{"role":"user","content":"#).into(),
         });
-        changes.push(ByteReplacement { span: at(lone.end), replacement: (behind + "]").into() });
+        changes.push(ByteReplacement { span: at(lone.end), replacement: (after + "]").into() });
         Ok(())
     }
 
-    /// Into a list without elements goes what comes behind its bracket.
+    /// Writes the edits of a list. Insertions into an empty list go after its bracket.
     fn apply(mut self, inside: usize, elements: &[ByteSpan], changes: &mut Vec<ByteReplacement<'e>>) {
         let kept = drop_elements(elements, &self.dropped, changes);
         let at = |at: usize| ByteSpan { start: at, end: at };
@@ -323,8 +321,7 @@ impl<'e> ListEdits<'e> {
 }
 
 fn apply_replacements(body: &str, mut changes: Vec<ByteReplacement<'_>>) -> Result<Vec<u8>, Error> {
-    // Stable: of an insertion and a removal at one place the insertion, which is empty, comes first
-    // because it ends first.
+    // Stable sort: of an insertion and a removal at one position, the insertion comes first because its span is empty.
     changes.sort_by_key(|change| (change.span.start, change.span.end));
     let grown: usize = changes.iter().map(|change| change.replacement.len()).sum();
     let mut out = Vec::with_capacity(body.len() + grown);

@@ -1,11 +1,11 @@
-//! The inside of a string in JSON: where it ends, what it stands for, how a text becomes one.
+//! The inside of JSON string literals: finding the end, decoding, encoding.
 //!
-//! Most of a request body is this, so it is read sixteen bytes at a time. Nothing here knows what the
-//! string belongs to.
+//! Most of a request body is string content, so it is processed sixteen bytes at a time. This module is independent of
+//! the string's context.
 
 use std::borrow::Cow;
 
-/// What the letter behind a backslash stands for; 0 for none, and for the `u` of a longer escape.
+/// The character for each letter after a backslash; 0 for none, and for the `u` of a longer escape.
 pub(crate) const ESCAPE_TABLE: [u8; 256] = {
     let mut table = [0; 256];
     table[b'"' as usize] = b'"';
@@ -22,20 +22,20 @@ pub(crate) const ESCAPE_TABLE: [u8; 256] = {
 const ONE_PER_BYTE: u128 = u128::from_ne_bytes([1; 16]);
 const HIGH_BIT_PER_BYTE: u128 = ONE_PER_BYTE << 7;
 
-/// The sixteen bytes at `at`, the first one lowest.
+/// Returns the sixteen bytes at `at`, the first one lowest.
 fn load_16_bytes(bytes: &[u8], at: usize) -> Option<u128> {
     let sixteen = bytes.get(at..)?.first_chunk()?;
     Some(u128::from_le_bytes(*sixteen))
 }
 
-/// Sets the high bit of the first byte that equals `byte` (and maybe of bytes behind it).
+/// Sets the high bit of the first byte that equals `byte` (and possibly of bytes after it).
 fn match_byte(word: u128, byte: u8) -> u128 {
     let zero = word ^ (ONE_PER_BYTE * byte as u128);
     zero.wrapping_sub(ONE_PER_BYTE) & !zero & HIGH_BIT_PER_BYTE
 }
 
-/// The next quote, backslash or control character at or behind `at`; sixteen bytes at a time, since
-/// most of a body is the inside of strings. It is called for every escape, so a call of its own would be felt.
+/// Returns the position of the next quote, backslash or control character at or after `at`. Called for every escape, so
+/// it is inlined.
 #[inline]
 pub(crate) fn find_special_byte(bytes: &[u8], mut at: usize) -> usize {
     while let Some(word) = load_16_bytes(bytes, at) {
@@ -52,10 +52,10 @@ pub(crate) fn find_special_byte(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// The text that a scanned string literal (without its quotes) stands for.
+/// Decodes a scanned string literal (without its quotes).
 ///
-/// An unpaired surrogate has no UTF-8 form. JavaScript clients that cut text in the middle of an
-/// emoji do send them, so it is not an error: its escape is kept as it is written.
+/// An unpaired surrogate has no UTF-8 form. JavaScript clients that cut text in the middle of an emoji do send them, so
+/// it is not an error: its escape is kept unchanged.
 pub(crate) fn decode(literal: &str) -> Cow<'_, str> {
     if memchr::memchr(b'\\', literal.as_bytes()).is_none() {
         return Cow::Borrowed(literal);
@@ -65,7 +65,7 @@ pub(crate) fn decode(literal: &str) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// The same, behind what stands in `text`.
+/// Decodes a literal and appends the result to `text`.
 pub(crate) fn decode_into(text: &mut String, literal: &str) {
     text.reserve(literal.len());
     let mut at = copy_until_escape(text, literal, 0);
@@ -81,7 +81,7 @@ pub(crate) fn decode_into(text: &mut String, literal: &str) {
     }
 }
 
-/// Decodes the `\u` escape that `rest` begins with, and the second one of a pair; tells how long it is.
+/// Decodes the `\u` escape at the start of `rest`, and the second one of a pair; returns the encoded length.
 fn decode_unicode_escape(text: &mut String, rest: &str) -> usize {
     let unit = |at: usize| rest.get(at + 2..at + 6).and_then(|hex| u32::from_str_radix(hex, 16).ok());
     let high = unit(0).unwrap_or(0xd800);
@@ -101,8 +101,8 @@ fn decode_unicode_escape(text: &mut String, rest: &str) -> usize {
     6
 }
 
-/// Copies what stands before the next escape, and tells where that is. Escapes are line ends, a few words
-/// apart: sixteen ASCII bytes at a time beat a search followed by a copy.
+/// Copies the text before the next escape, and returns the position of the escape. Most escapes are line ends, a few
+/// words apart: copying sixteen ASCII bytes at a time beats a search followed by a copy.
 fn copy_until_escape(text: &mut String, literal: &str, mut at: usize) -> usize {
     while let Some(word) = load_16_bytes(literal.as_bytes(), at).filter(|word| word & HIGH_BIT_PER_BYTE == 0) {
         text.push_str(&literal[at..at + 16]);
@@ -120,18 +120,18 @@ fn copy_until_escape(text: &mut String, literal: &str, mut at: usize) -> usize {
     at + next
 }
 
-/// Whether a text is its own literal.
+/// Returns true if a text can be written as a literal without escapes.
 pub(crate) fn needs_no_escape(text: &str) -> bool {
     find_special_byte(text.as_bytes(), 0) == text.len()
 }
 
-/// Whether a scanned literal (without its quotes) has no escape that another one, or none, could stand for: then it is
-/// how [`encode`] writes its text. An escaped backslash before a letter `u` passes for such an escape, too.
+/// Returns true if a scanned literal (without its quotes) has no `\u` and no `\/` escape, so that it is what [`encode`]
+/// writes. An escaped backslash followed by `u` counts as a `\u` escape, too.
 pub(crate) fn is_minimally_escaped(literal: &str) -> bool {
     [br"\u", br"\/"].iter().all(|escape| memchr::memmem::find(literal.as_bytes(), *escape).is_none())
 }
 
-/// A string as a JSON literal, quotes included.
+/// Encodes a string as a JSON literal, including quotes.
 pub(crate) fn encode(text: &str) -> String {
-    serde_json::to_string(text).expect("a string has a JSON form")
+    serde_json::to_string(text).expect("serializing a string cannot fail")
 }

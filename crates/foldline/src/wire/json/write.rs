@@ -1,20 +1,19 @@
-//! Writes small pieces of JSON: an object with some of its fields changed, a text in quotes.
+//! Writes small pieces of JSON: an object with changed fields, a quoted text.
 //!
-//! Only for what streams and answers are put together from. A request body is never written anew;
-//! it is spliced.
+//! Only for parts of streams and answers. A request body is never rewritten; it is spliced.
 
 use crate::wire::json::scan::JsonObject;
 
-/// What becomes of a field.
+/// A change to a field.
 #[derive(Clone, Debug)]
 pub(crate) enum FieldChange {
-    /// It gets this JSON text for its value, and is added when it is not there.
+    /// Sets the value to this JSON text; adds the field if it is missing.
     Set(String),
-    /// It goes.
+    /// Removes the field.
     Remove,
 }
 
-/// An object as JSON text with some fields changed and all others as they were.
+/// Returns an object as JSON text with some fields changed and all others unchanged.
 pub(crate) fn with_changed_fields(object: &JsonObject<'_>, changes: &[(&str, FieldChange)]) -> String {
     let mut json = String::with_capacity(object.value.raw().len() + 32);
     json.push('{');
@@ -42,7 +41,7 @@ pub(crate) fn with_changed_fields(object: &JsonObject<'_>, changes: &[(&str, Fie
     json
 }
 
-/// A list of JSON texts.
+/// Returns a JSON array of JSON texts.
 pub(crate) fn json_array<'a>(elements: impl IntoIterator<Item = &'a str>) -> String {
     let mut json = String::from("[");
     for element in elements {
@@ -55,9 +54,9 @@ pub(crate) fn json_array<'a>(elements: impl IntoIterator<Item = &'a str>) -> Str
     json
 }
 
-/// A text as a JSON string, quotes and all.
+/// Returns a text as a JSON string, including quotes.
 pub(crate) fn quoted(text: &str) -> String {
-    serde_json::to_string(text).expect("a string is always JSON")
+    serde_json::to_string(text).expect("serializing a string cannot fail")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The error that a server answers with, in all the shapes in which servers write it.
+//! Errors of upstream servers, in all the JSON shapes that servers use.
 
 use std::borrow::Cow;
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use crate::wire::json::scan;
 use crate::wire::json::scan::{JsonObject, JsonValue};
 
-/// The longest text that is kept of an error.
+/// Maximum length of the error text that is kept.
 const MAX_MESSAGE_BYTES: usize = 8 << 10;
 
-/// Types and codes of errors after which the same request may succeed.
+/// Error types and codes after which the same request may succeed.
 const TEMPORARY: [&str; 9] = [
     "api_error",
     "overloaded_error",
@@ -23,7 +23,7 @@ const TEMPORARY: [&str; 9] = [
     "timeout_error",
 ];
 
-/// What a provider says went wrong.
+/// An error reported by a provider.
 ///
 /// ```
 /// use foldline::wire::ApiError;
@@ -36,44 +36,43 @@ const TEMPORARY: [&str; 9] = [
 #[serde(default)]
 #[non_exhaustive]
 pub struct ApiError {
-    /// Its `type` (or Google's `status`).
+    /// The `type` field (or Google's `status`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Its `code`; a number is spelled out.
+    /// The `code` field; a number is kept as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// What it says to people; the body as it is when it has no such text.
+    /// The message; the whole body if it has no message.
     pub message: String,
-    /// The error of the server behind the server, where a router passes it on.
+    /// The error of the upstream provider, forwarded by a router.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream: Option<Box<ApiError>>,
-    /// Tokens of the prompt and of the window, where a server tells them as fields (llama.cpp).
+    /// Tokens of the prompt and of the window, for servers that report them as fields (llama.cpp).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<PromptAndWindow>,
 }
 
-/// What llama.cpp tells beside its message.
+/// Token counts that llama.cpp adds to its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromptAndWindow {
-    /// Tokens of the prompt.
+    /// The tokens of the prompt.
     pub prompt: u64,
-    /// Tokens of the window of one slot.
+    /// The tokens of one slot's window.
     pub window: u64,
 }
 
 impl ApiError {
-    /// Reads the body of a response whose status says that it is an error. Whatever the body is, it
-    /// is the message if nothing better is found in it.
+    /// Parses the body of an error response. If no error shape matches, the body itself becomes the message.
     pub fn parse(body: &[u8]) -> Self {
         let text = String::from_utf8_lossy(body);
         let found = scan::parse_document(&text)
             .ok()
-            .and_then(|it| Self::find(it).or_else(|| Self::from_top_level_fields(&it.object())));
+            .and_then(|value| Self::find(value).or_else(|| Self::from_top_level_fields(&value.object())));
         found.unwrap_or_else(|| ApiError { message: truncated(text.trim()), ..ApiError::default() })
     }
 
-    /// Returns true if the same request may succeed a moment later: the server is overloaded, limits the rate or failed.
-    /// Inside of a stream there is no HTTP status, and the error's name decides; one without a name may be temporary.
+    /// Returns true if the same request may succeed soon after: the server is overloaded, limits the rate or failed.
+    /// Inside a stream there is no HTTP status, so the error type decides; an error without a type may be temporary.
     pub fn is_temporary(&self, status: Option<u16>) -> bool {
         if let Some(status) = status {
             return matches!(status, 408 | 409 | 429 | 500 | 502 | 503 | 504 | 529);
@@ -86,7 +85,7 @@ impl ApiError {
             })
     }
 
-    /// The error in a JSON value that may as well be a response.
+    /// Returns the error in a JSON value that may also be a response.
     pub(crate) fn find(value: JsonValue<'_>) -> Option<Self> {
         let object = match value.is_array() {
             true => value.elements().into_iter().next()?,
@@ -101,27 +100,27 @@ impl ApiError {
         if answers && !says_so("type") && !says_so("object") { None } else { Self::from_top_level_fields(&object) }
     }
 
-    /// Reads an `error` value: an object, or a text whose type and code stand around it.
+    /// Parses an `error` value: an object, or a text with its type and code in the enclosing object.
     pub(crate) fn from_error_value(error: JsonValue<'_>, around: &JsonObject<'_>) -> Self {
         if !error.is_object() {
             return ApiError { message: value_text(error), ..Self::from_type_and_code(around) };
         }
         let fields = error.object();
-        let behind = fields.object("metadata").and_then(|metadata| metadata.get_non_null("raw"));
+        let upstream = fields.object("metadata").and_then(|metadata| metadata.get_non_null("raw"));
         let tokens = match (fields.u64(&["n_prompt_tokens"]), fields.u64(&["n_ctx"])) {
             (Some(prompt), Some(window)) => Some(PromptAndWindow { prompt, window }),
             _ => None,
         };
         ApiError {
             message: value_text(fields.get_non_null("message").unwrap_or(error)),
-            upstream: behind
+            upstream: upstream
                 .map(|raw| Box::new(ApiError { upstream: None, ..Self::parse(value_text(raw).as_bytes()) })),
             tokens,
             ..Self::from_type_and_code(&fields)
         }
     }
 
-    /// Reads an error whose fields stand at the top: `message` or FastAPI's `detail`.
+    /// Parses an error with top-level fields: `message`, or FastAPI's `detail`.
     fn from_top_level_fields(fields: &JsonObject<'_>) -> Option<Self> {
         let message = ["message", "detail", "Message"].iter().find_map(|key| fields.get_non_null(key));
         message.map(|message| ApiError { message: value_text(message), ..Self::from_type_and_code(fields) })
@@ -147,7 +146,7 @@ impl std::fmt::Display for ApiError {
     }
 }
 
-/// A value as text: a string decoded, anything else as it is written.
+/// Returns a value as text: a string decoded, anything else as JSON.
 fn value_text(value: JsonValue<'_>) -> String {
     truncated(&value.string().unwrap_or(Cow::Borrowed(value.raw())))
 }
@@ -209,8 +208,8 @@ mod tests {
             br#"{"error":{"message":"Provider returned error","code":400,"metadata":{"raw":"{\"error\":{\"message\":\"too long\",\"code\":\"x\"}}","provider_name":"P"}}}"#,
         );
         assert_eq!(error.message, "Provider returned error");
-        let behind = error.upstream.unwrap();
-        assert_eq!((behind.message.as_str(), behind.code.as_deref()), ("too long", Some("x")));
+        let upstream = error.upstream.unwrap();
+        assert_eq!((upstream.message.as_str(), upstream.code.as_deref()), ("too long", Some("x")));
     }
 
     #[test]
@@ -224,7 +223,7 @@ mod tests {
         assert!(!temporary(r#"{"error":{"type":"invalid_request_error","message":"m"}}"#));
         assert!(!temporary(r#"{"error":{"type":"insufficient_quota","code":"insufficient_quota","message":"m"}}"#));
         let error = ApiError::parse(br#"{"error":{"type":"api_error","message":"m"}}"#);
-        assert!(error.is_temporary(Some(529)) && !error.is_temporary(Some(400)), "the status counts more");
+        assert!(error.is_temporary(Some(529)) && !error.is_temporary(Some(400)), "the status takes precedence");
     }
 
     #[test]

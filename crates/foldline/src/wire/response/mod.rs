@@ -1,9 +1,7 @@
-//! What came back: usage, tool calls, text, reasoning, the reason to stop, errors; from a JSON body
-//! or from a stream, in one shape.
+//! Responses in one shape: usage, tool calls, text, reasoning, stop reason and errors, from a JSON body or a stream.
 //!
-//! Responses are read on the side while their bytes go to the client untouched, so nothing here
-//! fails for a field that is missing, new or of another type: it is left out. Only a body that is
-//! no response at all is an error, and no bytes whatsoever make a panic.
+//! Responses are parsed while their bytes are forwarded unchanged. A missing, new or mistyped field is therefore
+//! omitted, not an error; only a body that is not a response is. No input may cause a panic.
 
 pub(crate) mod api_error;
 pub(crate) mod overflow;
@@ -29,7 +27,7 @@ pub use api_error::{ApiError, PromptAndWindow};
 pub use stream::{OutputPosition, StreamEvent, StreamLimits, StreamReader, StreamStep, UnreadableFrame};
 pub use usage::Usage;
 
-/// A response, read.
+/// A parsed response.
 ///
 /// ```
 /// use foldline::wire::{Format, Response, StopReason};
@@ -48,64 +46,64 @@ pub use usage::Usage;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Response<'a> {
-    /// The id that the provider gave it.
+    /// The id assigned by the provider.
     pub id: Option<Cow<'a, str>>,
-    /// The model that answered.
+    /// The model that generated the response.
     pub model: Option<Cow<'a, str>>,
-    /// What it said, as parts in order. Of several choices, the first.
+    /// The generated parts in order. Of several choices, the first.
     pub message: Message<'a>,
-    /// Why it stopped; `None` when it did not say.
+    /// The stop reason; `None` if not reported.
     pub stop: Option<StopInfo>,
-    /// What it cost; `None` when it did not say.
+    /// The token counts; `None` if not reported.
     pub usage: Option<Usage>,
-    /// What went wrong, in the body or in the stream.
+    /// The error in the body or in the stream.
     pub error: Option<ApiError>,
-    /// How much of it there is.
+    /// The extent to which the response was read.
     pub extent: ResponseExtent,
 }
 
-/// How much of a response was read.
+/// The extent to which a response was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResponseExtent {
-    /// All of it.
+    /// The whole response.
     Complete,
     /// The stream ended before the response did.
     Interrupted,
-    /// The response is longer than the reader was told to keep.
+    /// The response exceeds the reader's limit for kept bytes.
     Truncated,
 }
 
-/// Why the model stopped.
+/// The stop reason of a response.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct StopInfo {
-    /// In our words.
+    /// The normalized reason.
     pub reason: StopReason,
-    /// In the provider's.
+    /// The provider's own value.
     pub raw: String,
 }
 
-/// Why a model stops, in one vocabulary.
+/// Stop reasons, normalized across providers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum StopReason {
-    /// It has said what it had to say.
+    /// The turn is complete.
     EndTurn,
-    /// It waits for the results of its calls.
+    /// The model waits for the results of its calls.
     ToolUse,
-    /// It reached the most tokens that it may answer with.
+    /// The output token limit was reached.
     MaxTokens,
-    /// It wrote a text at which it was told to stop.
+    /// A stop sequence was generated.
     StopSequence,
-    /// It refused, or a filter stopped it.
+    /// The model refused, or a filter stopped it.
     Refused,
-    /// A round of server tools ended; the client is to send the turn back.
+    /// A round of server tools ended; the client must send the turn back.
     Paused,
-    /// The window was full.
+    /// The context window was full.
     ContextFull,
-    /// The provider compacted the conversation and stopped there.
+    /// The provider compacted the conversation and stopped.
     Compacted,
-    /// A reason that this version does not know.
+    /// A reason unknown to this version.
     Other,
 }
 
@@ -130,7 +128,7 @@ impl StopInfo {
         StopInfo { reason: StopReason::from_raw(raw), raw: raw.to_owned() }
     }
 
-    /// Some servers say that the turn ended although calls are waiting.
+    /// Corrects servers that report the end of the turn although calls are pending.
     pub(crate) fn corrected_for_calls(mut self, any: bool) -> Self {
         if any && self.reason == StopReason::EndTurn {
             self.reason = StopReason::ToolUse;
@@ -140,7 +138,7 @@ impl StopInfo {
 }
 
 impl<'a> Response<'a> {
-    /// Reads a JSON body: a response, or an error in the place of one.
+    /// Parses a JSON body: a response, or an error in its place.
     pub fn parse(format: Format, body: &'a [u8]) -> Result<Self, Error> {
         let text = std::str::from_utf8(body)
             .map_err(|error| Error::not_json(error.valid_up_to(), "text that is not UTF-8"))?;
@@ -155,7 +153,7 @@ impl<'a> Response<'a> {
             return Ok(read(&object));
         }
         let error = ApiError::find(document).ok_or_else(|| {
-            let message = format!("not a response of {}: neither \"{content}\" nor an error in it", format.name());
+            let message = format!("not a {} response: neither field \"{content}\" nor an error found", format.name());
             Error::new(ErrorKind::NotAResponse, message)
         })?;
         Ok(Response { error: Some(error), ..Response::empty() })
@@ -173,17 +171,17 @@ impl<'a> Response<'a> {
         }
     }
 
-    /// Its texts, joined.
+    /// Returns the concatenated texts.
     pub fn text(&self) -> String {
         self.message.parts.iter().filter_map(Part::as_text).collect()
     }
 
-    /// Its calls, in order.
+    /// Returns the calls in order.
     pub fn calls(&self) -> impl Iterator<Item = &ToolCall<'a>> {
         self.message.calls()
     }
 
-    /// Whether it says that the prompt did not fit. `status` is the HTTP status it came with.
+    /// Returns the overflow if the response reports that the prompt did not fit. `status` is its HTTP status.
     pub fn overflow(&self, status: u16) -> Option<ContextOverflow> {
         let status = (status >= 400).then_some(status);
         match self.error.as_ref().map(|error| RequestRejection::from_error(status, error)) {
@@ -195,11 +193,11 @@ impl<'a> Response<'a> {
         }
     }
 
-    /// The same response with all its text owned.
+    /// Returns the same response with all text owned.
     pub fn into_owned(self) -> Response<'static> {
         Response {
-            id: self.id.map(|it| Cow::Owned(it.into_owned())),
-            model: self.model.map(|it| Cow::Owned(it.into_owned())),
+            id: self.id.map(|text| Cow::Owned(text.into_owned())),
+            model: self.model.map(|text| Cow::Owned(text.into_owned())),
             message: self.message.into_owned(),
             stop: self.stop,
             usage: self.usage,
@@ -209,11 +207,13 @@ impl<'a> Response<'a> {
     }
 }
 
-/// The parts without those that say nothing: an empty text beside calls, a thought that was not told.
+/// Removes parts without content: an empty text next to calls, reasoning without text or signature.
 pub(crate) fn without_empty_parts(mut parts: Vec<Part<'_>>) -> Vec<Part<'_>> {
     parts.retain(|part| match part {
         Part::Text { text } => !text.is_empty(),
-        Part::Reasoning(it) => !it.text.is_empty() || it.seal.as_ref().is_some_and(|seal| !seal.is_empty()),
+        Part::Reasoning(reasoning) => {
+            !reasoning.text.is_empty() || reasoning.seal.as_ref().is_some_and(|seal| !seal.is_empty())
+        }
         _ => true,
     });
     parts

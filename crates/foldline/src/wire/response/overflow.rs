@@ -1,12 +1,12 @@
-//! Recognises that a prompt was refused because it does not fit the window, and what that teaches.
+//! Detects that a prompt was rejected because it exceeds the window, and extracts the limit.
 //!
-//! No two providers say it alike. In this order: a structured code; what only looks like an
-//! overflow (rate limits, output caps, bodies too large in bytes); sentences with numbers; sentences
-//! without; an empty 400 or 413. A number is believed only where a sentence says what it is, because
-//! a wrong window that was learned from an error code poisons every later request.
+//! Every provider words this error differently. The checks run in this order: a structured code; errors that only
+//! resemble an overflow (rate limits, output caps, bodies too large in bytes); sentences with numbers; sentences
+//! without; an empty 400 or 413. A number counts only if a known sentence states its meaning, because a wrong window
+//! learned from, say, an error code would break every later request.
 //!
-//! Servers repeat values of a request in their errors, so that a sentence inside a longer text may be the client's own
-//! words. It is enough for a retry. [`OverflowEvidence::is_strict`] tells which evidence is enough to learn a window from.
+//! Servers echo request values in their errors, so a sentence inside a longer text may come from the client. It is
+//! enough for a retry; [`OverflowEvidence::is_strict`] states which evidence is enough to learn a window from.
 
 use std::sync::LazyLock;
 
@@ -15,81 +15,82 @@ use serde::{Deserialize, Serialize};
 
 use crate::wire::response::ApiError;
 
-/// Why a request was refused, as far as its size is concerned.
+/// The reason for a rejected request, as far as its size is concerned.
 ///
 /// ```
-/// use foldline::wire::{Bounds, Lesson, Refusal};
+/// use foldline::wire::{LearnedLimit, LimitScope, RequestRejection};
 ///
 /// let body = br#"{"type":"error","error":{"type":"invalid_request_error",
 ///     "message":"prompt is too long: 215000 tokens > 200000 maximum"}}"#;
-/// let Refusal::Overflow(overflow) = Refusal::of_body(400, body) else { panic!("not recognised") };
-/// assert_eq!(overflow.limit, Some(200_000));
-/// assert_eq!(overflow.lesson(216_000), Lesson::Limit { tokens: 200_000, bounds: Bounds::Window });
+/// let RequestRejection::Overflow(overflow) = RequestRejection::from_body(400, body) else { panic!("not detected") };
+/// assert_eq!(overflow.limit_tokens, Some(200_000));
+/// let limit = LearnedLimit::Stated { tokens: 200_000, bounds: LimitScope::Window };
+/// assert_eq!(overflow.learned_limit(216_000), limit);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RequestRejection {
-    /// Too many tokens: fold more and ask again.
+    /// Too many tokens: fold more and retry.
     Overflow(ContextOverflow),
-    /// Too many bytes: images and files must shrink. It says nothing about the window.
+    /// Too many bytes: images and files must shrink. Contains no information about the window.
     PayloadTooLarge,
-    /// Something else.
+    /// Any other reason.
     Other,
 }
 
-/// A prompt that does not fit, with the numbers that the server gave.
+/// A prompt that does not fit, with the numbers that the server reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ContextOverflow {
-    /// By what it was recognised.
+    /// The evidence for the overflow.
     pub evidence: OverflowEvidence,
-    /// The most tokens that the server takes.
+    /// The maximum number of tokens that the server accepts.
     pub limit_tokens: Option<u64>,
-    /// What the limit bounds.
+    /// The tokens that the limit applies to.
     pub scope: LimitScope,
-    /// The tokens of the prompt, by the server's own count.
+    /// The tokens of the prompt, counted by the server.
     pub prompt_tokens: Option<ReportedTokens>,
-    /// The tokens that were reserved for the answer.
+    /// The tokens reserved for the answer.
     pub output_tokens: Option<u64>,
-    /// Prompt and answer together, where the server says so.
+    /// Prompt and answer together, if the server reports the sum.
     pub total_tokens: Option<u64>,
 }
 
-/// By what an overflow was recognised.
+/// The evidence for an overflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OverflowEvidence {
-    /// A code or type that means nothing else.
+    /// An unambiguous code or type.
     Code,
-    /// The whole message has the form of a known provider, with numbers.
+    /// The whole message matches a known provider's form, with numbers.
     Message,
-    /// A sentence with numbers inside a longer text, which may repeat a value of the request.
+    /// A sentence with numbers inside a longer text, which may echo a value of the request.
     Numbers,
-    /// A sentence without.
+    /// A sentence without numbers.
     Pattern,
     /// A 400 or 413 without a body.
     EmptyBody,
-    /// The answer was cut by the window.
+    /// The answer was cut by the window limit.
     StopReason,
 }
 
 impl OverflowEvidence {
-    /// Returns true if a client cannot cause this evidence by a value that the server repeats in its error.
+    /// Returns true if a client cannot cause this evidence by a value that the server echoes in its error.
     ///
     /// ```
-    /// use foldline::wire::{Evidence, Refusal};
+    /// use foldline::wire::{OverflowEvidence, RequestRejection};
     ///
     /// let body = br#"{"error":{"message":"Invalid value: 'prompt is too long: 9000 tokens > 8192 maximum'"}}"#;
-    /// let Refusal::Overflow(overflow) = Refusal::of_body(400, body) else { panic!("worth a retry") };
-    /// assert_eq!((overflow.evidence, overflow.evidence.is_strict()), (Evidence::Numbers, false));
+    /// let RequestRejection::Overflow(overflow) = RequestRejection::from_body(400, body) else { panic!("not detected") };
+    /// assert_eq!((overflow.evidence, overflow.evidence.is_strict()), (OverflowEvidence::Numbers, false));
     /// ```
     pub fn is_strict(self) -> bool {
         matches!(self, OverflowEvidence::Code | OverflowEvidence::Message)
     }
 }
 
-/// What a limit bounds.
+/// The tokens that a limit applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitScope {
@@ -99,37 +100,37 @@ pub enum LimitScope {
     Input,
 }
 
-/// A count of tokens, with how far it may be trusted.
+/// A token count and its reliability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReportedTokens {
-    /// Counted: it may calibrate an estimate.
+    /// An exact count, usable to calibrate an estimate.
     Exact(u64),
-    /// Counting stopped here.
+    /// A lower bound: the server stopped counting here.
     AtLeast(u64),
-    /// The server estimated it.
+    /// The server's estimate.
     Estimated(u64),
 }
 
-/// What an overflow teaches about the window of this upstream and model.
+/// The limit that an overflow reveals about this upstream and model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LearnedLimit {
-    /// A limit that agrees with the other numbers of the error. Fit for a retry; to be stored only if the
-    /// evidence [is strict](Evidence::is_strict).
+    /// A limit that agrees with the other numbers of the error. Usable for a retry; stored only if the evidence [is
+    /// strict](OverflowEvidence::is_strict).
     Stated {
-        /// The most tokens that it takes.
+        /// The maximum number of tokens.
         tokens: u64,
-        /// What they bound.
+        /// The tokens that the limit applies to.
         bounds: LimitScope,
     },
-    /// All that is known is that this many tokens, by our own count, were too many. Our count may be
-    /// wrong, so this is for the running session and never to be stored.
+    /// No stated limit: this many tokens, by foldline's own count, were too many. The count may be wrong, so this
+    /// applies to the running session only and is never stored.
     BelowCount(u64),
 }
 
 impl RequestRejection {
-    /// Judges an error response by its status and body.
+    /// Classifies an error response by its status and body.
     pub fn from_body(status: u16, body: &[u8]) -> Self {
         if body.trim_ascii().is_empty() {
             return match status {
@@ -140,27 +141,27 @@ impl RequestRejection {
         Self::from_error(Some(status), &ApiError::parse(body))
     }
 
-    /// Judges an error; one that came inside a stream has no status of its own.
+    /// Classifies an error; an error inside a stream has no status.
     pub fn from_error(status: Option<u16>, error: &ApiError) -> Self {
-        let voices = [Some(error), error.upstream.as_deref()];
-        let voices = voices.into_iter().flatten();
-        if voices.clone().any(has_overflow_code) {
-            let overflow = voices
+        let errors = [Some(error), error.upstream.as_deref()];
+        let errors = errors.into_iter().flatten();
+        if errors.clone().any(has_overflow_code) {
+            let overflow = errors
                 .clone()
                 .find_map(parse_numbers)
                 .unwrap_or(ContextOverflow::without_numbers(OverflowEvidence::Code));
             return RequestRejection::Overflow(ContextOverflow { evidence: OverflowEvidence::Code, ..overflow });
         }
-        if status.is_some_and(|status| status == 429 || status >= 500) || voices.clone().any(is_excluded_error) {
+        if status.is_some_and(|status| status == 429 || status >= 500) || errors.clone().any(is_excluded_error) {
             return RequestRejection::Other;
         }
-        if voices.clone().any(is_payload_size_error) {
+        if errors.clone().any(is_payload_size_error) {
             return RequestRejection::PayloadTooLarge;
         }
-        if let Some(overflow) = voices.clone().find_map(parse_numbers) {
+        if let Some(overflow) = errors.clone().find_map(parse_numbers) {
             return RequestRejection::Overflow(overflow);
         }
-        if voices.clone().any(|error| UNNUMBERED_REGEX.is_match(searched_prefix(&error.message))) {
+        if errors.clone().any(|error| UNNUMBERED_REGEX.is_match(searched_prefix(&error.message))) {
             return RequestRejection::Overflow(ContextOverflow::without_numbers(OverflowEvidence::Pattern));
         }
         if status == Some(413) { RequestRejection::PayloadTooLarge } else { RequestRejection::Other }
@@ -179,8 +180,8 @@ impl ContextOverflow {
         }
     }
 
-    /// What this teaches, given our own count of the prompt. A limit is believed when it is of a
-    /// plausible size and the server's own numbers are really above it.
+    /// Returns the limit to learn, given foldline's own count of the prompt. A limit is trusted if its size is
+    /// plausible and the server's own numbers exceed it.
     pub fn learned_limit(&self, counted: u64) -> LearnedLimit {
         let Some(limit) = self.limit_tokens.filter(|limit| (1024..=20_000_000).contains(limit)) else {
             return LearnedLimit::BelowCount(counted);
@@ -194,7 +195,7 @@ impl ContextOverflow {
 }
 
 impl ReportedTokens {
-    /// The number alone.
+    /// Returns the number.
     pub fn tokens(self) -> u64 {
         match self {
             ReportedTokens::Exact(tokens) | ReportedTokens::AtLeast(tokens) | ReportedTokens::Estimated(tokens) => {
@@ -204,7 +205,7 @@ impl ReportedTokens {
     }
 }
 
-/// Codes and types that mean an overflow and nothing else.
+/// Codes and types that always mean an overflow.
 const OVERFLOW_CODES: [&str; 5] = [
     "context_length_exceeded",
     "model_context_window_exceeded",
@@ -229,12 +230,12 @@ fn searched_texts(error: &ApiError) -> impl Iterator<Item = &str> {
     [error.code.as_deref(), error.kind.as_deref(), Some(searched_prefix(&error.message))].into_iter().flatten()
 }
 
-/// The part of a text that is searched: what it is about stands at its beginning.
+/// Returns the prefix of a text that is searched; the relevant sentence is at the start.
 fn searched_prefix(text: &str) -> &str {
     &text[..text.floor_char_boundary(4 << 10)]
 }
 
-/// The numbers in an error, told as fields or by the first sentence that fits.
+/// Returns the numbers in an error, from its fields or from the first matching sentence.
 fn parse_numbers(error: &ApiError) -> Option<ContextOverflow> {
     if let Some(tokens) = error.tokens {
         return Some(ContextOverflow {
@@ -247,17 +248,17 @@ fn parse_numbers(error: &ApiError) -> Option<ContextOverflow> {
     let (captures, sentence) =
         COMPILED_PATTERNS.iter().find_map(|(pattern, sentence)| Some((pattern.captures(text)?, sentence)))?;
     let found = captures.get(0)?;
-    let is_whole = LEAD.is_match(&text[..found.start()]) && TAIL.is_match(&text[found.end()..]);
-    let evidence = if is_whole { OverflowEvidence::Message } else { OverflowEvidence::Numbers };
+    let is_full_match = LEAD.is_match(&text[..found.start()]) && TAIL.is_match(&text[found.end()..]);
+    let evidence = if is_full_match { OverflowEvidence::Message } else { OverflowEvidence::Numbers };
     Some(ContextOverflow { evidence, ..sentence.to_overflow(&captures) })
 }
 
-/// A sentence that says what its numbers are.
+/// A sentence whose numbers have a known meaning.
 struct ErrorPattern {
     /// One letter for each number, in order: `l`imit, `s`ent, `i`nput, `o`utput, `t`otal.
     groups: &'static str,
     bounds: LimitScope,
-    /// `NUM` stands for a number.
+    /// Regular expression; `NUM` matches a number.
     pattern: &'static str,
 }
 
@@ -273,10 +274,10 @@ impl ErrorPattern {
             false => total.zip(input).map(|(total, input)| total.saturating_sub(input)),
         };
         let rest = total.zip(output).map(|(total, output)| total.saturating_sub(output));
-        let said = captures.get(0).map_or("", |said| said.as_str());
-        let count = if said.contains("at least") {
+        let matched = captures.get(0).map_or("", |matched| matched.as_str());
+        let count = if matched.contains("at least") {
             ReportedTokens::AtLeast
-        } else if said.contains("about") {
+        } else if matched.contains("about") {
             ReportedTokens::Estimated
         } else {
             ReportedTokens::Exact
@@ -336,7 +337,7 @@ static UNNUMBERED_REGEX: LazyLock<Regex> = LazyLock::new(|| {
     ])
 });
 
-/// The text of known providers in front of a sentence with numbers.
+/// The text of known providers before a sentence with numbers.
 static LEAD: LazyLock<Regex> = LazyLock::new(|| {
     let leads = [
         r"this (model|endpoint)'s ",
@@ -380,7 +381,7 @@ fn compile(pattern: &str) -> Regex {
         .case_insensitive(true)
         .dot_matches_new_line(true)
         .build()
-        .expect("the patterns of this file are tested")
+        .expect("the patterns are constants covered by tests")
 }
 
 use LimitScope::{Input, Window};
@@ -389,7 +390,7 @@ const fn error_pattern(groups: &'static str, bounds: LimitScope, pattern: &'stat
     ErrorPattern { groups, bounds, pattern }
 }
 
-/// Tried in order: a sentence that splits a total stands before the one that has only the total.
+/// Tried in order: a sentence that splits a total comes before one with only the total.
 #[rustfmt::skip]
 const ERROR_PATTERNS: &[ErrorPattern] = &[
     error_pattern("sl", Window, r"prompt is too long:?\s*NUM tokens\s*>\s*NUM maximum"),
@@ -431,17 +432,17 @@ mod tests {
         RequestRejection::from_body(status, body.to_string().as_bytes())
     }
 
-    /// An overflow told in one line: limit, what it bounds, sent, output.
+    /// Formats an overflow in one line: limit, scope, sent, output.
     fn describe(refusal: RequestRejection) -> String {
-        let RequestRejection::Overflow(it) = refusal else { return format!("{refusal:?}") };
-        let mut line = format!("{:?}", it.evidence);
-        if let Some(limit) = it.limit_tokens {
-            line += &format!(" limit {limit} {:?}", it.scope);
+        let RequestRejection::Overflow(overflow) = refusal else { return format!("{refusal:?}") };
+        let mut line = format!("{:?}", overflow.evidence);
+        if let Some(limit) = overflow.limit_tokens {
+            line += &format!(" limit {limit} {:?}", overflow.scope);
         }
-        if let Some(sent) = it.prompt_tokens {
+        if let Some(sent) = overflow.prompt_tokens {
             line += &format!(" sent {sent:?}");
         }
-        if let Some(output) = it.output_tokens {
+        if let Some(output) = overflow.output_tokens {
             line += &format!(" output {output}");
         }
         line
@@ -547,7 +548,7 @@ mod tests {
                 "Input length (5000) exceeds model's maximum context length (4096).",
                 "Message limit 4096 Window sent Exact(5000)",
             ),
-            // llama.cpp, in words only
+            // llama.cpp, as text only
             (
                 "request (9000 tokens) exceeds the available context size (8192 tokens), try increasing it",
                 "Message limit 8192 Window sent Exact(9000)",
@@ -695,12 +696,12 @@ mod tests {
             r#"{"message":"prompt is too long: 215000 tokens > 200000 maximum"}"#,
             "prompt is too long: 215000 tokens > 200000 maximum",
         ] {
-            let told = describe(RequestRejection::from_body(400, body.as_bytes()));
-            assert_eq!(told, "Message limit 200000 Window sent Exact(215000)", "{body}");
+            let line = describe(RequestRejection::from_body(400, body.as_bytes()));
+            assert_eq!(line, "Message limit 200000 Window sent Exact(215000)", "{body}");
         }
     }
 
-    /// A client can put any text into a value that the server repeats.
+    /// A client can put any text into a value that the server echoes.
     #[test]
     fn sentence_inside_a_longer_text_is_not_strict() {
         const ECHO: &str =
@@ -715,8 +716,8 @@ mod tests {
             format!("[{{'loc': ('body', 'tool_choice'), 'input': '{ECHO}'}}]"),
             "the prompt is too long: 9000 tokens > 8192 maximum' is not a tool".to_owned(),
         ] {
-            let told = describe(classify(400, &text));
-            assert!(told.starts_with("Numbers limit 8192"), "{text}: {told}");
+            let line = describe(classify(400, &text));
+            assert!(line.starts_with("Numbers limit 8192"), "{text}: {line}");
         }
         let listed =
             serde_json::json!({ "detail": [{ "type": "literal_error", "msg": "no", "input": ECHO }] }).to_string();
@@ -753,7 +754,7 @@ mod tests {
         assert_eq!(
             lesson("context window exceeds limit (2013)"),
             LearnedLimit::BelowCount(77),
-            "an error code is no limit"
+            "an error code is not a limit"
         );
         assert_eq!(
             lesson("prompt is too long: 300 tokens > 200 maximum"),

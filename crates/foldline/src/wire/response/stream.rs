@@ -1,8 +1,7 @@
-//! A streamed response, read while it passes.
+//! Reads a streamed response while it is forwarded.
 //!
-//! Each frame of the stream gives normalised events, and says which bytes they came from and which
-//! index of the provider they belong to; at the end there is the same [`Response`] that a JSON body
-//! would have given. What is kept for that is bounded.
+//! Each frame yields normalized events together with its bytes and the provider's index. At the end the reader returns
+//! the same [`Response`] that a JSON body would have given. The memory kept for it is bounded.
 
 use std::ops::Range;
 
@@ -18,7 +17,7 @@ use crate::wire::sse::{FrameEnd, MAX_EVENT_BYTES, SseFrame, SseFramer};
 /// Reads a streamed response.
 ///
 /// ```
-/// use foldline::wire::{Event, Format, StreamReader};
+/// use foldline::wire::{Format, StreamReader};
 ///
 /// let mut reader = StreamReader::new(Format::OpenAiChat);
 /// let mut forwarded = Vec::new();
@@ -41,139 +40,139 @@ pub struct StreamReader {
     builder: ResponseBuilder,
 }
 
-/// How much a reader holds in memory.
+/// Memory limits of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamLimits {
-    /// The longest event that is read; a longer one passes unread.
+    /// The longest event that is parsed; a longer one is forwarded without parsing.
     pub max_event_bytes: usize,
-    /// The most bytes of the response that are kept for its end; later ones pass but are not kept.
+    /// The most bytes of the response that are kept for [`StreamReader::finish`]; later ones are forwarded only.
     pub max_kept_bytes: usize,
 }
 
-/// A frame with what it means.
+/// A frame with its events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamStep<'a> {
-    /// The bytes, to be forwarded.
+    /// The bytes to forward.
     pub frame: SseFrame<'a>,
-    /// What they say; at least one event.
+    /// The events in the frame; at least one.
     pub events: Vec<StreamEvent>,
 }
 
-/// What happens in a stream.
+/// A normalized event of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamEvent {
-    /// The response begins.
+    /// The start of the response.
     Started {
-        /// Its id.
+        /// The response id.
         id: Option<String>,
         /// The model that answers.
         model: Option<String>,
     },
-    /// A piece of text.
+    /// A text delta.
     TextDelta {
-        /// Where it belongs.
+        /// The position in the response.
         at: OutputPosition,
-        /// The piece.
+        /// The delta.
         text: String,
     },
-    /// A piece of readable reasoning.
+    /// A delta of readable reasoning.
     ReasoningDelta {
-        /// Where it belongs.
+        /// The position in the response.
         at: OutputPosition,
-        /// The piece.
+        /// The delta.
         text: String,
     },
-    /// The signature or encrypted content by which the provider will know this reasoning again.
+    /// The signature or encrypted content that the provider requires with this reasoning.
     ReasoningSignature {
-        /// Where it belongs.
+        /// The position in the response.
         at: OutputPosition,
-        /// The seal.
+        /// The signature.
         signature: String,
     },
-    /// The model begins to call a tool.
+    /// The start of a tool call.
     ToolCallOpened {
-        /// The provider's index. Some servers give every call the same one.
+        /// The provider's index. Some servers use the same index for every call.
         at: OutputPosition,
-        /// The number of the call in this response, counted from zero.
+        /// The zero-based number of the call in this response.
         call: usize,
-        /// By which its result will refer to it.
+        /// The id to which the result refers.
         id: String,
-        /// Which tool.
+        /// The tool name.
         name: String,
     },
-    /// A piece of the arguments of a call.
+    /// A delta of a call's arguments.
     ToolCallDelta {
         /// The provider's index.
         at: OutputPosition,
         /// The number of the call in this response.
         call: usize,
-        /// The piece.
+        /// The delta.
         arguments: String,
     },
-    /// The model is done with a call. Its arguments may still be cut when it stopped for length.
+    /// The end of a call. Its arguments may be truncated if the model stopped for length.
     ToolCallClosed {
         /// The provider's index.
         at: OutputPosition,
         /// The number of the call in this response.
         call: usize,
     },
-    /// The cost so far; a later one replaces it.
+    /// The token counts so far; a later event replaces them.
     Usage(Usage),
-    /// Why the model stopped.
+    /// The stop reason.
     Stopped {
-        /// Of which choice.
+        /// The choice that stopped.
         choice: u64,
-        /// Why.
+        /// The reason.
         stop: StopInfo,
     },
-    /// The provider gives up in the middle of the stream.
+    /// An error in the middle of the stream.
     Error {
-        /// What it says.
+        /// The provider's error.
         error: ApiError,
-        /// Whether that means that the prompt was too large.
+        /// The classification of the error by prompt size.
         refusal: RequestRejection,
     },
-    /// The response is complete.
+    /// The end of a complete response.
     Done,
-    /// Nothing, to keep the connection open.
+    /// A keep-alive without content.
     Ping,
-    /// Something that needs no reading.
+    /// An event that needs no parsing.
     Other {
-        /// Where it belongs, when it says so.
+        /// The position, if the event has one.
         at: Option<OutputPosition>,
-        /// Its type, in the provider's words.
+        /// The provider's event type.
         kind: String,
     },
-    /// A frame that can not be read; it is forwarded like all others.
+    /// A frame that cannot be parsed; it is forwarded like all others.
     Unreadable(UnreadableFrame),
 }
 
-/// Where in a response an event belongs, by the provider's own numbers.
+/// Position of an event in a response, in the provider's own numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OutputPosition {
-    /// The choice; zero where there is only one.
+    /// The choice; zero if there is only one.
     pub choice: u64,
-    /// The index of the block (Anthropic), of the item (Responses) or of the tool call (Chat
-    /// Completions, where text and reasoning have none and this is zero).
+    /// The index of the block (Anthropic), of the item (Responses) or of the tool call (Chat Completions, where text
+    /// and reasoning have no index and this is zero).
     pub index: u64,
 }
 
-/// Why a frame can not be read.
+/// The reason why a frame cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum UnreadableFrame {
-    /// Its data is not JSON, or not UTF-8, or nested too deep.
+    /// The data is not JSON, not UTF-8, or nested too deep.
     NotJson,
-    /// Its data is JSON, but no object.
+    /// The data is JSON but not an object.
     NotAnObject,
-    /// It is longer than [`StreamLimits::event`].
+    /// The frame is longer than [`StreamLimits::max_event_bytes`].
     Oversized,
 }
 
 impl StreamEvent {
-    /// Whether the model has said something by it, so that the answer has begun in earnest. A
-    /// provider that opens a stream may still refuse the prompt in it.
+    /// Returns true if the event contains model output. Before that, a provider that has opened a stream may still
+    /// reject the prompt in it.
     pub fn is_output(&self) -> bool {
         matches!(
             self,
@@ -192,12 +191,12 @@ impl Default for StreamLimits {
 }
 
 impl StreamReader {
-    /// A reader at the beginning of a stream.
+    /// Creates a reader for a new stream.
     pub fn new(format: Format) -> Self {
         Self::with_limits(format, StreamLimits::default())
     }
 
-    /// A reader that keeps no more than it is told to.
+    /// Creates a reader with the given memory limits.
     pub fn with_limits(format: Format, limits: StreamLimits) -> Self {
         let dialect = match format {
             Format::OpenAiChat => DialectReader::OpenAiChat(Default::default()),
@@ -208,23 +207,23 @@ impl StreamReader {
         Self { framer: SseFramer::with_max_event_bytes(limits.max_event_bytes), reader: dialect, builder: gathered }
     }
 
-    /// The next frame that ends in `input`, which moves on behind it. `None` when the rest of
-    /// `input` ends no frame; it is kept then.
+    /// Returns the next frame that ends in `input`, and advances `input` past it. If no frame ends in the rest of
+    /// `input`, buffers it and returns `None`.
     pub fn next<'s, 'i: 's>(&'s mut self, input: &mut &'i [u8]) -> Option<StreamStep<'s>> {
         let frame = self.framer.next(input)?;
         let events = self.reader.read(&frame, &mut self.builder);
         Some(StreamStep { frame, events })
     }
 
-    /// The last frame, when the stream ended without a blank line behind it.
+    /// Returns the last frame, if the stream ended without a blank line after it.
     pub fn flush(&mut self) -> Option<StreamStep<'_>> {
         let frame = self.framer.finish()?;
         let events = self.reader.read(&frame, &mut self.builder);
         Some(StreamStep { frame, events })
     }
 
-    /// The events of all frames that end in `bytes`, each with the place of its frame in the stream:
-    /// for readers who forward the bytes elsewhere.
+    /// Returns the events of all frames that end in `bytes`, each with the byte range of its frame in the stream. For
+    /// callers that forward the bytes elsewhere.
     pub fn push(&mut self, mut bytes: &[u8]) -> Vec<(Range<u64>, StreamEvent)> {
         let mut events = Vec::new();
         while let Some(step) = self.next(&mut bytes) {
@@ -234,8 +233,8 @@ impl StreamReader {
         events
     }
 
-    /// What the model said, as the elements that a next request appends to its list: the assistant's
-    /// message, or the items.
+    /// Returns the model's output as the elements that the next request appends to its list: the assistant's message,
+    /// or the items.
     pub(crate) fn turn_json(&self) -> Vec<String> {
         match &self.reader {
             DialectReader::OpenAiChat(stream) => stream.turn_json(),
@@ -244,12 +243,12 @@ impl StreamReader {
         }
     }
 
-    /// The cost, as far as it was told.
+    /// Returns the token counts reported so far.
     pub(crate) fn usage(&self) -> Option<Usage> {
         self.builder.usage
     }
 
-    /// The response, as far as it came.
+    /// Returns the response as far as it was received.
     pub fn finish(mut self) -> Response<'static> {
         self.flush();
         let gathered = self.builder;
@@ -281,7 +280,7 @@ enum DialectReader {
     Anthropic(anthropic::response::AnthropicStream),
 }
 
-/// What all dialects gather on the way.
+/// State shared by all dialects.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ResponseBuilder {
     id: Option<String>,
@@ -290,16 +289,16 @@ pub(crate) struct ResponseBuilder {
     usage: Option<Usage>,
     error: Option<ApiError>,
     started: bool,
-    /// The provider said that the response is complete.
+    /// The provider reported that the response is complete.
     done: bool,
-    /// The model said why it stopped; some servers leave it at that.
+    /// The model reported its stop reason; some servers send no further end event.
     pub(crate) has_stop_reason: bool,
-    /// How many bytes may still be kept.
+    /// Bytes that may still be kept.
     remaining_bytes: usize,
     truncated: bool,
-    /// The last frame was a piece of an event that is too long.
+    /// The last frame was a chunk of an oversized event.
     in_oversized_event: bool,
-    /// How many calls were opened.
+    /// Number of calls opened so far.
     call_count: usize,
 }
 
@@ -309,7 +308,7 @@ impl DialectReader {
         let mut out = Vec::new();
         let was_too_long = std::mem::replace(&mut gathered.in_oversized_event, frame.end == FrameEnd::Oversized);
         match frame.data() {
-            // Reported once, however many pieces it has.
+            // Reported once, however many chunks the event has.
             _ if gathered.in_oversized_event && !was_too_long => {
                 gathered.truncated = true;
                 out.push(StreamEvent::Unreadable(UnreadableFrame::Oversized));
@@ -348,21 +347,21 @@ impl DialectReader {
     }
 }
 
-/// The type of an event: in its body, or else its name.
+/// Returns the type of an event: the `type` field, or else the event name.
 fn event_type(name: Option<&str>, data: &JsonObject<'_>) -> String {
-    data.string("type").map_or_else(|| name.unwrap_or_default().to_owned(), |it| it.into_owned())
+    data.string("type").map_or_else(|| name.unwrap_or_default().to_owned(), |text| text.into_owned())
 }
 
 impl ResponseBuilder {
-    /// Appends to a text that is kept, as long as there is room.
+    /// Appends to a kept text while the limit allows it.
     pub(crate) fn append_text(&mut self, kept: &mut String, text: &str) {
         if self.try_reserve(text.len()) {
             kept.push_str(text);
         }
     }
 
-    /// Whether so many more bytes may be kept. From the first refusal on nothing is, so that what is
-    /// kept has no holes.
+    /// Returns true if `bytes` more may be kept. After the first refusal nothing more is kept, so that the kept data
+    /// has no gaps.
     pub(crate) fn try_reserve(&mut self, bytes: usize) -> bool {
         match self.remaining_bytes.checked_sub(bytes) {
             Some(room) if !self.truncated => self.remaining_bytes = room,
@@ -371,15 +370,15 @@ impl ResponseBuilder {
         !self.truncated
     }
 
-    /// The number of a call that opens now.
+    /// Returns the number of a call that opens now.
     pub(crate) fn next_call_number(&mut self) -> usize {
         self.call_count += 1;
         self.call_count - 1
     }
 
-    /// The response begins, or says again what it is.
+    /// Records the start of the response, or repeated identity fields.
     pub(crate) fn record_start(&mut self, response: &JsonObject<'_>, out: &mut Vec<StreamEvent>) {
-        let text = |key| response.string(key).filter(|it| !it.is_empty()).map(|it| it.into_owned());
+        let text = |key| response.string(key).filter(|text| !text.is_empty()).map(|text| text.into_owned());
         self.id = self.id.take().or_else(|| text("id"));
         self.model = self.model.take().or_else(|| text("model"));
         if !std::mem::replace(&mut self.started, true) {
@@ -408,7 +407,7 @@ impl ResponseBuilder {
         out.push(StreamEvent::Error { error, refusal });
     }
 
-    /// The response is complete; said once.
+    /// Records the end of a complete response; emits the event once.
     pub(crate) fn record_done(&mut self, kind: &str, out: &mut Vec<StreamEvent>) {
         out.push(match std::mem::replace(&mut self.done, true) {
             false => StreamEvent::Done,
@@ -417,7 +416,7 @@ impl ResponseBuilder {
     }
 }
 
-/// A part that was put together from a stream, owned.
+/// Parses parts assembled from a stream into owned parts.
 pub(crate) fn parse_owned_parts(
     json: &str,
     read: impl Fn(&JsonObject<'_>) -> Vec<Part<'static>>,

@@ -1,10 +1,10 @@
-//! Streams and bodies as one line of text, so that a test shows at a glance what was understood.
+//! Formats streams and bodies as one line of text for compact test assertions.
 
 use super::{Response, StreamEvent, StreamReader, Usage};
 use crate::conversation::Part;
 use crate::wire::{Format, RequestRejection};
 
-/// The events of a stream, and the response that it leaves.
+/// Returns the events of a stream, and the final response.
 pub(crate) fn stream_summary(format: Format, stream: &str) -> (String, String) {
     let stream = stream.trim_start_matches('\n');
     let mut reader = StreamReader::new(format);
@@ -12,12 +12,12 @@ pub(crate) fn stream_summary(format: Format, stream: &str) -> (String, String) {
     (events.join(" | "), response_line(&reader.finish()))
 }
 
-/// A JSON body.
+/// Returns the summary of a JSON body.
 pub(crate) fn body_summary(format: Format, text: &str) -> String {
     response_line(&Response::parse(format, text.as_bytes()).unwrap())
 }
 
-/// A stream leaves the very response that the same answer has as a JSON body.
+/// Asserts that a stream yields the same response as the equivalent JSON body.
 pub(crate) fn assert_stream_matches_body(format: Format, stream: &str, text: &str) {
     let mut reader = StreamReader::new(format);
     reader.push(stream.trim_start_matches('\n').as_bytes());
@@ -31,20 +31,22 @@ fn event_line(event: &StreamEvent) -> String {
     };
     match event {
         StreamEvent::Started { id, model } => {
-            let said: Vec<&str> = ["started"].into_iter().chain(id.as_deref()).chain(model.as_deref()).collect();
-            said.join(" ")
+            let words: Vec<&str> = ["started"].into_iter().chain(id.as_deref()).chain(model.as_deref()).collect();
+            words.join(" ")
         }
         StreamEvent::TextDelta { at, text } => format!("text {} {text}", place(at)),
         StreamEvent::ReasoningDelta { at, text } => format!("thought {} {text}", place(at)),
-        StreamEvent::ReasoningSignature { at, signature: seal } => format!("seal {} {seal}", place(at)),
+        StreamEvent::ReasoningSignature { at, signature } => format!("seal {} {signature}", place(at)),
         StreamEvent::ToolCallOpened { at, call, id, name } => format!("call {call}@{} {id} {name}", place(at)),
         StreamEvent::ToolCallDelta { at, call, arguments } => format!("call {call}@{} +{arguments}", place(at)),
         StreamEvent::ToolCallClosed { at, call } => format!("call {call}@{} closed", place(at)),
-        StreamEvent::Usage(it) => format!("usage {}", usage_text(it)),
+        StreamEvent::Usage(usage) => format!("usage {}", usage_text(usage)),
         StreamEvent::Stopped { choice: 0, stop } => format!("stop {:?} {}", stop.reason, stop.raw),
         StreamEvent::Stopped { choice, stop } => format!("stop#{choice} {:?} {}", stop.reason, stop.raw),
         StreamEvent::Error { error, refusal } => match refusal {
-            RequestRejection::Overflow(it) => format!("error {error} [overflow {}]", it.limit_tokens.unwrap_or(0)),
+            RequestRejection::Overflow(overflow) => {
+                format!("error {error} [overflow {}]", overflow.limit_tokens.unwrap_or(0))
+            }
             RequestRejection::PayloadTooLarge => format!("error {error} [payload]"),
             RequestRejection::Other => format!("error {error} [other]"),
         },
@@ -52,7 +54,7 @@ fn event_line(event: &StreamEvent) -> String {
         StreamEvent::Ping => "ping".to_owned(),
         StreamEvent::Other { at: Some(at), kind } => format!("({kind} {})", place(at)),
         StreamEvent::Other { at: None, kind } => format!("({kind})"),
-        StreamEvent::Unreadable(why) => format!("unreadable {why:?}"),
+        StreamEvent::Unreadable(reason) => format!("unreadable {reason:?}"),
     }
 }
 
@@ -63,8 +65,8 @@ fn response_line(response: &Response<'_>) -> String {
     if let Some(stop) = &response.stop {
         line += &format!(" | {:?} {}", stop.reason, stop.raw);
     }
-    if let Some(it) = &response.usage {
-        line += &format!(" | {}", usage_text(it));
+    if let Some(usage) = &response.usage {
+        line += &format!(" | {}", usage_text(usage));
     }
     if let Some(error) = &response.error {
         line += &format!(" | error {error}");
@@ -75,23 +77,24 @@ fn response_line(response: &Response<'_>) -> String {
 fn part_text(part: &Part<'_>) -> String {
     match part {
         Part::Text { text } => format!("text {text}"),
-        Part::Reasoning(it) => match &it.seal {
-            Some(seal) => format!("thought {} [{seal}]", it.text),
-            None => format!("thought {}", it.text),
+        Part::Reasoning(reasoning) => match &reasoning.seal {
+            Some(seal) => format!("thought {} [{seal}]", reasoning.text),
+            None => format!("thought {}", reasoning.text),
         },
-        Part::ToolCall(it) => format!("call {} {} {}", it.id, it.name, it.arguments.as_str()),
-        Part::Opaque(it) => format!("opaque {} {}", it.kind, it.raw),
+        Part::ToolCall(call) => format!("call {} {} {}", call.id, call.name, call.arguments.as_str()),
+        Part::Opaque(opaque) => format!("opaque {} {}", opaque.kind, opaque.raw),
         part => format!("{part:?}"),
     }
 }
 
-fn usage_text(it: &Usage) -> String {
-    let mut line = format!("in={}", it.input);
-    for (name, count) in [("read", it.cache_read), ("write", it.cache_write), ("write_1h", it.cache_write_1h)] {
+fn usage_text(usage: &Usage) -> String {
+    let mut line = format!("in={}", usage.input);
+    for (name, count) in [("read", usage.cache_read), ("write", usage.cache_write), ("write_1h", usage.cache_write_1h)]
+    {
         line += &count.map(|count| format!(" {name}={count}")).unwrap_or_default();
     }
-    line += &format!(" out={}", it.output);
-    for (name, count) in [("reasoning", it.reasoning), ("last_input", it.last_input)] {
+    line += &format!(" out={}", usage.output);
+    for (name, count) in [("reasoning", usage.reasoning), ("last_input", usage.last_input)] {
         line += &count.map(|count| format!(" {name}={count}")).unwrap_or_default();
     }
     line

@@ -1,47 +1,46 @@
-//! What a request cost, in one shape.
+//! Token counts of a response in one shape.
 //!
-//! Every provider counts the same tokens under other names, and not even the meaning of "input" is
-//! the same: Anthropic's leaves out what the cache gave, everyone else's includes it. Here input is
-//! always the whole prompt.
+//! Providers report the same counts under different names, and "input" differs in meaning: Anthropic excludes cache
+//! reads and writes, all others include them. Here `input` is always the whole prompt.
 
 use serde::{Deserialize, Serialize};
 
 use crate::wire::json::scan::JsonObject;
 
-/// The tokens of one response. `None` is what the server does not tell.
+/// The token counts of one response. `None` if the server does not report a count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Usage {
     /// The whole prompt, cached or not.
     pub input: u64,
-    /// How much of it was read from the cache.
+    /// Prompt tokens read from the cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_read: Option<u64>,
-    /// How much of it was written to the cache.
+    /// Prompt tokens written to the cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_write: Option<u64>,
-    /// How much of what was written is to stay for an hour.
+    /// Tokens of `cache_write` with a lifetime of one hour.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_write_1h: Option<u64>,
-    /// The answer, with its reasoning.
+    /// The output, including reasoning.
     pub output: u64,
-    /// How much of the answer was reasoning.
+    /// Reasoning tokens of the output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<u64>,
-    /// The prompt of the last time that the model was run, where one request ran it several times
-    /// (server tools, compaction): how full the window is, while `input` is what is billed.
+    /// The prompt of the model's last run, if one request ran it several times (server tools, compaction). This is the
+    /// fill level of the window, while `input` is what is billed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_input: Option<u64>,
 }
 
 impl Usage {
-    /// How many tokens of prompt the model had before it when it last ran.
+    /// Returns the prompt tokens of the model's last run.
     pub fn context_tokens(&self) -> u64 {
         self.last_input.unwrap_or(self.input)
     }
 
-    /// The sum of two rounds that a client sees as one. The context is that of the later one.
+    /// Returns the sum of two rounds that a client sees as one. The context is that of the later one.
     pub fn combined_with(self, later: Usage) -> Usage {
         let sum = |a: Option<u64>, b: Option<u64>| match (a, b) {
             (None, None) => None,
@@ -58,8 +57,8 @@ impl Usage {
         }
     }
 
-    /// Chat Completions, from a chunk or a body: `usage`, Moonshot's usage inside the first choice,
-    /// or llama.cpp's `timings`.
+    /// Reads Chat Completions counts from a chunk or a body: `usage`, Moonshot's usage inside the first choice, or
+    /// llama.cpp's `timings`.
     pub(crate) fn from_chat(body: &JsonObject<'_>) -> Option<Usage> {
         let cached = body.u64(&["timings", "cache_n"]);
         let in_choice = || body.elements("choices").first().and_then(|choice| choice.object("usage"));
@@ -82,7 +81,7 @@ impl Usage {
         let input = either(&[&["prompt_tokens"], &["input_tokens"]]).or_else(missed_and_hit)?;
         let reasoning = usage.u64(&["completion_tokens_details", "reasoning_tokens"]);
         let output = either(&[&["completion_tokens"], &["output_tokens"]]).unwrap_or(0);
-        // xAI leaves reasoning out of the completion; its total gives that away.
+        // xAI excludes reasoning from the completion count, but not from the total.
         let with_reasoning = output.saturating_add(reasoning.unwrap_or(0));
         let apart = usage.u64(&["total_tokens"]) == Some(input.saturating_add(with_reasoning));
         Some(Usage {
@@ -105,7 +104,7 @@ impl Usage {
         })
     }
 
-    /// The `usage` of a Responses response.
+    /// Reads the `usage` of a Responses response.
     pub(crate) fn from_responses(response: &JsonObject<'_>) -> Option<Usage> {
         let usage = response.object("usage")?;
         Some(Usage {
@@ -119,8 +118,7 @@ impl Usage {
     }
 }
 
-/// Anthropic's counts as they come: cumulative, so each later one overwrites, and a count that an
-/// event leaves out stays as it was.
+/// Anthropic's counts. They are cumulative: a later count overwrites, and a count that an event omits keeps its value.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AnthropicUsage {
     input: Option<u64>,
@@ -154,8 +152,8 @@ impl AnthropicUsage {
         };
     }
 
-    /// `None` until the prompt was counted: llama.cpp may leave out the event that does it, and a
-    /// prompt of no tokens would look like one that was silently cut.
+    /// Returns `None` until the prompt was counted: llama.cpp may omit that event, and a prompt of zero tokens would
+    /// look like one that was silently truncated.
     pub(crate) fn to_usage(&self) -> Option<Usage> {
         self.input?;
         Some(Usage {
@@ -170,10 +168,10 @@ impl AnthropicUsage {
     }
 }
 
-/// The prompt of the last iteration in which the model answered.
+/// Returns the prompt of the last iteration in which the model answered.
 fn last_iteration_input(usage: &JsonObject<'_>) -> Option<u64> {
     let iterations = usage.elements("iterations");
-    let answer = iterations.iter().rev().find(|it| it.string("type").as_deref() == Some("message"))?;
+    let answer = iterations.iter().rev().find(|iteration| iteration.string("type").as_deref() == Some("message"))?;
     ["input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"]
         .iter()
         .filter_map(|key| answer.u64(&[key]))

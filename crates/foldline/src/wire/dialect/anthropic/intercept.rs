@@ -1,4 +1,4 @@
-//! Anthropic Messages: blocks with an index, one `message_start`, one `message_delta` that counts.
+//! Stream editing for Anthropic Messages: indexed blocks, one `message_start`, one `message_delta` with the counts.
 
 use crate::wire::intercept::{FrameAction, PositionMap, RoundState, summed_count};
 use crate::wire::json::scan::JsonObject;
@@ -7,12 +7,11 @@ use crate::wire::json::write::{FieldChange, json_array, with_changed_fields};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AnthropicEditor {
     blocks: PositionMap,
-    /// The counts of the prompt with which this round began, as JSON.
+    /// The prompt's token counts at the start of this round, as JSON.
     prompt_counts: Vec<(&'static str, String)>,
 }
 
-/// The counts of a prompt. A client keeps those of its `message_start` unless the end of the stream
-/// has others.
+/// Token counts of a prompt. A client keeps those of its `message_start` unless the end of the stream has others.
 const PROMPT_TOKEN_FIELDS: [&str; 3] = ["input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"];
 
 impl AnthropicEditor {
@@ -63,8 +62,8 @@ impl AnthropicEditor {
         }
     }
 
-    /// The prompt is that of the last round, for a client that watches how full its window is; the
-    /// answer is that of all rounds.
+    /// Edits the final counts: the prompt is that of the last round, for a client that monitors its window; the output
+    /// is the sum of all rounds.
     fn edit_end(&self, data: &JsonObject<'_>, round: &RoundState) -> FrameAction {
         let Some(usage) = data.object("usage") else { return FrameAction::Forward };
         let mut changes: Vec<(&str, FieldChange)> = Vec::new();
@@ -101,13 +100,13 @@ fn is_hidden_call(block: &JsonObject<'_>, tool: &str) -> bool {
     block.string("type").as_deref() == Some("tool_use") && block.string("name").as_deref() == Some(tool)
 }
 
-/// The blocks of all bodies that the client may see.
+/// Returns the blocks of all bodies that the client may see.
 pub(crate) fn visible_blocks<'a>(bodies: &[JsonObject<'a>], tool: &str) -> Vec<&'a str> {
     let content = bodies.iter().flat_map(|body| body.elements("content").into_owned());
     content.filter(|block| !is_hidden_call(block, tool)).map(|block| block.value.raw()).collect()
 }
 
-/// One body of several: the first one's name, everyone's blocks, the last one's end.
+/// Merges several bodies: id of the first, blocks of all, end of the last.
 pub(crate) fn merged_body(bodies: &[JsonObject<'_>], round: &RoundState, tool: &str) -> String {
     let [first, .., last] = bodies else { return single_body(bodies, tool) };
     let mut changes = vec![("content", FieldChange::Set(json_array(visible_blocks(bodies, tool))))];
@@ -120,7 +119,7 @@ pub(crate) fn merged_body(bodies: &[JsonObject<'_>], round: &RoundState, tool: &
     with_changed_fields(last, &changes)
 }
 
-/// A body without the calls that the client must not see.
+/// Returns a body without the hidden calls.
 fn single_body(bodies: &[JsonObject<'_>], tool: &str) -> String {
     let content = FieldChange::Set(json_array(visible_blocks(bodies, tool)));
     bodies.first().map(|body| with_changed_fields(body, &[("content", content)])).unwrap_or_default()

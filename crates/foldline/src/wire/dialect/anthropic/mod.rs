@@ -1,4 +1,4 @@
-//! Anthropic Messages.
+//! The Anthropic Messages dialect.
 
 pub(crate) mod intercept;
 pub(crate) mod request;

@@ -1,7 +1,7 @@
-//! Anthropic Messages.
+//! Anthropic Messages requests.
 //!
-//! Everything is a block in a message's content; results of tools stand in user messages. Blocks
-//! that are sealed (thinking) or newer than this version are kept as they are.
+//! All content is blocks in a message; tool results are in user messages. Signed blocks (thinking) and blocks newer
+//! than this version are kept unchanged.
 
 use crate::conversation::text::LazyText;
 use crate::conversation::{
@@ -13,60 +13,63 @@ use crate::wire::json::layout::{
 use crate::wire::json::scan::{JsonObject, JsonValue};
 use crate::wire::parse_role;
 
-/// The fields of a message that hold others, level by level.
+/// The nested fields of a message, level by level.
 pub(crate) const NESTED_FIELDS: &[&[&str]] = &[&["content"], &["content", "source"], &["source"]];
 
-pub(crate) fn parse_message<'a>(it: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {
-    let mut reading = MessageBuilder::new(parse_role(it.string("role").as_deref()), it, layout);
-    let Some(content) = it.get("content") else { return reading.finish() };
+pub(crate) fn parse_message<'a>(message: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {
+    let mut builder = MessageBuilder::new(parse_role(message.string("role").as_deref()), message, layout);
+    let Some(content) = message.get("content") else { return builder.finish() };
     if let Some(text) = content.text() {
-        reading.push(Part::text(text), PartLayout::new(EditSlot::Text(content.span.into()), None));
+        builder.push(Part::text(text), PartLayout::new(EditSlot::Text(content.span.into()), None));
     } else if content.is_array() {
-        let elements = it.elements("content");
-        reading.push_list(ListName::Content, &elements, None);
+        let elements = message.elements("content");
+        builder.push_list(ListName::Content, &elements, None);
         for (index, element) in elements.iter().enumerate() {
-            let (part, place) = parse_block(element, reading.layout);
-            reading.push(part, place.in_list(ListElement::new(ListName::Content, index)));
+            let (part, place) = parse_block(element, builder.layout);
+            builder.push(part, place.in_list(ListElement::new(ListName::Content, index)));
         }
     }
-    reading.finish()
+    builder.finish()
 }
 
-/// A block of the top-level `system`.
-pub(crate) fn block_part<'a>(it: &JsonObject<'a>) -> Part<'a> {
-    parse_block(it, &mut BodyLayout::default()).0
+/// Parses a block of the top-level `system`.
+pub(crate) fn block_part<'a>(block: &JsonObject<'a>) -> Part<'a> {
+    parse_block(block, &mut BodyLayout::default()).0
 }
 
-fn parse_block<'a>(it: &JsonObject<'a>, layout: &mut BodyLayout) -> (Part<'a>, PartLayout) {
-    let kind = it.string("type");
+fn parse_block<'a>(block: &JsonObject<'a>, layout: &mut BodyLayout) -> (Part<'a>, PartLayout) {
+    let kind = block.string("type");
     match kind.as_deref() {
         Some("thinking") => {
-            let text = it.text("thinking").unwrap_or_default();
-            return fixed_part(Part::Reasoning(ReasoningPart { text, seal: it.string("signature") }));
+            let text = block.text("thinking").unwrap_or_default();
+            return fixed_part(Part::Reasoning(ReasoningPart { text, seal: block.string("signature") }));
         }
         Some("redacted_thinking") => {
-            return fixed_part(Part::Reasoning(ReasoningPart { text: LazyText::default(), seal: it.string("data") }));
+            return fixed_part(Part::Reasoning(ReasoningPart {
+                text: LazyText::default(),
+                seal: block.string("data"),
+            }));
         }
         Some("tool_use") => {
-            let (arguments, slot) = match it.get("input") {
+            let (arguments, slot) = match block.get("input") {
                 Some(input) => (CallArguments::Json(input.raw().into()), EditSlot::Json(input.span.into())),
                 None => (CallArguments::Json("".into()), EditSlot::Fixed),
             };
-            let (id, name) = (it.string("id").unwrap_or_default(), it.string("name").unwrap_or_default());
+            let (id, name) = (block.string("id").unwrap_or_default(), block.string("name").unwrap_or_default());
             return (Part::ToolCall(ToolCall { id, name, arguments }), PartLayout::new(slot, None));
         }
         Some("tool_result") => {
-            let (content, place) = parse_result_content(layout, it, "content", parse_content_block);
+            let (content, part_layout) = parse_result_content(layout, block, "content", parse_content_block);
             let result = ToolResult {
-                call_id: it.string("tool_use_id").unwrap_or_default(),
+                call_id: block.string("tool_use_id").unwrap_or_default(),
                 content,
-                is_error: it.get("is_error").and_then(JsonValue::bool).unwrap_or(false),
+                is_error: block.get("is_error").and_then(JsonValue::bool).unwrap_or(false),
             };
-            return (Part::ToolResult(result), place);
+            return (Part::ToolResult(result), part_layout);
         }
         _ => {}
     }
-    let (part, slot) = parse_content_block(it);
+    let (part, slot) = parse_content_block(block);
     (part, PartLayout::new(slot, None))
 }
 
@@ -74,33 +77,33 @@ fn fixed_part(part: Part<'_>) -> (Part<'_>, PartLayout) {
     (part, PartLayout::new(EditSlot::Fixed, None))
 }
 
-/// What may stand both in a message and in a result's content.
-fn parse_content_block<'a>(it: &JsonObject<'a>) -> (Part<'a>, EditSlot) {
-    let kind = it.string("type");
+/// Parses a block that may appear in a message and in a result's content.
+fn parse_content_block<'a>(block: &JsonObject<'a>) -> (Part<'a>, EditSlot) {
+    let kind = block.string("type");
     match kind.as_deref() {
         Some("text") => {
-            if let Some(value) = it.get("text").filter(|value| value.is_string()) {
+            if let Some(value) = block.get("text").filter(|value| value.is_string()) {
                 return (Part::text(value.text().unwrap_or_default()), EditSlot::Text(value.span.into()));
             }
         }
         Some("image") => {
-            let image = ImagePart { source: media_source(it), detail: None };
-            return (Part::Image(image), EditSlot::Block(it.value.span.into()));
+            let image = ImagePart { source: media_source(block), detail: None };
+            return (Part::Image(image), EditSlot::Block(block.value.span.into()));
         }
         Some("document") => {
-            let media_type = it.nested_object("source").and_then(|source| source.string("media_type"));
-            let file = FilePart { name: it.string("title"), media_type, source: media_source(it) };
-            return (Part::File(Box::new(file)), EditSlot::Block(it.value.span.into()));
+            let media_type = block.nested_object("source").and_then(|source| source.string("media_type"));
+            let file = FilePart { name: block.string("title"), media_type, source: media_source(block) };
+            return (Part::File(Box::new(file)), EditSlot::Block(block.value.span.into()));
         }
         _ => {}
     }
-    // A server tool's call has an `id`, its result names it as `tool_use_id`.
-    let pair = it.string("tool_use_id").or_else(|| it.string("id"));
-    (opaque_part(kind, pair, it.value), EditSlot::Fixed)
+    // A server tool's call has an `id`, to which its result refers as `tool_use_id`.
+    let pair = block.string("tool_use_id").or_else(|| block.string("id"));
+    (opaque_part(kind, pair, block.value), EditSlot::Fixed)
 }
 
-fn media_source<'a>(it: &JsonObject<'a>) -> MediaSource<'a> {
-    let Some(source) = it.nested_object("source") else { return MediaSource::Unknown };
+fn media_source<'a>(block: &JsonObject<'a>) -> MediaSource<'a> {
+    let Some(source) = block.nested_object("source") else { return MediaSource::Unknown };
     match source.string("type").as_deref() {
         Some("base64") => source.string("data").map(MediaSource::Base64),
         Some("text") => source.text("data").map(MediaSource::Text),
@@ -124,8 +127,7 @@ mod tests {
         shape(request.conversation())
     }
 
-    /// Claude Code in the middle of its work: thinking, words, two calls, both answered in one message
-    /// with a reminder behind them.
+    /// A Claude Code round: thinking, text, two calls, both answered in one message with a reminder after them.
     #[test]
     fn round_with_thinking_and_parallel_calls_is_read() {
         let body = r#"{"model":"claude-opus-4-8","max_tokens":1,"system":[{"type":"text","text":"You are.","cache_control":{"type":"ephemeral"}}],"messages":[
@@ -172,7 +174,7 @@ mod tests {
         assert_eq!(String::from_utf8_lossy(&request.splice(&edits).unwrap()), expected);
     }
 
-    /// Thinking stays whole or goes whole.
+    /// Thinking is kept or dropped as a whole.
     #[test]
     fn thinking_cannot_be_edited() {
         let body = br#"[{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"E"},{"type":"text","text":"x"}]}]"#;
@@ -184,7 +186,7 @@ mod tests {
         );
     }
 
-    /// Tools that the provider runs: the call and its result find each other by the pair.
+    /// Provider-run tools: the call and its result are matched by the pair.
     #[test]
     fn server_tools_and_unknown_blocks_are_kept() {
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Responses of Anthropic Messages: a list of blocks, each of which opens, grows and closes.
+//! Anthropic Messages responses: a list of blocks, each with a start, deltas and a stop.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -28,7 +28,7 @@ pub(crate) fn parse_response<'a>(body: &JsonObject<'a>) -> Response<'a> {
     }
 }
 
-/// The state of a stream.
+/// State of a stream.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AnthropicStream {
     usage: AnthropicUsage,
@@ -122,7 +122,7 @@ impl AnthropicStream {
                 call = Some(number);
                 let (id, name) = (text("id").unwrap_or_default(), text("name").unwrap_or_default());
                 out.push(StreamEvent::ToolCallOpened { at, call: number, id, name });
-                // Some servers give the whole input at once and never a delta.
+                // Some servers send the whole input at once and no delta.
                 let input = start.object("input").filter(|input| !input.fields().is_empty());
                 out.extend(input.map(|input| {
                     let arguments = input.value.raw().to_owned();
@@ -132,7 +132,7 @@ impl AnthropicStream {
             Some("text") => out.extend(text("text").map(|text| StreamEvent::TextDelta { at, text })),
             Some("thinking") => out.extend(text("thinking").map(|text| StreamEvent::ReasoningDelta { at, text })),
             Some("redacted_thinking") => {
-                out.extend(text("data").map(|seal| StreamEvent::ReasoningSignature { at, signature: seal }))
+                out.extend(text("data").map(|signature| StreamEvent::ReasoningSignature { at, signature }))
             }
             _ => {}
         }
@@ -143,8 +143,8 @@ impl AnthropicStream {
         }
     }
 
-    /// The assistant's message, to be sent back: as it was generated, without texts that are empty,
-    /// which the provider gives but does not take.
+    /// Returns the assistant's message to send back: as generated, without empty texts, which the provider generates
+    /// but does not accept.
     pub(crate) fn turn_json(&self) -> Vec<String> {
         let blocks: Vec<String> =
             self.blocks.iter().filter(|block| !block.is_empty_text()).filter_map(StreamedBlock::to_json).collect();
@@ -156,7 +156,7 @@ impl AnthropicStream {
     }
 }
 
-/// A block as it opened, with what has grown on it.
+/// A started block, with its accumulated deltas.
 #[derive(Clone, Debug, Default)]
 struct StreamedBlock {
     start_json: String,
@@ -164,7 +164,7 @@ struct StreamedBlock {
     text: String,
     thinking: String,
     signature: Option<String>,
-    /// JSON text, in pieces that need not be JSON.
+    /// JSON text, accumulated from fragments.
     input: String,
     citations: Vec<String>,
     /// Other fields that a delta sets, as JSON.
@@ -205,7 +205,8 @@ impl StreamedBlock {
                 }
             }
             "citations_delta" => {
-                if let Some(citation) = delta.get_non_null("citation").filter(|it| gathered.try_reserve(it.raw().len()))
+                if let Some(citation) =
+                    delta.get_non_null("citation").filter(|value| gathered.try_reserve(value.raw().len()))
                 {
                     self.citations.push(citation.raw().to_owned());
                 }
@@ -221,7 +222,7 @@ impl StreamedBlock {
         }
     }
 
-    /// The block as the provider would have written it in a JSON body.
+    /// Returns the block in the form of a JSON body.
     fn to_json(&self) -> Option<String> {
         let document = scan::parse_document(&self.start_json).ok()?;
         let start = document.object();
@@ -254,7 +255,7 @@ impl StreamedBlock {
             })
     }
 
-    /// Whether the input never became JSON.
+    /// Returns true if the input never became valid JSON.
     fn has_truncated_input(&self) -> bool {
         !self.input.is_empty() && scan::parse_document(&self.input).is_err()
     }
@@ -409,7 +410,10 @@ data: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"outpu
                 {"type":"message","input_tokens":20000,"cache_read_input_tokens":1000,"output_tokens":40},
                 {"type":"message","input_tokens":10000,"cache_read_input_tokens":12000,"output_tokens":50},
                 {"type":"advisor_message","input_tokens":7,"output_tokens":1}]}}"#;
-        assert_eq!(body_summary(ANTHROPIC, text), "m: | EndTurn end_turn | in=30000 out=90 last_input=22000 | Complete");
+        assert_eq!(
+            body_summary(ANTHROPIC, text),
+            "m: | EndTurn end_turn | in=30000 out=90 last_input=22000 | Complete"
+        );
     }
 
     #[test]

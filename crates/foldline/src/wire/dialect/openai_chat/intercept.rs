@@ -1,5 +1,5 @@
-//! Chat Completions: chunks that may hold text, calls, the reason to stop and counts all at once, so
-//! that a chunk is often neither passed nor withheld but passed in part.
+//! Stream editing for Chat Completions: a chunk may contain text, calls, the stop reason and counts at once, so chunks
+//! are often rewritten instead of forwarded or withheld.
 
 use crate::wire::intercept::{FrameAction, PositionMap, RoundState, summed_count};
 use crate::wire::json::scan::JsonObject;
@@ -8,20 +8,20 @@ use crate::wire::response::{CallDelta, CallShape, CallTracker};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ChatEditor {
-    /// What the first chunk of the first round said of the response, as JSON.
+    /// Identity fields of the first chunk of the first round, as JSON.
     identity: Vec<(&'static str, String)>,
     tracker: CallTracker,
     calls: Vec<CallVisibility>,
     positions: PositionMap,
-    /// Indices of `reasoning_details`, which go on from round to round.
+    /// Indices of `reasoning_details`, which continue from round to round.
     details: PositionMap,
-    /// Bytes of text that the client got.
+    /// Bytes of text sent to the client.
     text_bytes: u64,
 }
 
 #[derive(Clone, Debug)]
 enum CallVisibility {
-    /// Its name has not come yet; what has come is held until it is clear whose call it is.
+    /// The name is unknown so far; the call is held back until it arrives.
     Unnamed {
         id: String,
         arguments: String,
@@ -30,10 +30,10 @@ enum CallVisibility {
     Visible,
 }
 
-/// The most that is held of a call whose name does not come.
+/// Maximum bytes held back for a call without a name.
 const MAX_UNNAMED_CALL_BYTES: usize = 1 << 20;
 
-/// Fields that must not change in the course of a stream.
+/// Fields that must not change within a stream.
 const IDENTITY_FIELDS: [&str; 4] = ["id", "created", "model", "system_fingerprint"];
 
 impl ChatEditor {
@@ -82,7 +82,7 @@ impl ChatEditor {
             return;
         }
         for (key, value) in &self.identity {
-            if chunk.get(key).is_some_and(|it| it.raw() != value) {
+            if chunk.get(key).is_some_and(|field| field.raw() != value) {
                 changes.push((key, FieldChange::Set(value.clone())));
             }
         }
@@ -124,14 +124,14 @@ impl ChatEditor {
     ) -> Vec<(&'static str, FieldChange)> {
         let mut changes = Vec::new();
         if !round.is_first() && delta.get_non_null("role").is_some() {
-            // Accumulators append what comes twice: "assistantassistant".
+            // Clients concatenate repeated roles: "assistantassistant".
             changes.push(("role", FieldChange::Remove));
         }
         self.text_bytes += delta.string("content").map_or(0, |text| text.len() as u64);
         let details = delta.elements("reasoning_details");
         let moved: Vec<Option<String>> = details.iter().map(|detail| self.edit_detail(detail)).collect();
         if moved.iter().any(Option::is_some) {
-            let raw = details.iter().zip(&moved).map(|(it, moved)| moved.as_deref().unwrap_or(it.value.raw()));
+            let raw = details.iter().zip(&moved).map(|(detail, moved)| moved.as_deref().unwrap_or(detail.value.raw()));
             changes.push(("reasoning_details", FieldChange::Set(json_array(raw))));
         }
         let calls = delta.elements("tool_calls");
@@ -172,9 +172,9 @@ impl ChatEditor {
             self.tracker.add(mention)
         });
         self.tracker.record_delta(number, mention);
-        let mut whole = None;
-        if let CallVisibility::Unnamed { id: kept, arguments } = &mut self.calls[number] {
-            kept.push_str(if kept.is_empty() { &id } else { "" });
+        let mut complete = None;
+        if let CallVisibility::Unnamed { id: held_id, arguments } = &mut self.calls[number] {
+            held_id.push_str(if held_id.is_empty() { &id } else { "" });
             if name.is_empty() && arguments.len() < MAX_UNNAMED_CALL_BYTES {
                 arguments.push_str(&text("arguments"));
                 return FrameAction::Withhold;
@@ -186,10 +186,10 @@ impl ChatEditor {
                 }
             } else {
                 if !arguments.is_empty() {
-                    // What was held comes with the name.
+                    // The held arguments are sent with the name.
                     let all = format!("{arguments}{}", text("arguments"));
                     let function = format!(r#"{{"name":{},"arguments":{}}}"#, quoted(&name), quoted(&all));
-                    whole = Some((quoted(kept), function));
+                    complete = Some((quoted(held_id), function));
                 }
                 self.calls[number] = CallVisibility::Visible;
             }
@@ -198,7 +198,7 @@ impl ChatEditor {
             return FrameAction::Withhold;
         }
         let mut changes: Vec<(&str, FieldChange)> = Vec::new();
-        if let Some((id, function)) = whole {
+        if let Some((id, function)) = complete {
             changes.extend([("id", FieldChange::Set(id)), ("function", FieldChange::Set(function))]);
         }
         if let Some(index) = index {
@@ -233,12 +233,12 @@ impl ChatEditor {
     }
 }
 
-/// The message of the first choice of a body.
+/// Returns the message of a body's first choice.
 pub(crate) fn first_message<'a>(body: &JsonObject<'a>) -> Option<JsonObject<'a>> {
     body.elements("choices").first().and_then(|choice| choice.object("message"))
 }
 
-/// The texts of all bodies, joined.
+/// Returns the concatenated texts of all bodies.
 pub(crate) fn joined_text(bodies: &[JsonObject<'_>]) -> String {
     joined_field(bodies, "content")
 }
@@ -247,11 +247,10 @@ fn joined_field(bodies: &[JsonObject<'_>], key: &str) -> String {
     bodies.iter().filter_map(|body| first_message(body)?.string(key)).collect()
 }
 
-/// One body of several: the first one's name, everyone's texts and thoughts, the last one's calls
-/// without those that the client must not see.
+/// Merges several bodies: identity of the first, texts and reasoning of all, calls of the last without the hidden ones.
 pub(crate) fn merged_body(bodies: &[JsonObject<'_>], round: &RoundState, tool: &str) -> String {
     let (Some(first), Some(last)) = (bodies.first(), bodies.last()) else { return String::new() };
-    let Some(spoken) = first_message(last) else { return last.value.raw().to_owned() };
+    let Some(message) = first_message(last) else { return last.value.raw().to_owned() };
     let mut fields: Vec<(&str, FieldChange)> = Vec::new();
     for key in ["content", "reasoning_content", "reasoning", "reasoning_text"] {
         let text = joined_field(bodies, key);
@@ -268,7 +267,7 @@ pub(crate) fn merged_body(bodies: &[JsonObject<'_>], round: &RoundState, tool: &
     if !details.is_empty() {
         fields.push(("reasoning_details", FieldChange::Set(json_array(details))));
     }
-    let calls = spoken.elements("tool_calls");
+    let calls = message.elements("tool_calls");
     let hidden = |call: &&JsonObject<'_>| {
         call.object("function").and_then(|function| function.string("name")).as_deref() == Some(tool)
     };
@@ -282,7 +281,7 @@ pub(crate) fn merged_body(bodies: &[JsonObject<'_>], round: &RoundState, tool: &
         .iter()
         .enumerate()
         .map(|(at, choice)| match at {
-            0 => with_changed_fields(choice, &[("message", FieldChange::Set(with_changed_fields(&spoken, &fields)))]),
+            0 => with_changed_fields(choice, &[("message", FieldChange::Set(with_changed_fields(&message, &fields)))]),
             _ => choice.value.raw().to_owned(),
         })
         .collect();
@@ -298,7 +297,7 @@ pub(crate) fn merged_body(bodies: &[JsonObject<'_>], round: &RoundState, tool: &
     with_changed_fields(last, &changes)
 }
 
-/// Whether a chunk from which something was taken has nothing left to say.
+/// Returns true if an edited chunk has no content left.
 fn is_empty_chunk(chunk: &str) -> bool {
     let Ok(document) = crate::wire::json::scan::parse_document(chunk) else { return false };
     let chunk = document.object();
@@ -313,7 +312,7 @@ fn is_empty_chunk(chunk: &str) -> bool {
         && chunk.elements("choices").iter().all(silent)
 }
 
-/// The prompt is that of the last round; the answer is that of all rounds.
+/// Returns merged counts: the prompt of the last round, the output of all rounds.
 fn summed_usage(usage: &JsonObject<'_>, round: &RoundState) -> String {
     let reasoned = round.earlier_usage.and_then(|before| before.reasoning).unwrap_or(0);
     let mut changes: Vec<(&str, FieldChange)> = Vec::new();

@@ -1,4 +1,4 @@
-//! OpenAI Chat Completions.
+//! The OpenAI Chat Completions dialect.
 
 pub(crate) mod call_tracker;
 pub(crate) mod intercept;

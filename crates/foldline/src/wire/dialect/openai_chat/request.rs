@@ -1,7 +1,7 @@
-//! OpenAI Chat Completions, as OpenAI and the many compatible servers speak it.
+//! OpenAI Chat Completions requests, of OpenAI and the many compatible servers.
 //!
-//! An assistant's reasoning stands in a field that each server names differently; its text, then
-//! its calls follow. A tool's result is a message of its own.
+//! An assistant's reasoning is in a field whose name depends on the server; text and calls follow. A tool result is a
+//! separate message.
 
 use crate::conversation::text::LazyText;
 use crate::conversation::{CallArguments, FilePart, ImagePart, MediaSource, Message, Part, Role, ToolCall, ToolResult};
@@ -12,81 +12,84 @@ use crate::wire::json::layout::{
 use crate::wire::json::scan::{JsonObject, JsonValue};
 use crate::wire::parse_role;
 
-/// The names under which servers give readable reasoning.
+/// Field names of readable reasoning on different servers.
 const REASONING_FIELDS: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_text"];
-/// Fields of an assistant message that come back untouched or not at all (signatures, audio).
+/// Fields of an assistant message that are sent back unchanged or not at all (signatures, audio).
 const OPAQUE_FIELDS: [&str; 4] = ["reasoning_details", "extra_content", "audio", "refusal"];
 
-/// The fields of a message that hold others, level by level.
+/// The nested fields of a message, level by level.
 pub(crate) const NESTED_FIELDS: &[&[&str]] =
     &[&["content", "tool_calls", "function_call"], &["function", "custom", "image_url", "file"]];
 
-pub(crate) fn parse_message<'a>(it: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {
-    let role = parse_role(it.string("role").as_deref());
-    let mut reading = MessageBuilder::new(role, it, layout);
+pub(crate) fn parse_message<'a>(message: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {
+    let role = parse_role(message.string("role").as_deref());
+    let mut builder = MessageBuilder::new(role, message, layout);
     for key in REASONING_FIELDS {
-        if let Some(text) = it.text(key) {
-            reading
-                .push(Part::reasoning(text), PartLayout::new(EditSlot::Fixed, MessageBuilder::field_element(it, key)));
+        if let Some(text) = message.text(key) {
+            builder.push(
+                Part::reasoning(text),
+                PartLayout::new(EditSlot::Fixed, MessageBuilder::field_element(message, key)),
+            );
         }
     }
     for key in OPAQUE_FIELDS {
-        if let Some(value) = it.get(key).filter(|value| !value.is_null()) {
-            reading.push(opaque_part(Some(key.into()), None, value), PartLayout::new(EditSlot::Fixed, None));
+        if let Some(value) = message.get(key).filter(|value| !value.is_null()) {
+            builder.push(opaque_part(Some(key.into()), None, value), PartLayout::new(EditSlot::Fixed, None));
         }
     }
     if role == Role::Tool {
-        // The old `function` role answers by name, not by id.
-        let call_id = it.string("tool_call_id").or_else(|| it.string("name")).unwrap_or_default();
-        let (content, place) = parse_result_content(reading.layout, it, "content", parse_content_block);
-        reading.push(Part::ToolResult(ToolResult { call_id, content, is_error: false }), place);
-        return reading.finish();
+        // The legacy `function` role refers to a call by name, not by id.
+        let call_id = message.string("tool_call_id").or_else(|| message.string("name")).unwrap_or_default();
+        let (content, part_layout) = parse_result_content(builder.layout, message, "content", parse_content_block);
+        builder.push(Part::ToolResult(ToolResult { call_id, content, is_error: false }), part_layout);
+        return builder.finish();
     }
-    read_content(&mut reading, it);
-    read_calls(&mut reading, it);
-    reading.finish()
+    read_content(&mut builder, message);
+    read_calls(&mut builder, message);
+    builder.finish()
 }
 
-fn read_content<'a>(reading: &mut MessageBuilder<'a, '_>, it: &JsonObject<'a>) {
-    let Some(value) = it.get("content") else { return };
-    let field = MessageBuilder::field_element(it, "content");
+fn read_content<'a>(builder: &mut MessageBuilder<'a, '_>, message: &JsonObject<'a>) {
+    let Some(value) = message.get("content") else { return };
+    let field = MessageBuilder::field_element(message, "content");
     if let Some(text) = value.text() {
-        reading.push(Part::text(text), PartLayout::new(EditSlot::Text(value.span.into()), field));
+        builder.push(Part::text(text), PartLayout::new(EditSlot::Text(value.span.into()), field));
     } else if value.is_array() {
-        let elements = it.elements("content");
-        reading.push_list(ListName::Content, &elements, field);
+        let elements = message.elements("content");
+        builder.push_list(ListName::Content, &elements, field);
         for (index, element) in elements.iter().enumerate() {
             let (part, slot) = parse_content_block(element);
-            reading.push(part, PartLayout::new(slot, Some(ListElement::new(ListName::Content, index))));
+            builder.push(part, PartLayout::new(slot, Some(ListElement::new(ListName::Content, index))));
         }
     }
 }
 
-fn read_calls<'a>(reading: &mut MessageBuilder<'a, '_>, it: &JsonObject<'a>) {
-    if it.get("tool_calls").is_some_and(JsonValue::is_array) {
-        let elements = it.elements("tool_calls");
-        reading.push_list(ListName::Calls, &elements, MessageBuilder::field_element(it, "tool_calls"));
+fn read_calls<'a>(builder: &mut MessageBuilder<'a, '_>, message: &JsonObject<'a>) {
+    if message.get("tool_calls").is_some_and(JsonValue::is_array) {
+        let elements = message.elements("tool_calls");
+        builder.push_list(ListName::Calls, &elements, MessageBuilder::field_element(message, "tool_calls"));
         for (index, element) in elements.iter().enumerate() {
             let (part, slot) = parse_call(element);
-            reading.push(part, PartLayout::new(slot, Some(ListElement::new(ListName::Calls, index))));
+            builder.push(part, PartLayout::new(slot, Some(ListElement::new(ListName::Calls, index))));
         }
     }
-    if let Some(function) = it.nested_object("function_call") {
+    if let Some(function) = message.nested_object("function_call") {
         let name = function.string("name").unwrap_or_default();
         let (arguments, slot) = parse_arguments(&function);
         let call = ToolCall { id: name.clone(), name, arguments };
-        reading.push(Part::ToolCall(call), PartLayout::new(slot, MessageBuilder::field_element(it, "function_call")));
+        builder
+            .push(Part::ToolCall(call), PartLayout::new(slot, MessageBuilder::field_element(message, "function_call")));
     }
 }
 
-fn parse_call<'a>(it: &JsonObject<'a>) -> (Part<'a>, EditSlot) {
-    let id = it.string("id").unwrap_or_default();
-    if let Some(function) = it.nested_object("function") {
+fn parse_call<'a>(call: &JsonObject<'a>) -> (Part<'a>, EditSlot) {
+    let id = call.string("id").unwrap_or_default();
+    if let Some(function) = call.nested_object("function") {
         let name = function.string("name").unwrap_or_default();
         let (arguments, slot) = parse_arguments(&function);
         return (Part::ToolCall(ToolCall { id, name, arguments }), slot);
     }
-    if let Some(custom) = it.nested_object("custom") {
+    if let Some(custom) = call.nested_object("custom") {
         let name = custom.string("name").unwrap_or_default();
         let (text, slot) = match custom.get("input") {
             Some(input) if input.is_string() => {
@@ -96,7 +99,7 @@ fn parse_call<'a>(it: &JsonObject<'a>) -> (Part<'a>, EditSlot) {
         };
         return (Part::ToolCall(ToolCall { id, name, arguments: CallArguments::Text(text) }), slot);
     }
-    (opaque_part(it.string("type"), Some(id), it.value), EditSlot::Fixed)
+    (opaque_part(call.string("type"), Some(id), call.value), EditSlot::Fixed)
 }
 
 fn parse_arguments<'a>(function: &JsonObject<'a>) -> (CallArguments<'a>, EditSlot) {
@@ -104,42 +107,42 @@ fn parse_arguments<'a>(function: &JsonObject<'a>) -> (CallArguments<'a>, EditSlo
         Some(value) if value.is_string() => {
             (CallArguments::Json(value.text().unwrap_or_default()), EditSlot::JsonInString(value.span.into()))
         }
-        // Some clients send the object itself; it is read, and left alone.
+        // Some clients send the object itself; it is parsed and left unchanged.
         Some(value) => (CallArguments::Json(value.raw().into()), EditSlot::Json(value.span.into())),
         None => (CallArguments::Json("".into()), EditSlot::Fixed),
     }
 }
 
-fn parse_content_block<'a>(it: &JsonObject<'a>) -> (Part<'a>, EditSlot) {
-    let kind = it.string("type");
+fn parse_content_block<'a>(block: &JsonObject<'a>) -> (Part<'a>, EditSlot) {
+    let kind = block.string("type");
     match kind.as_deref() {
         Some("text") => {
-            if let Some(value) = it.get("text").filter(|value| value.is_string()) {
+            if let Some(value) = block.get("text").filter(|value| value.is_string()) {
                 return (Part::text(value.text().unwrap_or_default()), EditSlot::Text(value.span.into()));
             }
         }
         Some("image_url") => {
-            let (url, detail) = match it.nested_object("image_url") {
+            let (url, detail) = match block.nested_object("image_url") {
                 Some(image) => (image.string("url"), image.string("detail")),
-                None => (it.string("image_url"), None),
+                None => (block.string("image_url"), None),
             };
             let source = url.map_or(MediaSource::Unknown, source_from_url);
-            return (Part::Image(ImagePart { source, detail }), EditSlot::Block(it.value.span.into()));
+            return (Part::Image(ImagePart { source, detail }), EditSlot::Block(block.value.span.into()));
         }
         Some("file") => {
-            if let Some(file) = it.nested_object("file") {
+            if let Some(file) = block.nested_object("file") {
                 let source = match (file.string("file_data"), file.string("file_id")) {
                     (Some(data), _) => source_from_url(data),
                     (None, Some(id)) => MediaSource::Id(id),
                     (None, None) => MediaSource::Unknown,
                 };
                 let file = FilePart { name: file.string("filename"), media_type: None, source };
-                return (Part::File(Box::new(file)), EditSlot::Block(it.value.span.into()));
+                return (Part::File(Box::new(file)), EditSlot::Block(block.value.span.into()));
             }
         }
         _ => {}
     }
-    (opaque_part(kind, None, it.value), EditSlot::Fixed)
+    (opaque_part(kind, None, block.value), EditSlot::Fixed)
 }
 
 #[cfg(test)]
@@ -182,7 +185,7 @@ mod tests {
         );
     }
 
-    /// Each server names the field of its reasoning differently; what it signs comes back as it is.
+    /// Servers name the reasoning field differently; signed data is kept unchanged.
     #[test]
     fn reasoning_is_read_from_every_known_field() {
         assert_eq!(
@@ -226,7 +229,7 @@ mod tests {
         );
     }
 
-    /// The first form of function calling, and roles of other servers.
+    /// Legacy function calling, and roles of other servers.
     #[test]
     fn legacy_functions_and_unknown_roles_are_read() {
         assert_eq!(

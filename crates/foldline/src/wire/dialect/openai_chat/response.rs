@@ -1,7 +1,7 @@
-//! Responses of Chat Completions, from the many servers that speak it.
+//! Chat Completions responses, from the many servers with this API.
 //!
-//! A chunk may hold text, reasoning, calls, the reason to stop and counts, all at once, and servers
-//! put some of them into other places than OpenAI does.
+//! A chunk may contain text, reasoning, calls, the stop reason and counts at once, and servers deviate from OpenAI in
+//! the fields that they use.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -21,7 +21,8 @@ pub(crate) fn parse_response<'a>(body: &JsonObject<'a>) -> Response<'a> {
         choice.and_then(|choice| choice.object("message")).map(|message| message_parts(&message)).unwrap_or_default();
     let any_call = parts.iter().any(|part| matches!(part, Part::ToolCall(_)));
     let reason = choice.and_then(|choice| choice.string("finish_reason"));
-    let error = |it: &JsonObject<'a>| it.get_non_null("error").map(|error| ApiError::from_error_value(error, it));
+    let error =
+        |object: &JsonObject<'a>| object.get_non_null("error").map(|error| ApiError::from_error_value(error, object));
     Response {
         id: body.string("id"),
         model: body.string("model"),
@@ -35,15 +36,15 @@ pub(crate) fn parse_response<'a>(body: &JsonObject<'a>) -> Response<'a> {
 
 fn message_parts<'a>(message: &JsonObject<'a>) -> Vec<Part<'a>> {
     let mut parts = wire::parse_message(Format::OpenAiChat, message).parts;
-    // The same reasoning may stand there under two names.
+    // The same reasoning may appear under two names.
     parts.dedup_by(|later, before| matches!(later, Part::Reasoning(_)) && later == before);
     parts
 }
 
-/// The names under which servers give readable reasoning.
+/// Field names of readable reasoning on different servers.
 const REASONING_FIELDS: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_text"];
 
-/// The state of a stream. What is kept is that of the first choice; events are those of all.
+/// State of a stream. The response keeps the first choice; events cover all choices.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ChatStream {
     text: String,
@@ -53,7 +54,7 @@ pub(crate) struct ChatStream {
     details: Vec<String>,
     calls: Vec<StreamedCall>,
     tracker: CallTracker,
-    /// The calls that are not closed yet, of each choice.
+    /// The open calls of each choice.
     open_calls: HashMap<u64, Vec<usize>>,
 }
 
@@ -66,7 +67,7 @@ struct StreamedCall {
     shape: CallShape,
     /// Fields that belong to neither shape (Gemini's thought signatures), as JSON.
     extra: BTreeMap<String, String>,
-    /// Its number in the response, from when its name is known.
+    /// The number in the response, once the name is known.
     number: Option<usize>,
 }
 
@@ -83,7 +84,7 @@ impl ChatStream {
         gathered.record_start(chunk, out);
         for choice in choices.iter() {
             let number = choice.u64(&["index"]).unwrap_or(0);
-            // Some servers put the whole message where a delta is due.
+            // Some servers send the whole message in place of a delta.
             if let Some(delta) = choice.object("delta").or_else(|| choice.object("message")) {
                 self.apply_delta(number, &delta, gathered, out);
             }
@@ -140,7 +141,7 @@ impl ChatStream {
         }
     }
 
-    /// Content is a text, or with Mistral a list of texts and thoughts.
+    /// Reads content: a text, or a list of texts and reasoning (Mistral).
     fn apply_content(
         &mut self,
         at: OutputPosition,
@@ -148,7 +149,7 @@ impl ChatStream {
         gathered: &mut ResponseBuilder,
         out: &mut Vec<StreamEvent>,
     ) {
-        let mut say = |text: &str, kept: &mut String, event: fn(OutputPosition, String) -> StreamEvent| {
+        let mut emit = |text: &str, kept: &mut String, event: fn(OutputPosition, String) -> StreamEvent| {
             if text.is_empty() {
                 return;
             }
@@ -157,20 +158,20 @@ impl ChatStream {
             }
             out.push(event(at, text.to_owned()));
         };
-        let spoken: fn(OutputPosition, String) -> StreamEvent = |at, text| StreamEvent::TextDelta { at, text };
+        let output: fn(OutputPosition, String) -> StreamEvent = |at, text| StreamEvent::TextDelta { at, text };
         let thought: fn(OutputPosition, String) -> StreamEvent = |at, text| StreamEvent::ReasoningDelta { at, text };
         if let Some(text) = content.string() {
-            return say(&text, &mut self.text, spoken);
+            return emit(&text, &mut self.text, output);
         }
         for part in content.elements() {
             match part.string("thinking") {
-                Some(text) => say(&text, &mut self.reasoning[0], thought),
+                Some(text) => emit(&text, &mut self.reasoning[0], thought),
                 None => part.elements("thinking").iter().filter_map(|piece| piece.string("text")).for_each(|text| {
-                    say(&text, &mut self.reasoning[0], thought);
+                    emit(&text, &mut self.reasoning[0], thought);
                 }),
             }
             if let Some(text) = part.string("text") {
-                say(&text, &mut self.text, spoken);
+                emit(&text, &mut self.text, output);
             }
         }
     }
@@ -188,9 +189,9 @@ impl ChatStream {
         let (id, name) = (delta.string("id").unwrap_or_default(), text("name"));
         let written = function
             .as_ref()
-            .and_then(|it| it.get_non_null(if shape == CallShape::Custom { "input" } else { "arguments" }));
-        // Some servers give the arguments as an object, not as the text of one.
-        let arguments = written.map(|it| it.string().unwrap_or(it.raw().into())).unwrap_or_default();
+            .and_then(|function| function.get_non_null(if shape == CallShape::Custom { "input" } else { "arguments" }));
+        // Some servers send the arguments as an object instead of JSON text.
+        let arguments = written.map(|value| value.string().unwrap_or(value.raw().into())).unwrap_or_default();
         let mention = CallDelta { choice, index: delta.u64(&["index"]), id: &id, name: &name, shape };
         let slot = match self.tracker.find(mention) {
             Some(slot) => slot,
@@ -255,7 +256,7 @@ impl ChatStream {
         gathered.record_stop(choice, StopInfo::from_raw(raw).corrected_for_calls(self.tracker.has_calls(choice)), out);
     }
 
-    /// The assistant's message, to be sent back as it was generated.
+    /// Returns the assistant's message to send back, as generated.
     pub(crate) fn turn_json(&self) -> Vec<String> {
         vec![self.to_json()]
     }
@@ -264,7 +265,7 @@ impl ChatStream {
         parse_owned_parts(&self.to_json(), |message| message_parts(message).into_iter().map(Part::into_owned).collect())
     }
 
-    /// The message as the provider would have written it in a JSON body.
+    /// Returns the message in the form of a JSON body.
     fn to_json(&self) -> String {
         let content = if self.text.is_empty() { "null".to_owned() } else { quoted(&self.text) };
         let mut json = format!(r#"{{"role":"assistant","content":{content}"#);
@@ -379,7 +380,7 @@ data: [DONE]
 
     #[test]
     fn complete_calls_in_one_chunk_need_no_index() {
-        // Ollama and Gemini's surface; the reason to stop does not mention the calls.
+        // Ollama and Gemini's compatible API; the stop reason does not mention the calls.
         let (events, response) = stream_summary(
             CHAT,
             r#"
@@ -521,14 +522,14 @@ data: {"choices":[{"delta":{"content":[{"type":"text","text":"so"}]}}]}
             let (events, _) = stream_summary(CHAT, &format!("data: {chunk}\n\n"));
             events.split(" | ").filter(|event| event.starts_with("usage")).collect::<Vec<_>>().join(" | ")
         };
-        // vLLM: on every chunk, with what it wrote to its cache.
+        // vLLM: on every chunk, with its cache writes.
         assert_eq!(
             usage(
                 r#"{"choices":[{"delta":{"content":"x"}}],"usage":{"prompt_tokens":10,"total_tokens":11,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":4,"created_cache_tokens":6}}}"#
             ),
             "usage in=10 read=4 write=6 out=1"
         );
-        // Moonshot: inside the choice, beside the reason to stop.
+        // Moonshot: inside the choice, next to the stop reason.
         assert_eq!(
             usage(
                 r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop","usage":{"prompt_tokens":10,"completion_tokens":2,"cached_tokens":8}}]}"#
@@ -549,7 +550,7 @@ data: {"choices":[{"delta":{"content":[{"type":"text","text":"so"}]}}]}
             ),
             "usage in=30 read=1 write=2 out=5"
         );
-        // llama.cpp: timings say what the cache gave; alone they are all there is.
+        // llama.cpp: `timings` contain the cache reads, and may be the only counts.
         assert_eq!(
             usage(
                 r#"{"choices":[],"usage":{"prompt_tokens":30,"completion_tokens":5},"timings":{"cache_n":25,"prompt_n":5,"predicted_n":5}}"#
@@ -560,7 +561,7 @@ data: {"choices":[{"delta":{"content":[{"type":"text","text":"so"}]}}]}
             usage(r#"{"choices":[],"timings":{"cache_n":25,"prompt_n":5,"predicted_n":7}}"#),
             "usage in=30 read=25 out=7"
         );
-        // xAI: reasoning is not part of the completion.
+        // xAI: reasoning is not part of the completion count.
         assert_eq!(
             usage(
                 r#"{"choices":[],"usage":{"prompt_tokens":30,"completion_tokens":5,"total_tokens":45,"completion_tokens_details":{"reasoning_tokens":10}}}"#

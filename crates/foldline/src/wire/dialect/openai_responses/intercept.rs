@@ -1,7 +1,6 @@
-//! Responses: items with an index, every event numbered, and a last event that repeats everything.
+//! Stream editing for Responses: indexed items, numbered events, and a last event that repeats the whole response.
 //!
-//! The response also repeats the tools of the request, ours among them, so those are edited even
-//! when no call is made.
+//! The response also repeats the request's tools, including the injected one, so they are edited even without a call.
 
 use crate::wire::intercept::{FrameAction, PositionMap, ReportedId, RoundState, summed_count};
 use crate::wire::json::scan;
@@ -14,25 +13,25 @@ pub(crate) struct ResponsesEditor {
     pub(crate) reported_id: ReportedId,
     tracker: ItemTracker,
     items: PositionMap,
-    /// Visible items of earlier rounds, and of this one, as JSON.
+    /// Visible items of earlier rounds as JSON; the next field has those of this round.
     earlier_items: Vec<String>,
     done_items: Vec<String>,
-    /// How many bytes of items may still be kept.
+    /// Bytes of items that may still be kept.
     remaining_bytes: usize,
-    /// The number of the last event that the client got.
+    /// The number of the last event sent to the client.
     last_sequence_number: Option<u64>,
-    /// Numbers no longer follow the provider's.
+    /// Event numbers no longer match the provider's.
     renumber: bool,
-    /// The response as the client first saw it, as JSON.
+    /// The response as first sent to the client, as JSON.
     first_response: Option<String>,
 }
 
-/// Fields that a later round may have otherwise than the first, because we asked otherwise.
+/// Fields that may differ in a later round, because foldline's request differs.
 const ROUND_SPECIFIC_FIELDS: [&str; 3] = ["created_at", "max_output_tokens", "tool_choice"];
 
 impl ResponsesEditor {
-    pub(crate) fn new(room: usize) -> Self {
-        Self { remaining_bytes: room, ..Self::default() }
+    pub(crate) fn new(max_kept_bytes: usize) -> Self {
+        Self { remaining_bytes: max_kept_bytes, ..Self::default() }
     }
 
     pub(crate) fn edit_frame(
@@ -99,7 +98,7 @@ impl ResponsesEditor {
         }
     }
 
-    /// Keeps an item for the response that will repeat it; without room for one, it is left out there.
+    /// Keeps an item for the final response that repeats it; without memory for it, it is omitted there.
     fn keep_item(&mut self, item: &str) {
         if let Some(room) = self.remaining_bytes.checked_sub(item.len()) {
             self.remaining_bytes = room;
@@ -112,7 +111,7 @@ impl ResponsesEditor {
         FrameAction::Withhold
     }
 
-    /// What changes in the response that ends the stream.
+    /// Returns the changes to the response that ends the stream.
     fn final_changes(
         &self,
         response: &JsonObject<'_>,
@@ -121,7 +120,7 @@ impl ResponsesEditor {
     ) -> Vec<(&'static str, FieldChange)> {
         let mut changes: Vec<(&str, FieldChange)> = without_tool(response, tool).into_iter().collect();
         let output = response.elements("output");
-        // Some servers stream the items and leave this list empty; it stays so.
+        // Some servers stream the items and leave this list empty; it stays empty.
         let repeats = !output.is_empty() || self.done_items.is_empty();
         if (!round.is_first() || self.items.any_hidden()) && repeats {
             let this = output.iter().filter(|item| !is_hidden_call(item, tool)).map(|item| item.value.raw());
@@ -173,7 +172,7 @@ impl ResponsesEditor {
     }
 }
 
-/// What changes in the last of several responses so that it looks like the end of the first.
+/// Returns the changes that make the last of several responses look like the end of the first.
 fn merge_changes(
     first: &JsonObject<'_>,
     last: &JsonObject<'_>,
@@ -191,13 +190,13 @@ fn merge_changes(
     changes
 }
 
-/// The items of all bodies that the client may see.
+/// Returns the items of all bodies that the client may see.
 pub(crate) fn visible_items<'a>(bodies: &[JsonObject<'a>], tool: &str) -> Vec<&'a str> {
     let items = bodies.iter().flat_map(|body| body.elements("output").into_owned());
     items.filter(|item| !is_hidden_call(item, tool)).map(|item| item.value.raw()).collect()
 }
 
-/// One body of several; `None` when the only one has nothing to hide.
+/// Merges several bodies; `None` if there is only one and nothing to hide.
 pub(crate) fn merged_body(
     bodies: &[JsonObject<'_>],
     round: &RoundState,
@@ -219,17 +218,17 @@ fn is_hidden_call(item: &JsonObject<'_>, tool: &str) -> bool {
     item.string("type").as_deref() == Some("function_call") && item.string("name").as_deref() == Some(tool)
 }
 
-/// The response's list of tools without ours, when ours is in it.
+/// Returns the response's list of tools without the injected one, if it contains it.
 fn without_tool(response: &JsonObject<'_>, tool: &str) -> Option<(&'static str, FieldChange)> {
     let tools = response.elements("tools");
-    let ours = |it: &&JsonObject<'_>| it.string("name").as_deref() == Some(tool);
-    tools.iter().any(|it| ours(&it)).then(|| {
-        let rest = tools.iter().filter(|it| !ours(it)).map(|it| it.value.raw());
+    let is_injected = |entry: &&JsonObject<'_>| entry.string("name").as_deref() == Some(tool);
+    tools.iter().any(|entry| is_injected(&entry)).then(|| {
+        let rest = tools.iter().filter(|entry| !is_injected(entry)).map(|entry| entry.value.raw());
         ("tools", FieldChange::Set(json_array(rest)))
     })
 }
 
-/// The prompt is that of the last round; the answer is that of all rounds.
+/// Returns merged counts: the prompt of the last round, the output of all rounds.
 fn summed_usage(usage: &JsonObject<'_>, round: &RoundState) -> String {
     let reasoned = round.earlier_usage.and_then(|before| before.reasoning).unwrap_or(0);
     let mut changes: Vec<(&str, FieldChange)> = Vec::new();

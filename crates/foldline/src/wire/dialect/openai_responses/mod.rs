@@ -1,4 +1,4 @@
-//! OpenAI Responses.
+//! The OpenAI Responses dialect.
 
 pub(crate) mod intercept;
 pub(crate) mod item_tracker;

@@ -1,7 +1,7 @@
-//! OpenAI Responses: a list of items, each of which is read as one message.
+//! OpenAI Responses requests: a list of items, each parsed as one message.
 //!
-//! Items of the model (reasoning, text, calls) are the assistant's; outputs are the tool's. Hosted
-//! tools carry their own result and are kept as they are.
+//! Items of the model (reasoning, text, calls) are the assistant's; outputs are the tool's. Hosted tools contain their
+//! own result and are kept unchanged.
 
 use std::borrow::Cow;
 
@@ -15,80 +15,80 @@ use crate::wire::json::layout::{
 use crate::wire::json::scan::{JsonObject, JsonValue};
 use crate::wire::parse_role;
 
-/// The fields of a message that hold others, level by level.
+/// The nested fields of an item, level by level.
 pub(crate) const NESTED_FIELDS: &[&[&str]] = &[&["content", "summary", "output"]];
 
-pub(crate) fn parse_message<'a>(it: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {
-    let kind = it.string("type");
+pub(crate) fn parse_message<'a>(item: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {
+    let kind = item.string("type");
     match kind.as_deref() {
-        // A reference may leave its type out; then it has nothing but an id.
-        None if it.get("role").is_none() && it.get("id").is_some() => reference_item(it, layout),
-        Some("item_reference") => reference_item(it, layout),
-        None | Some("message") => message_item(it, layout),
-        Some("reasoning") => reasoning_item(it, layout),
-        Some(kind @ ("function_call" | "custom_tool_call")) => call_item(it, layout, kind),
+        // A reference may omit its type; then it has only an id.
+        None if item.get("role").is_none() && item.get("id").is_some() => reference_item(item, layout),
+        Some("item_reference") => reference_item(item, layout),
+        None | Some("message") => message_item(item, layout),
+        Some("reasoning") => reasoning_item(item, layout),
+        Some(kind @ ("function_call" | "custom_tool_call")) => call_item(item, layout, kind),
         Some("local_shell_call" | "shell_call" | "apply_patch_call" | "computer_call" | "tool_search_call") => {
-            builtin_call_item(it, layout)
+            builtin_call_item(item, layout)
         }
-        Some(kind) if kind.ends_with("_call_output") || kind == "tool_search_output" => output_item(it, layout),
-        Some("mcp_approval_response") => opaque_item(it, layout, Role::User, it.string("approval_request_id")),
-        // Hosted tools, compaction and what is newer than this version come from the model.
-        Some(_) => opaque_item(it, layout, Role::Assistant, it.string("id")),
+        Some(kind) if kind.ends_with("_call_output") || kind == "tool_search_output" => output_item(item, layout),
+        Some("mcp_approval_response") => opaque_item(item, layout, Role::User, item.string("approval_request_id")),
+        // Hosted tools, compaction and types newer than this version come from the model.
+        Some(_) => opaque_item(item, layout, Role::Assistant, item.string("id")),
     }
 }
 
-/// `"input": "hello"`: one user message without a list around it.
+/// Parses `"input": "hello"`: one user message without a list.
 pub(crate) fn parse_string_input<'a>(value: JsonValue<'a>, layout: &mut BodyLayout) -> Message<'a> {
-    let mut reading = MessageBuilder::without_lists(Role::User, value.span, layout);
-    reading
+    let mut builder = MessageBuilder::without_lists(Role::User, value.span, layout);
+    builder
         .push(Part::text(value.text().unwrap_or_default()), PartLayout::new(EditSlot::Text(value.span.into()), None));
-    reading.finish()
+    builder.finish()
 }
 
-/// A block of instructions given as a list.
-pub(crate) fn block_part<'a>(it: &JsonObject<'a>) -> Part<'a> {
-    match parse_message(it, &mut BodyLayout::default()).parts.into_iter().next() {
+/// Parses a block of instructions given as a list.
+pub(crate) fn block_part<'a>(block: &JsonObject<'a>) -> Part<'a> {
+    match parse_message(block, &mut BodyLayout::default()).parts.into_iter().next() {
         Some(part) => part,
-        None => opaque_part(it.string("type"), None, it.value),
+        None => opaque_part(block.string("type"), None, block.value),
     }
 }
 
-fn message_item<'a>(it: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {
-    let mut reading = MessageBuilder::new(parse_role(it.string("role").as_deref()), it, layout);
-    let Some(content) = it.get("content") else { return reading.finish() };
+fn message_item<'a>(item: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {
+    let mut builder = MessageBuilder::new(parse_role(item.string("role").as_deref()), item, layout);
+    let Some(content) = item.get("content") else { return builder.finish() };
     if let Some(text) = content.text() {
-        reading.push(Part::text(text), PartLayout::new(EditSlot::Text(content.span.into()), None));
+        builder.push(Part::text(text), PartLayout::new(EditSlot::Text(content.span.into()), None));
     } else if content.is_array() {
-        let elements = it.elements("content");
-        reading.push_list(ListName::Content, &elements, None);
+        let elements = item.elements("content");
+        builder.push_list(ListName::Content, &elements, None);
         for (index, element) in elements.iter().enumerate() {
             let (part, slot) = parse_content_block(element);
-            reading.push(part, PartLayout::new(slot, Some(ListElement::new(ListName::Content, index))));
+            builder.push(part, PartLayout::new(slot, Some(ListElement::new(ListName::Content, index))));
         }
     }
-    reading.finish()
+    builder.finish()
 }
 
-fn reasoning_item<'a>(it: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {
-    let texts: Vec<_> = it
+fn reasoning_item<'a>(item: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {
+    let texts: Vec<_> = item
         .elements("content")
         .iter()
-        .chain(it.elements("summary").iter())
+        .chain(item.elements("summary").iter())
         .filter_map(|piece| piece.text("text"))
         .collect();
     let text = match <[_; 1]>::try_from(texts) {
         Ok([text]) => text,
         Err(texts) => texts.join("\n").into(),
     };
-    let mut reading = MessageBuilder::new(Role::Assistant, it, layout);
-    let part = Part::Reasoning(ReasoningPart { text, seal: it.string("encrypted_content") });
-    reading.push(part, PartLayout::new(EditSlot::Fixed, None));
-    reading.finish()
+    let mut builder = MessageBuilder::new(Role::Assistant, item, layout);
+    let part = Part::Reasoning(ReasoningPart { text, seal: item.string("encrypted_content") });
+    builder.push(part, PartLayout::new(EditSlot::Fixed, None));
+    builder.finish()
 }
 
-fn call_item<'a>(it: &JsonObject<'a>, layout: &mut BodyLayout, kind: &str) -> Message<'a> {
+fn call_item<'a>(item: &JsonObject<'a>, layout: &mut BodyLayout, kind: &str) -> Message<'a> {
     let key = if kind == "function_call" { "arguments" } else { "input" };
-    let written = it.get(key).filter(|value| value.is_string());
+    let written = item.get(key).filter(|value| value.is_string());
     let text = written.and_then(JsonValue::text).unwrap_or_default();
     let (arguments, slot) = match (kind, written) {
         ("function_call", Some(value)) => (CallArguments::Json(text), EditSlot::JsonInString(value.span.into())),
@@ -96,56 +96,56 @@ fn call_item<'a>(it: &JsonObject<'a>, layout: &mut BodyLayout, kind: &str) -> Me
         (_, Some(value)) => (CallArguments::Text(text), EditSlot::TextArguments(value.span.into())),
         (_, None) => (CallArguments::Text(text), EditSlot::Fixed),
     };
-    let name = it.string("name").unwrap_or_default();
-    call_message(it, layout, name, arguments, slot)
+    let name = item.string("name").unwrap_or_default();
+    call_message(item, layout, name, arguments, slot)
 }
 
-/// A call of a built-in tool: what it does is an object that is left alone.
-fn builtin_call_item<'a>(it: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {
-    let kind = it.string("type").unwrap_or_default();
-    let what = ["action", "actions", "operation", "arguments"].iter().find_map(|key| it.get(key));
-    let arguments = CallArguments::Json(what.map_or("", JsonValue::raw).into());
+/// Parses a call of a built-in tool; its action is an object that is kept unchanged.
+fn builtin_call_item<'a>(item: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {
+    let kind = item.string("type").unwrap_or_default();
+    let action = ["action", "actions", "operation", "arguments"].iter().find_map(|key| item.get(key));
+    let arguments = CallArguments::Json(action.map_or("", JsonValue::raw).into());
     let name = Cow::Owned(kind.trim_end_matches("_call").to_owned());
-    call_message(it, layout, name, arguments, EditSlot::Fixed)
+    call_message(item, layout, name, arguments, EditSlot::Fixed)
 }
 
 fn call_message<'a>(
-    it: &JsonObject<'a>,
+    item: &JsonObject<'a>,
     layout: &mut BodyLayout,
     name: Cow<'a, str>,
     arguments: CallArguments<'a>,
     slot: EditSlot,
 ) -> Message<'a> {
-    let id = it.string("call_id").or_else(|| it.string("id")).unwrap_or_default();
-    let mut reading = MessageBuilder::new(Role::Assistant, it, layout);
-    reading.push(Part::ToolCall(ToolCall { id, name, arguments }), PartLayout::new(slot, None));
-    reading.finish()
+    let id = item.string("call_id").or_else(|| item.string("id")).unwrap_or_default();
+    let mut builder = MessageBuilder::new(Role::Assistant, item, layout);
+    builder.push(Part::ToolCall(ToolCall { id, name, arguments }), PartLayout::new(slot, None));
+    builder.finish()
 }
 
-fn output_item<'a>(it: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {
-    let mut reading = MessageBuilder::new(Role::Tool, it, layout);
-    // The output of a local shell names its call as `id`.
-    let call_id = it.string("call_id").or_else(|| it.string("id")).unwrap_or_default();
-    let is_error = matches!(it.string("status").as_deref(), Some("failed"));
-    let (content, place) = match it.string("type").as_deref() {
-        Some("shell_call_output") => shell_output_parts(it, reading.layout),
+fn output_item<'a>(item: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {
+    let mut builder = MessageBuilder::new(Role::Tool, item, layout);
+    // The output of a local shell refers to its call as `id`.
+    let call_id = item.string("call_id").or_else(|| item.string("id")).unwrap_or_default();
+    let is_error = matches!(item.string("status").as_deref(), Some("failed"));
+    let (content, part_layout) = match item.string("type").as_deref() {
+        Some("shell_call_output") => shell_output_parts(item, builder.layout),
         Some("computer_call_output") => {
-            let screen = it.object("output").map(|screen| Part::Image(parse_image(&screen)));
+            let screen = item.object("output").map(|screen| Part::Image(parse_image(&screen)));
             (screen.into_iter().collect(), PartLayout::new(EditSlot::Fixed, None))
         }
         Some("tool_search_output") => {
-            let found = it.get("tools").map(|value| opaque_part(Some("tools".into()), None, value));
+            let found = item.get("tools").map(|value| opaque_part(Some("tools".into()), None, value));
             (found.into_iter().collect(), PartLayout::new(EditSlot::Fixed, None))
         }
-        _ => parse_result_content(reading.layout, it, "output", parse_content_block),
+        _ => parse_result_content(builder.layout, item, "output", parse_content_block),
     };
-    reading.push(Part::ToolResult(ToolResult { call_id, content, is_error }), place);
-    reading.finish()
+    builder.push(Part::ToolResult(ToolResult { call_id, content, is_error }), part_layout);
+    builder.finish()
 }
 
-/// A list of `{stdout, stderr, outcome}`: each stream is a text of its own.
-fn shell_output_parts<'a>(it: &JsonObject<'a>, layout: &mut BodyLayout) -> (Vec<Part<'a>>, PartLayout) {
-    let chunks = it.elements("output");
+/// Parses a list of `{stdout, stderr, outcome}`: each stream becomes a text.
+fn shell_output_parts<'a>(item: &JsonObject<'a>, layout: &mut BodyLayout) -> (Vec<Part<'a>>, PartLayout) {
+    let chunks = item.elements("output");
     let streams = chunks.iter().flat_map(|chunk| ["stdout", "stderr"].map(|key| chunk.get(key))).flatten();
     let texts: Vec<JsonValue<'a>> = streams.filter(|value| value.is_string()).collect();
     let place = layout.part_with_inner(EditSlot::Fixed, texts.iter().map(|value| EditSlot::Text(value.span.into())));
@@ -153,56 +153,56 @@ fn shell_output_parts<'a>(it: &JsonObject<'a>, layout: &mut BodyLayout) -> (Vec<
 }
 
 fn opaque_item<'a>(
-    it: &JsonObject<'a>,
+    item: &JsonObject<'a>,
     layout: &mut BodyLayout,
     role: Role,
     pair: Option<Cow<'a, str>>,
 ) -> Message<'a> {
-    let mut reading = MessageBuilder::new(role, it, layout);
-    reading.push(opaque_part(it.string("type"), pair, it.value), PartLayout::new(EditSlot::Fixed, None));
-    reading.finish()
+    let mut builder = MessageBuilder::new(role, item, layout);
+    builder.push(opaque_part(item.string("type"), pair, item.value), PartLayout::new(EditSlot::Fixed, None));
+    builder.finish()
 }
 
-fn reference_item<'a>(it: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {
-    let mut reading = MessageBuilder::new(Role::Assistant, it, layout);
-    let part = opaque_part(Some("item_reference".into()), it.string("id"), it.value);
-    reading.push(part, PartLayout::new(EditSlot::Fixed, None));
-    reading.finish()
+fn reference_item<'a>(item: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {
+    let mut builder = MessageBuilder::new(Role::Assistant, item, layout);
+    let part = opaque_part(Some("item_reference".into()), item.string("id"), item.value);
+    builder.push(part, PartLayout::new(EditSlot::Fixed, None));
+    builder.finish()
 }
 
-fn parse_image<'a>(it: &JsonObject<'a>) -> ImagePart<'a> {
-    let source = match (it.string("image_url"), it.string("file_id")) {
+fn parse_image<'a>(block: &JsonObject<'a>) -> ImagePart<'a> {
+    let source = match (block.string("image_url"), block.string("file_id")) {
         (Some(url), _) => source_from_url(url),
         (None, Some(id)) => MediaSource::Id(id),
         (None, None) => MediaSource::Unknown,
     };
-    ImagePart { source, detail: it.string("detail") }
+    ImagePart { source, detail: block.string("detail") }
 }
 
-fn parse_content_block<'a>(it: &JsonObject<'a>) -> (Part<'a>, EditSlot) {
-    let kind = it.string("type");
+fn parse_content_block<'a>(block: &JsonObject<'a>) -> (Part<'a>, EditSlot) {
+    let kind = block.string("type");
     match kind.as_deref() {
         Some("input_text" | "output_text" | "text") => {
-            if let Some(value) = it.get("text").filter(|value| value.is_string()) {
+            if let Some(value) = block.get("text").filter(|value| value.is_string()) {
                 return (Part::text(value.text().unwrap_or_default()), EditSlot::Text(value.span.into()));
             }
         }
         Some("input_image") => {
-            return (Part::Image(parse_image(it)), EditSlot::Block(it.value.span.into()));
+            return (Part::Image(parse_image(block)), EditSlot::Block(block.value.span.into()));
         }
         Some("input_file") => {
-            let source = match (it.string("file_data"), it.string("file_url"), it.string("file_id")) {
+            let source = match (block.string("file_data"), block.string("file_url"), block.string("file_id")) {
                 (Some(data), ..) => source_from_url(data),
                 (_, Some(url), _) => MediaSource::Url(url),
                 (.., Some(id)) => MediaSource::Id(id),
                 _ => MediaSource::Unknown,
             };
-            let file = FilePart { name: it.string("filename"), media_type: None, source };
-            return (Part::File(Box::new(file)), EditSlot::Block(it.value.span.into()));
+            let file = FilePart { name: block.string("filename"), media_type: None, source };
+            return (Part::File(Box::new(file)), EditSlot::Block(block.value.span.into()));
         }
         _ => {}
     }
-    (opaque_part(kind, None, it.value), EditSlot::Fixed)
+    (opaque_part(kind, None, block.value), EditSlot::Fixed)
 }
 
 #[cfg(test)]
@@ -218,7 +218,7 @@ mod tests {
         shape(request.conversation())
     }
 
-    /// Codex asks its first question: instructions apart, the developer's words in the list.
+    /// Codex's first request: separate instructions, and a developer message in the list.
     #[test]
     fn instructions_and_messages_are_read() {
         let body = r#"{"model":"gpt-5.5","instructions":"Be brief.","input":[
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(request.raw_message(0), Some(r#""hello""#));
     }
 
-    /// Reasoning with what the provider shows of it, and with nothing but its encrypted form.
+    /// Reasoning with its visible summary, and with its encrypted content only.
     #[test]
     fn reasoning_items_are_read_with_encrypted_content() {
         assert_eq!(
@@ -327,7 +327,7 @@ mod tests {
         );
     }
 
-    /// What the provider ran by itself carries its own result, and is nobody's to edit.
+    /// Provider-run tools contain their own result and cannot be edited.
     #[test]
     fn hosted_tools_and_unknown_items_are_kept() {
         let items = r#"{"type":"web_search_call","id":"ws_1","status":"completed","action":{"type":"search","query":"q"}},

@@ -1,6 +1,6 @@
-//! Responses of the Responses API: a list of items, each of which is added, grows and is done.
+//! Responses of the Responses API: a list of items, each of which is added, extended by deltas and done.
 //!
-//! A done item comes whole, so what grew before it only matters when it never comes.
+//! A done item is complete, so its deltas matter only if the done event is missing.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ fn stop_info(response: &JsonObject<'_>, any_call: bool) -> Option<StopInfo> {
     }
 }
 
-/// The state of a stream.
+/// State of a stream.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ResponsesStream {
     items: BTreeMap<u64, StreamedItem>,
@@ -51,15 +51,15 @@ pub(crate) struct ResponsesStream {
 
 #[derive(Clone, Debug, Default)]
 struct StreamedItem {
-    /// As it was added, or as it was done.
+    /// The item as added, or as done.
     json: String,
     done: bool,
     call: Option<usize>,
-    /// What has grown on it, until it is done.
+    /// Accumulated deltas, until the item is done.
     text: String,
     summary: String,
     arguments: String,
-    /// Whether any delta came.
+    /// True if any delta was received.
     has_deltas: bool,
 }
 
@@ -71,8 +71,8 @@ impl ResponsesStream {
         gathered: &mut ResponseBuilder,
         out: &mut Vec<StreamEvent>,
     ) {
-        let told = self.tracker.resolve_index(kind, data).map(|index| OutputPosition { choice: 0, index });
-        let at = told.unwrap_or_default();
+        let position = self.tracker.resolve_index(kind, data).map(|index| OutputPosition { choice: 0, index });
+        let at = position.unwrap_or_default();
         match kind {
             "response.created" | "response.queued" | "response.in_progress" => {
                 if let Some(response) = data.object("response") {
@@ -104,11 +104,11 @@ impl ResponsesStream {
             "error" => gathered.record_error(ApiError::find(data.value).unwrap_or_default(), out),
             _ => match data.get_non_null("error") {
                 Some(error) => gathered.record_error(ApiError::from_error_value(error, data), out),
-                None => out.push(StreamEvent::Other { at: told, kind: kind.to_owned() }),
+                None => out.push(StreamEvent::Other { at: position, kind: kind.to_owned() }),
             },
         }
         if out.is_empty() {
-            out.push(StreamEvent::Other { at: told, kind: kind.to_owned() });
+            out.push(StreamEvent::Other { at: position, kind: kind.to_owned() });
         }
     }
 
@@ -144,7 +144,7 @@ impl ResponsesStream {
     ) {
         let delta = data.string("delta").unwrap_or_default();
         if !self.items.contains_key(&at.index) && gathered.try_reserve(size_of::<StreamedItem>()) {
-            // A server that adds no items before it fills them.
+            // Some servers send deltas without adding the item first.
             self.items.insert(
                 at.index,
                 StreamedItem { json: growth.placeholder_item().to_owned(), ..StreamedItem::default() },
@@ -219,7 +219,7 @@ impl ResponsesStream {
         out: &mut Vec<StreamEvent>,
     ) {
         gathered.record_start(response, out);
-        // A server that streams nothing still tells everything at the end.
+        // A server without item events still sends everything at the end.
         if self.items.is_empty() {
             for (index, item) in (0..).zip(response.elements("output").iter()) {
                 self.finish_item(OutputPosition { choice: 0, index }, item, gathered, out);
@@ -235,7 +235,7 @@ impl ResponsesStream {
         }
     }
 
-    /// The items, to be sent back as they were generated.
+    /// Returns the items to send back, as generated.
     pub(crate) fn turn_json(&self) -> Vec<String> {
         self.items.values().map(StreamedItem::to_json).collect()
     }
@@ -255,7 +255,7 @@ enum DeltaKind {
 }
 
 impl DeltaKind {
-    /// The item that must have been there, when it was not told.
+    /// Returns the item implied by a delta, if it was never added.
     fn placeholder_item(self) -> &'static str {
         match self {
             DeltaKind::Text => r#"{"type":"message","role":"assistant"}"#,
@@ -267,7 +267,7 @@ impl DeltaKind {
 }
 
 impl StreamedItem {
-    /// The item as the provider would have written it in a JSON body.
+    /// Returns the item in the form of a JSON body.
     fn to_json(&self) -> String {
         let document = match scan::parse_document(&self.json) {
             Ok(document) if !self.done => document,
@@ -427,7 +427,7 @@ data: {"type":"response.outp"#,
 
     #[test]
     fn skipped_events_are_filled_in() {
-        // No deltas: the done item has it all.
+        // No deltas: the done item is complete.
         let (events, _) = stream_summary(
             RESPONSES,
             r#"
@@ -438,11 +438,11 @@ data: {"type":"response.output_item.done","output_index":1,"item":{"type":"funct
 "#,
         );
         assert_eq!(events, "text 0 hi | call 0@1 c f | call 0@1 +{} | call 0@1 closed");
-        // No items: deltas fall from the sky.
+        // No items: deltas without an added item.
         let (_, response) =
             stream_summary(RESPONSES, "data: {\"type\":\"response.output_text.delta\",\"delta\":\"hi\"}\n\n");
         assert_eq!(response, ": text hi | Interrupted");
-        // Nothing but the end.
+        // Only the final event.
         let (events, response) = stream_summary(
             RESPONSES,
             r#"

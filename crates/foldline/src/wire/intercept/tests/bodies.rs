@@ -1,8 +1,8 @@
-//! Answers that are no streams.
+//! Answers without streaming.
 
 use crate::wire::intercept::tests::*;
 
-/// The body that the same answer would have had without streaming.
+/// Returns the body that the same answer would have without streaming.
 fn scripted_body(format: Format, script: &ScriptedResponse) -> Vec<u8> {
     use crate::wire::{Response, StreamReader};
     let mut reader = StreamReader::new(format);
@@ -59,12 +59,12 @@ fn rounds_are_merged_into_one_body() {
     ];
     for format in FORMATS {
         let mut splicer = BodySplicer::new(format, TOOL_NAME);
-        let BodyOutcome::Continue(asked) = splicer.push_round(&scripted_body(format, &rounds[0])).unwrap() else {
+        let BodyOutcome::Continue(calls) = splicer.push_round(&scripted_body(format, &rounds[0])).unwrap() else {
             panic!("{format:?}")
         };
-        assert_eq!(asked.calls[0].id, "h");
-        assert_eq!(asked.position, 2, "{format:?}");
-        assert_eq!(asked.turn_json.len(), if format == OpenAiResponses { 3 } else { 1 });
+        assert_eq!(calls.calls[0].id, "h");
+        assert_eq!(calls.position, 2, "{format:?}");
+        assert_eq!(calls.turn_json.len(), if format == OpenAiResponses { 3 } else { 1 });
         let BodyOutcome::Finished { body, finished } = splicer.push_round(&scripted_body(format, &rounds[1])).unwrap()
         else {
             panic!("{format:?}")
@@ -104,7 +104,7 @@ fn body_without_a_hidden_call_is_unchanged() {
         };
         assert_eq!(shown, body);
     }
-    // An error in the place of an answer passes too.
+    // An error in place of an answer is also forwarded.
     let error = br#"{"error":{"message":"no"}}"#;
     let BodyOutcome::Finished { body, .. } = BodySplicer::new(OpenAiChat, TOOL_NAME).push_round(error).unwrap() else {
         panic!()

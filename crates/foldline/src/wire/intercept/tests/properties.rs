@@ -1,12 +1,12 @@
-//! What holds for every answer of several rounds, in every format.
+//! Properties of all answers of several rounds, in every format.
 
 use proptest::prelude::*;
 
 use crate::wire::intercept::tests::*;
 
-/// Any answer of up to four rounds: all but the last ask for the hidden tool alone.
+/// Generates answers of up to four rounds: all but the last call only the hidden tool.
 fn answers() -> impl Strategy<Value = Vec<ScriptedResponse>> {
-    let say = prop::sample::select(vec![
+    let output = prop::sample::select(vec![
         ScriptedOutput::Reasoning("hm ", "s"),
         ScriptedOutput::Text("text "),
         ScriptedOutput::Text("grüße 🦀"),
@@ -17,24 +17,27 @@ fn answers() -> impl Strategy<Value = Vec<ScriptedResponse>> {
         ScriptedOutput::Call("c", "read", "{}"),
         ScriptedOutput::Call("d", "list", r#"{"x":"ü"}"#),
     ]);
-    let asking = (prop::collection::vec(say.clone(), 0..4), prop::collection::vec(hidden.clone(), 1..3));
-    let ending = (prop::collection::vec(say, 0..4), prop::collection::vec(prop_oneof![hidden, own.clone()], 0..3), own);
-    (prop::collection::vec(asking, 0..4), ending, any::<bool>()).prop_map(|(asking, (says, mixed, own), calls)| {
-        let mut rounds: Vec<ScriptedResponse> = asking
-            .into_iter()
-            .map(|(mut says, hidden)| {
-                says.extend(hidden);
-                script("r", &says, ScriptedStop::Calls, 100, 10)
-            })
-            .collect();
-        let mut last = says;
-        if calls {
-            last.extend(mixed);
-            last.push(own);
-        }
-        rounds.push(script("r", &last, if calls { ScriptedStop::Calls } else { ScriptedStop::Answer }, 200, 10));
-        rounds
-    })
+    let continuing = (prop::collection::vec(output.clone(), 0..4), prop::collection::vec(hidden.clone(), 1..3));
+    let ending =
+        (prop::collection::vec(output, 0..4), prop::collection::vec(prop_oneof![hidden, own.clone()], 0..3), own);
+    (prop::collection::vec(continuing, 0..4), ending, any::<bool>()).prop_map(
+        |(continuing, (outputs, mixed, own), calls)| {
+            let mut rounds: Vec<ScriptedResponse> = continuing
+                .into_iter()
+                .map(|(mut outputs, hidden)| {
+                    outputs.extend(hidden);
+                    script("r", &outputs, ScriptedStop::Calls, 100, 10)
+                })
+                .collect();
+            let mut last = outputs;
+            if calls {
+                last.extend(mixed);
+                last.push(own);
+            }
+            rounds.push(script("r", &last, if calls { ScriptedStop::Calls } else { ScriptedStop::Answer }, 200, 10));
+            rounds
+        },
+    )
 }
 
 proptest! {
@@ -47,9 +50,9 @@ proptest! {
         let played = play(format, &rounds);
         let cut = play_in_chunks(format, &rounds, size);
         prop_assert_eq!(&played.bytes, &cut.bytes);
-        let says = || rounds.iter().flat_map(|round| &round.outputs);
-        let text: String = says().filter_map(|say| if let ScriptedOutput::Text(text) = say { Some(*text) } else { None }).collect();
-        let own = says().filter(|say| matches!(say, ScriptedOutput::Call(_, name, _) if *name != TOOL_NAME)).count();
+        let outputs = || rounds.iter().flat_map(|round| &round.outputs);
+        let text: String = outputs().filter_map(|output| if let ScriptedOutput::Text(text) = output { Some(*text) } else { None }).collect();
+        let own = outputs().filter(|output| matches!(output, ScriptedOutput::Call(_, name, _) if *name != TOOL_NAME)).count();
         prop_assert_eq!(played.answer.text, text);
         prop_assert_eq!(played.answer.output, 10 * rounds.len() as u64);
         prop_assert_eq!(played.answer.calls.len(), own);
@@ -84,8 +87,8 @@ proptest! {
             let mut bytes = Vec::new();
             for round in &damaged {
                 round.chunks(size).for_each(|piece| splicer.push(piece, &mut bytes));
-                let RoundOutcome::Continue(asked) = splicer.end_round(&mut bytes) else { break };
-                asked.continuation(&["answer"]);
+                let RoundOutcome::Continue(calls) = splicer.end_round(&mut bytes) else { break };
+                calls.continuation(&["answer"]);
             }
             splicer.write_error(502, &ApiError::parse(b"over"), &mut bytes);
             bytes
