@@ -1,55 +1,55 @@
-//! The one error of this crate: opaque, with a documented kind to match on.
+//! The error type of this crate: opaque, with a documented kind to match on.
 
 use std::fmt;
 
-/// What went wrong, where, and what to do about it.
+/// An error of this crate.
 ///
-/// Match on [`Error::kind`]; the message is for people.
+/// Match on [`Error::kind`]; the message is for people and may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
     message: String,
 }
 
-/// The kinds of failure. New ones may be added.
+/// The kind of an [`Error`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The bytes are not JSON; `at` is the offset of the first byte that does not fit.
+    /// The bytes are not valid JSON.
     NotJson {
-        /// Byte offset.
+        /// Byte offset of the first invalid byte.
         offset: usize,
     },
-    /// JSON, but not a request of this format.
+    /// Valid JSON, but not a request of this format.
     NotARequest,
-    /// JSON, but neither a response of this format nor an error.
+    /// Valid JSON, but neither a response of this format nor an error.
     NotAResponse,
-    /// Not a recorded session of a format that is known.
+    /// Not a recorded session in a known format.
     NotARecording,
-    /// A line of a recording is longer than the reader's limit, or a request longer than 4 GB.
+    /// A line of a recording exceeds the reader's limit, or a request exceeds 4 GB.
     TooLong {
-        /// The most bytes that it may have.
+        /// Limit in bytes.
         limit: usize,
     },
     /// The input of a recording could not be read.
     Io,
-    /// Nested deeper than [`crate::wire_format::MAX_JSON_DEPTH`].
+    /// Nested deeper than [`crate::wire::MAX_JSON_DEPTH`].
     TooDeep {
-        /// Byte offset of the bracket that is too deep.
+        /// Byte offset of the bracket that exceeds the limit.
         offset: usize,
     },
-    /// An edit that does not fit the request: no such place, two edits of the same bytes, or one
-    /// that the format can not express.
+    /// An invalid edit of a request: its position does not exist, two edits change the same bytes, or
+    /// the format cannot express it.
     BadEdit,
-    /// The caller set the [`CancelFlag`](crate::CancelFlag) of the setup.
+    /// The caller set the [`CancelFlag`](crate::CancelFlag) of the options.
     Cancelled,
-    /// The conversation can not be brought under the budget without breaking a promise.
+    /// The conversation cannot be folded to the budget without shortening a part that must stay whole.
     CannotFit {
-        /// The fewest tokens that it can be folded to.
+        /// Smallest size to which it can be folded, in tokens.
         floor: u64,
-        /// The tokens that were allowed.
+        /// Budget in tokens.
         budget: u64,
-        /// The largest part of the floor: its place and its tokens.
+        /// Largest part of the floor: its position and its tokens.
         largest: Option<(crate::PartId, u64)>,
     },
 }
@@ -59,8 +59,8 @@ impl Error {
         Self { kind, message: message.into() }
     }
 
-    pub(crate) fn not_json(at: usize, message: &str) -> Self {
-        Self::new(ErrorKind::NotJson { offset: at }, format!("not JSON: {message} at byte {at}"))
+    pub(crate) fn not_json(offset: usize, message: &str) -> Self {
+        Self::new(ErrorKind::NotJson { offset }, format!("not JSON: {message} at byte {offset}"))
     }
 
     pub(crate) fn not_a_request(message: impl fmt::Display) -> Self {
@@ -83,7 +83,7 @@ impl Error {
         Self::new(ErrorKind::BadEdit, format!("bad edit: {message}"))
     }
 
-    /// What kind of failure this is.
+    /// Returns the kind of this error.
     pub fn kind(&self) -> &ErrorKind {
         &self.kind
     }

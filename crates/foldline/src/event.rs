@@ -1,66 +1,65 @@
-//! What happened, for whoever wants to know: a callback, a channel, an archive.
+//! Fold events, for logs, metrics and the journal.
 //!
-//! Events carry numbers and places, never contents. They are handed out by a plain function call on
-//! the engine's thread; a listener that could block must put them into a channel of its own that
-//! does not.
+//! Events carry numbers and positions, never contents. The engine calls the listener on its own thread,
+//! so a listener must not block; a slow consumer needs a non-blocking channel.
 
 use serde::Serialize;
 
 use crate::engine::planner::{Stage, Trigger};
 use crate::tokens::Tokens;
 
-/// Something happened to a request.
+/// An event in the folding of one request.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FoldEvent {
-    /// A request has more tokens than the budget, or a crease is due.
+    /// The rendering of a request contains folds.
     Started {
-        /// Tokens of the request as it came.
+        /// Tokens of the original request.
         received_tokens: Tokens,
-        /// Tokens that it may have.
+        /// Budget in tokens.
         budget: Tokens,
     },
-    /// At a request point folds were decided.
+    /// New folds were decided at this request.
     Creased {
-        /// Which request point.
+        /// Request point of the crease.
         request_point: usize,
-        /// Why.
+        /// Reason for the crease.
         trigger: Trigger,
-        /// Tokens that went away.
+        /// Tokens removed.
         saved_tokens: Tokens,
-        /// What writing the rest again costs, in tokens at base price.
+        /// Cost of writing the changed suffix to the provider's cache again, in tokens at base price.
         rewrite_cost: Tokens,
     },
-    /// The request goes out folded.
+    /// The folded request is ready to send.
     Completed {
-        /// The deepest rung that was spent.
+        /// Deepest stage used.
         stage: Stage,
-        /// Tokens of the request as it came.
+        /// Tokens of the original request.
         received_tokens: Tokens,
-        /// Tokens that are sent.
+        /// Tokens of the folded request.
         sent_tokens: Tokens,
-        /// Tokens that it may have.
+        /// Budget in tokens.
         budget: Tokens,
     },
     /// Whole rounds were dropped.
     Truncated {
-        /// Tokens that went away with them.
+        /// Tokens of the dropped rounds.
         dropped_tokens: Tokens,
-        /// The handle under which they can be asked for, when an archive has them.
+        /// Handle of the dropped rounds, if an archive holds them.
         handle: Option<crate::Handle>,
     },
-    /// A fold was not made, or not sent.
+    /// A fold was not made, or was made and not sent.
     Refused {
-        /// Why.
+        /// Cause, for people.
         reason: String,
     },
-    /// The request can not fit, or a fault of ours left it as it came.
+    /// The request cannot fit, or an internal failure left it unchanged.
     Failed {
-        /// Why.
+        /// Cause, for people.
         reason: String,
     },
 }
 
-/// Hears of events. It must not block.
+/// A callback that receives events. It must not block.
 pub type EventListener<'l> = &'l dyn Fn(FoldEvent);

@@ -1,8 +1,8 @@
-//! Where the fold meets the bytes of a request: originals are kept first, then the edits are spliced.
+//! Folds the bytes of a request: stores the originals first, then splices the edits into the body.
 //!
-//! This is the one guard that trusts nobody. An archive that fails changes nothing that was promised:
-//! the request goes out as it came if it fits, else folded without handles. A rendering that breaks a
-//! law which the client's own request did not break is not sent while the client's own would do.
+//! This module is the last check before a request is sent, and it must not rely on the other modules. If the archive
+//! fails, the original request is sent if it fits, otherwise a rendering without handles. A rendering that
+//! breaks a law that the original request does not break is not sent if the original fits.
 
 use crate::engine::archive::OriginalStore;
 use crate::engine::options::{FoldOptions, Ledger};
@@ -15,105 +15,114 @@ use crate::laws::{Law, LawProfile, LawViolation, RewriteContext, ThinkingTreatme
 use crate::tokens::Tokens;
 use crate::wire::Request;
 
-/// What is sent in the place of a request.
+/// The request to send instead of the original.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct FoldedRequest {
-    /// The body.
+    /// JSON body.
     pub body: Vec<u8>,
-    /// Its tokens.
+    /// Tokens of the body.
     pub tokens: Tokens,
-    /// The tokens of the request as it came.
+    /// Tokens of the original request.
     pub raw_tokens: Tokens,
-    /// The fold, unless the body is the client's own.
+    /// The fold; `None` if the body is the original.
     pub folded: Option<FoldedConversation>,
-    /// Where to go on from when nothing is folded yet.
+    /// State to continue from if nothing is folded yet.
     unchanged_state: Option<FoldState>,
 }
 
 impl FoldedRequest {
-    /// The creases of the conversation, oldest first.
+    /// Returns the creases of the conversation, oldest first.
     pub fn creases(&self) -> &[Crease] {
         self.folded.as_ref().map_or(&[], |folded| &folded.creases)
     }
 
-    /// The pass that proposed each fold that stands.
+    /// Returns the pass that proposed each fold of the rendering.
     pub fn pass_names(&self) -> impl Iterator<Item = &'static str> {
         self.folded.iter().flat_map(FoldedConversation::pass_names)
     }
 
-    /// What [`apply_from`] needs to go on when the conversation has grown; none when the fold was not
-    /// sent.
+    /// Returns the state that [`apply_from`] continues from when the conversation has grown; `None` if the fold
+    /// was not sent.
     pub fn into_state(self) -> Option<FoldState> {
         self.folded.map(FoldedConversation::into_state).or(self.unchanged_state)
     }
 }
 
-/// Folds a request. Its setup says what it may depend on; originals go to `keep` before they leave the
-/// request, and markers carry handles only if there is one.
+/// Folds a request. Originals are written to `store` before they leave the request; without a store, markers carry
+/// no handles.
+///
+/// # Errors
+///
+/// [`ErrorKind::CannotFit`](crate::ErrorKind::CannotFit) if the request cannot be folded to the budget,
+/// [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) if the caller cancelled the fold.
 ///
 /// ```
 /// use foldline::wire::{Format, Request};
-/// use foldline::{Ledger, Meter, ModelTable, Prices, Setup, apply};
+/// use foldline::{FoldOptions, Ledger, Meter, ModelTable, Prices, apply};
 ///
 /// let body = br#"{"model":"gpt-4o","messages":[{"role":"user","content":"hi"}]}"#;
 /// let request = Request::parse(Format::OpenAiChat, body)?;
 /// let meter = Meter::for_model(ModelTable::builtin(), Some("gpt-4o"));
-/// let setup = Setup::new(meter, Prices::for_model(ModelTable::builtin(), Some("gpt-4o")), 32_000);
-/// let applied = apply(&request, &setup, &Ledger::default(), None, &|_| ())?;
-/// assert_eq!(applied.body, body);
+/// let options = FoldOptions::new(meter, Prices::for_model(ModelTable::builtin(), Some("gpt-4o")), 32_000);
+/// let folded = apply(&request, &options, &Ledger::default(), None, &|_| ())?;
+/// assert_eq!(folded.body, body); // it fits: unchanged
 /// # Ok::<(), foldline::Error>(())
 /// ```
 pub fn apply(
     request: &Request<'_>,
     setup: &FoldOptions,
     ledger: &Ledger,
-    keep: Option<&dyn OriginalStore>,
+    store: Option<&dyn OriginalStore>,
     listener: EventListener<'_>,
 ) -> Result<FoldedRequest, Error> {
-    apply_from(FoldState::default(), request, setup, ledger, keep, listener)
+    apply_from(FoldState::default(), request, setup, ledger, store, listener)
 }
 
-/// The same, going on from the state of a request with the first messages of this one, so that it
-/// costs what the new messages cost.
+/// Folds a request like [`apply`], continuing from the state of an earlier request of the same conversation, so that
+/// only the new messages are processed.
+///
+/// # Errors
+///
+/// The same as for [`apply`].
 pub fn apply_from(
     state: FoldState,
     request: &Request<'_>,
     setup: &FoldOptions,
     ledger: &Ledger,
-    keep: Option<&dyn OriginalStore>,
+    store: Option<&dyn OriginalStore>,
     listener: EventListener<'_>,
 ) -> Result<FoldedRequest, Error> {
     let conversation = request.conversation();
-    let setup = FoldOptions { handles: keep.is_some(), ..setup.clone() }.with_overhead_of(conversation);
-    let untouched = |raw_tokens: Tokens, unfolded: Option<FoldState>| {
+    let setup = FoldOptions { handles: store.is_some(), ..setup.clone() }.with_overhead_of(conversation);
+    let unchanged = |raw_tokens: Tokens, unchanged_state: Option<FoldState>| {
         Ok(FoldedRequest {
             body: request.splice(&[])?.into_owned(),
             tokens: raw_tokens,
             raw_tokens,
             folded: None,
-            unchanged_state: unfolded,
+            unchanged_state,
         })
     };
     // A continuation carries only the newest messages; the provider holds the rest.
     if request.is_continuation() {
-        return untouched(setup.meter.conversation(conversation), None);
+        return unchanged(setup.meter.conversation(conversation), None);
     }
     let mut folded = resume(state, conversation, &setup, ledger)
         .inspect_err(|error| listener(FoldEvent::Failed { reason: error.to_string() }))?;
     let raw_tokens = folded.raw_tokens;
     if folded.is_unchanged() {
-        return untouched(raw_tokens, Some(folded.into_state()));
+        return unchanged(raw_tokens, Some(folded.into_state()));
     }
     setup.cancel.check()?;
     listener(FoldEvent::Started { received_tokens: raw_tokens, budget: setup.budget });
     let fits = raw_tokens <= setup.budget;
 
-    let kept = keep.map_or(Ok(()), |keep| folded.store_originals(conversation, keep));
-    if let Err(error) = kept {
+    let stored = store.map_or(Ok(()), |store| folded.store_originals(conversation, store));
+    if let Err(error) = stored {
         listener(FoldEvent::Refused { reason: error.to_string() });
         if fits {
-            return untouched(raw_tokens, None);
+            return unchanged(raw_tokens, None);
         }
         folded = fold(conversation, &FoldOptions { handles: false, ..setup.clone() }, ledger)?;
     }
@@ -122,19 +131,19 @@ pub fn apply_from(
     if let Some(violation) = first_violation(request, &body, &folded) {
         listener(FoldEvent::Refused { reason: format!("the fold would break a law: {violation}") });
         if fits {
-            return untouched(raw_tokens, None);
+            return unchanged(raw_tokens, None);
         }
     }
     for crease in folded.creases.iter().filter(|crease| crease.request_point == conversation.messages.len()) {
-        let Crease { request_point: at, trigger: reason, saved_tokens: saved, rewrite_cost: price, .. } = *crease;
-        listener(FoldEvent::Creased { request_point: at, trigger: reason, saved_tokens: saved, rewrite_cost: price });
+        let Crease { request_point, trigger, saved_tokens, rewrite_cost, .. } = *crease;
+        listener(FoldEvent::Creased { request_point, trigger, saved_tokens, rewrite_cost });
     }
-    if let Some((dropped, archived)) = folded.truncated_rounds() {
-        listener(FoldEvent::Truncated { dropped_tokens: dropped, handle: archived });
+    if let Some((dropped_tokens, handle)) = folded.truncated_rounds() {
+        listener(FoldEvent::Truncated { dropped_tokens, handle });
     }
-    if let Some(strategy) = folded.deepest_stage() {
+    if let Some(stage) = folded.deepest_stage() {
         listener(FoldEvent::Completed {
-            stage: strategy,
+            stage,
             received_tokens: raw_tokens,
             sent_tokens: folded.tokens,
             budget: setup.budget,
@@ -143,27 +152,27 @@ pub fn apply_from(
     Ok(FoldedRequest { body, tokens: folded.tokens, raw_tokens, folded: Some(folded), unchanged_state: None })
 }
 
-/// A law that the rewritten request breaks and the client's does not.
+/// Returns the first law that the rewritten request breaks and the original does not.
 fn first_violation(request: &Request<'_>, body: &[u8], folded: &FoldedConversation) -> Option<LawViolation> {
     let rewritten = Request::parse(request.format(), body).ok()?;
     let profile = LawProfile::for_request(request);
-    let settled = folded.creases.last().map(|crease| crease.request_point);
-    let creased_now = settled == Some(request.conversation().messages.len());
+    let last_crease = folded.creases.last().map(|crease| crease.request_point);
+    let creased_now = last_crease == Some(request.conversation().messages.len());
     let thinking =
         if profile.signs_history() && creased_now { ThinkingTreatment::Stripped } else { ThinkingTreatment::Kept };
-    let rewriting = RewriteContext { thinking_valid_from: settled, thinking, ..RewriteContext::new(&profile) };
-    let knowingly = || newest_round_folds_are_allowed(folded);
-    compare(request, &rewritten, &rewriting)
+    let context = RewriteContext { thinking_valid_from: last_crease, thinking, ..RewriteContext::new(&profile) };
+    let is_allowed = || newest_round_folds_are_allowed(folded);
+    compare(request, &rewritten, &context)
         .into_iter()
-        .find(|found| !(matches!(found.law, Law::LastMessageKept | Law::NewestTurnKept) && knowingly()))
+        .find(|found| !(matches!(found.law, Law::LastMessageKept | Law::NewestTurnKept) && is_allowed()))
 }
 
-/// Whether folds in the newest round are among those that may be there: made at first sight, before any
-/// byte of it was sent, or because nothing else was left to fold.
+/// Returns true if the newest round has folds and all of them were made at ingest, before any byte of the round was
+/// sent, or because nothing else was left to fold.
 fn newest_round_folds_are_allowed(folded: &FoldedConversation) -> bool {
     let newest = folded.newest_round_start();
-    let mut there = folded.fold_stats().into_iter().filter(|fold| fold.part.message >= newest).peekable();
-    there.peek().is_some() && there.all(|fold| fold.stage >= Stage::Protected || AT_INGEST.contains(&fold.pass))
+    let mut folds = folded.fold_stats().into_iter().filter(|fold| fold.part.message >= newest).peekable();
+    folds.peek().is_some() && folds.all(|fold| fold.stage >= Stage::Protected || AT_INGEST.contains(&fold.pass))
 }
 
 #[cfg(test)]
@@ -175,7 +184,7 @@ mod tests {
     use crate::tokens::{Meter, ModelTable};
     use crate::wire::Format;
 
-    /// A file is read again: the second copy is folded before it was ever sent, and stays so.
+    /// A file is read twice: the second copy is folded before it is first sent, and stays folded.
     #[test]
     fn newest_repeated_result_is_folded_at_ingest() {
         let source: String = (0..80).map(|at| format!("let value_{at} = compute_{at}(input);\\n")).collect();
@@ -194,8 +203,8 @@ mod tests {
             let setup = FoldOptions::new(Meter::for_model(table, model), Prices::for_model(table, model), 100_000);
             let refused = RefCell::new(Vec::new());
             let listen = |event: FoldEvent| {
-                if let FoldEvent::Refused { reason: why } = event {
-                    refused.borrow_mut().push(why);
+                if let FoldEvent::Refused { reason } = event {
+                    refused.borrow_mut().push(reason);
                 }
             };
             let applied = apply(&request, &setup, &Ledger::default(), None, &listen).unwrap();

@@ -1,37 +1,40 @@
-//! What an archive promises to the engine.
+//! The interface between the engine and an archive.
 //!
-//! The engine does no IO. Before an original leaves a request it is handed to a [`OriginalStore`]; only when
-//! that returns `Ok` does the fold take place.
+//! The engine does no IO. It passes each original to an [`OriginalStore`] before the original leaves a request, and
+//! sends the fold only if the store returns `Ok`.
 
 use std::fmt;
 
 use crate::Handle;
 
-/// Something that durably holds originals.
+/// A durable store of originals.
 pub trait OriginalStore {
-    /// Holds these originals. When it returns `Ok`, every one of them survives a crash and resolves
-    /// by its handle; when it returns an error, none of them may be assumed to.
+    /// Stores these originals durably. After `Ok`, each of them survives a crash and resolves by its handle.
+    ///
+    /// # Errors
+    ///
+    /// If any original could not be stored; then none of them may be assumed to be stored.
     fn store(&self, originals: &[Original<'_>]) -> Result<(), StoreError>;
 }
 
-/// A text that is about to leave a request, with what it was.
+/// An original that is about to leave a request, with its metadata.
 #[derive(Clone, Copy, Debug)]
 pub struct Original<'a> {
-    /// Its content address.
+    /// Content address.
     pub handle: Handle,
-    /// Its bytes.
+    /// Content.
     pub bytes: &'a [u8],
-    /// The tool that produced it, when one did.
+    /// Tool that produced it, if any.
     pub tool: Option<&'a str>,
-    /// What the tool was asked for: its arguments, shortened or whole.
+    /// Target of the tool call: a path, a command, a query.
     pub arguments: Option<&'a str>,
     /// Index of its message in the conversation.
     pub message: usize,
-    /// Its tokens by the counter in use.
+    /// Tokens by the counter in use.
     pub tokens: u64,
 }
 
-/// The originals are not held; the request must go out without these folds, or without handles.
+/// The error of a store. The request must be sent without these folds, or without handles.
 #[derive(Clone, Debug)]
 pub struct StoreError(pub String);
 

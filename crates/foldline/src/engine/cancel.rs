@@ -1,26 +1,26 @@
 //! Cancellation: stops a fold that its caller no longer needs.
 //!
-//! The engine never waits and never looks at a clock. It reads the flag between two steps of a fold, and the fold then
-//! ends with an error. A flag changes whether there is a result, never what the result is.
+//! The engine never waits and never reads a clock. It checks the flag between steps and returns an error if it is set.
+//! The flag decides whether there is a result; it must not change the result.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, ErrorKind};
 
-/// A flag that stops a fold, for a fold that runs on another thread than its caller.
+/// A flag that stops a fold running on another thread.
 ///
-/// Clones share one flag. It stays set: a setup whose flag is set folds nothing any more.
+/// Clones share one flag. It cannot be reset: every later fold with these options returns an error.
 ///
 /// ```
-/// use foldline::{CancelFlag, Conversation, ErrorKind, Ledger, Meter, ModelTable, Prices, Setup, fold};
+/// use foldline::{CancelFlag, Conversation, ErrorKind, FoldOptions, Ledger, Meter, ModelTable, Prices, fold};
 ///
 /// let table = ModelTable::builtin();
-/// let mut setup = Setup::new(Meter::for_model(table, None), Prices::for_model(table, None), 32_000);
+/// let mut options = FoldOptions::new(Meter::for_model(table, None), Prices::for_model(table, None), 32_000);
 /// let cancel = CancelFlag::default();
-/// setup.cancel = cancel.clone();
+/// options.cancel = cancel.clone();
 /// cancel.cancel();
-/// let error = fold(&Conversation::default(), &setup, &Ledger::default()).err().expect("it was cancelled");
+/// let error = fold(&Conversation::default(), &options, &Ledger::default()).err().expect("it was cancelled");
 /// assert_eq!(error.kind(), &ErrorKind::Cancelled);
 /// ```
 #[derive(Clone, Debug, Default)]
@@ -61,14 +61,14 @@ mod tests {
         Tokens,
     };
 
-    /// Counts calls, and cancels the fold at one of them.
-    struct Cancelling {
+    /// A counter that cancels the fold at a given call.
+    struct CancellingCounter {
         cancel: CancelFlag,
         at_call: usize,
         calls: AtomicUsize,
     }
 
-    impl TokenCounter for Cancelling {
+    impl TokenCounter for CancellingCounter {
         fn count(&self, text: &str) -> Tokens {
             if self.calls.fetch_add(1, Ordering::Relaxed) + 1 == self.at_call {
                 self.cancel.cancel();
@@ -81,13 +81,13 @@ mod tests {
         }
     }
 
-    /// Returns the kind of error with which a fold that is cancelled at some count ends, and the counts that it made.
+    /// Cancels a fold at a given count. Returns the kind of its error and the number of counts made.
     fn fold_cancelled(at_call: usize) -> (Option<ErrorKind>, usize) {
         let role = |at: usize| if at.is_multiple_of(2) { Role::User } else { Role::Assistant };
         let message = |at: usize| Message::text(role(at), format!("{at}: {}", "some words of a message\n".repeat(40)));
         let conversation = Conversation { messages: (0..200).map(message).collect(), ..Conversation::default() };
         let cancel = CancelFlag::default();
-        let counter = Arc::new(Cancelling { cancel: cancel.clone(), at_call, calls: AtomicUsize::new(0) });
+        let counter = Arc::new(CancellingCounter { cancel: cancel.clone(), at_call, calls: AtomicUsize::new(0) });
         let table = ModelTable::builtin();
         let meter = Meter::for_model(table, None).with_counter(counter.clone());
         let setup = FoldOptions { cancel, ..FoldOptions::new(meter, Prices::for_model(table, None), 60_000) };
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_fold_ends_soon() {
+    fn cancelled_fold_stops_soon() {
         let (kind, calls) = fold_cancelled(usize::MAX);
         assert_eq!(kind, None);
         assert!(calls > 200, "{calls}");

@@ -1,15 +1,15 @@
-//! Handles: the content address of an original, as it stands in a marker.
+//! Handles: the content address of an original, as written in a marker.
 //!
-//! A handle is a prefix of the BLAKE3 hash of the original's bytes, so it is a function of the
-//! original alone and any replica writes the same one. Sixty bits: among a million originals the
-//! chance that any two share a handle is below one in two million.
+//! A handle is a prefix of the BLAKE3 hash of the original's bytes. It is a function of the original
+//! alone, so every replica writes the same one. It has 60 bits: among a million originals the
+//! probability that any two share a handle is below one in two million.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Digits and lower-case letters without i, l, o, u: nothing that reads as something else.
+/// Digits and lower-case letters without i, l, o, u, which are easily confused.
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
 /// The short content address of an original.
@@ -17,28 +17,28 @@ const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 /// ```
 /// use foldline::Handle;
 ///
-/// let handle = Handle::of(b"fn main() {}");
+/// let handle = Handle::for_content(b"fn main() {}");
 /// assert_eq!(handle.to_string().len(), Handle::LENGTH);
 /// assert_eq!(handle.to_string().parse::<Handle>()?, handle);
-/// # Ok::<(), foldline::NotAHandle>(())
+/// # Ok::<(), foldline::HandleParseError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle([u8; Handle::LENGTH]);
 
-/// The text is not a handle.
+/// The error for a text that is not a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HandleParseError;
 
 impl Handle {
-    /// Characters in a handle.
+    /// Length of a handle in characters.
     pub const LENGTH: usize = 12;
 
-    /// The handle of these bytes.
+    /// Returns the handle of these bytes.
     pub fn for_content(original: &[u8]) -> Self {
         Self::from_hash(blake3::hash(original).as_bytes())
     }
 
-    /// The handle of the original with this BLAKE3 hash.
+    /// Returns the handle of the original with this BLAKE3 hash.
     pub fn from_hash(hash: &[u8; 32]) -> Self {
         let mut head = [0; 8];
         head.copy_from_slice(&hash[..8]);
@@ -50,7 +50,7 @@ impl Handle {
         Self(text)
     }
 
-    /// The handle as text.
+    /// Returns the handle as text.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("the alphabet is ASCII")
     }
@@ -79,7 +79,7 @@ impl fmt::Debug for Handle {
 
 impl fmt::Display for HandleParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "not a handle: a handle is {} digits and lower-case letters", Handle::LENGTH)
+        write!(f, "not a handle: a handle has {} digits and lower-case letters", Handle::LENGTH)
     }
 }
 

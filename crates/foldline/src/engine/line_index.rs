@@ -1,8 +1,8 @@
-//! Lines that an earlier text has already said.
+//! Lines that an earlier text already contains.
 //!
-//! Few texts of a conversation repeat another one whole; a quarter of their lines stand in an earlier
-//! one. A file is read again around another line, a test prints the same tail. This room finds runs of
-//! whole lines that stand, in the same order, in a text that was remembered before.
+//! Few texts of a conversation repeat another one as a whole, but a quarter of their lines occur in an
+//! earlier one: a file is read again at another offset, a test prints the same tail. This module finds runs of
+//! whole lines that occur, in the same order, in an indexed text.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -16,18 +16,18 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::engine::identifiers::index::IdentityHasher;
 use crate::engine::{marker, text_kind};
 
-/// The lines of a text by their hashes, made once: every look at what stands elsewhere begins with them.
+/// The hashes of the lines of a text, computed once.
 #[derive(Clone, Debug)]
 pub(crate) struct LineHashes(Arc<[u32]>);
 
-/// In the place of a line that says too little to look for.
+/// Hash of a line that is too short to search for.
 const INSIGNIFICANT_HASH: u32 = 0;
 
-/// A line with fewer letters says too little to look for.
+/// Minimum length of a line to search for.
 const MIN_SIGNIFICANT_BYTES: usize = 8;
 
 impl LineHashes {
-    /// Half of a hash is enough: what is found by it is compared by its bytes.
+    /// Hashes the lines of a text. 32 bits are enough, because matches are compared byte by byte.
     pub(crate) fn new(text: &str) -> Self {
         let hash = |line: &str| {
             if is_significant(line) { (xxh3_64(line.as_bytes()) as u32).max(1) } else { INSIGNIFICANT_HASH }
@@ -37,55 +37,55 @@ impl LineHashes {
         Self(hashes.into())
     }
 
-    /// The lines that say enough, each with its number.
+    /// Returns the lines to search for, each with its number.
     fn significant_lines(&self) -> impl Iterator<Item = (usize, u32)> {
         self.0.iter().copied().enumerate().filter(|&(_, hash)| hash != INSIGNIFICANT_HASH)
     }
 }
 
-/// Who said each line last, of all texts so far: to know before any are compared which of them have a line in common.
+/// The last text with each line, which shows which texts share a line without comparing them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LineOwners {
     lines: HashMap<u32, u32, BuildHasherDefault<IdentityHasher>>,
 }
 
 impl LineOwners {
-    /// Takes note of the text with this number. Calls `again` with the one before it that said a line of it.
-    pub(crate) fn record(&mut self, number: u32, hashes: &LineHashes, mut again: impl FnMut(u32)) {
+    /// Records the text with this number. Calls `shared_with` with the last earlier text that shares a line, for each line.
+    pub(crate) fn record(&mut self, number: u32, hashes: &LineHashes, mut shared_with: impl FnMut(u32)) {
         for (_, hash) in hashes.significant_lines() {
             let before = self.lines.insert(hash, number);
-            before.filter(|&before| before != number).into_iter().for_each(&mut again);
+            before.filter(|&before| before != number).into_iter().for_each(&mut shared_with);
         }
     }
 }
 
-/// Texts that stand, by their lines.
+/// An index of texts by their lines.
 #[derive(Default)]
 pub(crate) struct LineIndex<'t> {
     texts: Vec<IndexedSource<'t>>,
-    /// Where a line stands first: text and line.
+    /// First position of each line: text and line number.
     first_seen: HashMap<u32, (usize, usize), BuildHasherDefault<IdentityHasher>>,
 }
 
 struct IndexedSource<'t> {
     text: Cow<'t, str>,
-    /// Its lines, when one of them stands elsewhere.
+    /// Line ranges, computed at the first match.
     lines: OnceCell<Vec<Range<usize>>>,
 }
 
-/// Lines of a text that stand elsewhere.
+/// Lines of a text that also occur in an indexed text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LineRun {
-    /// The lines.
+    /// Line numbers in the text.
     pub(crate) lines: Range<usize>,
-    /// The text in which they stand, as [`LineIndex::add`] numbered it.
+    /// Number of the indexed text, from [`LineIndex::add`].
     pub(crate) source: usize,
-    /// The first of them there.
+    /// First line of the run in the indexed text.
     pub(crate) source_line: usize,
 }
 
 impl<'t> LineIndex<'t> {
-    /// Remembers a text, and gives it the next number.
+    /// Adds a text and returns its number.
     pub(crate) fn add(&mut self, text: Cow<'t, str>, hashes: &LineHashes) -> usize {
         let number = self.texts.len();
         for (at, hash) in hashes.significant_lines() {
@@ -95,37 +95,37 @@ impl<'t> LineIndex<'t> {
         number
     }
 
-    /// Whether a line may stand here.
+    /// Returns true if an indexed text may contain one of the lines.
     pub(crate) fn has_any(&self, hashes: &LineHashes) -> bool {
         hashes.significant_lines().any(|(_, hash)| self.first_seen.contains_key(&hash))
     }
 
-    /// The runs of at least so many bytes in a text, from its head to its tail.
+    /// Returns the matching runs of at least `min_bytes` bytes, in order.
     pub(crate) fn matching_runs(
         &self,
         text: &str,
         hashes: &LineHashes,
         lines: &[Range<usize>],
-        at_least: usize,
+        min_bytes: usize,
     ) -> Vec<LineRun> {
         let mut runs: Vec<LineRun> = Vec::new();
         for (at, hash) in hashes.significant_lines() {
-            // What belongs to a run begins no other.
+            // A line inside a run does not start another run.
             if runs.last().is_none_or(|last| last.lines.end <= at) {
                 let run = self.run_at(text, hash, lines, at);
-                runs.extend(run.filter(|run| byte_range(lines, &run.lines).len() >= at_least));
+                runs.extend(run.filter(|run| byte_range(lines, &run.lines).len() >= min_bytes));
             }
         }
         runs
     }
 
-    /// The run that begins with a line. What is found by its hash is compared by its bytes.
+    /// Returns the run that starts at a line. Compares bytes, because the hash only suggests a match.
     fn run_at(&self, text: &str, hash: u32, lines: &[Range<usize>], at: usize) -> Option<LineRun> {
         let &(source, from) = self.first_seen.get(&hash)?;
         let IndexedSource { text: other, lines: others } = &self.texts[source];
         let others = others.get_or_init(|| text_kind::line_ranges(other));
         let pairs = lines[at..].iter().zip(&others[from..]);
-        // A marker in a text stands for lines that do not stand there.
+        // A marker replaces lines, so it must not be part of a match.
         let same = |(here, there): &(&Range<usize>, &Range<usize>)| {
             let here = &text[(*here).clone()];
             here == &other[(*there).clone()] && !marker::is_marker(here)
@@ -135,7 +135,7 @@ impl<'t> LineIndex<'t> {
     }
 }
 
-/// The bytes of some lines.
+/// Returns the byte range of some lines.
 pub(crate) fn byte_range(lines: &[Range<usize>], run: &Range<usize>) -> Range<usize> {
     lines[run.start].start..lines[run.end - 1].end
 }
@@ -149,13 +149,13 @@ mod tests {
     use super::*;
 
     fn runs(earlier: &[&'static str], text: &str) -> Vec<LineRun> {
-        let mut standing = LineIndex::default();
+        let mut index = LineIndex::default();
         for text in earlier {
-            standing.add((*text).into(), &LineHashes::new(text));
+            index.add((*text).into(), &LineHashes::new(text));
         }
         let hashes = LineHashes::new(text);
-        let runs = standing.matching_runs(text, &hashes, &text_kind::line_ranges(text), 20);
-        assert!(runs.is_empty() || standing.has_any(&hashes));
+        let runs = index.matching_runs(text, &hashes, &text_kind::line_ranges(text), 20);
+        assert!(runs.is_empty() || index.has_any(&hashes));
         runs
     }
 

@@ -1,12 +1,12 @@
-//! Markers: the text that a fold leaves behind.
+//! Markers: the text that replaces folded text.
 //!
-//! A marker is one line of ASCII, a function of the original alone (never of the time, the turn or
-//! the counter in use), so that every replica writes the same bytes and a marker never changes from
-//! step to step. It says what is gone and that the original is intact, and it carries a handle only
-//! when there is a way to ask for it. It does not repeat the call whose result or arguments it stands for:
-//! that stands beside it, and markers are carried by every request from then on.
+//! A marker is one line of ASCII. It must be a function of the original alone (never of the time, the turn
+//! or the counter in use), so that every replica writes the same bytes and a marker never changes between
+//! requests. It states the size of the original, and carries a handle only if the model can unfold it. It does not
+//! repeat the call whose result or arguments it replaces, because the call is next to it and every later
+//! request carries the marker.
 //!
-//! The grammar, which [`is_marker`] recognises:
+//! The grammar, which [`is_marker`] recognizes:
 //!
 //! ```text
 //! [folded: 412 lines, 18.3 kB; unfold 7k3q9p2m4x1c]
@@ -26,10 +26,10 @@ use crate::Handle;
 const MARKER_PREFIX: &str = "[folded: ";
 const UNFOLD_SEPARATOR: &str = "; unfold ";
 const SAME_AS_SEPARATOR: &str = "; same as ";
-/// No marker of ours is longer. What looks like one and is longer is someone else's text.
+/// Maximum length of a marker. A longer line in this form was not written by the engine.
 const MAX_MARKER_BYTES: usize = 256;
 
-/// How many lines and bytes a text has, in words.
+/// Describes the size of a text in lines and bytes.
 fn size_text(text: &str) -> String {
     let lines = line_count(text);
     let size = match text.len() {
@@ -48,73 +48,73 @@ pub(crate) fn line_count(text: &str) -> usize {
     memchr::memchr_iter(b'\n', text.as_bytes()).count() + usize::from(!text.ends_with('\n') && !text.is_empty())
 }
 
-/// The marker of a whole text.
+/// Returns the marker of a whole text.
 pub(crate) fn whole_text(original: &str, handle: Option<Handle>) -> String {
     finish(format!("{MARKER_PREFIX}{}", size_text(original)), handle)
 }
 
-/// The marker of a whole text that can not be asked for: what it was, so that it can be made again.
+/// Returns the marker of a whole text without a handle. It names the source, so that the model can produce it again.
 pub(crate) fn without_handle(original: &str, what: &str) -> String {
     format!("{MARKER_PREFIX}{} of {}]", size_text(original), sanitized(what))
 }
 
-/// The marker in front of an excerpt.
+/// Returns the marker before an excerpt.
 pub(crate) fn excerpt(kept: usize, of: usize, handle: Option<Handle>) -> String {
     finish(format!("{MARKER_PREFIX}kept {kept} of {of} lines"), handle)
 }
 
-/// The marker in front of the items of a list that are kept.
+/// Returns the marker before the kept items of a list.
 pub(crate) fn items(kept: usize, of: usize, handle: Option<Handle>) -> String {
     finish(format!("{MARKER_PREFIX}kept {kept} of {of} items"), handle)
 }
 
-/// The marker of a text that stands above, whole.
+/// Returns the marker of a text that the request already contains above.
 pub(crate) fn duplicate_text(original: &str, handle: Option<Handle>) -> String {
     finish(format!("{MARKER_PREFIX}{}, as it stands above", size_text(original)), handle)
 }
 
-/// The marker of something that is not text.
+/// Returns the marker of content that is not text.
 pub(crate) fn described(what: &str, handle: Option<Handle>) -> String {
     finish(format!("{MARKER_PREFIX}{}", sanitized(what)), handle)
 }
 
-/// The marker of a call in a list of calls.
+/// Returns the marker of a call in a list of calls.
 pub(crate) fn call_outcome(words: &str, outcome: &str) -> String {
     format!("{MARKER_PREFIX}{}, {outcome}]", sanitized(words))
 }
 
-/// The marker of lines that are left out of an excerpt.
+/// Returns the marker of lines left out of an excerpt.
 pub(crate) fn gap(lines: usize) -> String {
     format!("[+{lines}]")
 }
 
-/// How many lines a [`gap`] stands for.
+/// Returns the number of lines that a [`gap`] replaces.
 pub(crate) fn gap_lines(line: &str) -> Option<usize> {
     line.strip_prefix("[+")?.strip_suffix(']')?.parse().ok()
 }
 
-/// The marker of a text that stands whole in the result of a call.
+/// Returns the marker of a text that another result contains as a whole.
 pub(crate) fn same_result(original: &str, what: &str, id: &str) -> String {
     format!("{MARKER_PREFIX}{} of {}{SAME_AS_SEPARATOR}result {id}]", size_text(original), sanitized(what))
 }
 
-/// The marker of lines that stand in the result of a call, counted from one.
+/// Returns the marker of lines that another result contains, counted from one.
 pub(crate) fn same_lines(first: usize, last: usize, id: &str) -> String {
     format!("{MARKER_PREFIX}{} lines{SAME_AS_SEPARATOR}lines {first} to {last} of result {id}]", last + 1 - first)
 }
 
-/// The marker of arguments that stand in another call.
+/// Returns the marker of arguments that another call contains.
 pub(crate) fn same_call(what: &str, id: &str) -> String {
     format!("{MARKER_PREFIX}{}{SAME_AS_SEPARATOR}call {id}]", sanitized(what))
 }
 
-/// Whether an id can stand in a marker and be read from it again.
+/// Returns true if a marker can contain this id and it can be parsed again.
 pub(crate) fn is_valid_reference_id(id: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
-    (1..=64).contains(&id.len()) && id.bytes().all(plain)
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
+    (1..=64).contains(&id.len()) && id.bytes().all(is_allowed)
 }
 
-/// The ids that the markers in a text refer to.
+/// Returns the ids that the markers in a text refer to.
 pub(crate) fn referenced_ids(text: &str) -> impl Iterator<Item = &str> {
     memchr::memmem::find_iter(text.as_bytes(), MARKER_PREFIX.as_bytes()).filter_map(|at| {
         let line = text[at..].split(['\n', ']']).next()?;
@@ -123,20 +123,20 @@ pub(crate) fn referenced_ids(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The marker of whole messages. The size is exact, so that two such markers can become one.
+/// Returns the marker of dropped messages. The size is exact, so that two such markers can be merged.
 pub(crate) fn dropped_messages(count: usize, bytes: usize) -> String {
     format!("{MARKER_PREFIX}{count} messages, {bytes} bytes]")
 }
 
-/// The count and the bytes of a marker of whole messages.
+/// Parses the count and the bytes of a marker of dropped messages.
 pub(crate) fn parse_dropped_messages(line: &str) -> Option<(usize, usize)> {
     let (count, bytes) = line.strip_prefix(MARKER_PREFIX)?.strip_suffix(" bytes]")?.split_once(" messages, ")?;
-    // Numbers that no conversation has are nobody's but a forger's.
+    // Numbers above u32 are forged.
     let number = |text: &str| text.parse::<u32>().ok().map(|number| number as usize);
     Some((number(count)?, number(bytes)?))
 }
 
-/// Whether a text is one marker and nothing else. A text that merely quotes one is not.
+/// Returns true if a text is exactly one marker.
 pub(crate) fn is_only_marker(text: &str) -> bool {
     text.len() <= MAX_MARKER_BYTES && is_marker(text)
 }
@@ -149,7 +149,7 @@ fn finish(mut marker: String, handle: Option<Handle>) -> String {
     marker
 }
 
-/// Words of others inside a marker: one line of short ASCII, without what could end the marker.
+/// Converts foreign text to one short ASCII line that cannot end the marker.
 fn sanitized(what: &str) -> String {
     const MAX_DESCRIPTION_BYTES: usize = 72;
     let mut out = String::with_capacity(what.len().min(MAX_DESCRIPTION_BYTES));
@@ -170,7 +170,7 @@ fn sanitized(what: &str) -> String {
     out
 }
 
-/// Whether a line is one of our markers.
+/// Returns true if a line is a marker.
 pub fn is_marker(line: &str) -> bool {
     let Some(inside) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) else { return false };
     if let Some(count) = inside.strip_prefix('+') {
@@ -179,14 +179,14 @@ pub fn is_marker(line: &str) -> bool {
     inside.starts_with(&MARKER_PREFIX[1..]) && inside.is_ascii() && !inside.contains(['[', ']'])
 }
 
-/// A text of others in which nothing passes for a marker.
+/// Escapes foreign text so that no part of it can be read as a marker.
 pub(crate) fn with_markers_escaped(text: &str) -> String {
     let text = text.replace(MARKER_PREFIX, "(folded: ");
     let lines = text.split('\n').map(|line| if is_marker(line) { format!(" {line}") } else { line.to_owned() });
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The handles that stand in a text's markers, in order.
+/// Returns the handles in the markers of a text, in order.
 pub fn handles(text: &str) -> impl Iterator<Item = Handle> + '_ {
     memchr::memmem::find_iter(text.as_bytes(), MARKER_PREFIX.as_bytes()).filter_map(|at| {
         let line = text[at..].split(['\n', ']']).next()?;

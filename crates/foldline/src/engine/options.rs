@@ -1,6 +1,6 @@
-//! What a fold depends on beside the messages: the setup, what is pinned, and the ledger of facts from outside.
+//! The inputs of a fold besides the messages: options, pins, and the ledger of facts from outside.
 //!
-//! Plain values that whoever folds has resolved before. Nothing here decides.
+//! Plain values, resolved by the caller. No fold is decided here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,51 +15,50 @@ use crate::models::prices::Prices;
 use crate::tokens::{Meter, Tokens};
 use crate::wire::Format;
 
-/// What a fold depends on beside the messages. Two folds with equal setups, ledgers and messages give
-/// equal bytes.
+/// The options of a fold. Two folds with equal options, ledgers and messages give equal bytes.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct FoldOptions {
-    /// Counts tokens.
+    /// Token meter of the model.
     pub meter: Meter,
-    /// What tokens cost.
+    /// Token prices of the model.
     pub prices: Prices,
-    /// Tokens that a request may have.
+    /// Maximum tokens of a request.
     pub budget: Tokens,
-    /// What is folded, and when.
+    /// Policy: what is folded, and when.
     pub policy: Policy,
-    /// Markers carry handles: an archive keeps the originals, and there is a way to ask for them.
+    /// True if markers carry handles: an archive holds the originals and the model has a way to unfold them.
     pub handles: bool,
-    /// What must never be folded.
+    /// Parts that are never folded.
     pub pins: PinRules,
-    /// Tokens of the request beside its messages: system, tools, overhead.
+    /// Tokens of the request besides its messages: system, tools, overhead.
     pub overhead_tokens: Tokens,
-    /// Which old reasoning the provider lets go.
+    /// Old reasoning that the provider allows to drop.
     pub reasoning_retention: ReasoningRetention,
-    /// The provider binds reasoning to all that stood before it.
+    /// True if the provider signs reasoning together with all messages before it.
     pub signed_history: bool,
-    /// The server wants user and assistant to take turns.
+    /// True if the server requires user and assistant messages to alternate.
     pub alternate_roles: bool,
-    /// The provider wants a turn that is in the middle of its calls to begin with reasoning.
+    /// True if the provider requires a turn with open tool calls to start with reasoning.
     pub turn_starts_with_reasoning: bool,
-    /// Stops the fold when the caller sets it.
+    /// Flag with which the caller stops the fold.
     pub cancel: CancelFlag,
 }
 
-/// Which old reasoning may go.
+/// Old reasoning that may be dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReasoningRetention {
     /// None.
     KeepAll,
-    /// That of turns before the last word of the user.
+    /// Reasoning of turns before the newest user message.
     DropFinishedTurns,
-    /// That of any old round.
+    /// Reasoning of any old round.
     DropOld,
 }
 
 impl ReasoningRetention {
-    /// What a provider lets go.
+    /// Returns the retention that a provider's laws require.
     pub fn for_profile(profile: &LawProfile) -> Self {
         match profile.format() {
             Format::Anthropic => ReasoningRetention::DropFinishedTurns,
@@ -72,24 +71,24 @@ impl ReasoningRetention {
     }
 }
 
-/// What must never be folded, beside instructions and the words of users.
+/// Rules for parts that are never folded, in addition to instructions and user messages.
 ///
 /// ```
-/// use foldline::{Pins, Role};
+/// use foldline::{PinRules, Role};
 ///
-/// let pins = Pins { tools: vec!["todo_write".into()], names: vec!["PLAN.md".into()], ..Pins::default() };
-/// let all_that_the_model_wrote = Pins { roles: vec![Role::Assistant], ..Pins::default() };
-/// # drop((pins, all_that_the_model_wrote));
+/// let plan = PinRules { tools: vec!["todo_write".into()], targets: vec!["PLAN.md".into()], ..PinRules::default() };
+/// let assistant = PinRules { roles: vec![Role::Assistant], ..PinRules::default() };
+/// # drop((plan, assistant));
 /// ```
 #[derive(Clone, Default)]
 pub struct PinRules {
     /// Results and arguments of these tools.
     pub tools: Vec<String>,
-    /// Results and arguments of calls about one of these: a file, a command, a query.
+    /// Results and arguments of calls whose target contains one of these: a file, a command, a query.
     pub targets: Vec<String>,
-    /// All that is said in these roles.
+    /// All parts in these roles.
     pub roles: Vec<Role>,
-    /// Parts for which this holds.
+    /// Parts for which this function returns true.
     pub parts: Option<Arc<dyn Fn(PartId) -> bool + Send + Sync>>,
 }
 
@@ -104,12 +103,12 @@ impl PinRules {
             SegmentKind::Media if piece.tool_call.is_none() => Role::User,
             SegmentKind::Result | SegmentKind::Media => Role::Tool,
         };
-        let named = |target: &str| self.targets.iter().any(|name| target.contains(name.as_str()));
+        let is_target = |target: &str| self.targets.iter().any(|name| target.contains(name.as_str()));
         self.roles.contains(&role)
             || piece
                 .tool_call
                 .as_ref()
-                .is_some_and(|done| self.tools.contains(&done.tool) || named(&done.action.target))
+                .is_some_and(|done| self.tools.contains(&done.tool) || is_target(&done.action.target))
             || self.parts.as_ref().is_some_and(|pinned| pinned(piece.at))
     }
 }
@@ -119,10 +118,10 @@ impl PinRules {
 pub struct Ledger {
     /// Request points at which the provider's cache was cold.
     pub cold_points: BTreeSet<usize>,
-    /// From a request point on, the budget is this: a server told its real window.
+    /// Budgets that apply from a request point on, learned from a server that reported its real window.
     pub budgets: BTreeMap<usize, Tokens>,
-    /// Behind a request point, what somebody wrote about the first messages is known: it may stand at forced creases of
-    /// later points.
+    /// Summaries of the first messages, by the request point after which each is known. Forced creases at later points
+    /// may use them.
     pub summaries: BTreeMap<usize, PrefixSummary>,
 }
 
@@ -131,14 +130,14 @@ impl Ledger {
         self.budgets.range(..=at).next_back().map_or(setup.budget, |(_, &tokens)| tokens)
     }
 
-    /// The newest summary that was known before the request at this point was made.
+    /// Returns the newest summary that was known before the request at this point was sent.
     pub(crate) fn summary_at(&self, at: usize) -> Option<&PrefixSummary> {
         self.summaries.range(..at).next_back().map(|(_, summary)| summary).filter(|summary| summary.until <= at)
     }
 }
 
 impl FoldOptions {
-    /// A setup with defaults: the balanced policy, handles off, nothing pinned.
+    /// Creates options with defaults: the balanced policy, no handles, no pins.
     pub fn new(meter: Meter, prices: Prices, budget: Tokens) -> Self {
         Self {
             meter,
@@ -156,7 +155,7 @@ impl FoldOptions {
         }
     }
 
-    /// The same, under a provider's laws.
+    /// Sets the fields that follow from a provider's laws.
     pub fn with_rules(self, profile: &LawProfile) -> Self {
         Self {
             reasoning_retention: ReasoningRetention::for_profile(profile),
@@ -167,14 +166,15 @@ impl FoldOptions {
         }
     }
 
-    /// The same, for a request with these instructions and tools.
+    /// Sets the overhead to the tokens of this conversation's system prompt, tools and request overhead.
     pub fn with_overhead_of(self, conversation: &Conversation<'_>) -> Self {
         let meter = &self.meter;
-        let fixed = meter.system(&conversation.system) + meter.tools(&conversation.tools) + meter.request_overhead();
-        Self { overhead_tokens: fixed, ..self }
+        let overhead_tokens =
+            meter.system(&conversation.system) + meter.tools(&conversation.tools) + meter.request_overhead();
+        Self { overhead_tokens, ..self }
     }
 
-    /// Returns this share of the tokens that system and tools leave to the messages.
+    /// Returns this share of the budget that is left for messages after the overhead.
     pub(crate) fn message_budget(&self, share: f64) -> Tokens {
         (self.budget.saturating_sub(self.overhead_tokens) as f64 * share) as Tokens
     }

@@ -1,7 +1,7 @@
-//! What is folded, and the rendering that follows from it.
+//! The set of folds and its rendering.
 //!
-//! A set of folds and the messages give the rendering, both as messages and as edits of a request
-//! body. Nothing here decides.
+//! Folds and messages together give the rendering, both as messages and as edits of a request body.
+//! No fold may be decided here.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,22 +16,22 @@ use crate::engine::planner::Stage;
 use crate::tokens::Tokens;
 use crate::wire::RequestEdit;
 
-/// What becomes of a part.
+/// The edit of a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PartEdit {
-    /// It becomes this text.
+    /// Replaces the part with this text.
     Text(String),
-    /// Its arguments become these.
+    /// Replaces the arguments of a call.
     Arguments(String),
-    /// It goes.
+    /// Removes the part.
     Drop,
 }
 
-/// One part, folded.
+/// The fold of one part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AppliedFold {
     pub(crate) edit: PartEdit,
-    /// Tokens that stand there now.
+    /// Tokens of the replacement.
     pub(crate) tokens: Tokens,
     pub(crate) stage: Stage,
     pub(crate) pass_name: &'static str,
@@ -47,75 +47,76 @@ impl AppliedFold {
     }
 }
 
-/// What a handle of a part gives back: its text, or the part as JSON where it has none.
+/// Returns the bytes that the handle of a part restores: its text, or the part as JSON if it has no text.
 pub(crate) fn original_bytes<'m>(part: &'m Part<'_>) -> Cow<'m, [u8]> {
     match part {
         Part::Text { text } => Cow::Borrowed(text.as_bytes()),
-        Part::Reasoning(it) if it.seal.is_none() => Cow::Borrowed(it.text.as_bytes()),
-        Part::ToolCall(it) => Cow::Borrowed(it.arguments.as_str().as_bytes()),
+        Part::Reasoning(reasoning) if reasoning.seal.is_none() => Cow::Borrowed(reasoning.text.as_bytes()),
+        Part::ToolCall(call) => Cow::Borrowed(call.arguments.as_str().as_bytes()),
         part => Cow::Owned(serde_json::to_vec(part).expect("a part has a JSON form")),
     }
 }
 
-/// A message of ours in the place of whole rounds.
+/// A message that replaces whole rounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RoundNote {
     pub(crate) text: String,
-    /// The rounds that it stands for, first message and the one behind the last.
+    /// Replaced rounds: the first message of each, and the message after its last.
     pub(crate) rounds: Vec<(usize, usize)>,
-    /// How often each tool was called in them.
+    /// Calls of each tool in these rounds.
     pub(crate) tool_counts: BTreeMap<String, usize>,
     pub(crate) stage: Stage,
-    /// Said in the user's role where a note speaks in the model's and the model's next words follow.
+    /// Text of a user message between the note and an assistant message, if roles must alternate and the note
+    /// has the assistant's role.
     pub(crate) continuation: Option<String>,
-    /// The message up to which a summary in it tells.
+    /// Message before which the rounds covered by the included summary end.
     pub(crate) summarized_until: Option<usize>,
 }
 
 impl RoundNote {
-    /// What it is called where folds are counted.
+    /// Returns the pass name under which the note is counted.
     pub(crate) fn pass_name(&self) -> &'static str {
         if self.summarized_until.is_some() { "summary" } else { "rounds" }
     }
 }
 
-/// An original on its way out of a request.
+/// An original that the rendering no longer contains.
 pub(crate) struct RemovedOriginal<'m> {
-    /// The part that it is, or the message that the note for its rounds stands before.
+    /// Position of the part, or of the note that replaces the rounds.
     pub(crate) at: PartId,
-    /// The rounds that it is; none when it is a part.
+    /// Rounds of the original; empty if it is a part.
     pub(crate) rounds: Vec<Range<usize>>,
     pub(crate) bytes: Cow<'m, [u8]>,
 }
 
-/// All that is folded.
+/// All folds of a conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FoldSet {
-    /// Shared between the drafts of a crease, of which there are many and all but one are thrown away.
+    /// Folds of parts. `Arc` because most plans of a crease are discarded.
     parts: BTreeMap<PartId, Arc<AppliedFold>>,
-    /// Whether each message is gone, up to the last that is.
+    /// True for each dropped message; ends at the last dropped one.
     dropped: Vec<bool>,
-    /// By the message that they stand before.
+    /// Notes by the message after each.
     notes: BTreeMap<usize, RoundNote>,
 }
 
-/// One message of a rendering: one of the conversation, or one of ours.
+/// One message of a rendering: a message of the conversation, or a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RenderedItem<'f> {
     Message(usize),
     Note(Role, &'f str),
 }
 
-/// Said after a note where the next message is the model's and the server wants roles to alternate.
+/// Text of the user message between a note and an assistant message, if roles must alternate.
 pub(crate) const CONTINUATION_TEXT: &str = "[folded: the conversation goes on]";
 
 impl FoldSet {
-    /// How far down the ladder a part has come; what is gone has come all the way.
+    /// Returns the stage at which a part was folded; [`Stage::Truncation`] for parts that are not visible.
     pub(crate) fn stage(&self, at: PartId) -> Option<Stage> {
         if self.is_visible(at) { self.parts.get(&at).map(|fold| fold.stage) } else { Some(Stage::Truncation) }
     }
 
-    /// Tokens that stand in the place of a part, if it is folded.
+    /// Returns the tokens of the replacement of a part, if it is folded; 0 for parts that are not visible.
     pub(crate) fn part_tokens(&self, at: PartId) -> Option<Tokens> {
         if self.is_visible(at) { self.parts.get(&at).map(|fold| fold.tokens) } else { Some(0) }
     }
@@ -125,7 +126,7 @@ impl FoldSet {
     }
 
     pub(crate) fn is_dropped(&self, message: usize) -> bool {
-        self.dropped.get(message).is_some_and(|&gone| gone)
+        self.dropped.get(message).is_some_and(|&dropped| dropped)
     }
 
     pub(crate) fn drop_message(&mut self, message: usize) {
@@ -133,29 +134,29 @@ impl FoldSet {
             self.dropped.resize(message + 1, false);
         }
         self.dropped[message] = true;
-        // What was folded in it does not show any more.
+        // Folds inside a dropped message have no effect.
         let parts: Vec<PartId> = self.parts_of_message(message).collect();
         parts.iter().for_each(|at| {
             self.parts.remove(at);
         });
     }
 
-    /// Puts a note before a message, in the place of the notes in `instead_of`.
-    pub(crate) fn set_note(&mut self, before: usize, note: RoundNote, instead_of: std::ops::Range<usize>) {
-        let old: Vec<usize> = self.notes.range(instead_of).map(|(&at, _)| at).collect();
+    /// Inserts a note before a message, and removes the notes in `replaced`.
+    pub(crate) fn set_note(&mut self, before: usize, note: RoundNote, replaced: Range<usize>) {
+        let old: Vec<usize> = self.notes.range(replaced).map(|(&at, _)| at).collect();
         old.iter().for_each(|at| {
             self.notes.remove(at);
         });
         self.notes.insert(before, note);
     }
 
-    /// The note before a message.
+    /// Returns the note before a message.
     pub(crate) fn note(&self, before: usize) -> Option<&RoundNote> {
         self.notes.get(&before)
     }
 
-    /// The notes that stand before some messages.
-    pub(crate) fn notes_in(&self, messages: std::ops::Range<usize>) -> impl Iterator<Item = (usize, &RoundNote)> {
+    /// Returns the notes before some messages.
+    pub(crate) fn notes_in(&self, messages: Range<usize>) -> impl Iterator<Item = (usize, &RoundNote)> {
         self.notes.range(messages).map(|(&at, note)| (at, note))
     }
 
@@ -163,12 +164,12 @@ impl FoldSet {
         self.notes.iter().map(|(&at, note)| (at, note))
     }
 
-    /// All folds, in the order of their places, also those that do not show.
+    /// Returns all folds of parts by position, including those that are not visible.
     pub(crate) fn all_parts(&self) -> impl Iterator<Item = (PartId, &AppliedFold)> {
         self.parts.iter().map(|(&at, fold)| (at, &**fold))
     }
 
-    /// The folds that show in the rendering: not those of messages, or inside of parts, that are gone.
+    /// Returns the folds visible in the rendering: without those in dropped messages or inside folded parts.
     pub(crate) fn visible_parts(&self) -> impl Iterator<Item = (PartId, &AppliedFold)> {
         self.all_parts().filter(|(at, _)| self.is_visible(*at))
     }
@@ -182,7 +183,7 @@ impl FoldSet {
         self.parts.get(&at).map(|fold| &fold.edit)
     }
 
-    /// The rendering of the messages from `from` on, in order.
+    /// Returns the rendered items from message `from` on, in order.
     pub(crate) fn render_order<'f>(
         &'f self,
         messages: &[Message<'_>],
@@ -212,13 +213,13 @@ impl FoldSet {
         sequence
     }
 
-    /// Whether all parts of a message are dropped, so that it goes too.
+    /// Returns true if all parts of a message are dropped, so that the message is dropped too.
     fn is_emptied(&self, at: usize, message: &Message<'_>) -> bool {
         let dropped = |part: usize| self.edit(PartId::new(at, part)) == Some(&PartEdit::Drop);
         !message.parts.is_empty() && (0..message.parts.len()).all(dropped)
     }
 
-    /// A message as it is rendered.
+    /// Returns the rendering of a message.
     pub(crate) fn render_message<'m>(&self, at: usize, message: &Message<'m>) -> Message<'m> {
         if self.parts_of_message(at).next().is_none() {
             return message.clone();
@@ -232,9 +233,9 @@ impl FoldSet {
                 (Part::ToolCall(call), Some(PartEdit::Arguments(arguments))) => call.arguments.set(arguments.clone()),
                 (part, Some(PartEdit::Text(text))) => *part = Part::text(text.clone()),
                 (Part::ToolResult(result), None) => {
-                    for (inner, piece) in result.content.iter_mut().enumerate() {
+                    for (inner, content) in result.content.iter_mut().enumerate() {
                         if let Some(PartEdit::Text(text)) = self.edit(id.inner(inner)) {
-                            *piece = Part::text(text.clone());
+                            *content = Part::text(text.clone());
                         }
                     }
                 }
@@ -245,7 +246,7 @@ impl FoldSet {
         Message::new(message.role, parts)
     }
 
-    /// The same rendering as edits of the request that the messages were read from.
+    /// Returns the rendering as edits of the request from which the messages were parsed.
     pub(crate) fn request_edits(&self, messages: &[Message<'_>], alternate: bool) -> Vec<RequestEdit> {
         let mut edits = Vec::new();
         let mut before = 0;
@@ -269,13 +270,13 @@ impl FoldSet {
         edits
     }
 
-    /// The edits of one message.
+    /// Returns the edits of one message.
     pub(crate) fn message_edits(&self, at: usize) -> Vec<RequestEdit> {
         let folds = self.parts.range(PartId::new(at, 0)..PartId::new(at + 1, 0));
         folds.filter(|(at, _)| self.is_visible(**at)).map(|(&at, fold)| fold.to_wire_edit(at)).collect()
     }
 
-    /// How many parts are folded.
+    /// Returns the number of folded parts.
     pub(crate) fn len(&self) -> usize {
         self.parts.len()
     }
@@ -284,13 +285,13 @@ impl FoldSet {
         self.parts.is_empty() && self.dropped.is_empty() && self.notes.is_empty()
     }
 
-    /// The originals of all that is folded: what the handles give back.
+    /// Returns the originals of all folds, which their handles restore.
     pub(crate) fn removed_originals<'m>(&self, messages: &'m [Message<'_>]) -> Vec<RemovedOriginal<'m>> {
         let mut originals = Vec::new();
         for (at, _) in self.visible_parts() {
             let part = messages[at.message].parts.get(at.part);
             let original = match (part, at.inner) {
-                (Some(Part::ToolResult(it)), Some(inner)) => it.content.get(inner).map(original_bytes),
+                (Some(Part::ToolResult(result)), Some(inner)) => result.content.get(inner).map(original_bytes),
                 (Some(part), _) => Some(original_bytes(part)),
                 (None, _) => None,
             };
@@ -304,17 +305,17 @@ impl FoldSet {
         originals
     }
 
-    /// Whether something of a message is folded.
+    /// Returns true if any part of a message is folded.
     pub(crate) fn touches(&self, message: usize) -> bool {
         self.is_dropped(message) || self.parts_of_message(message).next().is_some()
     }
 
-    /// The parts of a message that are folded.
+    /// Returns the folded parts of a message.
     pub(crate) fn parts_of_message(&self, at: usize) -> impl Iterator<Item = PartId> {
         self.parts.range(PartId::new(at, 0)..PartId::new(at + 1, 0)).map(|(&at, _)| at)
     }
 
-    /// Whether a part stands here as it stands there.
+    /// Returns true if both sets render a part in the same way.
     pub(crate) fn is_same_part(&self, other: &Self, at: PartId) -> bool {
         let same = |at: PartId| match (self.parts.get(&at), other.parts.get(&at)) {
             (None, None) => true,
@@ -324,7 +325,7 @@ impl FoldSet {
         self.is_dropped(at.message) == other.is_dropped(at.message) && same(at) && same(PartId { inner: None, ..at })
     }
 
-    /// The arguments of a call as they stand.
+    /// Returns the rendered arguments of a call.
     fn rendered_arguments<'f>(&'f self, at: PartId, call: &'f ToolCall<'_>) -> &'f str {
         match self.edit(at) {
             Some(PartEdit::Arguments(arguments)) => arguments,
@@ -332,7 +333,7 @@ impl FoldSet {
         }
     }
 
-    /// Calls `each` with what stands of a result or a call and would go if it were cut: its text, or its long values.
+    /// Calls `each` with the rendered text of a result or call that a cut would remove: its text, or its long values.
     pub(crate) fn for_each_cuttable_text(
         &self,
         at: PartId,
@@ -340,25 +341,25 @@ impl FoldSet {
         mut each: impl FnMut(Option<PartId>, &str),
     ) {
         match (part, self.edit(at)) {
-            (Part::ToolCall(it), _) => {
-                for_each_value(self.rendered_arguments(at, it), &it.arguments, |text| {
+            (Part::ToolCall(call), _) => {
+                for_each_value(self.rendered_arguments(at, call), &call.arguments, |text| {
                     if text.len() >= arguments::MIN_ARGUMENT_BYTES {
                         each(None, text);
                     }
                 });
             }
             (_, Some(PartEdit::Text(folded))) => each(None, folded),
-            (Part::ToolResult(it), None) => {
-                let text = at.inner.and_then(|inner| it.content.get(inner)).and_then(Part::as_text);
+            (Part::ToolResult(result), None) => {
+                let text = at.inner.and_then(|inner| result.content.get(inner)).and_then(Part::as_text);
                 text.into_iter().for_each(|text| each(Some(at), text));
             }
             _ => {}
         }
     }
 
-    /// Calls `each` with every text of a message that stands in the rendering, and with the place of a result's that
-    /// stands as it came, without the parts that are left out. Of a call that is left out the short values still stand:
-    /// folding spares them.
+    /// Calls `each` with every rendered text of a message, except those of the parts that `left_out` selects. The
+    /// position is given for unchanged results only. The short values of a call that is left out are included, because
+    /// folding keeps them.
     pub(crate) fn for_each_rendered_text(
         &self,
         at: usize,
@@ -369,7 +370,7 @@ impl FoldSet {
         if self.is_dropped(at) {
             return;
         }
-        let stands = |at: PartId, text: &str, each: &mut dyn FnMut(Option<PartId>, &str)| match self.edit(at) {
+        let visit = |at: PartId, text: &str, each: &mut dyn FnMut(Option<PartId>, &str)| match self.edit(at) {
             _ if left_out(at) || !self.is_visible(at) => {}
             None => each(at.inner.map(|_| at), text),
             Some(PartEdit::Text(folded)) => each(None, folded),
@@ -378,16 +379,16 @@ impl FoldSet {
         for (part, content) in message.parts.iter().enumerate() {
             let at = PartId::new(at, part);
             match content {
-                Part::ToolResult(it) => {
-                    for (inner, part) in it.content.iter().enumerate() {
-                        part.as_text().into_iter().for_each(|text| stands(at.inner(inner), text, &mut each));
+                Part::ToolResult(result) => {
+                    for (inner, part) in result.content.iter().enumerate() {
+                        part.as_text().into_iter().for_each(|text| visit(at.inner(inner), text, &mut each));
                     }
                 }
-                Part::Text { text } => stands(at, text, &mut each),
-                Part::Reasoning(it) => stands(at, &it.text, &mut each),
-                Part::ToolCall(it) => {
+                Part::Text { text } => visit(at, text, &mut each),
+                Part::Reasoning(reasoning) => visit(at, &reasoning.text, &mut each),
+                Part::ToolCall(call) => {
                     let cut = left_out(at);
-                    for_each_value(self.rendered_arguments(at, it), &it.arguments, |text| {
+                    for_each_value(self.rendered_arguments(at, call), &call.arguments, |text| {
                         if !cut || text.len() < arguments::MIN_ARGUMENT_BYTES {
                             each(None, text);
                         }

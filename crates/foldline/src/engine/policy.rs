@@ -1,68 +1,67 @@
-//! Policies: named sets of choices, so that nobody has to turn thirty knobs.
+//! Policies: named sets of tuning parameters.
 //!
-//! | name | when it creases | what it spends |
+//! | name | creases | folds |
 //! |---|---|---|
 //! | `none` | never | nothing; a request over the budget is an error |
-//! | `lossless` | when it must | only what has a verified inverse or still stands elsewhere |
-//! | `balanced` | when it must, and when it pays | the whole ladder; old text is folded when keeping it costs more than unfolding it would |
-//! | `tight` | as balanced, earlier and deeper | the same, valuing room higher than recall |
+//! | `lossless` | when forced | only text with a verified inverse or with another copy in the request |
+//! | `balanced` | when forced or profitable | all stages; old text is folded when carrying it costs more than unfolding it |
+//! | `tight` | like balanced, earlier and deeper | all stages; free space is valued higher than recall |
 
 use std::str::FromStr;
 
 use crate::engine::planner::Stage;
 
-/// A named set of choices. Start from a named one; fields are public so that a measured reason can
-/// change them.
+/// A named set of tuning parameters. Start from a named policy and change fields only for a measured reason.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Policy {
-    /// Its name.
+    /// Name of the policy.
     pub name: &'static str,
-    /// When creases happen.
+    /// Condition for creases.
     pub crease_mode: CreaseMode,
-    /// Above this share of the room that system and tools leave in the budget a crease is forced.
+    /// Share of the budget left after system and tools above which a crease is forced.
     pub trigger_ratio: f64,
-    /// A forced crease folds down to this share of the room that system, tools and protected messages leave.
+    /// Share of the budget left after system, tools and protected messages to which a forced crease folds.
     pub target_ratio: f64,
-    /// What shows a file, read or changed, is left whole for so many calls, so that it can be edited; and so is a failure.
+    /// Calls for which file contents (read or changed) and failures stay whole, so that the model can edit the file.
     pub keep_file_calls: u32,
-    /// Any other result, and what the model wrote, for so many calls.
+    /// Calls for which any other result and the model's own text stay whole.
     pub keep_other_calls: u32,
-    /// The newest rounds that are left whole may have this share of the same room; the newest stays whole while it fits.
+    /// Maximum share of the same space for the newest rounds that stay whole; the newest round stays whole while it fits.
     pub keep_share: f64,
-    /// So many more calls are expected for each call so far; sessions are heavy-tailed.
+    /// Further calls expected for each call so far; session lengths are heavy-tailed.
     pub remaining_ratio: f64,
-    /// A crease must be expected to gain so many times what it costs.
+    /// Minimum ratio of the expected gain of a crease to its cost.
     pub min_gain_ratio: f64,
-    /// By how much the room that kept text takes is valued above its price.
+    /// Factor by which the space of kept text is valued above its price.
     pub space_value: f64,
-    /// The last rung of the ladder that a forced crease may spend.
+    /// Last stage that a forced crease may use.
     pub max_stage: Stage,
 }
 
-/// When creases happen.
+/// The condition for creases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreaseMode {
     /// Never.
     Never,
-    /// Above the high-water mark.
+    /// When the request is above the trigger ratio.
     Forced,
-    /// Above the high-water mark, and whenever the price says so.
+    /// When the request is above the trigger ratio, or the crease is profitable.
     Profitable,
 }
 
 impl Policy {
-    /// Folds nothing.
+    /// Returns the policy that folds nothing.
     pub const fn none() -> Self {
         Self { name: "none", crease_mode: CreaseMode::Never, ..Self::balanced() }
     }
 
-    /// Spends only what has a verified inverse or still stands elsewhere.
+    /// Returns the policy that folds only text with a verified inverse or with another copy in the request.
     pub const fn lossless() -> Self {
         Self { name: "lossless", crease_mode: CreaseMode::Forced, max_stage: Stage::Duplicates, ..Self::balanced() }
     }
 
-    /// The default.
+    /// Returns the default policy.
     pub const fn balanced() -> Self {
         Self {
             name: "balanced",
@@ -79,7 +78,7 @@ impl Policy {
         }
     }
 
-    /// Values room higher than recall.
+    /// Returns the policy that values free space higher than recall.
     pub const fn tight() -> Self {
         Self {
             name: "tight",
@@ -109,7 +108,7 @@ impl FromStr for Policy {
     fn from_str(name: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|policy| policy.name == name).ok_or_else(|| {
             let names: Vec<&str> = Self::ALL.iter().map(|policy| policy.name).collect();
-            format!("there is no policy \"{name}\": choose one of {}", names.join(", "))
+            format!("unknown policy \"{name}\"; use one of {}", names.join(", "))
         })
     }
 }

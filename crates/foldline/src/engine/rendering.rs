@@ -1,6 +1,6 @@
-//! A whole conversation, folded: what is sent, what was folded, and why.
+//! The result of a fold: the rendering, the folds and the creases.
 //!
-//! It only tells; every decision was the state's.
+//! Read-only: every decision was made by the state.
 
 use serde::Serialize;
 
@@ -14,61 +14,61 @@ use crate::engine::state::{Crease, FoldState};
 use crate::tokens::Tokens;
 use crate::wire::RequestEdit;
 
-/// A whole conversation, folded.
+/// A folded conversation.
 #[derive(Clone)]
 pub struct FoldedConversation {
-    /// Tokens of what is sent.
+    /// Tokens of the rendering.
     pub tokens: Tokens,
-    /// Tokens of what came.
+    /// Tokens of the original conversation.
     pub raw_tokens: Tokens,
-    /// Every crease, oldest first.
+    /// All creases, oldest first.
     pub creases: Vec<Crease>,
     pub(crate) state: FoldState,
     pub(crate) alternate_roles: bool,
 }
 
-/// One fold, in numbers.
+/// Statistics of one fold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FoldStats {
-    /// Which part.
+    /// Folded part; for dropped rounds, the first part of the first message.
     pub part: PartId,
-    /// What it was.
+    /// Description of the original.
     pub description: String,
-    /// The pass that proposed it.
+    /// Pass that proposed the fold.
     pub pass: &'static str,
-    /// The rung of the ladder.
+    /// Stage at which it was folded.
     pub stage: Stage,
-    /// Tokens before.
+    /// Tokens of the original.
     pub tokens_before: Tokens,
-    /// Tokens after.
+    /// Tokens of the replacement.
     pub tokens_after: Tokens,
 }
 
 impl FoldedConversation {
-    /// The first message of the newest round.
+    /// Returns the first message of the newest round.
     pub(crate) fn newest_round_start(&self) -> usize {
         self.state.newest_round_start()
     }
 
-    /// Whether nothing is folded.
+    /// Returns true if nothing is folded.
     pub fn is_unchanged(&self) -> bool {
         self.state.folds.is_empty()
     }
 
-    /// What is needed to go on from here with [`skip_to_next_document`](crate::skip_to_next_document), and no more.
+    /// Returns the state from which [`resume`](crate::resume) continues, without its caches.
     pub fn into_state(mut self) -> FoldState {
         self.state.identifiers.release_caches();
         self.state
     }
 
-    /// The deepest rung that was spent.
+    /// Returns the deepest stage used.
     pub fn deepest_stage(&self) -> Option<Stage> {
         let parts = self.state.folds.visible_parts().map(|(_, fold)| fold.stage);
         parts.chain(self.state.folds.notes().map(|(_, note)| note.stage)).max()
     }
 
-    /// The tokens that went with whole rounds at the last rung, and the handle of the newest of them.
+    /// Returns the tokens of rounds dropped at the truncation stage, and the handle of the newest of them.
     pub(crate) fn truncated_rounds(&self) -> Option<(Tokens, Option<Handle>)> {
         let notes = self.state.folds.notes().map(|(_, note)| note);
         let notes: Vec<&RoundNote> = notes.filter(|note| note.stage == Stage::Truncation).collect();
@@ -78,7 +78,7 @@ impl FoldedConversation {
         notes.last().map(|note| (dropped, marker::handles(&note.text).next()))
     }
 
-    /// Every fold that stands, one after the other.
+    /// Returns the statistics of every fold in the rendering, in order.
     pub fn fold_stats(&self) -> Vec<FoldStats> {
         let part = |(at, fold): (PartId, &AppliedFold)| {
             let piece = self.state.segment(at)?;
@@ -108,36 +108,36 @@ impl FoldedConversation {
         };
         let mut all: Vec<FoldStats> = self.state.folds.visible_parts().filter_map(part).collect();
         all.extend(self.state.folds.notes().map(note));
-        all.sort_by_key(|explained| explained.part);
+        all.sort_by_key(|stats| stats.part);
         all
     }
 
-    /// The pass that proposed each fold that stands.
+    /// Returns the pass that proposed each fold in the rendering.
     pub(crate) fn pass_names(&self) -> impl Iterator<Item = &'static str> {
         let folds = &self.state.folds;
         folds.visible_parts().map(|(_, fold)| fold.pass_name).chain(folds.notes().map(|(_, note)| note.pass_name()))
     }
 
-    /// Hands the originals of all that is folded to an archive, unless it was given all of them before.
+    /// Writes the originals of all folds to a store, unless all of them were stored before.
     pub(crate) fn store_originals(
         &mut self,
         conversation: &Conversation<'_>,
-        keep: &dyn OriginalStore,
+        store: &dyn OriginalStore,
     ) -> Result<(), StoreError> {
-        let all = (self.creases.len(), self.state.folds.len());
-        if self.state.archived_counts != all {
-            self.state.store_originals(&conversation.messages, keep)?;
-            self.state.archived_counts = all;
+        let counts = (self.creases.len(), self.state.folds.len());
+        if self.state.archived_counts != counts {
+            self.state.store_originals(&conversation.messages, store)?;
+            self.state.archived_counts = counts;
         }
         Ok(())
     }
 
-    /// The edits that turn the request, from which the conversation was read, into what is sent.
+    /// Returns the edits that turn the request from which the conversation was parsed into the folded request.
     pub fn edits(&self, conversation: &Conversation<'_>) -> Vec<RequestEdit> {
         self.state.folds.request_edits(&conversation.messages, self.alternate_roles)
     }
 
-    /// The messages as they are to be sent.
+    /// Returns the messages to send.
     pub fn messages<'m>(&self, conversation: &Conversation<'m>) -> Vec<Message<'m>> {
         let sequence = self.state.folds.render_order(&conversation.messages, 0, self.alternate_roles);
         let render = |rendered: RenderedItem<'_>| match rendered {

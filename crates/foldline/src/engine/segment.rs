@@ -1,7 +1,7 @@
-//! Pieces: the texts of a conversation that can be folded, with what is known of each at first sight.
+//! Segments: the foldable texts of a conversation, with the facts computed when each is ingested.
 //!
-//! Nothing here holds text. A piece is some hundred bytes, and two for each line that may be cut, so that the state of a
-//! conversation can be kept for every live session, while the text comes with each request.
+//! A segment must not hold text. It takes about a hundred bytes, plus two for each line that may be cut, so that a state
+//! can be kept for every live session; the text comes with each request.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,67 +13,67 @@ use crate::engine::text_kind::TextKind;
 use crate::engine::tool_action::{ActionKind, ToolAction};
 use crate::tokens::{LineCounts, Meter, Tokens};
 
-/// A text that can be folded.
+/// A foldable text.
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
     pub(crate) at: PartId,
     pub(crate) kind: SegmentKind,
     pub(crate) tokens: Tokens,
-    /// How many calls had been made when it came.
+    /// Calls made when it was ingested.
     pub(crate) call_index: u32,
     /// Hash of its text.
     pub(crate) text_hash: u128,
-    /// The call that it belongs to: its own, or the one that it answers.
+    /// Call of its arguments or of its result.
     pub(crate) tool_call: Option<Arc<ToolCallInfo>>,
-    /// It reports that something went wrong.
+    /// True if it reports a failure.
     pub(crate) failed: bool,
-    /// A later call says it better.
+    /// True if a later call supersedes it.
     pub(crate) superseded: bool,
-    /// A line of it was said by an earlier result.
+    /// True if an earlier result contains one of its lines.
     pub(crate) repeats_earlier_lines: bool,
-    /// A line of it was said again by a later result.
+    /// True if a later result contains one of its lines.
     pub(crate) repeated_later: bool,
-    /// The lines of it, if one of them was said twice, until it is cut.
+    /// Hashes of its lines, if another result shares one of them; removed when it is cut.
     pub(crate) line_hashes: Option<LineHashes>,
-    /// Prose that says something without words: blank lines, dots.
+    /// True for prose with noise, such as blank lines and rows of dots.
     pub(crate) has_noise: bool,
-    /// What the text is, if that was asked already.
+    /// Kind of the text, if already detected.
     pub(crate) text_kind: Option<TextKind>,
-    /// What the lines of a long result add to its tokens.
+    /// Token counts by line, for long results.
     pub(crate) line_counts: Option<LineCounts>,
 }
 
-/// Foldable pieces smaller than this do not count as grown old.
+/// Foldable segments smaller than this do not count as old.
 pub(crate) const MIN_COUNTED_TOKENS: Tokens = 60;
 
-/// What a piece is, as far as folding is concerned.
+/// The kind of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum SegmentKind {
-    /// Instructions and what a user said: verbatim until nothing else is left.
+    /// Instructions and user text: verbatim until nothing else is left to fold.
     InputText,
     /// Text of a tool result.
     Result,
     /// Arguments of a call.
     Arguments,
-    /// What the model wrote.
+    /// Assistant text.
     Prose,
-    /// What the model thought.
+    /// Reasoning of the model.
     Reasoning,
     /// An image or a file.
     Media,
 }
 
-/// A call that was made.
+/// A tool call.
 #[derive(Clone, Debug)]
 pub(crate) struct ToolCallInfo {
     pub(crate) tool: String,
     pub(crate) action: ToolAction,
-    /// Hash of its tool and its arguments: two equal calls have one.
+    /// Hash of its tool and arguments.
     pub(crate) call_hash: u64,
 }
 
 impl ToolCallInfo {
-    /// The call in a few words, for markers.
+    /// Describes the call in a few words, for markers.
     pub(crate) fn description(&self) -> String {
         let target = self.action.target.lines().next().unwrap_or_default();
         if target.is_empty() { self.tool.clone() } else { format!("{} {target}", self.tool) }
@@ -81,76 +81,77 @@ impl ToolCallInfo {
 }
 
 impl Segment {
-    /// The call in a few words, or what the piece is.
+    /// Describes the segment in a few words.
     pub(crate) fn description(&self) -> String {
         match (&self.tool_call, self.kind) {
-            (Some(done), SegmentKind::Arguments) => format!("arguments of {}", done.description()),
-            (Some(done), _) => done.description(),
+            (Some(call), SegmentKind::Arguments) => format!("arguments of {}", call.description()),
+            (Some(call), _) => call.description(),
             (None, SegmentKind::Prose) => "assistant text".to_owned(),
             (None, SegmentKind::InputText) => "user text".to_owned(),
             (None, _) => "text".to_owned(),
         }
     }
 
-    /// Whether a crease is looked for because of such pieces, once they are old.
+    /// Returns true if the segment counts towards a profitable crease once it is old.
     pub(crate) fn counts_when_old(&self) -> bool {
         let foldable = matches!(self.kind, SegmentKind::Result | SegmentKind::Arguments | SegmentKind::Reasoning);
         foldable && self.tokens > MIN_COUNTED_TOKENS
     }
 
-    /// Whether it is left whole for long, while it is the newest of its kind: what shows a file that may be edited, and
-    /// what went wrong.
+    /// Returns true if the segment stays whole for `keep_file_calls`: it shows a file that may be edited, or a failure.
     pub(crate) fn is_kept_longer(&self) -> bool {
         self.shows_file_read() || self.shows_file_change() || self.failed && self.kind == SegmentKind::Result
     }
 
-    /// Whether it shows what was written to a file: an edit quotes the one before it as often as it quotes a read.
+    /// Returns true if the segment shows text written to a file. An edit quotes the previous edit as often as a read.
     fn shows_file_change(&self) -> bool {
-        let changes = |act| matches!(act, ActionKind::Edit | ActionKind::Write);
+        let is_change = |kind| matches!(kind, ActionKind::Edit | ActionKind::Write);
         matches!(self.kind, SegmentKind::Result | SegmentKind::Arguments)
-            && self.tool_call.as_ref().is_some_and(|done| changes(done.action.kind))
+            && self.tool_call.as_ref().is_some_and(|call| is_change(call.action.kind))
     }
 
-    /// Whether it shows a file.
+    /// Returns true if the segment shows a file that was read.
     pub(crate) fn shows_file_read(&self) -> bool {
         self.kind == SegmentKind::Result
-            && self.tool_call.as_ref().is_some_and(|done| done.action.kind == ActionKind::Read)
+            && self.tool_call.as_ref().is_some_and(|call| call.action.kind == ActionKind::Read)
     }
 }
 
-/// The text at a place; nothing where there is none.
+/// Returns the text at a position; empty if there is none.
 pub(crate) fn segment_text<'m>(messages: &'m [Message<'_>], at: PartId) -> &'m str {
     messages.get(at.message).map_or("", |message| text_in_message(message, at))
 }
 
-/// The text at a place in a message.
+/// Returns the text at a position in a message; empty if there is none.
 pub(crate) fn text_in_message<'m>(message: &'m Message<'_>, at: PartId) -> &'m str {
     match (message.parts.get(at.part), at.inner) {
         (Some(Part::Text { text }), None) => text,
-        (Some(Part::Reasoning(it)), None) => &it.text,
-        (Some(Part::ToolCall(it)), None) => it.arguments.as_str(),
-        (Some(Part::ToolResult(it)), Some(inner)) => it.content.get(inner).and_then(Part::as_text).unwrap_or_default(),
+        (Some(Part::Reasoning(reasoning)), None) => &reasoning.text,
+        (Some(Part::ToolCall(call)), None) => call.arguments.as_str(),
+        (Some(Part::ToolResult(result)), Some(inner)) => {
+            result.content.get(inner).and_then(Part::as_text).unwrap_or_default()
+        }
         _ => "",
     }
 }
 
-/// The calls whose results may still come, by id, with their message.
+/// Calls by id, with the message of each.
 pub(crate) type PendingCalls = HashMap<String, (Arc<ToolCallInfo>, usize)>;
 
-/// The pieces of a message, in order.
+/// Returns the segments of a message, in order.
 pub(crate) fn message_segments(
     at: usize,
     message: &Message<'_>,
-    call: u32,
-    open: &mut PendingCalls,
+    call_index: u32,
+    pending_calls: &mut PendingCalls,
     meter: &Meter,
 ) -> Vec<Segment> {
-    let mut pieces = Vec::new();
-    let piece = |at: PartId, class: SegmentKind, text: &str, tokens: Tokens| Segment {
+    let mut segments = Vec::new();
+    let new_segment = |at: PartId, kind: SegmentKind, text: &str, tokens: Tokens| Segment {
         at,
-        kind: class,
+        kind,
         tokens,
-        call_index: call,
+        call_index,
         text_hash: xxhash_rust::xxh3::xxh3_128(text.as_bytes()),
         tool_call: None,
         failed: false,
@@ -166,81 +167,78 @@ pub(crate) fn message_segments(
         let id = PartId::new(at, index);
         match part {
             Part::Text { text } => {
-                let class = if message.role == Role::Assistant { SegmentKind::Prose } else { SegmentKind::InputText };
-                pieces.push(piece(id, class, text, meter.text(text)));
+                let kind = if message.role == Role::Assistant { SegmentKind::Prose } else { SegmentKind::InputText };
+                segments.push(new_segment(id, kind, text, meter.text(text)));
             }
-            Part::Reasoning(it) => pieces.push(piece(id, SegmentKind::Reasoning, &it.text, meter.part(part))),
-            Part::ToolCall(it) => {
-                let call = xxhash_rust::xxh3::xxh3_64(it.arguments.as_str().as_bytes());
-                let call = xxhash_rust::xxh3::xxh3_64_with_seed(it.name.as_bytes(), call);
-                let done = Arc::new(ToolCallInfo {
-                    tool: it.name.to_string(),
-                    action: ToolAction::from_call(it),
-                    call_hash: call,
+            Part::Reasoning(reasoning) => {
+                segments.push(new_segment(id, SegmentKind::Reasoning, &reasoning.text, meter.part(part)))
+            }
+            Part::ToolCall(call) => {
+                let text = call.arguments.as_str();
+                let arguments_hash = xxhash_rust::xxh3::xxh3_64(text.as_bytes());
+                let info = Arc::new(ToolCallInfo {
+                    tool: call.name.to_string(),
+                    action: ToolAction::from_call(call),
+                    call_hash: xxhash_rust::xxh3::xxh3_64_with_seed(call.name.as_bytes(), arguments_hash),
                 });
-                open.insert(it.id.to_string(), (done.clone(), at));
-                let text = it.arguments.as_str();
-                pieces.push(Segment {
-                    tool_call: Some(done),
-                    ..piece(id, SegmentKind::Arguments, text, meter.text(text))
+                pending_calls.insert(call.id.to_string(), (info.clone(), at));
+                segments.push(Segment {
+                    tool_call: Some(info),
+                    ..new_segment(id, SegmentKind::Arguments, text, meter.text(text))
                 });
             }
-            Part::ToolResult(it) => {
-                let deed = open.get(it.call_id.as_ref()).map(|(done, _)| done.clone());
-                for (inner, part) in it.content.iter().enumerate() {
-                    let (id, deed) = (id.inner(inner), deed.clone());
+            Part::ToolResult(result) => {
+                let tool_call = pending_calls.get(result.call_id.as_ref()).map(|(info, _)| info.clone());
+                for (inner, part) in result.content.iter().enumerate() {
+                    let (id, tool_call) = (id.inner(inner), tool_call.clone());
                     match part {
                         Part::Text { text } => {
-                            let asks = !it.is_error && !deed.as_ref().is_some_and(|done| done.action.is_read_only());
-                            let (failed, kind) =
-                                if asks { text_kind::detect_failure(text) } else { (it.is_error, None) };
-                            let piece = piece(id, SegmentKind::Result, text, 0);
-                            let (tokens, lines) = meter.text_and_line_counts(text, piece.text_hash);
-                            pieces.push(Segment {
-                                tokens,
-                                tool_call: deed,
-                                failed,
-                                text_kind: kind,
-                                line_counts: lines,
-                                ..piece
-                            });
+                            let is_read_only = tool_call.as_ref().is_some_and(|call| call.action.is_read_only());
+                            let (failed, text_kind) = if result.is_error || is_read_only {
+                                (result.is_error, None)
+                            } else {
+                                text_kind::detect_failure(text)
+                            };
+                            let segment = new_segment(id, SegmentKind::Result, text, 0);
+                            let (tokens, line_counts) = meter.text_and_line_counts(text, segment.text_hash);
+                            segments.push(Segment { tokens, tool_call, failed, text_kind, line_counts, ..segment });
                         }
                         Part::Image(_) | Part::File(_) => {
-                            pieces.push(Segment {
-                                tool_call: deed,
-                                ..piece(id, SegmentKind::Media, "", meter.part(part))
+                            segments.push(Segment {
+                                tool_call,
+                                ..new_segment(id, SegmentKind::Media, "", meter.part(part))
                             });
                         }
                         _ => {}
                     }
                 }
             }
-            Part::Image(_) | Part::File(_) => pieces.push(piece(id, SegmentKind::Media, "", meter.part(part))),
+            Part::Image(_) | Part::File(_) => segments.push(new_segment(id, SegmentKind::Media, "", meter.part(part))),
             _ => {}
         }
     }
-    pieces
+    segments
 }
 
-/// The tokens of a message beside those of its pieces.
+/// Returns the tokens of a message that are not in its segments.
 pub(crate) fn overhead_tokens(message: &Message<'_>, meter: &Meter) -> Tokens {
-    let of_part = |part: &Part<'_>| match part {
+    let part_overhead = |part: &Part<'_>| match part {
         Part::Text { .. } | Part::Reasoning(_) | Part::Image(_) | Part::File(_) => 0,
         Part::ToolCall(call) => meter.call_overhead(call),
         Part::ToolResult(result) => {
-            let is_piece = |part: &&Part<'_>| matches!(part, Part::Text { .. } | Part::Image(_) | Part::File(_));
-            result.content.iter().filter(|part| !is_piece(part)).map(|part| meter.part(part)).sum()
+            let is_segment = |part: &&Part<'_>| matches!(part, Part::Text { .. } | Part::Image(_) | Part::File(_));
+            result.content.iter().filter(|part| !is_segment(part)).map(|part| meter.part(part)).sum()
         }
         Part::Opaque(_) => meter.part(part),
     };
-    message.parts.iter().map(of_part).sum::<Tokens>() + meter.message_overhead()
+    message.parts.iter().map(part_overhead).sum::<Tokens>() + meter.message_overhead()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Which of the arguments and the result of a call are left whole for long.
+    /// Returns whether the arguments and the result of a call are kept longer.
     fn kept_longer(tool: &'static str, arguments: &'static str, result: &'static str) -> [bool; 2] {
         let call = Message::new(Role::Assistant, vec![Part::call("c", tool, arguments)]);
         let answer = Message::new(Role::Tool, vec![Part::result("c", result)]);
@@ -248,7 +246,7 @@ mod tests {
         [call, answer].map(|message| message_segments(0, &message, 0, &mut open, &meter)[0].is_kept_longer())
     }
 
-    /// An edit quotes what was read, what an edit before it wrote, and what was shown of that.
+    /// An edit may quote file content from a read, an earlier edit, or the result of that edit.
     #[test]
     fn file_contents_are_kept_longer() {
         let change = r#"{"path":"a.rs","old_string":"let a = 1;","new_string":"let a = 2;"}"#;

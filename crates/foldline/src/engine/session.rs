@@ -1,7 +1,7 @@
-//! A conversation that grows message by message, for whoever holds it in memory.
+//! A conversation that grows message by message in the caller's memory.
 //!
-//! It decides nothing by itself: every decision is the state's, so that a folder and the fold of the whole
-//! conversation give the same bytes.
+//! No fold is decided here: every decision is made by [`FoldState`], so that a session and the fold of
+//! the whole conversation give the same bytes.
 
 use std::borrow::Cow;
 
@@ -16,24 +16,24 @@ use crate::error::Error;
 use crate::tokens::Tokens;
 use crate::wire::RequestEdit;
 
-/// A conversation that grows, and its rendering.
+/// A growing conversation and its rendering.
 ///
-/// Give it every message with [`push_marker`](FoldSession::push_marker), and ask with [`request`](FoldSession::request) before each call to the model. It
-/// gives the same rendering as [`fold_edit`](crate::fold_edit()) of the whole conversation.
+/// Add every message with [`push`](FoldSession::push), and call [`plan_request`](FoldSession::plan_request) before each
+/// call to the model. The rendering is the same as that of [`fold`](crate::fold()) for the whole conversation.
 #[derive(Clone)]
 pub struct FoldSession {
     options: FoldOptions,
     ledger: Ledger,
     state: FoldState,
     messages: Vec<Message<'static>>,
-    /// What was decided at a request that no answer has followed yet.
+    /// The decision of a request that has no answer yet.
     tentative: Option<TentativeDecision>,
-    /// Messages from here on are not rendered as they were when last asked.
+    /// First message whose rendering changed since the last call of `take_first_changed`.
     first_changed: usize,
 }
 
-/// A decision that counts only if the model answers: a client may add messages and ask again, and
-/// whoever sees only the whole conversation knows nothing of the first question.
+/// A decision that takes effect only if the model answers. A caller may add messages and send another request
+/// instead, and a fold of the whole conversation does not see the first request.
 #[derive(Clone)]
 struct TentativeDecision {
     request_point: usize,
@@ -42,10 +42,10 @@ struct TentativeDecision {
 }
 
 impl FoldSession {
-    /// An empty conversation.
-    pub fn new(setup: FoldOptions) -> Self {
+    /// Creates a session with an empty conversation.
+    pub fn new(options: FoldOptions) -> Self {
         Self {
-            options: setup,
+            options,
             ledger: Ledger::default(),
             state: FoldState::default(),
             messages: Vec::new(),
@@ -54,7 +54,7 @@ impl FoldSession {
         }
     }
 
-    /// The facts from outside. What is said of points that were decided already has no effect.
+    /// Returns the ledger. Entries for request points that were already decided have no effect.
     pub fn ledger_mut(&mut self) -> &mut Ledger {
         &mut self.ledger
     }
@@ -64,15 +64,15 @@ impl FoldSession {
         let at = self.messages.len();
         let answers = message.opens_round(self.messages.last());
         match self.tentative.take() {
-            Some(it) if !answers => {
-                self.state.schedule = it.schedule;
-                if let Some((crease, before)) = it.crease {
+            Some(decision) if !answers => {
+                self.state.schedule = decision.schedule;
+                if let Some((crease, before)) = decision.crease {
                     self.first_changed = self.first_changed.min(crease.first_message);
                     self.state.undo_crease(&self.messages, &crease, before);
                 }
             }
             Some(_) => {}
-            // An answer to a request that this folder was not asked for. It was sent all the same.
+            // The caller sent a request without `plan_request`; it is a request point nevertheless.
             None if answers && at > 0 => {
                 if let Some(crease) = self.state.decide_past(&self.options, &self.ledger, &self.messages) {
                     self.first_changed = self.first_changed.min(crease.first_message);
@@ -84,28 +84,33 @@ impl FoldSession {
         self.messages.push(message);
     }
 
-    /// Decides what to send now. Tells of a crease, if this request point is one.
+    /// Decides what to send now. Returns the crease if there is one at this request point.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::CannotFit`](crate::ErrorKind::CannotFit) if the conversation cannot be folded to the budget,
+    /// [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) if the caller cancelled the fold.
     pub fn plan_request(&mut self) -> Result<Option<&Crease>, Error> {
-        if self.tentative.as_ref().is_none_or(|it| it.request_point != self.messages.len()) {
-            let clock = self.state.schedule;
+        let request_point = self.messages.len();
+        if self.tentative.as_ref().is_none_or(|decision| decision.request_point != request_point) {
+            let schedule = self.state.schedule;
             let planned = self.state.plan_crease(&self.options, &self.ledger, &self.messages)?;
-            let creased = planned.map(|(plan, reason)| {
+            let crease = planned.map(|(plan, reason)| {
                 self.first_changed = self.first_changed.min(plan.first_message);
                 self.state.apply_plan(&self.options, &self.messages, plan, reason)
             });
-            self.tentative =
-                Some(TentativeDecision { request_point: self.messages.len(), schedule: clock, crease: creased });
+            self.tentative = Some(TentativeDecision { request_point, schedule, crease });
         }
-        Ok(self.tentative.as_ref().and_then(|it| it.crease.as_ref()).map(|(crease, ..)| crease))
+        Ok(self.tentative.as_ref().and_then(|decision| decision.crease.as_ref()).map(|(crease, ..)| crease))
     }
 
-    /// The first message that is not rendered as it was when this was last asked: what a caller that
-    /// keeps the rendering has to take anew.
+    /// Returns the first message whose rendering changed since the last call, and resets it. A caller that keeps
+    /// the rendering renders again from this message.
     pub fn take_first_changed(&mut self) -> usize {
         std::mem::replace(&mut self.first_changed, self.messages.len()).min(self.messages.len())
     }
 
-    /// The messages as they are to be sent, from the rendering of this message on.
+    /// Returns the messages to send, starting with the rendering of message `from`.
     pub fn rendered_messages(&self, from: usize) -> impl Iterator<Item = Message<'static>> + '_ {
         let sequence = self.state.folds.render_order(&self.messages, from, self.options.alternate_roles);
         sequence.into_iter().map(|rendered| match rendered {
@@ -114,45 +119,49 @@ impl FoldSession {
         })
     }
 
-    /// The rendering from that of this message on, as edits of the messages that were pushed: for
-    /// whoever keeps them in a provider's own form.
+    /// Returns the rendering from message `from` on as edits of the pushed messages, for callers that
+    /// keep the messages in a provider's wire format.
     pub fn rendered_with_edits(&self, from: usize) -> Vec<RenderedMessage<'_>> {
         let folds = &self.state.folds;
-        let sent = |rendered| match rendered {
-            RenderedItem::Message(at) => RenderedMessage::Message { index: at, edits: folds.message_edits(at) },
+        let with_edits = |rendered| match rendered {
+            RenderedItem::Message(index) => RenderedMessage::Message { index, edits: folds.message_edits(index) },
             RenderedItem::Note(role, text) => RenderedMessage::Note { role, text },
         };
-        folds.render_order(&self.messages, from, self.options.alternate_roles).into_iter().map(sent).collect()
+        folds.render_order(&self.messages, from, self.options.alternate_roles).into_iter().map(with_edits).collect()
     }
 
-    /// Hands the originals of all that is folded to an archive. Do so before the rendering is sent, and
-    /// send nothing that was folded when it fails.
-    pub fn store_originals(&self, keep: &dyn OriginalStore) -> Result<(), StoreError> {
-        self.state.store_originals(&self.messages, keep)
+    /// Writes the originals of all folds to a store. Call this before the rendering is sent; if it fails, do not send
+    /// the rendering.
+    ///
+    /// # Errors
+    ///
+    /// The error of the store.
+    pub fn store_originals(&self, store: &dyn OriginalStore) -> Result<(), StoreError> {
+        self.state.store_originals(&self.messages, store)
     }
 
-    /// The original behind a handle of the rendering.
+    /// Returns the original of a handle in the rendering.
     pub fn unfold(&self, handle: Handle) -> Option<Vec<u8>> {
-        let originals = self.state.folds.removed_originals(&self.messages);
-        originals.into_iter().map(|it| it.bytes).find(|bytes| Handle::for_content(bytes) == handle).map(Cow::into_owned)
+        let originals = self.state.folds.removed_originals(&self.messages).into_iter();
+        originals.map(|original| original.bytes).find(|bytes| Handle::for_content(bytes) == handle).map(Cow::into_owned)
     }
 
-    /// How many messages stand in the rendering before that of this message.
+    /// Returns the number of rendered messages before the rendering of `message`.
     pub fn rendered_position(&self, message: usize) -> usize {
         self.state.folds.render_order(&self.messages[..message], 0, self.options.alternate_roles).len()
     }
 
-    /// The messages that were pushed.
+    /// Returns the pushed messages.
     pub fn messages(&self) -> &[Message<'static>] {
         &self.messages
     }
 
-    /// Tokens of the rendering, with all that stands beside the messages.
+    /// Returns the tokens of the rendering, including system, tools and request overhead.
     pub fn tokens(&self) -> Tokens {
         self.state.rendered_tokens + self.options.overhead_tokens
     }
 
-    /// Tokens without any fold.
+    /// Returns the tokens without any fold, including system, tools and request overhead.
     pub fn raw_tokens(&self) -> Tokens {
         self.state.raw_tokens + self.options.overhead_tokens
     }
@@ -161,18 +170,18 @@ impl FoldSession {
 /// One message of a rendering.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RenderedMessage<'f> {
-    /// A message that was pushed, with the edits that make it what is sent.
+    /// A pushed message with its edits.
     Message {
-        /// Which message.
+        /// Index of the message.
         index: usize,
-        /// What changes in it; nothing for most.
+        /// Edits of the message; empty for most.
         edits: Vec<RequestEdit>,
     },
-    /// A message of ours, in the place of whole rounds.
+    /// A message that replaces whole rounds.
     Note {
-        /// Who says it.
+        /// Role of the message.
         role: Role,
-        /// What it says.
+        /// Text of the message.
         text: &'f str,
     },
 }

@@ -1,9 +1,8 @@
 //! The left fold: a state that grows with the conversation and decides at request points.
 //!
-//! Decisions at a point depend on the messages before it, the setup and the ledger, and on nothing
-//! else. So adding messages can not change what was decided, any replica computes the same bytes,
-//! and a conversation first seen at its four hundredth turn is folded as if it had been there from
-//! the start.
+//! A decision at a point may depend only on the messages before it, the options and the ledger. So
+//! new messages cannot change earlier decisions, every replica computes the same bytes, and a
+//! conversation first seen at turn 400 is folded as if it had been folded from the start.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -30,75 +29,76 @@ use crate::engine::superseded::LatestResults;
 use crate::error::{Error, ErrorKind};
 use crate::tokens::Tokens;
 
-/// What is known after some messages. Holds no text but that of markers and excerpts.
+/// The state of a fold after some messages. Holds no text except that of markers and excerpts.
 #[derive(Clone, Default)]
 pub struct FoldState {
     pub(crate) segments: Vec<Segment>,
-    /// Index of the first piece of each message.
+    /// Index of the first segment of each message.
     pub(crate) first_segment: Vec<usize>,
     pub(crate) folds: FoldSet,
     pub(crate) identifiers: IdentifierIndex,
     /// Calls made so far.
     pub(crate) calls: u32,
-    /// Tokens of the messages as rendered, all and each.
+    /// Tokens of all rendered messages.
     pub(crate) rendered_tokens: Tokens,
+    /// Tokens of each rendered message.
     pub(crate) message_tokens: Vec<Tokens>,
     pub(crate) raw_tokens: Tokens,
-    /// Tokens of texts that are never shortened: those of the operator's messages, of the task and of the newest user message.
-    verbatim: Verbatim,
-    /// The messages of each round.
+    verbatim: VerbatimTokens,
+    /// Messages of each round.
     rounds: Vec<Range<usize>>,
-    /// The first message of a user: the task.
+    /// First user message: the task.
     task: Option<usize>,
-    /// The last message in which a user says something.
+    /// Newest user message without tool results.
     pub(crate) last_user_message: usize,
     after_assistant: bool,
     pending_calls: PendingCalls,
-    /// Messages that belong together with one of another round.
+    /// Messages paired with a message of another round.
     cross_round_messages: BTreeSet<usize>,
     pairs: HashMap<String, usize>,
     latest_results: LatestResults,
-    /// The newest result with each text, by its hash.
+    /// Newest result with each text, by text hash.
     results_by_hash: HashMap<u128, usize>,
-    /// The lines of the pieces that were listened to, and how many these are.
+    /// Owners of the lines of the first `indexed_segments` segments.
     line_owners: LineOwners,
     indexed_segments: usize,
     pub(crate) schedule: CreaseSchedule,
     creases: Vec<Crease>,
-    /// After how many creases, with how many folded parts, the originals were last handed to an archive: no fold is made
-    /// without either growing.
+    /// Numbers of creases and folded parts when the originals were last stored. Every fold increases one of them.
     pub(crate) archived_counts: (usize, usize),
 }
 
 /// Tokens of texts that are never shortened.
 #[derive(Clone, Copy, Debug, Default)]
-struct Verbatim {
+struct VerbatimTokens {
+    /// System and developer messages.
     operator: Tokens,
+    /// First user message.
     task: Tokens,
-    /// Nothing while the newest user message is the task.
+    /// Newest user message; 0 while it is the task.
     newest: Tokens,
 }
 
-/// A crease that happened.
+/// A crease and its cost.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Crease {
-    /// At which request point.
+    /// Request point of the crease.
     pub request_point: usize,
-    /// Why.
+    /// Reason for the crease.
     pub trigger: Trigger,
-    /// Tokens that went away.
+    /// Tokens removed.
     pub saved_tokens: Tokens,
-    /// Tokens behind the first changed byte that had been sent, before the change: what is left of them is written to the
+    /// Tokens after the first changed byte that had been sent, before the change. The rest of them is written to the
     /// provider's cache again.
     pub suffix_tokens: Tokens,
-    /// What writing them again costs, in tokens at base price.
+    /// Cost of writing them again, in tokens at base price.
     pub rewrite_cost: Tokens,
     /// First changed message of the conversation.
     pub first_message: usize,
 }
 
-/// What a crease has changed, as it was.
+/// The previous values of everything that a crease changed.
 #[derive(Clone)]
 pub(crate) struct CreaseUndo {
     folds: FoldSet,
@@ -106,53 +106,59 @@ pub(crate) struct CreaseUndo {
     touched_messages: BTreeSet<usize>,
 }
 
-/// What a fold is called that is made at first sight: of what stands above, of what a screen would not show.
+/// Pass name of folds of repeated results, made at ingest.
 const DUPLICATE_PASS: &str = "duplicate_at_ingest";
+/// Pass name of folds of terminal control codes, made at ingest.
 const TERMINAL_CODES_PASS: &str = "terminal_codes";
+/// Names of the passes that run at ingest.
 pub(crate) const AT_INGEST: [&str; 2] = [DUPLICATE_PASS, TERMINAL_CODES_PASS];
 
-/// What tools are called, at the end, by which a model gets back what was folded.
+/// Name suffix of tools with which a model unfolds originals.
 const UNFOLD_TOOL_SUFFIX: &str = "unfold";
 
 impl FoldState {
-    /// How many messages it has seen.
+    /// Returns the number of messages ingested.
     pub fn len(&self) -> usize {
         self.message_tokens.len()
     }
 
-    /// Whether it has seen none.
+    /// Returns true if no message was ingested.
     pub fn is_empty(&self) -> bool {
         self.message_tokens.is_empty()
     }
 
-    /// Hands the originals of all that is folded to an archive.
-    pub(crate) fn store_originals(&self, messages: &[Message<'_>], keep: &dyn OriginalStore) -> Result<(), StoreError> {
-        let originals = self.folds.removed_originals(messages);
-        let with_facts = |leaving: &RemovedOriginal<'_>| {
-            let piece = self.segment(leaving.at).filter(|_| leaving.rounds.is_empty());
-            let done = piece.and_then(|piece| piece.tool_call.as_ref());
-            let inside = leaving.rounds.iter().flat_map(|round| self.segments_of(round.clone()));
-            let tokens = piece.into_iter().chain(inside).map(|piece| piece.tokens).sum();
+    /// Writes the originals of all folds to a store.
+    pub(crate) fn store_originals(
+        &self,
+        messages: &[Message<'_>],
+        store: &dyn OriginalStore,
+    ) -> Result<(), StoreError> {
+        let removed = self.folds.removed_originals(messages);
+        let metadata = |original: &RemovedOriginal<'_>| {
+            let segment = self.segment(original.at).filter(|_| original.rounds.is_empty());
+            let call = segment.and_then(|segment| segment.tool_call.as_ref());
+            let in_rounds = original.rounds.iter().flat_map(|round| self.segments_of(round.clone()));
+            let tokens = segment.into_iter().chain(in_rounds).map(|segment| segment.tokens).sum();
             (
-                Handle::for_content(&leaving.bytes),
-                done.map(|done| (done.tool.clone(), done.action.target.clone())),
+                Handle::for_content(&original.bytes),
+                call.map(|call| (call.tool.clone(), call.action.target.clone())),
                 tokens,
             )
         };
-        let facts: Vec<_> = originals.iter().map(with_facts).collect();
-        let list: Vec<Original<'_>> = originals
+        let metadata: Vec<_> = removed.iter().map(metadata).collect();
+        let originals: Vec<Original<'_>> = removed
             .iter()
-            .zip(&facts)
-            .map(|(leaving, (handle, done, tokens))| Original {
+            .zip(&metadata)
+            .map(|(original, (handle, call, tokens))| Original {
                 handle: *handle,
-                bytes: &leaving.bytes,
-                tool: done.as_ref().map(|(tool, _)| tool.as_str()),
-                arguments: done.as_ref().map(|(_, target)| target.as_str()),
-                message: leaving.rounds.first().map_or(leaving.at.message, |round| round.start),
+                bytes: &original.bytes,
+                tool: call.as_ref().map(|(tool, _)| tool.as_str()),
+                arguments: call.as_ref().map(|(_, target)| target.as_str()),
+                message: original.rounds.first().map_or(original.at.message, |round| round.start),
                 tokens: *tokens,
             })
             .collect();
-        keep.store(&list)
+        store.store(&originals)
     }
 
     pub(crate) fn segment(&self, at: PartId) -> Option<&Segment> {
@@ -163,36 +169,36 @@ impl FoldState {
         &self.segments[self.segment_range(messages)]
     }
 
-    /// Which pieces are those of some messages.
+    /// Returns the segment indices of some messages.
     pub(crate) fn segment_range(&self, messages: Range<usize>) -> Range<usize> {
         let index = |message: usize| self.first_segment.get(message).copied().unwrap_or(self.segments.len());
         index(messages.start)..index(messages.end)
     }
 
-    /// Returns whether the texts of a message of a user are never shortened: those of the task and of the newest.
+    /// Returns true if the message is the task or the newest user message, whose texts are never shortened.
     pub(crate) fn is_verbatim(&self, message: usize) -> bool {
         self.task.is_some_and(|task| message == task || message == self.last_user_message)
     }
 
-    /// The first message of the newest round: from it on the model has not answered yet.
+    /// Returns the first message of the newest round. The model has not seen its results yet.
     pub(crate) fn newest_round_start(&self) -> usize {
         self.rounds.last().map_or(0, |round| round.start)
     }
 
-    /// The rounds, oldest first.
+    /// Returns the rounds, oldest first.
     pub(crate) fn rounds(&self) -> &[Range<usize>] {
         &self.rounds
     }
 
-    /// Whether nothing of a round belongs together with something outside of it: a result with its
-    /// call, a note of the operator inside the conversation with the answer to it.
+    /// Returns true if nothing in a round is paired with something outside of it: a result with its
+    /// call, or a system note in the conversation with its answer.
     pub(crate) fn is_self_contained(&self, round: &Range<usize>, messages: &[Message<'_>]) -> bool {
         !conversation::answers_system_note(messages, round.start)
             && self.cross_round_messages.range(round.clone()).next().is_none()
     }
 
-    /// Returns the message before which all are old, because younger ones fill their share of the room that protected parts
-    /// leave.
+    /// Returns the message before which all messages are old, because newer ones fill the policy's `keep_share` of
+    /// the space left by protected parts.
     pub(crate) fn keep_share_start(&self, setup: &FoldOptions, newest: usize, protected: Tokens) -> usize {
         let room = setup.message_budget(1.0).saturating_sub(protected);
         let mut room = (room as f64 * setup.policy.keep_share) as Tokens;
@@ -205,26 +211,26 @@ impl FoldState {
         0
     }
 
-    /// Tokens from a message on that were sent before. What the newest round brought is written in any case.
+    /// Returns the tokens from a message on that were sent before. The newest round is written in any case.
     pub(crate) fn suffix_tokens(&self, first: usize) -> Tokens {
         let newest = self.newest_round_start();
         self.message_tokens[first.min(newest)..newest].iter().sum()
     }
 
-    /// Takes note of a message at first sight.
+    /// Adds the next message to the state.
     pub(crate) fn ingest(&mut self, setup: &FoldOptions, message: &Message<'_>) {
         let at = self.message_tokens.len();
         if message.is_assistant() && !self.after_assistant {
             self.calls += 1;
             self.rounds.push(at..at);
         }
-        // A round goes on until somebody else says something.
+        // A round ends at a message that is neither the assistant's nor has results.
         let in_round = message.is_assistant() || message.has_results();
         if let Some(round) = self.rounds.last_mut().filter(|round| in_round && round.end == at) {
             round.end = at + 1;
         }
         self.after_assistant = message.is_assistant();
-        // What a user says beside results does not end the turn.
+        // User text next to results does not end the turn.
         if message.role == Role::User && !message.has_results() {
             self.task.get_or_insert(at);
             self.last_user_message = at;
@@ -233,8 +239,8 @@ impl FoldState {
         let first = self.segments.len();
         self.first_segment.push(first);
         self.segments.extend(segment::message_segments(at, message, self.calls, &mut self.pending_calls, &setup.meter));
-        let in_pieces: Tokens = self.segments[first..].iter().map(|piece| piece.tokens).sum();
-        let tokens = in_pieces + segment::overhead_tokens(message, &setup.meter);
+        let in_segments: Tokens = self.segments[first..].iter().map(|piece| piece.tokens).sum();
+        let tokens = in_segments + segment::overhead_tokens(message, &setup.meter);
         debug_assert_eq!(tokens, setup.meter.message(message));
         self.message_tokens.push(tokens);
         self.rendered_tokens += tokens;
@@ -259,15 +265,15 @@ impl FoldState {
         }
     }
 
-    /// Folds what is certain before any byte of it is sent: a result that stands above as it is, and what a screen
-    /// would not have shown. Nothing else of what the model has not seen yet is touched.
+    /// Folds a result before it is first sent, if it repeats an earlier result or contains terminal control codes.
+    /// Nothing else that the model has not seen yet may be folded.
     fn fold_at_ingest(&mut self, setup: &FoldOptions, message: &Message<'_>, index: usize) {
         let piece = &self.segments[index];
         if piece.kind != SegmentKind::Result || piece.tokens < segment::MIN_COUNTED_TOKENS || setup.pins.matches(piece)
         {
             return;
         }
-        // Whoever asks for an original and gets a marker asks again.
+        // A model that unfolds an original and receives a marker would call the tool again.
         if piece.tool_call.as_ref().is_some_and(|done| done.tool.ends_with(UNFOLD_TOOL_SUFFIX)) {
             return;
         }
@@ -277,7 +283,7 @@ impl FoldState {
             .results_by_hash
             .insert(piece.text_hash, index)
             .filter(|&above| self.folds.stage(self.segments[above].at).is_none());
-        let (folded, rung, pass) = if let Some(above) = above {
+        let (folded, stage, pass_name) = if let Some(above) = above {
             self.results_by_hash.insert(piece.text_hash, above);
             (marker::duplicate_text(text, handle()), Stage::Duplicates, DUPLICATE_PASS)
         } else if let Some(shown) = terminal_codes::strip_terminal_codes(text) {
@@ -289,22 +295,22 @@ impl FoldState {
         let Some(saved) = piece.tokens.checked_sub(tokens).filter(|&saved| saved > 0) else { return };
         let at = piece.at;
         if let Some(above) = above {
-            // It was asked for again: from now on it is as young as the question.
+            // The model requested it again, so its age restarts.
             self.segments[above].call_index = self.calls;
             self.segments[above].superseded = false;
         }
         self.message_tokens[at.message] -= saved;
         self.rendered_tokens -= saved;
-        self.folds.set_part(at, AppliedFold { edit: PartEdit::Text(folded), tokens, stage: rung, pass_name: pass });
+        self.folds.set_part(at, AppliedFold { edit: PartEdit::Text(folded), tokens, stage, pass_name });
     }
 
-    /// Remembers what belongs together across rounds: it is never dropped apart.
+    /// Records messages that are paired across rounds, which must not be dropped separately.
     fn link_across_rounds(&mut self, at: usize, message: &Message<'_>) {
         let round = self.newest_round_start();
         for part in &message.parts {
             let partner = match part {
-                Part::ToolResult(it) => self.pending_calls.get(it.call_id.as_ref()).map(|(_, call)| *call),
-                Part::Opaque(it) => it.pair.as_ref().and_then(|pair| self.pairs.insert(pair.to_string(), at)),
+                Part::ToolResult(result) => self.pending_calls.get(result.call_id.as_ref()).map(|(_, call)| *call),
+                Part::Opaque(block) => block.pair.as_ref().and_then(|pair| self.pairs.insert(pair.to_string(), at)),
                 _ => None,
             };
             if let Some(partner) = partner.filter(|&partner| partner < round) {
@@ -313,8 +319,8 @@ impl FoldState {
         }
     }
 
-    /// Takes note of what passes ask at every look and what never changes: which results since the last look say again
-    /// what an earlier one has said, and in which prose there is noise.
+    /// Caches per-segment facts that passes query on every planning run: which new results repeat lines of earlier
+    /// ones, and which prose contains noise.
     fn index_new_results(&mut self, setup: &FoldOptions, messages: &[Message<'_>]) -> Result<(), Error> {
         let for_lines = repeated_lines::is_enabled(&setup.policy);
         for index in self.indexed_segments..self.segments.len() {
@@ -345,7 +351,8 @@ impl FoldState {
         Ok(())
     }
 
-    /// Decides at a request point of the past. A request that could not fit was refused or went out raw; the fold goes on.
+    /// Decides at a past request point. A request that could not fit was refused or sent unfolded, so that is not an
+    /// error here.
     pub(crate) fn decide_past(
         &mut self,
         setup: &FoldOptions,
@@ -353,8 +360,8 @@ impl FoldState {
         messages: &[Message<'_>],
     ) -> Option<Crease> {
         let setup = options_at(setup, ledger, messages.len());
-        // Texts that are never shortened are too much already: no plan has to be made to see that there is none.
-        let Verbatim { operator, task, newest } = self.verbatim;
+        // If the verbatim texts alone exceed the budget, no plan can fit.
+        let VerbatimTokens { operator, task, newest } = self.verbatim;
         if operator + task + newest > setup.message_budget(1.0) {
             self.accrue_carrying_cost(&setup);
             return None;
@@ -362,7 +369,7 @@ impl FoldState {
         self.decide(&setup, ledger, messages).ok().flatten()
     }
 
-    /// Decides at the request point behind the last message that was taken note of.
+    /// Decides at the request point after the last ingested message.
     pub(crate) fn decide(
         &mut self,
         setup: &FoldOptions,
@@ -373,7 +380,7 @@ impl FoldState {
         Ok(planned.map(|(plan, reason)| self.apply_plan(setup, messages, plan, reason).0))
     }
 
-    /// What a crease at this request point would do, if it is to be one. Only the clock moves.
+    /// Returns the plan of a crease at this request point, if there is to be one. Changes only the schedule and caches.
     pub(crate) fn plan_crease(
         &mut self,
         setup: &FoldOptions,
@@ -412,7 +419,7 @@ impl FoldState {
         }
     }
 
-    /// Does what was planned. Gives what was there before, for [`FoldState::undo_crease`].
+    /// Applies a plan. Returns the previous values for [`FoldState::undo_crease`].
     pub(crate) fn apply_plan(
         &mut self,
         setup: &FoldOptions,
@@ -420,14 +427,14 @@ impl FoldState {
         plan: CreasePlan,
         reason: Trigger,
     ) -> (Crease, CreaseUndo) {
-        let price = match reason {
+        let rewrite_cost = match reason {
             Trigger::ColdCache => 0,
             _ => setup.prices.rewrite_cost(plan.suffix_tokens, plan.saved_tokens).round() as Tokens,
         };
         let at = self.message_tokens.len();
         for &at in &plan.touched_messages {
             self.identifiers.update_message(at, &messages[at], &self.folds, &plan.folds);
-            // No more of what is cut is left to be added up by lines, or to be compared.
+            // Line hashes and counts are not needed for text that is cut.
             let end = self.first_segment.get(at + 1).copied().unwrap_or(self.segments.len());
             let pieces = &mut self.segments[self.first_segment[at]..end];
             for piece in pieces {
@@ -437,7 +444,7 @@ impl FoldState {
             }
         }
         let folds = std::mem::replace(&mut self.folds, plan.folds);
-        let tokens = std::mem::replace(&mut self.message_tokens, plan.message_tokens);
+        let message_tokens = std::mem::replace(&mut self.message_tokens, plan.message_tokens);
         self.rendered_tokens -= plan.saved_tokens;
         self.schedule.record_crease(plan.saved_tokens);
         let crease = Crease {
@@ -445,13 +452,13 @@ impl FoldState {
             trigger: reason,
             saved_tokens: plan.saved_tokens,
             suffix_tokens: plan.suffix_tokens,
-            rewrite_cost: price,
+            rewrite_cost,
             first_message: plan.first_message,
         };
-        (crease, CreaseUndo { folds, message_tokens: tokens, touched_messages: plan.touched_messages })
+        (crease, CreaseUndo { folds, message_tokens, touched_messages: plan.touched_messages })
     }
 
-    /// Takes the last crease back, all but the clock.
+    /// Reverts the last crease, except for the schedule.
     pub(crate) fn undo_crease(&mut self, messages: &[Message<'_>], crease: &Crease, before: CreaseUndo) {
         for &at in &before.touched_messages {
             self.identifiers.update_message(at, &messages[at], &self.folds, &before.folds);
@@ -480,7 +487,7 @@ impl FoldState {
     }
 }
 
-/// The setup with the budget of a request point.
+/// Returns the options with the budget of a request point.
 fn options_at<'s>(setup: &'s FoldOptions, ledger: &Ledger, at: usize) -> Cow<'s, FoldOptions> {
     match ledger.budget_at(at, setup) {
         budget if budget == setup.budget => Cow::Borrowed(setup),
@@ -488,7 +495,12 @@ fn options_at<'s>(setup: &'s FoldOptions, ledger: &Ledger, at: usize) -> Cow<'s,
     }
 }
 
-/// Folds a conversation as it is to be sent now.
+/// Folds a conversation for the request that is to be sent now.
+///
+/// # Errors
+///
+/// [`ErrorKind::CannotFit`] if the conversation cannot be folded to the budget, [`ErrorKind::Cancelled`] if the caller
+/// cancelled the fold.
 pub fn fold(
     conversation: &Conversation<'_>,
     setup: &FoldOptions,
@@ -497,9 +509,13 @@ pub fn fold(
     resume(FoldState::default(), conversation, setup, ledger)
 }
 
-/// Folds a conversation whose first messages were folded before, at the price of its new messages. The
-/// state is that of [`FoldedConversation::into_state`] after those messages, under the same setup and ledger; the
-/// outcome is that of [`fold`].
+/// Folds a conversation whose first messages were folded before; only the new messages are processed. `state` comes
+/// from [`FoldedConversation::into_state`] after those messages, with the same options and ledger. The result is the
+/// same as that of [`fold`].
+///
+/// # Errors
+///
+/// The same as for [`fold`].
 pub fn resume(
     mut state: FoldState,
     conversation: &Conversation<'_>,
@@ -510,7 +526,7 @@ pub fn resume(
     let mut decided = state.len();
     let answered = |next: &Message<'_>| next.opens_round(messages[..decided].last());
     if decided > 0 && !messages.get(decided).is_none_or(answered) {
-        // What was decided counted on an answer that never came.
+        // The last decision assumed an answer that was not given.
         (state, decided) = (FoldState::default(), 0);
     }
     for (at, message) in messages.iter().enumerate().skip(decided) {
@@ -567,7 +583,6 @@ mod tests {
         Conversation { messages, ..Conversation::default() }
     }
 
-    /// Three windows of history end inside the budget, without any model.
     #[test]
     fn rendering_fits_the_budget() {
         let conversation = agent_session(60, 60);
@@ -581,7 +596,7 @@ mod tests {
         }
     }
 
-    /// A growing conversation and its whole at once give the same rendering, at every request.
+    /// At every request point, a session and the fold of the whole conversation give the same rendering.
     #[test]
     fn session_equals_fold() {
         let conversation = agent_session(40, 40);
@@ -599,7 +614,7 @@ mod tests {
         }
     }
 
-    /// Going on from any request is the same as folding the whole, also when the answer never came.
+    /// Resuming from any request equals folding the whole conversation, also if the request had no answer.
     #[test]
     fn resume_equals_fold() {
         let conversation = agent_session(40, 40);
@@ -617,7 +632,8 @@ mod tests {
         }
     }
 
-    /// Where the operator's words alone were too much for a while, the fold goes on as for one who asked all the time.
+    /// If system messages alone exceed the budget for a while, a fold of the whole equals a session that planned at every
+    /// point.
     #[test]
     fn unfittable_request_points_are_skipped() {
         let mut conversation = agent_session(40, 40);
@@ -642,7 +658,7 @@ mod tests {
         assert!(refused > 10 && !folded.creases.is_empty(), "{refused}");
     }
 
-    /// Asking, adding a message and asking again is the same as asking once.
+    /// Planning, adding a message and planning again equals planning once.
     #[test]
     fn unanswered_request_leaves_no_trace() {
         let conversation = agent_session(40, 40);
@@ -657,41 +673,41 @@ mod tests {
         assert_eq!(folder.rendered_messages(0).collect::<Vec<_>>(), folded.messages(&conversation));
     }
 
-    /// A look that found a crease too dear is taken again when more calls are to be expected, though nothing has grown.
+    /// A crease that was unprofitable is planned again once more calls are expected, although no text grew old.
     #[test]
     fn unprofitable_crease_is_retried_later() {
         let mut conversation = agent_session(0, 0);
         for at in 0..80 {
-            let (call, said) = (format!("c{at}"), if at < 4 { source_text(at, 400) } else { at.to_string() });
+            let (call, output) = (format!("c{at}"), if at < 4 { source_text(at, 400) } else { at.to_string() });
             let run = Part::call(call.clone(), "run", format!(r#"{{"command":"make {at}"}}"#));
             conversation.messages.push(Message::new(Role::Assistant, vec![run]));
-            conversation.messages.push(Message::new(Role::Tool, vec![Part::result(call, said)]));
+            conversation.messages.push(Message::new(Role::Tool, vec![Part::result(call, output)]));
         }
         let after = |rounds: usize| {
             let messages = conversation.messages[..2 + 2 * rounds].to_vec();
             fold(&Conversation { messages, ..Conversation::default() }, &options(200_000), &Ledger::default()).unwrap()
         };
-        let looked = |rounds: &usize| after(*rounds).into_state().schedule.retry_at_call > 0;
-        let first = (1..80).find(looked).expect("a look that finds it too dear");
+        let was_unprofitable = |rounds: &usize| after(*rounds).into_state().schedule.retry_at_call > 0;
+        let first = (1..80).find(was_unprofitable).expect("a planning run without a profitable crease");
         assert_eq!(after(first).creases, []);
         let end = after(80);
         assert_eq!(end.creases.len(), 1);
         assert!(end.tokens < end.raw_tokens / 2, "{} of {}", end.tokens, end.raw_tokens);
     }
 
-    /// Round by round: what each is asked for, and how many lines come back.
+    /// Builds a conversation from the tool and the result lines of each round.
     fn rounds(rounds: impl Iterator<Item = (&'static str, usize)>) -> Conversation<'static> {
         let mut conversation = agent_session(0, 0);
         for (at, (tool, lines)) in rounds.enumerate() {
             let call = Part::call(format!("c{at}"), tool, format!(r#"{{"path":"src/file_{at}.rs"}}"#));
             conversation.messages.push(Message::new(Role::Assistant, vec![call]));
-            let said = if lines == 0 { at.to_string() } else { source_text(at, lines) };
-            conversation.messages.push(Message::new(Role::Tool, vec![Part::result(format!("c{at}"), said)]));
+            let output = if lines == 0 { at.to_string() } else { source_text(at, lines) };
+            conversation.messages.push(Message::new(Role::Tool, vec![Part::result(format!("c{at}"), output)]));
         }
         conversation
     }
 
-    /// A paid crease leaves what stands before it as the last one left it, so that it is not written again.
+    /// A profitable crease leaves everything before it unchanged, so that it is not written again.
     #[test]
     fn profitable_crease_starts_after_the_previous_one() {
         let lines = |at: usize| if at.is_multiple_of(40) { 1_200 } else { 0 };
@@ -701,7 +717,7 @@ mod tests {
         assert!(firsts.len() > 2 && firsts.is_sorted_by(|one, next| one < next), "{firsts:?}");
     }
 
-    /// A file that will be old in a few calls is waited for: one crease folds it and what is old already.
+    /// A crease waits for a file that will be old within a few calls, and folds it together with older text.
     #[test]
     fn crease_waits_for_segments_about_to_age() {
         let creases = |read_at: usize| {
@@ -722,7 +738,7 @@ mod tests {
         );
     }
 
-    /// Each rendering begins with the one before it, unless a crease is told.
+    /// Each rendering begins with the previous one, unless there is a crease.
     #[test]
     fn rendering_is_stable_between_creases() {
         let conversation = agent_session(60, 40);

@@ -1,8 +1,8 @@
-//! What a later call says better: a file that was read again or written anew, a command that was run again,
-//! an attempt that failed before one that did not.
+//! Results that a later call supersedes: a file that was read or written again, a command that was run again, a failed
+//! attempt before a successful one.
 //!
-//! Only calls that are the same count: the same tool with the same arguments, since another part of a file is
-//! another text. What failed makes nothing outdated but what failed too.
+//! Only identical calls count (same tool, same arguments), because another range of a file is another text. A failure
+//! supersedes only failures.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -13,34 +13,34 @@ use crate::engine::identifiers::index::IdentityHasher;
 use crate::engine::segment::{Segment, SegmentKind};
 use crate::engine::tool_action::ActionKind;
 
-/// The newest result of each call that may come again.
+/// The newest result of each call.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LatestResults {
     by_call: HashMap<u64, usize, BuildHasherDefault<IdentityHasher>>,
 }
 
 impl LatestResults {
-    /// Takes note of the piece at an index. Gives the index of the one that it makes outdated.
+    /// Records the segment at an index. Returns the index of the segment that it supersedes.
     pub(crate) fn record(&mut self, pieces: &[Segment], index: usize) -> Option<usize> {
         let piece = &pieces[index];
         let done = piece.tool_call.as_ref().filter(|_| piece.kind == SegmentKind::Result)?;
         let file = file_key(&done.action.target);
         let key = match done.action.kind {
-            // A file that is written is what a read of it would show.
+            // The written content is what a read of the file would return.
             ActionKind::Write if !piece.failed => file,
             _ => done.call_hash,
         };
         let before = self.by_call.get(&key).copied();
-        let outdated = before.filter(|&before| pieces[before].failed || !piece.failed);
-        // A result in two texts is no newer than itself.
-        let outdated = outdated.filter(|&before| pieces[before].at.message != piece.at.message);
-        if before.is_none() || outdated.is_some() {
+        let superseded = before.filter(|&before| pieces[before].failed || !piece.failed);
+        // Texts of the same result do not supersede each other.
+        let superseded = superseded.filter(|&before| pieces[before].at.message != piece.at.message);
+        if before.is_none() || superseded.is_some() {
             self.by_call.insert(key, index);
         }
         if piece.shows_file_read() {
             self.by_call.insert(file, index);
         }
-        outdated
+        superseded
     }
 }
 
@@ -56,10 +56,10 @@ mod tests {
     use crate::engine::segment::PendingCalls;
     use crate::tokens::Meter;
 
-    /// The calls whose results are outdated after all of these: tool, arguments, result.
+    /// Returns the calls whose results are superseded after these calls (tool, arguments, result).
     fn superseded(calls: &[(&str, &str, &str)]) -> Vec<usize> {
         let (mut pieces, mut open, mut latest) = (Vec::new(), PendingCalls::new(), LatestResults::default());
-        let mut outdated = Vec::new();
+        let mut superseded = Vec::new();
         let meter = Meter::for_byte_estimate();
         for (at, (tool, arguments, result)) in calls.iter().enumerate() {
             let call = Message::new(Role::Assistant, vec![Part::call(format!("c{at}"), *tool, *arguments)]);
@@ -67,10 +67,10 @@ mod tests {
             for (offset, message) in [call, result].iter().enumerate() {
                 let first = pieces.len();
                 pieces.extend(segment::message_segments(2 * at + offset, message, 0, &mut open, &meter));
-                outdated.extend((first..pieces.len()).filter_map(|index| latest.record(&pieces, index)));
+                superseded.extend((first..pieces.len()).filter_map(|index| latest.record(&pieces, index)));
             }
         }
-        outdated.into_iter().map(|index| pieces[index].at.message / 2).collect()
+        superseded.into_iter().map(|index| pieces[index].at.message / 2).collect()
     }
 
     #[test]

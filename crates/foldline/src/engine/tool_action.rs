@@ -1,8 +1,7 @@
-//! What a tool call does, as far as its name and arguments tell: reads a file, writes one, searches,
-//! runs a command.
+//! Classification of tool calls by name and arguments: read, write, edit, search, run.
 //!
-//! Agents name their tools differently and mean the same. A shell command counts as what it does:
-//! `cat src/main.rs` reads a file.
+//! Agents use different names for the same kind of tool. A shell command is classified by its effect:
+//! `cat src/main.rs` is a read.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +9,16 @@ use serde_json::value::RawValue;
 
 use crate::conversation::{CallArguments, ToolCall};
 
-/// What a call does.
+/// The action of a tool call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ToolAction {
-    /// The kind of act.
+    /// Kind of the action.
     pub kind: ActionKind,
-    /// What it is done to: a path, a command, a query. Empty when the arguments do not tell.
+    /// Target of the action: a path, a command, a query. Empty if unknown.
     pub target: String,
 }
 
-/// The kinds of acts.
+/// The kind of a tool action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ActionKind {
@@ -37,7 +36,7 @@ pub enum ActionKind {
     Other,
 }
 
-/// Argument names that say what a call is about, the most telling first.
+/// Names of arguments that contain the target of a call, by priority.
 const TARGET_KEYS: [&str; 16] = [
     "file_path",
     "path",
@@ -58,7 +57,7 @@ const TARGET_KEYS: [&str; 16] = [
 ];
 
 impl ToolAction {
-    /// What this call does.
+    /// Classifies a tool call.
     pub fn from_call(call: &ToolCall<'_>) -> Self {
         let target = match &call.arguments {
             CallArguments::Json(json) => find_target(json),
@@ -69,18 +68,18 @@ impl ToolAction {
             ActionKind::Edit if target.starts_with("*** ") => {
                 Self { kind: ActionKind::Edit, target: first_patched_file(&target) }
             }
-            act => Self { kind: act, target },
+            kind => Self { kind, target },
         }
     }
 
-    /// The path that the call is about, when it is about one file.
+    /// Returns the target path of an action on a single file.
     pub fn path(&self) -> Option<&str> {
         matches!(self.kind, ActionKind::Read | ActionKind::Write | ActionKind::Edit)
             .then_some(self.target.as_str())
             .filter(|path| !path.is_empty())
     }
 
-    /// Whether it leaves the world as it was.
+    /// Returns true if the action has no side effects.
     pub fn is_read_only(&self) -> bool {
         matches!(self.kind, ActionKind::Read | ActionKind::Search)
     }
@@ -103,7 +102,8 @@ impl ActionKind {
     }
 }
 
-/// What the arguments of a call are about. Most of them are the text of a file: nothing is decoded but what is asked for.
+/// Returns the target in the arguments of a call. Decodes only the fields it needs, because arguments may contain whole
+/// files.
 fn find_target(json: &str) -> String {
     let Ok(fields) = serde_json::from_str::<BTreeMap<String, &RawValue>>(json) else {
         return serde_json::from_str(json).unwrap_or_default();
@@ -112,22 +112,22 @@ fn find_target(json: &str) -> String {
         let words = || serde_json::from_str::<Vec<String>>(value.get()).map(|words| words.join(" "));
         serde_json::from_str(value.get()).or_else(|_| words()).ok()
     };
-    let told = TARGET_KEYS.iter().filter_map(|key| fields.get(*key)).find_map(text);
+    let by_key = TARGET_KEYS.iter().filter_map(|key| fields.get(*key)).find_map(text);
     // A character is at most six bytes of JSON.
-    let short = |value: &&&RawValue| value.get().len() < 6 * MAX_FALLBACK_TARGET_BYTES;
-    let any = || {
+    let is_short = |value: &&&RawValue| value.get().len() < 6 * MAX_FALLBACK_TARGET_BYTES;
+    let fallback = || {
         fields
             .values()
-            .filter(short)
+            .filter(is_short)
             .find_map(|value| text(value).filter(|text| text.len() < MAX_FALLBACK_TARGET_BYTES))
     };
-    told.or_else(any).unwrap_or_default()
+    by_key.or_else(fallback).unwrap_or_default()
 }
 
-/// A longer argument does not say in few words what a call is about.
+/// Maximum length of an argument with an unknown name that is used as the target.
 const MAX_FALLBACK_TARGET_BYTES: usize = 400;
 
-/// The first file that a patch names.
+/// Returns the first file named in a patch.
 fn first_patched_file(patch: &str) -> String {
     let named = |line: &str| {
         ["*** Update File: ", "*** Add File: ", "*** Delete File: "]
@@ -139,7 +139,7 @@ fn first_patched_file(patch: &str) -> String {
 
 fn parse_command(command: &str) -> ToolAction {
     let run = || ToolAction { kind: ActionKind::Run, target: command.to_owned() };
-    // `cd somewhere && cat file` is about the file; a shell around it changes nothing.
+    // The target of `cd dir && cat file` is the file; a `bash -lc` wrapper is ignored.
     let inner = command.strip_prefix("bash -lc ").unwrap_or(command).trim_matches(['\'', '"']);
     let last = inner.rsplit("&&").next().unwrap_or(inner).trim();
     if last.contains(['|', '>', ';', '\n']) && !last.starts_with("apply_patch") {
@@ -175,18 +175,18 @@ mod tests {
     use super::*;
 
     fn action(name: &'static str, arguments: &'static str) -> (ActionKind, String) {
-        let deed = ToolAction::from_call(&ToolCall {
+        let action = ToolAction::from_call(&ToolCall {
             id: "c".into(),
             name: name.into(),
             arguments: CallArguments::Json(arguments.into()),
         });
-        (deed.kind, deed.target)
+        (action.kind, action.target)
     }
 
     #[test]
     fn tools_of_many_agents_are_classified() {
-        let check = |name, arguments, act, target: &str| {
-            assert_eq!(action(name, arguments), (act, target.to_owned()), "{name}")
+        let check = |name, arguments, kind, target: &str| {
+            assert_eq!(action(name, arguments), (kind, target.to_owned()), "{name}")
         };
         check("Read", r#"{"file_path":"a.rs","limit":3}"#, ActionKind::Read, "a.rs");
         check("read_file", r#"{"path":"a.rs"}"#, ActionKind::Read, "a.rs");
@@ -202,7 +202,7 @@ mod tests {
         check("mystery", r#""all of it""#, ActionKind::Other, "all of it");
     }
 
-    /// Without an argument of a known name it is the first by name that says it in few words, however it is written.
+    /// Without a known argument name, the first short argument by name is used, however it is escaped.
     #[test]
     fn long_argument_is_not_a_target() {
         let long = "x".repeat(MAX_FALLBACK_TARGET_BYTES);

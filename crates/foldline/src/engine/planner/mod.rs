@@ -1,8 +1,7 @@
-//! The plan: which proposals are taken, under budget, laws and price.
+//! The planner: chooses among the proposals of the passes, under budget, laws and prices.
 //!
-//! Passes are not trusted here. A fold that does not save tokens is refused; a crease that is not
-//! forced must pay; every rung makes progress or is left; and the last rungs end inside the budget,
-//! or say how far from it the floor is.
+//! Passes are not trusted: a fold that does not save tokens is rejected, and a crease that is not
+//! forced must be profitable. The last stages end inside the budget or report the floor.
 
 pub(crate) mod rounds;
 
@@ -28,88 +27,90 @@ use crate::tokens::Tokens;
 
 mod protected;
 
-/// The ladder: what is spent in this order until the target holds.
+/// The stages of a crease, in the order in which they run until the target is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Stage {
-    /// Text that can be rewritten shorter and back again, verified.
+    /// Lossless rewriting, verified by its inverse.
     Repack,
-    /// What stands in the request a second time.
+    /// Text that occurs in the request more than once.
     Duplicates,
     /// Old reasoning, where the laws allow it, and old images and files.
     Reasoning,
-    /// Long old texts to the lines of them that are worth keeping.
+    /// Long old texts, reduced to the lines worth keeping.
     Excerpts,
     /// Whole old results.
     WholeResults,
     /// Old prose and arguments.
     ProseAndArguments,
-    /// Whole old rounds, to one line each.
+    /// Whole old rounds, reduced to one line each.
     Rounds,
-    /// What is protected but too big.
+    /// Protected parts that are too large.
     Protected,
-    /// All but the system, the task, the newest user message and the newest round.
+    /// Everything except the system, the task, the newest user message and the newest round.
     Truncation,
 }
 
-/// Why a crease happens.
+/// The reason for a crease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Trigger {
-    /// The request was above the high-water mark.
+    /// The request was above the trigger ratio of the budget.
     OverBudget,
-    /// It pays.
+    /// The expected savings exceed the cost.
     Profitable,
-    /// The cache is cold: rewriting costs nothing extra.
+    /// The provider's cache is cold: rewriting costs nothing extra.
     ColdCache,
 }
 
-/// What a crease would do.
+/// The planned folds of a crease.
 pub(crate) struct CreasePlan {
     pub(crate) folds: FoldSet,
-    /// Tokens of each message afterwards, notes with the message that they stand before.
+    /// Tokens of each message afterwards; those of a note are counted with the message after it.
     pub(crate) message_tokens: Vec<Tokens>,
-    /// Messages that are rendered otherwise than before.
+    /// Messages whose rendering changes.
     pub(crate) touched_messages: BTreeSet<usize>,
     pub(crate) saved_tokens: Tokens,
-    /// Tokens behind the first changed byte that had been sent, before the change.
+    /// Tokens after the first changed byte that had been sent, before the change.
     pub(crate) suffix_tokens: Tokens,
     /// First changed message.
     pub(crate) first_message: usize,
-    /// What the crease is expected to gain over the rest of the session, at base price, beyond so
-    /// many times its cost as the policy asks for.
+    /// Expected gain over the rest of the session at base price, beyond the policy's `min_gain_ratio` times the cost.
     pub(crate) expected_gain: f64,
 }
 
 impl CreasePlan {
-    /// After how many more calls it would gain, at the least one: with each that is made more are expected to come.
+    /// Returns the number of further calls after which the crease would be profitable, at least one. Each call made
+    /// raises the number of calls expected.
     pub(crate) fn calls_until_profitable(&self, setup: &FoldOptions) -> u32 {
         let policy = &setup.policy;
-        let by_call = policy.remaining_ratio / policy.min_gain_ratio * setup.prices.read * self.saved_tokens as f64;
-        (-self.expected_gain / by_call).ceil().max(1.0) as u32
+        let gain_per_call =
+            policy.remaining_ratio / policy.min_gain_ratio * setup.prices.read * self.saved_tokens as f64;
+        (-self.expected_gain / gain_per_call).ceil().max(1.0) as u32
     }
 }
 
-/// Chooses the folds of a crease at the end of `messages` that touches none before `from`; `None` when there is nothing to fold.
+/// Chooses the folds of a crease at the end of `messages` that changes no message before `edit_from`. Returns `None` if
+/// there is nothing to fold.
 pub(crate) fn choose_folds(
     state: &FoldState,
     lexicon: &mut IdentifierIndex,
     setup: &FoldOptions,
     messages: &[Message<'_>],
     reason: Trigger,
-    from: usize,
+    edit_from: usize,
     summary: Option<&PrefixSummary>,
 ) -> Result<Option<CreasePlan>, Error> {
     if setup.policy.crease_mode == CreaseMode::Never {
         return Ok(None);
     }
-    let mut draft = PlanBuilder::new(state, setup, messages, reason, from, summary);
+    let mut draft = PlanBuilder::new(state, setup, messages, reason, edit_from, summary);
     if reason == Trigger::OverBudget {
         draft.fold_summarized_rounds();
     }
-    // What has a price of its own is taken by it.
+    // The passes of these stages decide by price, without a target.
     for rung in [Stage::Duplicates, Stage::Reasoning, Stage::Excerpts] {
         draft.run_stage(lexicon, rung, 1.0, None)?;
     }
@@ -123,7 +124,7 @@ pub(crate) fn choose_folds(
         setup.cancel.check()?;
         draft.fold_rounds(target);
         if draft.request_tokens > setup.message_budget(1.0) && summary.is_some() {
-            // No summary is worth the words of a user.
+            // A summary must not displace user text.
             draft.write_notes(Stage::Rounds, NoteDetail::CountsOnly);
         }
         draft.shorten_protected()?;
@@ -138,17 +139,17 @@ struct PlanBuilder<'d> {
     folds: FoldSet,
     message_tokens: Vec<Tokens>,
     request_tokens: Tokens,
-    /// The pieces of messages that were not gone when the rungs began.
+    /// Segments of messages that were not dropped before the first stage.
     live: Vec<LiveSegment>,
     summary: Option<&'d PrefixSummary>,
     edit_from: usize,
-    /// Tokens to which a forced crease folds.
+    /// Target tokens of a forced crease.
     target: Tokens,
     keep_share_start: usize,
     newest_round_start: usize,
     last_user_message: usize,
     expected_calls: f64,
-    /// Messages that are rendered otherwise than before.
+    /// Messages whose rendering changes.
     touched_messages: BTreeSet<usize>,
     expected_unfold_cost: f64,
 }
@@ -159,7 +160,7 @@ impl<'d> PlanBuilder<'d> {
         setup: &'d FoldOptions,
         messages: &'d [Message<'d>],
         reason: Trigger,
-        from: usize,
+        edit_from: usize,
         summary: Option<&'d PrefixSummary>,
     ) -> Self {
         let mut draft = Self {
@@ -171,7 +172,7 @@ impl<'d> PlanBuilder<'d> {
             request_tokens: state.rendered_tokens,
             live: live_segments(state, &state.folds),
             summary,
-            edit_from: from,
+            edit_from,
             target: 0,
             keep_share_start: 0,
             newest_round_start: state.newest_round_start(),
@@ -188,7 +189,7 @@ impl<'d> PlanBuilder<'d> {
         draft
     }
 
-    /// Takes the proposals of a rung, all of them or until the target is reached.
+    /// Accepts the proposals of a stage: all of them, or until the target is reached.
     fn run_stage(
         &mut self,
         lexicon: &mut IdentifierIndex,
@@ -205,13 +206,13 @@ impl<'d> PlanBuilder<'d> {
         if rung == Stage::Excerpts {
             *view.coverage.borrow_mut() = Some(self.build_coverage(&view, lexicon));
         }
-        // All passes of a rung see the request as it was before it.
+        // All passes of a stage see the request as it was before the stage.
         let mut proposals = Vec::new();
         for pass in passes::passes_for_stage(rung) {
             self.options.cancel.check()?;
-            let mut of_pass = Vec::new();
-            (pass.propose)(&view, &mut of_pass);
-            proposals.extend(of_pass.into_iter().map(|proposal| (proposal, pass.name)));
+            let mut from_pass = Vec::new();
+            (pass.propose)(&view, &mut from_pass);
+            proposals.extend(from_pass.into_iter().map(|proposal| (proposal, pass.name)));
         }
         drop(view);
         for (proposal, pass) in proposals {
@@ -223,25 +224,24 @@ impl<'d> PlanBuilder<'d> {
         Ok(())
     }
 
-    /// What stands beside the pieces that may be cut now.
+    /// Counts the identifiers that remain in the request outside of the segments that may be cut now.
     fn build_coverage<'l>(&self, view: &PassView<'_>, lexicon: &'l mut IdentifierIndex) -> IdentifierCoverage<'l> {
-        let mut cover = IdentifierCoverage::new(lexicon);
+        let mut coverage = IdentifierCoverage::new(lexicon);
         let mut cut = BTreeSet::new();
-        for piece in
-            [SegmentKind::Result, SegmentKind::Arguments].into_iter().flat_map(|class| view.long_segments(class))
+        for piece in [SegmentKind::Result, SegmentKind::Arguments].into_iter().flat_map(|kind| view.long_segments(kind))
         {
             let at = piece.at;
             if self.touched_messages.contains(&at.message) {
                 cut.insert(at);
                 continue;
             }
-            if piece.kind == SegmentKind::Arguments && cover.count_values(at) {
+            if piece.kind == SegmentKind::Arguments && coverage.count_values(at) {
                 continue;
             }
             let part = &self.messages[at.message].parts[at.part];
-            self.folds.for_each_cuttable_text(at, part, |place, text| cover.count_text(place, text, -1));
+            self.folds.for_each_cuttable_text(at, part, |place, text| coverage.count_text(place, text, -1));
         }
-        // What earlier rungs have changed is counted as it was and as it is.
+        // Messages changed by earlier stages: subtract the old rendering, add the new one.
         for &at in &self.touched_messages {
             let message = &self.messages[at];
             let left_out = |part| cut.contains(&part);
@@ -249,11 +249,11 @@ impl<'d> PlanBuilder<'d> {
                 at,
                 message,
                 |_| false,
-                |place, text| cover.count_text(place, text, -1),
+                |place, text| coverage.count_text(place, text, -1),
             );
-            self.folds.for_each_rendered_text(at, message, left_out, |place, text| cover.count_text(place, text, 1));
+            self.folds.for_each_rendered_text(at, message, left_out, |place, text| coverage.count_text(place, text, 1));
         }
-        cover
+        coverage
     }
 
     fn pass_view<'v>(&'v self, thrift: f64) -> PassView<'v> {
@@ -275,7 +275,7 @@ impl<'d> PlanBuilder<'d> {
         }
     }
 
-    /// Takes a proposal if it leaves fewer tokens than stand there now.
+    /// Applies a proposal if it has fewer tokens than the current rendering of the part.
     fn accept(&mut self, proposal: FoldProposal, rung: Stage, pass: &'static str) {
         let at = proposal.at;
         let Some(piece) = self.state.segment(at) else { return };
@@ -288,7 +288,7 @@ impl<'d> PlanBuilder<'d> {
         self.folds
             .set_part(at, AppliedFold { edit: proposal.edit, tokens: proposal.tokens, stage: rung, pass_name: pass });
         let pieces = &self.state.segments;
-        if let Ok(index) = self.live.binary_search_by_key(&at, |it| pieces[it.index].at) {
+        if let Ok(index) = self.live.binary_search_by_key(&at, |live| pieces[live.index].at) {
             self.live[index].stage = Some(rung);
         }
     }
@@ -300,42 +300,42 @@ impl<'d> PlanBuilder<'d> {
     }
 
     fn build(mut self, reason: Trigger) -> Option<CreasePlan> {
-        let first = self.touched_messages.first().copied()?;
+        let first_message = self.touched_messages.first().copied()?;
         if self.options.signed_history {
             self.drop_all_reasoning();
         }
         if self.request_tokens >= self.state.rendered_tokens {
             return None;
         }
-        let saved = self.state.rendered_tokens - self.request_tokens;
-        let suffix = self.state.suffix_tokens(first);
+        let saved_tokens = self.state.rendered_tokens - self.request_tokens;
+        let suffix_tokens = self.state.suffix_tokens(first_message);
         let prices = &self.options.prices;
-        let patience = self.options.policy.min_gain_ratio;
-        let gain = match reason {
+        let min_gain_ratio = self.options.policy.min_gain_ratio;
+        let expected_gain = match reason {
             Trigger::ColdCache => {
-                (self.expected_calls * prices.read + prices.write) * saved as f64 - self.expected_unfold_cost
+                (self.expected_calls * prices.read + prices.write) * saved_tokens as f64 - self.expected_unfold_cost
             }
             Trigger::OverBudget | Trigger::Profitable => prices::crease_gain(
-                suffix,
-                saved,
-                self.expected_calls / patience,
+                suffix_tokens,
+                saved_tokens,
+                self.expected_calls / min_gain_ratio,
                 prices,
-                self.expected_unfold_cost / patience,
+                self.expected_unfold_cost / min_gain_ratio,
             ),
         };
         Some(CreasePlan {
             folds: self.folds,
             message_tokens: self.message_tokens,
             touched_messages: self.touched_messages,
-            saved_tokens: saved,
-            suffix_tokens: suffix,
-            first_message: first,
-            expected_gain: gain,
+            saved_tokens,
+            suffix_tokens,
+            first_message,
+            expected_gain,
         })
     }
 
-    /// Reasoning that is bound to what stood before it does not survive a crease, and what is kept must
-    /// be one unbroken run: so all of it goes, and what comes after is bound to what is sent now.
+    /// Drops all reasoning. Reasoning signed together with the messages before it becomes invalid at a crease, and
+    /// the kept reasoning must be contiguous; later reasoning is signed with the new rendering.
     fn drop_all_reasoning(&mut self) {
         for piece in self.state.segments.iter().filter(|piece| piece.kind == SegmentKind::Reasoning) {
             let proposal = FoldProposal { at: piece.at, edit: PartEdit::Drop, tokens: 0, expected_unfold_cost: 0.0 };
@@ -344,29 +344,29 @@ impl<'d> PlanBuilder<'d> {
     }
 }
 
-/// The pieces of messages that are not gone.
+/// Returns the segments of messages that are not dropped.
 fn live_segments(state: &FoldState, folds: &FoldSet) -> Vec<LiveSegment> {
     let mut folded = folds.all_parts().peekable();
-    let mut alive = Vec::new();
-    // A part that is folded whole: nothing inside of it shows.
+    let mut live = Vec::new();
+    // A part that is folded as a whole hides everything inside it.
     let mut whole = None;
-    // In a long conversation most messages are gone: their pieces are not looked at.
-    let standing = (0..state.len()).filter(|&message| !folds.is_dropped(message));
-    for index in standing.flat_map(|message| state.segment_range(message..message + 1)) {
+    // In a long conversation most messages are dropped; skip their segments.
+    let kept = (0..state.len()).filter(|&message| !folds.is_dropped(message));
+    for index in kept.flat_map(|message| state.segment_range(message..message + 1)) {
         let piece = &state.segments[index];
-        // Both are sorted by place.
+        // Both are sorted by position.
         while let Some((at, _)) = folded.next_if(|(at, _)| *at < piece.at) {
             whole = if at.inner.is_none() { Some(at) } else { whole };
         }
-        let own = folded.peek().filter(|(at, _)| *at == piece.at).map(|(_, fold)| ladder_rung(fold.stage));
+        let own = folded.peek().filter(|(at, _)| *at == piece.at).map(|(_, fold)| resume_stage(fold.stage));
         let rung = if whole == Some(PartId { inner: None, ..piece.at }) { Some(Stage::Truncation) } else { own };
-        alive.push(LiveSegment { index, kind: piece.kind, stage: rung });
+        live.push(LiveSegment { index, kind: piece.kind, stage: rung });
     }
-    alive
+    live
 }
 
-/// Returns the rung from which a part goes on: what was shortened because it was protected may still become an excerpt or a
-/// marker when it is old.
-fn ladder_rung(rung: Stage) -> Stage {
+/// Returns the stage from which a folded part continues. A part that was shortened while protected may still become an
+/// excerpt or a marker once it is old.
+fn resume_stage(rung: Stage) -> Stage {
     if rung >= Stage::Protected { Stage::Reasoning } else { rung }
 }

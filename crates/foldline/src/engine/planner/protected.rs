@@ -1,9 +1,8 @@
-//! Protected parts: how far a forced crease folds, and what is shortened when they alone are too large.
+//! Protected parts: the target of a forced crease, and shortening when protected parts alone are too large.
 //!
-//! Instructions, messages of users and the newest round, whose results the model has not seen yet, are protected. The
-//! target of a crease is a share of the room that they leave, so it never asks for them. They are shortened only where
-//! the request would be above the budget otherwise, and only down to it. The task and the newest user message are never
-//! shortened.
+//! Instructions, user messages and the newest round, whose results the model has not seen yet, are protected. The
+//! target of a crease is a share of the space that they leave. They are shortened only if the request would exceed the
+//! budget otherwise, and only down to the budget. The task and the newest user message must never be shortened.
 
 use std::ops::Range;
 
@@ -18,12 +17,12 @@ use crate::engine::segment::{Segment, SegmentKind};
 use crate::error::Error;
 use crate::tokens::Tokens;
 
-/// A crease ends at least this share of the room below the mark at which the next one is forced.
+/// Minimum distance between the target of a crease and the trigger of the next, as a share of the message budget.
 const MIN_FREED_SHARE: f64 = 1.0 / 16.0;
-/// Nothing is shortened to fewer tokens than this, and so short messages of users are not, while there is another way to fit.
+/// Nothing is shortened below this size while there is another way to fit, so short user messages stay whole.
 const MIN_EXCERPT_TOKENS: Tokens = 200;
 
-/// A protected text, shortened.
+/// A shortened protected text.
 struct Shortened<'d> {
     piece: &'d Segment,
     before: Tokens,
@@ -32,17 +31,17 @@ struct Shortened<'d> {
 }
 
 impl<'d> PlanBuilder<'d> {
-    /// Returns the tokens of messages that no stage before this one folds.
+    /// Returns the tokens that no stage before [`Stage::Protected`] may fold.
     pub(crate) fn protected_tokens(&self) -> Tokens {
         let is_protected = |piece: &&Segment| piece.kind == SegmentKind::InputText || self.options.pins.matches(piece);
-        let older = self.live.iter().map(|it| &self.state.segments[it.index]);
+        let older = self.live.iter().map(|live| &self.state.segments[live.index]);
         let older = older.take_while(|piece| piece.at.message < self.newest_round_start).filter(is_protected);
         let newest: Tokens = self.message_tokens[self.newest_round_start..].iter().sum();
         newest + older.map(|piece| self.tokens_of(piece)).sum::<Tokens>()
     }
 
-    /// Returns the tokens to which a forced crease folds: the policy's share of the room that `protected` tokens leave, and so
-    /// far below the mark of the next crease that a loop does not crease at every step.
+    /// Returns the target of a forced crease: the policy's share of the space that `protected` tokens leave, but far
+    /// enough below the trigger that an agent loop does not crease at every request.
     pub(crate) fn target(&self, protected: Tokens) -> Tokens {
         let room = self.options.message_budget(1.0);
         let protected = protected.min(room);
@@ -54,14 +53,14 @@ impl<'d> PlanBuilder<'d> {
         self.options.message_budget(self.options.policy.trigger_ratio - MIN_FREED_SHARE)
     }
 
-    /// Shortens what is protected, if the request is above the budget: results first, messages of users only in truncation.
+    /// Shortens protected parts if the request is above the budget: results first, user messages only at truncation.
     pub(crate) fn shorten_protected(&mut self) -> Result<(), Error> {
         let deepest = self.options.policy.max_stage;
         if self.request_tokens <= self.options.message_budget(1.0) || deepest < Stage::Protected {
             return Ok(());
         }
         if self.options.signed_history {
-            // A crease drops it in any case, and its room is there for the results.
+            // The crease drops all reasoning anyway; its space is available to the results.
             self.drop_all_reasoning();
         }
         if !self.shorten_results(Stage::Protected, MIN_EXCERPT_TOKENS)? && deepest >= Stage::Truncation {
@@ -78,9 +77,10 @@ impl<'d> PlanBuilder<'d> {
         }
         for least in [MIN_EXCERPT_TOKENS, 0] {
             let all = self.candidates(Stage::Truncation);
-            // Messages of users are shortened so far that the next round does not shorten them again.
+            // User messages are shortened to the target, so that the next request does not shorten them again.
             let shortened = self.share(&all, self.max_target(), least)?;
-            self.take_all(shortened.into_iter().filter(|it| self.is_of_user(it.piece)).collect(), Stage::Truncation);
+            let of_user = shortened.into_iter().filter(|text| self.is_of_user(text.piece)).collect();
+            self.take_all(of_user, Stage::Truncation);
             if self.shorten_results(Stage::Truncation, least)? {
                 return Ok(());
             }
@@ -105,8 +105,8 @@ impl<'d> PlanBuilder<'d> {
         self.write_notes(Stage::Truncation, NoteDetail::CountsOnly);
     }
 
-    /// Lets the results share the room that all else leaves in the budget. Returns whether the request fits then; if not,
-    /// nothing is changed.
+    /// Shortens the results to the space that everything else leaves in the budget. Returns true if the request then
+    /// fits; otherwise changes nothing.
     fn shorten_results(&mut self, rung: Stage, least: Tokens) -> Result<bool, Error> {
         let limit = self.options.message_budget(1.0);
         let results = self.candidates(Stage::Protected);
@@ -118,7 +118,7 @@ impl<'d> PlanBuilder<'d> {
         Ok(true)
     }
 
-    /// Returns the pieces that may be shortened at a stage, the smallest first, with their tokens.
+    /// Returns the segments that may be shortened at a stage with their tokens, smallest first.
     fn candidates(&self, rung: Stage) -> Vec<(&'d Segment, Tokens)> {
         let may_be_cut = |piece: &Segment| match piece.kind {
             SegmentKind::InputText => {
@@ -131,16 +131,16 @@ impl<'d> PlanBuilder<'d> {
             SegmentKind::Arguments | SegmentKind::Reasoning => false,
         };
         let state = self.state;
-        let alive = self.live.iter().map(|it| &state.segments[it.index]);
-        let alive = alive.filter(|piece| !self.folds.is_dropped(piece.at.message) && !self.options.pins.matches(piece));
+        let live = self.live.iter().map(|live| &state.segments[live.index]);
+        let live = live.filter(|piece| !self.folds.is_dropped(piece.at.message) && !self.options.pins.matches(piece));
         let mut candidates: Vec<(&Segment, Tokens)> =
-            alive.filter(|piece| may_be_cut(piece)).map(|piece| (piece, self.tokens_of(piece))).collect();
+            live.filter(|piece| may_be_cut(piece)).map(|piece| (piece, self.tokens_of(piece))).collect();
         candidates.sort_by_key(|&(piece, tokens)| (tokens, piece.at));
         candidates
     }
 
-    /// Shares the room that all else leaves below `limit` among pieces, given the smallest first: small ones stay whole, and
-    /// the others get equal shares of the rest, but at least `least` tokens.
+    /// Divides the space that everything else leaves below `limit` among segments sorted by size: small ones stay whole,
+    /// and the others get equal shares of the rest, but at least `least` tokens.
     fn share(
         &self,
         pieces: &[(&'d Segment, Tokens)],
@@ -148,13 +148,13 @@ impl<'d> PlanBuilder<'d> {
         least: Tokens,
     ) -> Result<Vec<Shortened<'d>>, Error> {
         let others = self.request_tokens - pieces.iter().map(|(_, tokens)| tokens).sum::<Tokens>();
-        let mut room = limit.saturating_sub(others);
+        let mut space = limit.saturating_sub(others);
         let mut shortened = Vec::new();
         for (count, &(piece, before)) in (1..=pieces.len() as Tokens).rev().zip(pieces) {
             self.options.cancel.check()?;
-            let share = (room / count).max(least);
+            let share = (space / count).max(least);
             let short = (before > share).then(|| self.shortened(piece, share)).filter(|(_, tokens)| *tokens < before);
-            room = room.saturating_sub(short.as_ref().map_or(before, |(_, tokens)| *tokens));
+            space = space.saturating_sub(short.as_ref().map_or(before, |(_, tokens)| *tokens));
             shortened.extend(short.map(|(text, tokens)| Shortened { piece, before, text, tokens }));
         }
         Ok(shortened)
@@ -171,11 +171,11 @@ impl<'d> PlanBuilder<'d> {
         (text, tokens)
     }
 
-    /// Returns these without those that fit whole in the room that is left over.
+    /// Removes the shortened texts whose originals fit into the remaining space.
     fn without_needless(&self, mut shortened: Vec<Shortened<'d>>, limit: Tokens) -> Vec<Shortened<'d>> {
         let mut left = limit.saturating_sub(self.request_tokens - saved(&shortened));
-        shortened.retain(|it| {
-            let more = it.before - it.tokens;
+        shortened.retain(|text| {
+            let more = text.before - text.tokens;
             let is_needed = more > left;
             left -= if is_needed { 0 } else { more };
             is_needed
@@ -193,7 +193,7 @@ impl<'d> PlanBuilder<'d> {
         }
     }
 
-    /// Returns whether a piece is a user's own, and not of a result that came in the user's role.
+    /// Returns true if a segment is a user's own content and not part of a result in a user message.
     fn is_of_user(&self, piece: &Segment) -> bool {
         piece.at.inner.is_none() && self.messages[piece.at.message].role == Role::User
     }
@@ -204,7 +204,7 @@ impl<'d> PlanBuilder<'d> {
 }
 
 fn saved(shortened: &[Shortened<'_>]) -> Tokens {
-    shortened.iter().map(|it| it.before - it.tokens).sum()
+    shortened.iter().map(|text| text.before - text.tokens).sum()
 }
 
 #[cfg(test)]
@@ -217,10 +217,10 @@ mod tests {
         Policy, Prices, Tokens, Trigger,
     };
 
-    /// 53 bytes, as in the session that was reported.
+    /// 53 bytes, as in the reported session.
     const TASK: &str = "Find out why the import of large files is so slow now";
 
-    /// A budget, of which system and tools take `fixed`.
+    /// Options with a budget of which system and tools take `fixed` tokens.
     fn setup(budget: Tokens, fixed: Tokens) -> FoldOptions {
         let table = ModelTable::builtin();
         let meter = Meter::for_model(table, Some("claude-opus-4-6"));
@@ -232,7 +232,7 @@ mod tests {
         setup(0, 0).meter
     }
 
-    /// Source code of about this many tokens.
+    /// Returns source code of about this many tokens.
     fn source(seed: usize, tokens: Tokens) -> String {
         let line = |at: usize| format!("    let value_{seed}_{at} = compute_{at}(input_{seed}, {at});\n");
         let line_tokens = meter().text(&line(100)).max(1);
@@ -243,7 +243,7 @@ mod tests {
         Message::text(Role::User, text.into())
     }
 
-    /// One round of parallel reads with these results.
+    /// Returns one round of parallel reads with these results.
     fn reads(name: &str, results: &[String]) -> Vec<Message<'static>> {
         let call =
             |at: usize| Part::call(format!("{name}_{at}"), "read_file", format!(r#"{{"path":"src/{name}_{at}.rs"}}"#));
@@ -271,7 +271,7 @@ mod tests {
         messages.iter().flat_map(Message::results).find(|it| it.call_id == id).and_then(|it| it.only_text())
     }
 
-    /// Asserts that a shortened text is whole lines of the original and markers, with the handle of the original.
+    /// Asserts that a shortened text consists of whole lines of the original and markers, with the original's handle.
     fn assert_excerpt(shortened: &str, original: &str) {
         let originals: std::collections::HashSet<&str> = original.lines().collect();
         let is_gap = |line: &str| marker::gap_lines(line).is_some();
@@ -279,9 +279,9 @@ mod tests {
         assert!(marker::handles(shortened).eq([crate::Handle::for_content(original.as_bytes())]));
     }
 
-    /// A window of 64,000, half of it system and tools, and three parallel reads that are larger than the rest.
+    /// A window of 64,000, half of it system and tools, and three parallel reads that exceed the rest.
     #[test]
-    fn three_parallel_reads_share_the_room_that_is_left() {
+    fn parallel_reads_share_the_remaining_space() {
         let texts: Vec<String> = (0..3).map(|at| source(at, 25_000)).collect();
         let mut messages = vec![user(TASK)];
         for at in 0..4 {
@@ -292,7 +292,7 @@ mod tests {
         let folded = folded(&conversation, &setup).unwrap();
         let sent = folded.messages(&conversation);
         assert_eq!(sent[0], user(TASK));
-        assert!(folded.tokens > 48_500, "the room is used: {}", folded.tokens);
+        assert!(folded.tokens > 48_500, "the space is used: {}", folded.tokens);
         for (at, text) in texts.iter().enumerate() {
             let shown = result_text(&sent, &format!("new_{at}")).unwrap();
             assert_excerpt(shown, text);
@@ -300,7 +300,7 @@ mod tests {
         }
     }
 
-    /// A window of 100,000: what is old makes room, and the new results fit then.
+    /// A window of 100,000: the new results fit once old text is folded.
     #[test]
     fn new_results_that_fit_are_whole() {
         let texts: Vec<String> = (0..3).map(|at| source(at, 12_000)).collect();
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn task_and_newest_user_message_are_verbatim_in_every_request() {
+    fn task_and_newest_user_message_are_always_verbatim() {
         for policy in [Policy::balanced(), Policy::tight()] {
             let mut folder = FoldSession::new(FoldOptions { policy, ..setup(50_000, 30_000) });
             let mut newest = TASK.to_owned();
@@ -340,7 +340,7 @@ mod tests {
         }
     }
 
-    /// Short messages of users stay while there is anything else to shorten, and the task stays after that.
+    /// Short user messages stay whole while there is anything else to shorten; the task always does.
     #[test]
     fn short_user_messages_are_shortened_last() {
         let short =
@@ -358,14 +358,14 @@ mod tests {
         messages.extend(reads("new", &[source(41, 20_000), source(42, 20_000)]));
         let conversation = conversation(messages);
         let sent = |budget| folded(&conversation, &setup(budget, 0)).unwrap().messages(&conversation);
-        // The results are shortened before the words of users.
+        // Results are shortened before user messages.
         let roomy = sent(24_000);
         assert!((0..30).all(|at| roomy.contains(&short(at))) && roomy.contains(&user(long.clone())));
-        // Then the long ones.
+        // Then the long user messages.
         let narrow = sent(8_000);
         assert!((0..30).all(|at| narrow.contains(&short(at))) && !narrow.contains(&user(long)));
         assert!(result_text(&narrow, "new_0").is_some_and(|text| text.lines().count() > 5));
-        // Then all but the task and the newest.
+        // Then all user messages except the task and the newest.
         let least = sent(2_000);
         assert!(!(0..30).any(|at| least.contains(&short(at))));
         for sent in [roomy, narrow, least] {
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn unequal_new_results_share_the_room() {
+    fn unequal_new_results_share_the_space() {
         let sizes: [Tokens; 5] = [500, 30_000, 2_000, 60_000, 100];
         let texts: Vec<String> = sizes.iter().enumerate().map(|(at, &size)| source(at, size)).collect();
         let mut messages = vec![user(TASK)];
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn task_above_the_budget_is_an_error_that_names_it() {
+    fn error_names_a_task_above_the_budget() {
         let messages = vec![user(source(0, 9_000))];
         let error = folded(&conversation(messages), &setup(10_000, 3_000)).err().unwrap();
         let ErrorKind::CannotFit { floor, budget: 10_000, largest: Some((at, _)) } = error.kind() else {
@@ -404,7 +404,7 @@ mod tests {
         assert!(*floor > 11_000 && *at == PartId::new(0, 0), "{error}");
     }
 
-    /// What was shortened while it was new is an excerpt at the next crease, and does not go with its round.
+    /// A result shortened while new becomes an excerpt at the next crease; its round is not dropped.
     #[test]
     fn shortened_result_becomes_an_excerpt_once_seen() {
         let mut folder = FoldSession::new(setup(50_000, 30_000));
@@ -421,9 +421,9 @@ mod tests {
         assert!(folder.tokens() < 45_000, "{}", folder.tokens());
     }
 
-    /// Where a crease drops all reasoning, the room of it is there for the new results.
+    /// If a crease drops all reasoning, its space is available to the new results.
     #[test]
-    fn new_results_get_the_room_of_dropped_reasoning() {
+    fn new_results_get_the_space_of_dropped_reasoning() {
         let thought = Part::reasoning("It may be slow because it copies. ".repeat(600));
         let [call, result] = &reads("new", &[source(0, 8_000)])[..] else { panic!("one round") };
         let call = Message::new(Role::Assistant, [vec![thought], call.parts.clone()].concat());
@@ -433,7 +433,7 @@ mod tests {
         assert_eq!(result_text(&sent, "new_0"), Some(source(0, 8_000).as_str()));
     }
 
-    /// Creases among the requests of a loop of small reads after these messages.
+    /// Counts the forced creases in a loop of small reads after these messages.
     fn creases(setup: FoldOptions, opening: Vec<Message<'static>>, steps: usize) -> usize {
         let mut folder = FoldSession::new(setup.clone());
         opening.into_iter().for_each(|message| folder.push(message));
@@ -447,9 +447,9 @@ mod tests {
         creases
     }
 
-    /// Where system and tools, the task or other messages of users fill the window, a loop does not crease at every step.
+    /// If system and tools, the task or other user messages fill the window, a loop does not crease at every request.
     #[test]
-    fn protected_parts_that_fill_the_window_cause_no_crease_at_every_step() {
+    fn large_protected_parts_do_not_crease_every_request() {
         for share in [0.5, 0.7, 0.85, 0.9] {
             let filled = (60_000.0 * share) as Tokens;
             let by_system = creases(setup(60_000, filled), vec![user(TASK)], 120);
@@ -463,9 +463,9 @@ mod tests {
         assert!(by_users <= 40, "users: {by_users}");
     }
 
-    /// Recent rounds keep a part of the room also where system and tools are above the target ratio of the budget.
+    /// Recent rounds keep a share of the space even if system and tools are above the target ratio of the budget.
     #[test]
-    fn large_system_leaves_room_for_recent_rounds() {
+    fn large_system_leaves_space_for_recent_rounds() {
         let mut folder = FoldSession::new(setup(50_000, 35_000));
         folder.push(user(TASK));
         let mut creased = 0;
