@@ -135,8 +135,7 @@ async fn made_up_models_do_not_evict_another_tenants_window() {
     let stand = ProxyHarness::start(shared(), None, refusing_above_10000).await;
     ask(&stand, "first", CHAT, prompt(40)).await;
     for made_up in 0..1_100 {
-        let body =
-            json!({ "model": format!("made-up-{made_up}"), "messages": [{ "role": "user", "content": "hi" }] });
+        let body = json!({ "model": format!("made-up-{made_up}"), "messages": [{ "role": "user", "content": "hi" }] });
         ask(&stand, "other", CHAT, body.to_string()).await;
     }
     let sent = stand.received().len();
