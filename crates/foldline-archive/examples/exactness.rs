@@ -1,5 +1,5 @@
-//! Folds every conversation of a corpus, stores the originals in an archive, and unfolds every handle of every rendering:
-//! immediately, and again in another process.
+//! Folds every conversation of a corpus, stores the originals in an archive, and unfolds every handle of every
+//! rendering: immediately, and again in another process.
 //!
 //!     cargo run --release -p foldline-archive --example exactness -- [CORPUS] [BUDGET]
 //!

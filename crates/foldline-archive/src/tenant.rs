@@ -30,7 +30,7 @@ use crate::{Error, ErrorKind, Namespace, SyncHandle};
 /// assert_eq!(fact.payload, b"idle");
 /// assert_eq!(tenant.facts()?, [fact]);
 ///
-/// let request = RequestRecord { model: "gpt-4o".into(), raw_tokens: 40_000, sent_tokens: 20_000, ..RequestRecord::default() };
+/// let request = RequestRecord { model: "gpt-4o".into(), sent_tokens: 20_000, ..RequestRecord::default() };
 /// tenant.append_request(&request)?;
 /// tenant.append_event("creased", br#"{"saved":20000}"#)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())

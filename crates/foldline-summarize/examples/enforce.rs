@@ -1,5 +1,5 @@
-//! Brings the session of a Chat Completions body into a window, with a model on any server, and prints the result as one
-//! line of JSON.
+//! Brings the session of a Chat Completions body into a window, with a model on any server, and prints the result
+//! as one line of JSON.
 //!
 //! ```text
 //! cargo run -p foldline-summarize --example enforce -- http://127.0.0.1:8080 NAME WINDOW SECONDS [plain] < body.json

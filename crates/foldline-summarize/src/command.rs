@@ -1,7 +1,7 @@
 //! Commands of the root model on the text: tools, their declarations, and the parsing of calls.
 //!
-//! Models with tool support call tools; for the others, a line is a command. Both are parsed strictly: an invalid command
-//! is reported to the model and never guessed at, and `FINALLY` is not `FINAL`.
+//! Models with tool support call tools; for the others, a line is a command. Both are parsed strictly: an invalid
+//! command is reported to the model and never guessed at, and `FINALLY` is not `FINAL`.
 
 use foldline::ToolCall;
 use foldline::wire::ToolSpec;
@@ -123,8 +123,8 @@ impl RootCommand {
         })
     }
 
-    /// Parses the commands in a text, in order. A line that starts with a command word and is not valid is an error; every
-    /// other line is prose.
+    /// Parses the commands in a text, in order. A line that starts with a command word and is not valid is an
+    /// error; every other line is prose.
     pub(crate) fn parse_text(text: &str) -> Vec<Result<Self, String>> {
         let mut commands = Vec::new();
         let mut lines = text.lines();

@@ -1,13 +1,13 @@
 //! Summaries by a language model for sessions that folding alone cannot fit, including texts far beyond the model's own
 //! window. The model is never trusted blindly and never required.
 //!
-//! [`Summarizer`] lets a [`LanguageModel`] explore a text as an environment and submit a summary, which a [`QualityGate`]
-//! of code checks against the text. [`OutputRoute`] decides which tool outputs are summarized. [`enforce_context_window`]
-//! brings an agent's session into its window, with or without a model; [`prepare_summary`] writes its summary ahead of
-//! time.
+//! [`Summarizer`] lets a [`LanguageModel`] explore a text as an environment and submit a summary, which a
+//! [`QualityGate`] of code checks against the text. [`OutputRoute`] decides which tool outputs are summarized.
+//! [`enforce_context_window`] brings an agent's session into its window, with or without a model;
+//! [`prepare_summary`] writes its summary ahead of time.
 //!
-//! Nothing here lets the clock decide what is written, accesses files or the environment, or sends anything but requests
-//! to the models that it is given.
+//! Nothing here lets the clock decide what is written, accesses files or the environment, or sends anything but
+//! requests to the models that it is given.
 
 mod cascade;
 mod command;

@@ -34,7 +34,8 @@ pub struct SummaryLimits {
 }
 
 impl Default for SummaryLimits {
-    /// Returns 15 turns, 50 sub-calls, two million tokens, two dollars, five minutes, two per call, 4 at once, 2 retries.
+    /// Returns 15 turns, 50 sub-calls, two million tokens, two dollars, five minutes, two per call, 4 at once, 2
+    /// retries.
     fn default() -> Self {
         Self {
             iterations: 15,

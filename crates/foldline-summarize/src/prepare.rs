@@ -1,8 +1,8 @@
 //! Summaries that are written ahead of time, off the hot path.
 //!
-//! While an agent works, a summary of its older rounds is written in the background; when the session reaches its budget,
-//! the summary is ready, and no request waits for a model. A fingerprint binds it to its source: if the source has changed
-//! since, the summary is stale and not used.
+//! While an agent works, a summary of its older rounds is written in the background; when the session reaches its
+//! budget, the summary is ready, and no request waits for a model. A fingerprint binds it to its source: if the
+//! source has changed since, the summary is stale and not used.
 
 use foldline::{Conversation, Message, Tokens};
 use serde::{Deserialize, Serialize};
@@ -54,8 +54,8 @@ pub struct PreparedSummary {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct PrepareResult {
-    /// The summary; none if nothing could be dropped, if there is no summarizer, or if the model's text did not pass the
-    /// gate: the fallback by code is computed when it is needed.
+    /// The summary; none if nothing could be dropped, if there is no summarizer, or if the model's text did not
+    /// pass the gate: the fallback by code is computed when it is needed.
     pub prepared: Option<PreparedSummary>,
     /// The outcome of the summarizer; none if no model was called.
     pub outcome: Option<SummaryOutcome>,

@@ -1,7 +1,7 @@
 //! Progress events of a summary, for a progress bar or a log.
 //!
-//! Events contain numbers and tool names, never contents. They are delivered by a plain call: a listener that could block
-//! must put them into a channel and drop what does not fit, as [`forward_events`] does.
+//! Events contain numbers and tool names, never contents. They are delivered by a plain call: a listener that could
+//! block must put them into a channel and drop what does not fit, as [`forward_events`] does.
 
 use std::sync::mpsc::SyncSender;
 

@@ -1,7 +1,7 @@
 //! Routing of tool outputs: decides whether an output is summarized before the agent sees it.
 //!
-//! Only output whose exact text does not matter is summarized: an agent acts on the results of reads, searches and shell
-//! commands, and no threshold changes that.
+//! Only output whose exact text does not matter is summarized: an agent acts on the results of reads, searches and
+//! shell commands, and no threshold changes that.
 
 use std::fmt;
 use std::str::FromStr;
@@ -121,7 +121,7 @@ pub struct ToolOutput<'o> {
 }
 
 impl Summarizer {
-    /// Routes the output of a call and, if the decision says so, summarizes it in a sixteenth of the window. Otherwise no
+    /// Routes the output of a call and, if so decided, summarizes it in a sixteenth of the window. Otherwise no
     /// model is called.
     pub async fn route_output(
         &self,

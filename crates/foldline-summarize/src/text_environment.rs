@@ -1,8 +1,8 @@
 //! The text as an environment: views for a model that does not have the text in its prompt.
 //!
-//! Every view is pure, costs at most one scan of the text, and returns at most what its [`ViewLimits`] allow, with a count
-//! of the rest. Positions are row numbers. A row is a line; a line longer than [`MAX_ROW_BYTES`] is several rows, so that a
-//! text without line breaks can be explored too.
+//! Every view is pure, costs at most one scan of the text, and returns at most what its [`ViewLimits`] allow, with
+//! a count of the rest. Positions are row numbers. A row is a line; a line longer than [`MAX_ROW_BYTES`] is several
+//! rows, so that a text without line breaks can be explored too.
 
 use std::fmt::Write as _;
 use std::ops::Range;

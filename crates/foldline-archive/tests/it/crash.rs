@@ -1,7 +1,7 @@
 //! After a kill at any moment, the archive has every original whose store call had returned.
 //!
-//! The test runs itself as a child process that stores originals as fast as it can and reports them, kills it at a random
-//! moment, and checks. `KILLS=200` runs it two hundred times instead of ten.
+//! The test runs itself as a child process that stores originals as fast as it can and reports them, kills it at a
+//! random moment, and checks. `KILLS=200` runs it two hundred times instead of ten.
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};

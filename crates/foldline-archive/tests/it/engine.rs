@@ -1,5 +1,5 @@
-//! The engine and the archive together: everything folded out of a request can be restored, and a failing archive fails no
-//! request.
+//! The engine and the archive together: everything folded out of a request can be restored, and a failing archive
+//! fails no request.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,7 +1,7 @@
 //! Events of a session that is brought into its window.
 //!
-//! A trace is `Started`, optionally `Truncated`, and then exactly one of `Completed` and `Failed`, even if the future is
-//! dropped midway. Events contain numbers and never contents.
+//! A trace is `Started`, optionally `Truncated`, and then exactly one of `Completed` and `Failed`, even if the
+//! future is dropped midway. Events contain numbers and never contents.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

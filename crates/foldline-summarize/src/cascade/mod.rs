@@ -1,5 +1,5 @@
-//! The enforcement cascade: brings a session into its window before the next step, by a summary if a model can write one,
-//! otherwise by code, and always with the user's texts, the newest round and a record of actions.
+//! The enforcement cascade: brings a session into its window before the next step, by a summary if a model can
+//! write one, otherwise by code, and always with the user's texts, the newest round and a record of actions.
 //!
 //! Nothing changes until everything is computed and stored: the session is read, and replaced in one assignment at the
 //! end, with no await after it. An aborted call leaves the session unchanged.
@@ -57,8 +57,8 @@ pub struct EnforceOptions<'e> {
 }
 
 impl<'e> EnforceOptions<'e> {
-    /// Creates options for a window: nine tenths of the window without a response of 8192 tokens and 2048 more, in windows
-    /// below 32 768 tokens proportionally less; keeps the last 16, 12, 8 or 6 messages; no model.
+    /// Creates options for a window: nine tenths of the window without a response of 8192 tokens and 2048 more, in
+    /// windows below 32 768 tokens proportionally less; keeps the last 16, 12, 8 or 6 messages; no model.
     pub fn new(window: Tokens, meter: Meter) -> Self {
         Self {
             window,

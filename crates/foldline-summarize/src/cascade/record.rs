@@ -1,7 +1,7 @@
 //! The record of actions in dropped rounds, written by code, so that no model can forget them.
 //!
-//! An agent that does not know that it has written a file, sent a message or made a commit does it again. The record is a
-//! few lines of text that can be parsed again, and records of several generations are merged into one.
+//! An agent that does not know that it has written a file, sent a message or made a commit does it again. The
+//! record is a few lines of text that can be parsed again, and records of several generations are merged into one.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -322,7 +322,7 @@ mod tests {
             round("b", "edit_file", r#"{"path":"src/a.rs","old":"x","new":"y"}"#, "ok"),
             round("c", "bash", r#"{"command":"cargo test"}"#, "Exit code 1\nerror: it broke"),
             round("c", "bash", r#"{"command":"cargo test"}"#, "test result: ok"),
-            round("d", "bash", r#"{"command":"git commit -m 'mend: a; b'"}"#, "ok"),
+            round("d", "bash", r#"{"command":"git commit -m 'fix: a; b'"}"#, "ok"),
             round("e", "send_email", r#"{"to":"a@b.c","description":"report"}"#, "sent"),
             round("f", "str_replace_editor", r#"{"command":"view","path":"src/b.rs"}"#, "fn b() {}"),
             vec![Message::new(Role::Assistant, vec![Part::call("g", "write_file", r#"{"path":"new.txt"}"#)])],
@@ -341,7 +341,7 @@ mod tests {
             "Already done, as recorded by code; do not do it again:\n\
              - edited: src/a.rs\n\
              - ran 2 times: cargo test\n\
-             - published by: git commit -m 'mend: a, b'\n\
+             - published by: git commit -m 'fix: a, b'\n\
              - called: send_email report\n\
              - wrote, outcome unknown: new.txt\n\
              Already looked at: src/a.rs; src/b.rs\n"

@@ -33,8 +33,8 @@ pub(crate) struct SessionSplit<'m> {
     pub(crate) summary_budget: Tokens,
 }
 
-/// Returns the first split, from most to fewest messages kept, that brings the session below the target; otherwise the one
-/// that keeps the fewest. `None` if nothing can be dropped.
+/// Returns the first split, from most to fewest messages kept, that brings the session below the target; otherwise
+/// the one that keeps the fewest. `None` if nothing can be dropped.
 pub(crate) fn choose_split<'m>(
     session: &Conversation<'m>,
     fixed: Tokens,
@@ -52,15 +52,16 @@ pub(crate) fn choose_split<'m>(
     last.map(|split| SessionSplit { summary_budget: split.summary_budget.max(MIN_SUMMARY_TOKENS), ..split })
 }
 
-/// Returns the possible cuts, oldest first: before the last 16, 12, 8 and 6 messages and the newest round, each moved to
-/// the start of a round.
+/// Returns the possible cuts, oldest first: before the last 16, 12, 8 and 6 messages and the newest round, each
+/// moved to the start of a round.
 pub(crate) fn candidate_cuts(session: &Conversation<'_>, options: &EnforceOptions<'_>) -> Vec<usize> {
     let length = session.messages.len();
     let lawful = CutPoints::for_conversation(session, &options.profile);
     let points: Vec<usize> = lawful.points().collect();
     let rounds: Vec<usize> = session.rounds().into_iter().map(|round| round.start).collect();
     let starts: Vec<usize> = rounds.iter().copied().filter(|start| points.binary_search(start).is_ok()).collect();
-    // A frame is a user message, so the next message starts a turn. If turns must start with thinking, the cut must too.
+    // A frame is a user message, so the next message starts a turn. If turns must start with thinking, the cut must
+    // too.
     let thinks = |&start: &usize| matches!(session.messages[start].parts.first(), Some(Part::Reasoning(_)));
     let must_think = options.profile.has(Law::ThinkingFirst) && !options.profile.has(Law::NoManualThinking);
     let starts = match starts.iter().copied().filter(|start| thinks(start)).collect::<Vec<_>>() {

@@ -96,7 +96,7 @@ mod tests {
                 message_count: 12,
                 author,
                 handle,
-                summary: "Goal: mend it.\n\nState: [x]\nopen".into(),
+                summary: "Goal: fix it.\n\nState: [x]\nopen".into(),
                 record: "Already done, as recorded by code; do not do it again:\n- wrote: a.txt".into(),
             };
             assert_eq!(SummaryFrame::from_message(&frame.to_message()), Some(frame.clone()));

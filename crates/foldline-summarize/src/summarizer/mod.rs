@@ -1,9 +1,9 @@
 //! The recursive summarizer: a model writes a briefing of a text that is never in its prompt as a whole.
 //!
-//! The model sees a description and an outline of the text, explores it with tools, delegates long passages to a sub-model,
-//! and submits a briefing, which must pass the [`QualityGate`]. The loop always ends: every call is admitted by the budget,
-//! has a timeout, and can be aborted at any moment. It has no side effects; the result is a value. There is always a text:
-//! if no model wrote one, code did.
+//! The model sees a description and an outline of the text, explores it with tools, delegates long passages to a
+//! sub-model, and submits a briefing, which must pass the [`QualityGate`]. The loop always ends: every call is
+//! admitted by the budget, has a timeout, and can be aborted at any moment. It has no side effects; the result is a
+//! value. There is always a text: if no model wrote one, code did.
 
 pub(crate) mod prompts;
 pub(crate) mod sub_calls;
@@ -336,8 +336,8 @@ impl<'r, 't: 'r> SummaryRun<'r, 't> {
         self.call_count += commands.len().min(MAX_COMMANDS_PER_TURN);
     }
 
-    /// Appends a notice for the model: to the last result if there is one, since not every server accepts a user message
-    /// there.
+    /// Appends a notice for the model: to the last result if there is one, since not every server accepts a user
+    /// message there.
     fn push_notice(&mut self, notice: &str) {
         let result = self.messages.last_mut().and_then(|message| match message.parts.last_mut() {
             Some(Part::ToolResult(result)) => result.content.last_mut(),

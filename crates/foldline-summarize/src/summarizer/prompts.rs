@@ -1,4 +1,5 @@
-//! Prompts of the root model: instructions, the opening, and the request to finish. Untrusted text is put between fences.
+//! Prompts of the root model: instructions, the opening, and the request to finish. Untrusted text is put between
+//! fences.
 
 use std::fmt::Write as _;
 
@@ -43,7 +44,8 @@ impl SummaryRun<'_, '_> {
         format!("This is the end: no more looking. {how} At most {} tokens.", self.max_tokens)
     }
 
-    /// Returns the first message: the goal, a description of the text, and as much of it as fits; all of it if it is short.
+    /// Returns the first message: the goal, a description of the text, and as much of it as fits; all of it if it
+    /// is short.
     pub(crate) fn opening_prompt(&self) -> String {
         let meter = &self.summarizer.root_model.info().meter;
         let kind = match self.environment.content_kind() {

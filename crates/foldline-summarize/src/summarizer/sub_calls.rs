@@ -1,5 +1,5 @@
-//! Sub-calls: the sub-model reads rows in pieces that fit its window, several at a time. Each piece is either answered by
-//! a real call or reported with the reason why not.
+//! Sub-calls: the sub-model reads rows in pieces that fit its window, several at a time. Each piece is either
+//! answered by a real call or reported with the reason why not.
 
 use std::sync::atomic::Ordering;
 

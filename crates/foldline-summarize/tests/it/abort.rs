@@ -78,7 +78,8 @@ fn sample_overflow() -> foldline::wire::ContextOverflow {
     }
 }
 
-/// Polls at most this many times, then drops. Returns the outcome if it finished, the steps, and if the session is unchanged.
+/// Polls at most this many times, then drops. Returns the outcome if it finished, the steps, and if the session is
+/// unchanged.
 fn poll_then_drop(times: usize, paused: &tokio::runtime::Runtime) -> (Option<EnforceOutcome>, Vec<CascadeStep>, bool) {
     let info = ModelInfo { window: 30_000, meter: Meter::for_byte_estimate(), ..ModelInfo::for_model("sleepy") };
     let model: Arc<dyn LanguageModel> = Arc::new(SlowModel { info, call_count: Mutex::new(0) });

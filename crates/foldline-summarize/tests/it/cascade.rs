@@ -1,5 +1,5 @@
-//! The cascade always ends, always fits or reports why not, keeps the user's texts and the record of actions, and emits one
-//! consistent trace.
+//! The cascade always ends, always fits or reports why not, keeps the user's texts and the record of actions, and
+//! emits one consistent trace.
 
 use std::sync::Mutex;
 use std::time::Duration;
