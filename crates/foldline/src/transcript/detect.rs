@@ -78,7 +78,7 @@ fn is_multiline_document(head: &[u8]) -> bool {
     let is_valid = match scan::parse_document(whole).map_err(|error| error.kind().clone()) {
         Ok(_) => true,
         // Valid except that it is cut, possibly inside a word such as `true`.
-        Err(ErrorKind::NotJson { offset: at }) => at + 4 > whole.len(),
+        Err(ErrorKind::NotJson { offset }) => offset + 4 > whole.len(),
         Err(_) => false,
     };
     is_valid && scan::parse_document(first).is_err()

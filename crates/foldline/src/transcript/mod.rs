@@ -350,7 +350,7 @@ mod tests {
 
     /// A log may begin with damaged lines, or with lines that fit any format.
     #[test]
-    fn a_damaged_first_line_does_not_hide_the_format() {
+    fn damaged_first_line_does_not_hide_the_format() {
         let text = format!("{{\"type\":\"us\n{{}}\n{}", claude_code::SAMPLE);
         assert_eq!(detect(text.as_bytes()), Some(LogFormat::ClaudeCode));
     }
