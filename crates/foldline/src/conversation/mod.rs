@@ -269,9 +269,9 @@ impl<'a> Conversation<'a> {
     /// messages. Messages of the user or the operator are between rounds.
     pub fn rounds(&self) -> Vec<Range<usize>> {
         let mut rounds: Vec<Range<usize>> = Vec::new();
-        let mut before = None;
+        let mut previous = None;
         for (at, message) in self.messages.iter().enumerate() {
-            let opens = message.opens_round(before);
+            let opens = message.opens_round(previous);
             match rounds.last_mut() {
                 _ if opens => rounds.push(at..at + 1),
                 Some(round) if round.end == at && (message.is_assistant() || message.has_results()) => {
@@ -279,7 +279,7 @@ impl<'a> Conversation<'a> {
                 }
                 _ => {}
             }
-            before = Some(message);
+            previous = Some(message);
         }
         rounds
     }

@@ -231,8 +231,8 @@ fn tail_start(conversation: &Conversation<'_>, keep_last: usize) -> usize {
 /// Returns the segments of the messages.
 fn segments(messages: &[Message<'_>]) -> Vec<Segment> {
     let meter = Meter::for_byte_estimate();
-    let mut open = PendingCalls::new();
-    let message_segments = |(at, message)| segment::message_segments(at, message, 0, &mut open, &meter);
+    let mut pending_calls = PendingCalls::new();
+    let message_segments = |(at, message)| segment::message_segments(at, message, 0, &mut pending_calls, &meter);
     messages.iter().enumerate().flat_map(message_segments).collect()
 }
 

@@ -95,8 +95,8 @@ pub fn terminal_truncate<'m>(
 
 /// Cuts the largest texts to one size, to remove at least `excess` tokens if possible.
 fn clip_largest(messages: &mut [Message<'_>], excess: Tokens, include_users: bool, meter: &Meter) -> usize {
-    let mut open = PendingCalls::new();
-    let message_segments = |(at, message)| segment::message_segments(at, message, 0, &mut open, meter);
+    let mut pending_calls = PendingCalls::new();
+    let message_segments = |(at, message)| segment::message_segments(at, message, 0, &mut pending_calls, meter);
     let mut segments: Vec<Segment> = messages.iter().enumerate().flat_map(message_segments).collect();
     segments.retain(|segment| {
         let is_clippable = match segment.kind {

@@ -123,12 +123,12 @@ mod tests {
         #[test]
         fn budgets_saturate(
             window in prop_oneof![any::<Tokens>(), 0..10_000_u64, Just(Tokens::MAX)],
-            cap in prop::option::of(any::<Tokens>()),
+            max_input in prop::option::of(any::<Tokens>()),
             requested in prop::option::of(prop_oneof![any::<Tokens>(), 0..10_000_u64, Just(Tokens::MAX)]),
             estimated: bool,
         ) {
             let meter = meter(if estimated { "unheard-of" } else { "gpt-4o" });
-            let row = ModelRow { window, max_input: cap, ..meter.row().clone() };
+            let row = ModelRow { window, max_input, ..meter.row().clone() };
             let reserve = requested.unwrap_or_default();
             for budget in [
                 Budget::for_model(&row, requested, &meter),
@@ -139,7 +139,7 @@ mod tests {
                 prop_assert!(budget.tokens <= window, "{budget:?}");
                 prop_assert!(budget.tokens == 0 || budget.tokens + budget.margin <= window - budget.reserve, "{budget:?}");
             }
-            prop_assert!(Budget::for_model(&row, requested, &meter).tokens <= cap.unwrap_or(window));
+            prop_assert!(Budget::for_model(&row, requested, &meter).tokens <= max_input.unwrap_or(window));
         }
     }
 }

@@ -83,14 +83,14 @@ impl Calibration {
 /// to a quarter of the pairs may be wrong. Without enough spread, or with a negative overhead, the line goes through
 /// the origin.
 fn fit_line(pairs: &[(f64, f64)]) -> (f64, f64) {
-    let least = pairs.iter().map(|pair| pair.0).fold(f64::INFINITY, f64::min);
-    let most = pairs.iter().map(|pair| pair.0).fold(0.0, f64::max);
+    let min = pairs.iter().map(|pair| pair.0).fold(f64::INFINITY, f64::min);
+    let max = pairs.iter().map(|pair| pair.0).fold(0.0, f64::max);
     let through_origin = || (quantile(pairs.iter().map(|(x, y)| y / x).collect(), 0.5), 0.0);
-    if most - least < most * 0.2 {
+    if max - min < max * 0.2 {
         return through_origin();
     }
     // Points close to each other do not determine the slope.
-    let min_distance = (most - least) * 0.05;
+    let min_distance = (max - min) * 0.05;
     let slopes: Vec<f64> = pairs
         .iter()
         .enumerate()

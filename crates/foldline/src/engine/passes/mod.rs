@@ -131,14 +131,13 @@ impl<'v> PassView<'v> {
         kind: SegmentKind,
         stage: Stage,
     ) -> impl DoubleEndedIterator<Item = &'v Segment> + '_ {
-        let not_folded =
-            self.filter_live(move |live| live.kind == kind && live.stage.is_none_or(|taken| taken < stage));
+        let not_folded = self.filter_live(move |live| live.kind == kind && live.stage.is_none_or(|last| last < stage));
         not_folded.filter(|segment| self.is_old(segment))
     }
 
     /// Returns the segments that were not folded at this stage or a later one, oldest first.
     pub(crate) fn before_stage(&self, stage: Stage) -> impl DoubleEndedIterator<Item = &'v Segment> + use<'v> {
-        self.filter_live(move |live| live.stage.is_none_or(|taken| taken < stage))
+        self.filter_live(move |live| live.stage.is_none_or(|last| last < stage))
     }
 
     /// Returns the results that are not folded, oldest first.

@@ -65,8 +65,8 @@ pub(crate) fn without_noise(text: &str) -> Option<String> {
         (after_blank, any) = (false, true);
         kept.push_str(content);
     }
-    let ends = text.ends_with('\n') && any && !kept.ends_with('\n');
-    kept.push_str(if ends { "\n" } else { "" });
+    let needs_newline = text.ends_with('\n') && any && !kept.ends_with('\n');
+    kept.push_str(if needs_newline { "\n" } else { "" });
     (any && kept.len() < text.len() && !kept.trim().is_empty()).then_some(kept)
 }
 

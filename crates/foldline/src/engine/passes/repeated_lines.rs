@@ -72,8 +72,8 @@ fn without_repeated_lines(
         return None;
     }
     let marker = marker::excerpt(count, lines.len(), view.handle(text));
-    let each = lines.iter().map(|line| &text[line.clone()]);
-    let (folded, tokens) = view.assemble(&marker, text, (each, &kept), segment.line_counts.as_ref());
+    let line_texts = lines.iter().map(|line| &text[line.clone()]);
+    let (folded, tokens) = view.assemble(&marker, text, (line_texts, &kept), segment.line_counts.as_ref());
     let tokens = tokens.unwrap_or_else(|| view.options.meter.text_by_lines(&folded));
     (tokens < segment.tokens).then_some(FoldProposal {
         at: segment.at,

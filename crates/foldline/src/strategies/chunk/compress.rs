@@ -57,13 +57,13 @@ pub fn compress(text: &str, budget: Tokens, options: &CompressOptions) -> Compre
     }
     let chunks = chunks(text, options.max_chunk_bytes);
     let mut kept = rank_chunks(text, &chunks, budget, meter);
-    let all: usize = count_lines(text);
+    let total_lines = count_lines(text);
     loop {
-        let (candidate, omitted) = match kept.is_empty() {
+        let (candidate, omitted_lines) = match kept.is_empty() {
             true => {
-                let clipped = clip_to_tokens(text, budget, meter, &marker::gap(all));
-                let left = count_lines(&clipped).min(all);
-                (clipped, all - left)
+                let clipped = clip_to_tokens(text, budget, meter, &marker::gap(total_lines));
+                let kept_lines = count_lines(&clipped).min(total_lines);
+                (clipped, total_lines - kept_lines)
             }
             false => assemble_chunks(text, &chunks, &kept),
         };
@@ -71,7 +71,7 @@ pub fn compress(text: &str, budget: Tokens, options: &CompressOptions) -> Compre
         if after <= budget || kept.is_empty() {
             let shorter = candidate.len() < text.len();
             return if shorter {
-                CompressedText { text: candidate, before, after, omitted_lines: omitted }
+                CompressedText { text: candidate, before, after, omitted_lines }
             } else {
                 unchanged()
             };
@@ -216,10 +216,10 @@ mod tests {
         fn compress_fits_never_grows_and_is_idempotent(
             parts in proptest::collection::vec(testing::sample_text(), 0..40),
             budget in 0..400_u64,
-            chunk in 0..600_usize,
+            max_chunk_bytes in 0..600_usize,
         ) {
             let text = parts.join("\n");
-            let options = CompressOptions { max_chunk_bytes: chunk, ..CompressOptions::default() };
+            let options = CompressOptions { max_chunk_bytes, ..CompressOptions::default() };
             let once = compress(&text, budget, &options);
             prop_assert!(once.text.len() <= text.len());
             prop_assert_eq!(once.after, options.meter.text(&once.text));

@@ -29,10 +29,10 @@ use crate::strategies::chunk::boundary::SpeakerLabel;
 /// ```
 pub fn render_transcript(messages: &[Message<'_>]) -> String {
     let meter = Meter::for_byte_estimate();
-    let mut open = PendingCalls::new();
+    let mut pending_calls = PendingCalls::new();
     let mut out = String::new();
     for (at, message) in messages.iter().enumerate() {
-        let segments = segment::message_segments(at, message, 0, &mut open, &meter);
+        let segments = segment::message_segments(at, message, 0, &mut pending_calls, &meter);
         for (index, part) in message.parts.iter().enumerate() {
             write_part(&mut out, message.role, part, &segments, PartId::new(at, index));
         }

@@ -49,29 +49,29 @@ fn torn_samples() -> impl Strategy<Value = (SampleRequest, Vec<usize>)> {
 /// Generates options of all strategies, with thresholds that affect a short conversation.
 fn strategies() -> impl Strategy<Value = StrategyOptions> {
     let sizes = (0..6_usize, select(vec![0_usize, 16, 64, 256]));
-    let middle = (0..3_usize, 0..6_usize, 0..12_usize).prop_map(|(first, last, from)| TrimMiddle {
-        keep_first: first,
-        keep_last: last,
-        min_messages: from,
+    let middle = (0..3_usize, 0..6_usize, 0..12_usize).prop_map(|(keep_first, keep_last, min_messages)| TrimMiddle {
+        keep_first,
+        keep_last,
+        min_messages,
     });
-    (sizes, proptest::option::of(middle), any::<[bool; 3]>()).prop_map(|((keep_last, at_least), middle, asked)| {
+    (sizes, proptest::option::of(middle), any::<[bool; 3]>()).prop_map(|((keep_last, min_bytes), middle, enabled)| {
         StrategyOptions {
             format: None,
             thinking: PruneThinking { keep_last, ..PruneThinking::default() },
             middle,
             outputs: DedupToolOutputs {
                 keep_last,
-                min_bytes: at_least,
-                scope: if asked[0] { RepeatScope::Lines } else { RepeatScope::Whole },
+                min_bytes,
+                scope: if enabled[0] { RepeatScope::Lines } else { RepeatScope::Whole },
             },
-            calls: asked[1].then_some(DedupToolCalls { keep_last, min_bytes: at_least }),
-            snippets: asked[2].then_some(SnippetToolOutputs {
+            calls: enabled[1].then_some(DedupToolCalls { keep_last, min_bytes }),
+            snippets: enabled[2].then_some(SnippetToolOutputs {
                 keep_last,
-                min_bytes: at_least * 4,
-                head_bytes: at_least,
-                tail_bytes: at_least,
+                min_bytes: min_bytes * 4,
+                head_bytes: min_bytes,
+                tail_bytes: min_bytes,
             }),
-            prose: PruneLowEntropy { keep_last, min_saved_bytes: at_least / 16 },
+            prose: PruneLowEntropy { keep_last, min_saved_bytes: min_bytes / 16 },
         }
     })
 }
@@ -153,11 +153,11 @@ proptest! {
     #[test]
     fn trimming_in_place_equals_trimming_the_whole(
         sample in agent_samples(),
-        first in 0..3_usize,
-        last in 0..5_usize,
+        keep_first in 0..3_usize,
+        keep_last in 0..5_usize,
         more in 1..5_usize,
     ) {
-        let options = TrimMiddle { keep_first: first, keep_last: last, min_messages: first + last + more };
+        let options = TrimMiddle { keep_first, keep_last, min_messages: keep_first + keep_last + more };
         let mut in_place = Vec::new();
         for message in &sample.conversation.messages {
             in_place.push(message.clone());
@@ -171,10 +171,10 @@ proptest! {
         sample in agent_samples(),
         budget in 0..3000_u64,
         keep_last in 0..6_usize,
-        at_least in 0..300_usize,
+        min_chars in 0..300_usize,
     ) {
         let messages = &sample.conversation.messages;
-        let options = CompactToBudget { keep_last, min_chars: at_least, ..CompactToBudget::default() };
+        let options = CompactToBudget { keep_last, min_chars, ..CompactToBudget::default() };
         let (projected, stats) = compact_to_budget(messages, budget, &options);
         let count = |messages: &[Message<'_>]| messages.iter().map(|message| options.meter.message(message)).sum::<u64>();
         prop_assert_eq!((stats.before, stats.after), (count(messages), count(&projected)));

@@ -32,9 +32,9 @@ fn clip_value<'a>(value: JsonValue<'a>, room: usize) -> String {
         return raw.to_owned();
     }
     if let Some(text) = value.string() {
-        let what =
+        let marker =
             marker::described(&format!("{} lines, {} bytes", text_kind::line_ranges(&text).len(), text.len()), None);
-        let cut = wire::encode(&clip_lines(&text, ClipShares::for_bytes(room), &what));
+        let cut = wire::encode(&clip_lines(&text, ClipShares::for_bytes(room), &marker));
         return if cut.len() < raw.len() { cut } else { raw.to_owned() };
     }
     let (items, brackets) = if value.is_array() {
@@ -85,11 +85,11 @@ fn keep_ends(items: &[KeyedValue<'_>], room: usize, is_list: bool) -> Vec<String
     let rest = &items[head.len()..];
     let mut tail: Vec<String> = rest.iter().rev().map(write).take_while(fitting(room * 2 / 5)).collect();
     tail.reverse();
-    let gone = &rest[..rest.len() - tail.len()];
-    let Some(((_, first), (_, last))) = gone.first().zip(gone.last()) else { return [head, tail].concat() };
+    let omitted = &rest[..rest.len() - tail.len()];
+    let Some(((_, first), (_, last))) = omitted.first().zip(omitted.last()) else { return [head, tail].concat() };
     let bytes = last.span.end - first.span.start;
     let noun = if is_list { "items" } else { "fields" };
-    let gap = wire::encode(&marker::described(&format!("{} {noun}, {bytes} bytes", gone.len()), None));
+    let gap = wire::encode(&marker::described(&format!("{} {noun}, {bytes} bytes", omitted.len()), None));
     let gap = if is_list { gap } else { format!("{gap}:null") };
     [head, vec![gap], tail].concat()
 }
