@@ -31,6 +31,8 @@ const BUDGET_TOKENS: u64 = 128_000;
 const RESULTS_PATH: &str = "docs/results.md";
 /// The page with the most important ones.
 const README_PATH: &str = "README.md";
+/// Columns of the README's table; docs/results.md has the same names.
+const README_COLUMNS: &str = "| | tokens | cost | cost incl. retries | needed context kept | edits that apply |";
 /// The lines around the README's numbers.
 const README_MARKERS: [&str; 2] =
     ["<!-- numbers of docs/results.md, written by `cargo xtask eval` -->", "<!-- end of numbers -->"];
@@ -360,7 +362,7 @@ fn readme_table(summaries: &[EngineSummary], conversations: usize, calls: u64) -
     let mut text = format!(
         "{conversations} recorded sessions with {calls} calls, prices `{PRICE_TABLE_NAME}`, in percent \
          ([all numbers](docs/results.md)):\n\n\
-         | | tokens | cost | cost incl. retries | needed context kept | edits that apply |\n|---|--:|--:|--:|--:|--:|\n"
+         {README_COLUMNS}\n|---|--:|--:|--:|--:|--:|\n"
     );
     let shown = |it: &&EngineSummary| {
         [no_compaction, default].contains(&&it.name) || baselines.contains(&it.name.as_str()) || it.name == oracle
@@ -412,5 +414,17 @@ mod tests {
             format!("a\n{}\nnew\n{}\nb\n", README_MARKERS[0], README_MARKERS[1])
         );
         assert_eq!(replace_numbers("no markers", "new"), None);
+    }
+
+    #[test]
+    fn readme_has_the_marker_lines() {
+        let readme = std::fs::read_to_string(repository::root().join(README_PATH)).unwrap();
+        assert!(replace_numbers(&readme, "new").is_some());
+    }
+
+    #[test]
+    fn readme_has_the_columns_of_the_table() {
+        let readme = std::fs::read_to_string(repository::root().join(README_PATH)).unwrap();
+        assert!(readme.contains(README_COLUMNS));
     }
 }

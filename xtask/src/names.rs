@@ -4,10 +4,10 @@ use anyhow::Result;
 
 use crate::output::print_line;
 use crate::source_tree::SourceTree;
-use crate::tidy::functions::{FunctionInfo, all_functions};
+use crate::tidy::functions::{FunctionInfo, all_functions, bad_doc_comments};
 use crate::tidy::module_cycles::cyclic_files;
 use crate::tidy::type_names::{crate_types, is_one_word, shared_names};
-use crate::tidy::words::words_in_comments;
+use crate::tidy::words::{word_counts, words_in_comments};
 
 /// Functions with more lines than this are counted.
 const LONG_FUNCTION_LINES: usize = 60;
@@ -28,6 +28,7 @@ fn statistics(tree: &SourceTree) -> Vec<String> {
         cyclic.push(format!("{name} {}", cyclic_files(tree, &folder)));
     }
     let (words, lines) = words_in_comments(tree);
+    let counts: Vec<String> = word_counts(tree).iter().map(|(word, count)| format!("{word} {count}")).collect();
     let functions = all_functions(tree);
     let documented = functions.iter().filter(|function| function.first_word.is_some());
     let verbs = documented.clone().filter(|function| function.begins_with_verb()).count();
@@ -43,7 +44,9 @@ fn statistics(tree: &SourceTree) -> Vec<String> {
         row("types that share a name in their crate", shared.to_string()),
         row("files in cycles of modules", cyclic.join(", ")),
         row("ratchet words per 1,000 lines of comments", format!("{:.1}", 1_000.0 * ratio(words, lines))),
+        row("ratchet words", counts.join(", ")),
         row("doc comments of functions that begin with a verb", percent(verbs, documented.count())),
+        row("doc comments with a wrong first word", bad_doc_comments(tree).len().to_string()),
         row("lines of the longest function", longest),
         row(&format!("functions with more than {LONG_FUNCTION_LINES} lines"), long.to_string()),
     ]
@@ -68,8 +71,9 @@ mod tests {
             "crates/a/src/lib.rs",
             "//! Nobody.\nstruct Row;\nstruct RowCell;\n/// Returns a.\nfn a() {\n}\n/// The b.\nfn b() {}\n",
         )]);
-        let lines: Vec<String> =
+        let mut lines: Vec<String> =
             statistics(&tree).iter().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        assert!(lines.remove(5).starts_with("ratchet words "));
         assert_eq!(
             lines,
             [
@@ -79,6 +83,7 @@ mod tests {
                 "files in cycles of modules a 0",
                 "ratchet words per 1,000 lines of comments 333.3",
                 "doc comments of functions that begin with a verb 50.0 % (1 of 2)",
+                "doc comments with a wrong first word 0",
                 "lines of the longest function 2 (a, crates/a/src/lib.rs:5)",
                 "functions with more than 60 lines 0",
             ]

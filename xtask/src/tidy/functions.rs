@@ -52,7 +52,8 @@ pub(crate) fn loose_doc_comments(tree: &SourceTree) -> Vec<String> {
     (bad < ALLOWED_BAD_FIRST_WORDS).then(note).into_iter().collect()
 }
 
-fn bad_doc_comments(tree: &SourceTree) -> Vec<String> {
+/// Returns the places of doc comments with a bad first word.
+pub(crate) fn bad_doc_comments(tree: &SourceTree) -> Vec<String> {
     let functions = all_functions(tree);
     let bad = functions.iter().filter_map(|function| {
         let word = function.first_word.as_deref().filter(|word| BAD_FIRST_WORDS.contains(word))?;

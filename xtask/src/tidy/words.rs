@@ -1,6 +1,6 @@
 //! Words that the style of this repository replaces by plain ones, with a count that may only fall.
 //!
-//! "is" or "appears" rather than a thing that stands, "returns" or "reports" rather than one that tells. Text that a
+//! Plain terms are "is", "appears", "remains", "returns", "reports", "states", "cannot", "next to", "again". Text that a
 //! model reads is exempt: changing it changes behavior.
 
 use crate::repository::RepoFile;
@@ -15,29 +15,37 @@ struct RatchetWord {
 
 /// Lower a count when the words become fewer; never raise it.
 const RATCHET_WORDS: &[RatchetWord] = &[
-    RatchetWord { forms: &["stands", "stand", "stood"], allowed: 393 },
-    RatchetWord { forms: &["told", "tell", "tells"], allowed: 276 },
-    RatchetWord { forms: &["said", "say", "says"], allowed: 469 },
-    RatchetWord { forms: &["heard"], allowed: 9 },
-    RatchetWord { forms: &["can not"], allowed: 73 },
-    RatchetWord { forms: &["beside"], allowed: 89 },
+    RatchetWord { forms: &["stands", "stand", "stood"], allowed: 416 },
+    RatchetWord { forms: &["told", "tell", "tells"], allowed: 258 },
+    RatchetWord { forms: &["said", "say", "says"], allowed: 437 },
+    RatchetWord { forms: &["heard"], allowed: 5 },
+    RatchetWord { forms: &["can not"], allowed: 71 },
+    RatchetWord { forms: &["beside"], allowed: 90 },
     RatchetWord { forms: &["anew"], allowed: 35 },
-    RatchetWord { forms: &["whoever"], allowed: 61 },
-    RatchetWord { forms: &["nobody"], allowed: 69 },
+    RatchetWord { forms: &["whoever"], allowed: 60 },
+    RatchetWord { forms: &["nobody"], allowed: 67 },
     RatchetWord { forms: &["so many"], allowed: 79 },
 ];
 
-/// Files with text that a model reads, and the list above.
+/// Files with text that a model reads, and this file. Only their comments are checked.
 const EXEMPT_FILES: &[&str] = &[
     "crates/foldline-server/src/demo/script.rs",
+    "crates/foldline-server/src/mcp.rs",
     "crates/foldline-server/src/proxy/unfold_tool/tool.rs",
     "crates/foldline-summarize/src/cascade/record.rs",
     "crates/foldline-summarize/src/cascade/summary_frame.rs",
+    "crates/foldline-summarize/src/command.rs",
+    "crates/foldline-summarize/src/fallback.rs",
+    "crates/foldline-summarize/src/summarizer/mod.rs",
     "crates/foldline-summarize/src/summarizer/prompts.rs",
+    "crates/foldline-summarize/src/summarizer/sub_calls.rs",
+    "crates/foldline-summarize/src/text_environment.rs",
     "crates/foldline/src/engine/marker.rs",
     "crates/foldline/src/engine/overlay.rs",
     "crates/foldline/src/engine/passes/support/round_note.rs",
     "crates/foldline/src/engine/summary.rs",
+    "evals/clients/run.py",
+    "evals/clients/sdk.py",
     "xtask/src/tidy/words.rs",
 ];
 
@@ -81,10 +89,15 @@ pub(crate) fn loose_words(tree: &SourceTree) -> Vec<String> {
         .collect()
 }
 
+/// Returns the first form of each word with the number of its occurrences.
+pub(crate) fn word_counts(tree: &SourceTree) -> Vec<(&'static str, usize)> {
+    found_places(tree).iter().map(|(word, places)| (word.forms[0], places.len())).collect()
+}
+
 /// Counts the words in comments of Rust files, and the lines of these comments.
 pub(crate) fn words_in_comments(tree: &SourceTree) -> (usize, usize) {
     let (mut words, mut lines) = (0, 0);
-    for file in checked_files(tree) {
+    for file in &tree.files {
         for comment in prose(file).iter().filter(|prose| prose.kind == ProseKind::Comment) {
             words += RATCHET_WORDS.iter().map(|word| count_word(word, comment)).sum::<usize>();
             lines += comment.text.lines().count();
@@ -93,14 +106,16 @@ pub(crate) fn words_in_comments(tree: &SourceTree) -> (usize, usize) {
     (words, lines)
 }
 
-fn checked_files(tree: &SourceTree) -> impl Iterator<Item = &RepoFile> {
-    tree.files.iter().filter(|file| !EXEMPT_FILES.contains(&file.path.as_str()))
+/// Returns the prose of a file that is checked.
+fn checked_prose(file: &RepoFile) -> impl Iterator<Item = ProseText<'_>> {
+    let is_exempt = EXEMPT_FILES.contains(&file.path.as_str());
+    prose(file).into_iter().filter(move |prose| !is_exempt || prose.kind == ProseKind::Comment)
 }
 
 fn found_places(tree: &SourceTree) -> Vec<(&'static RatchetWord, Vec<String>)> {
     let mut found: Vec<(&RatchetWord, Vec<String>)> = RATCHET_WORDS.iter().map(|word| (word, Vec::new())).collect();
-    for file in checked_files(tree) {
-        for text in prose(file) {
+    for file in &tree.files {
+        for text in checked_prose(file) {
             for (word, places) in &mut found {
                 let place = || format!("{}:{}", file.path, text.line);
                 places.extend((0..count_word(word, &text)).map(|_| place()));
@@ -140,11 +155,12 @@ mod tests {
             ("a.rs", "//! Nobody.\nfn nobody() { f(\"nobody\") }\n"),
             ("b.md", "nobody and nobody\n"),
             ("c.json", "nobody\n"),
-            (EXEMPT_FILES[0], "//! Nobody.\n"),
+            (EXEMPT_FILES[0], "//! Somewhere.\nconst A: &str = \"nobody\"; // Nobody.\n"),
         ]);
         let places = found_places(&tree).into_iter().find(|(word, _)| word.forms[0] == "nobody").unwrap().1;
-        assert_eq!(places, ["a.rs:1", "a.rs:2", "b.md:1", "b.md:1"]);
-        assert_eq!(words_in_comments(&tree), (1, 1));
+        let exempt = format!("{}:2", EXEMPT_FILES[0]);
+        assert_eq!(places, ["a.rs:1", "a.rs:2", "b.md:1", "b.md:1", &exempt]);
+        assert_eq!(words_in_comments(&tree), (2, 3));
     }
 
     #[test]
