@@ -512,7 +512,7 @@ mod tests {
             // OpenRouter
             (
                 "This endpoint's maximum context length is 163840 tokens. However, you requested about 170000 tokens (150000 of text input, 10000 of tool input, 10000 in the output). Please reduce the length of either one.",
-                "Message limit 163840 Window sent About(160000) output 10000",
+                "Message limit 163840 Window sent Estimated(160000) output 10000",
             ),
             // TGI and Together
             (

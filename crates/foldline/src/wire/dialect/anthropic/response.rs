@@ -453,7 +453,7 @@ data: {"type":"new_event","index":3}
         );
         assert_eq!(
             response,
-            r#": opaque server_tool_use {"type":"server_tool_use","id":"srv","name":"web_search","input":{"query":"x"}} + opaque web_search_tool_result {"type":"web_search_tool_result","tool_use_id":"srv","content":[]} + opaque compaction {"type":"compaction","content":"short","encrypted_content":"e"} + opaque hologram {"type":"hologram","x":1,"y":[2]} | Cut"#
+            r#": opaque server_tool_use {"type":"server_tool_use","id":"srv","name":"web_search","input":{"query":"x"}} + opaque web_search_tool_result {"type":"web_search_tool_result","tool_use_id":"srv","content":[]} + opaque compaction {"type":"compaction","content":"short","encrypted_content":"e"} + opaque hologram {"type":"hologram","x":1,"y":[2]} | Interrupted"#
         );
     }
 
