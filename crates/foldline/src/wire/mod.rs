@@ -145,7 +145,7 @@ impl<'a> Request<'a> {
         let body = utf8_text(body)?;
         let mut scanner = JsonScanner::new(body);
         let mut messages = None;
-        let top = match scanner.peek_value_start() {
+        let top_level = match scanner.peek_value_start() {
             Some(b'[') => {
                 let list = ParsedMessages::parse(format, &mut scanner)?;
                 let value = list.value;
@@ -171,26 +171,28 @@ impl<'a> Request<'a> {
             return Err(Error::not_a_request(format_args!("field \"{}\" is missing", messages_key(format))));
         };
         let ParsedMessages { messages, mut layout, .. } = messages;
-        let tools = top.elements("tools");
-        if let Some(value) = top.get("tools").filter(|value| value.is_array()) {
+        let tools = top_level.elements("tools");
+        if let Some(value) = top_level.get("tools").filter(|value| value.is_array()) {
             let elements = tools.iter().map(|tool| tool.value.span).collect();
             layout.tools = Some(ToolsLayout { list_start: value.span.start + 1, elements });
         }
         let conversation = Conversation {
-            model: top.string("model"),
+            model: top_level.string("model"),
             system: match format {
                 Format::OpenAiChat => Vec::new(),
-                Format::OpenAiResponses => {
-                    instruction_parts(&top, "instructions", crate::wire::dialect::openai_responses::request::block_part)
-                }
+                Format::OpenAiResponses => instruction_parts(
+                    &top_level,
+                    "instructions",
+                    crate::wire::dialect::openai_responses::request::block_part,
+                ),
                 Format::Anthropic => {
-                    instruction_parts(&top, "system", crate::wire::dialect::anthropic::request::block_part)
+                    instruction_parts(&top_level, "system", crate::wire::dialect::anthropic::request::block_part)
                 }
             },
             tools: tools.iter().map(parse_tool).collect(),
             messages,
         };
-        Ok(Request { format, body, conversation, layout, top_level: top, injected_tool: None })
+        Ok(Request { format, body, conversation, layout, top_level, injected_tool: None })
     }
 
     /// Returns the dialect.
@@ -287,7 +289,7 @@ impl<'a> Request<'a> {
     pub(crate) fn is_string_result(&self, at: PartId) -> bool {
         let part = self.layout.part(at.message, at.part);
         part.is_some_and(
-            |part| matches!((part.slot, part.inner), (EditSlot::Text(whole), [EditSlot::Text(text)]) if whole == *text),
+            |part| matches!((part.slot, part.inner), (EditSlot::Text(content), [EditSlot::Text(text)]) if content == *text),
         )
     }
 
@@ -388,10 +390,14 @@ fn messages_key(format: Format) -> &'static str {
 }
 
 /// Parses instructions outside the messages: a string, or blocks.
-fn instruction_parts<'a>(top: &JsonObject<'a>, key: &str, part: impl Fn(&JsonObject<'a>) -> Part<'a>) -> Vec<Part<'a>> {
-    match top.text(key) {
+fn instruction_parts<'a>(
+    top_level: &JsonObject<'a>,
+    key: &str,
+    part: impl Fn(&JsonObject<'a>) -> Part<'a>,
+) -> Vec<Part<'a>> {
+    match top_level.text(key) {
         Some(text) => vec![Part::text(text)],
-        None => top.elements(key).iter().map(part).collect(),
+        None => top_level.elements(key).iter().map(part).collect(),
     }
 }
 

@@ -109,15 +109,15 @@ impl SseFramer {
         if std::mem::take(&mut self.pending_returned) {
             self.pending.clear();
         }
-        let room = self.max_event_bytes - self.pending.len();
-        let (taken, ending) = match self.find_event_end(&input[..room.min(input.len())]) {
+        let capacity = self.max_event_bytes - self.pending.len();
+        let (taken, end) = match self.find_event_end(&input[..capacity.min(input.len())]) {
             Some(end) => (
                 end,
                 if std::mem::take(&mut self.in_oversized_event) { FrameEnd::Oversized } else { FrameEnd::Complete },
             ),
-            None if room <= input.len() => {
+            None if capacity <= input.len() => {
                 self.in_oversized_event = true;
-                (room, FrameEnd::Oversized)
+                (capacity, FrameEnd::Oversized)
             }
             None => {
                 self.pending.extend_from_slice(input);
@@ -138,9 +138,9 @@ impl SseFramer {
             self.pending_returned = true;
             &self.pending
         };
-        let start = self.next_frame_offset;
+        let offset = self.next_frame_offset;
         self.next_frame_offset += raw.len() as u64;
-        Some(SseFrame { offset: start, raw, end: ending })
+        Some(SseFrame { offset, raw, end })
     }
 
     /// Returns the rest at the end of the stream: an event without its blank line.
@@ -152,15 +152,15 @@ impl SseFramer {
             return None;
         }
         self.pending_returned = true;
-        let ending = match self.line_state {
+        let end = match self.line_state {
             _ if std::mem::take(&mut self.in_oversized_event) => FrameEnd::Oversized,
             LineState::AfterCr { blank: true } => FrameEnd::Complete,
             _ => FrameEnd::Interrupted,
         };
-        let start = self.next_frame_offset;
+        let offset = self.next_frame_offset;
         self.next_frame_offset += self.pending.len() as u64;
         self.line_state = LineState::Start;
-        Some(SseFrame { offset: start, raw: &self.pending, end: ending })
+        Some(SseFrame { offset, raw: &self.pending, end })
     }
 
     /// Returns the number of bytes buffered until their frame ends.

@@ -49,7 +49,7 @@ fn play_in_chunks(format: Format, rounds: &[ScriptedResponse], size: usize) -> P
                 assert_eq!(number, rounds.len() - 1, "{format:?} ends too early");
                 assert!(
                     !String::from_utf8_lossy(&bytes).contains(TOOL_NAME),
-                    "{format:?}: the client hears of the tool"
+                    "{format:?}: the client can see the tool"
                 );
                 let answer = read_as_client(format, &bytes);
                 return PlayedAnswer { bytes, answer, intercepted, finished: *finished };
@@ -431,8 +431,8 @@ fn later_round_failing_before_output_can_be_retried() {
 
         splicer.push(&stream, &mut bytes);
         assert!(matches!(splicer.end_round(&mut bytes), RoundOutcome::Finished(_)), "{format:?}");
-        let got = read_as_client(format, &bytes);
-        assert_eq!((got.text.as_str(), got.reasoning.as_str(), got.output), ("a b", "hm", 29), "{format:?}");
+        let shown = read_as_client(format, &bytes);
+        assert_eq!((shown.text.as_str(), shown.reasoning.as_str(), shown.output), ("a b", "hm", 29), "{format:?}");
     }
 }
 

@@ -34,12 +34,17 @@ impl InjectedTool<'_> {
         let only_hosted = tools.iter().all(|tool| tool.name.is_empty());
         let several = request.top_level().get("n").and_then(JsonValue::u64).is_some_and(|choices| choices > 1);
         // A background response is fetched later, by a path on which hidden calls are not removed.
-        let fetched = request.top_level().get("background").and_then(JsonValue::bool).unwrap_or(false);
+        let is_background = request.top_level().get("background").and_then(JsonValue::bool).unwrap_or(false);
         // A chain of responses sends its tools with every request, and had the tool injected in the first. In other
         // forms of provider-held history it is unknown whether it was injected.
-        let held = request.is_continuation() && request.previous_response_id().is_none();
-        let refused = is_taken || only_hosted || several || fetched || held || tools.len() >= MAX_OPENAI_TOOLS;
-        (!refused).then(|| RequestEdit::AppendTool { json: self.declaration(request.format()) })
+        let has_unknown_history = request.is_continuation() && request.previous_response_id().is_none();
+        let unsafe_to_inject = is_taken
+            || only_hosted
+            || several
+            || is_background
+            || has_unknown_history
+            || tools.len() >= MAX_OPENAI_TOOLS;
+        (!unsafe_to_inject).then(|| RequestEdit::AppendTool { json: self.declaration(request.format()) })
     }
 
     fn declaration(&self, format: Format) -> String {

@@ -54,7 +54,7 @@ pub(crate) enum ListName {
     Fields,
     /// The blocks of its content.
     Content,
-    /// Its calls, if they are not part of the content.
+    /// The calls, if they are not part of the content.
     Calls,
 }
 
@@ -233,7 +233,7 @@ impl ListElement {
 
 impl ListView<'_> {
     pub(crate) fn elements(&self) -> impl DoubleEndedIterator<Item = ByteSpan> + ExactSizeIterator {
-        self.elements.iter().map(|place| place.span())
+        self.elements.iter().map(|element| element.span())
     }
 }
 
@@ -289,8 +289,8 @@ impl<'a, 'l> MessageBuilder<'a, 'l> {
 
     pub(crate) fn finish(self) -> Message<'a> {
         let Self { message, layout, span } = self;
-        let (lists, parts) = (saturating_u32(layout.lists.len()), saturating_u32(layout.parts.len()));
-        layout.messages.push(MessageLayout { span, lists_end: lists, parts_end: parts });
+        let (lists_end, parts_end) = (saturating_u32(layout.lists.len()), saturating_u32(layout.parts.len()));
+        layout.messages.push(MessageLayout { span, lists_end, parts_end });
         message
     }
 }
@@ -355,14 +355,14 @@ mod tests {
 
     #[test]
     fn reservation_follows_the_estimate_and_is_capped_at_8x() {
-        let room = |read, left| {
+        let capacity_after = |read_bytes, remaining_bytes| {
             let mut list = vec![0; 80];
-            ReadProgress { read_bytes: read, remaining_bytes: left }.reserve_remaining(&mut list);
+            ReadProgress { read_bytes, remaining_bytes }.reserve_remaining(&mut list);
             list.capacity()
         };
-        assert_eq!(room(1_000, 2_000), 80 + 180);
-        assert_eq!(room(1_000, 0), 80);
-        assert_eq!(room(1, usize::MAX), 80 * 8);
-        assert_eq!(room(0, 1), 80 + 90);
+        assert_eq!(capacity_after(1_000, 2_000), 80 + 180);
+        assert_eq!(capacity_after(1_000, 0), 80);
+        assert_eq!(capacity_after(1, usize::MAX), 80 * 8);
+        assert_eq!(capacity_after(0, 1), 80 + 90);
     }
 }

@@ -167,11 +167,11 @@ fn text_replacement<'e>(
         _ => edit_slot(layout, at)?,
     };
     match slot {
-        EditSlot::Text(place) => Ok(ByteReplacement { span: place.span(), replacement: encode(text).into() }),
-        EditSlot::Block(place) => {
+        EditSlot::Text(slot_span) => Ok(ByteReplacement { span: slot_span.span(), replacement: encode(text).into() }),
+        EditSlot::Block(slot_span) => {
             let kind = if format == Format::OpenAiResponses { "input_text" } else { "text" };
             let bytes = format!(r#"{{"type":"{kind}","text":{}}}"#, encode(text));
-            Ok(ByteReplacement { span: place.span(), replacement: bytes.into() })
+            Ok(ByteReplacement { span: slot_span.span(), replacement: bytes.into() })
         }
         EditSlot::Fixed | EditSlot::Json(_) | EditSlot::JsonInString(_) | EditSlot::TextArguments(_) => {
             Err(Error::bad_edit(format_args!("part {at} has no text that can be replaced")))
@@ -189,16 +189,16 @@ fn arguments_replacement<'e>(
     const MAX_ARGUMENTS_DEPTH: u32 = 6;
     let not_json = |error| Error::bad_edit(format_args!("the new arguments of part {at} are {error}"));
     match edit_slot(layout, at)? {
-        EditSlot::Json(place) => {
+        EditSlot::Json(slot_span) => {
             parse_document_at_depth(MAX_ARGUMENTS_DEPTH, arguments).map_err(not_json)?;
-            Ok(ByteReplacement { span: place.span(), replacement: arguments.into() })
+            Ok(ByteReplacement { span: slot_span.span(), replacement: arguments.into() })
         }
-        EditSlot::JsonInString(place) => {
+        EditSlot::JsonInString(slot_span) => {
             parse_document_at_depth(0, arguments).map_err(not_json)?;
-            Ok(ByteReplacement { span: place.span(), replacement: encode(arguments).into() })
+            Ok(ByteReplacement { span: slot_span.span(), replacement: encode(arguments).into() })
         }
-        EditSlot::TextArguments(place) => {
-            Ok(ByteReplacement { span: place.span(), replacement: encode(arguments).into() })
+        EditSlot::TextArguments(slot_span) => {
+            Ok(ByteReplacement { span: slot_span.span(), replacement: encode(arguments).into() })
         }
         EditSlot::Fixed | EditSlot::Text(_) | EditSlot::Block(..) => {
             Err(Error::bad_edit(format_args!("part {at} has no arguments that can be replaced")))
@@ -277,7 +277,7 @@ fn drop_elements(
 impl<'e> ListEdits<'e> {
     /// Wraps a plain string input in a list, with the message that it represents.
     fn apply_to_string_input(self, layout: &BodyLayout, changes: &mut Vec<ByteReplacement<'e>>) -> Result<(), Error> {
-        let Some(lone) = layout.message(0) else { return Ok(()) };
+        let Some(input) = layout.message(0) else { return Ok(()) };
         if !self.dropped.is_empty() {
             return Err(Error::bad_edit("the input is a plain string, not a list of messages"));
         }
@@ -288,33 +288,35 @@ impl<'e> ListEdits<'e> {
                 _ => after += &format!(",{json}"),
             }
         }
-        let at = |at: usize| ByteSpan { start: at, end: at };
+        let empty_span = |at: usize| ByteSpan { start: at, end: at };
         changes.push(ByteReplacement {
-            span: at(lone.start),
+            span: empty_span(input.start),
             replacement: (before + r#"{"role":"user","content":"#).into(),
         });
-        changes.push(ByteReplacement { span: at(lone.end), replacement: (after + "]").into() });
+        changes.push(ByteReplacement { span: empty_span(input.end), replacement: (after + "]").into() });
         Ok(())
     }
 
     /// Writes the edits of a list. Insertions into an empty list go after its bracket.
     fn apply(mut self, inside: usize, elements: &[ByteSpan], changes: &mut Vec<ByteReplacement<'e>>) {
         let kept = drop_elements(elements, &self.dropped, changes);
-        let at = |at: usize| ByteSpan { start: at, end: at };
+        let empty_span = |at: usize| ByteSpan { start: at, end: at };
         self.inserted.sort_by_key(|(before, _)| *before);
         let Some(&last) = kept.last() else {
             if !self.inserted.is_empty() {
                 let all: Vec<&str> = self.inserted.iter().map(|(_, json)| json.as_ref()).collect();
-                changes.push(ByteReplacement { span: at(inside), replacement: all.join(",").into() });
+                changes.push(ByteReplacement { span: empty_span(inside), replacement: all.join(",").into() });
             }
             return;
         };
         for (before, json) in &self.inserted {
             changes.push(match kept.get(kept.partition_point(|kept| kept < before)) {
                 Some(&next) => {
-                    ByteReplacement { span: at(elements[next].start), replacement: format!("{json},").into() }
+                    ByteReplacement { span: empty_span(elements[next].start), replacement: format!("{json},").into() }
                 }
-                None => ByteReplacement { span: at(elements[last].end), replacement: format!(",{json}").into() },
+                None => {
+                    ByteReplacement { span: empty_span(elements[last].end), replacement: format!(",{json}").into() }
+                }
             });
         }
     }
@@ -323,8 +325,8 @@ impl<'e> ListEdits<'e> {
 fn apply_replacements(body: &str, mut changes: Vec<ByteReplacement<'_>>) -> Result<Vec<u8>, Error> {
     // Stable sort: of an insertion and a removal at one position, the insertion comes first because its span is empty.
     changes.sort_by_key(|change| (change.span.start, change.span.end));
-    let grown: usize = changes.iter().map(|change| change.replacement.len()).sum();
-    let mut out = Vec::with_capacity(body.len() + grown);
+    let added_bytes: usize = changes.iter().map(|change| change.replacement.len()).sum();
+    let mut out = Vec::with_capacity(body.len() + added_bytes);
     let mut at = 0;
     for change in &changes {
         if change.span.start < at {

@@ -433,8 +433,8 @@ mod tests {
     }
 
     /// Formats an overflow in one line: limit, scope, sent, output.
-    fn describe(refusal: RequestRejection) -> String {
-        let RequestRejection::Overflow(overflow) = refusal else { return format!("{refusal:?}") };
+    fn describe(rejection: RequestRejection) -> String {
+        let RequestRejection::Overflow(overflow) = rejection else { return format!("{rejection:?}") };
         let mut line = format!("{:?}", overflow.evidence);
         if let Some(limit) = overflow.limit_tokens {
             line += &format!(" limit {limit} {:?}", overflow.scope);

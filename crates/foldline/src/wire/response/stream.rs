@@ -203,8 +203,8 @@ impl StreamReader {
             Format::OpenAiResponses => DialectReader::OpenAiResponses(Default::default()),
             Format::Anthropic => DialectReader::Anthropic(Default::default()),
         };
-        let gathered = ResponseBuilder { remaining_bytes: limits.max_kept_bytes, ..ResponseBuilder::default() };
-        Self { framer: SseFramer::with_max_event_bytes(limits.max_event_bytes), reader: dialect, builder: gathered }
+        let builder = ResponseBuilder { remaining_bytes: limits.max_kept_bytes, ..ResponseBuilder::default() };
+        Self { framer: SseFramer::with_max_event_bytes(limits.max_event_bytes), reader: dialect, builder }
     }
 
     /// Returns the next frame that ends in `input`, and advances `input` past it. If no frame ends in the rest of
@@ -251,20 +251,20 @@ impl StreamReader {
     /// Returns the response as far as it was received.
     pub fn finish(mut self) -> Response<'static> {
         self.flush();
-        let gathered = self.builder;
+        let builder = self.builder;
         let parts = match self.reader {
             DialectReader::OpenAiChat(stream) => stream.into_parts(),
             DialectReader::OpenAiResponses(stream) => stream.into_parts(),
             DialectReader::Anthropic(stream) => stream.into_parts(),
         };
         Response {
-            id: gathered.id.map(Into::into),
-            model: gathered.model.map(Into::into),
+            id: builder.id.map(Into::into),
+            model: builder.model.map(Into::into),
             message: Message::new(Role::Assistant, super::without_empty_parts(parts)),
-            stop: gathered.stop,
-            usage: gathered.usage,
-            error: gathered.error,
-            extent: match (gathered.truncated, gathered.done || gathered.has_stop_reason) {
+            stop: builder.stop,
+            usage: builder.usage,
+            error: builder.error,
+            extent: match (builder.truncated, builder.done || builder.has_stop_reason) {
                 (true, _) => ResponseExtent::Truncated,
                 (false, true) => ResponseExtent::Complete,
                 (false, false) => ResponseExtent::Interrupted,
@@ -303,19 +303,19 @@ pub(crate) struct ResponseBuilder {
 }
 
 impl DialectReader {
-    fn read(&mut self, frame: &SseFrame<'_>, gathered: &mut ResponseBuilder) -> Vec<StreamEvent> {
+    fn read(&mut self, frame: &SseFrame<'_>, builder: &mut ResponseBuilder) -> Vec<StreamEvent> {
         let name = frame.name();
         let mut out = Vec::new();
-        let was_too_long = std::mem::replace(&mut gathered.in_oversized_event, frame.end == FrameEnd::Oversized);
+        let was_too_long = std::mem::replace(&mut builder.in_oversized_event, frame.end == FrameEnd::Oversized);
         match frame.data() {
             // Reported once, however many chunks the event has.
-            _ if gathered.in_oversized_event && !was_too_long => {
-                gathered.truncated = true;
+            _ if builder.in_oversized_event && !was_too_long => {
+                builder.truncated = true;
                 out.push(StreamEvent::Unreadable(UnreadableFrame::Oversized));
             }
-            Some(data) if data.starts_with(b"[DONE]") => gathered.record_done("[DONE]", &mut out),
-            Some(data) if !data.trim_ascii().is_empty() => self.read_data(name, &data, gathered, &mut out),
-            _ if name == Some("ping") || frame.has_no_fields() && !gathered.in_oversized_event => {
+            Some(data) if data.starts_with(b"[DONE]") => builder.record_done("[DONE]", &mut out),
+            Some(data) if !data.trim_ascii().is_empty() => self.read_data(name, &data, builder, &mut out),
+            _ if name == Some("ping") || frame.has_no_fields() && !builder.in_oversized_event => {
                 out.push(StreamEvent::Ping)
             }
             _ => {}
@@ -330,7 +330,7 @@ impl DialectReader {
         &mut self,
         name: Option<&str>,
         data: &[u8],
-        gathered: &mut ResponseBuilder,
+        builder: &mut ResponseBuilder,
         out: &mut Vec<StreamEvent>,
     ) {
         let document = std::str::from_utf8(data).ok().and_then(|text| scan::parse_document(text).ok());
@@ -340,9 +340,9 @@ impl DialectReader {
         }
         let data = document.object();
         match self {
-            DialectReader::OpenAiChat(stream) => stream.read(&data, gathered, out),
-            DialectReader::OpenAiResponses(stream) => stream.read(&event_type(name, &data), &data, gathered, out),
-            DialectReader::Anthropic(stream) => stream.read(&event_type(name, &data), &data, gathered, out),
+            DialectReader::OpenAiChat(stream) => stream.read(&data, builder, out),
+            DialectReader::OpenAiResponses(stream) => stream.read(&event_type(name, &data), &data, builder, out),
+            DialectReader::Anthropic(stream) => stream.read(&event_type(name, &data), &data, builder, out),
         }
     }
 }
@@ -364,7 +364,7 @@ impl ResponseBuilder {
     /// has no gaps.
     pub(crate) fn try_reserve(&mut self, bytes: usize) -> bool {
         match self.remaining_bytes.checked_sub(bytes) {
-            Some(room) if !self.truncated => self.remaining_bytes = room,
+            Some(remaining) if !self.truncated => self.remaining_bytes = remaining,
             _ => self.truncated = true,
         }
         !self.truncated

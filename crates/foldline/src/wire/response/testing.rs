@@ -25,7 +25,7 @@ pub(crate) fn assert_stream_matches_body(format: Format, stream: &str, text: &st
 }
 
 fn event_line(event: &StreamEvent) -> String {
-    let place = |at: &super::OutputPosition| match at.choice {
+    let position = |at: &super::OutputPosition| match at.choice {
         0 => at.index.to_string(),
         choice => format!("{choice}.{}", at.index),
     };
@@ -34,12 +34,12 @@ fn event_line(event: &StreamEvent) -> String {
             let words: Vec<&str> = ["started"].into_iter().chain(id.as_deref()).chain(model.as_deref()).collect();
             words.join(" ")
         }
-        StreamEvent::TextDelta { at, text } => format!("text {} {text}", place(at)),
-        StreamEvent::ReasoningDelta { at, text } => format!("thought {} {text}", place(at)),
-        StreamEvent::ReasoningSignature { at, signature } => format!("seal {} {signature}", place(at)),
-        StreamEvent::ToolCallOpened { at, call, id, name } => format!("call {call}@{} {id} {name}", place(at)),
-        StreamEvent::ToolCallDelta { at, call, arguments } => format!("call {call}@{} +{arguments}", place(at)),
-        StreamEvent::ToolCallClosed { at, call } => format!("call {call}@{} closed", place(at)),
+        StreamEvent::TextDelta { at, text } => format!("text {} {text}", position(at)),
+        StreamEvent::ReasoningDelta { at, text } => format!("thought {} {text}", position(at)),
+        StreamEvent::ReasoningSignature { at, signature } => format!("seal {} {signature}", position(at)),
+        StreamEvent::ToolCallOpened { at, call, id, name } => format!("call {call}@{} {id} {name}", position(at)),
+        StreamEvent::ToolCallDelta { at, call, arguments } => format!("call {call}@{} +{arguments}", position(at)),
+        StreamEvent::ToolCallClosed { at, call } => format!("call {call}@{} closed", position(at)),
         StreamEvent::Usage(usage) => format!("usage {}", usage_text(usage)),
         StreamEvent::Stopped { choice: 0, stop } => format!("stop {:?} {}", stop.reason, stop.raw),
         StreamEvent::Stopped { choice, stop } => format!("stop#{choice} {:?} {}", stop.reason, stop.raw),
@@ -52,7 +52,7 @@ fn event_line(event: &StreamEvent) -> String {
         },
         StreamEvent::Done => "done".to_owned(),
         StreamEvent::Ping => "ping".to_owned(),
-        StreamEvent::Other { at: Some(at), kind } => format!("({kind} {})", place(at)),
+        StreamEvent::Other { at: Some(at), kind } => format!("({kind} {})", position(at)),
         StreamEvent::Other { at: None, kind } => format!("({kind})"),
         StreamEvent::Unreadable(reason) => format!("unreadable {reason:?}"),
     }

@@ -41,7 +41,7 @@ impl AnthropicStream {
         &mut self,
         kind: &str,
         data: &JsonObject<'_>,
-        gathered: &mut ResponseBuilder,
+        builder: &mut ResponseBuilder,
         out: &mut Vec<StreamEvent>,
     ) {
         let index = data.u64(&["index"]).unwrap_or(0);
@@ -53,13 +53,13 @@ impl AnthropicStream {
             "message_start" => {
                 let message = data.object("message");
                 if let Some(message) = &message {
-                    gathered.record_start(message, out);
+                    builder.record_start(message, out);
                 }
-                self.update_usage(message.and_then(|message| message.object("usage")), gathered, out);
+                self.update_usage(message.and_then(|message| message.object("usage")), builder, out);
             }
             "content_block_start" => {
                 let Some(block) = data.object("content_block") else { return other(out, kind) };
-                self.open_block(at, &block, gathered, out);
+                self.open_block(at, &block, builder, out);
                 if out.is_empty() {
                     other(out, &block.string("type").unwrap_or_default());
                 }
@@ -68,7 +68,7 @@ impl AnthropicStream {
                 let Some(delta) = data.object("delta") else { return other(out, kind) };
                 let kind = delta.string("type").unwrap_or_default();
                 if let Some(&block) = self.by_index.get(&index) {
-                    self.blocks[block].apply_delta(at, &kind, &delta, gathered, out);
+                    self.blocks[block].apply_delta(at, &kind, &delta, builder, out);
                 }
                 if out.is_empty() {
                     other(out, &kind);
@@ -79,17 +79,17 @@ impl AnthropicStream {
                 None => other(out, kind),
             },
             "message_delta" => {
-                self.update_usage(data.object("usage"), gathered, out);
+                self.update_usage(data.object("usage"), builder, out);
                 let reason = data.object("delta").and_then(|delta| delta.string("stop_reason"));
                 if let Some(raw) = reason {
-                    gathered.record_stop(0, StopInfo::from_raw(&raw), out);
+                    builder.record_stop(0, StopInfo::from_raw(&raw), out);
                 }
             }
-            "message_stop" => gathered.record_done(kind, out),
+            "message_stop" => builder.record_done(kind, out),
             "ping" => out.push(StreamEvent::Ping),
-            "error" => gathered.record_error(ApiError::find(data.value).unwrap_or_default(), out),
+            "error" => builder.record_error(ApiError::find(data.value).unwrap_or_default(), out),
             _ => match data.get_non_null("error") {
-                Some(error) => gathered.record_error(ApiError::from_error_value(error, data), out),
+                Some(error) => builder.record_error(ApiError::from_error_value(error, data), out),
                 None => out.push(StreamEvent::Other { at: None, kind: kind.to_owned() }),
             },
         }
@@ -98,12 +98,12 @@ impl AnthropicStream {
     fn update_usage(
         &mut self,
         counts: Option<JsonObject<'_>>,
-        gathered: &mut ResponseBuilder,
+        builder: &mut ResponseBuilder,
         out: &mut Vec<StreamEvent>,
     ) {
         if let Some(counts) = counts {
             self.usage.update(&counts);
-            gathered.record_usage(self.usage.to_usage(), out);
+            builder.record_usage(self.usage.to_usage(), out);
         }
     }
 
@@ -111,14 +111,14 @@ impl AnthropicStream {
         &mut self,
         at: OutputPosition,
         start: &JsonObject<'_>,
-        gathered: &mut ResponseBuilder,
+        builder: &mut ResponseBuilder,
         out: &mut Vec<StreamEvent>,
     ) {
         let text = |key: &str| start.string(key).filter(|text| !text.is_empty()).map(|text| text.into_owned());
         let mut call = None;
         match start.string("type").as_deref() {
             Some("tool_use") => {
-                let number = gathered.next_call_number();
+                let number = builder.next_call_number();
                 call = Some(number);
                 let (id, name) = (text("id").unwrap_or_default(), text("name").unwrap_or_default());
                 out.push(StreamEvent::ToolCallOpened { at, call: number, id, name });
@@ -137,7 +137,7 @@ impl AnthropicStream {
             _ => {}
         }
         let raw = start.value.raw();
-        if gathered.try_reserve(raw.len() + size_of::<StreamedBlock>()) {
+        if builder.try_reserve(raw.len() + size_of::<StreamedBlock>()) {
             self.by_index.insert(at.index, self.blocks.len());
             self.blocks.push(StreamedBlock { start_json: raw.to_owned(), call, ..StreamedBlock::default() });
         }
@@ -177,36 +177,36 @@ impl StreamedBlock {
         at: OutputPosition,
         kind: &str,
         delta: &JsonObject<'_>,
-        gathered: &mut ResponseBuilder,
+        builder: &mut ResponseBuilder,
         out: &mut Vec<StreamEvent>,
     ) {
         let text = |key: &str| delta.string(key).unwrap_or_default();
         match kind {
             "text_delta" => {
-                gathered.append_text(&mut self.text, &text("text"));
+                builder.append_text(&mut self.text, &text("text"));
                 out.push(StreamEvent::TextDelta { at, text: text("text").into_owned() });
             }
             "thinking_delta" => {
-                gathered.append_text(&mut self.thinking, &text("thinking"));
+                builder.append_text(&mut self.thinking, &text("thinking"));
                 out.push(StreamEvent::ReasoningDelta { at, text: text("thinking").into_owned() });
             }
             "signature_delta" => {
-                let seal = text("signature").into_owned();
-                if gathered.try_reserve(seal.len()) {
-                    self.signature = Some(seal.clone());
+                let signature = text("signature").into_owned();
+                if builder.try_reserve(signature.len()) {
+                    self.signature = Some(signature.clone());
                 }
-                out.push(StreamEvent::ReasoningSignature { at, signature: seal });
+                out.push(StreamEvent::ReasoningSignature { at, signature });
             }
             "input_json_delta" => {
                 let arguments = text("partial_json");
-                gathered.append_text(&mut self.input, &arguments);
+                builder.append_text(&mut self.input, &arguments);
                 if let Some(call) = self.call {
                     out.push(StreamEvent::ToolCallDelta { at, call, arguments: arguments.into_owned() });
                 }
             }
             "citations_delta" => {
                 if let Some(citation) =
-                    delta.get_non_null("citation").filter(|value| gathered.try_reserve(value.raw().len()))
+                    delta.get_non_null("citation").filter(|value| builder.try_reserve(value.raw().len()))
                 {
                     self.citations.push(citation.raw().to_owned());
                 }
@@ -214,7 +214,7 @@ impl StreamedBlock {
             _ => {
                 for field in delta.fields().iter().filter(|field| field.key != "type") {
                     let (key, value) = (field.key.clone().into_owned(), field.value.raw().to_owned());
-                    if gathered.try_reserve(key.len() + value.len()) {
+                    if builder.try_reserve(key.len() + value.len()) {
                         self.other_fields.insert(key, value);
                     }
                 }
@@ -226,13 +226,13 @@ impl StreamedBlock {
     fn to_json(&self) -> Option<String> {
         let document = scan::parse_document(&self.start_json).ok()?;
         let start = document.object();
-        let grown = |key: &str, more: &str| quoted(&format!("{}{more}", start.string(key).unwrap_or_default()));
+        let extended = |key: &str, more: &str| quoted(&format!("{}{more}", start.string(key).unwrap_or_default()));
         let mut changes: Vec<(&str, FieldChange)> = Vec::new();
         if !self.text.is_empty() {
-            changes.push(("text", FieldChange::Set(grown("text", &self.text))));
+            changes.push(("text", FieldChange::Set(extended("text", &self.text))));
         }
         if !self.thinking.is_empty() {
-            changes.push(("thinking", FieldChange::Set(grown("thinking", &self.thinking))));
+            changes.push(("thinking", FieldChange::Set(extended("thinking", &self.thinking))));
         }
         if let Some(signature) = &self.signature {
             changes.push(("signature", FieldChange::Set(quoted(signature))));

@@ -72,27 +72,27 @@ struct StreamedCall {
 }
 
 impl ChatStream {
-    pub(crate) fn read(&mut self, chunk: &JsonObject<'_>, gathered: &mut ResponseBuilder, out: &mut Vec<StreamEvent>) {
+    pub(crate) fn read(&mut self, chunk: &JsonObject<'_>, builder: &mut ResponseBuilder, out: &mut Vec<StreamEvent>) {
         let choices = chunk.elements("choices");
         if choices.is_empty() {
             if let Some(error) = ApiError::find(chunk.value) {
-                return gathered.record_error(error, out);
+                return builder.record_error(error, out);
             }
         } else if let Some(error) = chunk.get_non_null("error") {
-            gathered.record_error(ApiError::from_error_value(error, chunk), out);
+            builder.record_error(ApiError::from_error_value(error, chunk), out);
         }
-        gathered.record_start(chunk, out);
+        builder.record_start(chunk, out);
         for choice in choices.iter() {
             let number = choice.u64(&["index"]).unwrap_or(0);
             // Some servers send the whole message in place of a delta.
             if let Some(delta) = choice.object("delta").or_else(|| choice.object("message")) {
-                self.apply_delta(number, &delta, gathered, out);
+                self.apply_delta(number, &delta, builder, out);
             }
             if let Some(raw) = choice.string("finish_reason").filter(|raw| !raw.is_empty()) {
-                self.finish_choice(number, &raw, gathered, out);
+                self.finish_choice(number, &raw, builder, out);
             }
         }
-        gathered.record_usage(Usage::from_chat(chunk), out);
+        builder.record_usage(Usage::from_chat(chunk), out);
         if out.is_empty() {
             let kind = chunk.string("object").unwrap_or_default().into_owned();
             out.push(StreamEvent::Other { at: None, kind });
@@ -103,41 +103,41 @@ impl ChatStream {
         &mut self,
         choice: u64,
         delta: &JsonObject<'_>,
-        gathered: &mut ResponseBuilder,
+        builder: &mut ResponseBuilder,
         out: &mut Vec<StreamEvent>,
     ) {
         let at = OutputPosition { choice, index: 0 };
         let kept = choice == 0;
-        let mut thought = None;
+        let mut reasoning = None;
         for (key, sum) in REASONING_FIELDS.iter().zip(&mut self.reasoning) {
             if let Some(text) = delta.string(key).filter(|text| !text.is_empty()) {
                 if kept {
-                    gathered.append_text(sum, &text);
+                    builder.append_text(sum, &text);
                 }
-                thought.get_or_insert(text.into_owned());
+                reasoning.get_or_insert(text.into_owned());
             }
         }
-        out.extend(thought.map(|text| StreamEvent::ReasoningDelta { at, text }));
+        out.extend(reasoning.map(|text| StreamEvent::ReasoningDelta { at, text }));
         for detail in delta.elements("reasoning_details").iter().filter(|_| kept) {
-            if gathered.try_reserve(detail.value.raw().len()) {
+            if builder.try_reserve(detail.value.raw().len()) {
                 self.details.push(detail.value.raw().to_owned());
             }
         }
         if let Some(content) = delta.get_non_null("content") {
-            self.apply_content(at, content, gathered, out);
+            self.apply_content(at, content, builder, out);
         }
         if let Some(refusal) = delta.string("refusal").filter(|_| kept) {
-            gathered.append_text(&mut self.refusal, &refusal);
+            builder.append_text(&mut self.refusal, &refusal);
         }
         for call in delta.elements("tool_calls").iter() {
             let (shape, function) = match call.object("custom") {
                 Some(custom) => (CallShape::Custom, Some(custom)),
                 None => (CallShape::Function, call.object("function")),
             };
-            self.apply_call_delta(choice, call, function, shape, gathered, out);
+            self.apply_call_delta(choice, call, function, shape, builder, out);
         }
         if let Some(function) = delta.object("function_call") {
-            self.apply_call_delta(choice, &function.clone(), Some(function), CallShape::LegacyFunction, gathered, out);
+            self.apply_call_delta(choice, &function.clone(), Some(function), CallShape::LegacyFunction, builder, out);
         }
     }
 
@@ -146,7 +146,7 @@ impl ChatStream {
         &mut self,
         at: OutputPosition,
         content: JsonValue<'_>,
-        gathered: &mut ResponseBuilder,
+        builder: &mut ResponseBuilder,
         out: &mut Vec<StreamEvent>,
     ) {
         let mut emit = |text: &str, kept: &mut String, event: fn(OutputPosition, String) -> StreamEvent| {
@@ -154,20 +154,20 @@ impl ChatStream {
                 return;
             }
             if at.choice == 0 {
-                gathered.append_text(kept, text);
+                builder.append_text(kept, text);
             }
             out.push(event(at, text.to_owned()));
         };
         let output: fn(OutputPosition, String) -> StreamEvent = |at, text| StreamEvent::TextDelta { at, text };
-        let thought: fn(OutputPosition, String) -> StreamEvent = |at, text| StreamEvent::ReasoningDelta { at, text };
+        let reasoning: fn(OutputPosition, String) -> StreamEvent = |at, text| StreamEvent::ReasoningDelta { at, text };
         if let Some(text) = content.string() {
             return emit(&text, &mut self.text, output);
         }
         for part in content.elements() {
             match part.string("thinking") {
-                Some(text) => emit(&text, &mut self.reasoning[0], thought),
+                Some(text) => emit(&text, &mut self.reasoning[0], reasoning),
                 None => part.elements("thinking").iter().filter_map(|piece| piece.string("text")).for_each(|text| {
-                    emit(&text, &mut self.reasoning[0], thought);
+                    emit(&text, &mut self.reasoning[0], reasoning);
                 }),
             }
             if let Some(text) = part.string("text") {
@@ -182,7 +182,7 @@ impl ChatStream {
         delta: &JsonObject<'_>,
         function: Option<JsonObject<'_>>,
         shape: CallShape,
-        gathered: &mut ResponseBuilder,
+        builder: &mut ResponseBuilder,
         out: &mut Vec<StreamEvent>,
     ) {
         let text = |key: &str| function.as_ref().and_then(|function| function.string(key)).unwrap_or_default();
@@ -195,7 +195,7 @@ impl ChatStream {
         let mention = CallDelta { choice, index: delta.u64(&["index"]), id: &id, name: &name, shape };
         let slot = match self.tracker.find(mention) {
             Some(slot) => slot,
-            None if gathered.try_reserve(size_of::<StreamedCall>() + id.len()) => {
+            None if builder.try_reserve(size_of::<StreamedCall>() + id.len()) => {
                 let at = OutputPosition { choice, index: mention.index.unwrap_or(0) };
                 self.calls.push(StreamedCall { at, shape, ..StreamedCall::default() });
                 let slot = self.tracker.add(mention);
@@ -207,16 +207,16 @@ impl ChatStream {
         self.tracker.record_delta(slot, mention);
         let call = &mut self.calls[slot];
         if call.id.is_empty() {
-            gathered.append_text(&mut call.id, &id);
+            builder.append_text(&mut call.id, &id);
         }
         if !name.is_empty() && call.name != *name {
-            gathered.append_text(&mut call.name, &name);
+            builder.append_text(&mut call.name, &name);
         }
-        gathered.append_text(&mut call.arguments, &arguments);
+        builder.append_text(&mut call.arguments, &arguments);
         for field in delta.fields().iter().filter(|_| shape != CallShape::LegacyFunction) {
             let known = ["index", "id", "type", "function", "custom"].contains(&field.key.as_ref());
             let (key, value) = (field.key.as_ref(), field.value.raw());
-            if !known && !call.extra.contains_key(key) && gathered.try_reserve(key.len() + value.len()) {
+            if !known && !call.extra.contains_key(key) && builder.try_reserve(key.len() + value.len()) {
                 call.extra.insert(key.to_owned(), value.to_owned());
             }
         }
@@ -226,7 +226,7 @@ impl ChatStream {
                 out.push(StreamEvent::ToolCallDelta { at, call: number, arguments: arguments.into_owned() });
             }
             None if !call.name.is_empty() => {
-                let number = gathered.next_call_number();
+                let number = builder.next_call_number();
                 call.number = Some(number);
                 out.push(StreamEvent::ToolCallOpened {
                     at,
@@ -242,18 +242,18 @@ impl ChatStream {
         }
     }
 
-    fn finish_choice(&mut self, choice: u64, raw: &str, gathered: &mut ResponseBuilder, out: &mut Vec<StreamEvent>) {
+    fn finish_choice(&mut self, choice: u64, raw: &str, builder: &mut ResponseBuilder, out: &mut Vec<StreamEvent>) {
         for slot in self.open_calls.remove(&choice).unwrap_or_default() {
             let call = &mut self.calls[slot];
             let number = *call.number.get_or_insert_with(|| {
-                let number = gathered.next_call_number();
+                let number = builder.next_call_number();
                 let (id, name) = (call.id.clone(), String::new());
                 out.push(StreamEvent::ToolCallOpened { at: call.at, call: number, id, name });
                 number
             });
             out.push(StreamEvent::ToolCallClosed { at: call.at, call: number });
         }
-        gathered.record_stop(choice, StopInfo::from_raw(raw).corrected_for_calls(self.tracker.has_calls(choice)), out);
+        builder.record_stop(choice, StopInfo::from_raw(raw).corrected_for_calls(self.tracker.has_calls(choice)), out);
     }
 
     /// Returns the assistant's message to send back, as generated.

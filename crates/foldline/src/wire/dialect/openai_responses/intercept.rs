@@ -100,8 +100,8 @@ impl ResponsesEditor {
 
     /// Keeps an item for the final response that repeats it; without memory for it, it is omitted there.
     fn keep_item(&mut self, item: &str) {
-        if let Some(room) = self.remaining_bytes.checked_sub(item.len()) {
-            self.remaining_bytes = room;
+        if let Some(remaining) = self.remaining_bytes.checked_sub(item.len()) {
+            self.remaining_bytes = remaining;
             self.done_items.push(item.to_owned());
         }
     }

@@ -148,8 +148,9 @@ fn shell_output_parts<'a>(item: &JsonObject<'a>, layout: &mut BodyLayout) -> (Ve
     let chunks = item.elements("output");
     let streams = chunks.iter().flat_map(|chunk| ["stdout", "stderr"].map(|key| chunk.get(key))).flatten();
     let texts: Vec<JsonValue<'a>> = streams.filter(|value| value.is_string()).collect();
-    let place = layout.part_with_inner(EditSlot::Fixed, texts.iter().map(|value| EditSlot::Text(value.span.into())));
-    (texts.iter().map(|value| Part::text(value.text().unwrap_or_default())).collect(), place)
+    let part_layout =
+        layout.part_with_inner(EditSlot::Fixed, texts.iter().map(|value| EditSlot::Text(value.span.into())));
+    (texts.iter().map(|value| Part::text(value.text().unwrap_or_default())).collect(), part_layout)
 }
 
 fn opaque_item<'a>(

@@ -68,7 +68,7 @@ impl ResponsesStream {
         &mut self,
         kind: &str,
         data: &JsonObject<'_>,
-        gathered: &mut ResponseBuilder,
+        builder: &mut ResponseBuilder,
         out: &mut Vec<StreamEvent>,
     ) {
         let position = self.tracker.resolve_index(kind, data).map(|index| OutputPosition { choice: 0, index });
@@ -76,34 +76,34 @@ impl ResponsesStream {
         match kind {
             "response.created" | "response.queued" | "response.in_progress" => {
                 if let Some(response) = data.object("response") {
-                    gathered.record_start(&response, out);
+                    builder.record_start(&response, out);
                 }
             }
             "response.output_item.added" => {
                 if let Some(item) = data.object("item") {
-                    self.add_item(at, &item, gathered, out);
+                    self.add_item(at, &item, builder, out);
                 }
             }
             "response.output_item.done" => {
                 if let Some(item) = data.object("item") {
-                    self.finish_item(at, &item, gathered, out);
+                    self.finish_item(at, &item, builder, out);
                 }
             }
-            "response.output_text.delta" => self.apply_delta(at, DeltaKind::Text, data, gathered, out),
+            "response.output_text.delta" => self.apply_delta(at, DeltaKind::Text, data, builder, out),
             "response.reasoning_text.delta" | "response.reasoning_summary_text.delta" => {
-                self.apply_delta(at, DeltaKind::Reasoning, data, gathered, out);
+                self.apply_delta(at, DeltaKind::Reasoning, data, builder, out);
             }
-            "response.function_call_arguments.delta" => self.apply_delta(at, DeltaKind::Arguments, data, gathered, out),
-            "response.custom_tool_call_input.delta" => self.apply_delta(at, DeltaKind::Input, data, gathered, out),
+            "response.function_call_arguments.delta" => self.apply_delta(at, DeltaKind::Arguments, data, builder, out),
+            "response.custom_tool_call_input.delta" => self.apply_delta(at, DeltaKind::Input, data, builder, out),
             "response.completed" | "response.incomplete" | "response.failed" | "response.done" => {
                 if let Some(response) = data.object("response") {
-                    self.apply_completed(&response, gathered, out);
+                    self.apply_completed(&response, builder, out);
                 }
-                gathered.record_done(kind, out);
+                builder.record_done(kind, out);
             }
-            "error" => gathered.record_error(ApiError::find(data.value).unwrap_or_default(), out),
+            "error" => builder.record_error(ApiError::find(data.value).unwrap_or_default(), out),
             _ => match data.get_non_null("error") {
-                Some(error) => gathered.record_error(ApiError::from_error_value(error, data), out),
+                Some(error) => builder.record_error(ApiError::from_error_value(error, data), out),
                 None => out.push(StreamEvent::Other { at: position, kind: kind.to_owned() }),
             },
         }
@@ -116,12 +116,12 @@ impl ResponsesStream {
         &mut self,
         at: OutputPosition,
         item: &JsonObject<'_>,
-        gathered: &mut ResponseBuilder,
+        builder: &mut ResponseBuilder,
         out: &mut Vec<StreamEvent>,
     ) {
         let call = item_parts(item).iter().find_map(|part| match part {
             Part::ToolCall(call) => {
-                let number = gathered.next_call_number();
+                let number = builder.next_call_number();
                 let (id, name) = (call.id.clone().into_owned(), call.name.clone().into_owned());
                 out.push(StreamEvent::ToolCallOpened { at, call: number, id, name });
                 Some(number)
@@ -129,7 +129,7 @@ impl ResponsesStream {
             _ => None,
         });
         let raw = item.value.raw();
-        if gathered.try_reserve(raw.len() + size_of::<StreamedItem>()) {
+        if builder.try_reserve(raw.len() + size_of::<StreamedItem>()) {
             self.items.insert(at.index, StreamedItem { json: raw.to_owned(), call, ..StreamedItem::default() });
         }
     }
@@ -139,11 +139,11 @@ impl ResponsesStream {
         at: OutputPosition,
         growth: DeltaKind,
         data: &JsonObject<'_>,
-        gathered: &mut ResponseBuilder,
+        builder: &mut ResponseBuilder,
         out: &mut Vec<StreamEvent>,
     ) {
         let delta = data.string("delta").unwrap_or_default();
-        if !self.items.contains_key(&at.index) && gathered.try_reserve(size_of::<StreamedItem>()) {
+        if !self.items.contains_key(&at.index) && builder.try_reserve(size_of::<StreamedItem>()) {
             // Some servers send deltas without adding the item first.
             self.items.insert(
                 at.index,
@@ -155,15 +155,15 @@ impl ResponsesStream {
         let text = delta.clone().into_owned();
         match (growth, item.call) {
             (DeltaKind::Text, _) => {
-                gathered.append_text(&mut item.text, &delta);
+                builder.append_text(&mut item.text, &delta);
                 out.push(StreamEvent::TextDelta { at, text });
             }
             (DeltaKind::Reasoning, _) => {
-                gathered.append_text(&mut item.summary, &delta);
+                builder.append_text(&mut item.summary, &delta);
                 out.push(StreamEvent::ReasoningDelta { at, text });
             }
             (DeltaKind::Arguments | DeltaKind::Input, call) => {
-                gathered.append_text(&mut item.arguments, &delta);
+                builder.append_text(&mut item.arguments, &delta);
                 out.extend(call.map(|call| StreamEvent::ToolCallDelta { at, call, arguments: text }));
             }
         }
@@ -173,11 +173,11 @@ impl ResponsesStream {
         &mut self,
         at: OutputPosition,
         item: &JsonObject<'_>,
-        gathered: &mut ResponseBuilder,
+        builder: &mut ResponseBuilder,
         out: &mut Vec<StreamEvent>,
     ) {
         if !self.items.contains_key(&at.index) {
-            self.add_item(at, item, gathered, out);
+            self.add_item(at, item, builder, out);
         }
         let Some(kept) = self.items.get_mut(&at.index) else { return };
         if kept.done {
@@ -207,7 +207,7 @@ impl ResponsesStream {
             }
         }
         let raw = item.value.raw();
-        if gathered.try_reserve(raw.len()) {
+        if builder.try_reserve(raw.len()) {
             *kept = StreamedItem { json: raw.to_owned(), done: true, call: kept.call, ..StreamedItem::default() };
         }
     }
@@ -215,23 +215,23 @@ impl ResponsesStream {
     fn apply_completed(
         &mut self,
         response: &JsonObject<'_>,
-        gathered: &mut ResponseBuilder,
+        builder: &mut ResponseBuilder,
         out: &mut Vec<StreamEvent>,
     ) {
-        gathered.record_start(response, out);
+        builder.record_start(response, out);
         // A server without item events still sends everything at the end.
         if self.items.is_empty() {
             for (index, item) in (0..).zip(response.elements("output").iter()) {
-                self.finish_item(OutputPosition { choice: 0, index }, item, gathered, out);
+                self.finish_item(OutputPosition { choice: 0, index }, item, builder, out);
             }
         }
-        gathered.record_usage(Usage::from_responses(response), out);
+        builder.record_usage(Usage::from_responses(response), out);
         if let Some(error) = response.get_non_null("error") {
-            gathered.record_error(ApiError::from_error_value(error, response), out);
+            builder.record_error(ApiError::from_error_value(error, response), out);
         }
         let any_call = self.items.values().any(|item| item.call.is_some());
         if let Some(stop) = stop_info(response, any_call) {
-            gathered.record_stop(0, stop, out);
+            builder.record_stop(0, stop, out);
         }
     }
 
