@@ -71,12 +71,12 @@ impl FoldedRequest {
 /// ```
 pub fn apply(
     request: &Request<'_>,
-    setup: &FoldOptions,
+    options: &FoldOptions,
     ledger: &Ledger,
     store: Option<&dyn OriginalStore>,
     listener: EventListener<'_>,
 ) -> Result<FoldedRequest, Error> {
-    apply_from(FoldState::default(), request, setup, ledger, store, listener)
+    apply_from(FoldState::default(), request, options, ledger, store, listener)
 }
 
 /// Folds a request like [`apply`], continuing from the state of an earlier request of the same conversation, so that
@@ -88,13 +88,13 @@ pub fn apply(
 pub fn apply_from(
     state: FoldState,
     request: &Request<'_>,
-    setup: &FoldOptions,
+    options: &FoldOptions,
     ledger: &Ledger,
     store: Option<&dyn OriginalStore>,
     listener: EventListener<'_>,
 ) -> Result<FoldedRequest, Error> {
     let conversation = request.conversation();
-    let setup = FoldOptions { handles: store.is_some(), ..setup.clone() }.with_overhead_of(conversation);
+    let options = FoldOptions { handles: store.is_some(), ..options.clone() }.with_overhead_of(conversation);
     let unchanged = |raw_tokens: Tokens, unchanged_state: Option<FoldState>| {
         Ok(FoldedRequest {
             body: request.splice(&[])?.into_owned(),
@@ -106,17 +106,17 @@ pub fn apply_from(
     };
     // A continuation carries only the newest messages; the provider holds the rest.
     if request.is_continuation() {
-        return unchanged(setup.meter.conversation(conversation), None);
+        return unchanged(options.meter.conversation(conversation), None);
     }
-    let mut folded = resume(state, conversation, &setup, ledger)
+    let mut folded = resume(state, conversation, &options, ledger)
         .inspect_err(|error| listener(FoldEvent::Failed { reason: error.to_string() }))?;
     let raw_tokens = folded.raw_tokens;
     if folded.is_unchanged() {
         return unchanged(raw_tokens, Some(folded.into_state()));
     }
-    setup.cancel.check()?;
-    listener(FoldEvent::Started { received_tokens: raw_tokens, budget: setup.budget });
-    let fits = raw_tokens <= setup.budget;
+    options.cancel.check()?;
+    listener(FoldEvent::Started { received_tokens: raw_tokens, budget: options.budget });
+    let fits = raw_tokens <= options.budget;
 
     let stored = store.map_or(Ok(()), |store| folded.store_originals(conversation, store));
     if let Err(error) = stored {
@@ -124,10 +124,10 @@ pub fn apply_from(
         if fits {
             return unchanged(raw_tokens, None);
         }
-        folded = fold(conversation, &FoldOptions { handles: false, ..setup.clone() }, ledger)?;
+        folded = fold(conversation, &FoldOptions { handles: false, ..options.clone() }, ledger)?;
     }
     let body = request.splice(&folded.edits(conversation))?.into_owned();
-    setup.cancel.check()?;
+    options.cancel.check()?;
     if let Some(violation) = first_violation(request, &body, &folded) {
         listener(FoldEvent::Refused { reason: format!("the fold would break a law: {violation}") });
         if fits {
@@ -146,7 +146,7 @@ pub fn apply_from(
             stage,
             received_tokens: raw_tokens,
             sent_tokens: folded.tokens,
-            budget: setup.budget,
+            budget: options.budget,
         });
     }
     Ok(FoldedRequest { body, tokens: folded.tokens, raw_tokens, folded: Some(folded), unchanged_state: None })
@@ -200,14 +200,14 @@ mod tests {
         let sent = |body: &str| {
             let request = Request::parse(Format::OpenAiChat, body.as_bytes()).unwrap();
             let (table, model) = (ModelTable::builtin(), Some("gpt-4o"));
-            let setup = FoldOptions::new(Meter::for_model(table, model), Prices::for_model(table, model), 100_000);
+            let options = FoldOptions::new(Meter::for_model(table, model), Prices::for_model(table, model), 100_000);
             let refused = RefCell::new(Vec::new());
             let listen = |event: FoldEvent| {
                 if let FoldEvent::Refused { reason } = event {
                     refused.borrow_mut().push(reason);
                 }
             };
-            let applied = apply(&request, &setup, &Ledger::default(), None, &listen).unwrap();
+            let applied = apply(&request, &options, &Ledger::default(), None, &listen).unwrap();
             assert_eq!(*refused.borrow(), Vec::<String>::new());
             String::from_utf8(applied.body).unwrap()
         };

@@ -90,8 +90,8 @@ mod tests {
         let counter = Arc::new(CancellingCounter { cancel: cancel.clone(), at_call, calls: AtomicUsize::new(0) });
         let table = ModelTable::builtin();
         let meter = Meter::for_model(table, None).with_counter(counter.clone());
-        let setup = FoldOptions { cancel, ..FoldOptions::new(meter, Prices::for_model(table, None), 60_000) };
-        let kind = fold(&conversation, &setup, &Ledger::default()).err().map(|error| error.kind().clone());
+        let options = FoldOptions { cancel, ..FoldOptions::new(meter, Prices::for_model(table, None), 60_000) };
+        let kind = fold(&conversation, &options, &Ledger::default()).err().map(|error| error.kind().clone());
         (kind, counter.calls.load(Ordering::Relaxed))
     }
 

@@ -93,23 +93,23 @@ pub struct PinRules {
 }
 
 impl PinRules {
-    pub(crate) fn matches(&self, piece: &Segment) -> bool {
+    pub(crate) fn matches(&self, segment: &Segment) -> bool {
         if self.tools.is_empty() && self.targets.is_empty() && self.roles.is_empty() && self.parts.is_none() {
             return false;
         }
-        let role = match piece.kind {
+        let role = match segment.kind {
             SegmentKind::InputText => Role::User,
             SegmentKind::Prose | SegmentKind::Arguments | SegmentKind::Reasoning => Role::Assistant,
-            SegmentKind::Media if piece.tool_call.is_none() => Role::User,
+            SegmentKind::Media if segment.tool_call.is_none() => Role::User,
             SegmentKind::Result | SegmentKind::Media => Role::Tool,
         };
         let is_target = |target: &str| self.targets.iter().any(|name| target.contains(name.as_str()));
         self.roles.contains(&role)
-            || piece
+            || segment
                 .tool_call
                 .as_ref()
-                .is_some_and(|done| self.tools.contains(&done.tool) || is_target(&done.action.target))
-            || self.parts.as_ref().is_some_and(|pinned| pinned(piece.at))
+                .is_some_and(|call| self.tools.contains(&call.tool) || is_target(&call.action.target))
+            || self.parts.as_ref().is_some_and(|pinned| pinned(segment.at))
     }
 }
 
@@ -126,8 +126,8 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    pub(crate) fn budget_at(&self, at: usize, setup: &FoldOptions) -> Tokens {
-        self.budgets.range(..=at).next_back().map_or(setup.budget, |(_, &tokens)| tokens)
+    pub(crate) fn budget_at(&self, at: usize, options: &FoldOptions) -> Tokens {
+        self.budgets.range(..=at).next_back().map_or(options.budget, |(_, &tokens)| tokens)
     }
 
     /// Returns the newest summary that was known before the request at this point was sent.

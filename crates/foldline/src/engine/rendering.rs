@@ -73,19 +73,19 @@ impl FoldedConversation {
         let notes = self.state.folds.notes().map(|(_, note)| note);
         let notes: Vec<&RoundNote> = notes.filter(|note| note.stage == Stage::Truncation).collect();
         let rounds = notes.iter().flat_map(|note| &note.rounds);
-        let pieces = rounds.flat_map(|&(start, end)| self.state.segments_of(start..end));
-        let dropped = pieces.map(|piece| piece.tokens).sum();
+        let segments = rounds.flat_map(|&(start, end)| self.state.segments_of(start..end));
+        let dropped = segments.map(|segment| segment.tokens).sum();
         notes.last().map(|note| (dropped, marker::handles(&note.text).next()))
     }
 
     /// Returns the statistics of every fold in the rendering, in order.
     pub fn fold_stats(&self) -> Vec<FoldStats> {
         let part = |(at, fold): (PartId, &AppliedFold)| {
-            let piece = self.state.segment(at)?;
-            let (before, after) = (piece.tokens, fold.tokens);
+            let segment = self.state.segment(at)?;
+            let (before, after) = (segment.tokens, fold.tokens);
             Some(FoldStats {
                 part: at,
-                description: piece.description(),
+                description: segment.description(),
                 pass: fold.pass_name,
                 stage: fold.stage,
                 tokens_before: before,
@@ -93,8 +93,8 @@ impl FoldedConversation {
             })
         };
         let note = |(at, note): (usize, &RoundNote)| {
-            let pieces = note.rounds.iter().flat_map(|&(start, end)| self.state.segments_of(start..end));
-            let before = pieces.map(|piece| piece.tokens).sum();
+            let segments = note.rounds.iter().flat_map(|&(start, end)| self.state.segments_of(start..end));
+            let before = segments.map(|segment| segment.tokens).sum();
             let what = format!("{} rounds from message {at} on", note.rounds.len());
             let at = PartId::new(at, 0);
             FoldStats {

@@ -58,9 +58,9 @@ impl CreaseSchedule {
     }
 
     /// Records a planning run after `calls` calls that found no profitable crease; `plan` is its best plan.
-    pub(crate) fn record_unprofitable(&mut self, calls: u32, plan: Option<&CreasePlan>, setup: &FoldOptions) {
+    pub(crate) fn record_unprofitable(&mut self, calls: u32, plan: Option<&CreasePlan>, options: &FoldOptions) {
         self.retry_at_tokens = self.old_tokens + self.old_tokens / 8;
-        self.retry_at_call = calls.saturating_add(plan.map_or(u32::MAX, |plan| plan.calls_until_profitable(setup)));
+        self.retry_at_call = calls.saturating_add(plan.map_or(u32::MAX, |plan| plan.calls_until_profitable(options)));
         self.stuck_ratio = self.stuck_ratio_after(plan.map_or(0, |plan| plan.saved_tokens));
     }
 
@@ -82,43 +82,48 @@ impl CreaseSchedule {
 
 impl FoldState {
     /// Counts the segments that became old, and adds the cost of sending the foldable old tokens once more.
-    pub(crate) fn accrue_carrying_cost(&mut self, setup: &FoldOptions) {
-        self.count_old_segments(setup);
-        self.schedule.carrying_cost += setup.prices.read * self.schedule.foldable_tokens();
+    pub(crate) fn accrue_carrying_cost(&mut self, options: &FoldOptions) {
+        self.count_old_segments(options);
+        self.schedule.carrying_cost += options.prices.read * self.schedule.foldable_tokens();
     }
 
     /// Counts the segments that became old since the last count.
-    fn count_old_segments(&mut self, setup: &FoldOptions) {
-        for (group, keep) in [setup.policy.keep_other_calls, setup.policy.keep_file_calls].into_iter().enumerate() {
-            while let Some(piece) = self.segments.get(self.schedule.aged_segments[group]) {
-                if self.calls - piece.call_index < keep {
+    fn count_old_segments(&mut self, options: &FoldOptions) {
+        for (group, keep) in [options.policy.keep_other_calls, options.policy.keep_file_calls].into_iter().enumerate() {
+            while let Some(segment) = self.segments.get(self.schedule.aged_segments[group]) {
+                if self.calls - segment.call_index < keep {
                     break;
                 }
                 self.schedule.aged_segments[group] += 1;
-                if piece.counts_when_old() && usize::from(piece.is_kept_longer()) == group {
-                    self.schedule.old_tokens += piece.tokens;
-                    let first = self.schedule.first_old_message.get_or_insert(piece.at.message);
-                    *first = piece.at.message.min(*first);
+                if segment.counts_when_old() && usize::from(segment.is_kept_longer()) == group {
+                    self.schedule.old_tokens += segment.tokens;
+                    let first = self.schedule.first_old_message.get_or_insert(segment.at.message);
+                    *first = segment.at.message.min(*first);
                 }
             }
         }
     }
 
-    /// Returns the reason to plan a crease at this request point, if there is one.
-    pub(crate) fn crease_trigger(&self, setup: &FoldOptions, cold: bool, messages: &[Message<'_>]) -> Option<Trigger> {
-        let policy = &setup.policy;
-        let over_budget = self.rendered_tokens > setup.message_budget(1.0);
+    /// Returns the trigger to plan a crease at this request point, if there is one.
+    pub(crate) fn crease_trigger(
+        &self,
+        options: &FoldOptions,
+        cold: bool,
+        messages: &[Message<'_>],
+    ) -> Option<Trigger> {
+        let policy = &options.policy;
+        let over_budget = self.rendered_tokens > options.message_budget(1.0);
         // If a forced crease could not reach its target, the next one waits until the request has grown.
         let has_grown = self.schedule.settled_tokens == 0
-            || self.rendered_tokens > self.schedule.settled_tokens + setup.budget / 16;
+            || self.rendered_tokens > self.schedule.settled_tokens + options.budget / 16;
         match policy.crease_mode {
             CreaseMode::Never if over_budget => Some(Trigger::OverBudget),
             CreaseMode::Never => None,
-            _ if over_budget || self.rendered_tokens > setup.message_budget(policy.trigger_ratio) && has_grown => {
+            _ if over_budget || self.rendered_tokens > options.message_budget(policy.trigger_ratio) && has_grown => {
                 Some(Trigger::OverBudget)
             }
             CreaseMode::Forced => None,
-            CreaseMode::Profitable if self.schedule.old_tokens < self.min_old_tokens(setup) => None,
+            CreaseMode::Profitable if self.schedule.old_tokens < self.min_old_tokens(options) => None,
             CreaseMode::Profitable if cold => Some(Trigger::ColdCache),
             CreaseMode::Profitable
                 if self.schedule.old_tokens < self.schedule.retry_at_tokens
@@ -127,29 +132,29 @@ impl FoldState {
                 None
             }
             // A crease drops all reasoning of the open turn, so it waits for the next user message.
-            CreaseMode::Profitable if setup.signed_history && self.last_user_message + 1 != messages.len() => None,
-            CreaseMode::Profitable if !self.may_be_profitable(setup) => None,
+            CreaseMode::Profitable if options.signed_history && self.last_user_message + 1 != messages.len() => None,
+            CreaseMode::Profitable if !self.may_be_profitable(options) => None,
             CreaseMode::Profitable => Some(Trigger::Profitable),
         }
     }
 
     /// Returns the first message that a crease may change. A profitable crease starts at the text that became old since
     /// the last one; what that one left is not worth writing everything after it again.
-    pub(crate) fn crease_start(&self, setup: &FoldOptions, reason: Trigger) -> usize {
-        match reason {
-            Trigger::Profitable if !setup.signed_history => self.schedule.first_old_message.unwrap_or(0),
+    pub(crate) fn crease_start(&self, options: &FoldOptions, trigger: Trigger) -> usize {
+        match trigger {
+            Trigger::Profitable if !options.signed_history => self.schedule.first_old_message.unwrap_or(0),
             _ => 0,
         }
     }
 
     /// Estimates the number of calls still to come.
-    pub(crate) fn expected_calls(&self, setup: &FoldOptions) -> f64 {
-        f64::from(self.calls.saturating_sub(WARMUP_CALLS)) * setup.policy.remaining_ratio
+    pub(crate) fn expected_calls(&self, options: &FoldOptions) -> f64 {
+        f64::from(self.calls.saturating_sub(WARMUP_CALLS)) * options.policy.remaining_ratio
     }
 
     /// Returns the minimum old tokens for a profitable crease.
-    fn min_old_tokens(&self, setup: &FoldOptions) -> Tokens {
-        MIN_OLD_TOKENS.min(setup.budget / MIN_OLD_BUDGET_DIVISOR).max(self.rendered_tokens / 24)
+    fn min_old_tokens(&self, options: &FoldOptions) -> Tokens {
+        MIN_OLD_TOKENS.min(options.budget / MIN_OLD_BUDGET_DIVISOR).max(self.rendered_tokens / 24)
     }
 
     /// Returns true if a crease may be profitable under an optimistic estimate of the foldable tokens. Otherwise no
@@ -157,23 +162,23 @@ impl FoldState {
     ///
     /// Ski-rental rule: the number of remaining calls is unknown, so a crease also waits until the carrying cost
     /// equals the rewrite cost (2-competitive).
-    fn may_be_profitable(&self, setup: &FoldOptions) -> bool {
-        let remaining = self.expected_calls(setup) / setup.policy.min_gain_ratio;
+    fn may_be_profitable(&self, options: &FoldOptions) -> bool {
+        let remaining = self.expected_calls(options) / options.policy.min_gain_ratio;
         let (suffix, foldable) = (
             self.suffix_tokens(self.schedule.first_old_message.unwrap_or(0)),
             self.schedule.foldable_tokens() as Tokens,
         );
-        let cost = setup.prices.rewrite_cost(suffix, foldable);
-        let is_profitable = || prices::crease_gain(suffix, foldable, remaining, &setup.prices, 0.0) > 0.0;
+        let cost = options.prices.rewrite_cost(suffix, foldable);
+        let is_profitable = || prices::crease_gain(suffix, foldable, remaining, &options.prices, 0.0) > 0.0;
         let due = if self.is_editing() { EDITING_COST_FACTOR * cost } else { cost };
-        self.schedule.carrying_cost >= due && is_profitable() && !self.should_wait(setup)
+        self.schedule.carrying_cost >= due && is_profitable() && !self.should_wait(options)
     }
 
     /// Returns true if the newest round edits a file.
     fn is_editing(&self) -> bool {
-        let is_edit = |piece: &Segment| {
-            piece.kind == SegmentKind::Arguments
-                && piece.tool_call.as_ref().is_some_and(|done| done.action.kind == ActionKind::Edit)
+        let is_edit = |segment: &Segment| {
+            segment.kind == SegmentKind::Arguments
+                && segment.tool_call.as_ref().is_some_and(|call| call.action.kind == ActionKind::Edit)
         };
         self.segments_of(self.newest_round_start()..self.len()).iter().any(is_edit)
     }
@@ -182,15 +187,15 @@ impl FoldState {
     ///
     /// A crease now would write that text again and leave it until the next crease. Waiting costs carrying the old
     /// tokens until then.
-    fn should_wait(&self, setup: &FoldOptions) -> bool {
-        let (prices, keep) = (&setup.prices, setup.policy.keep_file_calls);
+    fn should_wait(&self, options: &FoldOptions) -> bool {
+        let (prices, keep) = (&options.prices, options.policy.keep_file_calls);
         let missed_cost = prices.write - prices.read + prices.read * CALLS_BETWEEN_CREASES;
         let mut aging_tokens = 0;
         // Segments become old in the order in which they were ingested.
         let young = self.segments_of(0..self.newest_round_start()).iter().skip(self.schedule.aged_segments[1]);
-        young.filter(|piece| piece.counts_when_old() && piece.is_kept_longer()).any(|piece| {
-            aging_tokens += piece.tokens;
-            let calls = f64::from((piece.call_index + keep).saturating_sub(self.calls));
+        young.filter(|segment| segment.counts_when_old() && segment.is_kept_longer()).any(|segment| {
+            aging_tokens += segment.tokens;
+            let calls = f64::from((segment.call_index + keep).saturating_sub(self.calls));
             missed_cost * aging_tokens as f64 > calls * prices.read * self.schedule.old_tokens as f64
         })
     }
@@ -222,9 +227,9 @@ mod tests {
         }
         let table = ModelTable::builtin();
         let prices = Prices::for_model(table, Some("claude-opus-4-6"));
-        let setup = FoldOptions::new(Meter::for_model(table, Some("gpt-4o")), prices, 200_000);
+        let options = FoldOptions::new(Meter::for_model(table, Some("gpt-4o")), prices, 200_000);
         let conversation = Conversation { messages, ..Conversation::default() };
-        let folded = fold(&conversation, &setup, &Ledger::default()).unwrap();
+        let folded = fold(&conversation, &options, &Ledger::default()).unwrap();
         folded.creases.iter().map(|crease| (crease.request_point - 1) / 2).collect()
     }
 

@@ -95,9 +95,9 @@ impl FoldSession {
         if self.tentative.as_ref().is_none_or(|decision| decision.request_point != request_point) {
             let schedule = self.state.schedule;
             let planned = self.state.plan_crease(&self.options, &self.ledger, &self.messages)?;
-            let crease = planned.map(|(plan, reason)| {
+            let crease = planned.map(|(plan, trigger)| {
                 self.first_changed = self.first_changed.min(plan.first_message);
-                self.state.apply_plan(&self.options, &self.messages, plan, reason)
+                self.state.apply_plan(&self.options, &self.messages, plan, trigger)
             });
             self.tentative = Some(TentativeDecision { request_point, schedule, crease });
         }

@@ -162,7 +162,7 @@ impl FoldState {
     }
 
     pub(crate) fn segment(&self, at: PartId) -> Option<&Segment> {
-        self.segments_of(at.message..at.message + 1).iter().find(|piece| piece.at == at)
+        self.segments_of(at.message..at.message + 1).iter().find(|segment| segment.at == at)
     }
 
     pub(crate) fn segments_of(&self, messages: Range<usize>) -> &[Segment] {
@@ -199,9 +199,9 @@ impl FoldState {
 
     /// Returns the message before which all messages are old, because newer ones fill the policy's `keep_share` of
     /// the space left by protected parts.
-    pub(crate) fn keep_share_start(&self, setup: &FoldOptions, newest: usize, protected: Tokens) -> usize {
-        let room = setup.message_budget(1.0).saturating_sub(protected);
-        let mut room = (room as f64 * setup.policy.keep_share) as Tokens;
+    pub(crate) fn keep_share_start(&self, options: &FoldOptions, newest: usize, protected: Tokens) -> usize {
+        let room = options.message_budget(1.0).saturating_sub(protected);
+        let mut room = (room as f64 * options.policy.keep_share) as Tokens;
         for at in (0..newest).rev() {
             match room.checked_sub(self.message_tokens[at]) {
                 Some(left) => room = left,
@@ -218,7 +218,7 @@ impl FoldState {
     }
 
     /// Adds the next message to the state.
-    pub(crate) fn ingest(&mut self, setup: &FoldOptions, message: &Message<'_>) {
+    pub(crate) fn ingest(&mut self, options: &FoldOptions, message: &Message<'_>) {
         let at = self.message_tokens.len();
         if message.is_assistant() && !self.after_assistant {
             self.calls += 1;
@@ -238,16 +238,22 @@ impl FoldState {
         self.link_across_rounds(at, message);
         let first = self.segments.len();
         self.first_segment.push(first);
-        self.segments.extend(segment::message_segments(at, message, self.calls, &mut self.pending_calls, &setup.meter));
-        let in_segments: Tokens = self.segments[first..].iter().map(|piece| piece.tokens).sum();
-        let tokens = in_segments + segment::overhead_tokens(message, &setup.meter);
-        debug_assert_eq!(tokens, setup.meter.message(message));
+        self.segments.extend(segment::message_segments(
+            at,
+            message,
+            self.calls,
+            &mut self.pending_calls,
+            &options.meter,
+        ));
+        let in_segments: Tokens = self.segments[first..].iter().map(|segment| segment.tokens).sum();
+        let tokens = in_segments + segment::overhead_tokens(message, &options.meter);
+        debug_assert_eq!(tokens, options.meter.message(message));
         self.message_tokens.push(tokens);
         self.rendered_tokens += tokens;
         self.raw_tokens += tokens;
         if !message.has_results() {
-            let texts = self.segments[first..].iter().filter(|piece| piece.kind == SegmentKind::InputText);
-            let texts: Tokens = texts.map(|piece| piece.tokens).sum();
+            let texts = self.segments[first..].iter().filter(|segment| segment.kind == SegmentKind::InputText);
+            let texts: Tokens = texts.map(|segment| segment.tokens).sum();
             match message.role {
                 Role::System | Role::Developer => self.verbatim.operator += texts,
                 Role::User if self.task == Some(at) => self.verbatim.task = texts,
@@ -259,41 +265,43 @@ impl FoldState {
             if let Some(before) = self.latest_results.record(&self.segments, index) {
                 self.segments[before].superseded = true;
             }
-            if setup.policy.crease_mode != CreaseMode::Never {
-                self.fold_at_ingest(setup, message, index);
+            if options.policy.crease_mode != CreaseMode::Never {
+                self.fold_at_ingest(options, message, index);
             }
         }
     }
 
     /// Folds a result before it is first sent, if it repeats an earlier result or contains terminal control codes.
     /// Nothing else that the model has not seen yet may be folded.
-    fn fold_at_ingest(&mut self, setup: &FoldOptions, message: &Message<'_>, index: usize) {
-        let piece = &self.segments[index];
-        if piece.kind != SegmentKind::Result || piece.tokens < segment::MIN_COUNTED_TOKENS || setup.pins.matches(piece)
+    fn fold_at_ingest(&mut self, options: &FoldOptions, message: &Message<'_>, index: usize) {
+        let segment = &self.segments[index];
+        if segment.kind != SegmentKind::Result
+            || segment.tokens < segment::MIN_COUNTED_TOKENS
+            || options.pins.matches(segment)
         {
             return;
         }
         // A model that unfolds an original and receives a marker would call the tool again.
-        if piece.tool_call.as_ref().is_some_and(|done| done.tool.ends_with(UNFOLD_TOOL_SUFFIX)) {
+        if segment.tool_call.as_ref().is_some_and(|call| call.tool.ends_with(UNFOLD_TOOL_SUFFIX)) {
             return;
         }
-        let text = segment::text_in_message(message, piece.at);
-        let handle = || setup.handles.then(|| Handle::for_content(text.as_bytes()));
+        let text = segment::text_in_message(message, segment.at);
+        let handle = || options.handles.then(|| Handle::for_content(text.as_bytes()));
         let above = self
             .results_by_hash
-            .insert(piece.text_hash, index)
+            .insert(segment.text_hash, index)
             .filter(|&above| self.folds.stage(self.segments[above].at).is_none());
         let (folded, stage, pass_name) = if let Some(above) = above {
-            self.results_by_hash.insert(piece.text_hash, above);
+            self.results_by_hash.insert(segment.text_hash, above);
             (marker::duplicate_text(text, handle()), Stage::Duplicates, DUPLICATE_PASS)
         } else if let Some(shown) = terminal_codes::strip_terminal_codes(text) {
             (terminal_codes::with_marker(&shown, handle()), Stage::Repack, TERMINAL_CODES_PASS)
         } else {
             return;
         };
-        let tokens = setup.meter.text(&folded);
-        let Some(saved) = piece.tokens.checked_sub(tokens).filter(|&saved| saved > 0) else { return };
-        let at = piece.at;
+        let tokens = options.meter.text(&folded);
+        let Some(saved) = segment.tokens.checked_sub(tokens).filter(|&saved| saved > 0) else { return };
+        let at = segment.at;
         if let Some(above) = above {
             // The model requested it again, so its age restarts.
             self.segments[above].call_index = self.calls;
@@ -321,15 +329,15 @@ impl FoldState {
 
     /// Caches per-segment facts that passes query on every planning run: which new results repeat lines of earlier
     /// ones, and which prose contains noise.
-    fn index_new_results(&mut self, setup: &FoldOptions, messages: &[Message<'_>]) -> Result<(), Error> {
-        let for_lines = repeated_lines::is_enabled(&setup.policy);
+    fn index_new_results(&mut self, options: &FoldOptions, messages: &[Message<'_>]) -> Result<(), Error> {
+        let for_lines = repeated_lines::is_enabled(&options.policy);
         for index in self.indexed_segments..self.segments.len() {
             self.indexed_segments = index;
-            setup.cancel.check()?;
-            let piece = &self.segments[index];
-            let text = segment::segment_text(messages, piece.at);
-            match piece.kind {
-                SegmentKind::Result if for_lines && piece.tokens >= repeated_lines::MIN_RESULT_TOKENS => {
+            options.cancel.check()?;
+            let segment = &self.segments[index];
+            let text = segment::segment_text(messages, segment.at);
+            match segment.kind {
+                SegmentKind::Result if for_lines && segment.tokens >= repeated_lines::MIN_RESULT_TOKENS => {
                     let hashes = LineHashes::new(text);
                     self.line_owners.record(index as u32, &hashes, |before| {
                         let before = &mut self.segments[before as usize];
@@ -341,7 +349,7 @@ impl FoldState {
                     });
                     self.segments[index].line_hashes = self.segments[index].repeats_earlier_lines.then_some(hashes);
                 }
-                SegmentKind::Prose if piece.tokens >= prose::MIN_PROSE_TOKENS => {
+                SegmentKind::Prose if segment.tokens >= prose::MIN_PROSE_TOKENS => {
                     self.segments[index].has_noise = prose::without_noise(text).is_some();
                 }
                 _ => {}
@@ -355,65 +363,65 @@ impl FoldState {
     /// error here.
     pub(crate) fn decide_past(
         &mut self,
-        setup: &FoldOptions,
+        options: &FoldOptions,
         ledger: &Ledger,
         messages: &[Message<'_>],
     ) -> Option<Crease> {
-        let setup = options_at(setup, ledger, messages.len());
+        let options = options_at(options, ledger, messages.len());
         // If the verbatim texts alone exceed the budget, no plan can fit.
         let VerbatimTokens { operator, task, newest } = self.verbatim;
-        if operator + task + newest > setup.message_budget(1.0) {
-            self.accrue_carrying_cost(&setup);
+        if operator + task + newest > options.message_budget(1.0) {
+            self.accrue_carrying_cost(&options);
             return None;
         }
-        self.decide(&setup, ledger, messages).ok().flatten()
+        self.decide(&options, ledger, messages).ok().flatten()
     }
 
     /// Decides at the request point after the last ingested message.
     pub(crate) fn decide(
         &mut self,
-        setup: &FoldOptions,
+        options: &FoldOptions,
         ledger: &Ledger,
         messages: &[Message<'_>],
     ) -> Result<Option<Crease>, Error> {
-        let planned = self.plan_crease(setup, ledger, messages)?;
-        Ok(planned.map(|(plan, reason)| self.apply_plan(setup, messages, plan, reason).0))
+        let planned = self.plan_crease(options, ledger, messages)?;
+        Ok(planned.map(|(plan, trigger)| self.apply_plan(options, messages, plan, trigger).0))
     }
 
     /// Returns the plan of a crease at this request point, if there is to be one. Changes only the schedule and caches.
     pub(crate) fn plan_crease(
         &mut self,
-        setup: &FoldOptions,
+        options: &FoldOptions,
         ledger: &Ledger,
         messages: &[Message<'_>],
     ) -> Result<Option<(CreasePlan, Trigger)>, Error> {
-        setup.cancel.check()?;
+        options.cancel.check()?;
         let at = messages.len();
-        let setup = &*options_at(setup, ledger, at);
-        self.accrue_carrying_cost(setup);
-        let Some(reason) = self.crease_trigger(setup, ledger.cold_points.contains(&at), messages) else {
+        let options = &*options_at(options, ledger, at);
+        self.accrue_carrying_cost(options);
+        let Some(trigger) = self.crease_trigger(options, ledger.cold_points.contains(&at), messages) else {
             return Ok(None);
         };
-        self.index_new_results(setup, messages)?;
-        let mut lexicon = std::mem::take(&mut self.identifiers);
-        let kind_of = |at| self.segment(at).and_then(|piece| piece.text_kind);
-        let from = self.crease_start(setup, reason);
-        let plan = lexicon.index_messages(messages, &self.folds, &setup.cancel, kind_of).and_then(|()| {
-            planner::choose_folds(self, &mut lexicon, setup, messages, reason, from, ledger.summary_at(at))
+        self.index_new_results(options, messages)?;
+        let mut identifiers = std::mem::take(&mut self.identifiers);
+        let kind_of = |at| self.segment(at).and_then(|segment| segment.text_kind);
+        let from = self.crease_start(options, trigger);
+        let plan = identifiers.index_messages(messages, &self.folds, &options.cancel, kind_of).and_then(|()| {
+            planner::choose_folds(self, &mut identifiers, options, messages, trigger, from, ledger.summary_at(at))
         });
-        self.identifiers = lexicon;
+        self.identifiers = identifiers;
         let plan = plan?;
-        if reason == Trigger::OverBudget {
+        if trigger == Trigger::OverBudget {
             let left = plan.as_ref().map_or(self.rendered_tokens, |plan| self.rendered_tokens - plan.saved_tokens);
-            if left > setup.message_budget(1.0) {
-                return Err(self.cannot_fit_error(setup, left, plan.as_ref()));
+            if left > options.message_budget(1.0) {
+                return Err(self.cannot_fit_error(options, left, plan.as_ref()));
             }
             self.schedule.record_forced(left);
         }
         match plan {
-            Some(plan) if reason == Trigger::OverBudget || plan.expected_gain > 0.0 => Ok(Some((plan, reason))),
+            Some(plan) if trigger == Trigger::OverBudget || plan.expected_gain > 0.0 => Ok(Some((plan, trigger))),
             _ => {
-                self.schedule.record_unprofitable(self.calls, plan.as_ref(), setup);
+                self.schedule.record_unprofitable(self.calls, plan.as_ref(), options);
                 Ok(None)
             }
         }
@@ -422,25 +430,25 @@ impl FoldState {
     /// Applies a plan. Returns the previous values for [`FoldState::undo_crease`].
     pub(crate) fn apply_plan(
         &mut self,
-        setup: &FoldOptions,
+        options: &FoldOptions,
         messages: &[Message<'_>],
         plan: CreasePlan,
-        reason: Trigger,
+        trigger: Trigger,
     ) -> (Crease, CreaseUndo) {
-        let rewrite_cost = match reason {
+        let rewrite_cost = match trigger {
             Trigger::ColdCache => 0,
-            _ => setup.prices.rewrite_cost(plan.suffix_tokens, plan.saved_tokens).round() as Tokens,
+            _ => options.prices.rewrite_cost(plan.suffix_tokens, plan.saved_tokens).round() as Tokens,
         };
         let at = self.message_tokens.len();
         for &at in &plan.touched_messages {
             self.identifiers.update_message(at, &messages[at], &self.folds, &plan.folds);
             // Line hashes and counts are not needed for text that is cut.
             let end = self.first_segment.get(at + 1).copied().unwrap_or(self.segments.len());
-            let pieces = &mut self.segments[self.first_segment[at]..end];
-            for piece in pieces {
-                let rung = plan.folds.stage(piece.at);
-                piece.line_hashes.take_if(|_| rung.is_some());
-                piece.line_counts.take_if(|_| rung >= Some(Stage::Excerpts));
+            let segments = &mut self.segments[self.first_segment[at]..end];
+            for segment in segments {
+                let stage = plan.folds.stage(segment.at);
+                segment.line_hashes.take_if(|_| stage.is_some());
+                segment.line_counts.take_if(|_| stage >= Some(Stage::Excerpts));
             }
         }
         let folds = std::mem::replace(&mut self.folds, plan.folds);
@@ -449,7 +457,7 @@ impl FoldState {
         self.schedule.record_crease(plan.saved_tokens);
         let crease = Crease {
             request_point: at,
-            trigger: reason,
+            trigger,
             saved_tokens: plan.saved_tokens,
             suffix_tokens: plan.suffix_tokens,
             rewrite_cost,
@@ -468,17 +476,17 @@ impl FoldState {
         self.rendered_tokens += crease.saved_tokens;
     }
 
-    fn cannot_fit_error(&self, setup: &FoldOptions, left: Tokens, plan: Option<&CreasePlan>) -> Error {
-        let (floor, budget) = (left + setup.overhead_tokens, setup.budget);
+    fn cannot_fit_error(&self, options: &FoldOptions, left: Tokens, plan: Option<&CreasePlan>) -> Error {
+        let (floor, budget) = (left + options.overhead_tokens, options.budget);
         let folds = plan.map_or(&self.folds, |plan| &plan.folds);
-        let left = self.segments.iter().filter(|piece| !folds.is_dropped(piece.at.message));
-        let sizes = left.map(|piece| (piece.at, folds.part_tokens(piece.at).unwrap_or(piece.tokens)));
+        let left = self.segments.iter().filter(|segment| !folds.is_dropped(segment.at.message));
+        let sizes = left.map(|segment| (segment.at, folds.part_tokens(segment.at).unwrap_or(segment.tokens)));
         let largest = sizes.max_by_key(|(_, tokens)| *tokens);
         let what = match largest {
-            Some((at, tokens)) if tokens > setup.overhead_tokens => {
+            Some((at, tokens)) if tokens > options.overhead_tokens => {
                 format!("the largest part left is {at} with {tokens} tokens")
             }
-            _ => format!("system and tools alone are {} tokens", setup.overhead_tokens),
+            _ => format!("system and tools alone are {} tokens", options.overhead_tokens),
         };
         let message = format!(
             "cannot fit: the floor is {floor} tokens and the budget is {budget}; {what}; use a larger window or send less"
@@ -488,10 +496,10 @@ impl FoldState {
 }
 
 /// Returns the options with the budget of a request point.
-fn options_at<'s>(setup: &'s FoldOptions, ledger: &Ledger, at: usize) -> Cow<'s, FoldOptions> {
-    match ledger.budget_at(at, setup) {
-        budget if budget == setup.budget => Cow::Borrowed(setup),
-        budget => Cow::Owned(FoldOptions { budget, ..setup.clone() }),
+fn options_at<'s>(options: &'s FoldOptions, ledger: &Ledger, at: usize) -> Cow<'s, FoldOptions> {
+    match ledger.budget_at(at, options) {
+        budget if budget == options.budget => Cow::Borrowed(options),
+        budget => Cow::Owned(FoldOptions { budget, ..options.clone() }),
     }
 }
 
@@ -503,10 +511,10 @@ fn options_at<'s>(setup: &'s FoldOptions, ledger: &Ledger, at: usize) -> Cow<'s,
 /// cancelled the fold.
 pub fn fold(
     conversation: &Conversation<'_>,
-    setup: &FoldOptions,
+    options: &FoldOptions,
     ledger: &Ledger,
 ) -> Result<FoldedConversation, Error> {
-    resume(FoldState::default(), conversation, setup, ledger)
+    resume(FoldState::default(), conversation, options, ledger)
 }
 
 /// Folds a conversation whose first messages were folded before; only the new messages are processed. `state` comes
@@ -519,7 +527,7 @@ pub fn fold(
 pub fn resume(
     mut state: FoldState,
     conversation: &Conversation<'_>,
-    setup: &FoldOptions,
+    options: &FoldOptions,
     ledger: &Ledger,
 ) -> Result<FoldedConversation, Error> {
     let messages = &conversation.messages;
@@ -530,23 +538,23 @@ pub fn resume(
         (state, decided) = (FoldState::default(), 0);
     }
     for (at, message) in messages.iter().enumerate().skip(decided) {
-        setup.cancel.check()?;
+        options.cancel.check()?;
         if at > decided && message.opens_round(Some(&messages[at - 1])) {
-            let crease = state.decide_past(setup, ledger, &messages[..at]);
+            let crease = state.decide_past(options, ledger, &messages[..at]);
             state.creases.extend(crease);
         }
-        state.ingest(setup, message);
+        state.ingest(options, message);
     }
     if messages.len() > decided || decided == 0 {
-        let crease = state.decide(setup, ledger, messages)?;
+        let crease = state.decide(options, ledger, messages)?;
         state.creases.extend(crease);
     }
     Ok(FoldedConversation {
-        tokens: state.rendered_tokens + setup.overhead_tokens,
-        raw_tokens: state.raw_tokens + setup.overhead_tokens,
+        tokens: state.rendered_tokens + options.overhead_tokens,
+        raw_tokens: state.raw_tokens + options.overhead_tokens,
         creases: state.creases.clone(),
         state,
-        alternate_roles: setup.alternate_roles,
+        alternate_roles: options.alternate_roles,
     })
 }
 
@@ -587,10 +595,11 @@ mod tests {
     fn rendering_fits_the_budget() {
         let conversation = agent_session(60, 60);
         for budget in [4_000, 8_000, 16_000, 32_000] {
-            let setup = options(budget);
-            let folded = fold(&conversation, &setup, &Ledger::default()).unwrap();
+            let options = options(budget);
+            let folded = fold(&conversation, &options, &Ledger::default()).unwrap();
             assert!(folded.tokens <= budget, "{} > {budget}", folded.tokens);
-            let sent: Tokens = folded.messages(&conversation).iter().map(|message| setup.meter.message(message)).sum();
+            let sent: Tokens =
+                folded.messages(&conversation).iter().map(|message| options.meter.message(message)).sum();
             assert_eq!(sent, folded.tokens);
             assert!(folded.raw_tokens > 3 * 16_000);
         }
@@ -600,17 +609,17 @@ mod tests {
     #[test]
     fn session_equals_fold() {
         let conversation = agent_session(40, 40);
-        let setup = options(12_000);
-        let mut folder = FoldSession::new(setup.clone());
+        let options = options(12_000);
+        let mut session = FoldSession::new(options.clone());
         for (at, message) in conversation.messages.iter().enumerate() {
             if message.opens_round(at.checked_sub(1).map(|before| &conversation.messages[before])) {
-                folder.plan_request().unwrap();
+                session.plan_request().unwrap();
                 let whole = Conversation { messages: conversation.messages[..at].to_vec(), ..Conversation::default() };
-                let folded = fold(&whole, &setup, &Ledger::default()).unwrap();
-                assert_eq!(folder.rendered_messages(0).collect::<Vec<_>>(), folded.messages(&whole), "at {at}");
-                assert_eq!(folder.tokens(), folded.tokens);
+                let folded = fold(&whole, &options, &Ledger::default()).unwrap();
+                assert_eq!(session.rendered_messages(0).collect::<Vec<_>>(), folded.messages(&whole), "at {at}");
+                assert_eq!(session.tokens(), folded.tokens);
             }
-            folder.push(message.clone());
+            session.push(message.clone());
         }
     }
 
@@ -618,13 +627,13 @@ mod tests {
     #[test]
     fn resume_equals_fold() {
         let conversation = agent_session(40, 40);
-        let setup = options(12_000);
+        let options = options(12_000);
         let ledger = Ledger { budgets: BTreeMap::from([(41, 9_000)]), ..Ledger::default() };
         let mut state = FoldState::default();
         for end in (1..=conversation.messages.len()).filter(|end| end % 3 != 0) {
             let seen = Conversation { messages: conversation.messages[..end].to_vec(), ..Conversation::default() };
-            let resumed = resume(state, &seen, &setup, &ledger).unwrap();
-            let folded = fold(&seen, &setup, &ledger).unwrap();
+            let resumed = resume(state, &seen, &options, &ledger).unwrap();
+            let folded = fold(&seen, &options, &ledger).unwrap();
             assert_eq!(resumed.messages(&seen), folded.messages(&seen), "at {end}");
             assert_eq!((resumed.tokens, &resumed.creases), (folded.tokens, &folded.creases), "at {end}");
             state = resumed.into_state();
@@ -638,23 +647,23 @@ mod tests {
     fn unfittable_request_points_are_skipped() {
         let mut conversation = agent_session(40, 40);
         conversation.messages[0] = Message::text(Role::System, source_text(0, 100));
-        let setup = options(16_000);
+        let options = options(16_000);
         let ledger = Ledger {
             budgets: BTreeMap::from([(1, 1_000), (31, 12_000), (61, 1_000), (71, 9_000)]),
             ..Ledger::default()
         };
-        let mut folder = FoldSession::new(setup.clone());
-        *folder.ledger_mut() = ledger.clone();
+        let mut session = FoldSession::new(options.clone());
+        *session.ledger_mut() = ledger.clone();
         let mut refused = 0;
         for (at, message) in conversation.messages.iter().enumerate() {
             if message.opens_round(at.checked_sub(1).map(|before| &conversation.messages[before])) {
-                refused += usize::from(folder.plan_request().is_err());
+                refused += usize::from(session.plan_request().is_err());
             }
-            folder.push(message.clone());
+            session.push(message.clone());
         }
-        folder.plan_request().unwrap();
-        let folded = fold(&conversation, &setup, &ledger).unwrap();
-        assert_eq!(folder.rendered_messages(0).collect::<Vec<_>>(), folded.messages(&conversation));
+        session.plan_request().unwrap();
+        let folded = fold(&conversation, &options, &ledger).unwrap();
+        assert_eq!(session.rendered_messages(0).collect::<Vec<_>>(), folded.messages(&conversation));
         assert!(refused > 10 && !folded.creases.is_empty(), "{refused}");
     }
 
@@ -662,15 +671,15 @@ mod tests {
     #[test]
     fn unanswered_request_leaves_no_trace() {
         let conversation = agent_session(40, 40);
-        let setup = options(12_000);
-        let mut folder = FoldSession::new(setup.clone());
+        let options = options(12_000);
+        let mut session = FoldSession::new(options.clone());
         for message in &conversation.messages {
-            drop(folder.plan_request());
-            folder.push(message.clone());
+            drop(session.plan_request());
+            session.push(message.clone());
         }
-        folder.plan_request().unwrap();
-        let folded = fold(&conversation, &setup, &Ledger::default()).unwrap();
-        assert_eq!(folder.rendered_messages(0).collect::<Vec<_>>(), folded.messages(&conversation));
+        session.plan_request().unwrap();
+        let folded = fold(&conversation, &options, &Ledger::default()).unwrap();
+        assert_eq!(session.rendered_messages(0).collect::<Vec<_>>(), folded.messages(&conversation));
     }
 
     /// A crease that was unprofitable is planned again once more calls are expected, although no text grew old.
@@ -742,18 +751,18 @@ mod tests {
     #[test]
     fn rendering_is_stable_between_creases() {
         let conversation = agent_session(60, 40);
-        let mut folder = FoldSession::new(options(16_000));
+        let mut session = FoldSession::new(options(16_000));
         let mut sent: Vec<Message<'static>> = Vec::new();
         let mut creases = 0;
         for (at, message) in conversation.messages.iter().enumerate() {
             if at > 0 && message.is_assistant() {
-                let creased = folder.plan_request().unwrap().is_some();
-                let now: Vec<_> = folder.rendered_messages(0).collect();
+                let creased = session.plan_request().unwrap().is_some();
+                let now: Vec<_> = session.rendered_messages(0).collect();
                 assert!(creased || now.starts_with(&sent), "at {at}");
                 creases += usize::from(creased);
                 sent = now;
             }
-            folder.push(message.clone());
+            session.push(message.clone());
         }
         assert!((2..20).contains(&creases), "{creases}");
     }

@@ -54,14 +54,14 @@ mod tests {
         let conversation = Conversation { messages, ..Conversation::default() };
         let table = ModelTable::builtin();
         let meter = Meter::for_model(table, Some("gpt-4o"));
-        let mut setup = FoldOptions::new(meter, Prices::for_model(table, Some("gpt-4o")), 12_000);
-        (setup.alternate_roles, setup.policy.crease_mode) = (alternate, CreaseMode::Forced);
+        let mut options = FoldOptions::new(meter, Prices::for_model(table, Some("gpt-4o")), 12_000);
+        (options.alternate_roles, options.policy.crease_mode) = (alternate, CreaseMode::Forced);
         let summary = PrefixSummary { until: 41, text: "Twenty files were read; the parser is slow in f7.rs.".into() };
         let summaries = with_summary.then_some((45, summary)).into_iter().collect();
         let ledger = Ledger { summaries, ..Ledger::default() };
-        let folded = fold(&conversation, &setup, &ledger).unwrap();
+        let folded = fold(&conversation, &options, &ledger).unwrap();
         let sent = folded.messages(&conversation);
-        assert_eq!(folded.tokens, sent.iter().map(|message| setup.meter.message(message)).sum::<Tokens>());
+        assert_eq!(folded.tokens, sent.iter().map(|message| options.meter.message(message)).sum::<Tokens>());
         sent
     }
 

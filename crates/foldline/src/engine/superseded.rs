@@ -21,23 +21,23 @@ pub(crate) struct LatestResults {
 
 impl LatestResults {
     /// Records the segment at an index. Returns the index of the segment that it supersedes.
-    pub(crate) fn record(&mut self, pieces: &[Segment], index: usize) -> Option<usize> {
-        let piece = &pieces[index];
-        let done = piece.tool_call.as_ref().filter(|_| piece.kind == SegmentKind::Result)?;
-        let file = file_key(&done.action.target);
-        let key = match done.action.kind {
+    pub(crate) fn record(&mut self, segments: &[Segment], index: usize) -> Option<usize> {
+        let segment = &segments[index];
+        let call = segment.tool_call.as_ref().filter(|_| segment.kind == SegmentKind::Result)?;
+        let file = file_key(&call.action.target);
+        let key = match call.action.kind {
             // The written content is what a read of the file would return.
-            ActionKind::Write if !piece.failed => file,
-            _ => done.call_hash,
+            ActionKind::Write if !segment.failed => file,
+            _ => call.call_hash,
         };
         let before = self.by_call.get(&key).copied();
-        let superseded = before.filter(|&before| pieces[before].failed || !piece.failed);
+        let superseded = before.filter(|&before| segments[before].failed || !segment.failed);
         // Texts of the same result do not supersede each other.
-        let superseded = superseded.filter(|&before| pieces[before].at.message != piece.at.message);
+        let superseded = superseded.filter(|&before| segments[before].at.message != segment.at.message);
         if before.is_none() || superseded.is_some() {
             self.by_call.insert(key, index);
         }
-        if piece.shows_file_read() {
+        if segment.shows_file_read() {
             self.by_call.insert(file, index);
         }
         superseded
@@ -58,19 +58,19 @@ mod tests {
 
     /// Returns the calls whose results are superseded after these calls (tool, arguments, result).
     fn superseded(calls: &[(&str, &str, &str)]) -> Vec<usize> {
-        let (mut pieces, mut open, mut latest) = (Vec::new(), PendingCalls::new(), LatestResults::default());
+        let (mut segments, mut open, mut latest) = (Vec::new(), PendingCalls::new(), LatestResults::default());
         let mut superseded = Vec::new();
         let meter = Meter::for_byte_estimate();
         for (at, (tool, arguments, result)) in calls.iter().enumerate() {
             let call = Message::new(Role::Assistant, vec![Part::call(format!("c{at}"), *tool, *arguments)]);
             let result = Message::new(Role::Tool, vec![Part::result(format!("c{at}"), *result)]);
             for (offset, message) in [call, result].iter().enumerate() {
-                let first = pieces.len();
-                pieces.extend(segment::message_segments(2 * at + offset, message, 0, &mut open, &meter));
-                superseded.extend((first..pieces.len()).filter_map(|index| latest.record(&pieces, index)));
+                let first = segments.len();
+                segments.extend(segment::message_segments(2 * at + offset, message, 0, &mut open, &meter));
+                superseded.extend((first..segments.len()).filter_map(|index| latest.record(&segments, index)));
             }
         }
-        superseded.into_iter().map(|index| pieces[index].at.message / 2).collect()
+        superseded.into_iter().map(|index| segments[index].at.message / 2).collect()
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! What a text is, and what stands in it: failures, definitions, lines.
+//! Detection of text kinds, failures, definitions and lines.
 //!
-//! Everything here looks at one text and nothing else. The rules are those of programs' output in
-//! general; no tool, repository or language is privileged beyond its public syntax.
+//! Every function looks at a single text. The rules apply to the output of programs in general; no tool,
+//! repository or language gets special treatment beyond its public syntax.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use memchr::{memchr, memchr_iter, memchr2_iter, memrchr};
 pub use crate::engine::identifiers::extract::{IdentifierKey, IdentifierKind, for_each_identifier};
 pub use crate::engine::passes::terminal_codes::strip_terminal_codes;
 
-/// What a text is. Decides how it may be shortened, never whether.
+/// The kind of a text. Decides how it may be shortened, never whether.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TextKind {
@@ -32,7 +32,7 @@ pub enum TextKind {
     Prose,
 }
 
-/// Recognises a text by a sample of its lines.
+/// Detects the kind of a text from a sample of its lines.
 pub fn detect_kind(text: &str) -> TextKind {
     let trimmed = text.trim_start();
     if trimmed.starts_with(['{', '[']) && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() {
@@ -45,7 +45,7 @@ pub fn detect_kind(text: &str) -> TextKind {
             lines.push((line, bare));
         }
     });
-    // Whether more than a share of the lines are so: as soon as enough are, or too many are not.
+    // True if more than 1/share of the lines match; stops as soon as the result is certain.
     let more_than = |share: usize, is: &dyn Fn(&str, &str) -> bool| {
         let (mut missing, mut spare) = (lines.len() / share + 1, lines.len() - lines.len() / share);
         lines.iter().any(|(line, bare)| {
@@ -58,7 +58,7 @@ pub fn detect_kind(text: &str) -> TextKind {
         }) && missing == 0
     };
     let most = |is: &dyn Fn(&str, &str) -> bool| more_than(2, is);
-    // The questions come in the order in which an answer settles it, so that few are asked of most texts.
+    // The tests are in the order in which they settle most texts.
     let changes: usize = lines.iter().map(|(line, _)| diff_score(line)).sum();
     if changes * 3 > lines.len() && changes > 4 {
         return TextKind::Diff;
@@ -69,8 +69,8 @@ pub fn detect_kind(text: &str) -> TextKind {
     if most(&|line, bare| is_path(bare) && !is_search_hit(line)) {
         return TextKind::Listing;
     }
-    let coloured = memchr(0x1b, text.as_bytes()).is_some();
-    if most(&|_, bare| is_log_line(bare) || coloured && memchr(0x1b, bare.as_bytes()).is_some()) {
+    let has_escapes = memchr(0x1b, text.as_bytes()).is_some();
+    if most(&|_, bare| is_log_line(bare) || has_escapes && memchr(0x1b, bare.as_bytes()).is_some()) {
         return TextKind::Log;
     }
     let is_source = |line: &str, bare: &str| bare.ends_with(['{', '}', ';', '(', ')', ',', ':']) || is_definition(line);
@@ -83,7 +83,7 @@ pub fn detect_kind(text: &str) -> TextKind {
     }
 }
 
-/// How much a line looks as if it stood in a diff.
+/// Scores how much a line looks like a line of a diff.
 fn diff_score(line: &str) -> usize {
     match line.as_bytes() {
         [b'@', b'@', b' ', ..] | [b'*', b'*', b'*', b' ', ..] => 4,
@@ -93,19 +93,20 @@ fn diff_score(line: &str) -> usize {
     }
 }
 
-/// Whether a line is one of a table.
+/// Returns true if a line looks like a row of a table.
 fn is_table_row(line: &str, bare: &str) -> bool {
     let shape = LineShape::scan(bare);
     shape.pipes > 1 || bare.starts_with('|') || shape.gaps > 2 && line == bare
 }
 
-/// What a line is made of, found in one walk over it.
+/// Counts of separators and words in a line, found in one scan.
 #[derive(Default)]
 struct LineShape {
-    /// Columns parted by ` | `, and by two blanks.
+    /// Occurrences of ` | `.
     pipes: usize,
+    /// Occurrences of two spaces.
     gaps: usize,
-    /// Words of letters alone, between blanks.
+    /// Words of two or more ASCII letters, between spaces.
     words: usize,
 }
 
@@ -113,7 +114,7 @@ impl LineShape {
     fn scan(line: &str) -> Self {
         let bytes = line.as_bytes();
         let mut shape = Self::default();
-        let (mut start, mut plain, mut blank, mut behind_bar) = (0, true, false, 0);
+        let (mut start, mut plain, mut blank, mut pipe_end) = (0, true, false, 0);
         for (at, &byte) in bytes.iter().enumerate() {
             if byte != b' ' {
                 plain &= byte.is_ascii_alphabetic();
@@ -122,12 +123,12 @@ impl LineShape {
             }
             shape.words += usize::from(plain && at > start + 1);
             (start, plain) = (at + 1, true);
-            // A third blank in a row begins the next gap.
+            // A third space in a row starts the next gap.
             shape.gaps += usize::from(blank);
             blank = !blank;
-            if at >= behind_bar && bytes[at + 1..].starts_with(b"| ") {
+            if at >= pipe_end && bytes[at + 1..].starts_with(b"| ") {
                 shape.pipes += 1;
-                behind_bar = at + 3;
+                pipe_end = at + 3;
             }
         }
         shape.words += usize::from(plain && bytes.len() > start + 1);
@@ -135,14 +136,14 @@ impl LineShape {
     }
 }
 
-/// So many lines tell what a text is.
+/// Number of lines sampled to detect the kind of a text.
 const SAMPLE_LINES: usize = 60;
 
-/// Up to so many lines of a text: the first, and of a long one those in the middle and near the end too.
+/// Returns up to [`SAMPLE_LINES`] lines: the first ones, and for a long text also some from the middle and near the end.
 fn sample_lines(text: &str) -> impl Iterator<Item = &str> {
-    let places = [0, text.len() / 2, text.len() - text.len() / 8];
-    let taken = if text.len() < 4096 { 1 } else { places.len() };
-    places.into_iter().take(taken).flat_map(move |at| {
+    let positions = [0, text.len() / 2, text.len() - text.len() / 8];
+    let count = if text.len() < 4096 { 1 } else { positions.len() };
+    positions.into_iter().take(count).flat_map(move |at| {
         let start = memrchr(b'\n', &text.as_bytes()[..at]).map_or(0, |newline| newline + 1);
         let mut rest = &text[start..];
         let lines = std::iter::from_fn(move || {
@@ -154,11 +155,11 @@ fn sample_lines(text: &str) -> impl Iterator<Item = &str> {
             rest = &rest[end + 1..];
             Some(line.strip_suffix('\r').unwrap_or(line))
         });
-        lines.take(SAMPLE_LINES / taken)
+        lines.take(SAMPLE_LINES / count)
     })
 }
 
-/// `path:12:` or `path:12-`, as search tools print.
+/// Returns true for lines that start with `path:12:` or `path:12-`, as printed by search tools.
 fn is_search_hit(line: &str) -> bool {
     let path = path_prefix(line);
     let Some(rest) = line[path.len()..].strip_prefix(':') else { return false };
@@ -167,29 +168,32 @@ fn is_search_hit(line: &str) -> bool {
 }
 
 fn is_path(text: &str) -> bool {
-    // No colon, so no address of the web either.
+    // Paths have no colon, which also excludes URLs.
     text.len() < 256 && path_prefix(text).len() == text.len() && text.bytes().any(|byte| matches!(byte, b'/' | b'.'))
 }
 
-/// What a text begins with that could stand in a path.
+/// Returns the longest prefix of a text that could be a path.
 fn path_prefix(text: &str) -> &str {
     &text[..text.bytes().take_while(|&byte| PATH_BYTES[usize::from(byte)]).count()]
 }
 
-/// Which bytes stand in paths.
+/// Table of the bytes that occur in paths.
 static PATH_BYTES: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
     while byte < 256 {
-        let it = byte as u8;
-        table[byte] = it.is_ascii_alphanumeric()
-            || matches!(it, b'/' | b'.' | b'_' | b'-' | b'@' | b'+' | b'~' | b'[' | b']' | b'(' | b')' | b'$' | b'\\');
+        let value = byte as u8;
+        table[byte] = value.is_ascii_alphanumeric()
+            || matches!(
+                value,
+                b'/' | b'.' | b'_' | b'-' | b'@' | b'+' | b'~' | b'[' | b']' | b'(' | b')' | b'$' | b'\\'
+            );
         byte += 1;
     }
     table
 };
 
-/// Begins with a time or a level, as log lines do.
+/// Returns true if a line starts with a timestamp or a log level.
 fn is_log_line(line: &str) -> bool {
     let head = &line.as_bytes()[..24.min(line.len())];
     let count = |is: fn(&u8) -> bool| head.iter().filter(|byte| is(byte)).count();
@@ -206,7 +210,7 @@ fn is_log_line(line: &str) -> bool {
         || levels.iter().any(|level| line.starts_with(level))
 }
 
-/// A line without the line number that a tool printed in front of it (`  12→`, `12:`, `12|`, `12\t`).
+/// Removes the line number that a tool printed before a line (`  12→`, `12:`, `12|`, `12\t`).
 pub fn without_line_number(line: &str) -> &str {
     let bytes = line.as_bytes();
     if !matches!(bytes, [b' ' | b'0'..=b'9', ..]) {
@@ -227,7 +231,7 @@ pub fn without_line_number(line: &str) -> &str {
     }
 }
 
-/// A line without blanks at its ends, as `str::trim_line` gives it; faster where it is ASCII.
+/// Trims a line like `str::trim`, but faster for ASCII.
 pub(crate) fn trim_line(line: &str) -> &str {
     let bare = line.trim_ascii();
     match bare.as_bytes() {
@@ -236,7 +240,7 @@ pub(crate) fn trim_line(line: &str) -> &str {
     }
 }
 
-/// Whether nearly every line of a text carries its line number, so that a gap shows by itself.
+/// Returns true if nearly every line of a text has a line number, so that gaps need no marker.
 pub fn has_line_numbers(text: &str) -> bool {
     let (mut numbered, mut bare) = (0, 0);
     for line in sample_lines(text) {
@@ -244,7 +248,7 @@ pub fn has_line_numbers(text: &str) -> bool {
             numbered += 1;
         } else if !line.trim().is_empty() {
             bare += 1;
-            // Already too many, however many are still to come.
+            // Too many already, whatever the remaining lines are.
             if bare > SAMPLE_LINES / 5 {
                 return false;
             }
@@ -253,7 +257,7 @@ pub fn has_line_numbers(text: &str) -> bool {
     numbered + bare > 2 && numbered >= bare * 4
 }
 
-/// Whether a line defines or imports something, in the public syntax of common languages.
+/// Returns true if a line defines or imports something, in the syntax of common languages.
 pub fn is_definition(line: &str) -> bool {
     let bare = without_line_number(line);
     let text = bare.trim_ascii_start();
@@ -265,21 +269,21 @@ pub fn is_definition(line: &str) -> bool {
         (word, rest) = first_word(rest);
     }
     match word {
-        // A local variable is a statement, not a definition that others refer to.
+        // An indented `let` is a local variable, not a definition.
         "let" | "const" => !bare.starts_with(char::is_whitespace),
         "" => false,
         _ => DEFINITION_KEYWORDS.contains(&word) && !rest.trim_ascii_start().is_empty() || is_heading(bare),
     }
 }
 
-/// The first word of a text, and what follows it.
+/// Splits a text into its first word and the rest.
 fn first_word(text: &str) -> (&str, &str) {
     let text = text.trim_ascii_start();
     let end = text.bytes().position(|byte| byte.is_ascii_whitespace());
     text.split_at(end.unwrap_or(text.len()))
 }
 
-/// Words that may stand before the one that opens a definition.
+/// Words that may precede the keyword of a definition.
 const DEFINITION_MODIFIERS: [&str; 18] = [
     "export",
     "default",
@@ -301,7 +305,7 @@ const DEFINITION_MODIFIERS: [&str; 18] = [
     "virtual",
 ];
 
-/// Words that open a definition or an import.
+/// Keywords of definitions and imports.
 const DEFINITION_KEYWORDS: [&str; 25] = [
     "func",
     "fn",
@@ -330,12 +334,12 @@ const DEFINITION_KEYWORDS: [&str; 25] = [
     "object",
 ];
 
-/// How a definition may begin, and a heading.
+/// First letters of definitions and headings.
 const DEFINITION_PREFIXES: PrefixFilter = PrefixFilter::new(&DEFINITION_MODIFIERS)
     .union(PrefixFilter::new(&DEFINITION_KEYWORDS))
     .union(PrefixFilter::new(&["let", "const", "# ", "##"]));
 
-/// With which two letters some words begin: most pairs of letters begin none of them, and one look at a table tells.
+/// A filter on the first two letters of a set of words: rejects most texts with one table lookup.
 struct PrefixFilter([u32; 32]);
 
 impl PrefixFilter {
@@ -359,8 +363,8 @@ impl PrefixFilter {
         self
     }
 
-    /// Whether a text may begin with one of the words. Letters of either case, and a few other bytes, are the same in their
-    /// five low bits.
+    /// Returns true if a text may start with one of the words. Compares the low five bits of each byte, which ignores case
+    /// and admits a few other bytes.
     fn may_match(&self, text: &[u8]) -> bool {
         let Some(&[first, second]) = text.first_chunk() else { return false };
         self.0[first as usize % 32] >> (second % 32) & 1 != 0
@@ -372,23 +376,23 @@ pub(crate) fn is_heading(line: &str) -> bool {
     (1..=6).contains(&level) && line.as_bytes().get(level) == Some(&b' ')
 }
 
-/// Whether a line says that something went wrong.
+/// Returns true if a line reports a failure.
 pub fn is_failure(line: &str) -> bool {
-    // "0 errors", "no failures", "error handling" in passing: the counts of zero are what matters.
+    // "0 errors", "no failures": counts of zero are not failures.
     const ZERO_COUNT_PHRASES: [&str; 6] = ["0 error", "0 fail", "no error", "no fail", "without error", "errors: 0"];
     if line.len() > 2000 {
         return false;
     }
     let bytes = line.as_bytes();
-    let may_begin = |at: &usize| FAILURE_PREFIXES.may_match(&bytes[*at..]);
-    let says = (0..bytes.len()).filter(may_begin).any(|at| starts_with_failure_word(&bytes[at..]));
-    says && {
+    let may_match = |at: &usize| FAILURE_PREFIXES.may_match(&bytes[*at..]);
+    let has_failure_word = (0..bytes.len()).filter(may_match).any(|at| starts_with_failure_word(&bytes[at..]));
+    has_failure_word && {
         let lower = line.to_ascii_lowercase();
-        !ZERO_COUNT_PHRASES.iter().any(|none| lower.contains(none))
+        !ZERO_COUNT_PHRASES.iter().any(|phrase| lower.contains(phrase))
     }
 }
 
-/// The words of failures, in lower case.
+/// Words that indicate a failure, in lower case.
 const FAILURE_WORDS: [&str; 16] = [
     "aborted",
     "assert",
@@ -411,21 +415,23 @@ const FAILURE_WORDS: [&str; 16] = [
 const FAILURE_PREFIXES: PrefixFilter = PrefixFilter::new(&FAILURE_WORDS);
 
 fn starts_with_failure_word(text: &[u8]) -> bool {
-    FAILURE_WORDS.iter().any(|sign| text.get(..sign.len()).is_some_and(|it| it.eq_ignore_ascii_case(sign.as_bytes())))
+    FAILURE_WORDS
+        .iter()
+        .any(|word| text.get(..word.len()).is_some_and(|head| head.eq_ignore_ascii_case(word.as_bytes())))
 }
 
-/// Whether a whole output reports a failure: a non-zero exit, or a line near its end or head that
-/// says so. Source text that merely mentions errors does not.
+/// Returns true if a whole output reports a failure: a non-zero exit code, or a failure in a line near its start or
+/// end. Source text that merely mentions errors is not a failure.
 pub fn reports_failure(text: &str) -> bool {
     detect_failure(text).0
 }
 
-/// Whether a whole output reports a failure, and what it is if that had to be asked.
+/// Returns the result of [`reports_failure`], and the kind of the text if it was detected.
 pub(crate) fn detect_failure(text: &str) -> (bool, Option<TextKind>) {
     let exit = |line: &str| {
         let bytes = line.as_bytes();
-        let is_exit = |at: &usize| bytes[*at..].get(..9).is_some_and(|it| it.eq_ignore_ascii_case(b"exit code"));
-        // Few letters are rarer than its second one.
+        let is_exit = |at: &usize| bytes[*at..].get(..9).is_some_and(|head| head.eq_ignore_ascii_case(b"exit code"));
+        // Searches for "x", which is a rare letter.
         let mut starts = memchr2_iter(b'x', b'X', bytes).filter_map(|at| at.checked_sub(1));
         let Some(at) = starts.find(is_exit) else { return false };
         let digits: String = line[at..].chars().filter(char::is_ascii_digit).collect();
@@ -437,28 +443,28 @@ pub(crate) fn detect_failure(text: &str) -> (bool, Option<TextKind>) {
     let tail_start = text.floor_char_boundary(text.len().saturating_sub(1500));
     let tail = &text[tail_start..];
     let kind = detect_kind(text);
-    let mentions = matches!(
+    let may_mention_errors = matches!(
         kind,
         TextKind::Source | TextKind::Json | TextKind::SearchHits | TextKind::Listing | TextKind::Diff | TextKind::Prose
     );
-    let says = || {
+    let has_failure_line = || {
         tail.lines().any(|line| is_failure(line) || exit(line))
             || text.lines().take(3).any(|line| is_failure(line) && line.len() < 300)
     };
-    (!mentions && says(), Some(kind))
+    (!may_mention_errors && has_failure_line(), Some(kind))
 }
 
-/// The lines of a text as byte ranges without their line breaks.
+/// Returns the lines of a text as byte ranges without line breaks.
 pub(crate) fn line_ranges(text: &str) -> Vec<Range<usize>> {
     let mut lines = Vec::with_capacity(text.len() / 32 + 1);
     lines.extend(iter_line_ranges(text));
     lines
 }
 
-/// The lines of a text, one after the other.
+/// Iterates over the lines of a text as byte ranges without line breaks.
 pub(crate) fn iter_line_ranges(text: &str) -> impl Iterator<Item = Range<usize>> {
     let mut start = 0;
-    // What follows the last line break is a line if it is anything, or if there is nothing else.
+    // Text after the last line break is a line; an empty text is one empty line.
     let last = (!text.ends_with('\n')).then_some(text.len());
     memchr_iter(b'\n', text.as_bytes()).chain(last).map(move |end| std::mem::replace(&mut start, end + 1)..end)
 }
@@ -503,7 +509,7 @@ mod tests {
         }
     }
 
-    /// Two letters of a line are looked at first: they must let every word pass that is looked for.
+    /// The filter on the first two letters must accept every word of the lists.
     #[test]
     fn prefix_filter_misses_no_keyword() {
         for word in DEFINITION_KEYWORDS {
@@ -512,8 +518,8 @@ mod tests {
         for word in DEFINITION_MODIFIERS {
             assert!(is_definition(&format!("  {word} fn thing")), "{word}");
         }
-        for sign in FAILURE_WORDS {
-            assert!(is_failure(&format!("it: {sign}")) && is_failure(&sign.to_ascii_uppercase()), "{sign}");
+        for word in FAILURE_WORDS {
+            assert!(is_failure(&format!("it: {word}")) && is_failure(&word.to_ascii_uppercase()), "{word}");
         }
     }
 

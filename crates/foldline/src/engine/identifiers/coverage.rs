@@ -1,9 +1,9 @@
-//! Which lines of an old text are worth keeping.
+//! The choice of the lines of an old text that are worth keeping.
 //!
-//! A line is needed again for the names in it: a path, an identifier, a number. A name needs to stand
-//! in the request once. So a line is worth keeping when names stand in it that stand nowhere else and
-//! are likely to be used, and when that chance times the price of an unfold is above what the line
-//! costs until the end of the session. Nothing else decides: no count of lines, no head and tail.
+//! A line is needed again for its identifiers (paths, symbols, numbers), and an identifier needs to occur in the request
+//! only once. So a line is kept if it has identifiers that occur nowhere else, and the probability that they are needed
+//! times the price of an unfold exceeds the cost of carrying the line until the end of the session. Nothing else decides:
+//! no line count, no head and tail.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,23 +17,24 @@ use crate::engine::tool_action::ActionKind;
 
 use crate::engine::passes::PassView;
 
-/// The names that stand in a request beside some of its parts, and grow as lines of those are kept.
+/// The identifiers that occur in a request outside of the parts to cut. Grows as lines of those parts are kept.
 ///
-/// They are counted in the lexicon itself, which has its own counts back when this is dropped.
+/// Changes the counts of the index itself; dropping this value restores them.
 pub(crate) struct IdentifierCoverage<'l> {
     index: &'l mut IdentifierIndex,
-    /// The names of the texts that were counted, and how often.
+    /// Identifiers of the counted texts, and the amount added for each text.
     counted_texts: Vec<(Arc<[IdentifierId]>, i32)>,
-    /// The names that stand in kept lines and nowhere else.
+    /// Identifiers that occur in kept lines only.
     kept_identifiers: Vec<IdentifierId>,
-    /// How often each name comes in the text that is cut.
+    /// Occurrences of each identifier in the text being cut.
     text_counts: IdentifierCounts,
 }
 
-/// A text, cut to the lines that are worth keeping.
+/// The lines of a text that are kept.
 pub(crate) struct KeptLines {
+    /// True for each kept line.
     pub(crate) lines: Vec<bool>,
-    /// The chance that a line that was left out is needed again.
+    /// Probability that a removed line is needed again.
     pub(crate) reuse_probability: f64,
 }
 
@@ -47,24 +48,24 @@ impl Drop for IdentifierCoverage<'_> {
 }
 
 impl<'l> IdentifierCoverage<'l> {
-    /// What the lexicon knows to stand.
-    pub(crate) fn new(lexicon: &'l mut IdentifierIndex) -> Self {
+    /// Starts with the counts of the index.
+    pub(crate) fn new(index: &'l mut IdentifierIndex) -> Self {
         Self {
-            index: lexicon,
+            index,
             counted_texts: Vec::new(),
             kept_identifiers: Vec::new(),
             text_counts: IdentifierCounts::default(),
         }
     }
 
-    /// Counts the names of a text once more, or once less.
+    /// Adds `by` to the occurrences of the identifiers of a text.
     pub(crate) fn count_text(&mut self, place: Option<PartId>, text: &str, by: i32) {
         let names = self.index.identifiers(place, text);
         self.index.add_occurrences(&names, by);
         self.counted_texts.push((names, by));
     }
 
-    /// Counts the names of the long values in the arguments of a call once less. Gives whether it knows them.
+    /// Subtracts the identifiers of the long values in the arguments of a call. Returns false if they are not cached.
     pub(crate) fn count_values(&mut self, place: PartId) -> bool {
         let Some(values) = self.index.long_values(place) else { return false };
         let names: Vec<Arc<[IdentifierId]>> = values.iter().map(|value| value.indexed.identifiers()).collect();
@@ -75,110 +76,112 @@ impl<'l> IdentifierCoverage<'l> {
         true
     }
 
-    /// The long values in the arguments of a call, if they are remembered.
+    /// Returns the long values in the arguments of a call, if cached.
     pub(crate) fn long_values(&self, place: PartId) -> Option<Vec<LongValue>> {
         self.index.long_values(place).map(<[LongValue]>::to_vec)
     }
 
-    /// Takes the names back that stand since so many were kept.
-    fn release_since(&mut self, since: usize) {
-        self.index.add_occurrences(&self.kept_identifiers[since..], -1);
-        self.kept_identifiers.truncate(since);
+    /// Removes the kept identifiers from position `start` on.
+    fn release_since(&mut self, start: usize) {
+        self.index.add_occurrences(&self.kept_identifiers[start..], -1);
+        self.kept_identifiers.truncate(start);
     }
 
-    /// What is found in the text of a result.
+    /// Returns the index of a result's text.
     pub(crate) fn indexed_result(&mut self, place: PartId, text: &str) -> IndexedText {
         self.index.indexed_result(place, text)
     }
 
-    /// What is found in another text.
+    /// Indexes another text.
     pub(crate) fn index_text(&mut self, text: &str) -> IndexedText {
         self.index.index_text(text)
     }
 
-    /// What is found in the items of JSON.
+    /// Indexes the items of a JSON text.
     pub(crate) fn index_json_items(&mut self, json: &str, items: &[Range<usize>]) -> IndexedText {
         self.index.index_spans(json, TextKind::Json, items.iter().cloned())
     }
 
-    /// Chooses the lines of a text. The names in kept lines stand from now on.
+    /// Chooses the lines of a text to keep. The identifiers of kept lines count as occurring from then on.
     pub(crate) fn choose_lines(
         &mut self,
         view: &PassView<'_>,
-        piece: &Segment,
+        segment: &Segment,
         text: &str,
         found: &IndexedText,
     ) -> KeptLines {
-        let base = base_reuse_probability(piece, view.age(piece), view.calls);
-        let of_number = base * 0.1;
-        let price = view.retention_cost();
-        let unfold = view.unfold_cost(piece);
+        let base = base_reuse_probability(segment, view.age(segment), view.calls);
+        let number_base = base * 0.1;
+        let retention_cost = view.retention_cost();
+        let unfold_cost = view.unfold_cost(segment);
         let mut kept = vec![false; found.len()];
-        let mut missed = 1.0;
+        let mut unused_probability = 1.0;
         self.text_counts.count(found);
-        // Of what went wrong the lines that say so stay.
-        let mut red = if piece.failed && !piece.superseded { MAX_FAILURE_LINES } else { 0 };
-        // Definitions first: of the lines that name a thing, the one that defines it tells most.
+        // A failure keeps the lines that report it.
+        let mut failure_lines_left = if segment.failed && !segment.superseded { MAX_FAILURE_LINES } else { 0 };
+        // Definitions first: they are the most useful lines with an identifier.
         for definitions in [true, false] {
             for (at, (line, names)) in
                 found.lines().enumerate().filter(|(_, (line, _))| line.is_definition == definitions)
             {
                 let before = self.kept_identifiers.len();
-                let mut chance: f64 = 0.0;
-                // What is new stands with this line from now on, in which it may come again.
-                let familiar = self.index.add_missing(names, |name, known| {
+                let mut probability: f64 = 0.0;
+                // New identifiers count as occurring from here on; the line may contain them more than once.
+                let used_by_model = self.index.add_missing(names, |name, stats| {
                     self.kept_identifiers.push(name);
-                    let of_name = if known.is_number() { of_number } else { base };
-                    // What a text is about, it says often.
-                    let of_name = of_name * f64::from(self.text_counts.times(name)).sqrt().sqrt();
-                    chance = chance.max(if known.is_repeated() { of_name * 1.4 } else { of_name }) + of_name * 0.4;
+                    let weight = if stats.is_number() { number_base } else { base };
+                    // Identifiers that are frequent in the text are central to it.
+                    let weight = weight * f64::from(self.text_counts.times(name)).sqrt().sqrt();
+                    probability =
+                        probability.max(if stats.is_repeated() { weight * 1.4 } else { weight }) + weight * 0.4;
                 });
                 if definitions {
-                    chance *= 1.8;
+                    probability *= 1.8;
                 }
-                // What stands around a change stands in the file.
+                // Context lines of a diff are also in the file.
                 if found.kind == TextKind::Diff && line.text_in(text).starts_with(' ') {
-                    chance *= 0.5;
+                    probability *= 0.5;
                 }
-                if familiar {
-                    chance *= 2.5;
+                if used_by_model {
+                    probability *= 2.5;
                 }
-                let cost = (line.len() as f64 / 4.0 + 2.0) * price;
-                let says = red > 0 && text_kind::is_failure(line.text_in(text));
-                red -= usize::from(says);
-                kept[at] = says || chance * unfold > cost;
+                let cost = (line.len() as f64 / 4.0 + 2.0) * retention_cost;
+                let is_failure = failure_lines_left > 0 && text_kind::is_failure(line.text_in(text));
+                failure_lines_left -= usize::from(is_failure);
+                kept[at] = is_failure || probability * unfold_cost > cost;
                 if !kept[at] {
-                    missed *= 1.0 - chance.min(1.0);
+                    unused_probability *= 1.0 - probability.min(1.0);
                     self.release_since(before);
                 }
             }
         }
-        KeptLines { lines: kept, reuse_probability: 1.0 - missed }
+        KeptLines { lines: kept, reuse_probability: 1.0 - unused_probability }
     }
 }
 
-/// So many lines that say what went wrong are kept of a failure.
+/// Maximum lines that report a failure kept in an excerpt.
 const MAX_FAILURE_LINES: usize = 12;
 
-/// The chance that a line of such a piece, with a name that stands nowhere else, is needed again. Shares of lines that
-/// were, in recorded sessions: docs/decisions/0014.
-fn base_reuse_probability(piece: &Segment, age: u32, calls: u32) -> f64 {
-    // Of a long output about as much is needed as of a short one, so a line of it less; of a file, which is read as a
-    // whole, more the longer it is, but not in proportion.
-    let (of_source, by_length) = match (piece.kind, piece.tool_call.as_ref().map(|done| done.action.kind)) {
+/// Estimates the probability that a line of a segment, with an identifier that occurs nowhere else, is needed again.
+/// Fitted to recorded sessions: docs/decisions/0014.
+fn base_reuse_probability(segment: &Segment, age: u32, calls: u32) -> f64 {
+    // About as many lines of a long output are needed as of a short one, so each line is less likely. Of a file, more
+    // lines are needed the longer it is, but less than in proportion.
+    let (source_factor, length_exponent) = match (segment.kind, segment.tool_call.as_ref().map(|call| call.action.kind))
+    {
         (SegmentKind::Result, Some(ActionKind::Read)) => (0.045, 0.5),
         (SegmentKind::Result, Some(ActionKind::Search)) => (0.019, 1.0),
         (SegmentKind::Result, Some(ActionKind::Run)) => (0.012, 1.0),
-        // The model comes back to its own work more often than to what it was shown.
+        // The model returns to its own changes more often than to other results.
         (SegmentKind::Result, Some(ActionKind::Edit)) => (0.1, 1.0),
         (SegmentKind::Arguments, _) => (0.15, 0.0),
         _ => (0.02, 1.0),
     };
-    let of_source = if piece.superseded { of_source * 0.5 } else { of_source };
-    let of_length = (1000.0 / piece.tokens.max(1) as f64).powf(by_length);
-    // The longer a session has gone on, the less of what comes is news.
-    let of_calls = (32.0 / f64::from(calls.max(8))).powf(0.3);
-    of_source * of_length * of_calls * 16.0 / f64::from(age.max(8))
+    let source_factor = if segment.superseded { source_factor * 0.5 } else { source_factor };
+    let length_factor = (1000.0 / segment.tokens.max(1) as f64).powf(length_exponent);
+    // In a long session a smaller share of the results is new.
+    let calls_factor = (32.0 / f64::from(calls.max(8))).powf(0.3);
+    source_factor * length_factor * calls_factor * 16.0 / f64::from(age.max(8))
 }
 
 #[cfg(test)]
@@ -189,7 +192,7 @@ mod tests {
     use crate::engine::segment::PendingCalls;
     use crate::tokens::Meter;
 
-    /// The chance of a line of what a tool gave back, with this many lines of the same length.
+    /// Returns the probability of a line of a tool result with this many equal lines.
     fn result_probability(tool: &'static str, arguments: &'static str, lines: usize) -> f64 {
         let call = Message::new(Role::Assistant, vec![Part::call("c", tool, arguments)]);
         let result = Message::new(Role::Tool, vec![Part::result("c", "src/value.rs and more of it\n".repeat(lines))]);
@@ -199,13 +202,13 @@ mod tests {
         base_reuse_probability(&result, 16, 32)
     }
 
-    /// Ten times as many hits, and about as many of them are needed: each has a tenth of the chance.
+    /// Of ten times as many hits about as many are needed, so each has a tenth of the probability.
     #[test]
     fn longer_output_lowers_line_probability() {
         let hits = |lines| result_probability("grep", r#"{"pattern":"value"}"#, lines);
         let read = |lines| result_probability("read_file", r#"{"path":"a.rs"}"#, lines);
         assert!((hits(20) / hits(200) - 10.0).abs() < 0.5, "{} {}", hits(20), hits(200));
-        // A file that is ten times as long is needed more often, but not ten times as often.
+        // Of a file ten times as long more lines are needed, but not ten times as many.
         assert!((2.0..5.0).contains(&(read(20) / read(200))), "{} {}", read(20), read(200));
     }
 

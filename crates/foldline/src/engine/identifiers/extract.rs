@@ -1,20 +1,20 @@
-//! The names in a text: paths, identifiers, numbers.
+//! Extraction of identifiers from a text: paths, symbols, numbers.
 //!
-//! What later actions refer to is a name, so a text is worth keeping for the names in it. Nothing here knows what a
-//! name means, or where else it stands. Every byte of a conversation comes through here: it is read once.
+//! Later actions refer to identifiers, so a text is worth keeping for the identifiers in it. This module must not depend
+//! on their meaning or on other texts. It scans every byte of a conversation once, so it must be fast.
 
 use std::ops::Range;
 
-/// A name that stands in a text: what later actions refer to.
+/// An identifier in a text, by hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdentifierKey {
     /// Hash of its bytes.
     pub hash: u64,
-    /// What kind of name it is.
+    /// Kind of the identifier.
     pub kind: IdentifierKind,
 }
 
-/// The kinds of names, from the most to the least telling.
+/// The kind of an identifier, from the most to the least specific.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum IdentifierKind {
     /// `src/main.rs`
@@ -27,25 +27,25 @@ pub enum IdentifierKind {
     Number,
 }
 
-/// Calls `visit` with every name in a text, in order, and with its place. Plain words are none: they say nothing about
-/// where they come from. A path and a dotted name come whole and then in pieces, since either may be said alone.
+/// Calls `visit` with every identifier in a text and its position, in order. Plain words are not identifiers. Paths and
+/// dotted names are visited as a whole and then by component, because either may be used alone.
 ///
 /// ```
 /// let mut names = Vec::new();
 /// let text = "see src/read_file.rs, then 4096";
-/// foldline::engine::text_kind::atoms(text, |_, place| names.push(&text[place]));
+/// foldline::text_kind::for_each_identifier(text, |_, range| names.push(&text[range]));
 /// assert_eq!(names, ["src/read_file.rs", "read_file.rs", "read_file", "4096"]);
 /// ```
 pub fn for_each_identifier(text: &str, visit: impl FnMut(IdentifierKey, Range<usize>)) {
     IdentifierScanner::default().for_each_identifier(text, visit);
 }
 
-/// The words of a name, in memory that can be used for the names of many texts.
+/// A reusable buffer for the words of an identifier.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IdentifierScanner(Vec<WordSpan>);
 
 impl IdentifierScanner {
-    /// Does what [`atoms`] does.
+    /// Does the same as [`for_each_identifier`], with a reused buffer.
     pub(crate) fn for_each_identifier(&mut self, text: &str, mut visit: impl FnMut(IdentifierKey, Range<usize>)) {
         let Self(words) = self;
         let bytes = text.as_bytes();
@@ -58,10 +58,10 @@ impl IdentifierScanner {
             let first = WordSpan::starting_at(bytes, at);
             at = first.end;
             words.clear();
-            // A token is words and what joins them; what follows the last of them is none of it.
-            let (mut made_of, mut joined_by) = (first.byte_classes, 0);
+            // A token is a sequence of words and joiners that ends with a word.
+            let (mut classes, mut joiners) = (first.byte_classes, 0);
             while byte_class(bytes, at) & JOINER != 0 {
-                joined_by |= byte_class(bytes, at);
+                joiners |= byte_class(bytes, at);
                 at += 1;
                 if byte_class(bytes, at) & WORD != 0 {
                     if words.is_empty() {
@@ -69,22 +69,22 @@ impl IdentifierScanner {
                     }
                     let word = WordSpan::starting_at(bytes, at);
                     at = word.end;
-                    made_of |= word.byte_classes | joined_by;
+                    classes |= word.byte_classes | joiners;
                     words.push(word);
                 }
             }
             if words.is_empty() {
                 first.emit(bytes, &mut visit);
             } else {
-                emit_joined(bytes, words, made_of, &mut visit);
+                emit_joined(bytes, words, classes, &mut visit);
             }
         }
     }
 }
 
-/// Calls `visit` with every run of words and joins in which there may be a name; in all other text there is none.
+/// Calls `visit` with every run of words and joiners that may contain an identifier. The rest of the text contains none.
 ///
-/// Sixty-four bytes are looked at together, so that plain words, which most text consists of, cost nothing by themselves.
+/// Tests 64 bytes at a time, so that plain words, which make up most text, have no individual cost.
 pub(crate) fn for_each_run(bytes: &[u8], mut visit: impl FnMut(Range<usize>)) {
     let mut at = 0;
     while at < bytes.len() {
@@ -94,9 +94,9 @@ pub(crate) fn for_each_run(bytes: &[u8], mut visit: impl FnMut(Range<usize>)) {
             last[..rest.len()].copy_from_slice(rest);
             &last
         });
-        let BlockMasks { run_mask: runs, identifier_mask: mut telling } = BlockMasks::from_block(block);
-        // A run that goes on behind the block is looked at again, from its start; one without an end byte by byte.
-        let open = runs.leading_ones();
+        let BlockMasks { run_mask, mut identifier_mask } = BlockMasks::from_block(block);
+        // A run that continues after the block is scanned again from its start; one that fills the block, byte by byte.
+        let open = run_mask.leading_ones();
         if open == 64 {
             let length = rest.iter().position(|&byte| BYTE_CLASSES[byte as usize] == 0).unwrap_or(rest.len());
             visit(trimmed(bytes, at..at + length));
@@ -104,19 +104,19 @@ pub(crate) fn for_each_run(bytes: &[u8], mut visit: impl FnMut(Range<usize>)) {
             continue;
         }
         let closed = u64::MAX >> open;
-        telling &= closed;
-        while telling != 0 {
-            let inside = telling.trailing_zeros();
-            let end = inside + (!runs >> inside).trailing_zeros();
-            let start = 64 - (!runs & !(u64::MAX << inside)).leading_zeros();
+        identifier_mask &= closed;
+        while identifier_mask != 0 {
+            let inside = identifier_mask.trailing_zeros();
+            let end = inside + (!run_mask >> inside).trailing_zeros();
+            let start = 64 - (!run_mask & !(u64::MAX << inside)).leading_zeros();
             visit(trimmed(bytes, at + start as usize..at + end as usize));
-            telling &= u64::MAX << end;
+            identifier_mask &= u64::MAX << end;
         }
         at += 64 - open as usize;
     }
 }
 
-/// A run without joins at its ends.
+/// Returns a run without joiners at its ends.
 fn trimmed(bytes: &[u8], run: Range<usize>) -> Range<usize> {
     let Range { mut start, mut end } = run;
     while start < end && byte_class(bytes, start) & JOINER != 0 {
@@ -128,37 +128,37 @@ fn trimmed(bytes: &[u8], run: Range<usize>) -> Range<usize> {
     start..end
 }
 
-/// What is known of sixty-four bytes, a bit each.
+/// Classes of 64 bytes, one bit each.
 struct BlockMasks {
-    /// Bytes of words, and what joins them.
+    /// Bytes of words and joiners.
     run_mask: u64,
-    /// Bytes without which a run has no name: digits, bars, humps, and what follows a join.
+    /// Bytes of which an identifier has at least one: digits, underscores, inner capitals, and letters after a joiner.
     identifier_mask: u64,
 }
 
 impl BlockMasks {
-    /// Written so that a compiler makes it look at many bytes in one step.
+    /// Computes the masks of a block. Written so that the compiler vectorizes it.
     fn from_block(block: &[u8; 64]) -> Self {
         let all = |is: bool| if is { u8::MAX } else { 0 };
         let (mut words, mut joins) = ([0; 65], [0; 65]);
-        let (mut runs, mut telling) = ([0; 64], [0; 64]);
+        let (mut runs, mut identifiers) = ([0; 64], [0; 64]);
         for (at, &byte) in block.iter().enumerate() {
-            let digit_or_bar = all(byte.wrapping_sub(b'0') < 10) | all(byte == b'_');
-            let word = all((byte | 0x20).wrapping_sub(b'a') < 26) | digit_or_bar;
-            // They follow each other: `-`, `.` and `/`.
+            let digit_or_underscore = all(byte.wrapping_sub(b'0') < 10) | all(byte == b'_');
+            let word = all((byte | 0x20).wrapping_sub(b'a') < 26) | digit_or_underscore;
+            // `-`, `.` and `/` are adjacent in ASCII.
             let join = all(byte.wrapping_sub(b'-') < 3) | all(byte == b'@');
             (words[at + 1], joins[at + 1]) = (word, join);
-            (runs[at], telling[at]) = (word | join, digit_or_bar);
+            (runs[at], identifiers[at]) = (word | join, digit_or_underscore);
         }
         for (at, &byte) in block.iter().enumerate() {
-            let hump = all(byte.wrapping_sub(b'A') < 26) & words[at];
-            telling[at] |= hump | words[at + 1] & joins[at];
+            let inner_upper = all(byte.wrapping_sub(b'A') < 26) & words[at];
+            identifiers[at] |= inner_upper | words[at + 1] & joins[at];
         }
-        Self { run_mask: to_bitmask(&runs), identifier_mask: to_bitmask(&telling) }
+        Self { run_mask: to_bitmask(&runs), identifier_mask: to_bitmask(&identifiers) }
     }
 }
 
-/// A bit for each byte, of which all or no bits are set.
+/// Packs bytes that are 0 or 255 into one bit each.
 fn to_bitmask(bytes: &[u8; 64]) -> u64 {
     let eights = bytes.as_chunks::<8>().0.iter().map(|eight| {
         let spread = u64::from_le_bytes(*eight) & 0x8040_2010_0804_0201;
@@ -171,10 +171,10 @@ fn emit(bytes: &[u8], place: Range<usize>, kind: IdentifierKind, visit: &mut imp
     visit(IdentifierKey { hash: xxhash_rust::xxh3::xxh3_64(&bytes[place.clone()]), kind }, place);
 }
 
-/// The names in several words that are joined: all of them, the segments of a path, and each word.
-fn emit_joined(bytes: &[u8], words: &[WordSpan], made_of: u8, visit: &mut impl FnMut(IdentifierKey, Range<usize>)) {
+/// Emits the identifiers in joined words: the whole, the segments of a path, and each word.
+fn emit_joined(bytes: &[u8], words: &[WordSpan], classes: u8, visit: &mut impl FnMut(IdentifierKey, Range<usize>)) {
     let whole = words[0].start..words[words.len() - 1].end;
-    let has = |bits: u8| made_of & bits != 0;
+    let has = |bits: u8| classes & bits != 0;
     if has(SLASH) {
         emit(bytes, whole.clone(), IdentifierKind::Path, visit);
     } else if has(DOT) {
@@ -200,7 +200,7 @@ fn emit_joined(bytes: &[u8], words: &[WordSpan], made_of: u8, visit: &mut impl F
     }
 }
 
-/// ASCII letters, digits and `_` in a row.
+/// A word: ASCII letters, digits and `_`.
 #[derive(Clone, Copy, Debug)]
 struct WordSpan {
     start: usize,
@@ -208,13 +208,13 @@ struct WordSpan {
     byte_classes: u8,
 }
 
-/// What a byte may be in a name, as bits.
+/// Byte classes, as bits.
 const LOWER: u8 = 1;
 const UPPER: u8 = 2;
 const DIGIT: u8 = 4;
 const UNDERSCORE: u8 = 8;
 const WORD: u8 = LOWER | UPPER | DIGIT | UNDERSCORE;
-/// What joins words to one name.
+/// Joiners: bytes that join words to one identifier.
 const SLASH: u8 = 16;
 const DOT: u8 = 32;
 const OTHER_JOINER: u8 = 64;
@@ -241,13 +241,13 @@ const BYTE_CLASSES: [u8; 256] = {
     table
 };
 
-/// Nothing, behind the end.
+/// Returns the class of a byte; 0 after the end.
 fn byte_class(bytes: &[u8], at: usize) -> u8 {
     bytes.get(at).map_or(0, |&byte| BYTE_CLASSES[byte as usize])
 }
 
 impl WordSpan {
-    /// The word that begins at a place.
+    /// Returns the word that starts at a position.
     fn starting_at(bytes: &[u8], start: usize) -> Self {
         let mut end = start + 1;
         let mut rest = 0;
@@ -259,8 +259,8 @@ impl WordSpan {
             rest |= class;
             end += 1;
         }
-        let hump = if rest & UPPER != 0 { INNER_UPPER } else { 0 };
-        Self { start, end, byte_classes: byte_class(bytes, start) | rest | hump }
+        let inner_upper = if rest & UPPER != 0 { INNER_UPPER } else { 0 };
+        Self { start, end, byte_classes: byte_class(bytes, start) | rest | inner_upper }
     }
 
     fn emit(&self, bytes: &[u8], visit: &mut impl FnMut(IdentifierKey, Range<usize>)) {
@@ -269,7 +269,7 @@ impl WordSpan {
         }
     }
 
-    /// A number of three digits and more, or a word that is written as no plain word is.
+    /// Returns the kind of identifier: a number of at least three digits, or a word that is not plain text; else `None`.
     fn kind(&self) -> Option<IdentifierKind> {
         let has = |bits: u8| self.byte_classes & bits != 0;
         let length = self.end - self.start;
@@ -291,7 +291,7 @@ mod tests {
         names
     }
 
-    /// The names that are found in runs alone.
+    /// Returns the identifiers found in runs only.
     fn identifiers_in_runs(text: &str) -> Vec<&str> {
         let mut names = Vec::new();
         for_each_run(text.as_bytes(), |run| {
@@ -301,7 +301,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// No name stands outside of the runs, wherever blocks begin and end.
+        /// No identifier is outside of the runs, wherever blocks start and end.
         #[test]
         fn runs_contain_all_identifiers(text in "([a-z]{1,9}|[A-Z]{1,3}|[0-9_]{1,4}|[-./@]{1,2}|[ (,\"é]{1,3}){0,60}") {
             proptest::prop_assert_eq!(identifiers_in_runs(&text), identifiers(&text));

@@ -1,8 +1,8 @@
-//! The names of a conversation: how often each stands in the request, and which of them the model has used.
+//! An index of the identifiers of a conversation: how often each occurs in the request, and whether the model used it.
 //!
-//! An excerpt keeps the lines whose names are likely to be needed again and stand nowhere else. This
-//! room only remembers; the passes judge. What stands is counted as it comes and goes, so that a crease
-//! costs what it changes and not the whole request.
+//! An excerpt keeps lines with identifiers that are likely to be needed again and occur nowhere else. This module only
+//! counts; the passes decide. Counts are updated incrementally, so that a crease costs what it changes and not the whole
+//! request.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -21,12 +21,12 @@ use crate::wire;
 
 use rustc_hash::FxHasher;
 
-/// What is known of a name, in eight bytes: one look at memory tells all of it.
+/// Statistics of an identifier, in eight bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IdentifierStats {
-    /// How often it stands in the request.
+    /// Occurrences in the request.
     occurrences: i32,
-    /// The last message in which it was read, and one more; below it the three bits that follow.
+    /// Last message in which it was found, plus one, above the three flag bits.
     last_seen_and_flags: u32,
 }
 
@@ -40,29 +40,29 @@ impl IdentifierStats {
         Self { occurrences: 0, last_seen_and_flags: if kind == IdentifierKind::Number { NUMBER_FLAG } else { 0 } }
     }
 
-    /// It was read in a message.
+    /// Records an occurrence in a message.
     fn record(&mut self, stamp: u32, used: u32) {
-        let (bits, last) = (self.last_seen_and_flags & FLAGS_MASK, self.last_seen_and_flags & !FLAGS_MASK);
-        let again = if last != 0 && last != stamp { REPEATED_FLAG } else { 0 };
-        self.last_seen_and_flags = stamp | bits | again | used;
+        let (flags, last) = (self.last_seen_and_flags & FLAGS_MASK, self.last_seen_and_flags & !FLAGS_MASK);
+        let repeated = if last != 0 && last != stamp { REPEATED_FLAG } else { 0 };
+        self.last_seen_and_flags = stamp | flags | repeated | used;
     }
 
     pub(crate) fn is_number(self) -> bool {
         self.last_seen_and_flags & NUMBER_FLAG != 0
     }
 
-    /// Whether it was read in more than one message.
+    /// Returns true if it was found in more than one message.
     pub(crate) fn is_repeated(self) -> bool {
         self.last_seen_and_flags & REPEATED_FLAG != 0
     }
 }
 
-/// A name, by the number that it was given when it first came: what is known of it is looked up by its hash once, when a
-/// text is read, and stands in arrays from then on, which are small enough to stay near the processor.
+/// The number of an identifier. Its hash is looked up once, when a text is indexed; statistics are then found by
+/// number in arrays that are small enough for the CPU cache.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IdentifierId(u32);
 
-/// A text by its lines, or by other spans of it, and the names in them. Cheap to clone.
+/// The identifiers of a text by line, or by other spans. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct IndexedText {
     pub(crate) kind: TextKind,
@@ -70,46 +70,47 @@ pub(crate) struct IndexedText {
     identifiers: Arc<[IdentifierId]>,
 }
 
-/// A line in a text.
+/// A line of an indexed text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IndexedLine {
     start: u32,
     end: u32,
-    /// Where its names end; they begin where those of the line before it end.
+    /// End of its identifiers; they start at the end of the previous line's.
     identifiers_end: u32,
-    /// Whether it defines or imports something that has a name.
+    /// True if it defines or imports something with an identifier.
     pub(crate) is_definition: bool,
 }
 
 /// A long value in the arguments of a call.
 #[derive(Clone, Debug)]
 pub(crate) struct LongValue {
-    /// Where it stands in them, with its quotes.
+    /// Position in the arguments, with its quotes.
     pub(crate) span: wire::ByteSpan,
     pub(crate) indexed: IndexedText,
 }
 
-/// The names of a conversation.
+/// The index of the identifiers of a conversation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IdentifierIndex {
     ids: HashMap<SplitHash, IdentifierId, BuildHasherDefault<IdentityHasher>>,
     stats: Vec<IdentifierStats>,
-    /// The names in each run of joined words that has come, by its hash: what comes again is not read again.
+    /// Identifiers of each run of joined words, by hash of the run, so that repeated runs are not scanned again.
     run_cache: HashMap<SplitHash, RunIdentifiers, BuildHasherDefault<IdentityHasher>>,
-    /// How many names, and then these, for runs with more than one or none.
+    /// Length and identifiers of each run that does not have exactly one.
     id_lists: Vec<IdentifierId>,
-    /// Memory for the words of a run, and for the runs of a text.
+    /// Buffer for the words of a run.
     scanner: IdentifierScanner,
+    /// Buffer for the runs of a text.
     run_buffer: Vec<TokenRun>,
-    /// What was found in long results that stand as they came: every crease looks at it until they are cut.
+    /// Indexed long results that are unchanged. Every crease reads them until they are cut.
     results: BTreeMap<PartId, IndexedText>,
-    /// The same of long arguments that are JSON, for each of their long values.
+    /// Indexed long values of unchanged JSON arguments.
     arguments: BTreeMap<PartId, Vec<LongValue>>,
-    /// Messages that were read.
+    /// Number of messages indexed.
     indexed_messages: usize,
 }
 
-/// Words that are joined, in a text.
+/// A run of joined words in a text.
 #[derive(Clone, Copy, Debug)]
 struct TokenRun {
     hash: u64,
@@ -117,17 +118,17 @@ struct TokenRun {
     end: u32,
 }
 
-/// The names in a run.
+/// The identifiers of a run: a single one, or a position in `id_lists`.
 #[derive(Clone, Copy, Debug)]
 struct RunIdentifiers(u32);
 
-/// The run is one name. Without this bit the number is where the names are listed.
+/// Flag of a run with exactly one identifier. Without it, the number is a position in `id_lists`.
 const SINGLE_IDENTIFIER_FLAG: u32 = 1 << 31;
 
-/// The names of shorter results are found again faster than remembered.
+/// Minimum size of a cached result. Shorter ones are faster to index again.
 const MIN_CACHED_RESULT_BYTES: usize = 200;
 
-/// The hash of a name, in halves: so it takes twelve bytes of the table with its number, and not sixteen.
+/// A 64-bit hash in two halves, so that a table entry takes 12 bytes instead of 16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SplitHash([u32; 2]);
 
@@ -147,7 +148,7 @@ impl std::hash::Hash for SplitHash {
     }
 }
 
-/// A name's key is a hash already.
+/// A hasher for keys that are hashes already.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct IdentityHasher(u64);
 
@@ -164,24 +165,24 @@ impl Hasher for IdentityHasher {
         self.0 = key;
     }
 
-    /// A table takes its buckets from one end of a hash and tells neighbours apart by the other.
+    /// Fills both halves: a hash table uses the low bits for buckets and the high bits for tags.
     fn write_u32(&mut self, key: u32) {
         self.0 = u64::from(key) | u64::from(key) << 32;
     }
 }
 
 impl IndexedText {
-    /// How many lines there are.
+    /// Returns the number of lines.
     pub(crate) fn len(&self) -> usize {
         self.lines.len()
     }
 
-    /// All names, in order.
+    /// Returns all identifiers, in order.
     pub(crate) fn identifiers(&self) -> Arc<[IdentifierId]> {
         self.identifiers.clone()
     }
 
-    /// The lines, each with its names.
+    /// Returns the lines, each with its identifiers.
     pub(crate) fn lines(&self) -> impl Iterator<Item = (&IndexedLine, &[IdentifierId])> {
         let mut from = 0;
         self.lines.iter().map(move |line| {
@@ -192,16 +193,16 @@ impl IndexedText {
     }
 }
 
-/// How often each name comes in one text.
+/// The occurrences of each identifier in one text.
 #[derive(Default)]
 pub(crate) struct IdentifierCounts {
     counts: Vec<u32>,
-    /// The names that were counted.
+    /// Identifiers that were counted.
     identifiers: Option<Arc<[IdentifierId]>>,
 }
 
 impl IdentifierCounts {
-    /// Counts the names of a text, and forgets those of the one before.
+    /// Counts the identifiers of a text, after resetting the previous counts.
     pub(crate) fn count(&mut self, found: &IndexedText) {
         for name in self.identifiers.take().iter().flat_map(|names| names.iter()) {
             self.counts[name.0 as usize] = 0;
@@ -216,14 +217,14 @@ impl IdentifierCounts {
         self.identifiers = Some(found.identifiers.clone());
     }
 
-    /// How often a name comes in it.
+    /// Returns the occurrences of an identifier in the text.
     pub(crate) fn times(&self, name: IdentifierId) -> u32 {
         self.counts.get(name.0 as usize).copied().unwrap_or(0)
     }
 }
 
 impl IndexedLine {
-    /// What it says in the text in which it was found.
+    /// Returns the line's content in the text that was indexed.
     pub(crate) fn text_in<'t>(&self, text: &'t str) -> &'t str {
         text.get(self.start as usize..self.end as usize).unwrap_or_default()
     }
@@ -234,8 +235,8 @@ impl IndexedLine {
 }
 
 impl IdentifierIndex {
-    /// Reads the messages that it has not read yet, as they are rendered, until it is cancelled. What a result is may be
-    /// known.
+    /// Indexes the rendering of the messages that are not indexed yet. `kind_of` returns the kind of a result's text if
+    /// it is already known.
     pub(crate) fn index_messages(
         &mut self,
         messages: &[Message<'_>],
@@ -246,19 +247,18 @@ impl IdentifierIndex {
         for (at, message) in messages.iter().enumerate().skip(self.indexed_messages) {
             self.indexed_messages = at;
             cancel.check()?;
-            let as_came = !folds.touches(at);
+            let is_unchanged = !folds.touches(at);
             let stamp = saturating_u32(at + 1) << FLAGS_MASK.count_ones();
-            // Whether the model has used it.
             let used = if message.is_assistant() { USED_BY_MODEL_FLAG } else { 0 };
             for_each_text(message, at, |source, text| {
                 let names = match source {
-                    TextOrigin::Result(place) if as_came && text.len() >= MIN_CACHED_RESULT_BYTES => {
+                    TextOrigin::Result(place) if is_unchanged && text.len() >= MIN_CACHED_RESULT_BYTES => {
                         let kind = kind_of(place).unwrap_or_else(|| text_kind::detect_kind(text));
                         let found = self.index_spans(text, kind, text_kind::iter_line_ranges(text));
                         self.results.insert(place, found.clone());
                         found.identifiers
                     }
-                    TextOrigin::ArgumentValue(place, span) if as_came => {
+                    TextOrigin::ArgumentValue(place, span) if is_unchanged => {
                         if text.len() < arguments::MIN_ARGUMENT_BYTES {
                             self.arguments.entry(place).or_default();
                             self.extract_identifiers(text)
@@ -271,12 +271,12 @@ impl IdentifierIndex {
                     _ => self.extract_identifiers(text),
                 };
                 for name in names.iter() {
-                    let known = &mut self.stats[name.0 as usize];
-                    known.record(stamp, used);
-                    known.occurrences += i32::from(as_came);
+                    let stats = &mut self.stats[name.0 as usize];
+                    stats.record(stamp, used);
+                    stats.occurrences += i32::from(is_unchanged);
                 }
             });
-            if !as_came {
+            if !is_unchanged {
                 folds.for_each_rendered_text(at, message, |_| false, |_, text| self.count_text(None, text, 1));
             }
         }
@@ -284,18 +284,18 @@ impl IdentifierIndex {
         Ok(())
     }
 
-    /// Lets go of all that can be found again, so that what waits for the next turn of a session is small.
+    /// Drops everything that can be computed again, so that the state of an idle session is small.
     pub(crate) fn release_caches(&mut self) {
-        let (numbers, known) = (std::mem::take(&mut self.ids), std::mem::take(&mut self.stats));
-        *self = Self { ids: numbers, stats: known, indexed_messages: self.indexed_messages, ..Self::default() };
+        let (ids, stats) = (std::mem::take(&mut self.ids), std::mem::take(&mut self.stats));
+        *self = Self { ids, stats, indexed_messages: self.indexed_messages, ..Self::default() };
     }
 
-    /// A message has changed from one rendering to another.
+    /// Updates the counts for a message whose rendering changed.
     pub(crate) fn update_message(&mut self, at: usize, message: &Message<'_>, from: &FoldSet, to: &FoldSet) {
         let same = |part| from.is_same_part(to, part);
         from.for_each_rendered_text(at, message, same, |place, text| self.count_text(place, text, -1));
         to.for_each_rendered_text(at, message, same, |place, text| self.count_text(place, text, 1));
-        // What is cut once is seldom whole again.
+        // A result that was cut is rarely whole again.
         let results = self.results.range(PartId::new(at, 0)..PartId::new(at + 1, 0));
         for place in results.map(|(&place, _)| place).filter(|&place| to.stage(place).is_some()).collect::<Vec<_>>() {
             self.results.remove(&place);
@@ -310,14 +310,14 @@ impl IdentifierIndex {
         self.add_occurrences(&names, by);
     }
 
-    /// Counts names once more, or once less.
+    /// Adds `by` to the occurrences of identifiers.
     pub(crate) fn add_occurrences(&mut self, names: &[IdentifierId], by: i32) {
         for name in names {
             self.stats[name.0 as usize].occurrences += by;
         }
     }
 
-    /// The names of a text. Where it is the text of a result as it came, they may be remembered.
+    /// Returns the identifiers of a text. `place` is the position of an unchanged result, which may be cached.
     pub(crate) fn identifiers(&mut self, place: Option<PartId>, text: &str) -> Arc<[IdentifierId]> {
         if let Some(found) = place.and_then(|place| self.results.get(&place)) {
             return found.identifiers.clone();
@@ -325,22 +325,22 @@ impl IdentifierIndex {
         self.extract_identifiers(text)
     }
 
-    /// The long values in the arguments of a call that stand as they came, if they are remembered.
+    /// Returns the long values in the unchanged arguments of a call, if cached.
     pub(crate) fn long_values(&self, place: PartId) -> Option<&[LongValue]> {
         self.arguments.get(&place).map(Vec::as_slice)
     }
 
-    /// What is found in the text of a result.
+    /// Returns the index of a result's text, from the cache if possible.
     pub(crate) fn indexed_result(&mut self, place: PartId, text: &str) -> IndexedText {
         self.results.get(&place).cloned().unwrap_or_else(|| self.index_text(text))
     }
 
-    /// What is found in a text, line by line.
+    /// Indexes a text by line.
     pub(crate) fn index_text(&mut self, text: &str) -> IndexedText {
         self.index_spans(text, text_kind::detect_kind(text), text_kind::iter_line_ranges(text))
     }
 
-    /// What is found in some spans of a text, none of which begins or ends inside of a name.
+    /// Indexes spans of a text. No span may start or end inside an identifier.
     pub(crate) fn index_spans(
         &mut self,
         text: &str,
@@ -352,12 +352,11 @@ impl IdentifierIndex {
         let mut spans = spans.peekable();
         let line = |Range { start, end }: Range<usize>, lines: &[IndexedLine], names: &[IdentifierId]| {
             let has_names = names.len() > lines.last().map_or(0, |before| before.identifiers_end as usize);
-            let defines = has_names && text_kind::is_definition(&text[start..end]);
             IndexedLine {
                 start: saturating_u32(start),
                 end: saturating_u32(end),
                 identifiers_end: saturating_u32(names.len()),
-                is_definition: defines,
+                is_definition: has_names && text_kind::is_definition(&text[start..end]),
             }
         };
         let runs = self.find_runs(text);
@@ -376,7 +375,7 @@ impl IdentifierIndex {
         IndexedText { kind, lines: lines.into(), identifiers: names.into() }
     }
 
-    /// The names of a text, in order.
+    /// Returns the identifiers of a text, in order.
     fn extract_identifiers(&mut self, text: &str) -> Arc<[IdentifierId]> {
         let mut names = Vec::with_capacity(text.len() / 16);
         let runs = self.find_runs(text);
@@ -385,13 +384,13 @@ impl IdentifierIndex {
         names.into()
     }
 
-    /// The runs of a text in which there may be names. All of them are found before any is looked up: most of the time
-    /// goes into waiting for memory, and the processor waits for several at once.
+    /// Returns the runs of a text that may contain identifiers. All runs are found before any is looked up, so that the
+    /// CPU can overlap the memory accesses of the lookups, which dominate the time.
     fn find_runs(&mut self, text: &str) -> Vec<TokenRun> {
         let mut runs = std::mem::take(&mut self.run_buffer);
         runs.clear();
         let bytes = text.as_bytes();
-        // No name is shorter than three bytes.
+        // No identifier is shorter than three bytes.
         for_each_run(bytes, |run| {
             if run.len() > 2 {
                 runs.push(TokenRun {
@@ -404,7 +403,7 @@ impl IdentifierIndex {
         runs
     }
 
-    /// The names in a run of joined words.
+    /// Appends the identifiers of a run to `names`.
     fn push_run_identifiers(&mut self, run: &TokenRun, text: &str, names: &mut Vec<IdentifierId>) {
         let key = SplitHash::new(run.hash);
         match self.run_cache.get(&key) {
@@ -418,11 +417,11 @@ impl IdentifierIndex {
             }
             None => {
                 let from = names.len();
-                let (numbers, known) = (&mut self.ids, &mut self.stats);
-                self.scanner.for_each_identifier(&text[run.start as usize..run.end as usize], |atom, _| {
-                    names.push(*numbers.entry(SplitHash::new(atom.hash)).or_insert_with(|| {
-                        known.push(IdentifierStats::new(atom.kind));
-                        IdentifierId(saturating_u32(known.len() - 1))
+                let (ids, stats) = (&mut self.ids, &mut self.stats);
+                self.scanner.for_each_identifier(&text[run.start as usize..run.end as usize], |identifier, _| {
+                    names.push(*ids.entry(SplitHash::new(identifier.hash)).or_insert_with(|| {
+                        stats.push(IdentifierStats::new(identifier.kind));
+                        IdentifierId(saturating_u32(stats.len() - 1))
                     }));
                 });
                 let in_run = match names[from..] {
@@ -439,65 +438,65 @@ impl IdentifierIndex {
         }
     }
 
-    /// How often each name stands; those that do not are left out.
+    /// Returns the occurrences of each identifier, without those that do not occur.
     #[cfg(test)]
     pub(crate) fn occurrences(&self) -> BTreeMap<u64, i32> {
-        let standing = self
+        let all = self
             .ids
             .iter()
             .map(|(hash, &IdentifierId(number))| (hash.joined(), self.stats[number as usize].occurrences));
-        standing.filter(|&(_, count)| count != 0).collect()
+        all.filter(|&(_, count)| count != 0).collect()
     }
 
-    /// Lets those names stand once that do not stand, and calls `each` with them. Gives whether the model has used any
-    /// of the names.
+    /// Adds one occurrence to each identifier that does not occur, and calls `each` with it. Returns true if the model has
+    /// used any of the identifiers.
     pub(crate) fn add_missing(
         &mut self,
         names: &[IdentifierId],
         mut each: impl FnMut(IdentifierId, IdentifierStats),
     ) -> bool {
-        let mut bits = 0;
+        let mut flags = 0;
         for &name in names {
-            let known = &mut self.stats[name.0 as usize];
-            bits |= known.last_seen_and_flags;
-            if known.occurrences <= 0 {
-                known.occurrences += 1;
-                each(name, *known);
+            let stats = &mut self.stats[name.0 as usize];
+            flags |= stats.last_seen_and_flags;
+            if stats.occurrences <= 0 {
+                stats.occurrences += 1;
+                each(name, *stats);
             }
         }
-        bits & USED_BY_MODEL_FLAG != 0
+        flags & USED_BY_MODEL_FLAG != 0
     }
 }
 
-/// The hash of a run. It is asked of every run and never told to anybody, so a quick one is good enough.
+/// Hashes a run. The hash is computed for every run and never leaves the process, so a fast one is sufficient.
 fn hash_run(run: &[u8]) -> u64 {
     let mut hasher = FxHasher::default();
     hasher.write(run);
     hasher.finish()
 }
 
-/// A count of messages, names or bytes: no conversation has four thousand million of them.
+/// Converts a count of messages, identifiers or bytes, which is always below 4 billion.
 fn saturating_u32(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// Where a text comes from.
+/// The origin of a text.
 pub(crate) enum TextOrigin {
     Result(PartId),
-    /// The arguments of a call, if these are JSON and long, and the place of the value in them.
+    /// A value in long JSON arguments, and its position in them.
     ArgumentValue(PartId, wire::ByteSpan),
     Other,
 }
 
-/// Calls `each` with every text of a message that the model can read, and with where it comes from.
+/// Calls `each` with every text of a message that the model can read, and its origin.
 pub(crate) fn for_each_text(message: &Message<'_>, at: usize, mut each: impl FnMut(TextOrigin, &str)) {
     for (index, part) in message.parts.iter().enumerate() {
         match part {
             Part::Text { text } => each(TextOrigin::Other, text),
-            Part::Reasoning(it) => each(TextOrigin::Other, &it.text),
-            Part::ToolCall(it) => {
+            Part::Reasoning(reasoning) => each(TextOrigin::Other, &reasoning.text),
+            Part::ToolCall(call) => {
                 let place = PartId::new(at, index);
-                let strings = match &it.arguments {
+                let strings = match &call.arguments {
                     CallArguments::Json(json) if json.len() >= arguments::MIN_ARGUMENT_BYTES => {
                         wire::string_values(json)
                     }
@@ -510,11 +509,11 @@ pub(crate) fn for_each_text(message: &Message<'_>, at: usize, mut each: impl FnM
                         .for_each(|text| each(TextOrigin::ArgumentValue(place, value.span), &text));
                 }
                 if strings.is_empty() {
-                    for_each_value(it.arguments.as_str(), &it.arguments, |text| each(TextOrigin::Other, text));
+                    for_each_value(call.arguments.as_str(), &call.arguments, |text| each(TextOrigin::Other, text));
                 }
             }
-            Part::ToolResult(it) => {
-                for (inner, part) in it.content.iter().enumerate() {
+            Part::ToolResult(result) => {
+                for (inner, part) in result.content.iter().enumerate() {
                     let place = PartId::new(at, index).inner(inner);
                     part.as_text().into_iter().for_each(|text| each(TextOrigin::Result(place), text));
                 }
@@ -524,15 +523,15 @@ pub(crate) fn for_each_text(message: &Message<'_>, at: usize, mut each: impl FnM
     }
 }
 
-/// Calls `each` with every value in arguments that are written as those of a call are: JSON, or a text.
-pub(crate) fn for_each_value(arguments: &str, as_those: &CallArguments<'_>, mut each: impl FnMut(&str)) {
-    match as_those {
+/// Calls `each` with every string value in arguments that have the same format as `original`: JSON or text.
+pub(crate) fn for_each_value(arguments: &str, original: &CallArguments<'_>, mut each: impl FnMut(&str)) {
+    match original {
         CallArguments::Text(_) => each(arguments),
         CallArguments::Json(_) => for_each_string(arguments, each),
     }
 }
 
-/// Calls `each` with every string in JSON text, decoded; with the text itself when it is not JSON.
+/// Calls `each` with every decoded string in JSON text, or with the text itself if it contains none.
 fn for_each_string(json: &str, mut each: impl FnMut(&str)) {
     let strings = wire::string_values(json);
     if strings.is_empty() {
@@ -552,8 +551,8 @@ mod tests {
 
     #[test]
     fn identifiers_are_counted_per_text() {
-        let (mut lexicon, mut counts) = (IdentifierIndex::default(), IdentifierCounts::default());
-        let [first, second] = ["read_all(read_all)\nopen_it", "open_it"].map(|text| lexicon.index_text(text));
+        let (mut index, mut counts) = (IdentifierIndex::default(), IdentifierCounts::default());
+        let [first, second] = ["read_all(read_all)\nopen_it", "open_it"].map(|text| index.index_text(text));
         let times = |counts: &IdentifierCounts, found: &IndexedText| {
             found.identifiers.iter().map(|&name| counts.times(name)).collect::<Vec<_>>()
         };
@@ -566,7 +565,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(96))]
 
-        /// After all that came and was folded, each name is counted as often as it stands in the rendering.
+        /// Incremental counts equal the counts of a fresh index of the rendering.
         #[test]
         fn occurrences_equal_a_fresh_index(sample in samples(), share in 0.05..1.0) {
             let request = sample.request();
@@ -574,13 +573,13 @@ mod tests {
             let (table, model) = (ModelTable::builtin(), Some("claude-opus-4-6"));
             let meter = Meter::for_model(table, model);
             let budget = (meter.conversation(conversation) as f64 * share) as u64;
-            let setup = FoldOptions::new(meter, Prices::for_model(table, model), budget).with_overhead_of(conversation);
-            let Ok(folded) = fold(conversation, &setup, &Ledger::default()) else { return Ok(()) };
+            let options = FoldOptions::new(meter, Prices::for_model(table, model), budget).with_overhead_of(conversation);
+            let Ok(folded) = fold(conversation, &options, &Ledger::default()) else { return Ok(()) };
             let mut state = folded.into_state();
             state.identifiers.index_messages(&conversation.messages, &state.folds, &CancelFlag::default(), |_| None).unwrap();
-            let mut anew = IdentifierIndex::default();
-            anew.index_messages(&conversation.messages, &state.folds, &CancelFlag::default(), |_| None).unwrap();
-            prop_assert_eq!(state.identifiers.occurrences(), anew.occurrences());
+            let mut fresh = IdentifierIndex::default();
+            fresh.index_messages(&conversation.messages, &state.folds, &CancelFlag::default(), |_| None).unwrap();
+            prop_assert_eq!(state.identifiers.occurrences(), fresh.occurrences());
         }
     }
 }

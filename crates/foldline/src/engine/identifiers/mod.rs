@@ -1,4 +1,4 @@
-//! Identifiers in a text: extraction, an index of their uses, and the coverage of excerpts.
+//! Identifiers in texts: extraction, an index of their occurrences, and the coverage of excerpts.
 
 pub(crate) mod coverage;
 pub(crate) mod extract;

@@ -52,7 +52,7 @@ pub enum Stage {
     Truncation,
 }
 
-/// The reason for a crease.
+/// The trigger for a crease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -84,10 +84,10 @@ pub(crate) struct CreasePlan {
 impl CreasePlan {
     /// Returns the number of further calls after which the crease would be profitable, at least one. Each call made
     /// raises the number of calls expected.
-    pub(crate) fn calls_until_profitable(&self, setup: &FoldOptions) -> u32 {
-        let policy = &setup.policy;
+    pub(crate) fn calls_until_profitable(&self, options: &FoldOptions) -> u32 {
+        let policy = &options.policy;
         let gain_per_call =
-            policy.remaining_ratio / policy.min_gain_ratio * setup.prices.read * self.saved_tokens as f64;
+            policy.remaining_ratio / policy.min_gain_ratio * options.prices.read * self.saved_tokens as f64;
         (-self.expected_gain / gain_per_call).ceil().max(1.0) as u32
     }
 }
@@ -96,40 +96,40 @@ impl CreasePlan {
 /// there is nothing to fold.
 pub(crate) fn choose_folds(
     state: &FoldState,
-    lexicon: &mut IdentifierIndex,
-    setup: &FoldOptions,
+    identifiers: &mut IdentifierIndex,
+    options: &FoldOptions,
     messages: &[Message<'_>],
-    reason: Trigger,
+    trigger: Trigger,
     edit_from: usize,
     summary: Option<&PrefixSummary>,
 ) -> Result<Option<CreasePlan>, Error> {
-    if setup.policy.crease_mode == CreaseMode::Never {
+    if options.policy.crease_mode == CreaseMode::Never {
         return Ok(None);
     }
-    let mut draft = PlanBuilder::new(state, setup, messages, reason, edit_from, summary);
-    if reason == Trigger::OverBudget {
-        draft.fold_summarized_rounds();
+    let mut builder = PlanBuilder::new(state, options, messages, trigger, edit_from, summary);
+    if trigger == Trigger::OverBudget {
+        builder.fold_summarized_rounds();
     }
     // The passes of these stages decide by price, without a target.
-    for rung in [Stage::Duplicates, Stage::Reasoning, Stage::Excerpts] {
-        draft.run_stage(lexicon, rung, 1.0, None)?;
+    for stage in [Stage::Duplicates, Stage::Reasoning, Stage::Excerpts] {
+        builder.run_stage(identifiers, stage, 1.0, None)?;
     }
-    if reason == Trigger::OverBudget {
-        let target = draft.target;
-        draft.run_stage(lexicon, Stage::Repack, 1.0, Some(target))?;
-        draft.run_stage(lexicon, Stage::Excerpts, 4.0, Some(target))?;
-        draft.run_stage(lexicon, Stage::Excerpts, 16.0, Some(target))?;
-        draft.run_stage(lexicon, Stage::WholeResults, 1.0, Some(target))?;
-        draft.run_stage(lexicon, Stage::ProseAndArguments, 1.0, Some(target))?;
-        setup.cancel.check()?;
-        draft.fold_rounds(target);
-        if draft.request_tokens > setup.message_budget(1.0) && summary.is_some() {
+    if trigger == Trigger::OverBudget {
+        let target = builder.target;
+        builder.run_stage(identifiers, Stage::Repack, 1.0, Some(target))?;
+        builder.run_stage(identifiers, Stage::Excerpts, 4.0, Some(target))?;
+        builder.run_stage(identifiers, Stage::Excerpts, 16.0, Some(target))?;
+        builder.run_stage(identifiers, Stage::WholeResults, 1.0, Some(target))?;
+        builder.run_stage(identifiers, Stage::ProseAndArguments, 1.0, Some(target))?;
+        options.cancel.check()?;
+        builder.fold_rounds(target);
+        if builder.request_tokens > options.message_budget(1.0) && summary.is_some() {
             // A summary must not displace user text.
-            draft.write_notes(Stage::Rounds, NoteDetail::CountsOnly);
+            builder.write_notes(Stage::Rounds, NoteDetail::CountsOnly);
         }
-        draft.shorten_protected()?;
+        builder.shorten_protected()?;
     }
-    Ok(draft.build(reason))
+    Ok(builder.build(trigger))
 }
 
 struct PlanBuilder<'d> {
@@ -157,15 +157,15 @@ struct PlanBuilder<'d> {
 impl<'d> PlanBuilder<'d> {
     fn new(
         state: &'d FoldState,
-        setup: &'d FoldOptions,
+        options: &'d FoldOptions,
         messages: &'d [Message<'d>],
-        reason: Trigger,
+        trigger: Trigger,
         edit_from: usize,
         summary: Option<&'d PrefixSummary>,
     ) -> Self {
-        let mut draft = Self {
+        let mut builder = Self {
             state,
-            options: setup,
+            options,
             messages,
             folds: state.folds.clone(),
             message_tokens: state.message_tokens.clone(),
@@ -177,38 +177,38 @@ impl<'d> PlanBuilder<'d> {
             keep_share_start: 0,
             newest_round_start: state.newest_round_start(),
             last_user_message: state.last_user_message,
-            expected_calls: state.expected_calls(setup),
+            expected_calls: state.expected_calls(options),
             touched_messages: BTreeSet::new(),
             expected_unfold_cost: 0.0,
         };
-        if reason == Trigger::OverBudget {
-            let protected = draft.protected_tokens();
-            draft.target = draft.target(protected);
-            draft.keep_share_start = state.keep_share_start(setup, draft.newest_round_start, protected);
+        if trigger == Trigger::OverBudget {
+            let protected = builder.protected_tokens();
+            builder.target = builder.target(protected);
+            builder.keep_share_start = state.keep_share_start(options, builder.newest_round_start, protected);
         }
-        draft
+        builder
     }
 
     /// Accepts the proposals of a stage: all of them, or until the target is reached.
     fn run_stage(
         &mut self,
-        lexicon: &mut IdentifierIndex,
-        rung: Stage,
-        thrift: f64,
+        identifiers: &mut IdentifierIndex,
+        stage: Stage,
+        space_factor: f64,
         target: Option<Tokens>,
     ) -> Result<(), Error> {
-        let reached = |draft: &Self| target.is_some_and(|target| draft.request_tokens <= target);
-        if rung > self.options.policy.max_stage || reached(self) {
+        let reached = |builder: &Self| target.is_some_and(|target| builder.request_tokens <= target);
+        if stage > self.options.policy.max_stage || reached(self) {
             return Ok(());
         }
         self.options.cancel.check()?;
-        let view = self.pass_view(thrift);
-        if rung == Stage::Excerpts {
-            *view.coverage.borrow_mut() = Some(self.build_coverage(&view, lexicon));
+        let view = self.pass_view(space_factor);
+        if stage == Stage::Excerpts {
+            *view.coverage.borrow_mut() = Some(self.build_coverage(&view, identifiers));
         }
         // All passes of a stage see the request as it was before the stage.
         let mut proposals = Vec::new();
-        for pass in passes::passes_for_stage(rung) {
+        for pass in passes::passes_for_stage(stage) {
             self.options.cancel.check()?;
             let mut from_pass = Vec::new();
             (pass.propose)(&view, &mut from_pass);
@@ -216,7 +216,7 @@ impl<'d> PlanBuilder<'d> {
         }
         drop(view);
         for (proposal, pass) in proposals {
-            self.accept(proposal, rung, pass);
+            self.accept(proposal, stage, pass);
             if reached(self) {
                 break;
             }
@@ -225,17 +225,18 @@ impl<'d> PlanBuilder<'d> {
     }
 
     /// Counts the identifiers that remain in the request outside of the segments that may be cut now.
-    fn build_coverage<'l>(&self, view: &PassView<'_>, lexicon: &'l mut IdentifierIndex) -> IdentifierCoverage<'l> {
-        let mut coverage = IdentifierCoverage::new(lexicon);
+    fn build_coverage<'l>(&self, view: &PassView<'_>, identifiers: &'l mut IdentifierIndex) -> IdentifierCoverage<'l> {
+        let mut coverage = IdentifierCoverage::new(identifiers);
         let mut cut = BTreeSet::new();
-        for piece in [SegmentKind::Result, SegmentKind::Arguments].into_iter().flat_map(|kind| view.long_segments(kind))
+        for segment in
+            [SegmentKind::Result, SegmentKind::Arguments].into_iter().flat_map(|kind| view.long_segments(kind))
         {
-            let at = piece.at;
+            let at = segment.at;
             if self.touched_messages.contains(&at.message) {
                 cut.insert(at);
                 continue;
             }
-            if piece.kind == SegmentKind::Arguments && coverage.count_values(at) {
+            if segment.kind == SegmentKind::Arguments && coverage.count_values(at) {
                 continue;
             }
             let part = &self.messages[at.message].parts[at.part];
@@ -256,7 +257,7 @@ impl<'d> PlanBuilder<'d> {
         coverage
     }
 
-    fn pass_view<'v>(&'v self, thrift: f64) -> PassView<'v> {
+    fn pass_view<'v>(&'v self, space_factor: f64) -> PassView<'v> {
         PassView {
             messages: self.messages,
             segments: &self.state.segments,
@@ -270,26 +271,25 @@ impl<'d> PlanBuilder<'d> {
             last_user_message: self.last_user_message,
             expected_calls: self.expected_calls,
             request_tokens: self.request_tokens,
-            space_value: thrift * self.options.policy.space_value,
+            space_value: space_factor * self.options.policy.space_value,
             coverage: RefCell::new(None),
         }
     }
 
     /// Applies a proposal if it has fewer tokens than the current rendering of the part.
-    fn accept(&mut self, proposal: FoldProposal, rung: Stage, pass: &'static str) {
+    fn accept(&mut self, proposal: FoldProposal, stage: Stage, pass: &'static str) {
         let at = proposal.at;
-        let Some(piece) = self.state.segment(at) else { return };
-        let now = self.folds.part_tokens(at).unwrap_or(piece.tokens);
+        let Some(segment) = self.state.segment(at) else { return };
+        let now = self.folds.part_tokens(at).unwrap_or(segment.tokens);
         if proposal.tokens >= now || self.folds.is_dropped(at.message) {
             return;
         }
         self.subtract_tokens(at.message, now - proposal.tokens);
         self.expected_unfold_cost += proposal.expected_unfold_cost;
-        self.folds
-            .set_part(at, AppliedFold { edit: proposal.edit, tokens: proposal.tokens, stage: rung, pass_name: pass });
-        let pieces = &self.state.segments;
-        if let Ok(index) = self.live.binary_search_by_key(&at, |live| pieces[live.index].at) {
-            self.live[index].stage = Some(rung);
+        self.folds.set_part(at, AppliedFold { edit: proposal.edit, tokens: proposal.tokens, stage, pass_name: pass });
+        let segments = &self.state.segments;
+        if let Ok(index) = self.live.binary_search_by_key(&at, |live| segments[live.index].at) {
+            self.live[index].stage = Some(stage);
         }
     }
 
@@ -299,7 +299,7 @@ impl<'d> PlanBuilder<'d> {
         self.touched_messages.insert(message);
     }
 
-    fn build(mut self, reason: Trigger) -> Option<CreasePlan> {
+    fn build(mut self, trigger: Trigger) -> Option<CreasePlan> {
         let first_message = self.touched_messages.first().copied()?;
         if self.options.signed_history {
             self.drop_all_reasoning();
@@ -311,7 +311,7 @@ impl<'d> PlanBuilder<'d> {
         let suffix_tokens = self.state.suffix_tokens(first_message);
         let prices = &self.options.prices;
         let min_gain_ratio = self.options.policy.min_gain_ratio;
-        let expected_gain = match reason {
+        let expected_gain = match trigger {
             Trigger::ColdCache => {
                 (self.expected_calls * prices.read + prices.write) * saved_tokens as f64 - self.expected_unfold_cost
             }
@@ -337,8 +337,8 @@ impl<'d> PlanBuilder<'d> {
     /// Drops all reasoning. Reasoning signed together with the messages before it becomes invalid at a crease, and
     /// the kept reasoning must be contiguous; later reasoning is signed with the new rendering.
     fn drop_all_reasoning(&mut self) {
-        for piece in self.state.segments.iter().filter(|piece| piece.kind == SegmentKind::Reasoning) {
-            let proposal = FoldProposal { at: piece.at, edit: PartEdit::Drop, tokens: 0, expected_unfold_cost: 0.0 };
+        for segment in self.state.segments.iter().filter(|segment| segment.kind == SegmentKind::Reasoning) {
+            let proposal = FoldProposal { at: segment.at, edit: PartEdit::Drop, tokens: 0, expected_unfold_cost: 0.0 };
             self.accept(proposal, Stage::Reasoning, "signed");
         }
     }
@@ -353,20 +353,20 @@ fn live_segments(state: &FoldState, folds: &FoldSet) -> Vec<LiveSegment> {
     // In a long conversation most messages are dropped; skip their segments.
     let kept = (0..state.len()).filter(|&message| !folds.is_dropped(message));
     for index in kept.flat_map(|message| state.segment_range(message..message + 1)) {
-        let piece = &state.segments[index];
+        let segment = &state.segments[index];
         // Both are sorted by position.
-        while let Some((at, _)) = folded.next_if(|(at, _)| *at < piece.at) {
+        while let Some((at, _)) = folded.next_if(|(at, _)| *at < segment.at) {
             whole = if at.inner.is_none() { Some(at) } else { whole };
         }
-        let own = folded.peek().filter(|(at, _)| *at == piece.at).map(|(_, fold)| resume_stage(fold.stage));
-        let rung = if whole == Some(PartId { inner: None, ..piece.at }) { Some(Stage::Truncation) } else { own };
-        live.push(LiveSegment { index, kind: piece.kind, stage: rung });
+        let own = folded.peek().filter(|(at, _)| *at == segment.at).map(|(_, fold)| resume_stage(fold.stage));
+        let stage = if whole == Some(PartId { inner: None, ..segment.at }) { Some(Stage::Truncation) } else { own };
+        live.push(LiveSegment { index, kind: segment.kind, stage });
     }
     live
 }
 
 /// Returns the stage from which a folded part continues. A part that was shortened while protected may still become an
 /// excerpt or a marker once it is old.
-fn resume_stage(rung: Stage) -> Stage {
-    if rung >= Stage::Protected { Stage::Reasoning } else { rung }
+fn resume_stage(stage: Stage) -> Stage {
+    if stage >= Stage::Protected { Stage::Reasoning } else { stage }
 }

@@ -24,7 +24,7 @@ const MIN_EXCERPT_TOKENS: Tokens = 200;
 
 /// A shortened protected text.
 struct Shortened<'d> {
-    piece: &'d Segment,
+    segment: &'d Segment,
     before: Tokens,
     text: String,
     tokens: Tokens,
@@ -33,11 +33,12 @@ struct Shortened<'d> {
 impl<'d> PlanBuilder<'d> {
     /// Returns the tokens that no stage before [`Stage::Protected`] may fold.
     pub(crate) fn protected_tokens(&self) -> Tokens {
-        let is_protected = |piece: &&Segment| piece.kind == SegmentKind::InputText || self.options.pins.matches(piece);
+        let is_protected =
+            |segment: &&Segment| segment.kind == SegmentKind::InputText || self.options.pins.matches(segment);
         let older = self.live.iter().map(|live| &self.state.segments[live.index]);
-        let older = older.take_while(|piece| piece.at.message < self.newest_round_start).filter(is_protected);
+        let older = older.take_while(|segment| segment.at.message < self.newest_round_start).filter(is_protected);
         let newest: Tokens = self.message_tokens[self.newest_round_start..].iter().sum();
-        newest + older.map(|piece| self.tokens_of(piece)).sum::<Tokens>()
+        newest + older.map(|segment| self.tokens_of(segment)).sum::<Tokens>()
     }
 
     /// Returns the target of a forced crease: the policy's share of the space that `protected` tokens leave, but far
@@ -79,7 +80,7 @@ impl<'d> PlanBuilder<'d> {
             let all = self.candidates(Stage::Truncation);
             // User messages are shortened to the target, so that the next request does not shorten them again.
             let shortened = self.share(&all, self.max_target(), least)?;
-            let of_user = shortened.into_iter().filter(|text| self.is_of_user(text.piece)).collect();
+            let of_user = shortened.into_iter().filter(|text| self.is_of_user(text.segment)).collect();
             self.take_all(of_user, Stage::Truncation);
             if self.shorten_results(Stage::Truncation, least)? {
                 return Ok(());
@@ -107,35 +108,36 @@ impl<'d> PlanBuilder<'d> {
 
     /// Shortens the results to the space that everything else leaves in the budget. Returns true if the request then
     /// fits; otherwise changes nothing.
-    fn shorten_results(&mut self, rung: Stage, least: Tokens) -> Result<bool, Error> {
+    fn shorten_results(&mut self, stage: Stage, least: Tokens) -> Result<bool, Error> {
         let limit = self.options.message_budget(1.0);
         let results = self.candidates(Stage::Protected);
         let shortened = self.share(&results, limit, least)?;
         if self.request_tokens - saved(&shortened) > limit {
             return Ok(false);
         }
-        self.take_all(self.without_needless(shortened, limit), rung);
+        self.take_all(self.without_needless(shortened, limit), stage);
         Ok(true)
     }
 
     /// Returns the segments that may be shortened at a stage with their tokens, smallest first.
-    fn candidates(&self, rung: Stage) -> Vec<(&'d Segment, Tokens)> {
-        let may_be_cut = |piece: &Segment| match piece.kind {
+    fn candidates(&self, stage: Stage) -> Vec<(&'d Segment, Tokens)> {
+        let may_be_cut = |segment: &Segment| match segment.kind {
             SegmentKind::InputText => {
-                let verbatim = self.state.is_verbatim(piece.at.message);
-                rung == Stage::Truncation && self.is_of_user(piece) && !verbatim
+                let verbatim = self.state.is_verbatim(segment.at.message);
+                stage == Stage::Truncation && self.is_of_user(segment) && !verbatim
             }
-            SegmentKind::Media => rung == Stage::Truncation || !self.is_of_user(piece),
+            SegmentKind::Media => stage == Stage::Truncation || !self.is_of_user(segment),
             SegmentKind::Result => true,
-            SegmentKind::Prose => piece.at.message < self.newest_round_start,
+            SegmentKind::Prose => segment.at.message < self.newest_round_start,
             SegmentKind::Arguments | SegmentKind::Reasoning => false,
         };
         let state = self.state;
         let live = self.live.iter().map(|live| &state.segments[live.index]);
-        let live = live.filter(|piece| !self.folds.is_dropped(piece.at.message) && !self.options.pins.matches(piece));
+        let live =
+            live.filter(|segment| !self.folds.is_dropped(segment.at.message) && !self.options.pins.matches(segment));
         let mut candidates: Vec<(&Segment, Tokens)> =
-            live.filter(|piece| may_be_cut(piece)).map(|piece| (piece, self.tokens_of(piece))).collect();
-        candidates.sort_by_key(|&(piece, tokens)| (tokens, piece.at));
+            live.filter(|segment| may_be_cut(segment)).map(|segment| (segment, self.tokens_of(segment))).collect();
+        candidates.sort_by_key(|&(segment, tokens)| (tokens, segment.at));
         candidates
     }
 
@@ -143,28 +145,28 @@ impl<'d> PlanBuilder<'d> {
     /// and the others get equal shares of the rest, but at least `least` tokens.
     fn share(
         &self,
-        pieces: &[(&'d Segment, Tokens)],
+        segments: &[(&'d Segment, Tokens)],
         limit: Tokens,
         least: Tokens,
     ) -> Result<Vec<Shortened<'d>>, Error> {
-        let others = self.request_tokens - pieces.iter().map(|(_, tokens)| tokens).sum::<Tokens>();
+        let others = self.request_tokens - segments.iter().map(|(_, tokens)| tokens).sum::<Tokens>();
         let mut space = limit.saturating_sub(others);
         let mut shortened = Vec::new();
-        for (count, &(piece, before)) in (1..=pieces.len() as Tokens).rev().zip(pieces) {
+        for (count, &(segment, before)) in (1..=segments.len() as Tokens).rev().zip(segments) {
             self.options.cancel.check()?;
             let share = (space / count).max(least);
-            let short = (before > share).then(|| self.shortened(piece, share)).filter(|(_, tokens)| *tokens < before);
+            let short = (before > share).then(|| self.shortened(segment, share)).filter(|(_, tokens)| *tokens < before);
             space = space.saturating_sub(short.as_ref().map_or(before, |(_, tokens)| *tokens));
-            shortened.extend(short.map(|(text, tokens)| Shortened { piece, before, text, tokens }));
+            shortened.extend(short.map(|(text, tokens)| Shortened { segment, before, text, tokens }));
         }
         Ok(shortened)
     }
 
-    fn shortened(&self, piece: &Segment, share: Tokens) -> (String, Tokens) {
+    fn shortened(&self, segment: &Segment, share: Tokens) -> (String, Tokens) {
         let view = self.pass_view(1.0);
-        let text = view.text(piece);
-        let text = match piece.kind {
-            SegmentKind::Media => view.media_marker(piece),
+        let text = view.text(segment);
+        let text = match segment.kind {
+            SegmentKind::Media => view.media_marker(segment),
             _ => clip::clip_to_tokens(text, share, &self.options.meter, &marker::whole_text(text, view.handle(text))),
         };
         let tokens = self.options.meter.text(&text);
@@ -183,23 +185,23 @@ impl<'d> PlanBuilder<'d> {
         shortened
     }
 
-    fn take_all(&mut self, shortened: Vec<Shortened<'d>>, rung: Stage) {
-        for Shortened { piece, text, tokens, .. } in shortened {
+    fn take_all(&mut self, shortened: Vec<Shortened<'d>>, stage: Stage) {
+        for Shortened { segment, text, tokens, .. } in shortened {
             self.accept(
-                FoldProposal { at: piece.at, edit: PartEdit::Text(text), tokens, expected_unfold_cost: 0.0 },
-                rung,
+                FoldProposal { at: segment.at, edit: PartEdit::Text(text), tokens, expected_unfold_cost: 0.0 },
+                stage,
                 "clip",
             );
         }
     }
 
     /// Returns true if a segment is a user's own content and not part of a result in a user message.
-    fn is_of_user(&self, piece: &Segment) -> bool {
-        piece.at.inner.is_none() && self.messages[piece.at.message].role == Role::User
+    fn is_of_user(&self, segment: &Segment) -> bool {
+        segment.at.inner.is_none() && self.messages[segment.at.message].role == Role::User
     }
 
-    fn tokens_of(&self, piece: &Segment) -> Tokens {
-        self.folds.part_tokens(piece.at).unwrap_or(piece.tokens)
+    fn tokens_of(&self, segment: &Segment) -> Tokens {
+        self.folds.part_tokens(segment.at).unwrap_or(segment.tokens)
     }
 }
 
@@ -221,7 +223,7 @@ mod tests {
     const TASK: &str = "Find out why the import of large files is so slow now";
 
     /// Options with a budget of which system and tools take `fixed` tokens.
-    fn setup(budget: Tokens, fixed: Tokens) -> FoldOptions {
+    fn options(budget: Tokens, fixed: Tokens) -> FoldOptions {
         let table = ModelTable::builtin();
         let meter = Meter::for_model(table, Some("claude-opus-4-6"));
         let prices = Prices::for_model(table, Some("claude-opus-4-6"));
@@ -229,7 +231,7 @@ mod tests {
     }
 
     fn meter() -> Meter {
-        setup(0, 0).meter
+        options(0, 0).meter
     }
 
     /// Returns source code of about this many tokens.
@@ -258,12 +260,13 @@ mod tests {
         Conversation { messages, ..Conversation::default() }
     }
 
-    fn folded(conversation: &Conversation<'static>, setup: &FoldOptions) -> Result<FoldedConversation, Error> {
-        let folded = fold(conversation, setup, &Ledger::default())?;
+    fn folded(conversation: &Conversation<'static>, options: &FoldOptions) -> Result<FoldedConversation, Error> {
+        let folded = fold(conversation, options, &Ledger::default())?;
         let sent = folded.messages(conversation);
-        let tokens = setup.overhead_tokens + sent.iter().map(|message| setup.meter.message(message)).sum::<Tokens>();
+        let tokens =
+            options.overhead_tokens + sent.iter().map(|message| options.meter.message(message)).sum::<Tokens>();
         assert_eq!(tokens, folded.tokens);
-        assert!(tokens <= setup.budget, "{tokens} > {}", setup.budget);
+        assert!(tokens <= options.budget, "{tokens} > {}", options.budget);
         Ok(folded)
     }
 
@@ -288,8 +291,8 @@ mod tests {
             messages.extend(reads(&format!("old{at}"), &[source(10 + at, 1_000)]));
         }
         messages.extend(reads("new", &texts));
-        let (conversation, setup) = (conversation(messages), setup(50_000, 30_000));
-        let folded = folded(&conversation, &setup).unwrap();
+        let (conversation, options) = (conversation(messages), options(50_000, 30_000));
+        let folded = folded(&conversation, &options).unwrap();
         let sent = folded.messages(&conversation);
         assert_eq!(sent[0], user(TASK));
         assert!(folded.tokens > 48_500, "the space is used: {}", folded.tokens);
@@ -310,7 +313,7 @@ mod tests {
         }
         messages.extend(reads("new", &texts));
         let conversation = conversation(messages);
-        let sent = folded(&conversation, &setup(86_000, 45_000)).unwrap().messages(&conversation);
+        let sent = folded(&conversation, &options(86_000, 45_000)).unwrap().messages(&conversation);
         for (at, text) in texts.iter().enumerate() {
             assert_eq!(result_text(&sent, &format!("new_{at}")), Some(text.as_str()));
         }
@@ -320,21 +323,21 @@ mod tests {
     #[test]
     fn task_and_newest_user_message_are_always_verbatim() {
         for policy in [Policy::balanced(), Policy::tight()] {
-            let mut folder = FoldSession::new(FoldOptions { policy, ..setup(50_000, 30_000) });
+            let mut session = FoldSession::new(FoldOptions { policy, ..options(50_000, 30_000) });
             let mut newest = TASK.to_owned();
-            folder.push(user(TASK));
+            session.push(user(TASK));
             for at in 0..31 {
-                folder.plan_request().unwrap();
-                let sent: Vec<_> = folder.rendered_messages(0).collect();
-                assert!(folder.tokens() <= 50_000 && sent[0] == user(TASK), "request {at}");
+                session.plan_request().unwrap();
+                let sent: Vec<_> = session.rendered_messages(0).collect();
+                assert!(session.tokens() <= 50_000 && sent[0] == user(TASK), "request {at}");
                 assert!(sent.contains(&user(newest.clone())), "request {at}");
                 let texts: Vec<String> = (0..3).map(|it| source(3 * at + it, 8_000)).collect();
-                reads(&format!("r{at}"), &texts).into_iter().for_each(|message| folder.push(message));
+                reads(&format!("r{at}"), &texts).into_iter().for_each(|message| session.push(message));
                 if at % 7 == 6 {
-                    folder.plan_request().unwrap();
+                    session.plan_request().unwrap();
                     newest = format!("Now look at part {at}. {}", source(900 + at, 4_000));
-                    folder.push(Message::text(Role::Assistant, "Done."));
-                    folder.push(user(newest.clone()));
+                    session.push(Message::text(Role::Assistant, "Done."));
+                    session.push(user(newest.clone()));
                 }
             }
         }
@@ -357,7 +360,7 @@ mod tests {
         messages.push(user("Go on."));
         messages.extend(reads("new", &[source(41, 20_000), source(42, 20_000)]));
         let conversation = conversation(messages);
-        let sent = |budget| folded(&conversation, &setup(budget, 0)).unwrap().messages(&conversation);
+        let sent = |budget| folded(&conversation, &options(budget, 0)).unwrap().messages(&conversation);
         // Results are shortened before user messages.
         let roomy = sent(24_000);
         assert!((0..30).all(|at| roomy.contains(&short(at))) && roomy.contains(&user(long.clone())));
@@ -380,7 +383,7 @@ mod tests {
         let mut messages = vec![user(TASK)];
         messages.extend(reads("new", &texts));
         let conversation = conversation(messages);
-        let folded = folded(&conversation, &setup(20_000, 0)).unwrap();
+        let folded = folded(&conversation, &options(20_000, 0)).unwrap();
         let sent = folded.messages(&conversation);
         let shown = |at: usize| result_text(&sent, &format!("new_{at}")).unwrap();
         for small in [0, 2, 4] {
@@ -397,7 +400,7 @@ mod tests {
     #[test]
     fn error_names_a_task_above_the_budget() {
         let messages = vec![user(source(0, 9_000))];
-        let error = folded(&conversation(messages), &setup(10_000, 3_000)).err().unwrap();
+        let error = folded(&conversation(messages), &options(10_000, 3_000)).err().unwrap();
         let ErrorKind::CannotFit { floor, budget: 10_000, largest: Some((at, _)) } = error.kind() else {
             panic!("{error}")
         };
@@ -407,18 +410,18 @@ mod tests {
     /// A result shortened while new becomes an excerpt at the next crease; its round is not dropped.
     #[test]
     fn shortened_result_becomes_an_excerpt_once_seen() {
-        let mut folder = FoldSession::new(setup(50_000, 30_000));
-        folder.push(user(TASK));
-        reads("big", &[source(0, 40_000)]).into_iter().for_each(|message| folder.push(message));
-        folder.plan_request().unwrap();
+        let mut session = FoldSession::new(options(50_000, 30_000));
+        session.push(user(TASK));
+        reads("big", &[source(0, 40_000)]).into_iter().for_each(|message| session.push(message));
+        session.plan_request().unwrap();
         for at in 0..3 {
-            reads(&format!("small{at}"), &[source(10 + at, 500)]).into_iter().for_each(|message| folder.push(message));
-            folder.plan_request().unwrap();
-            let sent: Vec<_> = folder.rendered_messages(0).collect();
+            reads(&format!("small{at}"), &[source(10 + at, 500)]).into_iter().for_each(|message| session.push(message));
+            session.plan_request().unwrap();
+            let sent: Vec<_> = session.rendered_messages(0).collect();
             let shown = result_text(&sent, "big_0").expect("the round is there");
             assert_excerpt(shown, &source(0, 40_000));
         }
-        assert!(folder.tokens() < 45_000, "{}", folder.tokens());
+        assert!(session.tokens() < 45_000, "{}", session.tokens());
     }
 
     /// If a crease drops all reasoning, its space is available to the new results.
@@ -428,21 +431,21 @@ mod tests {
         let [call, result] = &reads("new", &[source(0, 8_000)])[..] else { panic!("one round") };
         let call = Message::new(Role::Assistant, [vec![thought], call.parts.clone()].concat());
         let conversation = conversation(vec![user(TASK), call, result.clone()]);
-        let setup = FoldOptions { signed_history: true, ..setup(9_500, 0) };
-        let sent = folded(&conversation, &setup).unwrap().messages(&conversation);
+        let options = FoldOptions { signed_history: true, ..options(9_500, 0) };
+        let sent = folded(&conversation, &options).unwrap().messages(&conversation);
         assert_eq!(result_text(&sent, "new_0"), Some(source(0, 8_000).as_str()));
     }
 
     /// Counts the forced creases in a loop of small reads after these messages.
-    fn creases(setup: FoldOptions, opening: Vec<Message<'static>>, steps: usize) -> usize {
-        let mut folder = FoldSession::new(setup.clone());
-        opening.into_iter().for_each(|message| folder.push(message));
+    fn creases(options: FoldOptions, opening: Vec<Message<'static>>, steps: usize) -> usize {
+        let mut session = FoldSession::new(options.clone());
+        opening.into_iter().for_each(|message| session.push(message));
         let mut creases = 0;
         for at in 0..steps {
-            let creased = folder.plan_request().unwrap();
+            let creased = session.plan_request().unwrap();
             creases += usize::from(creased.is_some_and(|crease| crease.trigger == Trigger::OverBudget));
-            assert!(folder.tokens() <= setup.budget);
-            reads(&format!("r{at}"), &[source(at, 150)]).into_iter().for_each(|message| folder.push(message));
+            assert!(session.tokens() <= options.budget);
+            reads(&format!("r{at}"), &[source(at, 150)]).into_iter().for_each(|message| session.push(message));
         }
         creases
     }
@@ -452,28 +455,28 @@ mod tests {
     fn large_protected_parts_do_not_crease_every_request() {
         for share in [0.5, 0.7, 0.85, 0.9] {
             let filled = (60_000.0 * share) as Tokens;
-            let by_system = creases(setup(60_000, filled), vec![user(TASK)], 120);
+            let by_system = creases(options(60_000, filled), vec![user(TASK)], 120);
             assert!(by_system <= 30, "system {share}: {by_system}");
-            let by_task = creases(setup(60_000, 0), vec![user(source(0, filled))], 120);
+            let by_task = creases(options(60_000, 0), vec![user(source(0, filled))], 120);
             assert!(by_task <= 30, "task {share}: {by_task}");
         }
         let pasted = |at: usize| [user(source(900 + at, 8_000)), Message::text(Role::Assistant, "Noted.")];
         let opening = (0..9).flat_map(pasted).chain([user("Go on.")]).collect();
-        let by_users = creases(setup(60_000, 0), opening, 120);
+        let by_users = creases(options(60_000, 0), opening, 120);
         assert!(by_users <= 40, "users: {by_users}");
     }
 
     /// Recent rounds keep a share of the space even if system and tools are above the target ratio of the budget.
     #[test]
     fn large_system_leaves_space_for_recent_rounds() {
-        let mut folder = FoldSession::new(setup(50_000, 35_000));
-        folder.push(user(TASK));
+        let mut session = FoldSession::new(options(50_000, 35_000));
+        session.push(user(TASK));
         let mut creased = 0;
         for at in 0..60 {
-            reads(&format!("r{at}"), &[source(at, 800)]).into_iter().for_each(|message| folder.push(message));
-            if folder.plan_request().unwrap().is_some_and(|crease| crease.trigger == Trigger::OverBudget) {
+            reads(&format!("r{at}"), &[source(at, 800)]).into_iter().for_each(|message| session.push(message));
+            if session.plan_request().unwrap().is_some_and(|crease| crease.trigger == Trigger::OverBudget) {
                 creased += 1;
-                let sent: Vec<_> = folder.rendered_messages(0).collect();
+                let sent: Vec<_> = session.rendered_messages(0).collect();
                 let whole = |back: &usize| {
                     result_text(&sent, &format!("r{}_0", at - back)) == Some(source(at - back, 800).as_str())
                 };

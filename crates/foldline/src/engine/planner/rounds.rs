@@ -64,7 +64,7 @@ impl PlanBuilder<'_> {
             round.end <= self.newest_round_start
                 && !self.folds.is_dropped(round.start)
                 && self.state.is_self_contained(round, self.messages)
-                && self.state.segments_of(round.clone()).iter().all(|piece| !self.options.pins.matches(piece))
+                && self.state.segments_of(round.clone()).iter().all(|segment| !self.options.pins.matches(segment))
         };
         self.state.rounds().iter().filter(|round| foldable(round)).cloned().collect()
     }
@@ -97,7 +97,7 @@ impl PlanBuilder<'_> {
     }
 
     /// Drops rounds and writes the notes that replace them. Changes nothing if the notes are longer than the rounds.
-    pub(crate) fn drop_rounds(&mut self, chosen: &[Range<usize>], rung: Stage, detail: NoteDetail) {
+    pub(crate) fn drop_rounds(&mut self, chosen: &[Range<usize>], stage: Stage, detail: NoteDetail) {
         let before =
             (self.folds.clone(), self.message_tokens.clone(), self.request_tokens, self.touched_messages.clone());
         for round in chosen {
@@ -105,7 +105,7 @@ impl PlanBuilder<'_> {
                 let has_user_text = self.messages[at].role == Role::User
                     && self.messages[at].parts.iter().any(|part| part.as_text().is_some());
                 if has_user_text {
-                    self.drop_results(at, rung);
+                    self.drop_results(at, stage);
                 } else {
                     let tokens = self.message_tokens[at];
                     self.subtract_tokens(at, tokens);
@@ -113,29 +113,30 @@ impl PlanBuilder<'_> {
                 }
             }
         }
-        self.write_notes(rung, detail);
+        self.write_notes(stage, detail);
         if self.request_tokens >= before.2 {
             (self.folds, self.message_tokens, self.request_tokens, self.touched_messages) = before;
         }
     }
 
     /// Drops the results of a message that also contains user text. The text stays.
-    fn drop_results(&mut self, at: usize, rung: Stage) {
+    fn drop_results(&mut self, at: usize, stage: Stage) {
         for (part, content) in self.messages[at].parts.iter().enumerate() {
             if content.as_text().is_some() {
                 continue;
             }
             let id = PartId::new(at, part);
-            let pieces = || self.state.segments_of(at..at + 1).iter().filter(|piece| piece.at.part == part);
-            let now: Tokens = pieces().map(|piece| self.folds.part_tokens(piece.at).unwrap_or(piece.tokens)).sum();
-            let raw: Tokens = pieces().map(|piece| piece.tokens).sum();
+            let segments = || self.state.segments_of(at..at + 1).iter().filter(|segment| segment.at.part == part);
+            let now: Tokens =
+                segments().map(|segment| self.folds.part_tokens(segment.at).unwrap_or(segment.tokens)).sum();
+            let raw: Tokens = segments().map(|segment| segment.tokens).sum();
             self.subtract_tokens(at, now + (self.options.meter.part(content) - raw));
-            self.folds.set_part(id, AppliedFold { edit: PartEdit::Drop, tokens: 0, stage: rung, pass_name: "rounds" });
+            self.folds.set_part(id, AppliedFold { edit: PartEdit::Drop, tokens: 0, stage, pass_name: "rounds" });
         }
     }
 
     /// Writes one note for each run of adjacent dropped rounds. One of the notes includes the summary.
-    pub(crate) fn write_notes(&mut self, rung: Stage, detail: NoteDetail) {
+    pub(crate) fn write_notes(&mut self, stage: Stage, detail: NoteDetail) {
         let mut runs: Vec<Vec<Range<usize>>> = Vec::new();
         for round in self.state.rounds().iter().filter(|round| self.folds.is_dropped(round.start)).cloned() {
             match runs.last_mut() {
@@ -189,7 +190,7 @@ impl PlanBuilder<'_> {
             let rounds = run.iter().map(|round| (round.start, round.end)).collect();
             self.folds.set_note(
                 start,
-                RoundNote { text, rounds, tool_counts, stage: rung, continuation, summarized_until },
+                RoundNote { text, rounds, tool_counts, stage, continuation, summarized_until },
                 start..end,
             );
         }

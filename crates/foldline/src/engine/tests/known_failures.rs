@@ -1,7 +1,7 @@
-//! What went wrong elsewhere, one test each: the fold falls into none of these.
+//! Known failures of other compactors, one test each.
 //!
-//! Those of single rooms stand there: pairs and item kinds in `laws`, counting in `measure`, prose in `pass::document_boundary`,
-//! plain functions over messages in `classic`. Here stand those of the fold as a whole.
+//! Failures of single modules are tested there: pairing in `laws`, counting in `tokens`, prose in `engine::passes::prose`,
+//! functions over messages in `strategies`. This file tests the fold as a whole.
 
 use crate::conversation::{CallArguments, Conversation, ImagePart, MediaSource, Message, Part, Role};
 use crate::engine::{marker, text_kind};
@@ -39,7 +39,7 @@ fn read(at: usize, lines: usize) -> [Message<'static>; 2] {
     [call(&id, "read_file", &format!(r#"{{"path":"src/file_{at}.rs"}}"#)), result(&id, &source_text(at, lines))]
 }
 
-/// A task, and rounds of reading.
+/// Returns a task and rounds of file reads.
 fn session(rounds: usize, lines: usize) -> Vec<Message<'static>> {
     let mut messages = vec![Message::text(Role::System, "You are careful."), user("Make the parser faster.")];
     messages.extend((0..rounds).flat_map(|at| read(at, lines)));
@@ -50,16 +50,17 @@ fn conversation_of(messages: Vec<Message<'static>>) -> Conversation<'static> {
     Conversation { messages, ..Conversation::default() }
 }
 
-fn fold_messages(messages: Vec<Message<'static>>, setup: &FoldOptions) -> Vec<Message<'static>> {
+fn fold_messages(messages: Vec<Message<'static>>, options: &FoldOptions) -> Vec<Message<'static>> {
     let conversation = conversation_of(messages);
-    let folded = fold(&conversation, setup, &Ledger::default()).unwrap();
-    assert!(folded.tokens <= setup.budget);
+    let folded = fold(&conversation, options, &Ledger::default()).unwrap();
+    assert!(folded.tokens <= options.budget);
     folded.messages(&conversation)
 }
 
 fn result_text<'m>(messages: &'m [Message<'_>], id: &str) -> &'m str {
     let mut results = messages.iter().flat_map(Message::results);
-    results.find(|it| it.call_id == id).and_then(|it| it.only_text()).unwrap_or_else(|| panic!("no result {id}"))
+    let text = results.find(|result| result.call_id == id).and_then(|result| result.only_text());
+    text.unwrap_or_else(|| panic!("no result {id}"))
 }
 
 fn all_text(messages: &[Message<'_>]) -> String {
@@ -77,18 +78,18 @@ fn all_text(messages: &[Message<'_>]) -> String {
 
 #[test]
 fn marker_is_stable_across_steps() {
-    let mut folder = FoldSession::new(options(6_000));
+    let mut fold_session = FoldSession::new(options(6_000));
     let mut markers: Vec<String> = Vec::new();
     for message in session(60, 30) {
-        let creased = message.is_assistant() && folder.plan_request().unwrap().is_some();
-        let now: Vec<String> = all_text(&folder.rendered_messages(0).collect::<Vec<_>>())
+        let creased = message.is_assistant() && fold_session.plan_request().unwrap().is_some();
+        let now: Vec<String> = all_text(&fold_session.rendered_messages(0).collect::<Vec<_>>())
             .lines()
             .filter(|line| marker::is_marker(line))
             .map(str::to_owned)
             .collect();
         assert!(creased || now.starts_with(&markers));
         markers = now;
-        folder.push(message);
+        fold_session.push(message);
     }
     assert!(!markers.is_empty());
 }
@@ -137,7 +138,7 @@ fn token_count_decides_not_message_count() {
 #[test]
 fn task_may_be_at_any_position() {
     let mut messages: Vec<_> = (0..12).map(|at| Message::text(Role::System, format!("rule {at}"))).collect();
-    messages.push(user("The goal stands here."));
+    messages.push(user("This is the task."));
     messages.extend((0..60).flat_map(|at| read(at, 60)));
     let sent = fold_messages(messages.clone(), &options(8_000));
     assert_eq!(sent[..13], messages[..13]);
@@ -163,7 +164,7 @@ fn kept_result_lines_are_whole_and_json_is_valid() {
     messages.extend((0..40).flat_map(|at| read(at, 60)));
     let originals: std::collections::HashSet<String> = all_text(&messages).lines().map(str::to_owned).collect();
     let sent = fold_messages(messages, &options(30_000));
-    for text in sent.iter().flat_map(Message::results).filter_map(|it| it.only_text()) {
+    for text in sent.iter().flat_map(Message::results).filter_map(|result| result.only_text()) {
         if text_kind::detect_kind(text) != text_kind::TextKind::Json {
             assert!(text.lines().all(|line| marker::is_marker(line) || originals.contains(line)), "{text}");
         }
@@ -173,7 +174,7 @@ fn kept_result_lines_are_whole_and_json_is_valid() {
 }
 
 #[test]
-fn a_failure_is_never_shortened_before_a_success() {
+fn failure_is_not_shortened_before_a_success() {
     let mut log: String = (0..200).map(|at| format!("test case_{at} ... ok\n")).collect();
     log.insert_str(log.find("test case_100 ").unwrap(), "test parser_is_fast ... FAILED\n");
     let failed = format!("Exit code 101\n{log}test result: FAILED. 200 passed; 1 failed\n");
@@ -182,18 +183,17 @@ fn a_failure_is_never_shortened_before_a_success() {
     messages.extend((10..60).flat_map(|at| read(at, 60)));
     for budget in [12_000, 20_000, 40_000] {
         let sent = fold_messages(messages.clone(), &options(budget));
-        let Some(text) =
-            sent.iter().flat_map(Message::results).find(|it| it.call_id == "f").and_then(|it| it.only_text())
-        else {
-            assert!(all_text(&sent).contains("cargo test, failed]"), "{budget}: the failure is told");
+        let failure = sent.iter().flat_map(Message::results).find(|result| result.call_id == "f");
+        let Some(text) = failure.and_then(|result| result.only_text()) else {
+            assert!(all_text(&sent).contains("cargo test, failed]"), "{budget}: the failure is listed");
             continue;
         };
         let shortened = |id: &str| {
             sent.iter()
                 .flat_map(Message::results)
-                .any(|it| it.call_id == id && it.only_text().is_some_and(|text| text.contains("[folded: ")))
+                .any(|result| result.call_id == id && result.only_text().is_some_and(|text| text.contains("[folded: ")))
         };
-        assert!(text == failed || shortened("c0"), "{budget}: the failure went first");
+        assert!(text == failed || shortened("c0"), "{budget}: the failure was shortened first");
         assert!(text.contains("parser_is_fast ... FAILED"), "{budget}: {text}");
     }
 }
@@ -206,7 +206,7 @@ fn no_reference_dangles_when_the_first_copy_is_folded() {
     let sent = fold_messages(messages, &options(16_000));
     for id in ["c0", "again"] {
         let mut results = sent.iter().flat_map(Message::results);
-        if let Some(text) = results.find(|it| it.call_id == id).and_then(|it| it.only_text()) {
+        if let Some(text) = results.find(|result| result.call_id == id).and_then(|result| result.only_text()) {
             let handle = crate::Handle::for_content(source_text(0, 60).as_bytes());
             assert!(text == source_text(0, 60) || marker::handles(text).eq([handle]), "{text}");
         }
@@ -238,7 +238,7 @@ fn repeated_lines_are_found_in_partial_overlaps() {
     let folded = fold(&conversation, &lossless, &Ledger::default()).unwrap();
     assert!(folded.tokens * 3 < raw * 2, "{} of {raw}", folded.tokens);
     let sent = all_text(&folded.messages(&conversation));
-    assert!(lines[..178].iter().all(|line| sent.contains(line)), "each line stands somewhere");
+    assert!(lines[..178].iter().all(|line| sent.contains(line)), "each line occurs somewhere");
 }
 
 // Arguments, reasoning
@@ -255,7 +255,7 @@ fn shortened_arguments_keep_their_json_keys() {
     let sent = fold_messages(messages, &options(16_000));
     let mut shortened = 0;
     for call in sent.iter().flat_map(Message::calls) {
-        let CallArguments::Json(text) = &call.arguments else { panic!("no JSON") };
+        let CallArguments::Json(text) = &call.arguments else { panic!("not JSON") };
         let fields: serde_json::Map<String, serde_json::Value> = serde_json::from_str(text).unwrap();
         assert_eq!(fields.keys().collect::<Vec<_>>(), ["content", "mode", "path"]);
         shortened += usize::from(text.contains("[folded: "));
@@ -282,11 +282,11 @@ fn reasoning_is_kept_or_dropped_as_a_whole() {
 
 #[test]
 fn unprofitable_savings_break_no_prefix() {
-    let mut folder = FoldSession::new(options(500_000));
+    let mut fold_session = FoldSession::new(options(500_000));
     let mut creases = 0;
     for message in session(150, 3) {
-        creases += usize::from(message.is_assistant() && folder.plan_request().unwrap().is_some());
-        folder.push(message);
+        creases += usize::from(message.is_assistant() && fold_session.plan_request().unwrap().is_some());
+        fold_session.push(message);
     }
     assert!(creases < 12, "{creases} creases in 150 rounds");
 }
@@ -294,22 +294,22 @@ fn unprofitable_savings_break_no_prefix() {
 #[test]
 fn forced_crease_frees_a_quarter_of_the_budget() {
     for budget in [12_000, 30_000, 60_000] {
-        let mut folder = FoldSession::new(FoldOptions { policy: Policy::balanced(), ..options(budget) });
+        let mut fold_session = FoldSession::new(FoldOptions { policy: Policy::balanced(), ..options(budget) });
         let mut forced: Vec<(usize, Tokens)> = Vec::new();
         for (at, message) in session(200, 40).into_iter().enumerate() {
             let creased: Option<Crease> =
-                message.is_assistant().then(|| folder.plan_request().unwrap().cloned()).flatten();
+                message.is_assistant().then(|| fold_session.plan_request().unwrap().cloned()).flatten();
             if creased.is_some_and(|crease| crease.trigger == Trigger::OverBudget) {
-                forced.push((at, folder.tokens()));
+                forced.push((at, fold_session.tokens()));
             }
-            folder.push(message);
+            fold_session.push(message);
         }
         assert!(forced.iter().all(|(_, tokens)| tokens * 4 <= budget * 3), "{budget}: {forced:?}");
         assert!(forced.windows(2).all(|pair| pair[1].0 - pair[0].0 >= 6), "{budget}: {forced:?}");
     }
 }
 
-// In the wild
+// Whole sessions
 
 #[test]
 fn three_windows_of_history_give_a_valid_request() {
@@ -325,8 +325,8 @@ fn completed_work_stays_listed() {
         messages.extend([call(&format!("c{at}"), "bash", &arguments), result(&format!("c{at}"), &source_text(at, 40))]);
     }
     let text = all_text(&fold_messages(messages, &options(5_000)));
-    let told = (0..80).filter(|at| text.contains(&format!("step_{at}"))).count();
-    assert!(told == 80 || text.contains("80 bash") || text.contains(" bash"), "{text}");
+    let listed = (0..80).filter(|at| text.contains(&format!("step_{at}"))).count();
+    assert!(listed == 80 || text.contains("80 bash") || text.contains(" bash"), "{text}");
     assert!(!text.contains("pending"));
 }
 
