@@ -34,7 +34,7 @@ def meet(client, how, installed, foldline, provider):
     work, records = os.path.join(folder, "work"), os.path.join(folder, "records")
     os.makedirs(work)
     files(os.path.join(work, "sources"))
-    upstream, at = start([provider, os.path.join(work, "sources"), records, str(window), "30", "told"])
+    upstream, at = start([provider, os.path.join(work, "sources"), records, str(window), "30", "report"])
     try:
         environment = Environment(installed, folder, at[0])
         places = [os.path.join(installed, "npm", "node_modules", ".bin"), os.path.join(installed, "aider", "bin")]
@@ -64,7 +64,7 @@ def meet(client, how, installed, foldline, provider):
             with open(os.path.join(records, name)) as file:
                 notes.append(json.load(file))
     shutil.rmtree(folder, ignore_errors=True)
-    came_to_its_end = client.startswith("aider") or any(note.get("said") == "last" for note in notes)
+    came_to_its_end = client.startswith("aider") or any(note.get("reply") == "last" for note in notes)
     laws = sorted({law for note in notes for law in note.get("laws") or []})
     return ended, came_to_its_end, len(notes), laws, (told or ["nothing"])[-1].removeprefix("foldline: ")
 

@@ -35,9 +35,9 @@ PATHS = {"/v1/chat/completions": "messages", "/v1/responses": "input", "/v1/mess
 
 
 class Case:
-    def __init__(self, name, command, window, turns=30, flags=(), told="told", timeout=300):
+    def __init__(self, name, command, window, turns=30, flags=(), window_mode="report", timeout=300):
         self.name, self.command, self.window, self.turns = name, command, window, turns
-        self.flags, self.told, self.timeout = list(flags), told, timeout
+        self.flags, self.window_mode, self.timeout = list(flags), window_mode, timeout
 
 
 def sdk(api, way, model):
@@ -107,9 +107,9 @@ CASES = (
     [Case(name, command, 24_000, turns=40) for name, command in SDK]
     + [
         Case("anthropic, signed history", sdk("messages", "stream", "claude-opus-5-5"), 24_000, turns=40),
-        Case("openai chat, window untold", sdk("chat", "stream", "gpt-4o"), 24_000, turns=40, told="silent"),
-        Case("openai responses, window untold", sdk("responses", "stream", "gpt-5.5"), 24_000, turns=40, told="silent"),
-        Case("anthropic, window untold", sdk("messages", "stream", "claude-opus-4-6"), 24_000, turns=40, told="silent"),
+        Case("openai chat, window hidden", sdk("chat", "stream", "gpt-4o"), 24_000, turns=40, window_mode="hide"),
+        Case("openai responses, window hidden", sdk("responses", "stream", "gpt-5.5"), 24_000, turns=40, window_mode="hide"),
+        Case("anthropic, window hidden", sdk("messages", "stream", "claude-opus-4-6"), 24_000, turns=40, window_mode="hide"),
         Case("Claude Code", claude, 60_000),
         Case("codex", codex, 40_000),
         Case("opencode", opencode, 40_000),
@@ -203,10 +203,10 @@ def left_out(found, sent):
     return count
 
 
-def metric(base, name):
+def metric(base, name, labels=""):
     with urllib.request.urlopen(base + "/foldline/metrics") as answer:
         lines = answer.read().decode().splitlines()
-    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if re.match(rf"foldline_{name}(_total)?[{{ ]", line))
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if re.match(rf"foldline_{name}(_total)?[{{ ]", line) and labels in line)
 
 
 def run(case, installed, foldline, provider):
@@ -215,7 +215,7 @@ def run(case, installed, foldline, provider):
     try:
         sources, records = os.path.join(folder, "sources"), os.path.join(folder, "records")
         files(sources)
-        upstream, at = start([provider, sources, records, str(case.window), str(case.turns), case.told])
+        upstream, at = start([provider, sources, records, str(case.window), str(case.turns), case.window_mode])
         started.append(upstream)
         archive = os.path.join(folder, "archive.db")
         command = [foldline, "serve", "--listen", "127.0.0.1:0", "--upstream", at[0], "--archive", archive, *case.flags]
@@ -265,9 +265,9 @@ def report(case, tap, records, own, end):
                 received.append((notes[-1]["path"], file.read()))
     sent = [(path, body) for path, body in tap.bodies() if path in PATHS]
     answered = [it for note, it in zip(notes, received) if note["status"] == 200 and it[0] in PATHS]
-    conversation = [note for note in notes if note.get("said") not in (None, "aside", "counted")]
+    conversation = [note for note in notes if note.get("reply") not in (None, "aside", "counted")]
     creases = metric(own, "creases")
-    last = [note["said"] for note in conversation][-1:]
+    last = [note["reply"] for note in conversation][-1:]
     folds = case.window < 500_000
     row = {
         "case": case.name,
@@ -276,11 +276,11 @@ def report(case, tap, records, own, end):
         "ended": last == ["last"] or (case.name.startswith("aider") and end == "0"),
         "laws": sum(bool(note.get("laws")) for note in notes),
         "refused": sum(note["status"] == 400 and not note.get("laws") for note in notes),
-        "raw": int(metric(own, "raw_tokens")),
-        "sent": int(metric(own, "sent_tokens")),
+        "raw": int(metric(own, "prompt_tokens", 'stage="received"')),
+        "sent": int(metric(own, "prompt_tokens", 'stage="sent"')),
         "creases": int(creases),
         "unfolds": int(metric(own, "unfolds")),
-        "faults": int(metric(own, "faults")),
+        "internal errors": int(metric(own, "internal_errors")),
         "moved": len(moves(answered)),
         "moved by client": len(moves(sent)) + left_out(moves(answered), sent),
         "same bytes": None if folds else sorted(sent) == sorted(it for it in received if it[0] in PATHS),
@@ -292,7 +292,7 @@ def report(case, tap, records, own, end):
         and row["laws"] == 0
         and row["moved"] <= creases + row["moved by client"]
         and (row["same bytes"] if not folds else row["creases"] > 0 or case.name == "aider")
-        and row["faults"] == 0
+        and row["internal errors"] == 0
     )
     return row
 

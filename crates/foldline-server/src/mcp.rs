@@ -102,7 +102,7 @@ impl McpServer {
             let unfolded = archive.unfold(&params.handle)?;
             let excerpt = excerpt(&unfolded.bytes, &query)?;
             let note = excerpt_note(&unfolded.info, &excerpt);
-            // The text is a block of its own, so that the note is not taken for a part of it.
+            // The text is a separate block, so that the note is not taken for a part of it.
             Ok(vec![lossy_text(excerpt.bytes), note])
         })
         .await
