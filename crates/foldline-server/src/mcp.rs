@@ -53,6 +53,7 @@ struct McpServer {
 
 /// What `unfold` takes.
 #[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(title = "Unfold")]
 struct UnfoldParams {
     /// The handle at the end of the marker, for example 7k3q9p2m4x1z. Its first 8 characters are enough when
     /// no other handle begins with them.
@@ -74,6 +75,7 @@ struct UnfoldParams {
 
 /// What `search` takes.
 #[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(title = "Search")]
 struct SearchParams {
     /// Words that stand in the text: identifiers, parts of paths, error messages. Pieces of an identifier
     /// find it (config finds readConfigFile). There is no query syntax.
@@ -102,7 +104,7 @@ impl McpServer {
             let unfolded = archive.unfold(&params.handle)?;
             let excerpt = excerpt(&unfolded.bytes, &query)?;
             let note = excerpt_note(&unfolded.info, &excerpt);
-            // The text is a block of its own, so that the note is not taken for a part of it.
+            // The text is a separate block, so that the note is not taken for a part of it.
             Ok(vec![lossy_text(excerpt.bytes), note])
         })
         .await

@@ -1,15 +1,16 @@
-//! A provider on loopback that is as strict as the real ones, and that records what it received.
+//! A provider on loopback that is as strict as the real ones, and records what it receives.
 //!
-//! It speaks Chat Completions, Responses and Anthropic Messages, streamed and not. Instead of a model it
-//! has a script that makes an agent read one file after the other, and unfold now and then. A request that
-//! breaks a law of its provider, alters a signed thought or does not fit into the window is refused in
-//! that provider's words. `evals/clients` puts real clients and the proxy in front of it.
+//! It implements Chat Completions, Responses and Anthropic Messages, streamed and buffered. Instead of a model it has a
+//! script that makes an agent read one file after the other and unfold at intervals. A request that violates a law of
+//! its provider, alters a signed reasoning block or does not fit into the window is refused with that provider's error.
+//! `evals/clients` runs real clients and the proxy against it.
 //!
-//!     cargo run -p foldline-server --example strict_provider -- FILES RECORDS WINDOW TURNS [told|silent]
+//!     cargo run -p foldline-server --example strict_provider -- FILES RECORDS WINDOW TURNS [report|hide]
 //!
-//! Every request becomes two files below RECORDS: its body as it came, and one line of JSON about it.
+//! `report` (the default) lists the window in `/v1/models`; `hide` does not. Every request becomes two files below
+//! RECORDS: its body as received, and one line of JSON about it.
 
-#![expect(clippy::print_stdout, reason = "its address is what it prints")]
+#![expect(clippy::print_stdout, reason = "prints its address")]
 
 mod responses;
 mod script;
@@ -33,13 +34,13 @@ use tokio::net::TcpListener;
 use script::ModelScript;
 use validate::{RejectedRequest, RequestValidator};
 
-/// The pause between two events of a stream, so that they come one by one.
+/// Delay between two events of a stream, so that they arrive one by one.
 const EVENT_DELAY: Duration = Duration::from_millis(1);
 
 struct StrictProvider {
     records: PathBuf,
     window: u64,
-    /// Whether the list of models tells the window.
+    /// True if the list of models reports the window.
     reports_window: bool,
     state: Mutex<ProviderState>,
 }
@@ -54,14 +55,14 @@ struct ProviderState {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [files, records, window, turns, rest @ ..] = arguments.as_slice() else {
-        return Err("say FILES RECORDS WINDOW TURNS [told|silent]".into());
+        return Err("usage: strict_provider FILES RECORDS WINDOW TURNS [report|hide]".into());
     };
     let window = window.parse()?;
     let script = ModelScript::for_folder(files.as_ref(), turns.parse()?)?;
     let state = ProviderState { request_count: 0, script, validator: RequestValidator::new(window) };
-    let told = rest.first().is_none_or(|it| it != "silent");
+    let reports_window = rest.first().is_none_or(|mode| mode != "hide");
     let provider =
-        Arc::new(StrictProvider { records: records.into(), window, reports_window: told, state: Mutex::new(state) });
+        Arc::new(StrictProvider { records: records.into(), window, reports_window, state: Mutex::new(state) });
     std::fs::create_dir_all(records)?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("http://{}", listener.local_addr()?);
@@ -81,7 +82,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 async fn handle_request(State(provider): State<Arc<StrictProvider>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let path = parts.uri.path().to_owned();
-    let Ok(body) = http_body_util::BodyExt::collect(body).await.map(|it| it.to_bytes()) else {
+    let Ok(body) = http_body_util::BodyExt::collect(body).await.map(|body| body.to_bytes()) else {
         return StatusCode::BAD_REQUEST.into_response();
     };
     let format = match path.as_str() {
@@ -96,21 +97,26 @@ async fn handle_request(State(provider): State<Arc<StrictProvider>>, request: Re
             );
         }
         "/" => return StatusCode::OK.into_response(),
-        _ => return json_response(StatusCode::NOT_FOUND, &json!({ "error": { "message": format!("no {path}") } })),
+        _ => {
+            return json_response(
+                StatusCode::NOT_FOUND,
+                &json!({ "error": { "message": format!("unknown path {path}") } }),
+            );
+        }
     };
-    let counts = path.ends_with("/count_tokens");
+    let is_count = path.ends_with("/count_tokens");
     let mut state = provider.state.lock().unwrap_or_else(PoisonError::into_inner);
     let number = state.request_count;
     state.request_count += 1;
-    let judged = state.process(format, &body, counts);
-    let note = match &judged {
-        Ok((tokens, said)) => json!({ "path": path, "status": 200, "tokens": tokens, "said": said.name() }),
-        Err(refused) => json!({ "path": path, "status": 400, "tokens": refused.tokens, "laws": refused.violations }),
+    let outcome = state.process(format, &body, is_count);
+    let note = match &outcome {
+        Ok((tokens, reply)) => json!({ "path": path, "status": 200, "tokens": tokens, "reply": reply.name() }),
+        Err(rejected) => json!({ "path": path, "status": 400, "tokens": rejected.tokens, "laws": rejected.violations }),
     };
     drop(state);
     provider.record(number, &body, &note);
-    match judged {
-        Ok((tokens, _)) if counts => json_response(StatusCode::OK, &json!({ "input_tokens": tokens })),
+    match outcome {
+        Ok((tokens, _)) if is_count => json_response(StatusCode::OK, &json!({ "input_tokens": tokens })),
         Ok((_, RequestOutcome::Counted)) => StatusCode::NOT_FOUND.into_response(),
         Ok((tokens, RequestOutcome::Answer { answer, streams })) => {
             let body = responses::body(format, number, &answer, tokens);
@@ -119,17 +125,17 @@ async fn handle_request(State(provider): State<Arc<StrictProvider>>, request: Re
                 None => json_response(StatusCode::OK, &body),
             }
         }
-        // The Responses API refuses what does not fit inside of a stream that began well.
+        // The Responses API reports an overflow inside a stream that started with 200.
         Err(RejectedRequest { is_overflow: true, is_stream: true, message, .. })
             if format == Format::OpenAiResponses =>
         {
             sse_response(responses::overflow_events(&message))
         }
-        Err(refused) => json_response(StatusCode::BAD_REQUEST, &refused.body(format)),
+        Err(rejected) => json_response(StatusCode::BAD_REQUEST, &rejected.body(format)),
     }
 }
 
-/// What becomes of a request that is in order.
+/// The outcome of a valid request.
 enum RequestOutcome {
     Answer { answer: responses::ScriptedAnswer, streams: Option<responses::UsageReporting> },
     Counted,
@@ -145,26 +151,31 @@ impl RequestOutcome {
 }
 
 impl ProviderState {
-    fn process(&mut self, format: Format, body: &[u8], counts: bool) -> Result<(u64, RequestOutcome), RejectedRequest> {
+    fn process(
+        &mut self,
+        format: Format,
+        body: &[u8],
+        is_count: bool,
+    ) -> Result<(u64, RequestOutcome), RejectedRequest> {
         let request = Wire::parse(format, body).map_err(|error| RejectedRequest::unreadable(&error.to_string()))?;
         let tokens = self.validator.check(&request, body)?;
-        if counts {
+        if is_count {
             return Ok((tokens, RequestOutcome::Counted));
         }
         let mut answer = self.script.next_answer(&request);
         self.validator.sign(&request, body, &mut answer);
-        let is_told = request.field("stream_options").is_some_and(|it| it.contains("true"));
-        let usage = if is_told { responses::UsageReporting::Included } else { responses::UsageReporting::Omitted };
+        let has_usage = request.field("stream_options").is_some_and(|options| options.contains("true"));
+        let usage = if has_usage { responses::UsageReporting::Included } else { responses::UsageReporting::Omitted };
         Ok((tokens, RequestOutcome::Answer { answer, streams: request.is_streaming().then_some(usage) }))
     }
 }
 
 impl StrictProvider {
     fn record(&self, number: usize, body: &Bytes, note: &Value) {
-        let at = |end: &str| self.records.join(format!("{number:04}.{end}"));
-        let written = std::fs::write(at("body"), body).and_then(|()| std::fs::write(at("note"), note.to_string()));
+        let path = |extension: &str| self.records.join(format!("{number:04}.{extension}"));
+        let written = std::fs::write(path("body"), body).and_then(|()| std::fs::write(path("note"), note.to_string()));
         if let Err(error) = written {
-            println!("a record could not be written: {error}");
+            println!("cannot write a record: {error}");
         }
     }
 }
@@ -174,9 +185,9 @@ fn json_response(status: StatusCode, body: &Value) -> Response {
 }
 
 fn sse_response(events: Vec<String>) -> Response {
-    let pieces = stream::iter(events).then(|event| async move {
+    let chunks = stream::iter(events).then(|event| async move {
         tokio::time::sleep(EVENT_DELAY).await;
         Ok::<_, std::convert::Infallible>(Bytes::from(event))
     });
-    ([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(pieces)).into_response()
+    ([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(chunks)).into_response()
 }

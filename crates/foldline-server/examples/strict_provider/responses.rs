@@ -1,35 +1,35 @@
-//! Answers in the three dialects, whole and as streams.
+//! Responses in the three dialects, buffered and streamed.
 
 use foldline::wire::Format;
 use serde_json::{Value, json};
 
-/// What the model says.
+/// A response of the scripted model.
 #[derive(Default)]
 pub(crate) struct ScriptedAnswer {
-    /// In a word, for the record.
+    /// Kind of the response, for the record.
     pub(crate) kind: &'static str,
     pub(crate) reasoning: Option<String>,
-    /// By which the thought is known again.
+    /// Signature of the reasoning.
     pub(crate) signature: String,
     pub(crate) text: String,
     pub(crate) calls: Vec<ScriptedToolCall>,
 }
 
-/// A call of a tool.
+/// A tool call.
 pub(crate) struct ScriptedToolCall {
     pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) arguments: Value,
 }
 
-/// The answer as one body. Clients take answers with the same id for one, so each has a number.
+/// Returns the response as one body. Clients treat responses with the same id as one, so each has a number.
 pub(crate) fn body(format: Format, number: usize, answer: &ScriptedAnswer, tokens: u64) -> Value {
     let output = 20 + answer.text.len() as u64 / 4;
     match format {
         Format::OpenAiChat => {
             let mut message = json!({ "role": "assistant", "content": answer.text });
-            if let Some(thought) = &answer.reasoning {
-                message["reasoning_content"] = json!(thought);
+            if let Some(reasoning) = &answer.reasoning {
+                message["reasoning_content"] = json!(reasoning);
             }
             if !answer.calls.is_empty() {
                 message["tool_calls"] = answer.calls.iter().map(|call| json!({ "id": call.id, "type": "function", "function": { "name": call.name, "arguments": call.arguments.to_string() } })).collect();
@@ -41,23 +41,23 @@ pub(crate) fn body(format: Format, number: usize, answer: &ScriptedAnswer, token
         }
         Format::OpenAiResponses => {
             let mut items = Vec::new();
-            let named = |kind: &str| format!("{kind}_{number}");
-            if let Some(thought) = &answer.reasoning {
-                items.push(json!({ "type": "reasoning", "id": named("rs"), "summary": [{ "type": "summary_text", "text": thought }], "encrypted_content": answer.signature }));
+            let id = |kind: &str| format!("{kind}_{number}");
+            if let Some(reasoning) = &answer.reasoning {
+                items.push(json!({ "type": "reasoning", "id": id("rs"), "summary": [{ "type": "summary_text", "text": reasoning }], "encrypted_content": answer.signature }));
             }
             if !answer.text.is_empty() {
-                items.push(json!({ "type": "message", "id": named("msg"), "role": "assistant", "status": "completed", "content": [{ "type": "output_text", "text": answer.text, "annotations": [], "logprobs": [] }] }));
+                items.push(json!({ "type": "message", "id": id("msg"), "role": "assistant", "status": "completed", "content": [{ "type": "output_text", "text": answer.text, "annotations": [], "logprobs": [] }] }));
             }
             items.extend(answer.calls.iter().map(|call| json!({ "type": "function_call", "id": format!("fc_{}", call.id), "call_id": call.id, "name": call.name, "arguments": call.arguments.to_string(), "status": "completed" })));
-            json!({ "id": named("resp"), "object": "response", "created_at": 1, "status": "completed", "model": "scripted", "output": items,
+            json!({ "id": id("resp"), "object": "response", "created_at": 1, "status": "completed", "model": "scripted", "output": items,
                 "parallel_tool_calls": true, "tool_choice": "auto", "tools": [], "error": null, "incomplete_details": null, "instructions": null, "metadata": {},
                 "usage": { "input_tokens": tokens, "input_tokens_details": { "cached_tokens": 0 }, "output_tokens": output,
                     "output_tokens_details": { "reasoning_tokens": 0 }, "total_tokens": tokens + output } })
         }
         Format::Anthropic => {
             let mut blocks = Vec::new();
-            if let Some(thought) = &answer.reasoning {
-                blocks.push(json!({ "type": "thinking", "thinking": thought, "signature": answer.signature }));
+            if let Some(reasoning) = &answer.reasoning {
+                blocks.push(json!({ "type": "thinking", "thinking": reasoning, "signature": answer.signature }));
             }
             if !answer.text.is_empty() {
                 blocks.push(json!({ "type": "text", "text": answer.text }));
@@ -75,14 +75,14 @@ pub(crate) fn body(format: Format, number: usize, answer: &ScriptedAnswer, token
     }
 }
 
-/// Whether a stream of Chat Completions tells what it cost.
+/// The choice whether a Chat Completions stream reports usage.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UsageReporting {
     Included,
     Omitted,
 }
 
-/// The same answer as the events of a stream.
+/// Returns the same response as the events of a stream.
 pub(crate) fn events(format: Format, body: &Value, usage: UsageReporting) -> Vec<String> {
     match format {
         Format::OpenAiChat => chat_events(body, usage),
@@ -91,7 +91,7 @@ pub(crate) fn events(format: Format, body: &Value, usage: UsageReporting) -> Vec
     }
 }
 
-/// A stream that begins well and then says that the prompt does not fit.
+/// Returns a stream that starts with success and then reports that the prompt does not fit.
 pub(crate) fn overflow_events(message: &str) -> Vec<String> {
     let response = json!({ "id": "resp_refused", "object": "response", "status": "in_progress", "output": [] });
     let mut failed = response.clone();
@@ -107,8 +107,8 @@ fn chat_events(body: &Value, usage: UsageReporting) -> Vec<String> {
     let chunk = |delta: Value, finish: &Value| json!({ "id": body["id"], "object": "chat.completion.chunk", "created": 1, "model": body["model"], "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }] });
     let message = &body["choices"][0]["message"];
     let mut events = vec![chunk(json!({ "role": "assistant", "content": "" }), &Value::Null)];
-    if let Some(thought) = message["reasoning_content"].as_str() {
-        events.extend(halves(thought).map(|half| chunk(json!({ "reasoning_content": half }), &Value::Null)));
+    if let Some(reasoning) = message["reasoning_content"].as_str() {
+        events.extend(halves(reasoning).map(|half| chunk(json!({ "reasoning_content": half }), &Value::Null)));
     }
     let text = message["content"].as_str().unwrap_or_default();
     events.extend(halves(text).map(|half| chunk(json!({ "content": half }), &Value::Null)));
@@ -129,17 +129,20 @@ fn chat_events(body: &Value, usage: UsageReporting) -> Vec<String> {
 }
 
 fn responses_events(body: &Value) -> Vec<String> {
-    let mut begun = body.clone();
-    (begun["status"], begun["output"], begun["usage"]) = (json!("in_progress"), json!([]), Value::Null);
+    let mut started = body.clone();
+    (started["status"], started["output"], started["usage"]) = (json!("in_progress"), json!([]), Value::Null);
     let mut events = vec![
-        json!({ "type": "response.created", "response": begun }),
-        json!({ "type": "response.in_progress", "response": begun }),
+        json!({ "type": "response.created", "response": started }),
+        json!({ "type": "response.in_progress", "response": started }),
     ];
     for (at, item) in body["output"].as_array().into_iter().flatten().enumerate() {
         let mut opened = item.clone();
         let about = |kind: &str, rest: Value| {
             let mut event = json!({ "type": kind, "output_index": at, "item_id": item["id"] });
-            event.as_object_mut().into_iter().for_each(|it| it.extend(rest.as_object().cloned().unwrap_or_default()));
+            event
+                .as_object_mut()
+                .into_iter()
+                .for_each(|event| event.extend(rest.as_object().cloned().unwrap_or_default()));
             event
         };
         let mut inner = Vec::new();
@@ -198,9 +201,10 @@ fn responses_events(body: &Value) -> Vec<String> {
 }
 
 fn anthropic_events(body: &Value) -> Vec<String> {
-    let mut begun = body.clone();
-    (begun["content"], begun["stop_reason"], begun["usage"]["output_tokens"]) = (json!([]), Value::Null, json!(1));
-    let mut events = vec![json!({ "type": "message_start", "message": begun }), json!({ "type": "ping" })];
+    let mut started = body.clone();
+    (started["content"], started["stop_reason"], started["usage"]["output_tokens"]) =
+        (json!([]), Value::Null, json!(1));
+    let mut events = vec![json!({ "type": "message_start", "message": started }), json!({ "type": "ping" })];
     for (index, block) in body["content"].as_array().into_iter().flatten().enumerate() {
         let mut opened = block.clone();
         let mut deltas = Vec::new();
@@ -248,8 +252,8 @@ fn sse_events(events: &[Value]) -> Vec<String> {
         .collect()
 }
 
-/// A text in two pieces, so that nobody can rely on getting it in one.
+/// Splits a text in two, so that no reader can rely on getting it in one chunk.
 fn halves(text: &str) -> impl Iterator<Item = &str> {
-    let (one, two) = text.split_at(text.floor_char_boundary(text.len() / 2));
-    [one, two].into_iter().filter(|it| !it.is_empty())
+    let (first, second) = text.split_at(text.floor_char_boundary(text.len() / 2));
+    [first, second].into_iter().filter(|half| !half.is_empty())
 }

@@ -1,5 +1,5 @@
-//! What a real provider would refuse: broken laws, thoughts that were altered or whose past was, prompts
-//! that do not fit.
+//! The checks of a real provider: violated laws, reasoning that was altered or whose history was, prompts that do not
+//! fit.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,18 +11,18 @@ use serde_json::{Value, json};
 
 use crate::responses::ScriptedAnswer;
 
-/// What the provider remembers in order to be strict.
+/// The state that the checks need.
 pub(crate) struct RequestValidator {
     window: u64,
-    /// Seals that were given out.
+    /// Signatures that were issued.
     issued_signatures: HashSet<String>,
     meters: HashMap<String, Meter>,
 }
 
-/// Why a request is refused.
+/// A refusal, with its reason.
 pub(crate) struct RejectedRequest {
     pub(crate) message: String,
-    /// The laws that it breaks; none when it only does not fit.
+    /// Violated laws; none if the request only does not fit.
     pub(crate) violations: Vec<String>,
     pub(crate) is_overflow: bool,
     pub(crate) is_stream: bool,
@@ -30,8 +30,14 @@ pub(crate) struct RejectedRequest {
 }
 
 impl RejectedRequest {
-    pub(crate) fn unreadable(why: &str) -> Self {
-        Self { message: why.into(), violations: vec![why.into()], is_overflow: false, is_stream: false, tokens: 0 }
+    pub(crate) fn unreadable(reason: &str) -> Self {
+        Self {
+            message: reason.into(),
+            violations: vec![reason.into()],
+            is_overflow: false,
+            is_stream: false,
+            tokens: 0,
+        }
     }
 
     pub(crate) fn body(&self, format: Format) -> Value {
@@ -52,25 +58,19 @@ impl RequestValidator {
         Self { window, issued_signatures: HashSet::new(), meters: HashMap::new() }
     }
 
-    /// How many tokens a request has, unless it is refused.
+    /// Returns the tokens of a request, unless it is refused.
     pub(crate) fn check(&mut self, request: &Request<'_>, body: &[u8]) -> Result<u64, RejectedRequest> {
-        let streams = request.is_streaming();
+        let is_stream = request.is_streaming();
         let profile = LawProfile::for_request(request);
-        let mut broken: Vec<String> = laws::check(request, &profile).iter().map(ToString::to_string).collect();
-        broken.extend(self.altered_reasoning(request.format(), &profile, body));
+        let mut violations: Vec<String> = laws::check(request, &profile).iter().map(ToString::to_string).collect();
+        violations.extend(self.altered_reasoning(request.format(), &profile, body));
         let model = request.conversation().model.clone().unwrap_or_default();
         let meter = self.meters.entry(model.to_string());
         let meter = meter.or_insert_with(|| Meter::for_model(ModelTable::builtin(), Some(&model)));
         let tokens = meter.conversation(request.conversation());
-        if !broken.is_empty() {
-            let message = broken.join("; ");
-            return Err(RejectedRequest {
-                message,
-                violations: broken,
-                is_overflow: false,
-                is_stream: streams,
-                tokens,
-            });
+        if !violations.is_empty() {
+            let message = violations.join("; ");
+            return Err(RejectedRequest { message, violations, is_overflow: false, is_stream, tokens });
         }
         if tokens > self.window {
             let window = self.window;
@@ -81,53 +81,50 @@ impl RequestValidator {
                 ),
                 Format::OpenAiResponses => "Your input exceeds the context window of this model.".to_owned(),
             };
-            return Err(RejectedRequest {
-                message,
-                violations: Vec::new(),
-                is_overflow: true,
-                is_stream: streams,
-                tokens,
-            });
+            return Err(RejectedRequest { message, violations: Vec::new(), is_overflow: true, is_stream, tokens });
         }
         Ok(tokens)
     }
 
-    /// Seals the thought of an answer, where the dialect has seals.
+    /// Signs the reasoning of a response, if the dialect has signatures.
     pub(crate) fn sign(&mut self, request: &Request<'_>, body: &[u8], answer: &mut ScriptedAnswer) {
-        let Some(thought) = &answer.reasoning else { return };
+        let Some(reasoning) = &answer.reasoning else { return };
         let Ok(body) = serde_json::from_slice::<Value>(body) else { return };
-        let past = match LawProfile::for_request(request).signs_history() {
+        let history = match LawProfile::for_request(request).signs_history() {
             true => history_hash(&body, usize::MAX, 0),
             false => String::new(),
         };
-        answer.signature = reasoning_signature(thought, &past);
+        answer.signature = reasoning_signature(reasoning, &history);
         self.issued_signatures.insert(answer.signature.clone());
     }
 
-    /// Thoughts in a request that are not as they were given out, or, where history is signed, stand behind
-    /// another history.
+    /// Returns a message for each reasoning block that differs from the issued one or, if history is signed, follows a
+    /// different history.
     fn altered_reasoning(&self, format: Format, profile: &LawProfile, body: &[u8]) -> Vec<String> {
         let Ok(body) = serde_json::from_slice::<Value>(body) else { return Vec::new() };
         let mut altered = Vec::new();
         match format {
             Format::OpenAiChat => {}
             Format::OpenAiResponses => {
-                for (at, item) in as_list(&body["input"]).iter().enumerate().filter(|(_, it)| it["type"] == "reasoning")
+                for (at, item) in
+                    as_list(&body["input"]).iter().enumerate().filter(|(_, item)| item["type"] == "reasoning")
                 {
-                    let sealed =
-                        item["encrypted_content"].as_str().is_some_and(|it| self.issued_signatures.contains(it));
-                    if !sealed {
+                    let is_issued = item["encrypted_content"]
+                        .as_str()
+                        .is_some_and(|signature| self.issued_signatures.contains(signature));
+                    if !is_issued {
                         altered.push(format!("input[{at}]: the encrypted content could not be verified"));
                     }
                 }
             }
             Format::Anthropic => {
                 for (at, message) in as_list(&body["messages"]).iter().enumerate() {
-                    let thoughts = as_list(&message["content"]).iter().enumerate();
-                    for (inner, block) in thoughts.filter(|(_, it)| it["type"] == "thinking") {
-                        let thought = block["thinking"].as_str().unwrap_or_default();
-                        let past = if profile.signs_history() { history_hash(&body, at, inner) } else { String::new() };
-                        if block["signature"] != reasoning_signature(thought, &past) {
+                    let blocks = as_list(&message["content"]).iter().enumerate();
+                    for (inner, block) in blocks.filter(|(_, block)| block["type"] == "thinking") {
+                        let reasoning = block["thinking"].as_str().unwrap_or_default();
+                        let history =
+                            if profile.signs_history() { history_hash(&body, at, inner) } else { String::new() };
+                        if block["signature"] != reasoning_signature(reasoning, &history) {
                             altered.push(format!(
                                 "messages.{at}.content.{inner}: `thinking` blocks in the history were modified, or follow a history that was"
                             ));
@@ -140,8 +137,8 @@ impl RequestValidator {
     }
 }
 
-fn reasoning_signature(thought: &str, past: &str) -> String {
-    let hash = blake3::hash(format!("{}|{thought}|{past}", thought.len()).as_bytes());
+fn reasoning_signature(reasoning: &str, history: &str) -> String {
+    let hash = blake3::hash(format!("{}|{reasoning}|{history}", reasoning.len()).as_bytes());
     format!("sealed-{}", hash.to_hex())
 }
 
@@ -149,26 +146,27 @@ fn as_list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The hash of everything in front of a block: system, tools, messages. Thoughts are not part of it, since
-/// they may be removed, nor are marks of the cache; a text alone is a list of one block.
+/// Hashes everything before a block: system, tools, messages. Reasoning is not part of it, since it may be removed, nor
+/// are cache marks; a string counts as a list of one block.
 fn history_hash(body: &Value, message: usize, block: usize) -> String {
     let mut hash = blake3::Hasher::new();
-    let mut put = |value: &Value| {
+    let mut update = |value: &Value| {
         hash.update(without_cache_control(value).to_string().as_bytes());
     };
-    put(&body["system"]);
-    put(&body["tools"]);
-    for (at, it) in as_list(&body["messages"]).iter().enumerate().take(message.saturating_add(1)) {
-        let here = at == message;
-        if here && block == 0 {
+    update(&body["system"]);
+    update(&body["tools"]);
+    for (at, entry) in as_list(&body["messages"]).iter().enumerate().take(message.saturating_add(1)) {
+        let is_last = at == message;
+        if is_last && block == 0 {
             break;
         }
-        put(&it["role"]);
-        match &it["content"] {
-            Value::String(text) => put(&json!({ "type": "text", "text": text })),
+        update(&entry["role"]);
+        match &entry["content"] {
+            Value::String(text) => update(&json!({ "type": "text", "text": text })),
             content => {
-                let before = if here { block } else { usize::MAX };
-                as_list(content).iter().take(before).filter(|it| it["type"] != "thinking").for_each(&mut put);
+                let before = if is_last { block } else { usize::MAX };
+                let blocks = as_list(content).iter().take(before);
+                blocks.filter(|block| block["type"] != "thinking").for_each(&mut update);
             }
         }
     }
@@ -180,9 +178,9 @@ fn without_cache_control(value: &Value) -> Value {
     match &mut value {
         Value::Object(fields) => {
             fields.remove("cache_control");
-            fields.values_mut().for_each(|it| *it = without_cache_control(it));
+            fields.values_mut().for_each(|field| *field = without_cache_control(field));
         }
-        Value::Array(items) => items.iter_mut().for_each(|it| *it = without_cache_control(it)),
+        Value::Array(items) => items.iter_mut().for_each(|item| *item = without_cache_control(item)),
         _ => {}
     }
     value

@@ -1,5 +1,5 @@
-//! The agent's side: a simple loop over HTTP that sends its whole conversation at every turn, as agents
-//! do, and performs what the model asks for.
+//! The scripted agent: a simple loop over HTTP that sends its whole conversation with every request, as agents do, and
+//! runs the tools that the model calls.
 
 use bytes::Bytes;
 use foldline::wire::{Format, StreamReader};
@@ -22,42 +22,42 @@ pub(crate) struct ScriptedAgent {
     test_runs: usize,
 }
 
-/// What a turn came to.
+/// The outcome of a turn.
 pub(crate) enum TurnOutcome {
-    /// The model wants to go on.
+    /// The model called a tool.
     Continued,
-    /// The model is done.
+    /// The model is finished.
     Done,
     /// The provider refused the request.
     Refused { status: StatusCode, message: String },
 }
 
 impl ScriptedAgent {
-    /// An agent whose base URL is this.
-    pub(crate) fn new(base: String) -> Self {
+    /// Creates an agent with this base URL.
+    pub(crate) fn new(base_url: String) -> Self {
         let messages = vec![
             json!({ "role": "system", "content": SYSTEM_PROMPT }),
             json!({ "role": "user", "content": TASK_TEXT }),
         ];
-        Self { base_url: base, client: Client::builder(TokioExecutor::new()).build_http(), messages, test_runs: 0 }
+        Self { base_url, client: Client::builder(TokioExecutor::new()).build_http(), messages, test_runs: 0 }
     }
 
-    /// Whether a text is one that it sent: what was said, what a tool gave back, or what a tool was given.
+    /// Returns true if the agent sent this text: as a message, a tool result, or a tool argument.
     pub(crate) fn has_sent(&self, text: &[u8]) -> bool {
-        let is = |value: &Value| value.as_str().is_some_and(|it| it.as_bytes() == text);
+        let matches = |value: &Value| value.as_str().is_some_and(|sent| sent.as_bytes() == text);
         self.messages.iter().any(|message| {
             let mut calls = message["tool_calls"].as_array().into_iter().flatten();
-            is(&message["content"])
+            matches(&message["content"])
                 || calls.any(|call| {
                     let arguments = &call["function"]["arguments"];
-                    let given: Value =
-                        arguments.as_str().and_then(|it| serde_json::from_str(it).ok()).unwrap_or_default();
-                    is(arguments) || given.as_object().is_some_and(|given| given.values().any(is))
+                    let fields: Value =
+                        arguments.as_str().and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default();
+                    matches(arguments) || fields.as_object().is_some_and(|fields| fields.values().any(matches))
                 })
         })
     }
 
-    /// Whether what was written back is what it was.
+    /// Returns true if the model wrote the file back byte for byte.
     pub(crate) fn has_restored_file(&self) -> bool {
         self.messages.iter().any(|message| message["content"].as_str().is_some_and(script::is_restored))
     }
@@ -72,31 +72,31 @@ impl ScriptedAgent {
         let bytes = response.into_body().collect().await?.to_bytes();
         if !status.is_success() {
             let error: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-            let message = error["error"]["message"].as_str().unwrap_or("no reason was given").to_owned();
+            let message = error["error"]["message"].as_str().unwrap_or("no error message").to_owned();
             return Ok(TurnOutcome::Refused { status, message });
         }
         let mut reader = StreamReader::new(Format::OpenAiChat);
         reader.push(&bytes);
-        let answer = reader.finish();
-        let calls: Vec<(String, String, String)> = answer
+        let response = reader.finish();
+        let calls: Vec<(String, String, String)> = response
             .calls()
             .map(|call| (call.id.to_string(), call.name.to_string(), call.arguments.as_str().to_owned()))
             .collect();
-        let mut said = json!({ "role": "assistant", "content": answer.text() });
+        let mut reply = json!({ "role": "assistant", "content": response.text() });
         if calls.is_empty() {
-            self.messages.push(said);
+            self.messages.push(reply);
             return Ok(TurnOutcome::Done);
         }
-        said["tool_calls"] = calls
+        reply["tool_calls"] = calls
             .iter()
             .map(|(id, name, arguments)| {
                 json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } })
             })
             .collect();
-        self.messages.push(said);
+        self.messages.push(reply);
         for (id, name, arguments) in calls {
             if !["list_files", "read_file", "search", "edit_file", "write_file", "run"].contains(&name.as_str()) {
-                return Err(format!("the model called {name}, which is no tool of the agent's").into());
+                return Err(format!("the model called {name}, which is not a tool of the agent").into());
             }
             let result = run_tool(&name, &serde_json::from_str(&arguments)?, &mut self.test_runs);
             self.messages.push(json!({ "role": "tool", "tool_call_id": id, "content": result }));

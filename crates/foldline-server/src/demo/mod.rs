@@ -1,8 +1,8 @@
-//! A rehearsal: an agent and a model, both scripted, talk over loopback, first straight and then through
-//! the real proxy, until the conversation is far longer than the model's window.
+//! A demo: a scripted agent and a scripted model communicate over loopback, first directly and then through the real
+//! proxy, until the conversation is far longer than the model's window.
 //!
-//! Agent and model know nothing of the proxy. Every number that comes out was measured by the model's
-//! side, which counts, checks and caches as a provider does; nothing leaves the machine.
+//! Neither of them knows about the proxy. All numbers are measured by the scripted provider, which counts, checks and
+//! caches as a real one does. No request leaves the machine.
 
 mod agent;
 mod provider;
@@ -26,25 +26,25 @@ use crate::demo::agent::{ScriptedAgent, TurnOutcome};
 use crate::demo::provider::{AbortOnDrop, ReceivedPrompt, ScriptedProvider};
 use crate::proxy::{Proxy, ProxySettings, ProxyStats};
 
-/// The model whose vocabulary is counted by, and whose prices are billed.
+/// The model whose vocabulary and prices are used.
 pub const DEMO_MODEL: &str = "gpt-5.4";
-/// Tokens that the scripted model takes.
+/// Window of the scripted model.
 pub const WINDOW_TOKENS: Tokens = 24_000;
-/// Tokens of answer that the agent leaves room for.
+/// Tokens that the agent reserves for a response.
 const MAX_OUTPUT_TOKENS: Tokens = 1_000;
 
-/// Why a rehearsal came to no end.
+/// The reason why a demo did not finish.
 pub type DemoError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What the agent's session is without a proxy.
+/// The agent's session without a proxy.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BaselineRun {
-    /// How it ends with the model's real window.
+    /// The refusal that ends it with the real window.
     pub refusal: RefusedRequest,
-    /// Tokens of each turn, if the window were wide enough.
+    /// Tokens of each turn with an unlimited window.
     pub turn_tokens: Vec<Tokens>,
-    /// What all of them would cost.
+    /// Cost of all turns with an unlimited window.
     pub cost: SessionCost,
 }
 
@@ -52,11 +52,11 @@ pub struct BaselineRun {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RefusedRequest {
-    /// The turn, counted from 1.
+    /// Number of the turn, counted from 1.
     pub turn: usize,
-    /// The status of HTTP.
+    /// HTTP status.
     pub status: u16,
-    /// The provider's words.
+    /// Error message of the provider.
     pub message: String,
 }
 
@@ -64,98 +64,98 @@ pub struct RefusedRequest {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DemoTurn {
-    /// Counted from 1.
+    /// Number of the turn, counted from 1.
     pub number: usize,
-    /// What the model did in it.
+    /// Action of the model.
     pub title: String,
     /// Tokens of the same turn without a proxy.
     pub received_tokens: Tokens,
-    /// Tokens that the model got.
+    /// Tokens that the model received.
     pub sent_tokens: Tokens,
-    /// What the model got did not begin with what it got before: something was folded in between.
+    /// True if the prompt did not extend the previous one, because new folds were made.
     pub is_crease: bool,
-    /// What the model asked for in this turn, unseen by the agent.
+    /// Original that the model unfolded in this turn, unseen by the agent.
     pub unfold: Option<DemoUnfold>,
 }
 
-/// An original that the model got back.
+/// An original that the model restored.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DemoUnfold {
-    /// What it asked for.
+    /// Handle that was requested.
     pub handle: String,
-    /// What it got.
+    /// Size of the result in bytes.
     pub bytes: usize,
-    /// It is exactly what the model had seen before.
+    /// True if it equals the text that the model had received before.
     pub is_exact: bool,
 }
 
-/// What the whole session came to through the proxy.
+/// The result of the session through the proxy.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProxiedRun {
-    /// What it cost.
+    /// Cost of the session.
     pub cost: SessionCost,
-    /// The laws of the format that requests broke.
+    /// Provider laws that requests violated.
     pub violations: Vec<String>,
-    /// Prompts that the model got, hidden rounds included.
+    /// Number of prompts that the model received, including hidden rounds.
     pub prompt_count: usize,
-    /// The longest of them.
+    /// Tokens of the longest prompt.
     pub max_prompt_tokens: Tokens,
-    /// Originals behind the markers of the last prompt.
+    /// Number of originals behind the markers of the last prompt.
     pub original_count: usize,
-    /// How many of them came back byte for byte when they were asked for.
+    /// Number of these originals that were restored byte for byte.
     pub recovered_count: usize,
-    /// The agent's own view: its session ended as it does without a proxy.
+    /// True if the agent's session ended as it does without a proxy.
     pub finished: bool,
-    /// What the model wrote back is byte for byte what it had read.
+    /// True if the file that the model wrote back equals the one it had read.
     pub restored: bool,
-    /// What the proxy says of itself.
+    /// Statistics of the proxy.
     pub stats: ProxyStats,
 }
 
-/// What prompts and answers cost.
+/// The cost of prompts and responses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct SessionCost {
     /// Tokens of all prompts.
     pub prompt_tokens: Tokens,
-    /// How many of them the provider's cache knew.
+    /// Prompt tokens that were read from the provider's cache.
     pub cached_tokens: Tokens,
-    /// Tokens of all answers.
+    /// Tokens of all responses.
     pub output_tokens: Tokens,
-    /// All of it in dollars.
+    /// Total cost in dollars.
     pub dollars: f64,
 }
 
 impl SessionCost {
-    fn add(&mut self, arrival: &ReceivedPrompt, prices: &Prices) {
-        self.prompt_tokens += arrival.tokens;
-        self.cached_tokens += arrival.cached_tokens;
-        self.output_tokens += arrival.output_tokens;
-        let fresh = (arrival.tokens - arrival.cached_tokens) as f64 * prices.write;
-        let rest = arrival.cached_tokens as f64 * prices.read + arrival.output_tokens as f64 * prices.output;
+    fn add(&mut self, prompt: &ReceivedPrompt, prices: &Prices) {
+        self.prompt_tokens += prompt.tokens;
+        self.cached_tokens += prompt.cached_tokens;
+        self.output_tokens += prompt.output_tokens;
+        let fresh = (prompt.tokens - prompt.cached_tokens) as f64 * prices.write;
+        let rest = prompt.cached_tokens as f64 * prices.read + prompt.output_tokens as f64 * prices.output;
         self.dollars += prices.dollars(fresh + rest);
     }
 }
 
-/// The stage of a rehearsal.
+/// Runs the demo.
 ///
 /// ```
 /// use foldline_archive::Archive;
-/// use foldline_server::demo::{Rehearsal, WINDOW};
+/// use foldline_server::demo::{DemoRunner, WINDOW_TOKENS};
 ///
 /// # let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
 /// # runtime.block_on(async {
 /// # let folder = tempfile::tempdir()?;
-/// let stage = Rehearsal::default();
-/// let straight = stage.straight().await?;
-/// assert!(*straight.turns.last().unwrap() > WINDOW, "the session outgrows its window");
+/// let runner = DemoRunner::default();
+/// let baseline = runner.run_baseline().await?;
+/// assert!(*baseline.turn_tokens.last().unwrap() > WINDOW_TOKENS, "the session outgrows its window");
 /// let archive = Archive::open(folder.path().join("archive.db"))?;
-/// let folded = stage.through_the_proxy(&straight, archive, |_| ()).await?;
-/// assert!(folded.finished && folded.restored && folded.longest <= WINDOW);
-/// # Ok::<(), foldline_server::demo::Failure>(()) })?;
-/// # Ok::<(), foldline_server::demo::Failure>(())
+/// let proxied = runner.run_through_proxy(&baseline, archive, |_| ()).await?;
+/// assert!(proxied.finished && proxied.restored && proxied.max_prompt_tokens <= WINDOW_TOKENS);
+/// # Ok::<(), foldline_server::demo::DemoError>(()) })?;
+/// # Ok::<(), foldline_server::demo::DemoError>(())
 /// ```
 pub struct DemoRunner {
     meter: Meter,
@@ -171,12 +171,12 @@ impl Default for DemoRunner {
 }
 
 impl DemoRunner {
-    /// The session without a proxy: once until the model refuses it, once with a window of any width.
+    /// Runs the session without a proxy: once until the model refuses it, and once with an unlimited window.
     pub async fn run_baseline(&self) -> Result<BaselineRun, DemoError> {
-        let narrow = ScriptedProvider::start(self.meter.clone(), Some(WINDOW_TOKENS)).await?;
-        let mut agent = ScriptedAgent::new(format!("http://{}/v1", narrow.address));
+        let limited = ScriptedProvider::start(self.meter.clone(), Some(WINDOW_TOKENS)).await?;
+        let mut agent = ScriptedAgent::new(format!("http://{}/v1", limited.address));
         let mut turn = 1;
-        let refused = loop {
+        let refusal = loop {
             match agent.run_turn().await? {
                 TurnOutcome::Continued => turn += 1,
                 TurnOutcome::Done => return Err("the session ended before its window was full".into()),
@@ -186,25 +186,21 @@ impl DemoRunner {
             }
         };
 
-        let wide = ScriptedProvider::start(self.meter.clone(), None).await?;
-        let mut agent = ScriptedAgent::new(format!("http://{}/v1", wide.address));
+        let unlimited = ScriptedProvider::start(self.meter.clone(), None).await?;
+        let mut agent = ScriptedAgent::new(format!("http://{}/v1", unlimited.address));
         while matches!(agent.run_turn().await?, TurnOutcome::Continued) {}
-        let mut bill = SessionCost::default();
-        let arrivals = wide.take_prompts();
-        arrivals.iter().for_each(|arrival| bill.add(arrival, &self.prices));
-        Ok(BaselineRun {
-            refusal: refused,
-            turn_tokens: arrivals.iter().map(|arrival| arrival.tokens).collect(),
-            cost: bill,
-        })
+        let mut cost = SessionCost::default();
+        let prompts = unlimited.take_prompts();
+        prompts.iter().for_each(|prompt| cost.add(prompt, &self.prices));
+        Ok(BaselineRun { refusal, turn_tokens: prompts.iter().map(|prompt| prompt.tokens).collect(), cost })
     }
 
-    /// The same session through a proxy with this archive, turn by turn.
+    /// Runs the same session through a proxy with this archive. `on_turn` is called after each turn.
     pub async fn run_through_proxy(
         &self,
-        straight: &BaselineRun,
+        baseline: &BaselineRun,
         archive: Archive,
-        mut tell: impl FnMut(&DemoTurn),
+        mut on_turn: impl FnMut(&DemoTurn),
     ) -> Result<ProxiedRun, DemoError> {
         let provider = ScriptedProvider::start(self.meter.clone(), Some(WINDOW_TOKENS)).await?;
         let upstream: crate::proxy::UpstreamUrl = format!("http://{}", provider.address).parse()?;
@@ -212,89 +208,88 @@ impl DemoRunner {
         let settings =
             ProxySettings { listen, openai: upstream.clone(), anthropic: upstream, ..ProxySettings::default() };
         let proxy = Proxy::bind(settings, Some(archive)).await?;
-        let (base, watch) = (format!("http://{}", proxy.address()), proxy.stats_handle());
+        let (base_url, stats) = (format!("http://{}", proxy.address()), proxy.stats_handle());
         let (stop, stopped) = oneshot::channel::<()>();
-        let serving = AbortOnDrop(tokio::spawn(proxy.run(async {
+        let proxy_task = AbortOnDrop(tokio::spawn(proxy.run(async {
             let _ = stopped.await;
         })));
 
-        let mut agent = ScriptedAgent::new(format!("{base}/v1"));
-        let (mut bill, mut broken, mut longest, mut prompts) = (SessionCost::default(), Vec::new(), 0, 0);
-        let mut last = ReceivedPrompt::default();
-        let mut ended = false;
+        let mut agent = ScriptedAgent::new(format!("{base_url}/v1"));
+        let (mut cost, mut violations, mut max_prompt_tokens, mut prompt_count) =
+            (SessionCost::default(), Vec::new(), 0, 0);
+        let mut last_prompt = ReceivedPrompt::default();
+        let mut finished = false;
         let steps = crate::demo::script::script_steps();
-        for (at, (step, &raw)) in steps.iter().zip(&straight.turn_tokens).enumerate() {
-            let turned = agent.run_turn().await?;
-            let arrivals = provider.take_prompts();
-            arrivals.iter().for_each(|arrival| bill.add(arrival, &self.prices));
-            broken.extend(arrivals.iter().flat_map(|arrival| arrival.violations.clone()));
-            prompts += arrivals.len();
-            longest = arrivals.iter().map(|arrival| arrival.tokens).fold(longest, Tokens::max);
-            let Some(first) = arrivals.first() else { return Err("the model got nothing".into()) };
-            let got = arrivals.iter().filter_map(|arrival| arrival.unfold.as_ref()).find_map(|asked| {
-                Some(DemoUnfold { handle: asked.handle.clone(), bytes: asked.bytes?, is_exact: asked.is_exact })
+        for (at, (step, &received_tokens)) in steps.iter().zip(&baseline.turn_tokens).enumerate() {
+            let outcome = agent.run_turn().await?;
+            let prompts = provider.take_prompts();
+            prompts.iter().for_each(|prompt| cost.add(prompt, &self.prices));
+            violations.extend(prompts.iter().flat_map(|prompt| prompt.violations.clone()));
+            prompt_count += prompts.len();
+            max_prompt_tokens = prompts.iter().map(|prompt| prompt.tokens).fold(max_prompt_tokens, Tokens::max);
+            let Some(first) = prompts.first() else { return Err("the model received no prompt".into()) };
+            let unfold = prompts.iter().filter_map(|prompt| prompt.unfold.as_ref()).find_map(|unfold| {
+                Some(DemoUnfold { handle: unfold.handle.clone(), bytes: unfold.bytes?, is_exact: unfold.is_exact })
             });
-            tell(&DemoTurn {
+            on_turn(&DemoTurn {
                 number: at + 1,
                 title: step.action.title(),
-                received_tokens: raw,
+                received_tokens,
                 sent_tokens: first.tokens,
-                is_crease: arrivals.iter().any(|arrival| !arrival.extends_previous),
-                unfold: got,
+                is_crease: prompts.iter().any(|prompt| !prompt.extends_previous),
+                unfold,
             });
-            last = arrivals.into_iter().next_back().unwrap_or_default();
-            match turned {
+            last_prompt = prompts.into_iter().next_back().unwrap_or_default();
+            match outcome {
                 TurnOutcome::Continued => {}
-                TurnOutcome::Done => ended = at + 1 == steps.len(),
+                TurnOutcome::Done => finished = at + 1 == steps.len(),
                 TurnOutcome::Refused { status, message } => {
                     return Err(format!("turn {} was refused with {status}: {message}", at + 1).into());
                 }
             }
         }
-        let handles = prompt_handles(&last)?;
-        let mut recovered = 0;
+        let handles = prompt_handles(&last_prompt)?;
+        let mut recovered_count = 0;
         for handle in &handles {
-            recovered += usize::from(original_matches_agent(&base, handle, &agent).await?);
+            recovered_count += usize::from(original_matches_agent(&base_url, handle, &agent).await?);
         }
         drop(stop);
-        drop(serving);
-        let originals = handles.len();
-        let (tally, restored) = (watch.snapshot(), agent.has_restored_file());
+        drop(proxy_task);
         Ok(ProxiedRun {
-            cost: bill,
-            violations: broken,
-            prompt_count: prompts,
-            max_prompt_tokens: longest,
-            original_count: originals,
-            recovered_count: recovered,
-            finished: ended,
-            restored,
-            stats: tally,
+            cost,
+            violations,
+            prompt_count,
+            max_prompt_tokens,
+            original_count: handles.len(),
+            recovered_count,
+            finished,
+            restored: agent.has_restored_file(),
+            stats: stats.snapshot(),
         })
     }
 }
 
-/// Whether the original behind a handle, as the proxy gives it out, is a text that the agent sent.
-async fn original_matches_agent(base: &str, handle: &str, agent: &ScriptedAgent) -> Result<bool, DemoError> {
+/// Returns true if the original behind a handle, as returned by the proxy, is a text that the agent sent.
+async fn original_matches_agent(base_url: &str, handle: &str, agent: &ScriptedAgent) -> Result<bool, DemoError> {
     let client = Client::builder(TokioExecutor::new()).build_http::<Body>();
-    let request = Request::get(format!("{base}/foldline/unfold/{handle}")).body(Body::empty())?;
+    let request = Request::get(format!("{base_url}/foldline/unfold/{handle}")).body(Body::empty())?;
     let response = client.request(request).await?;
-    let found = response.status() == StatusCode::OK;
+    let is_found = response.status() == StatusCode::OK;
     let original = response.into_body().collect().await?.to_bytes();
-    // What stands for whole rounds is their messages.
+    // The original of whole rounds is a list of their messages.
     let rounds: Vec<Message<'_>> = serde_json::from_slice(&original).unwrap_or_default();
     let mut texts = rounds.iter().flat_map(|message| {
-        let said = message.parts.iter().filter_map(Part::as_text);
-        said.chain(message.results().flat_map(|result| result.texts()))
+        let texts = message.parts.iter().filter_map(Part::as_text);
+        texts.chain(message.results().flat_map(|result| result.texts()))
     });
     let is_sent =
         if rounds.is_empty() { agent.has_sent(&original) } else { texts.all(|text| agent.has_sent(text.as_bytes())) };
-    Ok(found && is_sent)
+    Ok(is_found && is_sent)
 }
 
-/// The handles in the markers of a prompt's messages.
-fn prompt_handles(arrival: &ReceivedPrompt) -> Result<HashSet<String>, DemoError> {
-    let request = Wire::parse(Format::OpenAiChat, &arrival.body)?;
+/// Returns the handles in the markers of a prompt's messages.
+fn prompt_handles(prompt: &ReceivedPrompt) -> Result<HashSet<String>, DemoError> {
+    let request = Wire::parse(Format::OpenAiChat, &prompt.body)?;
     let messages = (0..).map_while(|at| request.raw_message(at));
     Ok(messages.flat_map(marker::handles).map(|handle| handle.to_string()).collect())
 }

@@ -1,16 +1,16 @@
-//! What happens: the files and programs that the agent works with, and what the model does with them.
+//! The script: the files and commands that the agent works with, and the steps of the model.
 //!
-//! Everything is computed from the names of things, so that every rehearsal is the same.
+//! All content is derived from names, so that every run is the same. Changing a text changes the numbers of the demo.
 
 use serde_json::{Value, json};
 
-/// What the user wants.
+/// The user's task.
 pub(crate) const TASK_TEXT: &str =
     "The importer drops rows with long fields. Find out why and mend it; all tests must pass in the end.";
-/// What the agent is told to be.
+/// The agent's system prompt.
 pub(crate) const SYSTEM_PROMPT: &str = "You are a careful programmer. Look before you edit, and test after it.";
 
-/// The file that the model edits, regrets, and wants back as it was.
+/// The file that the model edits and later restores.
 const RESTORED_PATH: &str = "src/limits.rs";
 
 /// One turn of the model.
@@ -19,18 +19,18 @@ pub(crate) struct ScriptStep {
     pub(crate) action: StepAction,
 }
 
-/// What a turn ends with.
+/// The action at the end of a turn.
 pub(crate) enum StepAction {
-    /// A tool is called.
+    /// Calls a tool.
     Call { tool: &'static str, arguments: Value },
-    /// What an earlier turn read is written back, exactly as it was then.
+    /// Writes back what an earlier turn read, byte for byte.
     Restore { path: &'static str, read_at: usize },
-    /// Nothing more is to be done.
+    /// Ends the session.
     Finish,
 }
 
 impl StepAction {
-    /// In a few words.
+    /// Returns a short title of the action.
     pub(crate) fn title(&self) -> String {
         match self {
             StepAction::Call { tool, arguments } => {
@@ -43,11 +43,11 @@ impl StepAction {
     }
 }
 
-/// All turns of the model.
+/// Returns all steps of the model.
 pub(crate) fn script_steps() -> Vec<ScriptStep> {
     const FORMATS: [&str; 8] = ["csv", "tsv", "json", "xml", "yaml", "ini", "fixed", "excel"];
-    let call = |says: &str, tool, arguments| ScriptStep {
-        text: says.to_owned(),
+    let call = |text: &str, tool, arguments| ScriptStep {
+        text: text.to_owned(),
         action: StepAction::Call { tool, arguments },
     };
     let read = |path: &str| call(&format!("I look at {path}."), "read_file", json!({ "path": path }));
@@ -92,35 +92,35 @@ pub(crate) fn script_steps() -> Vec<ScriptStep> {
     }
     let is_read = |step: &ScriptStep| matches!(&step.action, StepAction::Call { tool: "read_file", arguments } if arguments["path"] == RESTORED_PATH);
     let read_at = steps.iter().position(is_read).unwrap_or_default();
-    let says = format!("The limit was right; the loop was wrong. I put {RESTORED_PATH} back as it was before my edit.");
-    steps.push(ScriptStep { text: says, action: StepAction::Restore { path: RESTORED_PATH, read_at } });
+    let text = format!("The limit was right; the loop was wrong. I put {RESTORED_PATH} back as it was before my edit.");
+    steps.push(ScriptStep { text, action: StepAction::Restore { path: RESTORED_PATH, read_at } });
     steps.push(test());
-    let says = "Rows with long fields were dropped without a word in src/import.rs; now they are reported. \
+    let text = "Rows with long fields were dropped without a word in src/import.rs; now they are reported. \
         The limit is what it was, and all tests pass.";
-    steps.push(ScriptStep { text: says.to_owned(), action: StepAction::Finish });
+    steps.push(ScriptStep { text: text.to_owned(), action: StepAction::Finish });
     steps
 }
 
-/// What a tool says of a file that was written back as it was.
+/// End of a tool result for a file that was written back unchanged.
 const RESTORED_SUFFIX: &str = " is byte for byte what it was";
 
-/// Whether a tool said so.
+/// Returns true if a tool result reports a file that was written back unchanged.
 pub(crate) fn is_restored(result: &str) -> bool {
     result.ends_with(RESTORED_SUFFIX)
 }
 
-/// What a tool of the agent's gives back.
-pub(crate) fn run_tool(tool: &str, arguments: &Value, tests_run: &mut usize) -> String {
+/// Runs a tool of the agent.
+pub(crate) fn run_tool(tool: &str, arguments: &Value, test_runs: &mut usize) -> String {
     let path = arguments["path"].as_str().unwrap_or_default();
     match tool {
         "list_files" => file_listing(),
         "read_file" => file_content(path),
         "search" => search_output(arguments["pattern"].as_str().unwrap_or_default()),
         "run" => {
-            *tests_run += 1;
-            test_output(*tests_run)
+            *test_runs += 1;
+            test_output(*test_runs)
         }
-        // The file may have been edited since it was read; what is written back is what was read.
+        // The original content is derived from the path, regardless of earlier edits.
         "write_file" if arguments["content"].as_str() == Some(file_content(path).as_str()) => {
             format!("{path}{RESTORED_SUFFIX}")
         }
@@ -129,7 +129,7 @@ pub(crate) fn run_tool(tool: &str, arguments: &Value, tests_run: &mut usize) -> 
     }
 }
 
-/// The tools that the agent offers.
+/// Returns the tools that the agent offers.
 pub(crate) fn tool_definitions() -> Value {
     let tool = |name: &str, description: &str, parameters: &[&str]| {
         let properties: serde_json::Map<String, Value> =
@@ -156,15 +156,15 @@ fn file_listing() -> String {
     files.collect::<String>() + "src/import.rs\nsrc/lib.rs\nsrc/limits.rs\n"
 }
 
-/// What a file has a function for.
+/// Verbs of the functions in each file.
 const FUNCTION_VERBS: [&str; 14] = [
     "open", "split", "unquote", "unescape", "check", "convert", "trim", "index", "merge", "report", "count", "seal",
     "flush", "close",
 ];
 
-/// A file of the agent's disk. What is in it follows from its path.
+/// Returns the content of a file, derived from its path.
 fn file_content(path: &str) -> String {
-    let name = path.rsplit('/').next().and_then(|it| it.split('.').next()).unwrap_or_default();
+    let name = path.rsplit('/').next().and_then(|file| file.split('.').next()).unwrap_or_default();
     if path == RESTORED_PATH {
         return limits_file();
     }
@@ -192,13 +192,13 @@ fn file_content(path: &str) -> String {
 
 fn limits_file() -> String {
     let mut text = "//! How much the importer takes.\n\npub const MAX_FIELD: usize = 4_096;\n".to_owned();
-    for (at, what) in
+    for (at, kind) in
         ["row", "file", "header", "quote", "comment", "name", "number", "date", "depth"].iter().enumerate()
     {
         let limit = (at + 3) * 1_000 + at * at * 7;
         text += &format!(
-            "\n/// A {what} that is longer is refused, and told of in the report.\npub const MAX_{}: usize = {limit};\n",
-            what.to_uppercase()
+            "\n/// A {kind} that is longer is refused, and told of in the report.\npub const MAX_{}: usize = {limit};\n",
+            kind.to_uppercase()
         );
     }
     text
@@ -210,7 +210,7 @@ fn search_output(pattern: &str) -> String {
     hits.collect::<String>() + &format!("src/import.rs:33: .. {pattern} ..\n")
 }
 
-/// What the tests say: the same as before, but for the one that is looked at.
+/// Returns the output of a test run: the same each time, except for the failing test.
 fn test_output(run: usize) -> String {
     let passed = ["csv", "tsv", "json", "xml", "yaml", "ini"]
         .iter()

@@ -1,4 +1,4 @@
-//! Connections of clients: their versions and framings, and clients that hold a place without using it.
+//! Client connections: HTTP versions and framings, and clients that hold a connection without using it.
 
 use std::time::Duration;
 
@@ -21,105 +21,102 @@ const CHAT_EVENT: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\
 
 #[tokio::test]
 async fn http2_clients_are_served() {
-    let stand =
+    let harness =
         ProxyHarness::start(settings(), None, |_| UpstreamReply::stream([CHAT_EVENT, "data: [DONE]\n\n"])).await;
     let client = Client::builder(TokioExecutor::new()).http2_only(true).build_http::<Full<Bytes>>();
-    let requests =
-        (0..20).map(|_| client.request(stand.request("POST", "/v1/chat/completions").body(CHAT_BODY.into()).unwrap()));
+    let requests = (0..20)
+        .map(|_| client.request(harness.request("POST", "/v1/chat/completions").body(CHAT_BODY.into()).unwrap()));
     for response in futures_util::future::join_all(requests).await {
         let response = response.unwrap();
         assert_eq!((response.status().as_u16(), response.version()), (200, hyper::Version::HTTP_2));
         let body = response.into_body().collect().await.unwrap().to_bytes();
         assert_eq!(body, format!("{CHAT_EVENT}data: [DONE]\n\n"));
     }
-    assert!(stand.received().iter().all(|received| received.body == CHAT_BODY));
+    assert!(harness.received().iter().all(|received| received.body == CHAT_BODY));
 }
 
 #[tokio::test]
 async fn chunked_bodies_are_read_up_to_the_limit() {
     let limits = ProxyLimits { body_bytes: 1000, ..ProxyLimits::default() };
-    let stand = ProxyHarness::start(ProxySettings { limits, ..settings() }, None, |_| UpstreamReply::json("{}")).await;
+    let harness =
+        ProxyHarness::start(ProxySettings { limits, ..settings() }, None, |_| UpstreamReply::json("{}")).await;
     let client = Client::builder(TokioExecutor::new()).build_http();
     for (length, status) in [(1, 200), (20, 413)] {
-        let pieces: Vec<Bytes> = CHAT_BODY.as_bytes().chunks(7).map(Bytes::copy_from_slice).collect();
-        let pieces = std::iter::repeat_n(pieces, length).flatten();
-        let frames = pieces.map(|piece| Ok::<_, std::convert::Infallible>(Frame::data(piece)));
+        let chunks: Vec<Bytes> = CHAT_BODY.as_bytes().chunks(7).map(Bytes::copy_from_slice).collect();
+        let chunks = std::iter::repeat_n(chunks, length).flatten();
+        let frames = chunks.map(|chunk| Ok::<_, std::convert::Infallible>(Frame::data(chunk)));
         let body = StreamBody::new(stream::iter(frames.collect::<Vec<_>>()));
-        let request: Request<_> = stand.request("POST", "/v1/chat/completions").body(body).unwrap();
+        let request: Request<_> = harness.request("POST", "/v1/chat/completions").body(body).unwrap();
         assert_eq!(client.request(request).await.unwrap().status(), status);
     }
-    assert_eq!(stand.only_request().body, CHAT_BODY);
+    assert_eq!(harness.only_request().body, CHAT_BODY);
 }
 
-/// Connections that say nothing, or too little to tell what they will speak, are closed.
+/// Connections that send nothing, or too little to determine the protocol, are closed.
 #[tokio::test]
 async fn idle_connection_is_closed() {
-    let patience = Timeouts { client_read: Duration::from_millis(200), ..Timeouts::default() };
-    let stand =
-        ProxyHarness::start(ProxySettings { timeouts: patience, ..settings() }, None, |_| UpstreamReply::json("{}"))
-            .await;
-    for begun in ["", "P", "PRI * HTTP/2.0\r\n"] {
-        let mut idle = TcpStream::connect(stand.proxy).await.unwrap();
-        idle.write_all(begun.as_bytes()).await.unwrap();
+    let timeouts = Timeouts { client_read: Duration::from_millis(200), ..Timeouts::default() };
+    let harness =
+        ProxyHarness::start(ProxySettings { timeouts, ..settings() }, None, |_| UpstreamReply::json("{}")).await;
+    for prefix in ["", "P", "PRI * HTTP/2.0\r\n"] {
+        let mut idle = TcpStream::connect(harness.proxy).await.unwrap();
+        idle.write_all(prefix.as_bytes()).await.unwrap();
         let mut rest = Vec::new();
         let closed = tokio::time::timeout(Duration::from_secs(5), idle.read_to_end(&mut rest)).await;
-        assert!(closed.is_ok(), "{begun:?}");
+        assert!(closed.is_ok(), "{prefix:?}");
     }
 }
 
-/// A byte now and then keeps a connection busy and is no request.
+/// Single bytes at intervals must not keep a request open.
 #[tokio::test]
 async fn slow_loris_client_gets_408() {
-    let patience = Timeouts { client_read: Duration::from_millis(300), ..Timeouts::default() };
-    let stand =
-        ProxyHarness::start(ProxySettings { timeouts: patience, ..settings() }, None, |_| UpstreamReply::json("{}"))
-            .await;
-    let dripping = TcpStream::connect(stand.proxy).await.unwrap();
-    let (mut reader, mut writer) = dripping.into_split();
+    let timeouts = Timeouts { client_read: Duration::from_millis(300), ..Timeouts::default() };
+    let harness =
+        ProxyHarness::start(ProxySettings { timeouts, ..settings() }, None, |_| UpstreamReply::json("{}")).await;
+    let connection = TcpStream::connect(harness.proxy).await.unwrap();
+    let (mut reader, mut writer) = connection.into_split();
     let head = "POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 900\r\n\r\n";
     writer.write_all(head.as_bytes()).await.unwrap();
-    let drips = async {
+    let dripping = async {
         while writer.write_all(b" ").await.is_ok() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    let mut told = vec![0; 12];
-    let answered = async {
+    let mut status_line = vec![0; 12];
+    let response = async {
         tokio::select! {
-            read = reader.read_exact(&mut told) => read.map(|_| ()),
-            () = drips => Ok(()),
+            read = reader.read_exact(&mut status_line) => read.map(|_| ()),
+            () = dripping => Ok(()),
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), answered).await.expect("let go").unwrap();
-    assert_eq!(told, b"HTTP/1.1 408");
-    assert_eq!(stand.metric("foldline_open_requests").await, 0.0);
+    tokio::time::timeout(Duration::from_secs(10), response).await.expect("disconnected").unwrap();
+    assert_eq!(status_line, b"HTTP/1.1 408");
+    assert_eq!(harness.metric("foldline_open_requests").await, 0.0);
 }
 
-/// A client that asks and never reads holds neither its place nor the upstream.
+/// A client that never reads its response holds neither a request permit nor the upstream.
 #[tokio::test]
 async fn client_that_does_not_read_is_disconnected() {
-    let patience = Timeouts { idle: Duration::from_millis(300), ..Timeouts::default() };
+    let timeouts = Timeouts { idle: Duration::from_millis(300), ..Timeouts::default() };
     let limits = ProxyLimits { requests: 1, ..ProxyLimits::default() };
-    let stand =
-        ProxyHarness::start(
-            ProxySettings { timeouts: patience, limits, ..settings() },
-            None,
-            |received| match received.headers.contains_key("x-endless") {
+    let harness =
+        ProxyHarness::start(ProxySettings { timeouts, limits, ..settings() }, None, |received| {
+            match received.headers.contains_key("x-endless") {
                 true => UpstreamReply::Stream((0..4000).map(|_| StreamPiece::Bytes(CHAT_EVENT.repeat(100))).collect()),
                 false => UpstreamReply::json("{}"),
-            },
-        )
+            }
+        })
         .await;
-    let mut deaf = TcpStream::connect(stand.proxy).await.unwrap();
+    let mut client = TcpStream::connect(harness.proxy).await.unwrap();
     let length = CHAT_BODY.len();
     let request = format!(
         "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-endless: 1\r\ncontent-length: {length}\r\n\r\n{CHAT_BODY}"
     );
-    deaf.write_all(request.as_bytes()).await.unwrap();
-    let next = stand.post("/v1/chat/completions", CHAT_BODY);
-    let next = tokio::time::timeout(Duration::from_secs(10), next).await.expect("the only place is free again");
+    client.write_all(request.as_bytes()).await.unwrap();
+    let next = harness.post("/v1/chat/completions", CHAT_BODY);
+    let next = tokio::time::timeout(Duration::from_secs(10), next).await.expect("the only permit is free again");
     assert_eq!(next.status, 200);
-    drop(deaf);
+    drop(client);
 }
 
 /// Returns a request whose fold takes a while: many rounds with long results, far beyond the window.
@@ -138,7 +135,7 @@ fn long_conversation(rounds: usize) -> String {
     json!({ "model": "gpt-4o", "messages": messages }).to_string()
 }
 
-async fn post_and_leave(address: std::net::SocketAddr, body: &str, after: Duration) {
+async fn post_and_disconnect(address: std::net::SocketAddr, body: &str, after: Duration) {
     let mut client = TcpStream::connect(address).await.unwrap();
     let head = format!("POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
     client.write_all(head.as_bytes()).await.unwrap();
@@ -147,9 +144,9 @@ async fn post_and_leave(address: std::net::SocketAddr, body: &str, after: Durati
 }
 
 /// Waits until a metric has a value.
-async fn wait_for_metric(stand: &ProxyHarness, name: &str, value: f64) {
+async fn wait_for_metric(harness: &ProxyHarness, name: &str, value: f64) {
     let reached = async {
-        while stand.metric(name).await != value {
+        while harness.metric(name).await != value {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
@@ -158,52 +155,52 @@ async fn wait_for_metric(stand: &ProxyHarness, name: &str, value: f64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_leaves_cancels_its_fold() {
-    let stand = ProxyHarness::start(settings(), None, |_| UpstreamReply::json("{}")).await;
-    post_and_leave(stand.proxy, &long_conversation(400), Duration::from_millis(200)).await;
-    wait_for_metric(&stand, "foldline_cancelled_folds_total", 1.0).await;
-    wait_for_metric(&stand, "foldline_open_requests", 0.0).await;
-    wait_for_metric(&stand, "foldline_held_body_bytes", 0.0).await;
-    assert_eq!(stand.metric("foldline_faults_total").await, 0.0);
-    assert_eq!(stand.received().len(), 0, "nothing is sent for a client that has left");
+async fn client_disconnect_cancels_its_fold() {
+    let harness = ProxyHarness::start(settings(), None, |_| UpstreamReply::json("{}")).await;
+    post_and_disconnect(harness.proxy, &long_conversation(400), Duration::from_millis(200)).await;
+    wait_for_metric(&harness, "foldline_cancelled_folds_total", 1.0).await;
+    wait_for_metric(&harness, "foldline_open_requests", 0.0).await;
+    wait_for_metric(&harness, "foldline_held_body_bytes", 0.0).await;
+    assert_eq!(harness.metric("foldline_internal_errors_total").await, 0.0);
+    assert_eq!(harness.received().len(), 0, "nothing is sent for a disconnected client");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_http_2_client_that_leaves_cancels_its_fold() {
-    let stand = ProxyHarness::start(settings(), None, |_| UpstreamReply::json("{}")).await;
+async fn http2_client_disconnect_cancels_its_fold() {
+    let harness = ProxyHarness::start(settings(), None, |_| UpstreamReply::json("{}")).await;
     let client = Client::builder(TokioExecutor::new()).http2_only(true).build_http::<Full<Bytes>>();
     let body = Full::new(long_conversation(400).into());
-    let asked = client.request(stand.request("POST", "/v1/chat/completions").body(body).unwrap());
+    let response = client.request(harness.request("POST", "/v1/chat/completions").body(body).unwrap());
     // A large body takes several round trips over HTTP/2.
-    assert!(tokio::time::timeout(Duration::from_millis(600), asked).await.is_err(), "the fold takes longer");
-    wait_for_metric(&stand, "foldline_cancelled_folds_total", 1.0).await;
-    assert_eq!(stand.received().len(), 0);
+    assert!(tokio::time::timeout(Duration::from_millis(600), response).await.is_err(), "the fold takes longer");
+    wait_for_metric(&harness, "foldline_cancelled_folds_total", 1.0).await;
+    assert_eq!(harness.received().len(), 0);
 }
 
 #[tokio::test]
-async fn answers_that_outlast_the_shutdown_are_cut() {
-    let patience = Timeouts { shutdown: Duration::from_millis(200), ..Timeouts::default() };
-    let settings = ProxySettings { timeouts: patience, ..settings() };
-    let mut stand = ProxyHarness::start(settings, None, |_| {
+async fn responses_longer_than_shutdown_timeout_are_aborted() {
+    let timeouts = Timeouts { shutdown: Duration::from_millis(200), ..Timeouts::default() };
+    let settings = ProxySettings { timeouts, ..settings() };
+    let mut harness = ProxyHarness::start(settings, None, |_| {
         UpstreamReply::Stream(vec![StreamPiece::Bytes(CHAT_EVENT.into()), StreamPiece::Wait(Duration::from_secs(60))])
     })
     .await;
-    let request = stand.request("POST", "/v1/chat/completions").body(Full::new(CHAT_BODY.into())).unwrap();
-    let body = stand.send_head(request).await.into_body();
-    let stopped = stand.stop();
+    let request = harness.request("POST", "/v1/chat/completions").body(Full::new(CHAT_BODY.into())).unwrap();
+    let body = harness.send_head(request).await.into_body();
+    let stopped = harness.stop();
     tokio::time::timeout(Duration::from_secs(5), stopped).await.unwrap().unwrap();
     let rest = tokio::time::timeout(Duration::from_secs(5), body.collect()).await.expect("the connection is closed");
-    assert!(rest.is_err(), "a cut answer does not look complete");
+    assert!(rest.is_err(), "an aborted response must not look complete");
 }
 
 #[tokio::test]
-async fn a_long_model_name_delays_nothing_and_is_passed_on_whole() {
-    let stand = ProxyHarness::start(settings(), None, |_| UpstreamReply::json("{}")).await;
+async fn long_model_name_is_forwarded_without_delay() {
+    let harness = ProxyHarness::start(settings(), None, |_| UpstreamReply::json("{}")).await;
     for model in ["/".repeat(12_000), "a".repeat(200_000), "gpt-4o:".repeat(2_000)] {
         let body = json!({ "model": model, "messages": [{ "role": "user", "content": "hi" }] }).to_string();
-        let answered = stand.post("/v1/chat/completions", body.clone());
-        let answered = tokio::time::timeout(Duration::from_secs(5), answered).await.expect("answered in time");
-        assert_eq!(answered.status, 200);
-        assert_eq!(stand.received().last().unwrap().body, body);
+        let response = harness.post("/v1/chat/completions", body.clone());
+        let response = tokio::time::timeout(Duration::from_secs(5), response).await.expect("answered in time");
+        assert_eq!(response.status, 200);
+        assert_eq!(harness.received().last().unwrap().body, body);
     }
 }

@@ -1,4 +1,4 @@
-//! Conversations that outgrow their budget, on the wire.
+//! Conversations that exceed their budget, on the wire.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::small_disk::SmallDisk;
 use crate::support::{ProxyHarness, UpstreamReply, settings};
 
-/// A conversation of an agent that reads one file a turn.
+/// Returns the conversation of an agent that reads one file per turn.
 pub(crate) fn agent_messages(format: Format, turns: usize) -> Vec<Value> {
     let mut messages = vec![json!({ "role": "user", "content": "Please make the parser faster." })];
     for turn in 0..turns {
@@ -20,10 +20,10 @@ pub(crate) fn agent_messages(format: Format, turns: usize) -> Vec<Value> {
             .map(|line| format!("    let value_{turn}_{line} = compute_{line}(input_{turn}, {line});\n"))
             .collect();
         let (id, path) = (format!("call_{turn}"), json!({ "path": format!("src/file_{turn}.rs") }));
-        let said = format!("Reading file {turn}.");
+        let text = format!("Reading file {turn}.");
         match format {
             Format::OpenAiChat => messages.extend([
-                json!({ "role": "assistant", "content": said, "tool_calls": [
+                json!({ "role": "assistant", "content": text, "tool_calls": [
                     { "id": id, "type": "function", "function": { "name": "read_file", "arguments": path.to_string() } }] }),
                 json!({ "role": "tool", "tool_call_id": id, "content": source }),
             ]),
@@ -32,7 +32,7 @@ pub(crate) fn agent_messages(format: Format, turns: usize) -> Vec<Value> {
                 json!({ "type": "function_call_output", "call_id": id, "output": source }),
             ]),
             Format::Anthropic => messages.extend([
-                json!({ "role": "assistant", "content": [{ "type": "text", "text": said },
+                json!({ "role": "assistant", "content": [{ "type": "text", "text": text },
                     { "type": "tool_use", "id": id, "name": "read_file", "input": path }] }),
                 json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": id, "content": source }] }),
             ]),
@@ -64,7 +64,7 @@ pub(crate) fn endpoint(format: Format) -> &'static str {
     }
 }
 
-/// A window of 16,000 tokens, and no tool of ours.
+/// Returns settings with a window of 16,000 tokens and without the unfold tool.
 fn small_window_settings() -> ProxySettings {
     ProxySettings { window: Some(16_000), offer_unfold_tool: false, ..settings() }
 }
@@ -74,42 +74,42 @@ fn raw_messages(format: Format, body: &[u8]) -> Vec<String> {
     (0..).map_while(|at| request.raw_message(at)).map(str::to_owned).collect()
 }
 
-/// Sixty turns: every body fits, obeys the laws, and begins with the one before it unless a crease was
-/// made; every marker's original is in the archive.
+/// Sixty turns: every body fits, obeys the laws, and extends the previous one except at a crease; the original of every
+/// marker is in the archive.
 #[tokio::test]
 async fn long_session_fits_with_a_stable_prefix() {
     for format in [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic] {
         let folder = tempfile::tempdir().unwrap();
         let archive = Archive::open(folder.path().join("archive.db")).unwrap();
-        let shelf = archive.tenant(&Namespace::local());
-        let stand = ProxyHarness::start(small_window_settings(), Some(archive), |_| UpstreamReply::json("{}")).await;
+        let tenant = archive.tenant(&Namespace::local());
+        let harness = ProxyHarness::start(small_window_settings(), Some(archive), |_| UpstreamReply::json("{}")).await;
         let whole = agent_messages(format, 60);
-        let mut before: Vec<String> = Vec::new();
-        let (mut creases, mut sent_most) = (0, 0);
+        let mut previous: Vec<String> = Vec::new();
+        let (mut creases, mut max_sent) = (0, 0);
         for end in (1..=whole.len()).step_by(2) {
-            let got = stand.post(endpoint(format), request_body(format, &whole[..end])).await;
+            let got = harness.post(endpoint(format), request_body(format, &whole[..end])).await;
             let (_, sent) = got.header("x-foldline-tokens").unwrap().split_once(',').unwrap();
-            sent_most = sent_most.max(sent.parse::<u64>().unwrap());
-            let received = stand.received().pop().unwrap();
-            let now = raw_messages(format, &received.body);
-            creases += usize::from(!now.starts_with(&before));
-            before = now;
+            max_sent = max_sent.max(sent.parse::<u64>().unwrap());
+            let received = harness.received().pop().unwrap();
+            let current = raw_messages(format, &received.body);
+            creases += usize::from(!current.starts_with(&previous));
+            previous = current;
             if end == whole.len() {
                 assert_ne!(got.header("x-foldline-folds"), Some("0"));
                 let text = String::from_utf8(received.body.to_vec()).unwrap();
                 let handles: Vec<_> = foldline::marker::handles(&text).collect();
                 assert!(!handles.is_empty());
                 for handle in handles {
-                    shelf.unfold(handle.as_str()).expect("the original of every marker");
+                    tenant.unfold(handle.as_str()).expect("the original of every marker");
                 }
             }
         }
-        assert!(sent_most < 15_600, "{format:?}: {sent_most}");
+        assert!(max_sent < 15_600, "{format:?}: {max_sent}");
         assert!((1..30).contains(&creases), "{format:?}: {creases} creases in 61 requests");
-        let metrics = stand.get("/foldline/metrics").await;
+        let metrics = harness.get("/foldline/metrics").await;
         let counted = metrics.text().lines().filter(|line| line.starts_with("foldline_creases_total{"));
         let counted: usize = counted.map(|line| line.rsplit_once(' ').unwrap().1.parse::<usize>().unwrap()).sum();
-        assert_eq!(counted, creases, "every change of what was sent is a crease that was told");
+        assert_eq!(counted, creases, "every rewritten prefix is a reported crease");
     }
 }
 
@@ -121,27 +121,28 @@ async fn restart_sends_the_same_bytes() {
     let whole = agent_messages(Format::Anthropic, 40);
     let last = request_body(Format::Anthropic, &whole);
     let first = {
-        let stand = ProxyHarness::start(small_window_settings(), Some(archive()), |_| UpstreamReply::json("{}")).await;
+        let harness =
+            ProxyHarness::start(small_window_settings(), Some(archive()), |_| UpstreamReply::json("{}")).await;
         for end in (1..=whole.len()).step_by(2) {
-            stand.post("/v1/messages", request_body(Format::Anthropic, &whole[..end])).await;
+            harness.post("/v1/messages", request_body(Format::Anthropic, &whole[..end])).await;
         }
-        stand.received().pop().unwrap().body
+        harness.received().pop().unwrap().body
     };
-    let stand = ProxyHarness::start(small_window_settings(), Some(archive()), |_| UpstreamReply::json("{}")).await;
-    stand.post("/v1/messages", last).await;
-    assert!(first == stand.only_request().body, "the bytes differ");
+    let harness = ProxyHarness::start(small_window_settings(), Some(archive()), |_| UpstreamReply::json("{}")).await;
+    harness.post("/v1/messages", last).await;
+    assert!(first == harness.only_request().body, "the bytes differ");
 }
 
 #[tokio::test]
 async fn observe_mode_forwards_bytes_and_reports_savings() {
-    let stand =
+    let harness =
         ProxyHarness::start(ProxySettings { mode: ProxyMode::Observe, ..small_window_settings() }, None, |_| {
             UpstreamReply::json("{}")
         })
         .await;
     let request = request_body(Format::OpenAiChat, &agent_messages(Format::OpenAiChat, 40));
-    let got = stand.post("/v1/chat/completions", request.clone()).await;
-    assert_eq!(stand.only_request().body, request);
+    let got = harness.post("/v1/chat/completions", request.clone()).await;
+    assert_eq!(harness.only_request().body, request);
     let (raw, sent) = got.header("x-foldline-tokens").unwrap().split_once(',').unwrap();
     let (raw, sent): (u64, u64) = (raw.parse().unwrap(), sent.parse().unwrap());
     assert!(raw > 20_000 && sent < 16_000, "{raw} {sent}");
@@ -150,44 +151,50 @@ async fn observe_mode_forwards_bytes_and_reports_savings() {
 
 #[tokio::test]
 async fn bypass_header_disables_folding() {
-    let stand = ProxyHarness::start(small_window_settings(), None, |_| UpstreamReply::json("{}")).await;
+    let harness = ProxyHarness::start(small_window_settings(), None, |_| UpstreamReply::json("{}")).await;
     let sent = request_body(Format::OpenAiChat, &agent_messages(Format::OpenAiChat, 40));
-    let request = stand.request("POST", "/v1/chat/completions").header("x-foldline-bypass", "1");
-    let got = stand.send(request.body(Full::new(sent.clone().into())).unwrap()).await;
+    let request = harness.request("POST", "/v1/chat/completions").header("x-foldline-bypass", "1");
+    let got = harness.send(request.body(Full::new(sent.clone().into())).unwrap()).await;
     assert_eq!(got.header("x-foldline-tokens"), None);
-    let received = stand.only_request();
+    let received = harness.only_request();
     assert_eq!(received.body, sent);
     assert!(!received.headers.contains_key("x-foldline-bypass"));
 }
 
-/// What can not be folded to its budget goes out as it came; the provider has the last word.
+/// A request that cannot be folded to its budget is forwarded unmodified; the provider decides.
 #[tokio::test]
 async fn request_that_cannot_fit_is_forwarded_unmodified() {
-    let stand = ProxyHarness::start(ProxySettings { window: Some(2_000), ..small_window_settings() }, None, |_| {
+    let harness = ProxyHarness::start(ProxySettings { window: Some(2_000), ..small_window_settings() }, None, |_| {
         UpstreamReply::json("{}")
     })
     .await;
     let huge = json!({ "model": "gpt-4o", "messages": [{ "role": "system", "content": "law ".repeat(9_000) },
         { "role": "user", "content": "hi" }] })
     .to_string();
-    stand.post("/v1/chat/completions", huge.clone()).await;
-    assert_eq!(stand.only_request().body, huge);
-    assert!(stand.get("/foldline/metrics").await.text().contains(r#"foldline_faults_total{kind="cannot_fit"} 1"#));
+    harness.post("/v1/chat/completions", huge.clone()).await;
+    assert_eq!(harness.only_request().body, huge);
+    assert!(
+        harness
+            .get("/foldline/metrics")
+            .await
+            .text()
+            .contains(r#"foldline_internal_errors_total{kind="cannot_fit"} 1"#)
+    );
 }
 
-/// The disk of the archive fills in the middle of a session, and has room again later. Every request is answered and fits;
-/// no marker promises what is not kept; and with room again originals are kept again.
+/// The disk of the archive fills up during a session, and is freed later. Every request is answered and fits; every marker
+/// has its original; and with free space originals are stored again.
 #[tokio::test]
 async fn full_disk_loses_no_request_and_no_original() {
-    // Room enough for the search index too, which the archive writes when nobody has kept anything for a while.
+    // Large enough for the search index too, which the archive writes when it is idle.
     let Some(disk) = SmallDisk::mount("4m") else { return };
     let ballast = disk.path().join("ballast");
     let archive = Archive::open(disk.path().join("archive.db")).unwrap();
-    let shelf = archive.tenant(&Namespace::local());
+    let tenant = archive.tenant(&Namespace::local());
     let format = Format::OpenAiChat;
-    let stand = ProxyHarness::start(small_window_settings(), Some(archive), |_| UpstreamReply::json("{}")).await;
+    let harness = ProxyHarness::start(small_window_settings(), Some(archive), |_| UpstreamReply::json("{}")).await;
     let whole = agent_messages(format, 90);
-    let (mut promised, mut folded) = ([0; 3], [0; 3]);
+    let (mut markers, mut folded) = ([0; 3], [0; 3]);
     for end in (1..=whole.len()).step_by(2) {
         let stage = end * 3 / (whole.len() + 1);
         match stage {
@@ -195,104 +202,104 @@ async fn full_disk_loses_no_request_and_no_original() {
             2 if ballast.exists() => std::fs::remove_file(&ballast).unwrap(),
             _ => {}
         }
-        let got = stand.post(endpoint(format), request_body(format, &whole[..end])).await;
+        let got = harness.post(endpoint(format), request_body(format, &whole[..end])).await;
         assert_eq!(got.status, 200);
         let (_, sent) = got.header("x-foldline-tokens").unwrap().split_once(',').unwrap();
         assert!(sent.parse::<u64>().unwrap() < 15_600, "{sent} tokens were sent");
         folded[stage] = got.header("x-foldline-folds").unwrap().parse().unwrap();
-        let received = stand.received().pop().unwrap();
+        let received = harness.received().pop().unwrap();
         let text = String::from_utf8(received.body.to_vec()).unwrap();
         let handles: Vec<_> = foldline::marker::handles(&text).collect();
-        promised[stage] = handles.len();
+        markers[stage] = handles.len();
         for handle in handles {
-            shelf.unfold(handle.as_str()).expect("the original of every marker");
+            tenant.unfold(handle.as_str()).expect("the original of every marker");
         }
     }
-    assert!(promised[0] > 0 && promised[2] > promised[1], "{promised:?}");
-    assert!(folded[1] > folded[0], "what is not kept is folded all the same, or it would not fit: {folded:?}");
+    assert!(markers[0] > 0 && markers[2] > markers[1], "{markers:?}");
+    assert!(folded[1] > folded[0], "results are folded without an original if they would not fit: {folded:?}");
 }
 
-/// Takes all that is left of a disk.
+/// Fills the rest of a disk.
 fn fill_disk(ballast: &Path) {
     let mut file = std::fs::File::create(ballast).unwrap();
     while file.write_all(&[1; 4096]).is_ok() {}
 }
 
-/// The archive breaks in the middle of a session: what was folded stays folded, byte for byte.
+/// The archive is damaged during a session: existing folds remain, byte for byte.
 #[tokio::test]
 async fn corrupted_archive_fails_no_request() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("archive.db");
     let archive = Archive::open(&file).unwrap();
-    let stand = ProxyHarness::start(small_window_settings(), Some(archive), |_| UpstreamReply::json("{}")).await;
+    let harness = ProxyHarness::start(small_window_settings(), Some(archive), |_| UpstreamReply::json("{}")).await;
     let whole = agent_messages(Format::OpenAiChat, 60);
     let mut sizes = Vec::new();
     for end in (1..=whole.len()).step_by(2) {
         if end == 61 {
-            // Every page of the file is damaged, and its log with it.
+            // Damages every page of the file and of its log.
             for name in ["archive.db", "archive.db-wal"] {
-                let length = std::fs::metadata(folder.path().join(name)).map_or(0, |it| it.len());
+                let length = std::fs::metadata(folder.path().join(name)).map_or(0, |metadata| metadata.len());
                 std::fs::write(folder.path().join(name), vec![0x55; length as usize]).unwrap();
             }
         }
-        let got = stand.post("/v1/chat/completions", request_body(Format::OpenAiChat, &whole[..end])).await;
+        let got = harness.post("/v1/chat/completions", request_body(Format::OpenAiChat, &whole[..end])).await;
         assert_eq!(got.status, 200);
         let (_, sent) = got.header("x-foldline-tokens").unwrap().split_once(',').unwrap();
         sizes.push(sent.parse::<u64>().unwrap());
     }
-    assert_eq!(stand.received().len(), 61);
+    assert_eq!(harness.received().len(), 61);
     assert!(sizes.iter().all(|&sent| sent < 15_600), "{sizes:?}");
 }
 
 #[tokio::test]
 async fn folded_compressed_body_is_sent_uncompressed() {
-    let stand = ProxyHarness::start(small_window_settings(), None, |_| UpstreamReply::json("{}")).await;
+    let harness = ProxyHarness::start(small_window_settings(), None, |_| UpstreamReply::json("{}")).await;
     let sent = request_body(Format::OpenAiChat, &agent_messages(Format::OpenAiChat, 40));
-    let request = stand.request("POST", "/v1/chat/completions").header("content-encoding", "gzip");
+    let request = harness.request("POST", "/v1/chat/completions").header("content-encoding", "gzip");
     let gzip = {
         use std::io::Write;
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         encoder.write_all(sent.as_bytes()).unwrap();
         encoder.finish().unwrap()
     };
-    stand.send(request.body(Full::new(gzip.into())).unwrap()).await;
-    let received = stand.only_request();
+    harness.send(request.body(Full::new(gzip.into())).unwrap()).await;
+    let received = harness.only_request();
     assert!(!received.headers.contains_key("content-encoding"));
     assert_eq!(received.headers["content-length"], received.body.len().to_string());
     assert!(received.body.len() < sent.len() / 2);
 }
 
-/// What is counted for a client is what would be sent for it.
+/// Tokens are counted for the request that would be sent.
 #[tokio::test]
 async fn count_tokens_counts_the_folded_request() {
-    let stand =
+    let harness =
         ProxyHarness::start(small_window_settings(), None, |_| UpstreamReply::json(r#"{"input_tokens":7}"#)).await;
     let request = request_body(Format::Anthropic, &agent_messages(Format::Anthropic, 40));
-    stand.post("/v1/messages", request.clone()).await;
-    let got = stand.post("/v1/messages/count_tokens", request).await;
+    harness.post("/v1/messages", request.clone()).await;
+    let got = harness.post("/v1/messages/count_tokens", request).await;
     assert_eq!(got.text(), r#"{"input_tokens":7}"#);
-    let received = stand.received();
+    let received = harness.received();
     assert!(received[0].body == received[1].body);
 }
 
-/// Two requests of one session at once, and the one that follows.
+/// Two concurrent requests of one session, and the next ones.
 #[tokio::test]
 async fn concurrent_requests_of_one_session_are_independent() {
-    let stand =
+    let harness =
         std::sync::Arc::new(ProxyHarness::start(small_window_settings(), None, |_| UpstreamReply::json("{}")).await);
     let whole = agent_messages(Format::OpenAiChat, 41);
     for end in [81, 83] {
         let request = request_body(Format::OpenAiChat, &whole[..end]);
-        let both: Vec<_> = (0..2)
+        let tasks: Vec<_> = (0..2)
             .map(|_| {
-                let (stand, request) = (stand.clone(), request.clone());
-                tokio::spawn(async move { stand.post("/v1/chat/completions", request).await.status })
+                let (harness, request) = (harness.clone(), request.clone());
+                tokio::spawn(async move { harness.post("/v1/chat/completions", request).await.status })
             })
             .collect();
-        for one in both {
-            assert_eq!(one.await.unwrap(), 200);
+        for task in tasks {
+            assert_eq!(task.await.unwrap(), 200);
         }
     }
-    let received = stand.received();
+    let received = harness.received();
     assert!(received[0].body == received[1].body && received[2].body == received[3].body);
 }

@@ -1,4 +1,4 @@
-//! Hidden rounds that end late or fail: what the client sees of them, and what its next request contains.
+//! Hidden rounds that end late or fail: what the client receives, and what its next request contains.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ use crate::unfold_tool::{
 
 const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
-/// The strings at which clients take an answer for complete, and the number of events from there on.
+/// Returns the strings at which clients consider a response complete, and the number of events from there on.
 fn terminals(format: Format) -> &'static [(&'static str, usize)] {
     match format {
         Format::OpenAiChat => &[(r#""finish_reason":""#, 2), ("[DONE]", 1)],
@@ -30,7 +30,7 @@ fn terminals(format: Format) -> &'static [(&'static str, usize)] {
     }
 }
 
-/// Reads a stream until `text` has arrived, and returns what came.
+/// Reads a stream until `text` has arrived, and returns the data.
 async fn read_until(response: &mut Incoming, text: &str) -> String {
     let mut got = String::new();
     let reading = async {
@@ -44,9 +44,9 @@ async fn read_until(response: &mut Incoming, text: &str) -> String {
     got
 }
 
-async fn begin(stand: &ProxyHarness, format: Format, messages: &[Value]) -> Incoming {
-    let request = stand.request("POST", endpoint(format)).body(streaming_body(format, messages).into()).unwrap();
-    stand.send_head(request).await.into_body()
+async fn start_request(harness: &ProxyHarness, format: Format, messages: &[Value]) -> Incoming {
+    let request = harness.request("POST", endpoint(format)).body(streaming_body(format, messages).into()).unwrap();
+    harness.send_head(request).await.into_body()
 }
 
 fn result(format: Format, id: &str) -> Value {
@@ -59,7 +59,7 @@ fn result(format: Format, id: &str) -> Value {
     }
 }
 
-/// How the body of the last round ends after its last event.
+/// The end of the last round's body after its last event.
 #[derive(Clone, Copy, Debug)]
 enum BodyEnd {
     After(Duration),
@@ -83,30 +83,32 @@ impl BodyEnd {
     }
 }
 
-/// A client continues at the terminal event, while the provider's body is still open: its next request has the pair.
+/// A client continues at the terminal event, while the provider's body is still open: its next request contains the
+/// hidden call and its result.
 #[tokio::test]
 async fn request_sent_at_terminal_event_has_hidden_pair() {
     for format in FORMATS {
         for end in BodyEnd::ALL {
             for (terminal, _) in terminals(format) {
                 let kept = temp_archive();
-                let stand = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
-                    match was_answered(format, received) {
-                        false if String::from_utf8_lossy(&received.body).contains("twice") => {
-                            streamed_reply(format, "84.", &[])
+                let harness =
+                    ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
+                        match was_answered(format, received) {
+                            false if String::from_utf8_lossy(&received.body).contains("twice") => {
+                                streamed_reply(format, "84.", &[])
+                            }
+                            false => streamed_reply(format, "Let me see. ", &[ReplyCall::unfold(received)]),
+                            true => streamed_reply(format, "It is 42.", &[]).with_before_last(0, end.piece()),
                         }
-                        false => streamed_reply(format, "Let me see. ", &[ReplyCall::unfold(received)]),
-                        true => streamed_reply(format, "It is 42.", &[]).with_before_last(0, end.piece()),
-                    }
-                })
-                .await;
+                    })
+                    .await;
                 let mut messages = agent_messages(format, 40);
-                let mut first = begin(&stand, format, &messages).await;
+                let mut first = start_request(&harness, format, &messages).await;
                 let got = read_until(&mut first, terminal).await;
                 messages.extend(assistant_messages(format, &parse_stream(format, got.as_bytes())));
                 messages.push(json!({ "role": "user", "content": "And twice that?" }));
-                stand.post(endpoint(format), streaming_body(format, &messages)).await;
-                let received = stand.received();
+                harness.post(endpoint(format), streaming_body(format, &messages)).await;
+                let received = harness.received();
                 assert_eq!(received.len(), 3);
                 let (second, third) = (sent_messages(format, &received[1]), sent_messages(format, &received[2]));
                 assert!(third.starts_with(&second), "{format:?} {end:?} {terminal}: {:#?}", &third[third.len() - 3..]);
@@ -115,31 +117,35 @@ async fn request_sent_at_terminal_event_has_hidden_pair() {
     }
 }
 
-/// The same when the hidden call is in the last round, next to one of the client's own.
+/// The same if the hidden call is in the last round, next to a call of the client's tool.
 #[tokio::test]
 async fn request_sent_at_terminal_event_has_hidden_result_of_mixed_turn() {
     for format in FORMATS {
         for end in [BodyEnd::After(Duration::from_millis(20)), BodyEnd::Never] {
             for (terminal, _) in terminals(format) {
                 let kept = temp_archive();
-                let stand = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
-                    match String::from_utf8_lossy(&received.body).contains("call_shell") {
-                        false => {
-                            streamed_reply(format, "Both. ", &[ReplyCall::unfold(received), ReplyCall::client_tool()])
-                                .with_before_last(0, end.piece())
+                let harness =
+                    ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
+                        match String::from_utf8_lossy(&received.body).contains("call_shell") {
+                            false => streamed_reply(
+                                format,
+                                "Both. ",
+                                &[ReplyCall::unfold(received), ReplyCall::client_tool()],
+                            )
+                            .with_before_last(0, end.piece()),
+                            true => streamed_reply(format, "Done.", &[]),
                         }
-                        true => streamed_reply(format, "Done.", &[]),
-                    }
-                })
-                .await;
+                    })
+                    .await;
                 let mut messages = agent_messages(format, 40);
-                let mut first = begin(&stand, format, &messages).await;
+                let mut first = start_request(&harness, format, &messages).await;
                 let got = read_until(&mut first, terminal).await;
                 messages.extend(assistant_messages(format, &parse_stream(format, got.as_bytes())));
                 messages.push(result(format, "call_shell"));
-                stand.post(endpoint(format), streaming_body(format, &messages)).await;
-                let next = sent_messages(format, stand.received().last().unwrap());
-                let results: Vec<&str> = next.iter().flat_map(|it| it.results()).map(|it| &*it.call_id).collect();
+                harness.post(endpoint(format), streaming_body(format, &messages)).await;
+                let next = sent_messages(format, harness.received().last().unwrap());
+                let results: Vec<&str> =
+                    next.iter().flat_map(|message| message.results()).map(|result| &*result.call_id).collect();
                 assert!(
                     results.ends_with(&["call_hidden", "call_shell"]),
                     "{format:?} {end:?} {terminal}: {results:?}"
@@ -149,18 +155,18 @@ async fn request_sent_at_terminal_event_has_hidden_result_of_mixed_turn() {
     }
 }
 
-/// Only the end of the answer waits for the record: what comes after a hidden call is forwarded at once.
+/// Only the end of the response waits for the record: data after a hidden call is forwarded at once.
 #[tokio::test]
 async fn output_after_hidden_call_is_not_delayed() {
     for format in FORMATS {
         let kept = temp_archive();
         let (_, last_events) = terminals(format)[0];
-        let stand = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
+        let harness = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
             streamed_reply(format, "Both. ", &[ReplyCall::unfold(received), ReplyCall::client_tool()])
                 .with_before_last(last_events, BodyEnd::Never.piece())
         })
         .await;
-        let mut first = begin(&stand, format, &agent_messages(format, 40)).await;
+        let mut first = start_request(&harness, format, &agent_messages(format, 40)).await;
         let got = read_until(&mut first, "call_shell").await;
         assert!(!got.contains("call_hidden"), "{format:?}: {got}");
     }
@@ -173,7 +179,7 @@ fn overloaded(headers: &[(&'static str, &'static str)]) -> UpstreamReply {
     UpstreamReply::Headed(529, [&[("request-id", "req_7")], headers].concat(), OVERLOADED.into())
 }
 
-/// Whether a response is requested as a stream.
+/// The form in which a response is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Delivery {
     Stream,
@@ -188,11 +194,11 @@ impl Delivery {
         }
     }
 
-    /// Returns one round of an answer.
+    /// Returns one round of a response.
     fn reply(self, format: Format, text: &str, calls: &[ReplyCall]) -> UpstreamReply {
         match self {
             Delivery::Stream => streamed_reply(format, text, calls),
-            Delivery::Body => whole(format, text, calls),
+            Delivery::Body => buffered_reply(format, text, calls),
         }
     }
 
@@ -204,11 +210,11 @@ impl Delivery {
     }
 }
 
-/// One round of an answer as a body.
-fn whole(format: Format, text: &str, calls: &[ReplyCall]) -> UpstreamReply {
+/// Returns one round of a response as a body.
+fn buffered_reply(format: Format, text: &str, calls: &[ReplyCall]) -> UpstreamReply {
     let body = match format {
         Format::OpenAiChat => {
-            let calls: Vec<Value> = calls.iter().map(|it| json!({ "id": it.id, "type": "function", "function": { "name": it.name, "arguments": it.arguments } })).collect();
+            let calls: Vec<Value> = calls.iter().map(|call| json!({ "id": call.id, "type": "function", "function": { "name": call.name, "arguments": call.arguments } })).collect();
             let finish = if calls.is_empty() { "stop" } else { "tool_calls" };
             json!({ "id": "c", "choices": [{ "index": 0, "message": { "role": "assistant", "content": text, "tool_calls": calls }, "finish_reason": finish }],
                 "usage": { "prompt_tokens": 9, "completion_tokens": 5, "total_tokens": 14 } })
@@ -217,15 +223,17 @@ fn whole(format: Format, text: &str, calls: &[ReplyCall]) -> UpstreamReply {
             let mut items = vec![
                 json!({ "type": "message", "id": "msg", "role": "assistant", "content": [{ "type": "output_text", "text": text }] }),
             ];
-            items.extend(calls.iter().map(|it| json!({ "type": "function_call", "id": "fc", "call_id": it.id, "name": it.name, "arguments": it.arguments })));
+            items.extend(calls.iter().map(|call| json!({ "type": "function_call", "id": "fc", "call_id": call.id, "name": call.name, "arguments": call.arguments })));
             json!({ "id": "r", "object": "response", "status": "completed", "output": items,
                 "usage": { "input_tokens": 9, "output_tokens": 5, "total_tokens": 14 } })
         }
         Format::Anthropic => {
             let mut blocks = vec![json!({ "type": "text", "text": text })];
-            let input = |it: &ReplyCall| serde_json::from_str::<Value>(&it.arguments).unwrap();
+            let input = |call: &ReplyCall| serde_json::from_str::<Value>(&call.arguments).unwrap();
             blocks.extend(
-                calls.iter().map(|it| json!({ "type": "tool_use", "id": it.id, "name": it.name, "input": input(it) })),
+                calls
+                    .iter()
+                    .map(|call| json!({ "type": "tool_use", "id": call.id, "name": call.name, "input": input(call) })),
             );
             let stop = if calls.is_empty() { "end_turn" } else { "tool_use" };
             json!({ "id": "m", "role": "assistant", "content": blocks, "stop_reason": stop, "usage": { "input_tokens": 9, "output_tokens": 5 } })
@@ -235,8 +243,8 @@ fn whole(format: Format, text: &str, calls: &[ReplyCall]) -> UpstreamReply {
 }
 
 /// Starts an upstream whose first round is `text` and a hidden call, and whose second round fails with `failure` the
-/// given number of times before it answers.
-async fn failing(
+/// given number of times before it succeeds.
+async fn start_failing(
     format: Format,
     delivery: Delivery,
     archive: &Archive,
@@ -258,13 +266,13 @@ async fn failing(
 async fn assert_retried(format: Format, delivery: Delivery, failures: usize, failure: UpstreamReply) {
     let kept = temp_archive();
     let case = format!("{format:?} {delivery:?} {failure:?}");
-    let stand = failing(format, delivery, &kept.archive, "Let me see. ", (failures, failure)).await;
-    let got = stand.post(endpoint(format), delivery.request(format)).await;
+    let harness = start_failing(format, delivery, &kept.archive, "Let me see. ", (failures, failure)).await;
+    let got = harness.post(endpoint(format), delivery.request(format)).await;
     assert_eq!((got.status.as_u16(), got.is_complete), (200, true), "{case}: {}", got.text());
     assert_eq!(delivery.read(format, &got).text(), "Let me see. It is 42.", "{case}: {}", got.text());
-    let received = stand.received();
+    let received = harness.received();
     assert_eq!(received.len(), 2 + failures, "{case}");
-    assert!(received[2..].iter().all(|it| it.body == received[1].body), "{case}");
+    assert!(received[2..].iter().all(|request| request.body == received[1].body), "{case}");
 }
 
 #[tokio::test]
@@ -274,15 +282,15 @@ async fn rate_limit_in_hidden_round_is_retried_after_retry_after() {
     for format in FORMATS {
         let reply = UpstreamReply::Headed(429, vec![("retry-after-ms", "300")], limited.into());
         for delivery in [Delivery::Stream, Delivery::Body] {
-            let began = Instant::now();
+            let started_at = Instant::now();
             assert_retried(format, delivery, 2, reply.clone()).await;
-            assert!(began.elapsed() >= Duration::from_millis(600), "{format:?}");
+            assert!(started_at.elapsed() >= Duration::from_millis(600), "{format:?}");
         }
     }
-    let began = Instant::now();
+    let started_at = Instant::now();
     let reply = UpstreamReply::Headed(429, vec![("retry-after", "1")], limited.into());
     assert_retried(Format::Anthropic, Delivery::Stream, 1, reply).await;
-    assert!(began.elapsed() >= Duration::from_secs(1));
+    assert!(started_at.elapsed() >= Duration::from_secs(1));
 }
 
 #[tokio::test]
@@ -308,7 +316,7 @@ async fn reset_connection_in_hidden_round_is_retried() {
     }
 }
 
-/// The provider gives up inside of a stream that it opened with 200, before the model's first output.
+/// The provider fails inside a stream that started with 200, before the model's first output.
 #[tokio::test]
 async fn overload_inside_hidden_stream_is_retried() {
     for format in FORMATS {
@@ -324,63 +332,64 @@ fn overloaded_stream(format: Format) -> UpstreamReply {
     }])
 }
 
-/// Nothing was shown to the client: the provider's status, headers and bytes arrive, and what was paid is accounted.
+/// Nothing was sent to the client: it gets the provider's status, headers and bytes, and the usage is recorded.
 #[tokio::test]
-async fn persistent_overload_with_nothing_shown_arrives_as_it_is() {
+async fn persistent_overload_before_output_is_forwarded_unchanged() {
     for format in FORMATS {
         for (delivery, text) in [(Delivery::Stream, ""), (Delivery::Body, "Let me see. ")] {
             let kept = temp_archive();
             let failure = overloaded(&[("retry-after-ms", "10"), ("retry-after", "0")]);
-            let stand = failing(format, delivery, &kept.archive, text, (usize::MAX, failure)).await;
-            let got = stand.post(endpoint(format), delivery.request(format)).await;
+            let harness = start_failing(format, delivery, &kept.archive, text, (usize::MAX, failure)).await;
+            let got = harness.post(endpoint(format), delivery.request(format)).await;
             assert_eq!((got.status.as_u16(), got.text()), (529, OVERLOADED), "{format:?} {delivery:?}");
             assert_eq!((got.header("retry-after"), got.header("request-id")), (Some("0"), Some("req_7")));
             assert_eq!(got.header("content-type"), Some("application/json"));
-            assert_eq!(stand.received().len(), 4, "{format:?} {delivery:?}: three attempts");
+            assert_eq!(harness.received().len(), 4, "{format:?} {delivery:?}: three attempts");
             if delivery == Delivery::Body || format == Format::Anthropic {
-                assert_eq!(stand.metric("foldline_reported_tokens_total").await, 14.0, "{format:?} {delivery:?}");
+                assert_eq!(harness.metric("foldline_reported_tokens_total").await, 14.0, "{format:?} {delivery:?}");
             }
         }
     }
 }
 
-/// A wait that is longer than the proxy may wait is the client's.
+/// A wait beyond the proxy's limit is left to the client.
 #[tokio::test]
-async fn long_retry_after_is_passed_on_at_once() {
+async fn long_retry_after_is_forwarded_at_once() {
     for format in FORMATS {
         let kept = temp_archive();
         let failure = overloaded(&[("retry-after", "3600")]);
-        let stand = failing(format, Delivery::Stream, &kept.archive, "", (usize::MAX, failure)).await;
-        let got = stand.post(endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
+        let harness = start_failing(format, Delivery::Stream, &kept.archive, "", (usize::MAX, failure)).await;
+        let got = harness.post(endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
         assert_eq!((got.status.as_u16(), got.text()), (529, OVERLOADED), "{format:?}");
         assert_eq!(got.header("retry-after"), Some("3600"));
-        assert_eq!(stand.received().len(), 2, "{format:?}");
+        assert_eq!(harness.received().len(), 2, "{format:?}");
     }
 }
 
 #[tokio::test]
-async fn refusal_in_hidden_round_is_not_retried_and_arrives_as_it_is() {
+async fn refusal_in_hidden_round_is_forwarded_without_retry() {
     let refusal = r#"{"error": {"type": "invalid_request_error", "message": "no such beta"}}"#;
     for format in FORMATS {
         for status in [400, 401, 403] {
             let kept = temp_archive();
             let failure = (usize::MAX, UpstreamReply::error(status, refusal));
-            let stand = failing(format, Delivery::Stream, &kept.archive, "", failure).await;
-            let got = stand.post(endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
+            let harness = start_failing(format, Delivery::Stream, &kept.archive, "", failure).await;
+            let got = harness.post(endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
             assert_eq!((got.status.as_u16(), got.text()), (status, refusal), "{format:?}");
-            assert_eq!(stand.received().len(), 2, "{format:?}");
+            assert_eq!(harness.received().len(), 2, "{format:?}");
         }
     }
 }
 
-/// The client has text already: its stream ends with the provider's error, in the shape that clients retry on.
+/// The client has received text already: its stream ends with the provider's error, in the form that clients retry on.
 #[tokio::test]
 async fn persistent_overload_after_text_ends_stream_with_providers_error() {
     for format in FORMATS {
         let kept = temp_archive();
         let failure = overloaded(&[("retry-after-ms", "10")]);
-        let stand = failing(format, Delivery::Stream, &kept.archive, "Let me see. ", (usize::MAX, failure)).await;
-        let got = stand.post(endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
+        let harness =
+            start_failing(format, Delivery::Stream, &kept.archive, "Let me see. ", (usize::MAX, failure)).await;
+        let got = harness.post(endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
         assert_eq!(got.status, 200);
         let last = got.text().trim_end().rsplit("\n\n").next().unwrap();
         let (name, data) = last.rsplit_once("data: ").unwrap();
@@ -405,13 +414,13 @@ async fn persistent_overload_after_text_ends_stream_with_providers_error() {
             }
         }
         assert!(got.text().contains("Let me see. ") && !got.text().contains("[DONE]"), "{}", got.text());
-        assert_eq!(stand.received().len(), 4);
+        assert_eq!(harness.received().len(), 4);
     }
 }
 
-/// A body that names no type of error: its type follows from the status.
+/// A body without an error type: the type follows from the status.
 #[tokio::test]
-async fn untyped_error_after_text_is_named_by_its_status() {
+async fn untyped_error_after_text_gets_type_of_its_status() {
     for (format, status, name) in [
         (Format::Anthropic, 529, "overloaded_error"),
         (Format::Anthropic, 429, "rate_limit_error"),
@@ -422,45 +431,46 @@ async fn untyped_error_after_text_is_named_by_its_status() {
     ] {
         let kept = temp_archive();
         let failure = UpstreamReply::Headed(status, vec![("retry-after-ms", "10")], "<html>busy</html>".into());
-        let stand = failing(format, Delivery::Stream, &kept.archive, "Let me see. ", (usize::MAX, failure)).await;
-        let got = stand.post(endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
+        let harness =
+            start_failing(format, Delivery::Stream, &kept.archive, "Let me see. ", (usize::MAX, failure)).await;
+        let got = harness.post(endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
         assert!(got.text().contains(&format!("{name:?}")), "{format:?} {status}: {}", got.text());
         assert!(got.text().contains("<html>busy</html>"), "{format:?} {status}: {}", got.text());
     }
 }
 
-/// A client that leaves during the wait ends the retries, and its request is no longer counted as open.
+/// A client that disconnects during the wait ends the retries, and its request is no longer counted as open.
 #[tokio::test]
-async fn client_that_leaves_ends_retries() {
+async fn client_disconnect_ends_retries() {
     for (format, text) in [(Format::Anthropic, ""), (Format::OpenAiChat, "Let me see. ")] {
         let kept = temp_archive();
         let failure = overloaded(&[("retry-after-ms", "700")]);
-        let stand = failing(format, Delivery::Stream, &kept.archive, text, (usize::MAX, failure)).await;
+        let harness = start_failing(format, Delivery::Stream, &kept.archive, text, (usize::MAX, failure)).await;
         let request = streaming_body(format, &agent_messages(format, 40));
-        let leave = async {
-            while stand.received().len() < 2 {
+        let disconnect = async {
+            while harness.received().len() < 2 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         };
         tokio::select! {
-            got = stand.post(endpoint(format), request) => panic!("{format:?}: answered before the wait ended: {got:?}"),
-            () = leave => {}
+            got = harness.post(endpoint(format), request) => panic!("{format:?}: answered before the wait ended: {got:?}"),
+            () = disconnect => {}
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(stand.received().len(), 2, "{format:?}");
-        assert_eq!(stand.metric("foldline_open_requests").await, 0.0, "{format:?}");
+        assert_eq!(harness.received().len(), 2, "{format:?}");
+        assert_eq!(harness.metric("foldline_open_requests").await, 0.0, "{format:?}");
     }
 }
 
-/// Before the first output the response head is held back, but no longer than the client is left without a sign.
+/// Before the first output the response head is held back, but not longer than the keep-alive interval.
 #[tokio::test]
 async fn response_head_is_sent_before_first_output_of_slow_model() {
     for format in FORMATS {
         let kept = temp_archive();
-        let patience = Timeouts { keep_alive: Duration::from_millis(100), ..Timeouts::default() };
-        let stand = ProxyHarness::start(
-            ProxySettings { timeouts: patience, ..small_window_settings() },
+        let timeouts = Timeouts { keep_alive: Duration::from_millis(100), ..Timeouts::default() };
+        let harness = ProxyHarness::start(
+            ProxySettings { timeouts, ..small_window_settings() },
             Some(kept.archive.clone()),
             move |received| match was_answered(format, received) {
                 false => streamed_reply(format, "", &[ReplyCall::unfold(received)]),
@@ -468,12 +478,13 @@ async fn response_head_is_sent_before_first_output_of_slow_model() {
             },
         )
         .await;
-        let began = tokio::time::timeout(WAIT_LIMIT, begin(&stand, format, &agent_messages(format, 40))).await;
-        let opening = match format {
+        let response =
+            tokio::time::timeout(WAIT_LIMIT, start_request(&harness, format, &agent_messages(format, 40))).await;
+        let first_event = match format {
             Format::OpenAiChat => r#""role":"assistant""#,
             Format::OpenAiResponses => "response.created",
             Format::Anthropic => "message_start",
         };
-        read_until(&mut began.unwrap(), opening).await;
+        read_until(&mut response.unwrap(), first_event).await;
     }
 }

@@ -1,7 +1,7 @@
-//! The proxy on a real port, between a real client and a scripted upstream: what did the upstream
-//! receive, and what did the client?
+//! The proxy on a real port, between a real client and a scripted upstream. Tests assert on what the upstream and the
+//! client received.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that can not go on fails, and says so")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that cannot continue must fail")]
 
 mod body_budget;
 mod connections;

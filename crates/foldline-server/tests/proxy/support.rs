@@ -1,5 +1,5 @@
-//! A stand for tests: an upstream that does what it is told, records what it receives and holds every
-//! conversation to the provider's laws; the proxy before it; and a client.
+//! The test harness: a scripted upstream that records requests and checks them against the provider's laws, the proxy in
+//! front of it, and a client.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -29,48 +29,48 @@ use tokio::sync::{Notify, Semaphore, oneshot};
 #[derive(Clone, Debug)]
 pub(crate) struct ReceivedRequest {
     pub(crate) method: Method,
-    /// With its query.
+    /// Path with query.
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
 impl ReceivedRequest {
-    /// The proxy asks on its own account; this is not counted as received.
+    /// Returns true for probes of the proxy itself, which are not counted as received.
     fn is_from_proxy(&self) -> bool {
-        self.headers.get("user-agent").is_some_and(|it| it.as_bytes().starts_with(b"foldline/"))
+        self.headers.get("user-agent").is_some_and(|value| value.as_bytes().starts_with(b"foldline/"))
     }
 }
 
-/// What the upstream does with a request.
+/// The scripted reaction of the upstream to a request.
 #[derive(Clone, Debug)]
 pub(crate) enum UpstreamReply {
-    /// Answers with a body.
+    /// Responds with a body.
     Body(u16, &'static str, String),
-    /// Answers with a JSON body and these headers.
+    /// Responds with a JSON body and these headers.
     Headed(u16, Vec<(&'static str, &'static str)>, String),
-    /// Answers with an event stream.
+    /// Responds with an event stream.
     Stream(Vec<StreamPiece>),
-    /// Announces a body of this length, and breaks off behind the beginning of it.
+    /// Announces a body of this length, and breaks off after its start.
     Truncated { length: usize, body: String },
-    /// Closes the connection without a word.
+    /// Closes the connection without a response.
     Disconnect,
-    /// Says nothing.
+    /// Never responds.
     Hang,
-    /// Says nothing until this is closed, and then that.
+    /// Waits until the semaphore is closed, then replies.
     Gated(Arc<Semaphore>, Box<UpstreamReply>),
 }
 
-/// A piece of an event stream.
+/// A step of an event stream.
 #[derive(Clone, Debug)]
 pub(crate) enum StreamPiece {
     Bytes(String),
     Wait(Duration),
-    /// Nothing, until the test says so.
+    /// Waits until the test notifies.
     Notified(Arc<Notify>),
-    /// Nothing, until this is closed.
+    /// Waits until the semaphore is closed.
     GateClosed(Arc<Semaphore>),
-    /// The connection breaks.
+    /// Breaks the connection.
     Break,
 }
 
@@ -83,7 +83,7 @@ impl UpstreamReply {
         UpstreamReply::Body(status, "application/json", body.into())
     }
 
-    /// The same stream, a while later: its head comes at once.
+    /// Returns the same stream with a delay after its head.
     pub(crate) fn delayed(self, wait: Duration) -> Self {
         match self {
             UpstreamReply::Stream(pieces) => {
@@ -105,7 +105,7 @@ impl UpstreamReply {
     }
 
     pub(crate) fn stream(events: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        UpstreamReply::Stream(events.into_iter().map(|it| StreamPiece::Bytes(it.into())).collect())
+        UpstreamReply::Stream(events.into_iter().map(|event| StreamPiece::Bytes(event.into())).collect())
     }
 }
 
@@ -126,7 +126,7 @@ pub(crate) struct ClientResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    /// The body came to its end.
+    /// True if the body reached its end.
     pub(crate) is_complete: bool,
 }
 
@@ -136,17 +136,17 @@ impl ClientResponse {
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name).map(|it| it.to_str().unwrap())
+        self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 }
 
-/// Settings for a stand: a free port, and no patience for tests that wait.
+/// Returns settings with a free port.
 pub(crate) fn settings() -> ProxySettings {
     ProxySettings { listen: ([127, 0, 0, 1], 0).into(), ..ProxySettings::default() }
 }
 
 impl ProxyHarness {
-    /// Starts all three. The upstream answers no question of the proxy's own.
+    /// Starts all three. The upstream rejects the proxy's own probes.
     pub(crate) async fn start(
         settings: ProxySettings,
         archive: Option<Archive>,
@@ -159,7 +159,7 @@ impl ProxyHarness {
         Self::start_answering_probes(settings, archive, reply).await
     }
 
-    /// Starts all three, with an upstream that answers whatever comes.
+    /// Starts all three, with an upstream that also replies to the proxy's own probes.
     pub(crate) async fn start_answering_probes(
         settings: ProxySettings,
         archive: Option<Archive>,
@@ -184,7 +184,7 @@ impl ProxyHarness {
         self.received.lock().unwrap().clone()
     }
 
-    /// The only request that the upstream received.
+    /// Returns the only request that the upstream received.
     pub(crate) fn only_request(&self) -> ReceivedRequest {
         let mut received = self.received();
         assert_eq!(received.len(), 1, "{received:?}");
@@ -203,14 +203,14 @@ impl ProxyHarness {
     pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> ClientResponse {
         let (parts, mut body) = self.send_head(request).await.into_parts();
         let mut bytes = Vec::new();
-        let whole = loop {
+        let is_complete = loop {
             match body.frame().await {
                 None => break true,
                 Some(Err(_)) => break false,
                 Some(Ok(frame)) => bytes.extend_from_slice(&frame.into_data().unwrap_or_default()),
             }
         };
-        ClientResponse { status: parts.status, headers: parts.headers, body: bytes.into(), is_complete: whole }
+        ClientResponse { status: parts.status, headers: parts.headers, body: bytes.into(), is_complete }
     }
 
     pub(crate) async fn post(&self, path: &str, body: impl Into<Bytes>) -> ClientResponse {
@@ -222,14 +222,21 @@ impl ProxyHarness {
         self.send(self.request("GET", path).body(Full::default()).unwrap()).await
     }
 
-    /// The sum of a metric of the proxy's over all its labels.
+    /// Returns the sum of a metric over all its labels.
     pub(crate) async fn metric(&self, name: &str) -> f64 {
         let metrics = self.get("/foldline/metrics").await;
         let lines = metrics.text().lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
         lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
     }
 
-    /// Tells the proxy to stop, without waiting for it.
+    /// Returns the prompt tokens of one stage, from the metrics.
+    pub(crate) async fn prompt_tokens(&self, stage: &str) -> u64 {
+        let metrics = self.get("/foldline/metrics").await;
+        let prefix = format!("foldline_prompt_tokens_total{{stage=\"{stage}\"}} ");
+        metrics.text().lines().find_map(|line| line.strip_prefix(&prefix)).map_or(0, |value| value.parse().unwrap())
+    }
+
+    /// Stops the proxy without waiting for it.
     pub(crate) fn stop(&mut self) -> tokio::task::JoinHandle<()> {
         let _ = self.stop.take().unwrap().send(());
         self.stopped.take().unwrap()
@@ -245,7 +252,7 @@ async fn start_upstream(
 ) -> SocketAddr {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
-    // Thousands may come at once.
+    // Some tests open thousands of connections at once.
     let listener = socket.listen(4096).unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -271,7 +278,7 @@ async fn start_upstream(
     address
 }
 
-/// What a strict provider would refuse.
+/// Returns the laws that a request violates.
 fn law_violations(request: &ReceivedRequest) -> Vec<String> {
     let path = request.path.split('?').next().unwrap();
     let format = match path {
@@ -305,9 +312,9 @@ async fn respond(reply: UpstreamReply) -> Result<Response<BoxBody<Bytes, BoxErro
                     match piece {
                         StreamPiece::Bytes(text) => Some(Ok(Frame::data(Bytes::from(text)))),
                         StreamPiece::Break => {
-                            // What was written before is to arrive.
+                            // Data that was written before must arrive.
                             tokio::time::sleep(Duration::from_millis(20)).await;
-                            Some(Err("the script says so".into()))
+                            Some(Err("scripted break".into()))
                         }
                         StreamPiece::Wait(time) => {
                             tokio::time::sleep(time).await;
@@ -317,8 +324,8 @@ async fn respond(reply: UpstreamReply) -> Result<Response<BoxBody<Bytes, BoxErro
                             let _ = gate.acquire().await;
                             None
                         }
-                        StreamPiece::Notified(told) => {
-                            told.notified().await;
+                        StreamPiece::Notified(notify) => {
+                            notify.notified().await;
                             None
                         }
                     }
@@ -333,7 +340,7 @@ async fn respond(reply: UpstreamReply) -> Result<Response<BoxBody<Bytes, BoxErro
             response.headers_mut().insert(hyper::header::CONTENT_LENGTH, length.into());
             Ok(response)
         }
-        UpstreamReply::Disconnect => Err("the script says so".into()),
+        UpstreamReply::Disconnect => Err("scripted disconnect".into()),
         UpstreamReply::Hang => std::future::pending().await,
         UpstreamReply::Gated(gate, reply) => {
             let _ = gate.acquire().await;

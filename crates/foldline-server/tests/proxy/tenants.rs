@@ -1,4 +1,4 @@
-//! Tenants: whose originals a request reads and writes.
+//! Tenants: the originals that a request reads and writes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,64 +29,68 @@ const PATH: &str = "/v1/chat/completions";
 const KEY: (&str, &str) = ("authorization", "Bearer sk-proj-0123456789abcdef");
 const OAUTH: &str = "Bearer sk-ant-oat01-0123456789abcdefghij";
 
-fn guarded() -> ProxySettings {
+fn token_settings() -> ProxySettings {
     ProxySettings { tokens: AccessToken::parse_list("sesame").unwrap(), ..small_window_settings() }
 }
 
 async fn send(
-    stand: &ProxyHarness,
+    harness: &ProxyHarness,
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
     body: String,
 ) -> ClientResponse {
     let request =
-        headers.iter().fold(stand.request(method, path), |request, (name, value)| request.header(*name, *value));
-    stand.send(request.body(Full::new(Bytes::from(body))).unwrap()).await
+        headers.iter().fold(harness.request(method, path), |request, (name, value)| request.header(*name, *value));
+    harness.send(request.body(Full::new(Bytes::from(body))).unwrap()).await
 }
 
-/// Sends a long conversation, and returns a handle of what was folded in it.
-async fn fold(stand: &ProxyHarness, headers: &[(&str, &str)]) -> Option<Handle> {
-    assert_eq!(send(stand, "POST", PATH, headers, request_body(FORMAT, &agent_messages(FORMAT, 40))).await.status, 200);
-    let sent = stand.received().pop().unwrap();
+/// Sends a long conversation, and returns a handle that was folded in it.
+async fn fold(harness: &ProxyHarness, headers: &[(&str, &str)]) -> Option<Handle> {
+    assert_eq!(
+        send(harness, "POST", PATH, headers, request_body(FORMAT, &agent_messages(FORMAT, 40))).await.status,
+        200
+    );
+    let sent = harness.received().pop().unwrap();
     handles(std::str::from_utf8(&sent.body).unwrap()).next()
 }
 
-async fn unfold(stand: &ProxyHarness, handle: Handle, headers: &[(&str, &str)]) -> u16 {
-    send(stand, "GET", &format!("/foldline/unfold/{handle}"), headers, String::new()).await.status.as_u16()
+async fn unfold(harness: &ProxyHarness, handle: Handle, headers: &[(&str, &str)]) -> u16 {
+    send(harness, "GET", &format!("/foldline/unfold/{handle}"), headers, String::new()).await.status.as_u16()
 }
 
-/// A TLS terminator in front of a proxy on loopback: both users come from the same address, with the same token.
+/// A TLS terminator in front of a proxy on loopback: both users have the same address and the same token.
 #[tokio::test]
 async fn token_on_loopback_separates_tenants() {
     let kept = temp_archive();
-    let stand = ProxyHarness::start(guarded(), Some(kept.archive.clone()), |_| UpstreamReply::json("{}")).await;
+    let harness =
+        ProxyHarness::start(token_settings(), Some(kept.archive.clone()), |_| UpstreamReply::json("{}")).await;
     let token = ("x-foldline-token", "sesame");
     let (ours, theirs) = (KEY, ("x-api-key", "sk-ant-api03-fedcba9876543210"));
-    let handle = fold(&stand, &[token, ours]).await.expect("something is folded");
-    assert_eq!(unfold(&stand, handle, &[token, ours]).await, 200);
-    assert_eq!(unfold(&stand, handle, &[token, theirs]).await, 404);
+    let handle = fold(&harness, &[token, ours]).await.expect("something is folded");
+    assert_eq!(unfold(&harness, handle, &[token, ours]).await, 200);
+    assert_eq!(unfold(&harness, handle, &[token, theirs]).await, 404);
 }
 
 #[tokio::test]
 async fn named_tokens_separate_tenants_that_share_a_key() {
     let kept = temp_archive();
     let tokens = AccessToken::parse_list("alice = t-a\nbob = t-b").unwrap();
-    let stand =
+    let harness =
         ProxyHarness::start(ProxySettings { tokens, ..small_window_settings() }, Some(kept.archive.clone()), |_| {
             UpstreamReply::json("{}")
         })
         .await;
     let (alice, bob) = (("x-foldline-token", "t-a"), ("x-foldline-token", "t-b"));
-    let handle = fold(&stand, &[alice, KEY]).await.expect("something is folded");
-    assert_eq!(unfold(&stand, handle, &[alice, KEY]).await, 200);
-    assert_eq!(unfold(&stand, handle, &[bob, KEY]).await, 404);
-    assert_eq!(unfold(&stand, handle, &[("authorization", "Bearer t-a")]).await, 200, "without a key of a provider");
-    assert_eq!(unfold(&stand, handle, &[("authorization", "Bearer t-b")]).await, 404);
-    assert_eq!(unfold(&stand, handle, &[("authorization", "Bearer t-c")]).await, 401);
+    let handle = fold(&harness, &[alice, KEY]).await.expect("something is folded");
+    assert_eq!(unfold(&harness, handle, &[alice, KEY]).await, 200);
+    assert_eq!(unfold(&harness, handle, &[bob, KEY]).await, 404);
+    assert_eq!(unfold(&harness, handle, &[("authorization", "Bearer t-a")]).await, 200, "without a key of a provider");
+    assert_eq!(unfold(&harness, handle, &[("authorization", "Bearer t-b")]).await, 404);
+    assert_eq!(unfold(&harness, handle, &[("authorization", "Bearer t-c")]).await, 401);
 }
 
-/// An access token changes by the hour; the conversation goes on with the same ledger and the same originals.
+/// An access token changes every hour; the conversation continues with the same ledger and the same originals.
 #[tokio::test]
 async fn rotated_oauth_token_keeps_the_tenant_of_a_named_token() {
     let kept = temp_archive();
@@ -96,45 +100,46 @@ async fn rotated_oauth_token_keeps_the_tenant_of_a_named_token() {
             UpstreamReply::json("{}")
         })
     };
-    let stand = start("alice = t-1").await;
+    let harness = start("alice = t-1").await;
     let token = ("x-foldline-token", "t-1");
-    let handle = fold(&stand, &[token, ("authorization", OAUTH)]).await.expect("something is folded");
+    let handle = fold(&harness, &[token, ("authorization", OAUTH)]).await.expect("something is folded");
     let later = ("authorization", "Bearer sk-ant-oat01-zyxwvutsrqponmlkjihg");
-    assert_eq!(fold(&stand, &[token, later]).await, Some(handle));
-    let bodies: Vec<Bytes> = stand.received().into_iter().map(|received| received.body).collect();
+    assert_eq!(fold(&harness, &[token, later]).await, Some(handle));
+    let bodies: Vec<Bytes> = harness.received().into_iter().map(|received| received.body).collect();
     assert_eq!(bodies[0], bodies[1]);
-    assert_eq!(unfold(&stand, handle, &[token, later]).await, 200);
+    assert_eq!(unfold(&harness, handle, &[token, later]).await, 200);
     // The token of foldline itself is replaced as well.
     let replaced = start("alice = t-2").await;
     assert_eq!(unfold(&replaced, handle, &[("x-foldline-token", "t-2"), later]).await, 200);
 }
 
-/// A token that all users share names none of them, and neither does a credential that rotates.
+/// A token that all users share identifies none of them, and neither does a rotating credential.
 #[tokio::test]
-async fn request_without_a_lasting_identity_goes_out_as_it_came() {
+async fn request_without_lasting_identity_is_forwarded_unmodified() {
     let kept = temp_archive();
-    let stand = ProxyHarness::start(guarded(), Some(kept.archive.clone()), |_| UpstreamReply::json("{}")).await;
+    let harness =
+        ProxyHarness::start(token_settings(), Some(kept.archive.clone()), |_| UpstreamReply::json("{}")).await;
     let token = ("x-foldline-token", "sesame");
     for credential in [("authorization", OAUTH), ("authorization", "Bearer EMPTY"), ("accept", "*/*")] {
-        assert_eq!(fold(&stand, &[token, credential]).await, None, "{credential:?}");
-        assert_eq!(stand.received().last().unwrap().body, request_body(FORMAT, &agent_messages(FORMAT, 40)));
-        assert_eq!(unfold(&stand, Handle::for_content(b"x"), &[token, credential]).await, 403);
+        assert_eq!(fold(&harness, &[token, credential]).await, None, "{credential:?}");
+        assert_eq!(harness.received().last().unwrap().body, request_body(FORMAT, &agent_messages(FORMAT, 40)));
+        assert_eq!(unfold(&harness, Handle::for_content(b"x"), &[token, credential]).await, 403);
     }
-    // The operator may say that all users of a token are one tenant.
-    let shared = ProxySettings { tenancy: Some(Tenancy::Token), ..guarded() };
-    let stand = ProxyHarness::start(shared, Some(kept.archive.clone()), |_| UpstreamReply::json("{}")).await;
-    let handle = fold(&stand, &[token, ("authorization", OAUTH)]).await.expect("something is folded");
-    assert_eq!(unfold(&stand, handle, &[token]).await, 200);
+    // The operator may declare that all users of a token are one tenant.
+    let shared = ProxySettings { tenancy: Some(Tenancy::Token), ..token_settings() };
+    let harness = ProxyHarness::start(shared, Some(kept.archive.clone()), |_| UpstreamReply::json("{}")).await;
+    let handle = fold(&harness, &[token, ("authorization", OAUTH)]).await.expect("something is folded");
+    assert_eq!(unfold(&harness, handle, &[token]).await, 200);
 }
 
 #[tokio::test]
 async fn single_tenancy_is_refused_with_a_token() {
     let refused = |settings: ProxySettings| async { Proxy::bind(settings, None).await.err().unwrap().to_string() };
-    let single = ProxySettings { tenancy: Some(Tenancy::Single), ..guarded() };
+    let single = ProxySettings { tenancy: Some(Tenancy::Single), ..token_settings() };
     assert!(refused(single).await.contains("choose token or credential"));
     let without = ProxySettings { tenancy: Some(Tenancy::Token), ..small_window_settings() };
     assert!(refused(without).await.contains("needs tokens"));
-    let named = ProxySettings { namespace: Namespace::new("team").unwrap(), ..guarded() };
+    let named = ProxySettings { namespace: Namespace::new("team").unwrap(), ..token_settings() };
     assert!(refused(named).await.contains("tenancy single"));
     let proxy = Proxy::bind(small_window_settings(), None).await.unwrap();
     assert_eq!(proxy.tenancy(), Tenancy::Single);
@@ -145,39 +150,40 @@ async fn chosen_namespace_is_written_and_read() {
     let kept = temp_archive();
     let namespace = Namespace::new("team-7").unwrap();
     let settings = ProxySettings { namespace: namespace.clone(), ..small_window_settings() };
-    let stand = ProxyHarness::start(settings, Some(kept.archive.clone()), |_| UpstreamReply::json("{}")).await;
-    let handle = fold(&stand, &[]).await.expect("something is folded");
-    assert_eq!(unfold(&stand, handle, &[]).await, 200);
+    let harness = ProxyHarness::start(settings, Some(kept.archive.clone()), |_| UpstreamReply::json("{}")).await;
+    let handle = fold(&harness, &[]).await.expect("something is folded");
+    assert_eq!(unfold(&harness, handle, &[]).await, 200);
     assert!(kept.archive.tenant(&namespace).unfold(handle.as_str()).is_ok());
     assert!(kept.archive.tenant(&Namespace::local()).unfold(handle.as_str()).is_err());
 }
 
-/// Tokens reach neither the provider nor what the proxy prints of its settings.
+/// Tokens reach neither the provider nor the Debug output of the settings.
 #[tokio::test]
-async fn tokens_do_not_travel() {
-    let stand = ProxyHarness::start(guarded(), None, |_| UpstreamReply::json("{}")).await;
+async fn tokens_are_neither_forwarded_nor_printed() {
+    let harness = ProxyHarness::start(token_settings(), None, |_| UpstreamReply::json("{}")).await;
     for (path, headers) in [
         ("/token/sesame/v1/models", &[][..]),
         ("/token/sesame/v1/chat/completions", &[("authorization", "Bearer sesame")]),
         ("/v1/chat/completions", &[("x-foldline-token", "sesame"), ("authorization", "bearer sesame")]),
     ] {
         assert_eq!(
-            send(&stand, "POST", path, headers, request_body(FORMAT, &agent_messages(FORMAT, 1))).await.status,
+            send(&harness, "POST", path, headers, request_body(FORMAT, &agent_messages(FORMAT, 1))).await.status,
             200,
             "{path}"
         );
     }
-    assert_eq!(stand.received().len(), 3);
-    assert!(!format!("{:?} {:?}", stand.received(), guarded()).contains("sesame"));
+    assert_eq!(harness.received().len(), 3);
+    assert!(!format!("{:?} {:?}", harness.received(), token_settings()).contains("sesame"));
 }
 
 #[tokio::test]
-async fn proxy_serves_tls_with_a_certificate_of_its_own() {
+async fn proxy_terminates_tls() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/proxy/tls");
     let tls = TlsFiles { certificate: folder.join("cert.pem"), key: folder.join("key.pem") };
-    let stand =
-        ProxyHarness::start(ProxySettings { tls: Some(tls.clone()), ..guarded() }, None, |_| UpstreamReply::json("{}"))
-            .await;
+    let harness = ProxyHarness::start(ProxySettings { tls: Some(tls.clone()), ..token_settings() }, None, |_| {
+        UpstreamReply::json("{}")
+    })
+    .await;
 
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(&tls.certificate).unwrap()).unwrap();
@@ -190,21 +196,21 @@ async fn proxy_serves_tls_with_a_certificate_of_its_own() {
         .enable_http2()
         .build();
     let client: Pool<_, Full<Bytes>> = Pool::builder(TokioExecutor::new()).build(connector);
-    let url = format!("https://localhost:{}/token/sesame/v1/chat/completions", stand.proxy.port());
+    let url = format!("https://localhost:{}/token/sesame/v1/chat/completions", harness.proxy.port());
     let request =
         hyper::Request::post(url).body(Full::new(request_body(FORMAT, &agent_messages(FORMAT, 1)).into())).unwrap();
     let response = client.request(request).await.unwrap();
     assert_eq!((response.status().as_u16(), response.version()), (200, hyper::Version::HTTP_2));
-    assert_eq!(stand.received().len(), 1);
+    assert_eq!(harness.received().len(), 1);
 
-    // A client that begins in plain text is disconnected, and does not get an answer.
-    let mut plain = TcpStream::connect(stand.proxy).await.unwrap();
+    // A client that starts in plain text is disconnected without a response.
+    let mut plain = TcpStream::connect(harness.proxy).await.unwrap();
     plain.write_all(b"GET /foldline/healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     let mut got = Vec::new();
     let _ = tokio::time::timeout(Duration::from_secs(5), plain.read_to_end(&mut got)).await.expect("disconnected");
     assert!(!got.starts_with(b"HTTP"), "{got:?}");
 
     let wrong = TlsFiles { key: folder.join("cert.pem"), ..tls };
-    let refused = Proxy::bind(ProxySettings { tls: Some(wrong), ..guarded() }, None).await.err().unwrap();
+    let refused = Proxy::bind(ProxySettings { tls: Some(wrong), ..token_settings() }, None).await.err().unwrap();
     assert!(refused.to_string().contains("TLS key"), "{refused}");
 }

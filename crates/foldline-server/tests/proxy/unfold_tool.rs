@@ -1,4 +1,4 @@
-//! The hidden tool: offered, called, answered, and never seen by the client.
+//! The hidden tool: offered, called, answered, and invisible to the client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use crate::support::{ProxyHarness, ReceivedRequest, UpstreamReply, settings};
 
 pub(crate) const FORMATS: [Format; 3] = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic];
 
-/// A call in a scripted answer.
+/// A call in a scripted response.
 pub(crate) struct ReplyCall {
     pub(crate) id: &'static str,
     pub(crate) name: &'static str,
@@ -34,7 +34,7 @@ impl ReplyCall {
     }
 }
 
-/// One round of an answer as a stream; an empty text is left out.
+/// Returns one round of a response as a stream; an empty text is omitted.
 pub(crate) fn streamed_reply(format: Format, text: &str, calls: &[ReplyCall]) -> UpstreamReply {
     let mut events: Vec<Value> = Vec::new();
     match format {
@@ -102,7 +102,7 @@ pub(crate) fn streamed_reply(format: Format, text: &str, calls: &[ReplyCall]) ->
     UpstreamReply::stream(lines)
 }
 
-/// Whether the newest thing in a request is the result of the hidden call.
+/// Returns true if the last message of a request is the result of the hidden call.
 pub(crate) fn was_answered(format: Format, received: &ReceivedRequest) -> bool {
     let request = Request::parse(format, &received.body).unwrap();
     request.conversation().messages.last().unwrap().results().any(|result| result.call_id == "call_hidden")
@@ -126,7 +126,7 @@ pub(crate) fn streaming_body(format: Format, messages: &[Value]) -> String {
     request_body(format, messages).replacen('{', r#"{"stream":true,"#, 1)
 }
 
-/// What a client's library makes of a stream.
+/// Parses a stream as a client's library does.
 pub(crate) fn parse_stream(format: Format, stream: &[u8]) -> Response<'static> {
     let mut reader = StreamReader::new(format);
     reader.push(stream);
@@ -143,7 +143,7 @@ pub(crate) fn sent_messages(format: Format, received: &ReceivedRequest) -> Vec<M
     request.conversation().messages.iter().map(|message| message.clone().into_owned()).collect()
 }
 
-/// The answer as the client puts it into its next request.
+/// Returns the response as the client adds it to its next request.
 pub(crate) fn assistant_messages(format: Format, response: &Response<'_>) -> Vec<Value> {
     let text = |text: &str| json!({ "type": "text", "text": text });
     match format {
@@ -179,40 +179,40 @@ pub(crate) fn assistant_messages(format: Format, response: &Response<'_>) -> Vec
     }
 }
 
-/// A stand whose session has just creased, so that there is room for what is unfolded; and how many
-/// turns it had. The model unfolds when `asks` says so.
-async fn start_creased(format: Format, archive: Archive, asks: Arc<AtomicBool>) -> (ProxyHarness, usize) {
-    let stand = ProxyHarness::start(small_window_settings(), Some(archive), move |received| {
-        match asks.load(Ordering::SeqCst) && !was_answered(format, received) {
+/// Starts a harness whose session has just creased, so that there is room for unfolded text. Returns it with the number
+/// of turns. The model unfolds while `unfolds` is true.
+async fn start_creased(format: Format, archive: Archive, unfolds: Arc<AtomicBool>) -> (ProxyHarness, usize) {
+    let harness = ProxyHarness::start(small_window_settings(), Some(archive), move |received| {
+        match unfolds.load(Ordering::SeqCst) && !was_answered(format, received) {
             true => streamed_reply(format, "Let me see. ", &[ReplyCall::unfold(received)]),
             false => streamed_reply(format, "It is 42.", &[]),
         }
     })
     .await;
-    let mut before = Vec::new();
+    let mut previous = Vec::new();
     for turns in 8..60 {
-        stand.post(endpoint(format), streaming_body(format, &agent_messages(format, turns))).await;
-        let now = raw_messages(format, stand.received().last().unwrap());
-        if !now.starts_with(&before) {
-            return (stand, turns);
+        harness.post(endpoint(format), streaming_body(format, &agent_messages(format, turns))).await;
+        let current = raw_messages(format, harness.received().last().unwrap());
+        if !current.starts_with(&previous) {
+            return (harness, turns);
         }
-        before = now;
+        previous = current;
     }
-    panic!("it never creased");
+    panic!("no crease");
 }
 
-/// The model says something, unfolds, and answers; the client sees one answer. In its next request the
-/// hidden call is back in its place, and what was sent before is sent again byte for byte.
+/// The model produces text, unfolds, and answers; the client sees one response. In its next request the hidden call is
+/// restored at its position, and what was sent before is sent again byte for byte.
 #[tokio::test]
 async fn call_is_answered_in_stream_and_restored_in_next_request() {
     for format in FORMATS {
         let kept = temp_archive();
-        let asks = Arc::new(AtomicBool::new(false));
-        let (stand, turns) = start_creased(format, kept.archive.clone(), asks.clone()).await;
-        asks.store(true, Ordering::SeqCst);
-        let already = stand.received().len();
+        let unfolds = Arc::new(AtomicBool::new(false));
+        let (harness, turns) = start_creased(format, kept.archive.clone(), unfolds.clone()).await;
+        unfolds.store(true, Ordering::SeqCst);
+        let sent_before = harness.received().len();
         let mut messages = agent_messages(format, turns);
-        let got = stand.post(endpoint(format), streaming_body(format, &messages)).await;
+        let got = harness.post(endpoint(format), streaming_body(format, &messages)).await;
         assert!(
             got.is_complete && !got.text().contains("unfold") && !got.text().contains("call_hidden"),
             "{}",
@@ -221,24 +221,24 @@ async fn call_is_answered_in_stream_and_restored_in_next_request() {
         let response = parse_stream(format, &got.body);
         assert_eq!(response.text(), "Let me see. It is 42.", "{format:?}");
         assert_eq!(response.stop.as_ref().unwrap().reason, StopReason::EndTurn, "{format:?}");
-        let received = stand.received().split_off(already);
+        let received = harness.received().split_off(sent_before);
         assert_eq!(received.len(), 2, "{format:?}");
         let (first, second) = (raw_messages(format, &received[0]), raw_messages(format, &received[1]));
         assert!(second.starts_with(&first), "{format:?}");
         assert!(second.last().unwrap().contains("let value_"), "the original: {:?}", second.last());
 
-        asks.store(false, Ordering::SeqCst);
+        unfolds.store(false, Ordering::SeqCst);
         messages.extend(assistant_messages(format, &response));
         messages.push(json!({ "role": "user", "content": "And twice that?" }));
-        stand.post(endpoint(format), streaming_body(format, &messages)).await;
-        let third = raw_messages(format, stand.received().last().unwrap());
+        harness.post(endpoint(format), streaming_body(format, &messages)).await;
+        let third = raw_messages(format, harness.received().last().unwrap());
         assert!(third.starts_with(&first), "{format:?}");
-        // The client's own copy of an item need not be spelt as the provider spelt it.
-        let (said, known) =
-            (sent_messages(format, &received[1]), sent_messages(format, stand.received().last().unwrap()));
-        assert!(known.starts_with(&said), "{format:?}: {:#?}", &third[first.len()..]);
+        // The client's own copy of an item may be formatted differently from the provider's.
+        let (previous, current) =
+            (sent_messages(format, &received[1]), sent_messages(format, harness.received().last().unwrap()));
+        assert!(current.starts_with(&previous), "{format:?}: {:#?}", &third[first.len()..]);
         assert!(third[second.len()].contains("It is 42."), "{:?}", third[second.len()]);
-        // What is remembered is durable: another proxy heals as well.
+        // Hidden rounds are durable: another proxy restores them as well.
         let other = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |_| {
             streamed_reply(format, "84.", &[])
         })
@@ -255,7 +255,7 @@ async fn call_is_answered_in_stream_and_restored_in_next_request() {
 async fn call_is_answered_in_a_buffered_response() {
     let format = Format::Anthropic;
     let kept = temp_archive();
-    let stand = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
+    let harness = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
         let content = match was_answered(format, received) {
             false => {
                 let call = ReplyCall::unfold(received);
@@ -268,20 +268,20 @@ async fn call_is_answered_in_a_buffered_response() {
         UpstreamReply::json(json!({ "id": "m", "type": "message", "role": "assistant", "content": content, "stop_reason": stop, "usage": { "input_tokens": 5, "output_tokens": 5 } }).to_string())
     })
     .await;
-    let got = stand.post("/v1/messages", request_body(format, &agent_messages(format, 40))).await;
+    let got = harness.post("/v1/messages", request_body(format, &agent_messages(format, 40))).await;
     assert!(!got.text().contains("unfold"), "{}", got.text());
     let response = Response::parse(format, &got.body).unwrap();
     assert_eq!((response.text().as_str(), response.calls().count()), ("Let me see.42.", 0));
-    assert_eq!(stand.received().len(), 2);
+    assert_eq!(harness.received().len(), 2);
 }
 
-/// The model calls the client's tool and ours in one turn: the client answers its own, and both results
-/// go together.
+/// The model calls the client's tool and ours in one turn: the client answers its own, and both results are sent
+/// together.
 #[tokio::test]
 async fn call_mixed_with_client_call_is_answered_next_request() {
     for format in FORMATS {
         let kept = temp_archive();
-        let stand = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
+        let harness = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
             let text = String::from_utf8_lossy(&received.body).into_owned();
             match text.contains("call_shell") {
                 false => streamed_reply(format, "Both. ", &[ReplyCall::unfold(received), ReplyCall::client_tool()]),
@@ -290,11 +290,11 @@ async fn call_mixed_with_client_call_is_answered_next_request() {
         })
         .await;
         let mut messages = agent_messages(format, 40);
-        let got = stand.post(endpoint(format), streaming_body(format, &messages)).await;
+        let got = harness.post(endpoint(format), streaming_body(format, &messages)).await;
         let response = parse_stream(format, &got.body);
         let calls: Vec<&str> = response.calls().map(|call| call.name.as_ref()).collect();
         assert_eq!(calls, ["read_file"], "{format:?}: {}", got.text());
-        assert_eq!(stand.received().len(), 1);
+        assert_eq!(harness.received().len(), 1);
 
         messages.extend(assistant_messages(format, &response));
         messages.push(match format {
@@ -302,9 +302,9 @@ async fn call_mixed_with_client_call_is_answered_next_request() {
             Format::OpenAiResponses => json!({ "type": "function_call_output", "call_id": "call_shell", "output": "ok" }),
             Format::Anthropic => json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "call_shell", "content": "ok" }] }),
         });
-        let got = stand.post(endpoint(format), streaming_body(format, &messages)).await;
+        let got = harness.post(endpoint(format), streaming_body(format, &messages)).await;
         assert_eq!(parse_stream(format, &got.body).text(), "Done.", "{format:?}");
-        let received = stand.received();
+        let received = harness.received();
         let request = Request::parse(format, &received[1].body).unwrap();
         let results: Vec<String> = request
             .conversation()
@@ -318,13 +318,13 @@ async fn call_mixed_with_client_call_is_answered_next_request() {
     }
 }
 
-/// Claude Code sends some answers back without their thoughts. The hidden pair is put back all the same, and the
-/// thoughts stay where the client put them.
+/// Claude Code sends some responses back without their reasoning. The hidden call is restored anyway, and the reasoning
+/// stays where the client put it.
 #[tokio::test]
 async fn call_is_restored_when_client_dropped_reasoning() {
     let format = Format::Anthropic;
     let kept = temp_archive();
-    let stand = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
+    let harness = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
         let message = |content: Value, stop: &str| {
             UpstreamReply::json(json!({ "id": "m", "type": "message", "role": "assistant", "content": content, "stop_reason": stop, "usage": { "input_tokens": 5, "output_tokens": 5 } }).to_string())
         };
@@ -333,16 +333,16 @@ async fn call_is_restored_when_client_dropped_reasoning() {
         }
         let hidden = ReplyCall::unfold(received);
         let input: Value = serde_json::from_str(&hidden.arguments).unwrap();
-        let thought = json!({ "type": "thinking", "thinking": "both, then", "signature": "sealed" });
+        let reasoning = json!({ "type": "thinking", "thinking": "both, then", "signature": "sealed" });
         let hidden = json!({ "type": "tool_use", "id": hidden.id, "name": hidden.name, "input": input });
-        let theirs = json!({ "type": "tool_use", "id": "call_shell", "name": "read_file", "input": { "path": "x" } });
-        message(json!([thought, hidden, theirs]), "tool_use")
+        let client_call = json!({ "type": "tool_use", "id": "call_shell", "name": "read_file", "input": { "path": "x" } });
+        message(json!([reasoning, hidden, client_call]), "tool_use")
     })
     .await;
     for drops in [false, true] {
         let mut messages = agent_messages(format, 40);
         messages[0] = json!({ "role": "user", "content": format!("Mend the parser. It drops thoughts: {drops}.") });
-        let got = stand.post(endpoint(format), request_body(format, &messages)).await;
+        let got = harness.post(endpoint(format), request_body(format, &messages)).await;
         let mut content = serde_json::from_str::<Value>(got.text()).unwrap()["content"].take();
         assert!(!got.text().contains("unfold") && content[0]["type"] == "thinking", "{}", got.text());
         if drops {
@@ -351,8 +351,8 @@ async fn call_is_restored_when_client_dropped_reasoning() {
         messages.push(json!({ "role": "assistant", "content": content }));
         let result = json!({ "type": "tool_result", "tool_use_id": "call_shell", "content": "ok" });
         messages.push(json!({ "role": "user", "content": [result] }));
-        stand.post(endpoint(format), request_body(format, &messages)).await;
-        let sent = raw_messages(format, stand.received().last().unwrap());
+        harness.post(endpoint(format), request_body(format, &messages)).await;
+        let sent = raw_messages(format, harness.received().last().unwrap());
         let [.., answer, results] = sent.as_slice() else { panic!("{sent:?}") };
         assert!(answer.contains("call_hidden") && answer.contains("call_shell"), "{answer}");
         assert_eq!(answer.contains("both, then"), !drops, "{answer}");
@@ -360,50 +360,50 @@ async fn call_is_restored_when_client_dropped_reasoning() {
     }
 }
 
-/// A model that asks for ever is stopped, and the client is told inside of its stream.
+/// A model that unfolds endlessly is stopped, and the client gets an error in its stream.
 #[tokio::test]
 async fn endless_unfolding_is_stopped() {
     let format = Format::Anthropic;
     let kept = temp_archive();
-    let stand = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
+    let harness = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
         let id: &'static str = format!("call_{}", received.body.len()).leak();
         streamed_reply(format, "Again. ", &[ReplyCall { id, ..ReplyCall::unfold(received) }])
     })
     .await;
-    let got = stand.post(endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
+    let got = harness.post(endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
     assert!(got.text().contains("event: error") && !got.text().contains("tool_use"), "{}", got.text());
-    assert!(stand.received().len() <= 10);
+    assert!(harness.received().len() <= 10);
 }
 
-/// The second round fails: it is tried once more, and then the client is told.
+/// The second round fails: it is retried, and then the client gets the error.
 #[tokio::test]
 async fn failed_second_round_is_reported() {
     let format = Format::OpenAiChat;
     let kept = temp_archive();
-    let stand = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
+    let harness = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
         match was_answered(format, received) {
             false => streamed_reply(format, "Let me see. ", &[ReplyCall::unfold(received)]),
             true => UpstreamReply::error(529, r#"{"error":{"message":"overloaded"}}"#),
         }
     })
     .await;
-    let got = stand.post(endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
+    let got = harness.post(endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
     assert!(got.text().contains("Let me see. ") && got.text().contains("overloaded"), "{}", got.text());
     assert!(!got.text().contains("[DONE]"), "it must not look complete");
 }
 
-/// From the first request on, always the last, always the same; and not at all where it is off.
+/// The tool is offered from the first request, always last and always the same; never if it is disabled.
 #[tokio::test]
 async fn tool_is_offered_from_the_first_request() {
     for format in FORMATS {
         let kept = temp_archive();
-        let stand =
+        let harness =
             ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), |_| UpstreamReply::json("{}"))
                 .await;
         for turns in [0, 1, 40] {
-            stand.post(endpoint(format), request_body(format, &agent_messages(format, turns))).await;
+            harness.post(endpoint(format), request_body(format, &agent_messages(format, turns))).await;
         }
-        let offered: Vec<String> = stand
+        let offered: Vec<String> = harness
             .received()
             .iter()
             .map(|received| {
@@ -426,22 +426,22 @@ async fn tool_is_offered_from_the_first_request() {
         assert_eq!(off.only_request().body, sent);
     }
     let kept = temp_archive();
-    let stand =
+    let harness =
         ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), |_| UpstreamReply::json("{}")).await;
     let without_tools =
         json!({ "model": "gpt-4o", "messages": [{ "role": "user", "content": "Name this chat." }] }).to_string();
-    stand.post("/v1/chat/completions", without_tools.clone()).await;
-    assert_eq!(stand.only_request().body, without_tools);
+    harness.post("/v1/chat/completions", without_tools.clone()).await;
+    assert_eq!(harness.only_request().body, without_tools);
 }
 
-/// The model needs long for what it unfolded: meanwhile the client is told that its answer goes on.
+/// The model is slow after an unfold: meanwhile the client gets keep-alives.
 #[tokio::test]
 async fn keep_alive_is_sent_during_later_rounds() {
     for format in FORMATS {
         let kept = temp_archive();
-        let patience = Timeouts { keep_alive: Duration::from_millis(100), ..Timeouts::default() };
-        let stand = ProxyHarness::start(
-            ProxySettings { timeouts: patience, ..small_window_settings() },
+        let timeouts = Timeouts { keep_alive: Duration::from_millis(100), ..Timeouts::default() };
+        let harness = ProxyHarness::start(
+            ProxySettings { timeouts, ..small_window_settings() },
             Some(kept.archive.clone()),
             move |received| match was_answered(format, received) {
                 false => streamed_reply(format, "Let me see. ", &[ReplyCall::unfold(received)]),
@@ -449,51 +449,53 @@ async fn keep_alive_is_sent_during_later_rounds() {
             },
         )
         .await;
-        let got = stand.post(endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
-        let told = match format {
+        let got = harness.post(endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
+        let keep_alive = match format {
             Format::Anthropic => "event: ping",
             _ => ": keep-alive",
         };
         let (before, after) = got.text().split_once("Let me see. ").unwrap();
-        assert!(!before.contains(told) && after.matches(told).count() >= 3, "{format:?}: {}", got.text());
+        assert!(!before.contains(keep_alive) && after.matches(keep_alive).count() >= 3, "{format:?}: {}", got.text());
         assert_eq!(parse_stream(format, &got.body).text(), "Let me see. It is 42.");
     }
 }
 
-/// What is unfolded must leave room for the answer: in a small window only its beginning is given.
+/// Unfolded text must leave room for the response: in a small window only its start is returned.
 #[tokio::test]
 async fn unfolded_text_fits_the_window() {
     for format in FORMATS {
         let kept = temp_archive();
         let small = ProxySettings { window: Some(6_000), ..settings() };
-        let stand = ProxyHarness::start(small, Some(kept.archive.clone()), move |received| {
+        let harness = ProxyHarness::start(small, Some(kept.archive.clone()), move |received| {
             let request = Request::parse(format, &received.body).unwrap();
             let meter = Meter::for_model(ModelTable::builtin(), request.conversation().model.as_deref());
             let sent = meter.conversation(request.conversation());
             assert!(sent <= 6_000, "{format:?}: {sent}");
-            // It never has enough, and each time it says and calls something else.
+            // The model unfolds endlessly, each time with another text and another call.
             let id: &'static str = format!("call_{}", received.body.len()).leak();
             let text = ".".repeat(received.body.len() % 997);
             streamed_reply(format, &text, &[ReplyCall { id, ..ReplyCall::unfold(received) }])
         })
         .await;
-        stand.post(endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
-        assert!(stand.received().len() > 3, "{format:?}");
+        harness.post(endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
+        assert!(harness.received().len() > 3, "{format:?}");
     }
 }
 
-/// Forty turns of an agent whose model unfolds in every third, the same text again and again: every body that
-/// is sent, later rounds too, begins with the one before it, unless a crease was made and told.
+/// Forty turns of an agent whose model unfolds the same text in every third: every body that is sent, including those of
+/// later rounds, extends the previous one except at a reported crease.
 #[tokio::test]
 async fn rounds_and_requests_share_a_stable_prefix() {
     for format in FORMATS {
         let kept = temp_archive();
-        let spoken = AtomicUsize::new(0);
-        let stand = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
-            let number = spoken.fetch_add(1, Ordering::SeqCst);
+        let reply_count = AtomicUsize::new(0);
+        let harness = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
+            let number = reply_count.fetch_add(1, Ordering::SeqCst);
             let (id, text): (&'static str, String) = (format!("call_{number}").leak(), "so ".repeat(number + 1));
-            let folded = raw_messages(format, received).iter().any(|it| foldline::marker::handles(it).next().is_some());
-            match folded && number.is_multiple_of(3) {
+            let is_folded = raw_messages(format, received)
+                .iter()
+                .any(|message| foldline::marker::handles(message).next().is_some());
+            match is_folded && number.is_multiple_of(3) {
                 true => {
                     let raw = raw_messages(format, received).join("\n");
                     let handle = foldline::marker::handles(&raw).next().unwrap();
@@ -506,7 +508,7 @@ async fn rounds_and_requests_share_a_stable_prefix() {
         .await;
         let mut messages = agent_messages(format, 0);
         for turn in 0..40 {
-            let got = stand.post(endpoint(format), streaming_body(format, &messages)).await;
+            let got = harness.post(endpoint(format), streaming_body(format, &messages)).await;
             let response = parse_stream(format, &got.body);
             messages.extend(assistant_messages(format, &response));
             let lines = (0..40).map(|line| format!("    let value_{turn}_{line} = compute({turn}, {line});\n"));
@@ -517,11 +519,11 @@ async fn rounds_and_requests_share_a_stable_prefix() {
                 Format::Anthropic => json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": id, "content": source }] }),
             });
         }
-        let received = stand.received();
+        let received = harness.received();
         assert!(received.len() > 45, "{format:?}: nothing was unfolded");
         let bodies: Vec<Vec<Message<'_>>> = received.iter().map(|received| sent_messages(format, received)).collect();
-        let moved = bodies.windows(2).filter(|two| !two[1].starts_with(&two[0])).count();
-        let creases = stand.metric("foldline_creases_total").await;
+        let moved = bodies.windows(2).filter(|pair| !pair[1].starts_with(&pair[0])).count();
+        let creases = harness.metric("foldline_creases_total").await;
         assert!(moved > 1, "{format:?}: nothing was folded");
         assert_eq!(moved as f64, creases, "{format:?}");
     }

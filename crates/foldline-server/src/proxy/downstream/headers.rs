@@ -40,7 +40,7 @@ pub(crate) fn prepare_for_upstream(headers: &mut HeaderMap) {
     }
 }
 
-/// Prepares the headers of a request with a buffered body: the length is set anew for the bytes that are sent, and an
+/// Prepares the headers of a request with a buffered body: the length is set for the bytes that are sent, and an
 /// uncompressed response is requested, because it is parsed on the way.
 pub(crate) fn prepare_buffered_for_upstream(headers: &mut HeaderMap, body: BodyForm) {
     prepare_for_upstream(headers);

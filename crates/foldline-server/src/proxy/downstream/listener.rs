@@ -73,7 +73,7 @@ pub(crate) struct AppState {
 }
 
 impl Proxy {
-    /// Binds the listen address. Originals are written to the archive; without one, nothing is folded.
+    /// Binds the listen address. Originals are written to the archive; without one, folded text cannot be unfolded.
     pub async fn bind(settings: ProxySettings, archive: Option<Archive>) -> io::Result<Self> {
         if !settings.listen.ip().is_loopback() && settings.tokens.is_empty() {
             return Err(io::Error::new(

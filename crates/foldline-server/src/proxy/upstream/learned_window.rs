@@ -7,7 +7,7 @@
 //! | a count that is lower than ours in proportion | the server counts differently: calibration |
 //! | a count below a tenth of ours | not a count of the prompt: ignored |
 //!
-//! What is learned never outranks a window that the user set, and a count never outranks a window that the server
+//! A learned window never outranks one that the user set, and a count never outranks a window that the server
 //! stated. A learned window expires, and is dropped when a larger prompt succeeds.
 //!
 //! The current time is passed to all functions, and none of them decides what is sent.
