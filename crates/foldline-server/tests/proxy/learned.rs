@@ -135,8 +135,7 @@ async fn invented_models_do_not_evict_windows_of_other_tenants() {
     let harness = ProxyHarness::start(shared_settings(), None, refusing_above_10000).await;
     send(&harness, "first", CHAT, prompt(40)).await;
     for invented in 0..1_100 {
-        let body =
-            json!({ "model": format!("made-up-{invented}"), "messages": [{ "role": "user", "content": "hi" }] });
+        let body = json!({ "model": format!("made-up-{invented}"), "messages": [{ "role": "user", "content": "hi" }] });
         send(&harness, "other", CHAT, body.to_string()).await;
     }
     let sent = harness.received().len();
