@@ -104,7 +104,7 @@ impl FoldState {
         }
     }
 
-    /// Returns the trigger to plan a crease at this request point, if there is one.
+    /// Returns the reason to plan a crease at this request point, if there is one.
     pub(crate) fn crease_trigger(
         &self,
         options: &FoldOptions,

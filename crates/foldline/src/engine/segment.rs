@@ -242,8 +242,8 @@ mod tests {
     fn kept_longer(tool: &'static str, arguments: &'static str, result: &'static str) -> [bool; 2] {
         let call = Message::new(Role::Assistant, vec![Part::call("c", tool, arguments)]);
         let answer = Message::new(Role::Tool, vec![Part::result("c", result)]);
-        let (mut open, meter) = (PendingCalls::new(), Meter::for_byte_estimate());
-        [call, answer].map(|message| message_segments(0, &message, 0, &mut open, &meter)[0].is_kept_longer())
+        let (mut pending, meter) = (PendingCalls::new(), Meter::for_byte_estimate());
+        [call, answer].map(|message| message_segments(0, &message, 0, &mut pending, &meter)[0].is_kept_longer())
     }
 
     /// An edit may quote file content from a read, an earlier edit, or the result of that edit.

@@ -200,11 +200,11 @@ impl FoldState {
     /// Returns the message before which all messages are old, because newer ones fill the policy's `keep_share` of
     /// the space left by protected parts.
     pub(crate) fn keep_share_start(&self, options: &FoldOptions, newest: usize, protected: Tokens) -> usize {
-        let room = options.message_budget(1.0).saturating_sub(protected);
-        let mut room = (room as f64 * options.policy.keep_share) as Tokens;
+        let space = options.message_budget(1.0).saturating_sub(protected);
+        let mut space = (space as f64 * options.policy.keep_share) as Tokens;
         for at in (0..newest).rev() {
-            match room.checked_sub(self.message_tokens[at]) {
-                Some(left) => room = left,
+            match space.checked_sub(self.message_tokens[at]) {
+                Some(left) => space = left,
                 None => return at + 1,
             }
         }

@@ -58,7 +58,7 @@ mod tests {
 
     /// Returns the calls whose results are superseded after these calls (tool, arguments, result).
     fn superseded(calls: &[(&str, &str, &str)]) -> Vec<usize> {
-        let (mut segments, mut open, mut latest) = (Vec::new(), PendingCalls::new(), LatestResults::default());
+        let (mut segments, mut pending, mut latest) = (Vec::new(), PendingCalls::new(), LatestResults::default());
         let mut superseded = Vec::new();
         let meter = Meter::for_byte_estimate();
         for (at, (tool, arguments, result)) in calls.iter().enumerate() {
@@ -66,7 +66,7 @@ mod tests {
             let result = Message::new(Role::Tool, vec![Part::result(format!("c{at}"), *result)]);
             for (offset, message) in [call, result].iter().enumerate() {
                 let first = segments.len();
-                segments.extend(segment::message_segments(2 * at + offset, message, 0, &mut open, &meter));
+                segments.extend(segment::message_segments(2 * at + offset, message, 0, &mut pending, &meter));
                 superseded.extend((first..segments.len()).filter_map(|index| latest.record(&segments, index)));
             }
         }

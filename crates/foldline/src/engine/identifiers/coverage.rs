@@ -196,13 +196,13 @@ mod tests {
     fn result_probability(tool: &'static str, arguments: &'static str, lines: usize) -> f64 {
         let call = Message::new(Role::Assistant, vec![Part::call("c", tool, arguments)]);
         let result = Message::new(Role::Tool, vec![Part::result("c", "src/value.rs and more of it\n".repeat(lines))]);
-        let (mut open, meter) = (PendingCalls::new(), Meter::for_byte_estimate());
+        let (mut pending, meter) = (PendingCalls::new(), Meter::for_byte_estimate());
         let [_, result] =
-            [call, result].map(|message| segment::message_segments(0, &message, 0, &mut open, &meter).remove(0));
+            [call, result].map(|message| segment::message_segments(0, &message, 0, &mut pending, &meter).remove(0));
         base_reuse_probability(&result, 16, 32)
     }
 
-    /// Of ten times as many hits about as many are needed, so each has a tenth of the probability.
+    /// About as many hits are needed of ten times as many, so each has a tenth of the probability.
     #[test]
     fn longer_output_lowers_line_probability() {
         let hits = |lines| result_probability("grep", r#"{"pattern":"value"}"#, lines);

@@ -52,7 +52,7 @@ pub enum Stage {
     Truncation,
 }
 
-/// The trigger for a crease.
+/// The reason for a crease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -44,9 +44,9 @@ impl<'d> PlanBuilder<'d> {
     /// Returns the target of a forced crease: the policy's share of the space that `protected` tokens leave, but far
     /// enough below the trigger that an agent loop does not crease at every request.
     pub(crate) fn target(&self, protected: Tokens) -> Tokens {
-        let room = self.options.message_budget(1.0);
-        let protected = protected.min(room);
-        let target = protected + ((room - protected) as f64 * self.options.policy.target_ratio) as Tokens;
+        let space = self.options.message_budget(1.0);
+        let protected = protected.min(space);
+        let target = protected + ((space - protected) as f64 * self.options.policy.target_ratio) as Tokens;
         target.min(self.max_target())
     }
 
@@ -271,7 +271,11 @@ mod tests {
     }
 
     fn result_text<'m>(messages: &'m [Message<'_>], id: &str) -> Option<&'m str> {
-        messages.iter().flat_map(Message::results).find(|it| it.call_id == id).and_then(|it| it.only_text())
+        messages
+            .iter()
+            .flat_map(Message::results)
+            .find(|result| result.call_id == id)
+            .and_then(|result| result.only_text())
     }
 
     /// Asserts that a shortened text consists of whole lines of the original and markers, with the original's handle.
@@ -331,7 +335,7 @@ mod tests {
                 let sent: Vec<_> = session.rendered_messages(0).collect();
                 assert!(session.tokens() <= 50_000 && sent[0] == user(TASK), "request {at}");
                 assert!(sent.contains(&user(newest.clone())), "request {at}");
-                let texts: Vec<String> = (0..3).map(|it| source(3 * at + it, 8_000)).collect();
+                let texts: Vec<String> = (0..3).map(|part| source(3 * at + part, 8_000)).collect();
                 reads(&format!("r{at}"), &texts).into_iter().for_each(|message| session.push(message));
                 if at % 7 == 6 {
                     session.plan_request().unwrap();
