@@ -146,10 +146,10 @@ mod tests {
             json!({ "timeout": 1, "baseURL": "http://127.0.0.1:9/v1" })
         );
         assert_eq!(settings["provider"]["anthropic"]["options"]["baseURL"], "http://127.0.0.1:9/v1");
-        let odd = CallerEnv { opencode_config: Some("not json".into()), ..CallerEnv::default() };
+        let invalid = CallerEnv { opencode_config: Some("not json".into()), ..CallerEnv::default() };
         assert_eq!(
             variable_value(
-                &client_overrides("opencode".as_ref(), &sample_base_urls(), &odd),
+                &client_overrides("opencode".as_ref(), &sample_base_urls(), &invalid),
                 "OPENCODE_CONFIG_CONTENT"
             ),
             None

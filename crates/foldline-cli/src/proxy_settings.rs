@@ -352,8 +352,8 @@ mod tests {
             |text: &str| args_from_toml(&format!("listen = \"{text}\"")).resolve().map(|it| it.listen.to_string());
         assert_eq!(listen("localhost:8080").unwrap(), "127.0.0.1:8080");
         assert_eq!(listen("[::1]:0").unwrap(), "[::1]:0");
-        for odd in ["8787", "127.0.0.1", "127.0.0.1:99999", "example.com:80", "localhost:"] {
-            assert!(listen(odd).unwrap_err().to_string().contains("127.0.0.1:8787"), "{odd}");
+        for invalid in ["8787", "127.0.0.1", "127.0.0.1:99999", "example.com:80", "localhost:"] {
+            assert!(listen(invalid).unwrap_err().to_string().contains("127.0.0.1:8787"), "{invalid}");
         }
     }
 
@@ -379,14 +379,14 @@ mod tests {
         std::fs::write(&file, "\n").unwrap();
         assert!(
             args_from_toml(&format!("token-file = {file:?}")).resolve().is_err(),
-            "an empty file must not allow everyone in"
+            "an empty token file must not disable authentication"
         );
     }
 
     #[test]
     fn misspelled_settings_are_rejected() {
         assert!(toml::from_str::<ProxyArgs>("upsteam = \"x\"").is_err());
-        assert!(args_from_toml("summarise = \"on\"").resolve().unwrap_err().to_string().contains("prepared"));
+        assert!(args_from_toml("summarize = \"on\"").resolve().unwrap_err().to_string().contains("prepared"));
         assert!(args_from_toml("mode = \"fast\"").resolve().unwrap_err().to_string().contains("observe"));
         assert!(args_from_toml("upstream = \"ftp://x\"").resolve().is_err());
     }

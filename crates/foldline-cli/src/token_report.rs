@@ -284,20 +284,20 @@ impl<'c> ReportBuilder<'c> {
     }
 
     fn add_message(&mut self, at: usize, message: &'c Message<'c>) {
-        let mut whole = self.meter.message(&Message::new(message.role, Vec::new()));
-        *self.role_tokens.entry("framing").or_default() += whole;
+        let mut message_tokens = self.meter.message(&Message::new(message.role, Vec::new()));
+        *self.role_tokens.entry("framing").or_default() += message_tokens;
         for (index, part) in message.parts.iter().enumerate() {
             let id = PartId::new(at, index);
             let tokens = self.meter.part(part);
-            whole += tokens;
+            message_tokens += tokens;
             self.part_tokens.push((tokens, id));
             *self.role_tokens.entry(share_name(message.role, part)).or_default() += tokens;
             self.add_part(id, part, tokens);
         }
         let age = self.age(at);
-        self.sent_tokens += whole * (age as Tokens + 1);
+        self.sent_tokens += message_tokens * (age as Tokens + 1);
         let bucket = AGE_BUCKETS.iter().position(|(below, _)| age < *below).unwrap_or(AGE_BUCKETS.len() - 1);
-        self.age_tokens[bucket] += whole;
+        self.age_tokens[bucket] += message_tokens;
     }
 
     fn add_part(&mut self, id: PartId, part: &'c Part<'c>, tokens: Tokens) {

@@ -90,20 +90,20 @@ mod tests {
 
     #[test]
     fn dollars_are_formatted_in_cents_or_finer() {
-        for (amount, told) in
+        for (amount, expected) in
             [(0.0, "$0.00"), (12.345, "$12.35"), (0.5, "$0.50"), (0.012_34, "$0.012"), (0.000_056_7, "$0.000057")]
         {
-            assert_eq!(format_dollars(amount), told);
+            assert_eq!(format_dollars(amount), expected);
         }
     }
 
     #[test]
     fn invalid_ages_and_sizes_are_rejected() {
-        for odd in ["", "30", "d", "-3d", "3 parsecs", "99999999999999999999d", "18446744073709551615w"] {
-            assert!(odd.parse::<AgeArg>().is_err(), "{odd:?}");
+        for invalid in ["", "30", "d", "-3d", "3 parsecs", "99999999999999999999d", "18446744073709551615w"] {
+            assert!(invalid.parse::<AgeArg>().is_err(), "{invalid:?}");
         }
-        for odd in ["", "GB", "1.5GB", "12 florins", "99999999999999999999", "18446744073709551615TB"] {
-            assert!(odd.parse::<SizeArg>().is_err(), "{odd:?}");
+        for invalid in ["", "GB", "1.5GB", "12 florins", "99999999999999999999", "18446744073709551615TB"] {
+            assert!(invalid.parse::<SizeArg>().is_err(), "{invalid:?}");
         }
         assert!("3 parsecs".parse::<AgeArg>().unwrap_err().contains("30d"));
     }

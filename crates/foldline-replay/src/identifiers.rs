@@ -73,7 +73,7 @@ fn visit_name<'t>(text: &'t str, visit: &mut impl FnMut(&'t str)) {
     }
 }
 
-/// `and/or` is two words; `src/main.rs`, `a/b/c` and `crates/foldline_cli` are paths.
+/// Returns true for `src/main.rs`, `a/b/c` and `crates/foldline_cli`, but not for `and/or`.
 fn is_path(text: &str) -> bool {
     text.len() > 4
         && text.bytes().any(|byte| byte.is_ascii_alphabetic())

@@ -28,7 +28,7 @@ use crate::settings::{ArchiveFlags, ModelFlags, NoArchive};
 ///
 /// Originals are stored in the archive first, and `foldline unfold` restores them. If the archive fails, a
 /// body that already fits is written unchanged, and any other is folded without handles; a message on standard
-/// error reports it. Terms are folds in docs/glossary.md.
+/// error reports it. Terms are explained in docs/glossary.md.
 #[derive(Args)]
 #[command(after_long_help = HELP)]
 pub(crate) struct FitCommand {

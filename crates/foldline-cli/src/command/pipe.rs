@@ -49,14 +49,15 @@ const HELP: &str = r#"Input lines and their answers:
   {"op":"open","format":"openai-chat","budget":32000,"model":"gpt-4o","tools":[..]}
   {"op":"push","messages":[{..},..]}
   {"op":"request"}
-      {"ok":true,"tokens":12345,"received_tokens":40321,"creased":true,"set":[{"at":7,"message":{..}},..],"len":41}
+      {"ok":true,"tokens":12345,"received_tokens":40321,"creased":true,
+       "set":[{"at":7,"message":{..}},..],"len":41}
   {"op":"unfold","handle":"7k3q9p2m4x1c"}
       {"ok":true,"text":".."}
 An error is {"ok":false,"error":{"kind":"cannot_fit","floor":..,"budget":..,"message":".."}};
 the conversation is unchanged and the next line is read.
 
-`set` contains the changed and new messages by their position in the rendering, `len` the rendering's
-length after the change. Without "creased":true no message that was sent before has changed."#;
+`set` contains the changed and new messages by their position in the rendering, `len` its length
+after the change. Without "creased":true no message that was sent before has changed."#;
 
 /// Operation of an input line. The other fields are parsed once it is known: an enum tagged by `op` would parse the
 /// messages, and their original bytes are needed.

@@ -111,16 +111,16 @@ impl ReplayCommand {
         let count =
             sampled.as_ref().map_or_else(|| corpus.count_with_calls(options.min_calls), |sampled| sampled.len());
         let bar = ProgressBar::new(count as u64).with_style(style);
-        let faults = AtomicUsize::new(0);
+        let read_errors = AtomicUsize::new(0);
         let recordings = self
-            .read_recordings(&bar, ReadErrorMode::Counted(&faults))?
+            .read_recordings(&bar, ReadErrorMode::Counted(&read_errors))?
             .filter(|recording| sampled.as_ref().is_none_or(|sampled| sampled.contains(&recording.id)));
         let comparison = compare_engines(recordings, &corpus, &engines, &options, |_| bar.inc(1))?;
         bar.finish_and_clear();
         if comparison.outcomes.is_empty() {
             bail!("no session in {} has {} calls or more; see --min-calls", join_paths(&self.files), options.min_calls);
         }
-        let unread = faults.into_inner();
+        let unread = read_errors.into_inner();
         if unread > 0 {
             report(&format!("{unread} entries of the recordings could not be read and were skipped"));
         }
@@ -148,7 +148,7 @@ impl ReplayCommand {
         let all = RecordingFiles::from_paths(&self.files)?;
         Ok(all.filter_map(move |recording| {
             let on_error = |unread: &ReadError| match error_mode {
-                ReadErrorMode::Counted(faults) => _ = faults.fetch_add(1, Ordering::Relaxed),
+                ReadErrorMode::Counted(count) => _ = count.fetch_add(1, Ordering::Relaxed),
                 ReadErrorMode::Immediate => bar.suspend(|| report(&unread.to_string())),
             };
             recording.inspect_err(on_error).ok()

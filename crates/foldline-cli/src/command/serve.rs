@@ -42,9 +42,9 @@ impl ServeCommand {
             let (listen, scheme) = (settings.listen, if settings.tls.is_some() { "https" } else { "http" });
             let greeting = startup_message(&settings);
             let proxy = Proxy::bind(settings, archive).await.map_err(|error| {
-                let taken = error.kind() == ErrorKind::AddrInUse;
+                let in_use = error.kind() == ErrorKind::AddrInUse;
                 let advice =
-                    if taken { "; if another foldline is running, choose another address with --listen" } else { "" };
+                    if in_use { "; if another foldline is running, choose another address with --listen" } else { "" };
                 anyhow!("could not listen on {listen}: {error}{advice}")
             })?;
             let (address, tenancy) = (proxy.address(), proxy.tenancy());

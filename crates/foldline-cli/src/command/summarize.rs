@@ -93,7 +93,7 @@ const HELP: &str = "\
 Examples:
   foldline summarize build.log
   foldline summarize build.log --upstream https://api.openai.com --goal 'why does the build fail?'
-  foldline summarize session.jsonl --upstream http://127.0.0.1:8080 --model qwen3 --window 8192 --text-commands
+  foldline summarize session.jsonl --upstream http://127.0.0.1:8080 --model qwen3 --text-commands
 
 The key of the server is read from OPENAI_API_KEY or ANTHROPIC_API_KEY, depending on the API format.
 

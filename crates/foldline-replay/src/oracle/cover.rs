@@ -143,7 +143,7 @@ impl LineCover {
             .collect()
     }
 
-    /// Greedy cover: repeatedly chooses the line with the most missing identifiers per token.
+    /// Chooses the lines to keep by a greedy cover: repeatedly the line with the most missing identifiers per token.
     fn choose_lines(&self, crease: OracleCrease, kept: &FxHashSet<u32>) -> Vec<(usize, usize)> {
         let start = self.needs.partition_point(|&(message, ..)| message < crease.from);
         let end = self.needs.partition_point(|&(message, ..)| message < crease.to);
