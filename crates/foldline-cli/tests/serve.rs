@@ -112,7 +112,10 @@ fn full_disk_fails_no_request() {
     let (head, metrics) = send_request(&serving.1, "GET", "/foldline/metrics", "");
     assert!(head.starts_with("HTTP/1.1 200"));
     let metrics = String::from_utf8(metrics).unwrap();
-    assert!(metrics.contains("foldline_faults_total{kind=\"refused\"}"), "the disk never became full: {metrics}");
+    assert!(
+        metrics.contains("foldline_internal_errors_total{kind=\"fold_refused\"}"),
+        "the disk never became full: {metrics}"
+    );
     assert!(sent.iter().any(|tokens| tokens.is_some_and(|tokens| tokens < 8_000)), "{sent:?}");
 }
 
