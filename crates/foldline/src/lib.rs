@@ -97,7 +97,7 @@ pub use crate::tokens::{
     ModelRow, ModelTable, ModelTableError, TokenCounter, TokenEstimator, Tokens, Vocabulary, model_name,
 };
 #[cfg(feature = "tokenizer-json")]
-pub use crate::tokens::{NotATokenizer, TokenizerJson};
+pub use crate::tokens::{TokenizerError, TokenizerJson};
 pub use conversation::{
     CallArguments, Conversation, FilePart, ImagePart, MediaSource, Message, OpaqueBlock, Part, PartId, ReasoningPart,
     Role, ToolCall, ToolDefinition, ToolResult,

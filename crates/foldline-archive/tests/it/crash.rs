@@ -114,7 +114,7 @@ fn two_processes_share_an_archive() {
         tenant.store(&texts.iter().map(|text| original(text)).collect::<Vec<_>>()).unwrap();
     }
     // A busy machine may start the child late.
-    let first = foldline::Handle::for_bytes(&batch_originals(5_000_000)[0]).to_string();
+    let first = Handle::for_content(&batch_originals(5_000_000)[0]).to_string();
     let deadline = Instant::now() + Duration::from_secs(30);
     while tenant.unfold(&first).is_err() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(10));

@@ -339,7 +339,7 @@ impl<'d> PlanBuilder<'d> {
     fn drop_all_reasoning(&mut self) {
         for segment in self.state.segments.iter().filter(|segment| segment.kind == SegmentKind::Reasoning) {
             let proposal = FoldProposal { at: segment.at, edit: PartEdit::Drop, tokens: 0, expected_unfold_cost: 0.0 };
-            self.accept(proposal, Stage::Reasoning, "signed");
+            self.accept(proposal, Stage::Reasoning, "signed_reasoning");
         }
     }
 }

@@ -154,7 +154,7 @@ impl AnthropicUsage {
 
     /// Returns `None` until the prompt was counted: llama.cpp may omit that event, and a prompt of zero tokens would
     /// look like one that was silently truncated.
-    pub(crate) fn to_usage(&self) -> Option<Usage> {
+    pub(crate) fn to_usage(self) -> Option<Usage> {
         self.input?;
         Some(Usage {
             input: [self.input, self.read, self.write].into_iter().flatten().fold(0, u64::saturating_add),
