@@ -1,7 +1,7 @@
 """Writes made-up sessions of a coding agent, to look at the page of `foldline replay` without showing anyone's work.
 
     python3 evals/page/sessions.py /tmp/sessions.jsonl
-    foldline replay /tmp/sessions.jsonl --beside all --html /tmp/page.html
+    foldline replay /tmp/sessions.jsonl --baselines all --html /tmp/page.html
 
 An agent reads the files of a small project, searches, edits, runs tests, and comes back to names that it saw long
 before. The same seed gives the same sessions.

@@ -67,7 +67,7 @@ def summarize(build, base, text, *flags):
         file.write(text)
         file.flush()
         command = [os.path.join(build, "foldline"), "summarize", file.name, "--upstream", base, "--model", "smollm2", "--json"]
-        command += ["--window", str(WINDOW), "--tokens", "120", "--turns", "4", "--sub-calls", "4", "--seconds", str(SECONDS)]
+        command += ["--window", str(WINDOW), "--max-tokens", "120", "--max-turns", "4", "--max-sub-calls", "4", "--timeout", str(SECONDS)]
         return run_json([*command, *flags])
 
 
@@ -120,13 +120,13 @@ def proxy(build, base, mode):
 
 SMALL = "03:00:00 start\n03:14:07 error ENOSPC: no space left on device /mnt/b7\n03:14:08 backup of orders stopped\n"
 CASES = [
-    ("summarize three lines, commands as text", summarize, SMALL, "--plain", "--goal", GOAL),
+    ("summarize three lines, commands as text", summarize, SMALL, "--text-commands", "--goal", GOAL),
     ("summarize three lines, tools", summarize, SMALL, "--goal", GOAL),
     ("summarize three lines, tools, responses", summarize, SMALL, "--goal", GOAL, "--format", "openai-responses"),
     ("summarize three lines, tools, anthropic", summarize, SMALL, "--goal", GOAL, "--format", "anthropic"),
-    ("summarize 300 lines, commands as text", summarize, log(300), "--plain", "--goal", GOAL),
+    ("summarize 300 lines, commands as text", summarize, log(300), "--text-commands", "--goal", GOAL),
     ("summarize 3000 lines, tools", summarize, log(3000), "--goal", GOAL),
-    ("summarize a session of 60 rounds, commands as text", summarize, json.dumps(body(session(60))), "--plain"),
+    ("summarize a session of 60 rounds, commands as text", summarize, json.dumps(body(session(60))), "--text-commands"),
     ("cascade, tools", cascade),
     ("cascade, commands as text", cascade, "plain"),
     ("proxy, prepared", proxy, "prepared"),

@@ -2,7 +2,7 @@
 //!
 //! `cargo bench -p foldline-archive -- store` compares a durable store call of a crease (20 originals, 200 KB) with one
 //! bare SQLite commit of the same bytes on the same disk. `-- million` fills an archive with a million originals, then
-//! unfolds and searches (in the folder `FOLDLINE_BENCH_DIR`, if set, which is reused). `-- size` stores the recorded
+//! unfolds and searches (in the folder `ARCHIVE_BENCH_DIR`, if set, which is reused). `-- size` stores the recorded
 //! conversations of a corpus and prints their size on disk. Without an argument all three run.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a failing bench stops, and it prints")]
 
@@ -129,7 +129,7 @@ fn bench_million() {
     const ORIGINAL_COUNT: usize = 1_000_000;
     let lines = sample_lines();
     let mut rng = SeededRng(2);
-    let (temporary, reused) = (folder(), std::env::var_os("FOLDLINE_BENCH_DIR").map(PathBuf::from));
+    let (temporary, reused) = (folder(), std::env::var_os("ARCHIVE_BENCH_DIR").map(PathBuf::from));
     let path = reused.as_deref().unwrap_or(temporary.path()).join("archive.db");
     let tenant = Archive::open(path).unwrap().tenant(&Namespace::local());
     let is_filled = tenant.stats().unwrap().available == ORIGINAL_COUNT as u64;
