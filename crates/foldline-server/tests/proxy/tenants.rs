@@ -27,7 +27,7 @@ use crate::unfold_tool::{small_window_settings, temp_archive};
 const FORMAT: Format = Format::OpenAiChat;
 const PATH: &str = "/v1/chat/completions";
 const KEY: (&str, &str) = ("authorization", "Bearer sk-proj-0123456789abcdef");
-const OAUTH: &str = "Bearer sk-ant-oat01-0123456789abcdefghij";
+const OAUTH: &str = "Bearer sk-ant-oat01-0123456789";
 
 fn token_settings() -> ProxySettings {
     ProxySettings { tokens: AccessToken::parse_list("sesame").unwrap(), ..small_window_settings() }
@@ -66,7 +66,7 @@ async fn token_on_loopback_separates_tenants() {
     let harness =
         ProxyHarness::start(token_settings(), Some(kept.archive.clone()), |_| UpstreamReply::json("{}")).await;
     let token = ("x-foldline-token", "sesame");
-    let (ours, theirs) = (KEY, ("x-api-key", "sk-ant-api03-fedcba9876543210"));
+    let (ours, theirs) = (KEY, ("x-api-key", "sk-ant-api03-fedcba9876"));
     let handle = fold(&harness, &[token, ours]).await.expect("something is folded");
     assert_eq!(unfold(&harness, handle, &[token, ours]).await, 200);
     assert_eq!(unfold(&harness, handle, &[token, theirs]).await, 404);

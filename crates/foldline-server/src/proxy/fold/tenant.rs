@@ -186,7 +186,7 @@ mod tests {
     fn rotating_credentials_are_never_an_identity() {
         for rotating in [
             "Bearer eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl",
-            "Bearer sk-ant-oat01-0123456789abcdefghij",
+            "Bearer sk-ant-oat01-0123456789",
             "bearer ya29.a0AfH6SMBx0123456789abcdef",
             "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20260101/us-east-1/bedrock/aws4_request, Signature=00",
         ] {
