@@ -91,7 +91,7 @@ fn failing_archive_folds_without_handles() {
     assert_eq!(texts_and_handles(&folded.stdout).1, Vec::<String>::new());
     assert!(String::from_utf8_lossy(&folded.stdout).contains("[folded: "));
     let warning = String::from_utf8(folded.stderr).unwrap();
-    assert!(warning.contains("originals could not be"), "{warning}");
+    assert!(warning.contains("originals could not be kept"), "{warning}");
 }
 
 #[test]

@@ -176,7 +176,7 @@ fn token_comes_from_a_file_and_not_from_arguments() {
     let refused = |arguments: &[&str]| String::from_utf8(serve(arguments).output().unwrap().stderr).unwrap();
     assert!(refused(&["--token", "t-1"]).contains("--token-file"));
     let file = file.to_str().unwrap();
-    assert!(refused(&["--token-file", file, "--tenancy", "single"]).contains("credential"));
+    assert!(refused(&["--token-file", file, "--tenancy", "single"]).contains("choose token or credential"));
     assert!(refused(&["--token-file", file, "--namespace", "team-7"]).contains("tenancy single"));
 
     let serving = ServeProcess::start(serve(&["--token-file", file]));

@@ -108,7 +108,7 @@ fn broken_laws_are_reported_with_their_position() {
     let record = format!(r#"{{"id":"r","source":"s",{}"#, &body[1..]);
     for input in [body, &record] {
         let text = utf8(&run_show(&["-"], input).stdout);
-        assert!(text.contains("\n  result-has-call: part 1.0: ") && text.contains("`c9`"), "{text}");
+        assert!(text.contains("\n  result-has-call: part 1.0: no call before it has the id `c9`\n"), "{text}");
     }
 }
 

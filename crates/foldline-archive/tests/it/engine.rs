@@ -36,7 +36,7 @@ fn apply_with_store(
     let refused = RefCell::new(Vec::new());
     let listener = |event| {
         if let FoldEvent::Refused { reason } = event
-            && reason.starts_with("originals could not be ")
+            && reason.starts_with("originals could not be kept")
         {
             refused.borrow_mut().push(reason);
         }
