@@ -3,7 +3,7 @@
 //! The steps are ordered so that later ones reuse build artifacts: lints, fuzz targets and docs share one set; tests,
 //! doc tests, tidy and the demo share another.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -32,6 +32,7 @@ pub(crate) fn run(_: &[String]) -> Result<()> {
         ("tests", CiStep::Cargo(tests)),
         ("doc tests", CiStep::Cargo(&["test", "--workspace", "--doc"])),
         ("tidy", CiStep::Function(tidy::run)),
+        ("dashboard", CiStep::Function(check_dashboard)),
         ("deny", CiStep::Function(check_dependency_policy)),
         ("demo", CiStep::Cargo(&["run", "--quiet", "--package", "foldline-cli", "--", "demo"])),
     ];
@@ -81,6 +82,28 @@ fn check_fuzz_targets(_: &[String]) -> Result<()> {
     let status = cargo.status().context("cargo did not start")?;
     if !status.success() {
         bail!("a fuzz target does not compile");
+    }
+    Ok(())
+}
+
+/// Checks, tests and builds the dashboard, and compares the build with the committed one, if its npm packages are
+/// installed.
+fn check_dashboard(_: &[String]) -> Result<()> {
+    let folder = repository::root().join("crates/foldline-server/dashboard");
+    if !folder.join("node_modules").exists() {
+        print_line("skipped: run `npm ci` in crates/foldline-server/dashboard first (needs Node)");
+        return Ok(());
+    }
+    for script in ["check", "build"] {
+        let status = Command::new("npm").args(["run", script]).current_dir(&folder).status();
+        if !status.context("npm did not start")?.success() {
+            bail!("`npm run {script}` failed in crates/foldline-server/dashboard");
+        }
+    }
+    let changed =
+        Command::new("git").args(["diff", "--exit-code", "--stat", "--", "dist"]).current_dir(&folder).status();
+    if !changed.context("git did not start")?.success() {
+        bail!("the committed build of the dashboard differs from its sources: commit the new one");
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! ARCHITECTURE.md and CONTRIBUTING.md.
 
 mod boundaries;
+mod dashboard;
 pub(crate) mod functions;
 pub(crate) mod module_cycles;
 mod module_graph;
@@ -32,6 +33,7 @@ const RULES: &[(&str, TidyRule)] = &[
     ("environment variables are declared and read in one file", boundaries::check_environment),
     ("no path of a developer's machine is committed", boundaries::check_machine_paths),
     ("generated pages are up to date (`cargo xtask reference` writes them)", boundaries::check_reference_pages),
+    ("the committed build of the dashboard belongs to its sources", dashboard::check_dashboard_build),
 ];
 
 /// Files with more lines than this before their tests get a note.

@@ -1,0 +1,260 @@
+/** The page: reads the API, listens to events, and draws the views in order. */
+
+import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import {
+  ApiError,
+  api,
+  type Cache,
+  type Health,
+  type Inventory,
+  type Mode,
+  type Overview,
+  type Policies,
+  type Quality,
+  type Session,
+  type SessionDetail,
+  type Table,
+} from './api';
+import { type Connection, connect, throttled } from './live';
+import { Pending } from './parts';
+import { formatQuery, type PageQuery, parseQuery } from './query';
+import { CacheView } from './views/cache';
+import { HealthView } from './views/health';
+import { InventoryView } from './views/inventory';
+import { Login } from './views/login';
+import { PoliciesView } from './views/policies';
+import { QualityView } from './views/quality';
+import { Safety } from './views/safety';
+import { Savings } from './views/savings';
+import { SessionView } from './views/session';
+import { TableView } from './views/table';
+import { Windows } from './views/windows';
+
+/** Everything that is read again when something changes. */
+interface PageData {
+  overview: Overview;
+  sessions: Session[];
+  cache: Cache;
+  quality: Quality;
+  inventory: Inventory;
+  policies: Policies;
+  health: Health;
+}
+
+async function readPage(): Promise<PageData> {
+  const [overview, { sessions }, cache, quality, inventory, policies, health] = await Promise.all([
+    api.overview(),
+    api.sessions(),
+    api.cache(),
+    api.quality(),
+    api.inventory(),
+    api.policies(),
+    api.health(),
+  ]);
+  return { overview, sessions, cache, quality, inventory, policies, health };
+}
+
+const SECTIONS = [
+  ['safety', 'State'],
+  ['savings', 'Saved, net'],
+  ['windows', 'Live sessions'],
+  ['session', 'One session'],
+  ['cache', 'Cache'],
+  ['quality', 'Quality'],
+  ['inventory', 'Carried for nothing'],
+  ['table', 'Table'],
+  ['policies', 'Other policies'],
+  ['health', 'Health'],
+] as const;
+
+export function App() {
+  const [data, setData] = useState<PageData | null>(null);
+  const [error, setError] = useState<string | null>(null);
+  const [needsToken, setNeedsToken] = useState(false);
+  const [connection, setConnection] = useState<Connection>('connecting');
+  const [query, setQuery] = useState<PageQuery>(() => parseQuery(location.search));
+  const [detail, setDetail] = useState<SessionDetail | null>(null);
+  const [detailError, setDetailError] = useState<string | null>(null);
+  const [table, setTable] = useState<Table | null>(null);
+  const [now, setNow] = useState(Date.now());
+  const [version, setVersion] = useState(0);
+
+  const load = useCallback(() => {
+    readPage().then(
+      (read) => {
+        setData(read);
+        setError(null);
+        setNeedsToken(false);
+        setVersion((it) => it + 1);
+      },
+      (reason: Error) => {
+        setNeedsToken(reason instanceof ApiError && (reason.status === 401 || reason.status === 403));
+        setError(reason instanceof ApiError ? reason.message : 'The proxy does not answer. It may have stopped.');
+      },
+    );
+  }, []);
+  const refresh = useMemo(() => throttled(load), [load]);
+
+  useEffect(() => {
+    load();
+    const tick = setInterval(() => setNow(Date.now()), 5000);
+    return () => clearInterval(tick);
+  }, [load]);
+  useEffect(() => (needsToken ? undefined : connect(setConnection, refresh)), [needsToken, refresh]);
+  useEffect(() => {
+    const onPop = () => setQuery(parseQuery(location.search));
+    addEventListener('popstate', onPop);
+    return () => removeEventListener('popstate', onPop);
+  }, []);
+
+  const changeQuery = useCallback((change: Partial<PageQuery>) => {
+    setQuery((before) => {
+      const after = { ...before, ...change };
+      history.replaceState(null, '', `${location.pathname}${formatQuery(after)}${location.hash}`);
+      return after;
+    });
+  }, []);
+  const select = (id: string) => {
+    changeQuery({ session: id });
+    document.getElementById('session')?.scrollIntoView({ block: 'start' });
+  };
+
+  const selected = query.session ?? data?.sessions[0]?.id ?? null;
+  const latest = useRef(selected);
+  latest.current = selected;
+  useEffect(() => {
+    if (selected === null) {
+      setDetail(null);
+      return;
+    }
+    api.session(selected).then(
+      (read) => {
+        if (latest.current === selected) setDetail(read);
+        setDetailError(null);
+      },
+      (reason: Error) => {
+        setDetail(null);
+        setDetailError(reason.message);
+      },
+    );
+  }, [selected, version]);
+  useEffect(() => {
+    api.table(query.by, query.since).then(setTable, () => undefined);
+  }, [query.by, query.since, version]);
+
+  if (needsToken) return <Login message={error ?? ''} onDone={load} />;
+  return (
+    <>
+      <a class="skip" href="#main">
+        Skip to the content
+      </a>
+      <Header overview={data?.overview ?? null} connection={connection} onChange={load} />
+      <div class="frame">
+        <nav aria-label="Sections">
+          <ul>
+            {SECTIONS.map(([id, name]) => (
+              <li key={id}>
+                <a href={`#${id}`}>{name}</a>
+              </li>
+            ))}
+          </ul>
+        </nav>
+        <main id="main">
+          {error === null || data === null ? null : (
+            <p class="banner bad" role="alert">
+              {error} What follows was read earlier.
+            </p>
+          )}
+          {data === null ? (
+            <Pending error={error} />
+          ) : (
+            <>
+              <Safety overview={data.overview} />
+              <Savings overview={data.overview} />
+              <Windows sessions={data.sessions} now={now} selected={selected} onSelect={select} />
+              <SessionView
+                detail={detail}
+                error={detailError}
+                hasSessions={selected !== null}
+                now={now}
+                onChange={load}
+                onDelete={() => {
+                  if (selected === null) return;
+                  api.deleteSession(selected).then(
+                    () => {
+                      changeQuery({ session: null });
+                      load();
+                    },
+                    (reason: Error) => setDetailError(reason.message),
+                  );
+                }}
+              />
+              <CacheView cache={data.cache} now={now} />
+              <QualityView quality={data.quality} now={now} />
+              <InventoryView inventory={data.inventory} now={now} />
+              {table === null ? (
+                <Pending error={null} />
+              ) : (
+                <TableView table={table} query={query} now={now} onQuery={changeQuery} />
+              )}
+              <PoliciesView policies={data.policies} />
+              <HealthView health={data.health} now={now} />
+            </>
+          )}
+        </main>
+      </div>
+      <footer class="page-end">
+        <p>
+          Every number is defined in docs/reference/api.md, every term in docs/glossary.md. This page talks to this
+          proxy only; request bodies are not stored, originals of folds are in the archive.
+        </p>
+      </footer>
+    </>
+  );
+}
+
+const CONNECTION_WORDS: Record<Connection, string> = {
+  connecting: 'connecting',
+  live: 'live',
+  lost: 'connection lost',
+};
+const MODES: Mode[] = ['fold', 'observe', 'off'];
+
+function Header(props: { overview: Overview | null; connection: Connection; onChange: () => void }) {
+  const { overview } = props;
+  return (
+    <header class="top">
+      <h1>
+        <svg viewBox="0 0 16 16" width="18" height="18" aria-hidden="true">
+          <path d="M2 3h12v2H2zm0 8h12v2H2z" fill="currentColor" />
+          <path d="M2 8l3-1.6 3 1.6 3-1.6L14 8" fill="none" stroke="currentColor" stroke-width="1.6" />
+        </svg>
+        foldline
+      </h1>
+      {overview === null ? null : (
+        <label class="field mode">
+          Mode{' '}
+          <select
+            value={overview.mode}
+            disabled={!overview.may_set_mode}
+            title={overview.may_set_mode ? 'Holds until the proxy restarts' : 'Only under tenancy single'}
+            onChange={(event) => {
+              const mode = MODES.find((it) => it === event.currentTarget.value);
+              if (mode !== undefined) api.setMode(mode).then(props.onChange, props.onChange);
+            }}
+          >
+            {MODES.map((mode) => (
+              <option key={mode} value={mode}>
+                {mode}
+              </option>
+            ))}
+          </select>
+        </label>
+      )}
+      <span class={`connection ${props.connection}`} role="status">
+        {CONNECTION_WORDS[props.connection]}
+      </span>
+      {overview === null ? null : <span class="muted version">{overview.version}</span>}
+    </header>
+  );
+}
