@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use super::reader::SessionParser;
+use super::session_parser::SessionParser;
 use super::{LogFormat, RecordedSession};
 use crate::conversation::Part;
 use crate::error::Error;

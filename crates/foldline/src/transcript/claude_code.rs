@@ -8,7 +8,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::reader::SessionParser;
+use super::session_parser::SessionParser;
 use super::{LogFormat, RecordedSession};
 use crate::conversation::{Message, Part, Role};
 use crate::error::Error;

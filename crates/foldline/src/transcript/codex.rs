@@ -4,7 +4,7 @@
 //! except for the one that rolls turns back. Files from before the envelope (`type` and `payload`)
 //! contain the bare items.
 
-use super::reader::SessionParser;
+use super::session_parser::SessionParser;
 use super::{LogFormat, RecordedSession};
 use crate::conversation::{Message, Part, Role};
 use crate::error::Error;

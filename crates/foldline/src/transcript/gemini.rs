@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use super::reader::SessionParser;
+use super::session_parser::SessionParser;
 use super::{LogFormat, RecordedSession};
 use crate::conversation::{ImagePart, MediaSource, Message, OpaqueBlock, Part, Role, ToolResult};
 use crate::error::Error;

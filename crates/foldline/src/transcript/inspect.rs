@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::reader::SessionParser;
+use super::session_parser::SessionParser;
 use super::{LogFormat, RecordedSession};
 use crate::conversation::text::LazyText;
 use crate::conversation::{

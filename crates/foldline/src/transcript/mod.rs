@@ -17,211 +17,26 @@ mod document;
 mod gemini;
 mod inspect;
 mod lines;
+mod log_format;
 mod openhands;
 mod openinference;
+mod parsers;
 mod pi;
 mod reader;
+mod session;
+mod session_parser;
 mod swe_agent;
 
-use std::borrow::Cow;
-use std::fmt;
-
-use crate::conversation::{Conversation, Message};
-use crate::error::Error;
-use crate::wire;
-use reader::SessionParser;
-
 pub use crate::transcript::detect::detect;
-pub use reader::TranscriptReader;
+pub use crate::transcript::log_format::LogFormat;
+pub use crate::transcript::reader::TranscriptReader;
+pub use crate::transcript::session::{LineError, RecordedSession};
 
 /// Longest line of a log, or element of a document's list, in bytes.
 pub const MAX_LINE_BYTES: usize = 256 << 20;
 
 /// Number of bytes at the start of an input that are used to detect its format.
 pub const DETECTION_HEAD_BYTES: usize = 64 << 10;
-
-/// The supported log formats.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum LogFormat {
-    /// Session files of Claude Code, `~/.claude/projects/*/*.jsonl`.
-    ClaudeCode,
-    /// Rollout files of Codex, `~/.codex/sessions/**/rollout-*.jsonl`.
-    Codex,
-    /// `events.jsonl` of the Copilot CLI.
-    Copilot,
-    /// Chats of the Gemini CLI, as one document or as lines.
-    Gemini,
-    /// Session files of pi.
-    Pi,
-    /// Trajectories of SWE-agent, `*.traj`.
-    SweAgent,
-    /// Events of OpenHands: a list, or the output of an evaluation; both generations of the format.
-    OpenHands,
-    /// Logs of Inspect, as JSON.
-    Inspect,
-    /// OpenInference traces as trees of spans.
-    OpenInference,
-    /// Messages or request bodies of OpenAI Chat Completions.
-    OpenAiChat,
-    /// Items or request bodies of OpenAI Responses.
-    OpenAiResponses,
-    /// Messages or request bodies of Anthropic Messages.
-    Anthropic,
-    /// One conversation per line with its origin: `id`, `source`, `messages` and more.
-    Record,
-}
-
-/// A recorded session.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RecordedSession {
-    /// The id of the session, or else the name of its input.
-    pub id: String,
-    /// The origin that the recording states, or else the name of its input.
-    pub source: String,
-    /// The format that it was read from.
-    pub format: LogFormat,
-    /// The parent session, if this is the conversation of a sub-agent.
-    pub parent: Option<String>,
-    /// The messages of the whole session. Where the agent compacted its context, the messages before
-    /// and after are both included, with its summary as a user message between them.
-    pub conversation: Conversation<'static>,
-    /// Number of times that the agent compacted its context.
-    pub compactions: usize,
-    /// Number of messages of the log that the client would not send again: interrupted turns and
-    /// abandoned branches. They are not in the conversation.
-    pub omitted_messages: usize,
-}
-
-/// An error in an input. Reading continues after it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LineError {
-    /// The line of the error, starting at one.
-    pub line: u64,
-    /// The error.
-    pub error: Error,
-}
-
-impl LogFormat {
-    /// All formats.
-    pub const ALL: [LogFormat; 13] = [
-        LogFormat::ClaudeCode,
-        LogFormat::Codex,
-        LogFormat::Copilot,
-        LogFormat::Gemini,
-        LogFormat::Pi,
-        LogFormat::SweAgent,
-        LogFormat::OpenHands,
-        LogFormat::Inspect,
-        LogFormat::OpenInference,
-        LogFormat::OpenAiChat,
-        LogFormat::OpenAiResponses,
-        LogFormat::Anthropic,
-        LogFormat::Record,
-    ];
-
-    /// Returns the name used in flags and tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            LogFormat::ClaudeCode => "claude-code",
-            LogFormat::Codex => "codex",
-            LogFormat::Copilot => "copilot",
-            LogFormat::Gemini => "gemini",
-            LogFormat::Pi => "pi",
-            LogFormat::SweAgent => "swe-agent",
-            LogFormat::OpenHands => "openhands",
-            LogFormat::Inspect => "inspect",
-            LogFormat::OpenInference => "openinference",
-            LogFormat::OpenAiChat => "openai-chat",
-            LogFormat::OpenAiResponses => "openai-responses",
-            LogFormat::Anthropic => "anthropic",
-            LogFormat::Record => "record",
-        }
-    }
-
-    /// Returns the wire format whose message structure the conversations have. Logs of clients that use
-    /// another API get the structure of Chat Completions.
-    pub fn wire_format(self) -> wire::Format {
-        match self {
-            LogFormat::ClaudeCode | LogFormat::Anthropic => wire::Format::Anthropic,
-            LogFormat::Codex | LogFormat::OpenAiResponses => wire::Format::OpenAiResponses,
-            _ => wire::Format::OpenAiChat,
-        }
-    }
-
-    fn parser(self) -> Box<dyn SessionParser> {
-        match self {
-            LogFormat::ClaudeCode => Box::<claude_code::ClaudeCodeLog>::default(),
-            LogFormat::Codex => Box::new(codex::CodexRollout::new()),
-            LogFormat::Copilot => Box::<copilot::CopilotEvents>::default(),
-            LogFormat::Gemini => Box::new(gemini::GeminiChat::new()),
-            LogFormat::Pi => Box::new(pi::PiSessionTree::new()),
-            LogFormat::SweAgent => Box::new(swe_agent::SweAgentTrajectory::new()),
-            LogFormat::OpenHands => Box::new(openhands::OpenHandsEvents::new()),
-            LogFormat::Inspect => Box::<inspect::InspectLog>::default(),
-            LogFormat::OpenInference => Box::<openinference::OpenInferenceTrace>::default(),
-            LogFormat::OpenAiChat | LogFormat::OpenAiResponses | LogFormat::Anthropic | LogFormat::Record => {
-                Box::<bodies::BodyParser>::default()
-            }
-        }
-    }
-}
-
-impl fmt::Display for LogFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl RecordedSession {
-    fn new(format: LogFormat) -> Self {
-        Self {
-            id: String::new(),
-            source: String::new(),
-            format,
-            parent: None,
-            conversation: Conversation::default(),
-            compactions: 0,
-            omitted_messages: 0,
-        }
-    }
-
-    /// Returns the last model that the recording names.
-    pub fn model(&self) -> Option<&str> {
-        self.conversation.model.as_deref()
-    }
-
-    /// Returns the ids of calls whose results the recording marks as errors.
-    pub fn error_call_ids(&self) -> impl Iterator<Item = &str> {
-        let results = self.conversation.messages.iter().flat_map(Message::results);
-        results.filter(|result| result.is_error).map(|result| result.call_id.as_ref())
-    }
-
-    fn push(&mut self, message: Message<'_>) {
-        self.conversation.messages.push(message.into_owned());
-    }
-
-    fn set_model(&mut self, model: Option<Cow<'_, str>>) {
-        if let Some(model) = model.filter(|model| !model.is_empty()) {
-            self.conversation.model = Some(model.into_owned().into());
-        }
-    }
-
-    /// Omits the messages after the first `keep`.
-    fn truncate_to(&mut self, keep: usize) {
-        self.omitted_messages += self.conversation.messages.len().saturating_sub(keep);
-        self.conversation.messages.truncate(keep);
-    }
-}
-
-impl fmt::Display for LineError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.error)
-    }
-}
-
-impl std::error::Error for LineError {}
 
 #[cfg(test)]
 mod tests {

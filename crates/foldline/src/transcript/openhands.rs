@@ -11,7 +11,7 @@
 
 use std::borrow::Cow;
 
-use super::reader::SessionParser;
+use super::session_parser::SessionParser;
 use super::{LogFormat, RecordedSession};
 use crate::conversation::{ImagePart, MediaSource, Message, Part, ReasoningPart, Role, ToolResult};
 use crate::error::Error;

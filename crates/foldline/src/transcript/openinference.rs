@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::reader::SessionParser;
+use super::session_parser::SessionParser;
 use super::{LogFormat, RecordedSession};
 use crate::conversation::{Message, Part, Role, ToolDefinition, ToolResult};
 use crate::error::Error;

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::reader::SessionParser;
+use super::session_parser::SessionParser;
 use super::{LogFormat, RecordedSession};
 use crate::conversation::{
     CallArguments, ImagePart, MediaSource, Message, OpaqueBlock, Part, ReasoningPart, Role, ToolCall, ToolResult,

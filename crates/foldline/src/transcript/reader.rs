@@ -12,8 +12,9 @@ use super::lines::{InputLine, LineReader};
 use super::{DETECTION_HEAD_BYTES, LineError, LogFormat, MAX_LINE_BYTES, RecordedSession};
 use crate::error::Error;
 use crate::transcript::detect;
+use crate::transcript::parsers::parser_for;
+use crate::transcript::session_parser::SessionParser;
 use crate::wire::json::scan;
-use crate::wire::json::scan::{JsonObject, JsonValue};
 
 /// Iterator over the recordings of one input.
 ///
@@ -66,29 +67,6 @@ enum DocumentPosition {
     },
 }
 
-/// Parser of the entries of one log into sessions.
-pub(crate) trait SessionParser: Send {
-    /// Parses a line of the log, or an element of the document's list.
-    fn parse_entry(&mut self, entry: &JsonObject<'_>, found: &mut Vec<RecordedSession>) -> Result<(), Error>;
-
-    /// Returns the field of a document that contains the list of entries. Without one, a document is an
-    /// entry.
-    fn entries_field(&self) -> Option<&'static str> {
-        None
-    }
-
-    /// Returns the other fields of a document to read, all of them before or after the list.
-    fn metadata_fields(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    /// Parses one of the metadata fields.
-    fn parse_metadata(&mut self, _key: &str, _value: JsonValue<'_>) {}
-
-    /// Ends the log or the document.
-    fn finish(self: Box<Self>, found: &mut Vec<RecordedSession>);
-}
-
 impl<R: BufRead> TranscriptReader<R> {
     /// Detects the format of an input by its content. The name is used as id and source of recordings
     /// that do not contain them.
@@ -124,7 +102,7 @@ impl<R: BufRead> TranscriptReader<R> {
             name: name.into(),
             format,
             body,
-            parser: format.parser(),
+            parser: parser_for(format),
             finished: Vec::new(),
             ready: VecDeque::new(),
             unnamed_count: 0,
@@ -196,7 +174,7 @@ impl<R: BufRead> TranscriptReader<R> {
     }
 
     fn end_session(&mut self) {
-        let session = std::mem::replace(&mut self.parser, self.format.parser());
+        let session = std::mem::replace(&mut self.parser, parser_for(self.format));
         session.finish(&mut self.finished);
     }
 

@@ -3,7 +3,7 @@
 //! `history` is the conversation as Chat Completions messages; `trajectory` repeats it with the complete
 //! request at each step and is skipped. Results name their calls in a list.
 
-use super::reader::SessionParser;
+use super::session_parser::SessionParser;
 use super::{LogFormat, RecordedSession};
 use crate::conversation::Part;
 use crate::error::Error;
