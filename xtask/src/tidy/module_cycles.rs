@@ -6,7 +6,7 @@ use crate::tidy::module_graph::ModuleGraph;
 /// Files that are part of a cycle today. Lower a number when they become fewer; never raise it. A crate that is not
 /// listed has none.
 const ALLOWED_CYCLIC_FILES: &[(&str, usize)] = &[
-    ("foldline", 75),
+    ("foldline", 34),
     ("foldline-archive", 11),
     ("foldline-cli", 14),
     ("foldline-replay", 6),
@@ -21,9 +21,13 @@ pub(crate) fn check_module_cycles(tree: &SourceTree) -> Vec<String> {
         let (found, allowed) = (cyclic_files(tree, &folder), allowed_files(&name));
         if found > allowed {
             faults.push(format!("{name} has {found} files in cycles of modules, {allowed} are allowed:"));
-            for cycle in ModuleGraph::read(tree, &folder).cycles() {
-                let files: Vec<&str> = cycle.iter().map(|path| path.trim_start_matches(folder.as_str())).collect();
+            let graph = ModuleGraph::read(tree, &folder);
+            let short = |path: &str| path.trim_start_matches(folder.as_str()).to_owned();
+            for cycle in graph.cycles() {
+                let files: Vec<String> = cycle.iter().map(|path| short(path)).collect();
                 faults.push(format!("  cycle: {}", files.join(", ")));
+                let edges = graph.dependencies_in(&cycle);
+                faults.extend(edges.iter().map(|(file, other)| format!("    {} uses {}", short(file), short(other))));
             }
         }
     }
@@ -67,7 +71,12 @@ mod tests {
         ]);
         assert_eq!(
             check_module_cycles(&tree),
-            ["new has 2 files in cycles of modules, 0 are allowed:", "  cycle: b.rs, c.rs"]
+            [
+                "new has 2 files in cycles of modules, 0 are allowed:",
+                "  cycle: b.rs, c.rs",
+                "    b.rs uses c.rs",
+                "    c.rs uses b.rs"
+            ]
         );
     }
 }

@@ -208,6 +208,15 @@ impl ModuleGraph {
         at
     }
 
+    /// Returns the dependencies between the files of a group.
+    pub(crate) fn dependencies_in(&self, group: &BTreeSet<&str>) -> Vec<(&str, &str)> {
+        let mut edges = Vec::new();
+        for (file, others) in self.dependencies().into_iter().filter(|(file, _)| group.contains(file)) {
+            edges.extend(others.into_iter().filter(|other| group.contains(other)).map(|other| (file, other)));
+        }
+        edges
+    }
+
     /// Returns the groups of files that depend on each other in a cycle.
     pub(crate) fn cycles(&self) -> Vec<BTreeSet<&str>> {
         let graph = self.dependencies();
