@@ -5,7 +5,8 @@
 
 use serde::Serialize;
 
-use crate::engine::planner::{Stage, Trigger};
+use crate::engine::crease::Trigger;
+use crate::engine::stage::Stage;
 use crate::tokens::Tokens;
 
 /// An event in the folding of one request.

@@ -81,16 +81,17 @@ pub use crate::conversation::text::LazyText;
 pub use crate::engine::apply::{FoldedRequest, apply, apply_from};
 pub use crate::engine::archive::{Original, OriginalStore, StoreError};
 pub use crate::engine::cancel::CancelFlag;
+pub use crate::engine::crease::{Crease, Trigger};
 pub use crate::engine::handle::{Handle, HandleParseError};
 pub use crate::engine::options::{FoldOptions, Ledger, PinRules, ReasoningRetention};
-pub use crate::engine::planner::{Stage, Trigger};
 pub use crate::engine::policy::{CreaseMode, Policy};
 pub use crate::engine::rendering::{FoldStats, FoldedConversation};
 pub use crate::engine::session::{FoldSession, RenderedMessage};
-pub use crate::engine::state::{Crease, FoldState, fold, resume};
+pub use crate::engine::stage::Stage;
+pub use crate::engine::state::FoldState;
 pub use crate::engine::summary::PrefixSummary;
 pub use crate::engine::tool_action::{ActionKind, ToolAction};
-pub use crate::engine::{marker, text_kind};
+pub use crate::engine::{fold, marker, resume, text_kind};
 pub use crate::models::prices::{PriceTable, Prices, break_even_calls, crease_gain};
 pub use crate::tokens::{
     Budget, CalibratedCounter, Calibration, CalibrationFit, CountCache, CountExactness, ImageRule, ImageSize, Meter,

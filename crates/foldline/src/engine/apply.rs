@@ -5,10 +5,13 @@
 //! breaks a law that the original request does not break is not sent if the original fits.
 
 use crate::engine::archive::OriginalStore;
+use crate::engine::crease::Crease;
 use crate::engine::options::{FoldOptions, Ledger};
-use crate::engine::planner::Stage;
+use crate::engine::passes::AT_INGEST;
 use crate::engine::rendering::FoldedConversation;
-use crate::engine::state::{AT_INGEST, Crease, FoldState, fold, resume};
+use crate::engine::stage::Stage;
+use crate::engine::state::FoldState;
+use crate::engine::{fold, resume};
 use crate::error::Error;
 use crate::event::{EventListener, FoldEvent};
 use crate::laws::{Law, LawProfile, LawViolation, RewriteContext, ThinkingTreatment, compare};

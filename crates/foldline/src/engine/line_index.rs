@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::engine::identifiers::index::IdentityHasher;
+use crate::engine::identity_hasher::IdentityHasher;
 use crate::engine::{marker, text_kind};
 
 /// The hashes of the lines of a text, computed once.

@@ -22,10 +22,11 @@
 //!
 //! | module | task |
 //! |---|---|
-//! | [`state`] | ingests messages and applies creases |
+//! | [`state`] | ingests messages: segments, rounds, token totals, results |
 //! | [`schedule`] | decides when to plan a crease |
 //! | [`planner`] | chooses the folds of a crease |
 //! | [`passes`] | propose folds |
+//! | [`decide`] | decides at a request point: schedule, plan, apply |
 //! | [`overlay`] | holds the folds and renders them |
 //! | [`apply`] | stores originals and edits the bytes of a request |
 //! | [`session`] | the same engine for a conversation that grows in memory |
@@ -34,12 +35,17 @@
 
 pub(crate) mod apply;
 pub(crate) mod archive;
+pub(crate) mod argument_values;
 pub(crate) mod cancel;
+pub(crate) mod crease;
+pub(crate) mod decide;
 pub(crate) mod handle;
 pub(crate) mod identifiers;
+pub(crate) mod identity_hasher;
 pub(crate) mod line_index;
 pub mod marker;
 pub(crate) mod options;
+pub(crate) mod original;
 pub(crate) mod overlay;
 pub(crate) mod passes;
 pub(crate) mod planner;
@@ -48,6 +54,7 @@ pub(crate) mod rendering;
 pub(crate) mod schedule;
 pub(crate) mod segment;
 pub(crate) mod session;
+pub(crate) mod stage;
 pub(crate) mod state;
 pub(crate) mod summary;
 pub(crate) mod superseded;
@@ -55,3 +62,56 @@ pub(crate) mod superseded;
 mod tests;
 pub mod text_kind;
 pub(crate) mod tool_action;
+
+use crate::conversation::Conversation;
+use crate::engine::options::{FoldOptions, Ledger};
+use crate::engine::rendering::FoldedConversation;
+use crate::engine::state::FoldState;
+use crate::error::Error;
+
+/// Folds a conversation for the request that is to be sent now.
+///
+/// # Errors
+///
+/// [`ErrorKind::CannotFit`](crate::ErrorKind::CannotFit) if the conversation cannot be folded to the budget,
+/// [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) if the caller cancelled the fold.
+pub fn fold(
+    conversation: &Conversation<'_>,
+    options: &FoldOptions,
+    ledger: &Ledger,
+) -> Result<FoldedConversation, Error> {
+    resume(FoldState::default(), conversation, options, ledger)
+}
+
+/// Folds a conversation whose first messages were folded before; only the new messages are processed. `state` comes
+/// from [`FoldedConversation::into_state`] after those messages, with the same options and ledger. The result is the
+/// same as that of [`fold`].
+///
+/// # Errors
+///
+/// The same as for [`fold`].
+pub fn resume(
+    mut state: FoldState,
+    conversation: &Conversation<'_>,
+    options: &FoldOptions,
+    ledger: &Ledger,
+) -> Result<FoldedConversation, Error> {
+    let messages = &conversation.messages;
+    if !state.is_continued_by(messages) {
+        state = FoldState::default();
+    }
+    let decided = state.len();
+    for (at, message) in messages.iter().enumerate().skip(decided) {
+        options.cancel.check()?;
+        if at > decided && message.opens_round(Some(&messages[at - 1])) {
+            let crease = state.decide_past(options, ledger, &messages[..at]);
+            state.creases.extend(crease);
+        }
+        state.ingest(options, message);
+    }
+    if messages.len() > decided || decided == 0 {
+        let crease = state.decide(options, ledger, messages)?;
+        state.creases.extend(crease);
+    }
+    Ok(FoldedConversation::new(state, options))
+}

@@ -9,10 +9,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::conversation::{Message, Part, PartId, Role, ToolCall};
-use crate::engine::identifiers::index::for_each_value;
-use crate::engine::passes::arguments;
-use crate::engine::passes::support::round_note;
-use crate::engine::planner::Stage;
+use crate::engine::argument_values::{MIN_ARGUMENT_BYTES, for_each_value};
+use crate::engine::original;
+use crate::engine::stage::Stage;
 use crate::tokens::Tokens;
 use crate::wire::RequestEdit;
 
@@ -44,16 +43,6 @@ impl AppliedFold {
             PartEdit::Arguments(arguments) => RequestEdit::Arguments { at, arguments: arguments.clone() },
             PartEdit::Drop => RequestEdit::DropPart(at),
         }
-    }
-}
-
-/// Returns the bytes that the handle of a part restores: its text, or the part as JSON if it has no text.
-pub(crate) fn original_bytes<'m>(part: &'m Part<'_>) -> Cow<'m, [u8]> {
-    match part {
-        Part::Text { text } => Cow::Borrowed(text.as_bytes()),
-        Part::Reasoning(reasoning) if reasoning.seal.is_none() => Cow::Borrowed(reasoning.text.as_bytes()),
-        Part::ToolCall(call) => Cow::Borrowed(call.arguments.as_str().as_bytes()),
-        part => Cow::Owned(serde_json::to_vec(part).expect("a part has a JSON form")),
     }
 }
 
@@ -291,15 +280,15 @@ impl FoldSet {
         for (at, _) in self.visible_parts() {
             let part = messages[at.message].parts.get(at.part);
             let original = match (part, at.inner) {
-                (Some(Part::ToolResult(result)), Some(inner)) => result.content.get(inner).map(original_bytes),
-                (Some(part), _) => Some(original_bytes(part)),
+                (Some(Part::ToolResult(result)), Some(inner)) => result.content.get(inner).map(original::part_bytes),
+                (Some(part), _) => Some(original::part_bytes(part)),
                 (None, _) => None,
             };
             originals.extend(original.map(|bytes| RemovedOriginal { at, rounds: Vec::new(), bytes }));
         }
         for (at, note) in self.notes() {
             let rounds: Vec<Range<usize>> = note.rounds.iter().map(|&(start, end)| start..end).collect();
-            let bytes = Cow::Owned(round_note::original_json(messages, &rounds));
+            let bytes = Cow::Owned(original::rounds_bytes(messages, &rounds));
             originals.push(RemovedOriginal { at: PartId::new(at, 0), rounds, bytes });
         }
         originals
@@ -343,7 +332,7 @@ impl FoldSet {
         match (part, self.edit(at)) {
             (Part::ToolCall(call), _) => {
                 for_each_value(self.rendered_arguments(at, call), &call.arguments, |text| {
-                    if text.len() >= arguments::MIN_ARGUMENT_BYTES {
+                    if text.len() >= MIN_ARGUMENT_BYTES {
                         each(None, text);
                     }
                 });
@@ -389,7 +378,7 @@ impl FoldSet {
                 Part::ToolCall(call) => {
                     let cut = left_out(at);
                     for_each_value(self.rendered_arguments(at, call), &call.arguments, |text| {
-                        if !cut || text.len() < arguments::MIN_ARGUMENT_BYTES {
+                        if !cut || text.len() < MIN_ARGUMENT_BYTES {
                             each(None, text);
                         }
                     });

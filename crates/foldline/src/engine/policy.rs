@@ -9,7 +9,7 @@
 
 use std::str::FromStr;
 
-use crate::engine::planner::Stage;
+use crate::engine::stage::Stage;
 
 /// A named set of tuning parameters. Start from a named policy and change fields only for a measured reason.
 #[derive(Clone, Debug, PartialEq)]

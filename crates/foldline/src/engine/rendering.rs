@@ -6,11 +6,13 @@ use serde::Serialize;
 
 use crate::conversation::{Conversation, Message, PartId};
 use crate::engine::archive::{OriginalStore, StoreError};
+use crate::engine::crease::Crease;
 use crate::engine::handle::Handle;
 use crate::engine::marker;
+use crate::engine::options::FoldOptions;
 use crate::engine::overlay::{AppliedFold, RenderedItem, RoundNote};
-use crate::engine::planner::Stage;
-use crate::engine::state::{Crease, FoldState};
+use crate::engine::stage::Stage;
+use crate::engine::state::FoldState;
 use crate::tokens::Tokens;
 use crate::wire::RequestEdit;
 
@@ -23,8 +25,8 @@ pub struct FoldedConversation {
     pub raw_tokens: Tokens,
     /// All creases, oldest first.
     pub creases: Vec<Crease>,
-    pub(crate) state: FoldState,
-    pub(crate) alternate_roles: bool,
+    state: FoldState,
+    alternate_roles: bool,
 }
 
 /// Statistics of one fold.
@@ -46,9 +48,20 @@ pub struct FoldStats {
 }
 
 impl FoldedConversation {
+    /// Creates the result of a fold from its last state.
+    pub(crate) fn new(state: FoldState, options: &FoldOptions) -> Self {
+        Self {
+            tokens: state.totals.rendered() + options.overhead_tokens,
+            raw_tokens: state.totals.raw() + options.overhead_tokens,
+            creases: state.creases.clone(),
+            state,
+            alternate_roles: options.alternate_roles,
+        }
+    }
+
     /// Returns the first message of the newest round.
     pub(crate) fn newest_round_start(&self) -> usize {
-        self.state.newest_round_start()
+        self.state.rounds.newest_start()
     }
 
     /// Returns true if nothing is folded.
@@ -73,7 +86,7 @@ impl FoldedConversation {
         let notes = self.state.folds.notes().map(|(_, note)| note);
         let notes: Vec<&RoundNote> = notes.filter(|note| note.stage == Stage::Truncation).collect();
         let rounds = notes.iter().flat_map(|note| &note.rounds);
-        let segments = rounds.flat_map(|&(start, end)| self.state.segments_of(start..end));
+        let segments = rounds.flat_map(|&(start, end)| self.state.segments.of_messages(start..end));
         let dropped = segments.map(|segment| segment.tokens).sum();
         notes.last().map(|note| (dropped, marker::handles(&note.text).next()))
     }
@@ -81,7 +94,7 @@ impl FoldedConversation {
     /// Returns the statistics of every fold in the rendering, in order.
     pub fn fold_stats(&self) -> Vec<FoldStats> {
         let part = |(at, fold): (PartId, &AppliedFold)| {
-            let segment = self.state.segment(at)?;
+            let segment = self.state.segments.get(at)?;
             let (before, after) = (segment.tokens, fold.tokens);
             Some(FoldStats {
                 part: at,
@@ -93,7 +106,7 @@ impl FoldedConversation {
             })
         };
         let note = |(at, note): (usize, &RoundNote)| {
-            let segments = note.rounds.iter().flat_map(|&(start, end)| self.state.segments_of(start..end));
+            let segments = note.rounds.iter().flat_map(|&(start, end)| self.state.segments.of_messages(start..end));
             let before = segments.map(|segment| segment.tokens).sum();
             let what = format!("{} rounds from message {at} on", note.rounds.len());
             let at = PartId::new(at, 0);
@@ -103,7 +116,7 @@ impl FoldedConversation {
                 pass: note.pass_name(),
                 stage: note.stage,
                 tokens_before: before,
-                tokens_after: self.state.message_tokens[at.message],
+                tokens_after: self.state.totals.by_message()[at.message],
             }
         };
         let mut all: Vec<FoldStats> = self.state.folds.visible_parts().filter_map(part).collect();

@@ -4,12 +4,13 @@
 //! which segments are old, the cost of carrying them, and the outcome of the last planning run. It decides
 //! whether to plan; it must not decide what is folded.
 
-use crate::conversation::Message;
+use crate::engine::crease::Trigger;
 use crate::engine::options::FoldOptions;
-use crate::engine::planner::{CreasePlan, Trigger};
 use crate::engine::policy::CreaseMode;
 use crate::engine::segment::{Segment, SegmentKind};
-use crate::engine::state::FoldState;
+use crate::engine::state::rounds::RoundTable;
+use crate::engine::state::segments::SegmentTable;
+use crate::engine::state::totals::TokenTotals;
 use crate::engine::tool_action::ActionKind;
 use crate::models::prices;
 use crate::tokens::Tokens;
@@ -26,13 +27,21 @@ pub(crate) struct CreaseSchedule {
     /// Old tokens at which a profitable crease is planned again.
     retry_at_tokens: Tokens,
     /// Calls at which a profitable crease is planned again, because the last plan is expected to be profitable then.
-    pub(crate) retry_at_call: u32,
+    retry_at_call: u32,
     /// Share of the old tokens that the last planning run could not fold.
     stuck_ratio: f64,
     /// Cost of carrying the foldable old tokens since the last crease, at base price.
     carrying_cost: f64,
     /// Tokens left by the last forced crease. The next one is not forced before the request has grown.
     settled_tokens: Tokens,
+}
+
+/// The parts of a fold state that a schedule reads.
+#[derive(Clone, Copy)]
+pub(crate) struct ScheduleInput<'s> {
+    pub(crate) segments: &'s SegmentTable,
+    pub(crate) rounds: &'s RoundTable,
+    pub(crate) totals: &'s TokenTotals,
 }
 
 /// Share of the tokens that could not be folded last time that is expected not to be foldable the next time.
@@ -57,11 +66,12 @@ impl CreaseSchedule {
         *self = Self { aged_segments, settled_tokens, stuck_ratio, ..Self::default() };
     }
 
-    /// Records a planning run after `calls` calls that found no profitable crease; `plan` is its best plan.
-    pub(crate) fn record_unprofitable(&mut self, calls: u32, plan: Option<&CreasePlan>, options: &FoldOptions) {
+    /// Records a planning run after `calls` calls that found no profitable crease. The best plan would save this many
+    /// tokens and be profitable after `profitable_in` further calls; `None` if there was no plan.
+    pub(crate) fn record_unprofitable(&mut self, calls: u32, profitable_in: Option<u32>, saved: Tokens) {
         self.retry_at_tokens = self.old_tokens + self.old_tokens / 8;
-        self.retry_at_call = calls.saturating_add(plan.map_or(u32::MAX, |plan| plan.calls_until_profitable(options)));
-        self.stuck_ratio = self.stuck_ratio_after(plan.map_or(0, |plan| plan.saved_tokens));
+        self.retry_at_call = calls.saturating_add(profitable_in.unwrap_or(u32::MAX));
+        self.stuck_ratio = self.stuck_ratio_after(saved);
     }
 
     /// Records the tokens that a forced crease leaves.
@@ -78,26 +88,24 @@ impl CreaseSchedule {
     fn foldable_tokens(&self) -> f64 {
         self.old_tokens as f64 * (1.0 - self.stuck_ratio * EXPECTED_STUCK_RATIO)
     }
-}
 
-impl FoldState {
     /// Counts the segments that became old, and adds the cost of sending the foldable old tokens once more.
-    pub(crate) fn accrue_carrying_cost(&mut self, options: &FoldOptions) {
-        self.count_old_segments(options);
-        self.schedule.carrying_cost += options.prices.read * self.schedule.foldable_tokens();
+    pub(crate) fn accrue_carrying_cost(&mut self, segments: &[Segment], calls: u32, options: &FoldOptions) {
+        self.count_old_segments(segments, calls, options);
+        self.carrying_cost += options.prices.read * self.foldable_tokens();
     }
 
     /// Counts the segments that became old since the last count.
-    fn count_old_segments(&mut self, options: &FoldOptions) {
+    fn count_old_segments(&mut self, segments: &[Segment], calls: u32, options: &FoldOptions) {
         for (group, keep) in [options.policy.keep_other_calls, options.policy.keep_file_calls].into_iter().enumerate() {
-            while let Some(segment) = self.segments.get(self.schedule.aged_segments[group]) {
-                if self.calls - segment.call_index < keep {
+            while let Some(segment) = segments.get(self.aged_segments[group]) {
+                if calls - segment.call_index < keep {
                     break;
                 }
-                self.schedule.aged_segments[group] += 1;
+                self.aged_segments[group] += 1;
                 if segment.counts_when_old() && usize::from(segment.is_kept_longer()) == group {
-                    self.schedule.old_tokens += segment.tokens;
-                    let first = self.schedule.first_old_message.get_or_insert(segment.at.message);
+                    self.old_tokens += segment.tokens;
+                    let first = self.first_old_message.get_or_insert(segment.at.message);
                     *first = segment.at.message.min(*first);
                 }
             }
@@ -107,33 +115,31 @@ impl FoldState {
     /// Returns the reason to plan a crease at this request point, if there is one.
     pub(crate) fn crease_trigger(
         &self,
+        input: ScheduleInput<'_>,
         options: &FoldOptions,
-        cold: bool,
-        messages: &[Message<'_>],
+        is_cold: bool,
     ) -> Option<Trigger> {
-        let policy = &options.policy;
-        let over_budget = self.rendered_tokens > options.message_budget(1.0);
+        let (policy, rendered) = (&options.policy, input.totals.rendered());
+        let over_budget = rendered > options.message_budget(1.0);
         // If a forced crease could not reach its target, the next one waits until the request has grown.
-        let has_grown = self.schedule.settled_tokens == 0
-            || self.rendered_tokens > self.schedule.settled_tokens + options.budget / 16;
+        let has_grown = self.settled_tokens == 0 || rendered > self.settled_tokens + options.budget / 16;
         match policy.crease_mode {
             CreaseMode::Never if over_budget => Some(Trigger::OverBudget),
             CreaseMode::Never => None,
-            _ if over_budget || self.rendered_tokens > options.message_budget(policy.trigger_ratio) && has_grown => {
+            _ if over_budget || rendered > options.message_budget(policy.trigger_ratio) && has_grown => {
                 Some(Trigger::OverBudget)
             }
             CreaseMode::Forced => None,
-            CreaseMode::Profitable if self.schedule.old_tokens < self.min_old_tokens(options) => None,
-            CreaseMode::Profitable if cold => Some(Trigger::ColdCache),
+            CreaseMode::Profitable if self.old_tokens < min_old_tokens(rendered, options) => None,
+            CreaseMode::Profitable if is_cold => Some(Trigger::ColdCache),
             CreaseMode::Profitable
-                if self.schedule.old_tokens < self.schedule.retry_at_tokens
-                    && self.calls < self.schedule.retry_at_call =>
+                if self.old_tokens < self.retry_at_tokens && input.rounds.calls() < self.retry_at_call =>
             {
                 None
             }
             // A crease drops all reasoning of the open turn, so it waits for the next user message.
-            CreaseMode::Profitable if options.signed_history && self.last_user_message + 1 != messages.len() => None,
-            CreaseMode::Profitable if !self.may_be_profitable(options) => None,
+            CreaseMode::Profitable if options.signed_history && !input.ends_with_user_message() => None,
+            CreaseMode::Profitable if !self.may_be_profitable(input, options) => None,
             CreaseMode::Profitable => Some(Trigger::Profitable),
         }
     }
@@ -142,19 +148,9 @@ impl FoldState {
     /// the last one; what that one left is not worth writing everything after it again.
     pub(crate) fn crease_start(&self, options: &FoldOptions, trigger: Trigger) -> usize {
         match trigger {
-            Trigger::Profitable if !options.signed_history => self.schedule.first_old_message.unwrap_or(0),
+            Trigger::Profitable if !options.signed_history => self.first_old_message.unwrap_or(0),
             _ => 0,
         }
-    }
-
-    /// Estimates the number of calls still to come.
-    pub(crate) fn expected_calls(&self, options: &FoldOptions) -> f64 {
-        f64::from(self.calls.saturating_sub(WARMUP_CALLS)) * options.policy.remaining_ratio
-    }
-
-    /// Returns the minimum old tokens for a profitable crease.
-    fn min_old_tokens(&self, options: &FoldOptions) -> Tokens {
-        MIN_OLD_TOKENS.min(options.budget / MIN_OLD_BUDGET_DIVISOR).max(self.rendered_tokens / 24)
     }
 
     /// Returns true if a crease may be profitable under an optimistic estimate of the foldable tokens. Otherwise no
@@ -162,43 +158,64 @@ impl FoldState {
     ///
     /// Ski-rental rule: the number of remaining calls is unknown, so a crease also waits until the carrying cost
     /// equals the rewrite cost (2-competitive).
-    fn may_be_profitable(&self, options: &FoldOptions) -> bool {
-        let remaining = self.expected_calls(options) / options.policy.min_gain_ratio;
-        let (suffix, foldable) = (
-            self.suffix_tokens(self.schedule.first_old_message.unwrap_or(0)),
-            self.schedule.foldable_tokens() as Tokens,
-        );
+    fn may_be_profitable(&self, input: ScheduleInput<'_>, options: &FoldOptions) -> bool {
+        let remaining = expected_calls(input.rounds.calls(), options) / options.policy.min_gain_ratio;
+        let suffix = input.totals.suffix(self.first_old_message.unwrap_or(0), input.rounds.newest_start());
+        let foldable = self.foldable_tokens() as Tokens;
         let cost = options.prices.rewrite_cost(suffix, foldable);
         let is_profitable = || prices::crease_gain(suffix, foldable, remaining, &options.prices, 0.0) > 0.0;
-        let due = if self.is_editing() { EDITING_COST_FACTOR * cost } else { cost };
-        self.schedule.carrying_cost >= due && is_profitable() && !self.should_wait(options)
-    }
-
-    /// Returns true if the newest round edits a file.
-    fn is_editing(&self) -> bool {
-        let is_edit = |segment: &Segment| {
-            segment.kind == SegmentKind::Arguments
-                && segment.tool_call.as_ref().is_some_and(|call| call.action.kind == ActionKind::Edit)
-        };
-        self.segments_of(self.newest_round_start()..self.len()).iter().any(is_edit)
+        let due = if input.is_editing() { EDITING_COST_FACTOR * cost } else { cost };
+        self.carrying_cost >= due && is_profitable() && !self.should_wait(input, options)
     }
 
     /// Returns true if a crease should wait because much of the text kept for its age becomes old within a few calls.
     ///
     /// A crease now would write that text again and leave it until the next crease. Waiting costs carrying the old
     /// tokens until then.
-    fn should_wait(&self, options: &FoldOptions) -> bool {
+    fn should_wait(&self, input: ScheduleInput<'_>, options: &FoldOptions) -> bool {
         let (prices, keep) = (&options.prices, options.policy.keep_file_calls);
         let missed_cost = prices.write - prices.read + prices.read * CALLS_BETWEEN_CREASES;
         let mut aging_tokens = 0;
         // Segments become old in the order in which they were ingested.
-        let young = self.segments_of(0..self.newest_round_start()).iter().skip(self.schedule.aged_segments[1]);
+        let before_newest = input.segments.of_messages(0..input.rounds.newest_start());
+        let young = before_newest.iter().skip(self.aged_segments[1]);
         young.filter(|segment| segment.counts_when_old() && segment.is_kept_longer()).any(|segment| {
             aging_tokens += segment.tokens;
-            let calls = f64::from((segment.call_index + keep).saturating_sub(self.calls));
-            missed_cost * aging_tokens as f64 > calls * prices.read * self.schedule.old_tokens as f64
+            let calls = f64::from((segment.call_index + keep).saturating_sub(input.rounds.calls()));
+            missed_cost * aging_tokens as f64 > calls * prices.read * self.old_tokens as f64
         })
     }
+
+    #[cfg(test)]
+    pub(crate) fn has_unprofitable_plan(&self) -> bool {
+        self.retry_at_call > 0
+    }
+}
+
+impl ScheduleInput<'_> {
+    fn ends_with_user_message(self) -> bool {
+        self.rounds.last_user_message() + 1 == self.totals.by_message().len()
+    }
+
+    /// Returns true if the newest round edits a file.
+    fn is_editing(self) -> bool {
+        let is_edit = |segment: &Segment| {
+            segment.kind == SegmentKind::Arguments
+                && segment.tool_call.as_ref().is_some_and(|call| call.action.kind == ActionKind::Edit)
+        };
+        let newest = self.rounds.newest_start()..self.totals.by_message().len();
+        self.segments.of_messages(newest).iter().any(is_edit)
+    }
+}
+
+/// Estimates the number of calls that follow the first `calls` ones.
+pub(crate) fn expected_calls(calls: u32, options: &FoldOptions) -> f64 {
+    f64::from(calls.saturating_sub(WARMUP_CALLS)) * options.policy.remaining_ratio
+}
+
+/// Returns the minimum old tokens for a profitable crease of a request with `rendered` tokens.
+fn min_old_tokens(rendered: Tokens, options: &FoldOptions) -> Tokens {
+    MIN_OLD_TOKENS.min(options.budget / MIN_OLD_BUDGET_DIVISOR).max(rendered / 24)
 }
 
 #[cfg(test)]

@@ -200,7 +200,7 @@ pub(crate) fn message_segments(
                                 text_kind::detect_failure(text)
                             };
                             let segment = new_segment(id, SegmentKind::Result, text, 0);
-                            let (tokens, line_counts) = meter.text_and_line_counts(text, segment.text_hash);
+                            let (tokens, line_counts) = meter.texts().text_and_line_counts(text, segment.text_hash);
                             segments.push(Segment { tokens, tool_call, failed, text_kind, line_counts, ..segment });
                         }
                         Part::Image(_) | Part::File(_) => {

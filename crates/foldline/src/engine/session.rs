@@ -7,11 +7,13 @@ use std::borrow::Cow;
 
 use crate::conversation::{Message, Role};
 use crate::engine::archive::{OriginalStore, StoreError};
+use crate::engine::crease::Crease;
+use crate::engine::decide::CreaseUndo;
 use crate::engine::handle::Handle;
 use crate::engine::options::{FoldOptions, Ledger};
 use crate::engine::overlay::RenderedItem;
 use crate::engine::schedule::CreaseSchedule;
-use crate::engine::state::{Crease, CreaseUndo, FoldState};
+use crate::engine::state::FoldState;
 use crate::error::Error;
 use crate::tokens::Tokens;
 use crate::wire::RequestEdit;
@@ -158,12 +160,12 @@ impl FoldSession {
 
     /// Returns the tokens of the rendering, including system, tools and request overhead.
     pub fn tokens(&self) -> Tokens {
-        self.state.rendered_tokens + self.options.overhead_tokens
+        self.state.totals.rendered() + self.options.overhead_tokens
     }
 
     /// Returns the tokens without any fold, including system, tools and request overhead.
     pub fn raw_tokens(&self) -> Tokens {
-        self.state.raw_tokens + self.options.overhead_tokens
+        self.state.totals.raw() + self.options.overhead_tokens
     }
 }
 

@@ -9,7 +9,7 @@ use std::hash::BuildHasherDefault;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::engine::identifiers::index::IdentityHasher;
+use crate::engine::identity_hasher::IdentityHasher;
 use crate::engine::segment::{Segment, SegmentKind};
 use crate::engine::tool_action::ActionKind;
 

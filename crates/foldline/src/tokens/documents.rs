@@ -4,7 +4,8 @@ use memchr::memmem;
 
 use crate::conversation::{FilePart, MediaSource};
 use crate::tokens::images::{decode_head, strip_data_url};
-use crate::tokens::{ImageSize, Meter, Tokens};
+use crate::tokens::text_meter::TextMeter;
+use crate::tokens::{ImageSize, Tokens};
 
 /// Tokens of the text of one page, in the middle of what providers state (A7.3).
 const PAGE_TEXT_TOKENS: Tokens = 2_250;
@@ -18,7 +19,7 @@ const ASSUMED_PAGES: Tokens = 4;
 const MAX_PAGES: Tokens = 1_000;
 
 /// Returns the tokens of a document.
-pub(crate) fn file_tokens(file: &FilePart<'_>, meter: &Meter) -> Tokens {
+pub(crate) fn file_tokens(file: &FilePart<'_>, meter: &TextMeter) -> Tokens {
     let name = file.name.as_deref().map_or(0, |name| meter.text(name));
     let content = match &file.source {
         MediaSource::Text(text) => meter.text(text),
@@ -32,7 +33,7 @@ pub(crate) fn file_tokens(file: &FilePart<'_>, meter: &Meter) -> Tokens {
     name + content
 }
 
-fn base64_tokens(data: &str, media_type: Option<&str>, meter: &Meter) -> Tokens {
+fn base64_tokens(data: &str, media_type: Option<&str>, meter: &TextMeter) -> Tokens {
     let is_text =
         media_type.is_some_and(|kind| kind.starts_with("text/") || kind.ends_with("json") || kind.ends_with("xml"));
     if is_text {
@@ -41,7 +42,7 @@ fn base64_tokens(data: &str, media_type: Option<&str>, meter: &Meter) -> Tokens 
     count_pages(&decode_head(data, data.len())) * page_tokens(meter)
 }
 
-fn page_tokens(meter: &Meter) -> Tokens {
+fn page_tokens(meter: &TextMeter) -> Tokens {
     PAGE_TEXT_TOKENS + meter.image_of_size(PAGE_IMAGE_SIZE, None)
 }
 
@@ -63,7 +64,7 @@ fn is_page_type(rest: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tokens::ModelTable;
+    use crate::tokens::{Meter, ModelTable};
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
 
@@ -90,8 +91,8 @@ mod tests {
     #[test]
     fn pdf_cost_is_proportional_to_pages() {
         let meter = meter();
-        let one = file_tokens(&base64(&pdf(1), "application/pdf"), &meter);
-        let seven = file_tokens(&base64(&pdf(7), "application/pdf"), &meter);
+        let one = file_tokens(&base64(&pdf(1), "application/pdf"), meter.texts());
+        let seven = file_tokens(&base64(&pdf(7), "application/pdf"), meter.texts());
         assert_eq!(seven, 7 * one);
         assert!((1_500..=6_000).contains(&one), "{one}");
     }
@@ -112,13 +113,13 @@ mod tests {
         let url = format!("data:text/csv;base64,{}", STANDARD.encode(text));
         let by_url = FilePart { source: MediaSource::Url(url.into()), ..FilePart::default() };
         for file in [plain, by_url, base64(text.as_bytes(), "text/csv")] {
-            assert_eq!(file_tokens(&file, &meter), meter.text(text));
+            assert_eq!(file_tokens(&file, meter.texts()), meter.text(text));
         }
     }
 
     #[test]
     fn unknown_document_is_not_free() {
         let file = FilePart { source: MediaSource::Id("file-1".into()), ..FilePart::default() };
-        assert!(file_tokens(&file, &meter()) > 5_000);
+        assert!(file_tokens(&file, meter().texts()) > 5_000);
     }
 }

@@ -5,14 +5,11 @@ use std::sync::Arc;
 use crate::conversation::{Conversation, Message, OpaqueBlock, Part, ReasoningPart, ToolCall, ToolDefinition};
 use crate::tokens::count_cache::CountCache;
 use crate::tokens::images::strip_data_url;
-use crate::tokens::line_counts::{LineCounter, LineCounts};
+use crate::tokens::text_meter::TextMeter;
 use crate::tokens::{
-    CalibrationFit, CountExactness, ImageSize, ModelRow, ModelTable, TokenCounter, TokenEstimator, Tokens, Vocabulary,
-    documents, tools,
+    CalibrationFit, CountExactness, ImageSize, ModelRow, ModelTable, TokenCounter, Tokens, documents, tools,
 };
 
-/// Minimum length of a cached text; shorter texts are counted faster than looked up.
-const MIN_CACHED_BYTES: usize = 32;
 /// Tokens of the closing frame after the list of functions (C8.1).
 const TOOLS_FRAME_TOKENS: Tokens = 12;
 
@@ -34,20 +31,7 @@ const TOOLS_FRAME_TOKENS: Tokens = 12;
 /// ```
 #[derive(Clone)]
 pub struct Meter {
-    method: Arc<CountMethod>,
-    cache: CountCache,
-}
-
-/// The counting method of a meter.
-struct CountMethod {
-    counter: Arc<dyn TokenCounter>,
-    /// The same counter, if its counts are sums over lines.
-    line_counter: Option<LineCounter>,
-    exactness: CountExactness,
-    row: ModelRow,
-    fit: Option<CalibrationFit>,
-    /// Separates the counts of different vocabularies in a shared cache.
-    seed: u64,
+    texts: TextMeter,
 }
 
 impl Meter {
@@ -58,111 +42,53 @@ impl Meter {
 
     /// Returns a meter for the model that a row describes.
     pub fn for_row(row: ModelRow) -> Meter {
-        let (name, is_approximate) = match row.vocabulary.strip_prefix('~') {
-            Some(name) => (name, true),
-            None => (row.vocabulary.as_str(), false),
-        };
-        let vocabulary = Vocabulary::from_name(name);
-        let line_counter = vocabulary.map_or(LineCounter::Estimated, LineCounter::Exact);
-        let (counter, exactness): (Arc<dyn TokenCounter>, _) = match vocabulary {
-            Some(vocabulary) if is_approximate || row.scale != 1.0 => (Arc::new(vocabulary), CountExactness::Estimated),
-            Some(vocabulary) => (Arc::new(vocabulary), CountExactness::Exact),
-            None => (Arc::new(TokenEstimator), CountExactness::Estimated),
-        };
-        let seed = xxhash_rust::xxh3::xxh3_64(if counter.is_monotone() { b"estimate" } else { name.as_bytes() });
-        Meter {
-            method: Arc::new(CountMethod {
-                counter,
-                line_counter: Some(line_counter),
-                exactness,
-                row,
-                fit: None,
-                seed,
-            }),
-            cache: CountCache::default(),
-        }
+        Meter { texts: TextMeter::for_row(row) }
     }
 
     /// Replaces the counter of text, for example by a user's own tokenizer, with an empty cache.
     pub fn with_counter(self, counter: Arc<dyn TokenCounter>) -> Meter {
-        let exactness = counter.exactness();
-        let row = ModelRow { scale: 1.0, ..self.method.row.clone() };
-        let method = CountMethod { counter, line_counter: None, exactness, row, fit: None, seed: 0 };
-        Meter { method: Arc::new(method), cache: CountCache::default() }
+        Meter { texts: self.texts.with_counter(counter) }
     }
 
     /// Scales the counts to reported usage. The fit must have been made from this meter's counts without a fit.
     pub fn with_fit(self, fit: Option<CalibrationFit>) -> Meter {
-        let CountMethod { counter, line_counter, exactness, row, seed, .. } = &*self.method;
-        let exactness = match fit {
-            Some(_) if *exactness == CountExactness::Estimated => CountExactness::Calibrated,
-            _ => *exactness,
-        };
-        let method = CountMethod {
-            counter: counter.clone(),
-            line_counter: *line_counter,
-            exactness,
-            row: row.clone(),
-            fit,
-            seed: *seed,
-        };
-        Meter { method: Arc::new(method), cache: self.cache }
+        Meter { texts: self.texts.with_fit(fit) }
     }
 
     /// Sets a cache that may be shared with other meters.
     pub fn with_cache(self, cache: CountCache) -> Meter {
-        Meter { cache, ..self }
+        Meter { texts: self.texts.with_cache(cache) }
     }
 
     /// Returns the row of the model table that the meter uses.
     pub fn row(&self) -> &ModelRow {
-        &self.method.row
+        self.texts.row()
     }
 
     /// Returns how exact the counts are.
     pub fn exactness(&self) -> CountExactness {
-        self.method.exactness
+        self.texts.exactness()
     }
 
     /// Returns the amount by which the true count may exceed our count of `tokens`.
     pub fn margin(&self, tokens: Tokens) -> Tokens {
-        let share = match (self.method.exactness, self.method.fit) {
-            (_, Some(fit)) => fit.margin,
-            (CountExactness::Exact, None) => 0.002,
-            (_, None) => 0.08,
-        };
-        32_u64.saturating_add((tokens as f64 * share).ceil() as Tokens)
+        self.texts.margin(tokens)
+    }
+
+    /// Returns the counter of texts.
+    pub(crate) fn texts(&self) -> &TextMeter {
+        &self.texts
     }
 
     /// Returns the tokens of a text.
     pub fn text(&self, text: &str) -> Tokens {
-        self.scaled(self.raw_count(text))
+        self.texts.text(text)
     }
 
     /// Returns the tokens of a text, counted line by line: lines that were counted in other texts are not counted
     /// again. The count equals that of [`text`](Meter::text).
     pub fn text_by_lines(&self, text: &str) -> Tokens {
-        self.text_and_line_counts(text, xxhash_rust::xxh3::xxh3_128(text.as_bytes())).0
-    }
-
-    /// Returns the tokens of the text with this hash, and of its lines if these add up to it and the text was not
-    /// cached.
-    pub(crate) fn text_and_line_counts(&self, text: &str, hash: u128) -> (Tokens, Option<LineCounts>) {
-        let Some(line_counter) = self.method.line_counter.filter(|_| text.len() >= MIN_CACHED_BYTES) else {
-            return (self.text(text), None);
-        };
-        let mut lines = None;
-        let count = || {
-            let (tokens, counted) = line_counter.count_by_lines(text, &self.cache.line_cache, self.method.seed);
-            lines = counted;
-            tokens
-        };
-        let tokens = self.cache.get_or_count(CountCache::key_for_hash(hash, self.method.seed), count);
-        (self.scaled(tokens), lines)
-    }
-
-    pub(crate) fn line_counter(&self) -> Option<LineCounter> {
-        self.method.line_counter
+        self.texts.text_by_lines(text)
     }
 
     /// Returns the tokens of a part, without the overhead of its message.
@@ -172,25 +98,25 @@ impl Meter {
             Part::Reasoning(reasoning) => self.reasoning(reasoning),
             Part::ToolCall(call) => self.call_overhead(call) + self.text(call.arguments.as_str()),
             Part::ToolResult(result) => result.content.iter().map(|part| self.part(part)).sum(),
-            Part::Image(image) => self.scaled_by_fit(self.method.row.images.tokens(image)),
-            Part::File(file) => documents::file_tokens(file, self),
+            Part::Image(image) => self.texts.image(image),
+            Part::File(file) => documents::file_tokens(file, &self.texts),
             Part::Opaque(opaque) => self.opaque(opaque),
         }
     }
 
     /// Returns the tokens of a call without its arguments.
     pub(crate) fn call_overhead(&self, call: &ToolCall<'_>) -> Tokens {
-        self.text(&call.name) + self.method.row.per_call
+        self.text(&call.name) + self.row().per_call
     }
 
     /// Returns the tokens of a message without its parts.
     pub(crate) fn message_overhead(&self) -> Tokens {
-        self.method.row.per_message
+        self.row().per_message
     }
 
     /// Returns the tokens of a message, with its overhead.
     pub fn message(&self, message: &Message<'_>) -> Tokens {
-        message.parts.iter().map(|part| self.part(part)).sum::<Tokens>() + self.method.row.per_message
+        message.parts.iter().map(|part| self.part(part)).sum::<Tokens>() + self.row().per_message
     }
 
     /// Returns the tokens of the declared tools, with the fixed cost of declaring any.
@@ -198,9 +124,9 @@ impl Meter {
         if tools.is_empty() {
             return 0;
         }
-        tools.iter().map(|tool| tools::tool_tokens(tool, self)).sum::<Tokens>()
+        tools.iter().map(|tool| tools::tool_tokens(tool, &self.texts)).sum::<Tokens>()
             + TOOLS_FRAME_TOKENS
-            + self.method.row.tool_prompt
+            + self.row().tool_prompt
     }
 
     /// Returns the tokens of instructions outside the messages.
@@ -208,51 +134,18 @@ impl Meter {
         if system.is_empty() {
             return 0;
         }
-        system.iter().map(|part| self.part(part)).sum::<Tokens>() + self.method.row.per_message
+        system.iter().map(|part| self.part(part)).sum::<Tokens>() + self.row().per_message
     }
 
     /// Returns the tokens of a request without its content.
     pub fn request_overhead(&self) -> Tokens {
-        self.method.row.per_request + self.method.fit.map_or(0, |fit| fit.overhead)
+        self.texts.request_overhead()
     }
 
     /// Returns the tokens of a whole request.
     pub fn conversation(&self, conversation: &Conversation<'_>) -> Tokens {
         let messages: Tokens = conversation.messages.iter().map(|message| self.message(message)).sum();
         self.system(&conversation.system) + self.tools(&conversation.tools) + messages + self.request_overhead()
-    }
-
-    /// Returns the tokens of an image of this size.
-    pub(crate) fn image_of_size(&self, size: ImageSize, detail: Option<&str>) -> Tokens {
-        self.scaled_by_fit(self.method.row.images.tokens_for_size(size, detail))
-    }
-
-    /// Returns the unscaled count, from the cache if possible.
-    fn raw_count(&self, text: &str) -> Tokens {
-        let count = || self.method.counter.count(text);
-        match text.len() < MIN_CACHED_BYTES {
-            true => count(),
-            false => self.cache.get_or_count(CountCache::key(text, self.method.seed), count),
-        }
-    }
-
-    /// Returns a cost computed from this text in another way than counting it, from the cache if possible. Scaled
-    /// costs are not cached.
-    pub(crate) fn cached(&self, text: &str, cost: impl FnOnce() -> Tokens) -> Tokens {
-        match self.method.row.scale != 1.0 || self.method.fit.is_some() {
-            true => cost(),
-            false => self.cache.get_or_count(CountCache::key(text, !self.method.seed), cost),
-        }
-    }
-
-    pub(crate) fn scaled(&self, tokens: Tokens) -> Tokens {
-        let scale = self.method.row.scale;
-        let tokens = if scale == 1.0 { tokens } else { (tokens as f64 * scale).ceil() as Tokens };
-        self.scaled_by_fit(tokens)
-    }
-
-    fn scaled_by_fit(&self, tokens: Tokens) -> Tokens {
-        self.method.fit.map_or(tokens, |fit| fit.scale(tokens))
     }
 
     /// Counts reasoning by its full text, not by the visible part: the seal is the full text, encrypted.
@@ -271,7 +164,7 @@ impl Meter {
         let payloads: Tokens = strings()
             .filter(is_encoded)
             .map(|string| match ImageSize::from_base64(string) {
-                Some(size) => self.image_of_size(size, None),
+                Some(size) => self.texts.image_of_size(size, None),
                 None => encrypted_tokens(string),
             })
             .sum();
@@ -297,9 +190,9 @@ fn encrypted_tokens(seal: &str) -> Tokens {
 impl std::fmt::Debug for Meter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Meter")
-            .field("prefix", &self.method.row.prefix)
-            .field("vocabulary", &self.method.row.vocabulary)
-            .field("exactness", &self.method.exactness)
+            .field("prefix", &self.row().prefix)
+            .field("vocabulary", &self.row().vocabulary)
+            .field("exactness", &self.exactness())
             .finish_non_exhaustive()
     }
 }
@@ -393,7 +286,7 @@ mod tests {
         let data = format!("R0lGODlh{}", "QAYABA".repeat(200));
         let image = ImagePart { source: MediaSource::Base64(data.clone().into()), detail: None };
         let size = ImageSize::from_image(&image).expect("valid GIF header");
-        assert_eq!(block(&data), frame + meter.image_of_size(size, None));
+        assert_eq!(block(&data), frame + meter.texts().image_of_size(size, None));
         assert!(block("short+base64==") > frame);
     }
 

@@ -13,8 +13,10 @@ pub(crate) mod count_cache;
 pub(crate) mod documents;
 mod estimate;
 pub(crate) mod images;
+pub(crate) mod incremental_count;
 pub(crate) mod line_counts;
 mod meter;
+pub(crate) mod text_meter;
 #[cfg(feature = "tokenizer-json")]
 mod tokenizer_json;
 pub(crate) mod tools;
@@ -26,7 +28,8 @@ pub use crate::tokens::calibration::{CalibratedCounter, Calibration, Calibration
 pub use crate::tokens::count_cache::CountCache;
 pub use crate::tokens::estimate::TokenEstimator;
 pub use crate::tokens::images::{ImageRule, ImageSize};
-pub(crate) use crate::tokens::line_counts::{IncrementalCount, LineCounts};
+pub(crate) use crate::tokens::incremental_count::IncrementalCount;
+pub(crate) use crate::tokens::line_counts::LineCounts;
 pub use crate::tokens::meter::Meter;
 #[cfg(feature = "tokenizer-json")]
 pub use crate::tokens::tokenizer_json::{TokenizerError, TokenizerJson};

@@ -6,10 +6,11 @@
 use serde_json::Value;
 
 use crate::conversation::ToolDefinition;
-use crate::tokens::{Meter, Tokens};
+use crate::tokens::Tokens;
+use crate::tokens::text_meter::TextMeter;
 
 /// Returns the tokens of a declaration.
-pub(crate) fn tool_tokens(tool: &ToolDefinition<'_>, meter: &Meter) -> Tokens {
+pub(crate) fn tool_tokens(tool: &ToolDefinition<'_>, meter: &TextMeter) -> Tokens {
     if meter.row().provider != "openai" {
         return meter.text(&tool.definition);
     }
@@ -22,7 +23,7 @@ pub(crate) fn tool_tokens(tool: &ToolDefinition<'_>, meter: &Meter) -> Tokens {
 
 /// Returns the tokens in OpenAI's form: name and description, then a line per property. Nested schemas and hosted
 /// tools, which that form does not cover, are counted as JSON, which is more.
-fn function_tokens(definition: &Value, meter: &Meter) -> Option<Tokens> {
+fn function_tokens(definition: &Value, meter: &TextMeter) -> Option<Tokens> {
     let function = definition.get("function").unwrap_or(definition);
     let name = function.get("name")?.as_str()?;
     let description = function.get("description").and_then(Value::as_str).unwrap_or_default();
@@ -38,7 +39,7 @@ fn function_tokens(definition: &Value, meter: &Meter) -> Option<Tokens> {
     Some(tokens)
 }
 
-fn property_tokens(key: &str, schema: &Value, meter: &Meter) -> Tokens {
+fn property_tokens(key: &str, schema: &Value, meter: &TextMeter) -> Tokens {
     let text = |name: &str| schema.get(name).and_then(Value::as_str);
     let Some(kind) = text("type").filter(|kind| !matches!(*kind, "object" | "array")) else {
         return meter.text(key) + meter.text(&schema.to_string());
@@ -54,7 +55,7 @@ fn property_tokens(key: &str, schema: &Value, meter: &Meter) -> Tokens {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tokens::ModelTable;
+    use crate::tokens::{Meter, ModelTable};
 
     fn meter(model: &str) -> Meter {
         Meter::for_model(ModelTable::builtin(), Some(model))
@@ -87,7 +88,7 @@ mod tests {
     fn other_models_count_the_json() {
         let claude = meter("claude-opus-4-6");
         let definition = r#"{"name":"read","description":"Reads a file.","input_schema":{"type":"object","properties":{"path":{"type":"string"}}}}"#;
-        assert_eq!(tool_tokens(&tool(definition), &claude), claude.text(definition));
+        assert_eq!(tool_tokens(&tool(definition), claude.texts()), claude.text(definition));
         assert!(claude.tools(&[tool(definition)]) > 497 + claude.text(definition));
         assert_eq!(claude.tools(&[]), 0);
     }
@@ -97,13 +98,13 @@ mod tests {
     fn unsupported_schemas_are_counted_as_json() {
         let meter = meter("gpt-5");
         let nested = r#"{"name":"edit","parameters":{"properties":{"edits":{"type":"array","items":{"type":"object","properties":{"old":{"type":"string"},"new":{"type":"string"}}}}}}}"#;
-        assert!(tool_tokens(&tool(nested), &meter) > 25);
+        assert!(tool_tokens(&tool(nested), meter.texts()) > 25);
         for definition in [
             r#"{"type":"web_search"}"#,
             "{broken",
             r#"{"name":"custom","format":{"type":"grammar","definition":"start: WORD"}}"#,
         ] {
-            assert_eq!(tool_tokens(&tool(definition), &meter), meter.text(definition));
+            assert_eq!(tool_tokens(&tool(definition), meter.texts()), meter.text(definition));
         }
     }
 }

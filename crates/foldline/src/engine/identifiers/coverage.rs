@@ -15,8 +15,6 @@ use crate::engine::text_kind;
 use crate::engine::text_kind::TextKind;
 use crate::engine::tool_action::ActionKind;
 
-use crate::engine::passes::PassView;
-
 /// The identifiers that occur in a request outside of the parts to cut. Grows as lines of those parts are kept.
 ///
 /// Changes the counts of the index itself; dropping this value restores them.
@@ -28,6 +26,19 @@ pub(crate) struct IdentifierCoverage<'l> {
     kept_identifiers: Vec<IdentifierId>,
     /// Occurrences of each identifier in the text being cut.
     text_counts: IdentifierCounts,
+}
+
+/// The prices between which a line is kept or folded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RetentionPrices {
+    /// Calls since the segment was ingested.
+    pub(crate) age: u32,
+    /// Calls made so far.
+    pub(crate) calls: u32,
+    /// Cost of a kept token until the end of the session.
+    pub(crate) retention_cost: f64,
+    /// Cost of unfolding the segment.
+    pub(crate) unfold_cost: f64,
 }
 
 /// The lines of a text that are kept.
@@ -105,15 +116,14 @@ impl<'l> IdentifierCoverage<'l> {
     /// Chooses the lines of a text to keep. The identifiers of kept lines count as occurring from then on.
     pub(crate) fn choose_lines(
         &mut self,
-        view: &PassView<'_>,
         segment: &Segment,
+        prices: &RetentionPrices,
         text: &str,
         found: &IndexedText,
     ) -> KeptLines {
-        let base = base_reuse_probability(segment, view.age(segment), view.calls);
+        let &RetentionPrices { age, calls, retention_cost, unfold_cost } = prices;
+        let base = base_reuse_probability(segment, age, calls);
         let number_base = base * 0.1;
-        let retention_cost = view.retention_cost();
-        let unfold_cost = view.unfold_cost(segment);
         let mut kept = vec![false; found.len()];
         let mut unused_probability = 1.0;
         self.text_counts.count(found);

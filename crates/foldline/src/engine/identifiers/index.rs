@@ -10,10 +10,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::conversation::{CallArguments, Message, Part, PartId};
+use crate::engine::argument_values::{MIN_ARGUMENT_BYTES, for_each_value};
 use crate::engine::cancel::CancelFlag;
 use crate::engine::identifiers::extract::{IdentifierKind, IdentifierScanner, for_each_run};
+use crate::engine::identity_hasher::IdentityHasher;
 use crate::engine::overlay::FoldSet;
-use crate::engine::passes::arguments;
 use crate::engine::text_kind;
 use crate::engine::text_kind::TextKind;
 use crate::error::Error;
@@ -148,29 +149,6 @@ impl std::hash::Hash for SplitHash {
     }
 }
 
-/// A hasher for keys that are hashes already.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct IdentityHasher(u64);
-
-impl Hasher for IdentityHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("keys are numbers")
-    }
-
-    fn write_u64(&mut self, key: u64) {
-        self.0 = key;
-    }
-
-    /// Fills both halves: a hash table uses the low bits for buckets and the high bits for tags.
-    fn write_u32(&mut self, key: u32) {
-        self.0 = u64::from(key) | u64::from(key) << 32;
-    }
-}
-
 impl IndexedText {
     /// Returns the number of lines.
     pub(crate) fn len(&self) -> usize {
@@ -259,7 +237,7 @@ impl IdentifierIndex {
                         found.identifiers
                     }
                     TextOrigin::ArgumentValue(place, span) if is_unchanged => {
-                        if text.len() < arguments::MIN_ARGUMENT_BYTES {
+                        if text.len() < MIN_ARGUMENT_BYTES {
                             self.arguments.entry(place).or_default();
                             self.extract_identifiers(text)
                         } else {
@@ -497,9 +475,7 @@ pub(crate) fn for_each_text(message: &Message<'_>, at: usize, mut each: impl FnM
             Part::ToolCall(call) => {
                 let place = PartId::new(at, index);
                 let strings = match &call.arguments {
-                    CallArguments::Json(json) if json.len() >= arguments::MIN_ARGUMENT_BYTES => {
-                        wire::string_values(json)
-                    }
+                    CallArguments::Json(json) if json.len() >= MIN_ARGUMENT_BYTES => wire::string_values(json),
                     _ => Vec::new(),
                 };
                 for value in &strings {
@@ -521,23 +497,6 @@ pub(crate) fn for_each_text(message: &Message<'_>, at: usize, mut each: impl FnM
             _ => {}
         }
     }
-}
-
-/// Calls `each` with every string value in arguments that have the same format as `original`: JSON or text.
-pub(crate) fn for_each_value(arguments: &str, original: &CallArguments<'_>, mut each: impl FnMut(&str)) {
-    match original {
-        CallArguments::Text(_) => each(arguments),
-        CallArguments::Json(_) => for_each_string(arguments, each),
-    }
-}
-
-/// Calls `each` with every decoded string in JSON text, or with the text itself if it contains none.
-fn for_each_string(json: &str, mut each: impl FnMut(&str)) {
-    let strings = wire::string_values(json);
-    if strings.is_empty() {
-        return each(json);
-    }
-    strings.into_iter().filter_map(wire::JsonValue::string).for_each(|text| each(&text));
 }
 
 #[cfg(test)]

@@ -3,14 +3,11 @@
 
 use crate::conversation::{CallArguments, Part};
 use crate::engine::segment::SegmentKind;
-use crate::wire;
 
+use crate::engine::argument_values::{replace_long_strings, replace_strings};
 use crate::engine::overlay::PartEdit;
 use crate::engine::passes::excerpt::{excerpt_indexed, excerpt_string};
-use crate::engine::passes::{FoldProposal, PassView};
-
-/// Minimum length of a string value that is folded.
-pub(crate) const MIN_ARGUMENT_BYTES: usize = 400;
+use crate::engine::passes::view::{FoldProposal, PassView};
 
 pub(crate) fn propose(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
     let mut coverage = view.coverage.borrow_mut();
@@ -41,35 +38,4 @@ pub(crate) fn propose(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
             });
         }
     }
-}
-
-/// Returns the JSON text with its long strings replaced and every other byte unchanged.
-pub(crate) fn replace_long_strings(json: &str, mut fold: impl FnMut(&str) -> Option<String>) -> Option<String> {
-    let long = wire::string_values(json)
-        .into_iter()
-        .map(|string| string.span)
-        .filter(|span| span.end - span.start >= MIN_ARGUMENT_BYTES);
-    replace_strings(json, long, |_, text| fold(text))
-}
-
-/// Returns the JSON text with some of its strings replaced and every other byte unchanged.
-fn replace_strings(
-    json: &str,
-    spans: impl Iterator<Item = wire::ByteSpan>,
-    mut fold: impl FnMut(usize, &str) -> Option<String>,
-) -> Option<String> {
-    let mut out = String::new();
-    let mut at = 0;
-    for (index, span) in spans.enumerate() {
-        let string = wire::JsonValue { body: json, span };
-        let Some(folded) = string.string().and_then(|text| fold(index, &text)) else { continue };
-        out.push_str(&json[at..span.start]);
-        out.push_str(&wire::encode(&folded));
-        at = span.end;
-    }
-    if at == 0 {
-        return None;
-    }
-    out.push_str(&json[at..]);
-    Some(out)
 }

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use crate::engine::planner::Stage;
 use crate::engine::segment::SegmentKind;
+use crate::engine::stage::Stage;
 
 use crate::engine::overlay::PartEdit;
-use crate::engine::passes::{FoldProposal, PassView};
+use crate::engine::passes::view::{FoldProposal, PassView};
 
 /// Minimum size of a duplicate that is worth a marker.
 const MIN_DUPLICATE_TOKENS: u64 = 40;

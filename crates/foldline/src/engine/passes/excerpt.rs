@@ -17,6 +17,8 @@
 //! Only whole lines are kept. Gaps are not marked where lines carry their numbers. JSON remains valid JSON: a long
 //! text inside it (`stdout`) gets its own excerpt, a long list is reduced to the items that are worth keeping.
 
+use crate::engine::argument_values::{MIN_ARGUMENT_BYTES, replace_long_strings};
+use crate::engine::identifiers::coverage::IdentifierCoverage;
 use crate::engine::identifiers::index::IndexedText;
 use crate::engine::marker;
 use crate::engine::segment::{Segment, SegmentKind};
@@ -24,12 +26,8 @@ use crate::engine::text_kind::TextKind;
 use crate::tokens::{LineCounts, Tokens};
 
 use crate::engine::overlay::PartEdit;
-use crate::engine::passes::arguments::replace_long_strings;
 use crate::engine::passes::support::json_clip;
-use crate::engine::passes::{FoldProposal, IdentifierCoverage, PassView};
-
-/// Minimum size of a text that gets an excerpt.
-pub(crate) const MIN_EXCERPT_TOKENS: u64 = 60;
+use crate::engine::passes::view::{FoldProposal, PassView};
 
 pub(crate) fn propose(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
     let mut coverage = view.coverage.borrow_mut();
@@ -73,7 +71,7 @@ fn excerpt_lines(
     indexed: &IndexedText,
     counts: Option<&LineCounts>,
 ) -> TextExcerpt {
-    let mut kept = coverage.choose_lines(view, segment, text, indexed);
+    let mut kept = coverage.choose_lines(segment, &view.retention_prices(segment), text, indexed);
     // The rows of a table are useless without its header.
     if indexed.kind == TextKind::Table && kept.lines.contains(&true) {
         kept.lines[0] = true;
@@ -107,7 +105,7 @@ fn excerpt_json(
     match json_clip::largest_items(text) {
         Some(items) if items.spans.len() > 3 => {
             let indexed = coverage.index_json_items(text, &items.spans);
-            let kept = coverage.choose_lines(view, segment, text, &indexed);
+            let kept = coverage.choose_lines(segment, &view.retention_prices(segment), text, &indexed);
             let count = kept.lines.iter().filter(|&&kept| kept).count();
             let handle = view.handle(text);
             let folded = match count {
@@ -131,7 +129,7 @@ pub(crate) fn excerpt_string(
     text: &str,
     reuse_probability: &mut f64,
 ) -> Option<String> {
-    if text.len() < crate::engine::passes::arguments::MIN_ARGUMENT_BYTES {
+    if text.len() < MIN_ARGUMENT_BYTES {
         return None;
     }
     let indexed = coverage.index_text(text);

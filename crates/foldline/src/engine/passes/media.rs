@@ -1,10 +1,10 @@
 //! Folds images and files of old rounds to a marker.
 
-use crate::engine::planner::Stage;
 use crate::engine::segment::SegmentKind;
+use crate::engine::stage::Stage;
 
 use crate::engine::overlay::PartEdit;
-use crate::engine::passes::{FoldProposal, PassView};
+use crate::engine::passes::view::{FoldProposal, PassView};
 
 pub(crate) fn propose(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
     for segment in view.old_segments(SegmentKind::Media, Stage::Reasoning) {

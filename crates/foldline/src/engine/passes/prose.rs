@@ -4,11 +4,11 @@
 //! indentation of lists. A text never becomes blank, since providers reject blank texts.
 
 use crate::engine::marker;
-use crate::engine::planner::Stage;
 use crate::engine::segment::SegmentKind;
+use crate::engine::stage::Stage;
 
 use crate::engine::overlay::PartEdit;
-use crate::engine::passes::{FoldProposal, PassView};
+use crate::engine::passes::view::{FoldProposal, PassView};
 
 /// Minimum size of prose; a shorter one gains nothing over a marker and a few words.
 pub(crate) const MIN_PROSE_TOKENS: u64 = 16;

@@ -1,11 +1,11 @@
 //! Drops old reasoning whole, where the provider allows it.
 
 use crate::engine::options::ReasoningRetention;
-use crate::engine::planner::Stage;
 use crate::engine::segment::SegmentKind;
+use crate::engine::stage::Stage;
 
 use crate::engine::overlay::PartEdit;
-use crate::engine::passes::{FoldProposal, PassView};
+use crate::engine::passes::view::{FoldProposal, PassView};
 
 pub(crate) fn propose(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
     let until = match view.options.reasoning_retention {

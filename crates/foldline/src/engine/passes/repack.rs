@@ -6,13 +6,13 @@
 //! are left unchanged, since an edit may quote their lines.
 
 use crate::engine::marker;
-use crate::engine::planner::Stage;
 use crate::engine::segment::SegmentKind;
+use crate::engine::stage::Stage;
 use crate::engine::text_kind;
 use crate::engine::text_kind::TextKind;
 
 use crate::engine::overlay::PartEdit;
-use crate::engine::passes::{FoldProposal, PassView};
+use crate::engine::passes::view::{FoldProposal, PassView};
 
 /// Minimum size of a text that is repacked.
 const MIN_REPACK_TOKENS: u64 = 60;

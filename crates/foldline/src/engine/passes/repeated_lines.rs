@@ -15,9 +15,9 @@ use crate::engine::text_kind;
 
 use crate::engine::line_index::{LineHashes, LineIndex};
 use crate::engine::overlay::PartEdit;
-use crate::engine::passes::{FoldProposal, PassView};
-use crate::engine::planner::Stage;
+use crate::engine::passes::view::{FoldProposal, PassView};
 use crate::engine::policy::Policy;
+use crate::engine::stage::Stage;
 
 /// Minimum sizes of a text and of a run of lines.
 pub(crate) const MIN_RESULT_TOKENS: u64 = 60;

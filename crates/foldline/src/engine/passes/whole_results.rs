@@ -1,14 +1,14 @@
 //! Folds whole old results to a marker, and arguments and prose of old calls if that is not enough. Oldest first;
 //! failures last, and of those the lines that report the failure are kept.
 
-use crate::engine::planner::Stage;
 use crate::engine::segment::{Segment, SegmentKind};
+use crate::engine::stage::Stage;
 
 use crate::conversation::{CallArguments, Part, ToolCall};
+use crate::engine::argument_values::replace_long_strings;
 use crate::engine::overlay::PartEdit;
-use crate::engine::passes::arguments::replace_long_strings;
 use crate::engine::passes::support::clip;
-use crate::engine::passes::{FoldProposal, PassView};
+use crate::engine::passes::view::{FoldProposal, PassView};
 
 pub(crate) fn propose(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
     for failed in [false, true] {

@@ -1,24 +1,23 @@
-//! Protected parts: the target of a forced crease, and shortening when protected parts alone are too large.
+//! Shortens protected parts when they alone are too large.
 //!
-//! Instructions, user messages and the newest round, whose results the model has not seen yet, are protected. The
-//! target of a crease is a share of the space that they leave. They are shortened only if the request would exceed the
-//! budget otherwise, and only down to the budget. The task and the newest user message must never be shortened.
+//! Instructions, user messages and the newest round, whose results the model has not seen yet, are protected. They are
+//! shortened only if the request would exceed the budget otherwise, and only down to the budget. The task and the newest
+//! user message must never be shortened.
 
 use std::ops::Range;
 
 use crate::conversation::Role;
 use crate::engine::marker;
 use crate::engine::overlay::PartEdit;
-use crate::engine::passes::FoldProposal;
 use crate::engine::passes::support::clip;
 use crate::engine::passes::support::round_note::NoteDetail;
-use crate::engine::planner::{PlanBuilder, Stage};
+use crate::engine::passes::view::FoldProposal;
+use crate::engine::planner::builder::PlanBuilder;
 use crate::engine::segment::{Segment, SegmentKind};
+use crate::engine::stage::Stage;
 use crate::error::Error;
 use crate::tokens::Tokens;
 
-/// Minimum distance between the target of a crease and the trigger of the next, as a share of the message budget.
-const MIN_FREED_SHARE: f64 = 1.0 / 16.0;
 /// Nothing is shortened below this size while there is another way to fit, so short user messages stay whole.
 const MIN_EXCERPT_TOKENS: Tokens = 200;
 
@@ -31,29 +30,6 @@ struct Shortened<'d> {
 }
 
 impl<'d> PlanBuilder<'d> {
-    /// Returns the tokens that no stage before [`Stage::Protected`] may fold.
-    pub(crate) fn protected_tokens(&self) -> Tokens {
-        let is_protected =
-            |segment: &&Segment| segment.kind == SegmentKind::InputText || self.options.pins.matches(segment);
-        let older = self.live.iter().map(|live| &self.state.segments[live.index]);
-        let older = older.take_while(|segment| segment.at.message < self.newest_round_start).filter(is_protected);
-        let newest: Tokens = self.message_tokens[self.newest_round_start..].iter().sum();
-        newest + older.map(|segment| self.tokens_of(segment)).sum::<Tokens>()
-    }
-
-    /// Returns the target of a forced crease: the policy's share of the space that `protected` tokens leave, but far
-    /// enough below the trigger that an agent loop does not crease at every request.
-    pub(crate) fn target(&self, protected: Tokens) -> Tokens {
-        let space = self.options.message_budget(1.0);
-        let protected = protected.min(space);
-        let target = protected + ((space - protected) as f64 * self.options.policy.target_ratio) as Tokens;
-        target.min(self.max_target())
-    }
-
-    fn max_target(&self) -> Tokens {
-        self.options.message_budget(self.options.policy.trigger_ratio - MIN_FREED_SHARE)
-    }
-
     /// Shortens protected parts if the request is above the budget: results first, user messages only at truncation.
     pub(crate) fn shorten_protected(&mut self) -> Result<(), Error> {
         let deepest = self.options.policy.max_stage;
@@ -96,9 +72,9 @@ impl<'d> PlanBuilder<'d> {
         let foldable = |round: &&Range<usize>| {
             round.end <= self.newest_round_start
                 && !self.folds.is_dropped(round.start)
-                && self.state.is_self_contained(round, self.messages)
+                && self.state.rounds.is_self_contained(round, self.messages)
         };
-        let old: Vec<Range<usize>> = self.state.rounds().iter().filter(foldable).cloned().collect();
+        let old: Vec<Range<usize>> = self.state.rounds.as_slice().iter().filter(foldable).cloned().collect();
         let old = self.keep_reasoning_at_turn_start(old);
         if !old.is_empty() {
             self.drop_rounds(&old, Stage::Truncation, NoteDetail::CountsOnly);
@@ -123,7 +99,7 @@ impl<'d> PlanBuilder<'d> {
     fn candidates(&self, stage: Stage) -> Vec<(&'d Segment, Tokens)> {
         let may_be_cut = |segment: &Segment| match segment.kind {
             SegmentKind::InputText => {
-                let verbatim = self.state.is_verbatim(segment.at.message);
+                let verbatim = self.state.rounds.is_verbatim(segment.at.message);
                 stage == Stage::Truncation && self.is_of_user(segment) && !verbatim
             }
             SegmentKind::Media => stage == Stage::Truncation || !self.is_of_user(segment),
@@ -131,8 +107,8 @@ impl<'d> PlanBuilder<'d> {
             SegmentKind::Prose => segment.at.message < self.newest_round_start,
             SegmentKind::Arguments | SegmentKind::Reasoning => false,
         };
-        let state = self.state;
-        let live = self.live.iter().map(|live| &state.segments[live.index]);
+        let segments = self.state.segments.as_slice();
+        let live = self.live.iter().map(|live| &segments[live.index]);
         let live =
             live.filter(|segment| !self.folds.is_dropped(segment.at.message) && !self.options.pins.matches(segment));
         let mut candidates: Vec<(&Segment, Tokens)> =
@@ -198,10 +174,6 @@ impl<'d> PlanBuilder<'d> {
     /// Returns true if a segment is a user's own content and not part of a result in a user message.
     fn is_of_user(&self, segment: &Segment) -> bool {
         segment.at.inner.is_none() && self.messages[segment.at.message].role == Role::User
-    }
-
-    fn tokens_of(&self, segment: &Segment) -> Tokens {
-        self.folds.part_tokens(segment.at).unwrap_or(segment.tokens)
     }
 }
 

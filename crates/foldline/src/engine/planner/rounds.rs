@@ -11,7 +11,8 @@ use crate::conversation::{Message, Part, PartId, Role};
 use crate::engine::overlay::{AppliedFold, CONTINUATION_TEXT, PartEdit, RoundNote};
 use crate::engine::passes::support::round_note;
 use crate::engine::passes::support::round_note::NoteDetail;
-use crate::engine::planner::{PlanBuilder, Stage, live_segments};
+use crate::engine::planner::builder::{PlanBuilder, live_segments};
+use crate::engine::stage::Stage;
 use crate::engine::summary::PrefixSummary;
 use crate::tokens::Tokens;
 
@@ -63,10 +64,15 @@ impl PlanBuilder<'_> {
         let foldable = |round: &Range<usize>| {
             round.end <= self.newest_round_start
                 && !self.folds.is_dropped(round.start)
-                && self.state.is_self_contained(round, self.messages)
-                && self.state.segments_of(round.clone()).iter().all(|segment| !self.options.pins.matches(segment))
+                && self.state.rounds.is_self_contained(round, self.messages)
+                && self
+                    .state
+                    .segments
+                    .of_messages(round.clone())
+                    .iter()
+                    .all(|segment| !self.options.pins.matches(segment))
         };
-        self.state.rounds().iter().filter(|round| foldable(round)).cloned().collect()
+        self.state.rounds.as_slice().iter().filter(|round| foldable(round)).cloned().collect()
     }
 
     /// Removes rounds from `chosen` that must stay because the open turn has to start with reasoning. A note has the
@@ -76,7 +82,7 @@ impl PlanBuilder<'_> {
         let turn = self.messages.iter().rposition(is_user_text).unwrap_or(0);
         let has_reasoning =
             |round: &Range<usize>| matches!(self.messages[round.start].parts.first(), Some(Part::Reasoning(_)));
-        let rounds = self.state.rounds();
+        let rounds = self.state.rounds.as_slice();
         let open = &rounds[rounds.partition_point(|round| round.start <= turn)..];
         // If the turn itself starts without reasoning, reasoning is disabled.
         if !self.options.turn_starts_with_reasoning || !open.first().is_some_and(has_reasoning) {
@@ -126,7 +132,7 @@ impl PlanBuilder<'_> {
                 continue;
             }
             let id = PartId::new(at, part);
-            let segments = || self.state.segments_of(at..at + 1).iter().filter(|segment| segment.at.part == part);
+            let segments = || self.state.segments.of_part(at, part).iter();
             let now: Tokens =
                 segments().map(|segment| self.folds.part_tokens(segment.at).unwrap_or(segment.tokens)).sum();
             let raw: Tokens = segments().map(|segment| segment.tokens).sum();
@@ -138,7 +144,7 @@ impl PlanBuilder<'_> {
     /// Writes one note for each run of adjacent dropped rounds. One of the notes includes the summary.
     pub(crate) fn write_notes(&mut self, stage: Stage, detail: NoteDetail) {
         let mut runs: Vec<Vec<Range<usize>>> = Vec::new();
-        for round in self.state.rounds().iter().filter(|round| self.folds.is_dropped(round.start)).cloned() {
+        for round in self.state.rounds.as_slice().iter().filter(|round| self.folds.is_dropped(round.start)).cloned() {
             match runs.last_mut() {
                 Some(run)
                     if run.last().is_some_and(|last| {

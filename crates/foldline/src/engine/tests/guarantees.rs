@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use crate::conversation::answers_system_note;
 use crate::engine::marker;
 use crate::engine::passes::REVERSE_PASS_ORDER;
-use crate::engine::planner::Stage;
+use crate::engine::stage::Stage;
 use crate::laws;
 use crate::laws::LawProfile;
 use crate::testing::{SampleRequest, samples};

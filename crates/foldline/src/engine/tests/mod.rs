@@ -1,4 +1,5 @@
-//! Tests of the engine as a whole: the four guarantees, and known failures of other compactors.
+//! Tests of the engine as a whole: the four guarantees, the left fold, and known failures of other compactors.
 
 mod guarantees;
 mod known_failures;
+mod left_fold;

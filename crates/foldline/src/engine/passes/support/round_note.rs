@@ -14,11 +14,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::Handle;
-use crate::conversation::Message;
 use crate::engine::marker;
+use crate::engine::original;
+use crate::engine::passes::view::PassView;
 use crate::engine::segment::{SegmentKind, ToolCallInfo};
-
-use crate::engine::passes::PassView;
 
 /// Maximum number of rounds that are listed by line; more are counted instead.
 const MAX_LISTED_ROUNDS: usize = 200;
@@ -41,7 +40,7 @@ pub(crate) fn note_text(
     tools: &BTreeMap<String, usize>,
     detail: NoteDetail,
 ) -> String {
-    let handle = view.options.handles.then(|| Handle::for_content(&original_json(view.messages, rounds)));
+    let handle = view.options.handles.then(|| Handle::for_content(&original::rounds_bytes(view.messages, rounds)));
     let head = if rounds.len() == 1 { "1 round".to_owned() } else { format!("{} rounds", rounds.len()) };
     if detail != NoteDetail::Listed || rounds.len() > MAX_LISTED_ROUNDS {
         let sums: Vec<String> = tools.iter().map(|(tool, count)| format!("{count} {tool}")).collect();
@@ -64,12 +63,6 @@ pub(crate) fn count_tools(view: &PassView<'_>, round: Range<usize>, tools: &mut 
             None => drop(tools.insert(call.tool.clone(), 1)),
         }
     }
-}
-
-/// Returns the original that the handle of these rounds resolves to: their messages, as JSON.
-pub(crate) fn original_json(messages: &[Message<'_>], rounds: &[Range<usize>]) -> Vec<u8> {
-    let messages: Vec<_> = rounds.iter().flat_map(|round| &messages[round.clone()]).collect();
-    serde_json::to_vec(&messages).expect("messages serialize to JSON")
 }
 
 /// Returns the calls of a round, each with true if it failed.

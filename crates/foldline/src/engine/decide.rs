@@ -1,0 +1,188 @@
+//! Decisions at request points: whether to crease, planning, and applying or reverting a plan.
+//!
+//! A decision may depend only on the messages before the point, the options and the ledger.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use crate::conversation::Message;
+use crate::engine::crease::{Crease, Trigger};
+use crate::engine::options::{FoldOptions, Ledger};
+use crate::engine::overlay::FoldSet;
+use crate::engine::planner;
+use crate::engine::planner::plan::CreasePlan;
+use crate::engine::schedule::ScheduleInput;
+use crate::engine::stage::Stage;
+use crate::engine::state::FoldState;
+use crate::error::{Error, ErrorKind};
+use crate::tokens::Tokens;
+
+/// The previous values of everything that a crease changed.
+#[derive(Clone)]
+pub(crate) struct CreaseUndo {
+    folds: FoldSet,
+    message_tokens: Vec<Tokens>,
+    touched_messages: BTreeSet<usize>,
+}
+
+impl FoldState {
+    /// Decides at a past request point. A request that could not fit was refused or sent unfolded, so that is not an
+    /// error here.
+    pub(crate) fn decide_past(
+        &mut self,
+        options: &FoldOptions,
+        ledger: &Ledger,
+        messages: &[Message<'_>],
+    ) -> Option<Crease> {
+        let options = options_at(options, ledger, messages.len());
+        // If the verbatim texts alone exceed the budget, no plan can fit.
+        if self.totals.verbatim() > options.message_budget(1.0) {
+            self.accrue_carrying_cost(&options);
+            return None;
+        }
+        self.decide(&options, ledger, messages).ok().flatten()
+    }
+
+    /// Decides at the request point after the last ingested message.
+    pub(crate) fn decide(
+        &mut self,
+        options: &FoldOptions,
+        ledger: &Ledger,
+        messages: &[Message<'_>],
+    ) -> Result<Option<Crease>, Error> {
+        let planned = self.plan_crease(options, ledger, messages)?;
+        Ok(planned.map(|(plan, trigger)| self.apply_plan(options, messages, plan, trigger).0))
+    }
+
+    /// Returns the plan of a crease at this request point, if there is to be one. Changes only the schedule and caches.
+    pub(crate) fn plan_crease(
+        &mut self,
+        options: &FoldOptions,
+        ledger: &Ledger,
+        messages: &[Message<'_>],
+    ) -> Result<Option<(CreasePlan, Trigger)>, Error> {
+        options.cancel.check()?;
+        let at = messages.len();
+        let options = &*options_at(options, ledger, at);
+        self.accrue_carrying_cost(options);
+        let is_cold = ledger.cold_points.contains(&at);
+        let input = ScheduleInput { segments: &self.segments, rounds: &self.rounds, totals: &self.totals };
+        let Some(trigger) = self.schedule.crease_trigger(input, options, is_cold) else {
+            return Ok(None);
+        };
+        let plan = self.choose_folds(options, ledger, messages, trigger)?;
+        if trigger == Trigger::OverBudget {
+            let rendered = self.totals.rendered();
+            let left = plan.as_ref().map_or(rendered, |plan| rendered - plan.saved_tokens);
+            if left > options.message_budget(1.0) {
+                return Err(self.cannot_fit_error(options, left, plan.as_ref()));
+            }
+            self.schedule.record_forced(left);
+        }
+        match plan {
+            Some(plan) if trigger == Trigger::OverBudget || plan.expected_gain > 0.0 => Ok(Some((plan, trigger))),
+            plan => {
+                let profitable_in = plan.as_ref().map(|plan| plan.calls_until_profitable(options));
+                let saved = plan.map_or(0, |plan| plan.saved_tokens);
+                self.schedule.record_unprofitable(self.rounds.calls(), profitable_in, saved);
+                Ok(None)
+            }
+        }
+    }
+
+    fn accrue_carrying_cost(&mut self, options: &FoldOptions) {
+        self.schedule.accrue_carrying_cost(self.segments.as_slice(), self.rounds.calls(), options);
+    }
+
+    /// Brings the indexes up to date and runs the planner.
+    fn choose_folds(
+        &mut self,
+        options: &FoldOptions,
+        ledger: &Ledger,
+        messages: &[Message<'_>],
+        trigger: Trigger,
+    ) -> Result<Option<CreasePlan>, Error> {
+        self.results.index_new_results(self.segments.as_mut_slice(), options, messages)?;
+        let mut identifiers = std::mem::take(&mut self.identifiers);
+        let kind_of = |at| self.segments.get(at).and_then(|segment| segment.text_kind);
+        let from = self.schedule.crease_start(options, trigger);
+        let summary = ledger.summary_at(messages.len());
+        let plan = identifiers
+            .index_messages(messages, &self.folds, &options.cancel, kind_of)
+            .and_then(|()| planner::choose_folds(self, &mut identifiers, options, messages, trigger, from, summary));
+        self.identifiers = identifiers;
+        plan
+    }
+
+    /// Applies a plan. Returns the previous values for [`FoldState::undo_crease`].
+    pub(crate) fn apply_plan(
+        &mut self,
+        options: &FoldOptions,
+        messages: &[Message<'_>],
+        plan: CreasePlan,
+        trigger: Trigger,
+    ) -> (Crease, CreaseUndo) {
+        let rewrite_cost = match trigger {
+            Trigger::ColdCache => 0,
+            _ => options.prices.rewrite_cost(plan.suffix_tokens, plan.saved_tokens).round() as Tokens,
+        };
+        let request_point = self.len();
+        for &at in &plan.touched_messages {
+            self.identifiers.update_message(at, &messages[at], &self.folds, &plan.folds);
+            // Line hashes and counts are not needed for text that is cut.
+            let segments = self.segments.indices(at..at + 1);
+            for segment in &mut self.segments.as_mut_slice()[segments] {
+                let stage = plan.folds.stage(segment.at);
+                segment.line_hashes.take_if(|_| stage.is_some());
+                segment.line_counts.take_if(|_| stage >= Some(Stage::Excerpts));
+            }
+        }
+        let folds = std::mem::replace(&mut self.folds, plan.folds);
+        let message_tokens = self.totals.replace(plan.message_tokens, self.totals.rendered() - plan.saved_tokens);
+        self.schedule.record_crease(plan.saved_tokens);
+        let crease = Crease {
+            request_point,
+            trigger,
+            saved_tokens: plan.saved_tokens,
+            suffix_tokens: plan.suffix_tokens,
+            rewrite_cost,
+            first_message: plan.first_message,
+        };
+        (crease, CreaseUndo { folds, message_tokens, touched_messages: plan.touched_messages })
+    }
+
+    /// Reverts the last crease, except for the schedule.
+    pub(crate) fn undo_crease(&mut self, messages: &[Message<'_>], crease: &Crease, before: CreaseUndo) {
+        for &at in &before.touched_messages {
+            self.identifiers.update_message(at, &messages[at], &self.folds, &before.folds);
+        }
+        self.folds = before.folds;
+        self.totals.replace(before.message_tokens, self.totals.rendered() + crease.saved_tokens);
+    }
+
+    fn cannot_fit_error(&self, options: &FoldOptions, left: Tokens, plan: Option<&CreasePlan>) -> Error {
+        let (floor, budget) = (left + options.overhead_tokens, options.budget);
+        let folds = plan.map_or(&self.folds, |plan| &plan.folds);
+        let left = self.segments.as_slice().iter().filter(|segment| !folds.is_dropped(segment.at.message));
+        let sizes = left.map(|segment| (segment.at, folds.part_tokens(segment.at).unwrap_or(segment.tokens)));
+        let largest = sizes.max_by_key(|(_, tokens)| *tokens);
+        let what = match largest {
+            Some((at, tokens)) if tokens > options.overhead_tokens => {
+                format!("the largest part left is {at} with {tokens} tokens")
+            }
+            _ => format!("system and tools alone are {} tokens", options.overhead_tokens),
+        };
+        let message = format!(
+            "cannot fit: the floor is {floor} tokens and the budget is {budget}; {what}; use a larger window or send less"
+        );
+        Error::new(ErrorKind::CannotFit { floor, budget, largest }, message)
+    }
+}
+
+/// Returns the options with the budget of a request point.
+fn options_at<'s>(options: &'s FoldOptions, ledger: &Ledger, at: usize) -> Cow<'s, FoldOptions> {
+    match ledger.budget_at(at, options) {
+        budget if budget == options.budget => Cow::Borrowed(options),
+        budget => Cow::Owned(FoldOptions { budget, ..options.clone() }),
+    }
+}

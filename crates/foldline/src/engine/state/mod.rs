@@ -1,0 +1,89 @@
+//! The state of a fold: everything that decisions depend on, and the folds decided so far.
+//!
+//! A state grows message by message and holds no text except that of markers and excerpts. Nothing is planned here:
+//! `ingest` adds messages, and [`decide`](crate::engine::decide) decides at request points.
+
+mod ingest;
+pub(crate) mod results;
+pub(crate) mod rounds;
+pub(crate) mod segments;
+pub(crate) mod totals;
+
+use crate::conversation::Message;
+use crate::engine::archive::{Original, OriginalStore, StoreError};
+use crate::engine::crease::Crease;
+use crate::engine::handle::Handle;
+use crate::engine::identifiers::index::IdentifierIndex;
+use crate::engine::overlay::{FoldSet, RemovedOriginal};
+use crate::engine::schedule::CreaseSchedule;
+use crate::engine::state::results::ResultIndex;
+use crate::engine::state::rounds::RoundTable;
+use crate::engine::state::segments::SegmentTable;
+use crate::engine::state::totals::TokenTotals;
+
+/// The state of a fold after some messages. Holds no text except that of markers and excerpts.
+#[derive(Clone, Default)]
+pub struct FoldState {
+    pub(crate) segments: SegmentTable,
+    pub(crate) rounds: RoundTable,
+    pub(crate) totals: TokenTotals,
+    pub(crate) results: ResultIndex,
+    pub(crate) identifiers: IdentifierIndex,
+    pub(crate) schedule: CreaseSchedule,
+    pub(crate) folds: FoldSet,
+    pub(crate) creases: Vec<Crease>,
+    /// Numbers of creases and folded parts when the originals were last stored. Every fold increases one of them.
+    pub(crate) archived_counts: (usize, usize),
+}
+
+impl FoldState {
+    /// Returns the number of messages ingested.
+    pub fn len(&self) -> usize {
+        self.totals.by_message().len()
+    }
+
+    /// Returns true if no message was ingested.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns true if the messages continue those of this state: the last decision assumed that the model answers.
+    pub(crate) fn is_continued_by(&self, messages: &[Message<'_>]) -> bool {
+        let seen = self.len();
+        seen == 0 || messages.get(seen).is_none_or(|next| next.opens_round(messages[..seen].last()))
+    }
+
+    /// Writes the originals of all folds to a store.
+    pub(crate) fn store_originals(
+        &self,
+        messages: &[Message<'_>],
+        store: &dyn OriginalStore,
+    ) -> Result<(), StoreError> {
+        let removed = self.folds.removed_originals(messages);
+        let metadata = |original: &RemovedOriginal<'_>| {
+            let segment = self.segments.get(original.at).filter(|_| original.rounds.is_empty());
+            let call = segment.and_then(|segment| segment.tool_call.as_ref());
+            let in_rounds = original.rounds.iter().flat_map(|round| self.segments.of_messages(round.clone()));
+            let tokens = segment.into_iter().chain(in_rounds).map(|segment| segment.tokens).sum();
+            (
+                Handle::for_content(&original.bytes),
+                call.map(|call| (call.tool.clone(), call.action.target.clone())),
+                tokens,
+            )
+        };
+        let metadata: Vec<_> = removed.iter().map(metadata).collect();
+        let originals: Vec<Original<'_>> = removed
+            .iter()
+            .zip(&metadata)
+            .map(|(original, (handle, call, tokens))| Original {
+                handle: *handle,
+                bytes: &original.bytes,
+                tool: call.as_ref().map(|(tool, _)| tool.as_str()),
+                arguments: call.as_ref().map(|(_, target)| target.as_str()),
+                message: original.rounds.first().map_or(original.at.message, |round| round.start),
+                tokens: *tokens,
+            })
+            .collect();
+        store.store(&originals)
+    }
+}
