@@ -1,23 +1,17 @@
-//! The archive as a whole: one file, its writer and its readers.
+//! The archive as a whole: one store, opened with its key.
 //!
 //! Nothing here returns an original. Originals are read only through a [`TenantArchive`], which belongs to one
 //! namespace, so no call can read across namespaces.
 
 use std::path::Path;
-use std::sync::Arc;
-
-use rusqlite::{Connection, OpenFlags, OptionalExtension};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::encryption::{ArchiveCipher, ArchiveKey};
-use crate::search::index::SearchIndex;
-use crate::sqlite::maintenance::MaintenanceThread;
-use crate::sqlite::readers;
-use crate::sqlite::readers::ReaderPool;
-use crate::sqlite::schema;
-use crate::sqlite::store::SqliteStore;
-use crate::sqlite::writer::{WriteQueue, WriterThread};
+use crate::error::Error;
+use crate::namespace::Namespace;
+use crate::sqlite::SqliteStore;
+use crate::store::ArchiveStore;
 use crate::tenant::TenantArchive;
-use crate::{Error, ErrorKind, Namespace, permissions};
 
 /// A durable, exact, private store of everything that was folded.
 ///
@@ -49,7 +43,16 @@ use crate::{Error, ErrorKind, Namespace, permissions};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Archive {
-    pub(crate) core: Arc<ArchiveCore>,
+    store: Arc<dyn ArchiveStore>,
+    cipher: ArchiveCipher,
+    identity: Arc<Mutex<Option<KnownIdentity>>>,
+}
+
+/// The identity of a store, and the generation in which it was read.
+#[derive(Debug)]
+struct KnownIdentity {
+    generation: u64,
+    identity: Vec<u8>,
 }
 
 /// Options for opening an archive.
@@ -72,160 +75,70 @@ pub enum AccessMode {
     ReadOnly,
 }
 
-/// State shared by all clones and tenants. Dropping it ends its threads.
-#[derive(Debug)]
-pub(crate) struct ArchiveCore {
-    pub(crate) store: Arc<SqliteStore>,
-    writer: Option<WriterThread>,
-    maintenance: Option<MaintenanceThread>,
-}
-
 impl Archive {
     /// Opens the archive at this path for reading and writing, and creates it if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be opened, is not an archive, or is accessible to other users.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::open_with(path, ArchiveOptions::default())
     }
 
     /// Opens the archive at this path.
+    ///
+    /// # Errors
+    ///
+    /// The same as for [`Archive::open`], and if the key is wrong.
     pub fn open_with(path: impl AsRef<Path>, options: ArchiveOptions) -> Result<Self, Error> {
-        let path = path.as_ref().to_owned();
         let cipher = ArchiveCipher::new(options.key)?;
-        let writer = match options.access {
-            AccessMode::ReadWrite => {
-                permissions::create_private(&path)?;
-                let mut connection = open_for_writing(&path)?;
-                schema::migrate(&mut connection, &path)?;
-                write_key_check(&connection, &cipher)?;
-                Some(connection)
-            }
-            AccessMode::ReadOnly if !path.exists() => {
-                let path = path.display();
-                return Err(Error::new(
-                    ErrorKind::Io,
-                    format!("there is no archive at {path}; nothing was folded yet"),
-                ));
-            }
-            AccessMode::ReadOnly => {
-                permissions::check_private(&path)?;
-                None
-            }
-        };
-        let readers = ReaderPool::new(&path);
-        readers.read(|connection| {
-            if schema::check_version(connection, &path)? == 0 {
-                return Err(Error::new(ErrorKind::NotAnArchive, format!("{} is empty", path.display())));
-            }
-            check_key(connection, &cipher, &path)
-        })?;
-        let index = SearchIndex::for_archive(&path);
-        let store = Arc::new(SqliteStore { path, cipher, readers, index });
-        let writer = writer.map(|connection| WriterThread::start(connection, &store.path)).transpose()?;
-        let maintenance = writer
-            .as_ref()
-            .map(|writer| MaintenanceThread::start(store.clone(), writer.queue().clone()))
-            .transpose()?;
-        Ok(Self { core: Arc::new(ArchiveCore { store, writer, maintenance }) })
+        let is_writable = options.access == AccessMode::ReadWrite;
+        let store = SqliteStore::open(path.as_ref(), cipher.clone(), is_writable)?;
+        Ok(Self::with_store(Arc::new(store), cipher))
     }
 
-    /// Returns the path of the archive's file.
-    pub fn path(&self) -> &Path {
-        &self.core.store.path
+    fn with_store(store: Arc<dyn ArchiveStore>, cipher: ArchiveCipher) -> Self {
+        Self { store, cipher, identity: Arc::default() }
+    }
+
+    /// Returns the name of the store for messages: a path, or a URL without credentials.
+    pub fn location(&self) -> String {
+        self.store.location()
     }
 
     /// Returns the namespace for a credential: a keyed hash under the archive's own identity and, if the archive is
     /// encrypted, its key. The credential cannot be recovered from it, and every archive yields a different name.
+    ///
+    /// # Errors
+    ///
+    /// If the identity of the archive cannot be read.
     pub fn namespace_for_credential(&self, credential: &[u8]) -> Result<Namespace, Error> {
-        let store = &self.core.store;
-        let name = blake3::keyed_hash(&store.cipher.credential_key(&store.identity()?), credential).to_hex();
+        let name = blake3::keyed_hash(&self.cipher.credential_key(&self.identity()?), credential).to_hex();
         Namespace::new(format!("key-{}", &name[..32]))
     }
 
     /// Returns the part of the archive that belongs to a namespace.
     pub fn tenant(&self, namespace: &Namespace) -> TenantArchive {
-        TenantArchive::new(self.core.clone(), namespace.clone())
-    }
-}
-
-impl Drop for ArchiveCore {
-    /// Closes the writer last: the last connection to close checkpoints the log, and a reader cannot.
-    fn drop(&mut self) {
-        self.maintenance.take();
-        self.store.readers.close_idle();
-        self.writer.take();
-    }
-}
-
-impl ArchiveCore {
-    /// Returns the write queue, or an error if the archive is read-only.
-    pub(crate) fn write_queue(&self) -> Result<&WriteQueue, Error> {
-        self.writer.as_ref().map(WriterThread::queue).ok_or_else(|| {
-            Error::new(ErrorKind::ReadOnly, format!("{} was opened read-only", self.store.path.display()))
-        })
+        TenantArchive::new(self.store.clone(), &self.cipher, namespace.clone())
     }
 
-    /// Notifies the maintenance thread that there is new data.
-    pub(crate) fn wake_maintenance(&self) {
-        self.maintenance.iter().for_each(MaintenanceThread::wake);
+    pub(crate) fn store_rows(&self) -> &dyn ArchiveStore {
+        &*self.store
     }
-}
 
-/// Opens the writer's connection, with a write-ahead log that [`crate::sqlite::sync`] syncs.
-pub(crate) fn open_for_writing(path: &Path) -> Result<Connection, Error> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut connection = Connection::open_with_flags(path, flags)?;
-    if connection.is_readonly(rusqlite::MAIN_DB)? {
-        let path = path.display();
-        return Err(Error::new(ErrorKind::ReadOnly, format!("{path} is not writable by this user")));
+    pub(crate) fn cipher(&self) -> &ArchiveCipher {
+        &self.cipher
     }
-    connection.busy_handler(Some(readers::busy_handler))?;
-    connection.set_prepared_statement_cache_capacity(64);
-    // A foreign file must stay unchanged, so this check comes before anything that writes.
-    if schema::check_version(&connection, path)? == 0 {
-        // Lets pages freed by retention be returned to the disk.
-        connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
-    }
-    let mode: String = connection.query_row("PRAGMA journal_mode = WAL", (), |row| row.get(0))?;
-    if !mode.eq_ignore_ascii_case("wal") {
-        return Err(Error::new(
-            ErrorKind::ReadOnly,
-            format!("{} cannot be written (its journal mode remains {mode})", path.display()),
-        ));
-    }
-    connection.pragma_update(None, "synchronous", "NORMAL")?;
-    connection.pragma_update(None, "journal_size_limit", 16 * 1024 * 1024)?;
-    connection.pragma_update(None, "trusted_schema", false)?;
-    Ok(connection)
-}
 
-/// The plaintext of the key check of an encrypted archive.
-const KEY_CHECK_PLAINTEXT: &[u8] = b"foldline";
-
-/// Marks a new archive as encrypted or plaintext, before anything is stored in it.
-fn write_key_check(connection: &Connection, cipher: &ArchiveCipher) -> Result<(), Error> {
-    let key_check = if cipher.is_plaintext() {
-        Vec::new()
-    } else {
-        cipher.encrypt(&Namespace::local(), "lock", KEY_CHECK_PLAINTEXT.to_vec())?
-    };
-    connection.execute("INSERT OR IGNORE INTO setting (name, value) VALUES ('lock', ?1)", [key_check])?;
-    Ok(())
-}
-
-/// Rejects a wrong key, a missing key, and a key for a plaintext archive: a caller who passes a key expects
-/// encryption.
-fn check_key(connection: &Connection, cipher: &ArchiveCipher, path: &Path) -> Result<(), Error> {
-    let key_check: Vec<u8> = connection
-        .query_row("SELECT value FROM setting WHERE name = 'lock'", (), |row| row.get(0))
-        .optional()?
-        .unwrap_or_default();
-    let denied = |why: &str| Err(Error::new(ErrorKind::WrongKey, format!("{} {why}", path.display())));
-    match (key_check.is_empty(), cipher.is_plaintext()) {
-        (true, true) => Ok(()),
-        (true, false) => denied("is not encrypted, but a key was given; open it without the key, or use a new archive"),
-        (false, true) => denied("is sealed (encrypted); give its key"),
-        (false, false) => match cipher.decrypt(&Namespace::local(), "lock", key_check) {
-            Ok(opened) if opened == KEY_CHECK_PLAINTEXT => Ok(()),
-            _ => denied("is encrypted with a different key"),
-        },
+    /// Returns the identity of the store, which is read once.
+    fn identity(&self) -> Result<Vec<u8>, Error> {
+        let generation = self.store.generation();
+        let mut cached = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = cached.as_ref().filter(|known| known.generation == generation) {
+            return Ok(known.identity.clone());
+        }
+        let identity = self.store.identity()?;
+        *cached = Some(KnownIdentity { generation, identity: identity.clone() });
+        Ok(identity)
     }
 }

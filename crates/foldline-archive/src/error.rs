@@ -41,6 +41,8 @@ pub enum ErrorKind {
     InsecurePermissions,
     /// The archive can be read but not written.
     ReadOnly,
+    /// The file was removed or replaced while it was open; what was stored in it may be lost.
+    Replaced,
     /// No space is left on the disk.
     DiskFull,
     /// Another process locked the archive for too long.
@@ -89,26 +91,3 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
-
-impl From<rusqlite::Error> for Error {
-    fn from(error: rusqlite::Error) -> Self {
-        use rusqlite::ErrorCode as Code;
-        let kind = match error.sqlite_error_code() {
-            Some(Code::DiskFull) => ErrorKind::DiskFull,
-            Some(Code::ReadOnly | Code::PermissionDenied) => ErrorKind::ReadOnly,
-            Some(Code::DatabaseBusy | Code::DatabaseLocked) => ErrorKind::Busy,
-            Some(Code::DatabaseCorrupt) => ErrorKind::Damaged,
-            Some(Code::NotADatabase) => ErrorKind::NotAnArchive,
-            Some(Code::TooBig) => ErrorKind::TooLarge,
-            _ => ErrorKind::Io,
-        };
-        let advice = match kind {
-            ErrorKind::DiskFull => "; free some disk space, or run `foldline archive prune`",
-            ErrorKind::ReadOnly => "; make the archive writable, or choose another with --archive",
-            ErrorKind::Busy => "; another process is writing to it, try again",
-            ErrorKind::Damaged => "; run `foldline archive verify` to find out what is readable",
-            _ => "",
-        };
-        Self::new(kind, format!("archive database error: {error}{advice}"))
-    }
-}

@@ -1,38 +1,42 @@
 //! The archive of foldline: a durable, exact and private store of everything that was folded.
 //!
-//! An [`Archive`] is one SQLite file. The data of one user is reachable only through that user's
+//! An [`Archive`] is one SQLite file, or another store that implements the traits of [`store`]. The data of one user is reachable only through that user's
 //! [`TenantArchive`], which implements [`foldline::OriginalStore`]: when `store` returns, the originals are on
 //! disk, and [`TenantArchive::unfold`] returns the identical bytes, or a typed error, for as long as retention
 //! keeps them.
 //!
 //! This crate uses the disk and the clock. It reads no environment and no settings, and uses no network.
 
-pub(crate) mod admin;
+mod admin;
 mod archive;
 mod clock;
-pub(crate) mod encryption;
+mod encryption;
 mod error;
+mod handle_prefix;
 mod namespace;
-pub(crate) mod originals;
-pub(crate) mod permissions;
-pub(crate) mod search;
-pub(crate) mod sessions;
-pub(crate) mod sqlite;
-pub(crate) mod tenant;
+mod originals;
+mod permissions;
+mod search;
+mod sessions;
+mod sqlite;
+pub mod store;
+mod sync_handle;
+mod tenant;
 
+pub use crate::admin::delete::DeleteReport;
 pub use crate::admin::retention::{PruneReport, RetentionPolicy};
 pub use crate::admin::stats::{ArchiveStats, ToolStats};
 pub use crate::admin::transfer::{ExportReport, ImportReport};
 pub use crate::admin::verify::{ByteProgress, DamagedOriginal, VerifyReport};
+pub use crate::archive::{AccessMode, Archive, ArchiveOptions};
 pub use crate::encryption::ArchiveKey;
+pub use crate::error::{Error, ErrorKind};
+pub use crate::namespace::Namespace;
 pub use crate::originals::entry::{OriginalInfo, UnfoldedOriginal};
 pub use crate::originals::excerpt::{Excerpt, ExcerptQuery, LineRange, PAGE_BYTES, excerpt};
-pub use crate::originals::write::StoreCounts;
+pub use crate::originals::write::{RefusedOriginal, StoreCounts};
 pub use crate::search::query::{SearchHit, SearchResults};
 pub use crate::sessions::journal::{EventRecord, RequestRecord, SessionRecord};
 pub use crate::sessions::ledger::LedgerFact;
-pub use crate::sqlite::sync::SyncHandle;
+pub use crate::sync_handle::{SyncCompletion, SyncHandle};
 pub use crate::tenant::TenantArchive;
-pub use archive::{AccessMode, Archive, ArchiveOptions};
-pub use error::{Error, ErrorKind};
-pub use namespace::Namespace;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind};
 
 /// The name of a tenant: the local user, or in a proxy a keyed hash of the credential.
 ///

@@ -6,7 +6,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 
-use crate::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind};
 
 /// Ensures that the file exists and is private to its owner.
 pub(crate) fn create_private(path: &Path) -> Result<(), Error> {

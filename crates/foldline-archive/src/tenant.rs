@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::archive::ArchiveCore;
-use crate::originals::entry::UnfoldedOriginal;
-use crate::sqlite::store::{HandlePrefix, LastPack, SqliteStore};
-use crate::sqlite::writer::WriteQueue;
-use crate::{Error, ErrorKind, Namespace, SyncHandle};
+use crate::encryption::{ArchiveCipher, StoredName, TenantCipher};
+use crate::error::Error;
+use crate::namespace::Namespace;
+use crate::store::ArchiveStore;
+use crate::sync_handle::SyncHandle;
 
 /// The part of an archive that belongs to one namespace.
 ///
@@ -37,14 +37,15 @@ use crate::{Error, ErrorKind, Namespace, SyncHandle};
 /// ```
 #[derive(Clone, Debug)]
 pub struct TenantArchive {
-    core: Arc<ArchiveCore>,
+    store: Arc<dyn ArchiveStore>,
     namespace: Namespace,
+    cipher: TenantCipher,
     session: Option<String>,
 }
 
 impl TenantArchive {
-    pub(crate) fn new(core: Arc<ArchiveCore>, namespace: Namespace) -> Self {
-        Self { core, namespace, session: None }
+    pub(crate) fn new(store: Arc<dyn ArchiveStore>, cipher: &ArchiveCipher, namespace: Namespace) -> Self {
+        Self { store, cipher: cipher.for_namespace(&namespace), namespace, session: None }
     }
 
     /// Returns the same tenant; everything stored through it is attributed to this session.
@@ -54,7 +55,13 @@ impl TenantArchive {
 
     /// Requests a sync of everything written so far, by this tenant or another.
     pub fn request_sync(&self) -> SyncHandle {
-        self.core.write_queue().map_or_else(|_| SyncHandle::completed(), WriteQueue::request_sync)
+        self.store.request_sync()
+    }
+
+    /// Returns a number that grows when the store was lost and opened again. Originals that were stored before may be
+    /// gone, and have to be stored again.
+    pub fn generation(&self) -> u64 {
+        self.store.generation()
     }
 
     /// Returns the namespace of the tenant.
@@ -62,40 +69,20 @@ impl TenantArchive {
         &self.namespace
     }
 
-    pub(crate) fn core(&self) -> &ArchiveCore {
-        &self.core
+    pub(crate) fn store_rows(&self) -> &dyn ArchiveStore {
+        &*self.store
     }
 
-    pub(crate) fn backend(&self) -> &Arc<SqliteStore> {
-        &self.core.store
+    pub(crate) fn cipher(&self) -> &TenantCipher {
+        &self.cipher
     }
 
-    pub(crate) fn session_name(&self) -> Option<&str> {
+    pub(crate) fn session(&self) -> Option<&str> {
         self.session.as_deref()
     }
 
-    /// Returns the exact original for a handle or a prefix of at least 8 characters.
-    pub fn unfold(&self, handle: &str) -> Result<UnfoldedOriginal, Error> {
-        let prefix = HandlePrefix::parse(handle)?;
-        self.backend().readers.read(|connection| {
-            let stored = self.backend().resolve(connection, &self.namespace, &prefix)?;
-            let id = stored.id;
-            let fetched = self.backend().fetch(connection, &self.namespace, stored, &mut LastPack::default());
-            if fetched.as_ref().is_err_and(|error| *error.kind() == ErrorKind::Damaged) {
-                self.quarantine(id);
-            }
-            fetched
-        })
-    }
-
-    /// Marks an entry as damaged, so that it is not searched and does not count as stored: storing the same original
-    /// again replaces it with a good copy.
-    fn quarantine(&self, id: i64) {
-        if let Ok(writer) = self.core.write_queue() {
-            writer.enqueue(move |connection| {
-                connection.execute("UPDATE original SET state = 2 WHERE id = ?1 AND state = 0", [id])?;
-                Ok(())
-            });
-        }
+    /// Returns the stored form of the session's name.
+    pub(crate) fn session_name(&self) -> Result<Option<StoredName>, Error> {
+        self.session.as_deref().map(|name| self.cipher.session_name(name)).transpose()
     }
 }

@@ -7,7 +7,6 @@ use crate::tidy::module_graph::ModuleGraph;
 /// listed has none.
 const ALLOWED_CYCLIC_FILES: &[(&str, usize)] = &[
     ("foldline", 34),
-    ("foldline-archive", 11),
     ("foldline-cli", 14),
     ("foldline-replay", 6),
     ("foldline-server", 13),

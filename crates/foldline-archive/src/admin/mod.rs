@@ -1,5 +1,6 @@
-//! Administration: retention, verification, transfer and statistics.
+//! Administration: retention, deletion, verification, transfer and statistics.
 
+pub(crate) mod delete;
 pub(crate) mod retention;
 pub(crate) mod stats;
 pub(crate) mod transfer;

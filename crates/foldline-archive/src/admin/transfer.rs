@@ -15,27 +15,29 @@
 //! is for readers with access to the tenant's data.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::ops::ControlFlow;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use foldline::Handle;
-use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
 use crate::admin::verify::ByteProgress;
-use crate::originals::entry::{OriginalRow, UnfoldedOriginal};
-use crate::originals::pack;
-use crate::originals::pack::OriginalDescription;
-use crate::originals::write::{MAX_ORIGINAL_BYTES, NewOriginal, StoreCounts, ensure_namespace, find_namespace};
-use crate::sqlite::store::LastPack;
+use crate::clock;
+use crate::error::{Error, ErrorKind};
+use crate::originals::entry::UnfoldedOriginal;
+use crate::originals::pack::{MAX_ORIGINAL_BYTES, OriginalDescription, PACK_BYTES};
+use crate::originals::reader::{LastPack, open_original};
+use crate::originals::write::{NewOriginal, StoreCounts};
+use crate::sessions::ledger::LedgerFact;
+use crate::store::{ArchiveScope, OriginalSelection};
 use crate::tenant::TenantArchive;
-use crate::{Error, ErrorKind, clock};
 
 /// The version of the format.
 const FORMAT_VERSION: u64 = 1;
 
 /// Originals that are exported or imported per batch.
-const BATCH_ORIGINALS: i64 = 256;
+const BATCH_ORIGINALS: usize = 256;
 
 /// Maximum length of a line: every byte of the largest original, escaped.
 const MAX_LINE_BYTES: u64 = 6 * MAX_ORIGINAL_BYTES as u64 + 64 * 1024;
@@ -125,29 +127,30 @@ impl TenantArchive {
         let mut exported = ExportReport::default();
         let mut at = ByteProgress { done_bytes: 0, total_bytes: self.stats()?.bytes };
         let (mut after, mut last) = (0, LastPack::default());
+        let scope = ArchiveScope::Namespace(self.namespace());
         loop {
-            let written = self.backend().readers.read(|connection| {
-                let rows = self.originals_after(connection, after)?;
-                let newest = rows.last().map(|stored| stored.id);
-                for stored in rows {
-                    at.done_bytes += stored.slot.length as u64;
-                    match self.backend().fetch(connection, self.namespace(), stored, &mut last) {
-                        Ok(unfolded) => {
-                            write(&ExportLine::Original(OriginalLine::from(unfolded))).map_err(failed)?;
-                            exported.originals += 1;
-                        }
-                        Err(error) if *error.kind() == ErrorKind::Damaged => exported.damaged += 1,
-                        Err(error) => return Err(error),
+            let before = after;
+            let selection = OriginalSelection::After(after, BATCH_ORIGINALS);
+            self.store_rows().read(scope, selection, &mut |_, row, pack| {
+                after = row.id;
+                at.done_bytes += row.slot.length as u64;
+                match open_original(self.cipher(), row, pack, &mut last) {
+                    Ok(unfolded) => {
+                        write(&ExportLine::Original(OriginalLine::from(unfolded))).map_err(failed)?;
+                        exported.originals += 1;
                     }
+                    Err(error) if *error.kind() == ErrorKind::Damaged => exported.damaged += 1,
+                    Err(error) => return Err(error),
                 }
-                Ok(newest)
+                Ok(ControlFlow::Continue(()))
             })?;
-            let Some(newest) = written else { break };
-            after = newest;
+            if after == before {
+                break;
+            }
             progress(at);
         }
-        for fact in self.all_facts()? {
-            write(&ExportLine::Fact(fact)).map_err(failed)?;
+        for (session, fact) in self.all_facts()? {
+            write(&ExportLine::Fact(FactLine::new(session, fact))).map_err(failed)?;
             exported.facts += 1;
         }
         out.finish().and_then(|mut out| out.flush()).map_err(failed)?;
@@ -165,7 +168,7 @@ impl TenantArchive {
             false => Box::new(from),
         };
         let mut imported = ImportReport::default();
-        let mut batch: Vec<(Vec<u8>, OriginalLine)> = Vec::new();
+        let mut batch: Vec<(u64, Vec<u8>, OriginalLine)> = Vec::new();
         let (mut number, mut bytes, mut line) = (0, 0, Vec::new());
         loop {
             line.clear();
@@ -195,7 +198,7 @@ impl TenantArchive {
                 (_, Ok(ExportLine::Original(mut original))) => match original.take_bytes() {
                     Ok(content) => {
                         bytes += content.len();
-                        batch.push((content, original));
+                        batch.push((number, content, original));
                     }
                     Err(why) => imported.reject(number, why),
                 },
@@ -205,54 +208,23 @@ impl TenantArchive {
                 },
                 (_, Err(why)) => imported.reject(number, why),
             }
-            if bytes >= 16 * pack::PACK_BYTES || batch.len() >= BATCH_ORIGINALS as usize {
-                imported.add_counts(self.import_originals(&std::mem::take(&mut batch))?);
+            if bytes >= 16 * PACK_BYTES || batch.len() >= BATCH_ORIGINALS {
+                let lines = std::mem::take(&mut batch);
+                imported.add_counts(self.import_originals(&lines)?, &lines);
                 bytes = 0;
                 progress(imported.added + imported.existing);
             }
         }
-        imported.add_counts(self.import_originals(&batch)?);
+        imported.add_counts(self.import_originals(&batch)?, &batch);
         self.request_sync().wait()?;
         Ok(imported)
     }
 
-    fn originals_after(&self, connection: &Connection, after: i64) -> Result<Vec<OriginalRow>, Error> {
-        let Some(namespace) = find_namespace(connection, self.namespace())? else { return Ok(Vec::new()) };
-        let mut statement = connection.prepare_cached(&format!(
-            "SELECT {} FROM original AS o LEFT JOIN session AS s ON s.id = o.session
-             WHERE o.id > ?1 AND o.namespace = ?2 AND o.state <> 1 ORDER BY o.id LIMIT ?3",
-            OriginalRow::COLUMNS
-        ))?;
-        Ok(statement
-            .query_map((after, namespace, BATCH_ORIGINALS), OriginalRow::from_row)?
-            .collect::<Result<_, _>>()?)
-    }
-
-    fn all_facts(&self) -> Result<Vec<FactLine>, Error> {
-        let lines: Vec<(FactLine, Vec<u8>, Vec<u8>)> = self.backend().readers.read(|connection| {
-            let Some(namespace) = find_namespace(connection, self.namespace())? else { return Ok(Vec::new()) };
-            let mut statement = connection.prepare(
-                "SELECT session, kind, at, fingerprint, payload FROM ledger WHERE namespace = ?1 ORDER BY at",
-            )?;
-            let rows = statement.query_map([namespace], |row| {
-                let (fingerprint, payload) = (String::new(), String::new());
-                let line = FactLine { session: row.get(0)?, kind: row.get(1)?, at: row.get(2)?, fingerprint, payload };
-                Ok((line, row.get(3)?, row.get(4)?))
-            })?;
-            Ok(rows.collect::<Result<_, _>>()?)
-        })?;
-        let open = |(line, fingerprint, ciphertext): (FactLine, Vec<u8>, Vec<u8>)| {
-            let payload = self.backend().cipher.decrypt(self.namespace(), "fact", ciphertext)?;
-            Ok(FactLine { fingerprint: BASE64.encode(fingerprint), payload: BASE64.encode(payload), ..line })
-        };
-        lines.into_iter().map(open).collect()
-    }
-
-    fn import_originals(&self, lines: &[(Vec<u8>, OriginalLine)]) -> Result<StoreCounts, Error> {
+    fn import_originals(&self, lines: &[(u64, Vec<u8>, OriginalLine)]) -> Result<StoreCounts, Error> {
         let now = clock::now_millis();
         let incoming: Vec<NewOriginal<'_>> = lines
             .iter()
-            .map(|(bytes, line)| NewOriginal {
+            .map(|(_, bytes, line)| NewOriginal {
                 handle: Handle::for_content(bytes),
                 hash: *blake3::hash(bytes).as_bytes(),
                 bytes,
@@ -272,18 +244,22 @@ impl TenantArchive {
             BASE64.decode(text).map_err(|error| Error::new(ErrorKind::InvalidInput, format!("not base64: {error}")))
         };
         let (fingerprint, payload) = (bytes(&line.fingerprint)?, bytes(&line.payload)?);
-        let ciphertext = self.backend().cipher.encrypt(self.namespace(), "fact", payload)?;
-        let namespace = self.namespace().clone();
-        self.core().write_queue()?.write(move |connection| {
-            let namespace = ensure_namespace(connection, &namespace)?;
-            let added = connection
-                .prepare_cached(
-                    "INSERT OR IGNORE INTO ledger (namespace, session, kind, fingerprint, payload, at)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-                )?
-                .execute((namespace, line.session, line.kind, fingerprint, ciphertext, line.at))?;
-            Ok(added > 0)
-        })
+        let session = Some(line.session.as_str()).filter(|name| !name.is_empty());
+        let fact = LedgerFact { kind: line.kind, fingerprint, payload, at: line.at };
+        let (_, is_new) = self.insert_fact(session, fact)?;
+        Ok(is_new)
+    }
+}
+
+impl FactLine {
+    fn new(session: Option<String>, fact: LedgerFact) -> Self {
+        Self {
+            session: session.unwrap_or_default(),
+            kind: fact.kind,
+            fingerprint: BASE64.encode(fact.fingerprint),
+            payload: BASE64.encode(fact.payload),
+            at: fact.at,
+        }
     }
 }
 
@@ -295,9 +271,12 @@ impl ImportReport {
         }
     }
 
-    fn add_counts(&mut self, counts: StoreCounts) {
+    fn add_counts(&mut self, counts: StoreCounts, lines: &[(u64, Vec<u8>, OriginalLine)]) {
         self.added += counts.added;
         self.existing += counts.existing;
+        for refused in counts.refused {
+            self.reject(lines[refused.index].0, refused.reason);
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use regex::bytes::{Regex, RegexBuilder};
 
-use crate::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind};
 
 /// Bytes of a page: about four thousand tokens.
 pub const PAGE_BYTES: usize = 16 * 1024;

@@ -1,7 +1,8 @@
-//! Originals: packs, writing, repacking and excerpts.
+//! Originals: storing, packs, unfolding and excerpts.
 
 pub(crate) mod entry;
 pub(crate) mod excerpt;
 pub(crate) mod pack;
-pub(crate) mod repack;
+pub(crate) mod reader;
+pub(crate) mod unfold;
 pub(crate) mod write;

@@ -10,9 +10,11 @@ use std::io::Read;
 
 use serde::{Deserialize, Serialize};
 
-use crate::encryption::ArchiveCipher;
-use crate::originals::write::MAX_ORIGINAL_BYTES;
-use crate::{Error, ErrorKind, Namespace};
+use crate::encryption::TenantCipher;
+use crate::error::{Error, ErrorKind};
+
+/// Size limit of an original; larger ones would approach SQLite's row limit.
+pub(crate) const MAX_ORIGINAL_BYTES: usize = 256 * 1024 * 1024;
 
 /// Bytes of originals in a pack, before compression; a larger original gets its own pack.
 pub(crate) const PACK_BYTES: usize = 64 * 1024;
@@ -34,10 +36,13 @@ pub(crate) struct OriginalDescription {
 
 /// Position of an original in its pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PackSlot {
-    pub(crate) start: usize,
-    pub(crate) description_len: usize,
-    pub(crate) length: usize,
+pub struct PackSlot {
+    /// Offset of its description.
+    pub start: usize,
+    /// Length of its description, which precedes its bytes.
+    pub description_len: usize,
+    /// Length of its bytes.
+    pub length: usize,
 }
 
 impl PackSlot {
@@ -68,10 +73,10 @@ impl PackBuilder {
     }
 
     /// Returns the bytes of the pack and their length before compression.
-    pub(crate) fn finish(self, cipher: &ArchiveCipher, namespace: &Namespace) -> Result<(Vec<u8>, usize), Error> {
+    pub(crate) fn finish(self, cipher: &TenantCipher) -> Result<(Vec<u8>, usize), Error> {
         let packed = zstd::bulk::compress(&self.buffer, ZSTD_LEVEL)
             .map_err(|error| Error::new(ErrorKind::Io, format!("could not compress originals: {error}")))?;
-        Ok((cipher.encrypt(namespace, "pack", packed)?, self.buffer.len()))
+        Ok((cipher.encrypt("pack", packed)?, self.buffer.len()))
     }
 }
 
@@ -84,18 +89,13 @@ pub(crate) struct OpenPack {
 impl OpenPack {
     /// Opens a pack of `length` bytes. A damaged pack is opened as far as it can be read; the hash of each original
     /// decides whether it is intact.
-    pub(crate) fn open(
-        content: Vec<u8>,
-        length: usize,
-        cipher: &ArchiveCipher,
-        namespace: &Namespace,
-    ) -> Result<Self, Error> {
-        let packed = cipher.decrypt(namespace, "pack", content)?;
+    pub(crate) fn open(content: &[u8], length: usize, cipher: &TenantCipher) -> Result<Self, Error> {
+        let packed = cipher.decrypt_slice("pack", content)?;
         let length = length.min(MAX_PACK_BYTES);
         let plain = zstd::bulk::decompress(&packed, length).unwrap_or_else(|_| {
             // A damaged frame ends early with an error; the prefix is kept.
             let mut plain = Vec::with_capacity(length.min(64 * PACK_BYTES));
-            let _ = zstd::stream::read::Decoder::with_buffer(packed.as_slice())
+            let _ = zstd::stream::read::Decoder::with_buffer(&*packed)
                 .and_then(|decoder| decoder.take(length as u64).read_to_end(&mut plain));
             plain
         });
@@ -111,17 +111,22 @@ impl OpenPack {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::encryption::ArchiveCipher;
+    use crate::namespace::Namespace;
+
+    fn plaintext() -> TenantCipher {
+        ArchiveCipher::Plaintext.for_namespace(&Namespace::local())
+    }
 
     #[test]
     fn packed_originals_round_trip() {
-        let namespace = Namespace::local();
         let mut builder = PackBuilder::default();
         let description = OriginalDescription { tool: Some("read".into()), arguments: None };
         let first = builder.add(&description, b"one").unwrap();
         let second = builder.add(&OriginalDescription::default(), &[0, 255, 7]).unwrap();
-        let (content, length) = builder.finish(&ArchiveCipher::Plaintext, &namespace).unwrap();
+        let (content, length) = builder.finish(&plaintext()).unwrap();
         assert_eq!(length, second.end());
-        let opened = OpenPack::open(content, length, &ArchiveCipher::Plaintext, &namespace).unwrap();
+        let opened = OpenPack::open(&content, length, &plaintext()).unwrap();
         assert_eq!(opened.get(first), Some((br#"{"tool":"read"}"#.as_slice(), b"one".as_slice())));
         assert_eq!(opened.get(second), Some((b"{}".as_slice(), [0, 255, 7].as_slice())));
     }
@@ -129,7 +134,6 @@ mod tests {
     /// Half a frame still yields the originals before the cut.
     #[test]
     fn truncated_pack_yields_its_readable_prefix() {
-        let namespace = Namespace::local();
         let mut builder = PackBuilder::default();
         let noise = |seed: u8| -> Vec<u8> {
             let mut bytes = vec![0; 300_000];
@@ -139,17 +143,16 @@ mod tests {
         let (first, second) = (noise(1), noise(2));
         let first_slot = builder.add(&OriginalDescription::default(), &first).unwrap();
         let second_slot = builder.add(&OriginalDescription::default(), &second).unwrap();
-        let (mut content, length) = builder.finish(&ArchiveCipher::Plaintext, &namespace).unwrap();
+        let (mut content, length) = builder.finish(&plaintext()).unwrap();
         content.truncate(content.len() - 1000);
-        let opened = OpenPack::open(content, length, &ArchiveCipher::Plaintext, &namespace).unwrap();
+        let opened = OpenPack::open(&content, length, &plaintext()).unwrap();
         assert!(opened.get(first_slot).is_some_and(|(_, bytes)| bytes == first));
         assert!(opened.get(second_slot).is_none());
     }
 
     #[test]
     fn invalid_pack_yields_nothing() {
-        let opened =
-            OpenPack::open(b"not a frame".to_vec(), 10, &ArchiveCipher::Plaintext, &Namespace::local()).unwrap();
+        let opened = OpenPack::open(b"not a frame", 10, &plaintext()).unwrap();
         assert_eq!(opened.get(PackSlot { start: 0, description_len: 0, length: 10 }), None);
         let far = PackSlot { start: usize::MAX, description_len: usize::MAX, length: 1 };
         assert_eq!(opened.get(far), None);

@@ -1,21 +1,24 @@
 //! Storing originals, before they leave a request.
 //!
-//! Hashing and compressing run on the caller's thread; the writer thread only inserts. An original that is already
+//! Hashing and compressing run on the caller's thread; the store only inserts. An original that is already
 //! stored and was touched recently costs one lookup and no write, because most of what a request folds was folded
 //! by the previous request.
+//!
+//! A handle is a part of a hash, so two texts can have the same one. Whole hashes are compared on every store call: the
+//! text that came first keeps the handle, and the other one is refused, alone.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::time::Duration;
 
 use foldline::{Handle, Original, OriginalStore, StoreError};
-use rusqlite::{Connection, OptionalExtension};
 
-use crate::originals::pack::{OriginalDescription, PackBuilder, PackSlot};
+use crate::clock;
+use crate::encryption::StoredName;
+use crate::error::{Error, ErrorKind};
+use crate::originals::pack::{MAX_ORIGINAL_BYTES, OriginalDescription, PackBuilder};
+use crate::store::{InsertOutcome, NewPack, NewRow};
 use crate::tenant::TenantArchive;
-use crate::{Error, ErrorKind, Namespace, clock};
-
-/// Size limit of an original; larger ones would approach SQLite's row limit.
-pub(crate) const MAX_ORIGINAL_BYTES: usize = 256 * 1024 * 1024;
 
 /// Bytes of a tool's arguments that are stored with its output: enough to identify the call.
 const MAX_ARGUMENT_BYTES: usize = 2 * 1024;
@@ -24,24 +27,46 @@ const MAX_ARGUMENT_BYTES: usize = 2 * 1024;
 /// hour is precise enough, and a request whose markers were all used within the hour writes nothing.
 pub(crate) const TOUCH_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// Counts of a store call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The results of a store call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreCounts {
     /// Originals that were not stored before.
     pub added: u64,
     /// Originals that were already stored.
     pub existing: u64,
+    /// Originals that cannot be stored, alone of this call.
+    pub refused: Vec<RefusedOriginal>,
+}
+
+/// An original that cannot be stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RefusedOriginal {
+    /// Its index in the store call.
+    pub index: usize,
+    /// Its handle.
+    pub handle: Handle,
+    /// The reason.
+    pub reason: String,
 }
 
 impl OriginalStore for TenantArchive {
     fn store(&self, originals: &[Original<'_>]) -> Result<(), StoreError> {
-        self.store_durably(originals).map(|_| ()).map_err(|error| StoreError(error.to_string()))
+        let counts = self.store_durably(originals).map_err(|error| StoreError(error.to_string()))?;
+        match counts.refused.into_iter().next() {
+            None => Ok(()),
+            Some(refused) => Err(StoreError(refused.reason)),
+        }
     }
 }
 
 impl TenantArchive {
     /// Stores originals durably, like [`OriginalStore::store`], but returns the archive's own error and counts.
+    ///
+    /// # Errors
+    ///
+    /// If nothing could be stored. An original that cannot be stored alone is in [`StoreCounts::refused`].
     pub fn store_durably(&self, originals: &[Original<'_>]) -> Result<StoreCounts, Error> {
         let counts = self.store_unsynced(originals)?;
         self.request_sync().wait()?;
@@ -50,99 +75,161 @@ impl TenantArchive {
 
     /// Stores originals without waiting for the disk: the data survives the end of this process, and survives a power
     /// loss once [`request_sync`](TenantArchive::request_sync) has been waited for.
+    ///
+    /// # Errors
+    ///
+    /// The same as for [`store_durably`](TenantArchive::store_durably).
     pub fn store_unsynced(&self, originals: &[Original<'_>]) -> Result<StoreCounts, Error> {
         let now = clock::now_millis();
         let incoming: Vec<_> =
-            originals.iter().map(|original| NewOriginal::new(original, self.session_name(), now)).collect();
+            originals.iter().map(|original| NewOriginal::new(original, self.session(), now)).collect();
+        for original in &incoming {
+            original.check_handle()?;
+        }
         self.store_missing(&incoming)
     }
 
     /// Records that these markers were in a request just now; retention counts from this time. Does not wait: an
     /// update that is dropped under load is repeated by the next request.
+    ///
+    /// # Errors
+    ///
+    /// If the archive is read-only.
     pub fn touch(&self, handles: &[Handle]) -> Result<(), Error> {
-        let (namespace, handles, now) = (self.namespace().clone(), handles.to_vec(), clock::now_millis());
-        self.core().write_queue()?.enqueue(move |connection| {
-            let Some(namespace) = find_namespace(connection, &namespace)? else { return Ok(()) };
-            for handle in handles {
-                touch_row(connection, namespace, handle, now)?;
-            }
-            Ok(())
-        });
-        Ok(())
+        let keys = handles.iter().map(|handle| Ok(self.cipher().handle_name(*handle)?.key));
+        self.store_rows().touch(self.namespace(), keys.collect::<Result<_, Error>>()?, clock::now_millis())
     }
 
     pub(crate) fn store_missing(&self, incoming: &[NewOriginal<'_>]) -> Result<StoreCounts, Error> {
-        let missing = self.select_missing(incoming)?;
-        let mut counts = StoreCounts { added: 0, existing: (incoming.len() - missing.len()) as u64 };
-        if missing.is_empty() {
-            return Ok(counts);
+        let mut verdicts = HashMap::new();
+        let missing = self.select_missing(incoming, &mut verdicts)?;
+        if !missing.is_empty() {
+            let outcomes = self.store_rows().insert(self.namespace(), self.pack_originals(&missing)?)?;
+            for (original, outcome) in missing.iter().zip(outcomes) {
+                verdicts.insert(
+                    original.new.hash,
+                    match outcome {
+                        InsertOutcome::Added => StoreVerdict::Added,
+                        InsertOutcome::Existing => StoreVerdict::Existing,
+                        InsertOutcome::HandleTaken => StoreVerdict::Refused(TAKEN_REASON.to_owned()),
+                    },
+                );
+            }
         }
-        let packs = self.pack_originals(&missing)?;
-        let (namespace, encrypted) = (self.namespace().clone(), !self.backend().cipher.is_plaintext());
-        let stored = self
-            .core()
-            .write_queue()?
-            .write(move |connection| insert_packs(connection, &namespace, &packs, encrypted))?;
-        counts.added += stored.added;
-        counts.existing += stored.existing;
-        self.core().wake_maintenance();
+        let mut counts = StoreCounts::default();
+        for (index, NewOriginal { handle, hash, .. }) in incoming.iter().enumerate() {
+            match verdicts.get_mut(hash) {
+                Some(StoreVerdict::Refused(reason)) => {
+                    let reason = format!("the original {handle} cannot be stored: {reason}");
+                    counts.refused.push(RefusedOriginal { index, handle: *handle, reason });
+                }
+                Some(verdict @ StoreVerdict::Added) => {
+                    counts.added += 1;
+                    // The same text again in this call.
+                    *verdict = StoreVerdict::Existing;
+                }
+                Some(StoreVerdict::Existing) | None => counts.existing += 1,
+            }
+        }
         Ok(counts)
     }
 
-    /// Returns the originals that are not stored or not recently touched, without duplicates.
-    fn select_missing<'a, 'b>(&self, incoming: &'b [NewOriginal<'a>]) -> Result<Vec<&'b NewOriginal<'a>>, Error> {
-        let mut seen = HashSet::new();
-        let mut missing: Vec<_> = incoming.iter().filter(|original| seen.insert(original.handle)).collect();
-        for original in &missing {
-            original.validate()?;
-        }
-        self.backend().readers.read(|connection| {
-            let Some(namespace) = find_namespace(connection, self.namespace())? else { return Ok(()) };
-            let mut held = connection.prepare_cached(
-                "SELECT hash FROM original WHERE namespace = ?1 AND handle = ?2 AND state = 0 AND carried_at >= ?3",
-            )?;
-            let mut found = HashSet::new();
-            for original in &missing {
-                let fresh = original.carried_at - clock::to_millis(TOUCH_INTERVAL);
-                let hash: Option<[u8; 32]> =
-                    held.query_row((namespace, original.handle.as_str(), fresh), |row| row.get(0)).optional()?;
-                if hash.is_some_and(|hash| hash == original.hash) {
-                    found.insert(original.handle);
+    /// Returns the originals that are not stored or not recently touched, without duplicates, and decides about the
+    /// others.
+    fn select_missing<'a, 'b>(
+        &self,
+        incoming: &'b [NewOriginal<'a>],
+        verdicts: &mut HashMap<[u8; 32], StoreVerdict>,
+    ) -> Result<Vec<MissingOriginal<'a, 'b>>, Error> {
+        let mut owners: HashMap<Handle, [u8; 32]> = HashMap::new();
+        let mut missing = Vec::new();
+        for new in incoming {
+            match owners.entry(new.handle) {
+                Entry::Occupied(owner) if *owner.get() == new.hash => {}
+                Entry::Occupied(_) => {
+                    verdicts.insert(new.hash, StoreVerdict::Refused(TAKEN_REASON.to_owned()));
+                }
+                Entry::Vacant(_) if new.bytes.len() > MAX_ORIGINAL_BYTES => {
+                    let length = new.bytes.len();
+                    let reason = format!("it has {length} bytes; the limit is {MAX_ORIGINAL_BYTES}");
+                    verdicts.insert(new.hash, StoreVerdict::Refused(reason));
+                }
+                Entry::Vacant(owner) => {
+                    owner.insert(new.hash);
+                    let (name, hash) = (self.cipher().handle_name(new.handle)?, self.cipher().content_hash(&new.hash));
+                    missing.push(MissingOriginal { new, name, hash });
                 }
             }
-            missing.retain(|original| !found.contains(&original.handle));
-            Ok(())
-        })?;
+        }
+        let keys: Vec<&str> = missing.iter().map(|original| original.name.key.as_str()).collect();
+        let known = self.store_rows().find_known(self.namespace(), &keys)?;
+        let known: HashMap<&str, _> = known.iter().map(|known| (known.key.as_str(), known)).collect();
+        missing.retain(|original| {
+            let verdict = match known.get(original.name.key.as_str()) {
+                Some(known) if known.hash != original.hash => StoreVerdict::Refused(TAKEN_REASON.to_owned()),
+                Some(known) if known.is_available && known.carried_at >= original.fresh_since() => {
+                    StoreVerdict::Existing
+                }
+                _ => return true,
+            };
+            verdicts.insert(original.new.hash, verdict);
+            false
+        });
         Ok(missing)
     }
 
-    fn pack_originals(&self, missing: &[&NewOriginal<'_>]) -> Result<Vec<PackInsert>, Error> {
+    fn pack_originals(&self, missing: &[MissingOriginal<'_, '_>]) -> Result<Vec<NewPack>, Error> {
         let mut packs = Vec::new();
         let mut builder = PackBuilder::default();
         let mut rows = Vec::new();
-        let close = |builder: PackBuilder, rows: Vec<OriginalInsert>| {
-            let (content, length) = builder.finish(&self.backend().cipher, self.namespace())?;
-            Ok::<_, Error>(PackInsert { content, length, rows })
+        let close = |builder: PackBuilder, originals: Vec<NewRow>| {
+            let (content, length) = builder.finish(self.cipher())?;
+            Ok::<_, Error>(NewPack { content, length, originals })
         };
-        for original in missing {
-            if !builder.has_room(original.bytes.len()) {
+        for MissingOriginal { new, name, hash, .. } in missing {
+            if !builder.has_room(new.bytes.len()) {
                 packs.push(close(std::mem::take(&mut builder), std::mem::take(&mut rows))?);
             }
-            let slot = builder.add(&original.description, original.bytes)?;
-            rows.push(OriginalInsert {
-                handle: original.handle,
-                hash: original.hash,
+            let slot = builder.add(&new.description, new.bytes)?;
+            rows.push(NewRow {
+                handle: name.clone(),
+                hash: *hash,
                 slot,
-                tokens: original.tokens,
-                message: original.message,
-                tool: original.description.tool.clone(),
-                session: original.session.map(str::to_owned),
-                kept_at: original.kept_at,
-                carried_at: original.carried_at,
+                tokens: new.tokens,
+                message: new.message,
+                tool: new.description.tool.clone().filter(|_| self.cipher().is_plaintext()),
+                session: new.session.map(|name| self.cipher().session_name(name)).transpose()?,
+                kept_at: new.kept_at,
+                carried_at: new.carried_at,
             });
         }
         packs.push(close(builder, rows)?);
         Ok(packs)
+    }
+}
+
+/// The reason to refuse an original whose handle belongs to another text.
+const TAKEN_REASON: &str = "another original has the same handle";
+
+/// The decision about one text of a store call.
+#[derive(Debug)]
+enum StoreVerdict {
+    Added,
+    Existing,
+    Refused(String),
+}
+
+/// An original of a store call that may have to be written.
+struct MissingOriginal<'a, 'b> {
+    new: &'b NewOriginal<'a>,
+    name: StoredName,
+    hash: [u8; 32],
+}
+
+impl MissingOriginal<'_, '_> {
+    /// Returns the time after which a stored copy need not be touched.
+    fn fresh_since(&self) -> i64 {
+        self.new.carried_at - clock::to_millis(TOUCH_INTERVAL)
     }
 }
 
@@ -179,160 +266,12 @@ impl<'a> NewOriginal<'a> {
         }
     }
 
-    /// Rejects a wrong handle, which would not resolve to these bytes, and an original that is too large.
-    fn validate(&self) -> Result<(), Error> {
+    /// Rejects a wrong handle, which would not resolve to these bytes.
+    fn check_handle(&self) -> Result<(), Error> {
         let handle = self.handle;
-        if Handle::from_hash(&self.hash) != handle {
-            return Err(Error::new(ErrorKind::InvalidInput, format!("{handle} is not the handle of these bytes")));
+        if Handle::from_hash(&self.hash) == handle {
+            return Ok(());
         }
-        if self.bytes.len() > MAX_ORIGINAL_BYTES {
-            let length = self.bytes.len();
-            return Err(Error::new(
-                ErrorKind::TooLarge,
-                format!("the original {handle} has {length} bytes; the limit is {MAX_ORIGINAL_BYTES}"),
-            ));
-        }
-        Ok(())
+        Err(Error::new(ErrorKind::InvalidInput, format!("{handle} is not the handle of these bytes")))
     }
-}
-
-/// A pack to be inserted, with the rows of its originals.
-struct PackInsert {
-    content: Vec<u8>,
-    length: usize,
-    rows: Vec<OriginalInsert>,
-}
-
-struct OriginalInsert {
-    handle: Handle,
-    hash: [u8; 32],
-    slot: PackSlot,
-    tokens: u64,
-    message: u64,
-    tool: Option<String>,
-    session: Option<String>,
-    kept_at: i64,
-    carried_at: i64,
-}
-
-fn insert_packs(
-    connection: &Connection,
-    namespace: &Namespace,
-    packs: &[PackInsert],
-    encrypted: bool,
-) -> Result<StoreCounts, Error> {
-    let namespace = ensure_namespace(connection, namespace)?;
-    let mut counts = StoreCounts::default();
-    for pack in packs {
-        let mut missing = Vec::with_capacity(pack.rows.len());
-        for row in &pack.rows {
-            if touch_or_clear(connection, namespace, row)? {
-                missing.push(row);
-            } else {
-                counts.existing += 1;
-            }
-        }
-        if missing.is_empty() {
-            continue;
-        }
-        connection.prepare_cached("INSERT INTO pack (namespace, length, content) VALUES (?1, ?2, ?3)")?.execute((
-            namespace,
-            to_sql_int(pack.length),
-            &pack.content,
-        ))?;
-        let id = connection.last_insert_rowid();
-        let mut insert = connection.prepare_cached(
-            "INSERT INTO original (namespace, handle, hash, state, pack, start, about, length, tokens, message, \
-             session, tool, kept_at, carried_at) VALUES (?1, ?2, ?3, 0, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
-        )?;
-        for row in missing {
-            let session = match &row.session {
-                Some(name) => Some(ensure_session(connection, namespace, name, row.carried_at)?),
-                None => None,
-            };
-            insert.execute((
-                namespace,
-                row.handle.as_str(),
-                row.hash,
-                id,
-                to_sql_int(row.slot.start),
-                to_sql_int(row.slot.description_len),
-                to_sql_int(row.slot.length),
-                to_sql_int(row.tokens),
-                to_sql_int(row.message),
-                session,
-                row.tool.as_deref().filter(|_| !encrypted),
-                row.kept_at,
-                row.carried_at,
-            ))?;
-            counts.added += 1;
-        }
-    }
-    Ok(counts)
-}
-
-/// Returns true if the original must be inserted. A stored original is touched instead; the row of an expired or
-/// damaged one is deleted to make way for the new copy.
-fn touch_or_clear(connection: &Connection, namespace: i64, row: &OriginalInsert) -> Result<bool, Error> {
-    let held: Option<(i64, i64, [u8; 32])> = connection
-        .prepare_cached("SELECT id, state, hash FROM original WHERE namespace = ?1 AND handle = ?2")?
-        .query_row((namespace, row.handle.as_str()), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
-        .optional()?;
-    match held {
-        None => Ok(true),
-        Some((_, _, hash)) if hash != row.hash => Err(Error::new(
-            ErrorKind::Ambiguous { candidates: vec![row.handle] },
-            format!("another original already has the handle {}; this one cannot be stored under it", row.handle),
-        )),
-        Some((_, 0, _)) => {
-            touch_row(connection, namespace, row.handle, row.carried_at)?;
-            Ok(false)
-        }
-        Some((id, _, _)) => {
-            connection.prepare_cached("DELETE FROM original WHERE id = ?1")?.execute([id])?;
-            Ok(true)
-        }
-    }
-}
-
-fn touch_row(connection: &Connection, namespace: i64, handle: Handle, at: i64) -> Result<(), Error> {
-    connection
-        .prepare_cached(
-            "UPDATE original SET carried_at = ?3 WHERE namespace = ?1 AND handle = ?2 AND carried_at < ?3 - ?4",
-        )?
-        .execute((namespace, handle.as_str(), at, clock::to_millis(TOUCH_INTERVAL) / 2))?;
-    Ok(())
-}
-
-/// Returns the id of a namespace, if it exists.
-pub(crate) fn find_namespace(connection: &Connection, namespace: &Namespace) -> Result<Option<i64>, Error> {
-    Ok(connection
-        .prepare_cached("SELECT id FROM namespace WHERE name = ?1")?
-        .query_row([namespace.as_str()], |row| row.get(0))
-        .optional()?)
-}
-
-/// Returns the id of a namespace; creates it if necessary.
-pub(crate) fn ensure_namespace(connection: &Connection, namespace: &Namespace) -> Result<i64, Error> {
-    if let Some(id) = find_namespace(connection, namespace)? {
-        return Ok(id);
-    }
-    connection.execute("INSERT INTO namespace (name) VALUES (?1)", [namespace.as_str()])?;
-    Ok(connection.last_insert_rowid())
-}
-
-/// Returns the id of a session and updates its last-seen time; creates it if necessary.
-pub(crate) fn ensure_session(connection: &Connection, namespace: i64, name: &str, at: i64) -> Result<i64, Error> {
-    Ok(connection
-        .prepare_cached(
-            "INSERT INTO session (namespace, name, first_at, last_at) VALUES (?1, ?2, ?3, ?3)
-             ON CONFLICT (namespace, name) DO UPDATE SET last_at = max(last_at, excluded.last_at)
-             RETURNING id",
-        )?
-        .query_row((namespace, name, at), |row| row.get(0))?)
-}
-
-/// Converts a number to SQLite's integer type, saturating.
-pub(crate) fn to_sql_int(number: impl TryInto<i64>) -> i64 {
-    number.try_into().unwrap_or(i64::MAX)
 }

@@ -1,7 +1,8 @@
-//! The search index: tokenizing, redaction, queries and snippets.
+//! Search: tokenizing, redaction, ranking and snippets.
 
-pub(crate) mod index;
+pub(crate) mod document;
 pub(crate) mod query;
 pub(crate) mod redact;
 pub(crate) mod snippet;
+pub(crate) mod terms;
 pub(crate) mod tokenize;

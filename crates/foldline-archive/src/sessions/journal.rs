@@ -1,9 +1,11 @@
 //! The journal: sessions, requests and events, for the dashboard and for later analysis. Nothing depends on it, so
 //! writing it never waits, and records may be dropped under load.
 
-use crate::originals::write::{ensure_namespace, ensure_session, find_namespace, to_sql_int};
+use crate::clock;
+use crate::encryption::TenantCipher;
+use crate::error::Error;
+use crate::store::{EventRow, RequestRow, SessionRow};
 use crate::tenant::TenantArchive;
-use crate::{Error, clock};
 
 /// A recorded session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,131 +62,97 @@ pub struct EventRecord {
 
 impl TenantArchive {
     /// Records a request of this session, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// If the archive is read-only.
     pub fn append_request(&self, request: &RequestRecord) -> Result<(), Error> {
-        let now = clock::now_millis();
-        let payload = self.backend().cipher.encrypt(self.namespace(), "request", request.payload.clone())?;
-        let request = RequestRecord { payload, ..request.clone() };
-        let (namespace, session) = (self.namespace().clone(), self.session_name().map(str::to_owned));
-        self.core().write_queue()?.enqueue(move |connection| {
-            let namespace = ensure_namespace(connection, &namespace)?;
-            let session = session.map(|name| ensure_session(connection, namespace, &name, now)).transpose()?;
-            connection
-                .prepare_cached(
-                    "INSERT INTO request (namespace, session, at, model, raw_tokens, sent_tokens, folds, payload)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-                )?
-                .execute((
-                    namespace,
-                    session,
-                    now,
-                    request.model,
-                    to_sql_int(request.raw_tokens),
-                    to_sql_int(request.sent_tokens),
-                    to_sql_int(request.folds),
-                    request.payload,
-                ))?;
-            Ok(())
-        });
-        Ok(())
+        let (model, payload) = seal_request(self.cipher(), request)?;
+        let row = RequestRow {
+            session: self.session_name()?,
+            at: clock::now_millis(),
+            model,
+            raw_tokens: request.raw_tokens,
+            sent_tokens: request.sent_tokens,
+            folds: request.folds,
+            payload,
+        };
+        self.store_rows().append_request(self.namespace(), row)
     }
 
     /// Records an event of this session, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// If the archive is read-only.
     pub fn append_event(&self, kind: &str, payload: &[u8]) -> Result<(), Error> {
-        let (now, kind) = (clock::now_millis(), kind.to_owned());
-        let payload = self.backend().cipher.encrypt(self.namespace(), "event", payload.to_vec())?;
-        let (namespace, session) = (self.namespace().clone(), self.session_name().map(str::to_owned));
-        self.core().write_queue()?.enqueue(move |connection| {
-            let namespace = ensure_namespace(connection, &namespace)?;
-            let session = session.map(|name| ensure_session(connection, namespace, &name, now)).transpose()?;
-            connection
-                .prepare_cached(
-                    "INSERT INTO event (namespace, session, at, kind, payload) VALUES (?1, ?2, ?3, ?4, ?5)",
-                )?
-                .execute((namespace, session, now, kind, payload))?;
-            Ok(())
-        });
-        Ok(())
+        let payload = self.cipher().encrypt("event", payload.to_vec())?;
+        let (session, at) = (self.session_name()?, clock::now_millis());
+        self.store_rows()
+            .append_event(self.namespace(), EventRow { id: 0, session, at, kind: kind.to_owned(), payload })
     }
 
     /// Returns the sessions of this tenant, last seen first.
+    ///
+    /// # Errors
+    ///
+    /// If the archive cannot be read.
     pub fn sessions(&self, limit: usize) -> Result<Vec<SessionRecord>, Error> {
-        self.backend().readers.read(|connection| {
-            let Some(namespace) = find_namespace(connection, self.namespace())? else { return Ok(Vec::new()) };
-            let mut statement = connection.prepare_cached(
-                "SELECT s.name, s.first_at, s.last_at, count(r.id), coalesce(sum(r.raw_tokens), 0),
-                     coalesce(sum(r.sent_tokens), 0)
-                 FROM (SELECT * FROM session WHERE namespace = ?1 ORDER BY last_at DESC LIMIT ?2) AS s
-                 LEFT JOIN request AS r ON r.session = s.id GROUP BY s.id ORDER BY s.last_at DESC, s.id DESC",
-            )?;
-            let rows = statement.query_map((namespace, to_sql_int(limit)), |row| {
-                let number = |column| Ok::<_, rusqlite::Error>(u64::try_from(row.get::<_, i64>(column)?).unwrap_or(0));
-                Ok(SessionRecord {
-                    name: row.get(0)?,
-                    first_at: row.get(1)?,
-                    last_at: row.get(2)?,
-                    requests: number(3)?,
-                    raw_tokens: number(4)?,
-                    sent_tokens: number(5)?,
-                })
-            })?;
-            Ok(rows.collect::<Result<_, _>>()?)
-        })
+        let open = |row: SessionRow| {
+            let SessionRow { name, first_at, last_at, requests, raw_tokens, sent_tokens } = row;
+            let name = self.cipher().open_session(name)?;
+            Ok(SessionRecord { name, first_at, last_at, requests, raw_tokens, sent_tokens })
+        };
+        self.store_rows().sessions(self.namespace(), limit)?.into_iter().map(open).collect()
     }
 
     /// Returns the requests of this tenant since a time, newest first.
+    ///
+    /// # Errors
+    ///
+    /// If the archive cannot be read.
     pub fn requests(&self, since: i64, limit: usize) -> Result<Vec<RequestRecord>, Error> {
-        let requests: Vec<RequestRecord> = self.backend().readers.read(|connection| {
-            let Some(namespace) = find_namespace(connection, self.namespace())? else { return Ok(Vec::new()) };
-            let mut statement = connection.prepare_cached(
-                "SELECT r.at, s.name, r.model, r.raw_tokens, r.sent_tokens, r.folds, r.payload
-                 FROM request AS r LEFT JOIN session AS s ON s.id = r.session
-                 WHERE r.namespace = ?1 AND r.at >= ?2 ORDER BY r.at DESC, r.id DESC LIMIT ?3",
-            )?;
-            let rows = statement.query_map((namespace, since, to_sql_int(limit)), |row| {
-                let number = |column| Ok::<_, rusqlite::Error>(u64::try_from(row.get::<_, i64>(column)?).unwrap_or(0));
-                Ok(RequestRecord {
-                    at: row.get(0)?,
-                    session: row.get(1)?,
-                    model: row.get(2)?,
-                    raw_tokens: number(3)?,
-                    sent_tokens: number(4)?,
-                    folds: number(5)?,
-                    payload: row.get(6)?,
-                })
-            })?;
-            Ok(rows.collect::<Result<_, _>>()?)
-        })?;
-        let open = |request: RequestRecord| {
-            let payload = self.backend().cipher.decrypt(self.namespace(), "request", request.payload)?;
-            Ok(RequestRecord { payload, ..request })
+        let open = |row: RequestRow| {
+            let RequestRow { session, at, model, raw_tokens, sent_tokens, folds, payload } = row;
+            let session = session.map(|name| self.cipher().open_session(name)).transpose()?;
+            let (model, payload) = open_request(self.cipher(), model, payload)?;
+            Ok(RequestRecord { at, session, model, raw_tokens, sent_tokens, folds, payload })
         };
-        requests.into_iter().map(open).collect()
+        self.store_rows().requests(self.namespace(), since, limit)?.into_iter().map(open).collect()
     }
 
     /// Returns the events of this tenant after the event with this id, oldest first.
+    ///
+    /// # Errors
+    ///
+    /// If the archive cannot be read.
     pub fn events(&self, after: i64, limit: usize) -> Result<Vec<EventRecord>, Error> {
-        let events: Vec<EventRecord> = self.backend().readers.read(|connection| {
-            let Some(namespace) = find_namespace(connection, self.namespace())? else { return Ok(Vec::new()) };
-            let mut statement = connection.prepare_cached(
-                "SELECT e.id, e.at, s.name, e.kind, e.payload
-                 FROM event AS e LEFT JOIN session AS s ON s.id = e.session
-                 WHERE e.namespace = ?1 AND e.id > ?2 ORDER BY e.id LIMIT ?3",
-            )?;
-            let rows = statement.query_map((namespace, after, to_sql_int(limit)), |row| {
-                Ok(EventRecord {
-                    id: row.get(0)?,
-                    at: row.get(1)?,
-                    session: row.get(2)?,
-                    kind: row.get(3)?,
-                    payload: row.get(4)?,
-                })
-            })?;
-            Ok(rows.collect::<Result<_, _>>()?)
-        })?;
-        let open = |event: EventRecord| {
-            let payload = self.backend().cipher.decrypt(self.namespace(), "event", event.payload)?;
-            Ok(EventRecord { payload, ..event })
+        let open = |row: EventRow| {
+            let EventRow { id, session, at, kind, payload } = row;
+            let session = session.map(|name| self.cipher().open_session(name)).transpose()?;
+            let payload = self.cipher().decrypt("event", payload)?;
+            Ok(EventRecord { id, at, session, kind, payload })
         };
-        events.into_iter().map(open).collect()
+        self.store_rows().events(self.namespace(), after, limit)?.into_iter().map(open).collect()
     }
+}
+
+/// Returns the model and the payload to store. The model's name is encrypted with the payload.
+fn seal_request(cipher: &TenantCipher, request: &RequestRecord) -> Result<(String, Vec<u8>), Error> {
+    if cipher.is_plaintext() {
+        return Ok((request.model.clone(), request.payload.clone()));
+    }
+    let plain = [request.model.replace('\n', " ").as_bytes(), b"\n", &request.payload].concat();
+    Ok((String::new(), cipher.encrypt("request", plain)?))
+}
+
+fn open_request(cipher: &TenantCipher, model: String, payload: Vec<u8>) -> Result<(String, Vec<u8>), Error> {
+    if cipher.is_plaintext() {
+        return Ok((model, payload));
+    }
+    let mut model = cipher.decrypt("request", payload)?;
+    let end = model.iter().position(|byte| *byte == b'\n').unwrap_or(model.len());
+    let payload = model.split_off((end + 1).min(model.len()));
+    model.truncate(end);
+    Ok((String::from_utf8_lossy(&model).into_owned(), payload))
 }

@@ -4,11 +4,11 @@
 //! A recorded fact never changes: renderings were computed from it and must be reproducible. The content of a fact is
 //! defined by the engine; here it is bytes.
 
-use rusqlite::OptionalExtension;
-
-use crate::originals::write::{ensure_namespace, ensure_session, find_namespace};
+use crate::clock;
+use crate::encryption::TenantCipher;
+use crate::error::{Error, ErrorKind};
+use crate::store::{FactRow, FactSelection};
 use crate::tenant::TenantArchive;
-use crate::{Error, clock};
 
 /// A fact in the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +27,10 @@ pub struct LedgerFact {
 impl TenantArchive {
     /// Records a fact of this session durably and returns it. If a fact of this kind and fingerprint exists, it is kept
     /// and returned instead.
+    ///
+    /// # Errors
+    ///
+    /// If the archive cannot be written.
     pub fn record_fact(&self, kind: &str, fingerprint: &[u8], payload: &[u8]) -> Result<LedgerFact, Error> {
         let fact = self.write_fact(kind, fingerprint, payload)?;
         self.request_sync().wait()?;
@@ -34,67 +38,86 @@ impl TenantArchive {
     }
 
     /// Records a fact without waiting for the disk; see [`store_unsynced`](TenantArchive::store_unsynced).
+    ///
+    /// # Errors
+    ///
+    /// If the archive cannot be written.
     pub fn write_fact(&self, kind: &str, fingerprint: &[u8], payload: &[u8]) -> Result<LedgerFact, Error> {
-        // Most facts of a running conversation are recorded again by each request.
-        if let Some(fact) = self.fact(kind, fingerprint)? {
-            return Ok(fact);
-        }
-        let now = clock::now_millis();
-        let ciphertext = self.backend().cipher.encrypt(self.namespace(), "fact", payload.to_vec())?;
-        let (namespace, session) = (self.namespace().clone(), self.session_name().map(str::to_owned));
-        let (kind_owned, fingerprint_owned) = (kind.to_owned(), fingerprint.to_vec());
-        self.core().write_queue()?.write(move |connection| {
-            let namespace = ensure_namespace(connection, &namespace)?;
-            if let Some(session) = &session {
-                ensure_session(connection, namespace, session, now)?;
-            }
-            connection
-                .prepare_cached(
-                    "INSERT OR IGNORE INTO ledger (namespace, session, kind, fingerprint, payload, at)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-                )?
-                .execute((namespace, session.unwrap_or_default(), kind_owned, fingerprint_owned, ciphertext, now))?;
-            Ok(())
-        })?;
-        let missing = || Error::new(crate::ErrorKind::Io, "a fact that was just recorded is missing");
-        self.fact(kind, fingerprint)?.ok_or_else(missing)
+        let (kind, fingerprint, payload) = (kind.to_owned(), fingerprint.to_vec(), payload.to_vec());
+        let fact = LedgerFact { kind, fingerprint, payload, at: clock::now_millis() };
+        let (stored, _) = self.insert_fact(self.session(), fact)?;
+        Ok(stored)
+    }
+
+    /// Stores a fact unless it exists; returns the stored one, and true if it is new.
+    pub(crate) fn insert_fact(&self, session: Option<&str>, fact: LedgerFact) -> Result<(LedgerFact, bool), Error> {
+        let session = session.map(|name| self.cipher().session_name(name)).transpose()?;
+        let row = FactRow {
+            session,
+            kind: fact.kind,
+            fingerprint: self.cipher().fingerprint_key(&fact.fingerprint),
+            payload: seal_payload(self.cipher(), &fact.fingerprint, fact.payload)?,
+            at: fact.at,
+        };
+        let (stored, is_new) = self.store_rows().insert_fact(self.namespace(), row)?;
+        Ok((open_fact(self.cipher(), stored)?, is_new))
     }
 
     /// Returns the fact of this kind and fingerprint in this session, if it exists.
+    ///
+    /// # Errors
+    ///
+    /// If the archive cannot be read.
     pub fn fact(&self, kind: &str, fingerprint: &[u8]) -> Result<Option<LedgerFact>, Error> {
-        let found: Option<(Vec<u8>, i64)> = self.backend().readers.read(|connection| {
-            let Some(namespace) = find_namespace(connection, self.namespace())? else { return Ok(None) };
-            let mut statement = connection.prepare_cached(
-                "SELECT payload, at FROM ledger WHERE namespace = ?1 AND session = ?2 AND kind = ?3 AND fingerprint = ?4",
-            )?;
-            let key = (namespace, self.session_name().unwrap_or_default(), kind, fingerprint);
-            Ok(statement.query_row(key, |row| Ok((row.get(0)?, row.get(1)?))).optional()?)
-        })?;
-        found
-            .map(|(ciphertext, at)| {
-                let payload = self.backend().cipher.decrypt(self.namespace(), "fact", ciphertext)?;
-                Ok(LedgerFact { kind: kind.to_owned(), fingerprint: fingerprint.to_vec(), payload, at })
-            })
-            .transpose()
+        let session = self.session_name()?.map(|name| name.key).unwrap_or_default();
+        let fingerprint = self.cipher().fingerprint_key(fingerprint);
+        let selection = FactSelection::One { session: &session, kind, fingerprint: &fingerprint };
+        let found = self.store_rows().facts(self.namespace(), selection)?;
+        found.into_iter().next().map(|row| open_fact(self.cipher(), row)).transpose()
     }
 
     /// Returns all facts of this session, oldest first.
+    ///
+    /// # Errors
+    ///
+    /// If the archive cannot be read.
     pub fn facts(&self) -> Result<Vec<LedgerFact>, Error> {
-        let facts: Vec<LedgerFact> = self.backend().readers.read(|connection| {
-            let Some(namespace) = find_namespace(connection, self.namespace())? else { return Ok(Vec::new()) };
-            let mut statement = connection.prepare_cached(
-                "SELECT kind, fingerprint, payload, at FROM ledger WHERE namespace = ?1 AND session = ?2
-                 ORDER BY at, kind, fingerprint",
-            )?;
-            let rows = statement.query_map((namespace, self.session_name().unwrap_or_default()), |row| {
-                Ok(LedgerFact { kind: row.get(0)?, fingerprint: row.get(1)?, payload: row.get(2)?, at: row.get(3)? })
-            })?;
-            Ok(rows.collect::<Result<_, _>>()?)
-        })?;
-        let open = |fact: LedgerFact| {
-            let payload = self.backend().cipher.decrypt(self.namespace(), "fact", fact.payload)?;
-            Ok(LedgerFact { payload, ..fact })
-        };
-        facts.into_iter().map(open).collect()
+        let session = self.session_name()?.map(|name| name.key).unwrap_or_default();
+        let rows = self.store_rows().facts(self.namespace(), FactSelection::Session(&session))?;
+        rows.into_iter().map(|row| open_fact(self.cipher(), row)).collect()
     }
+
+    /// Returns all facts of all sessions with the names of their sessions, oldest first.
+    pub(crate) fn all_facts(&self) -> Result<Vec<(Option<String>, LedgerFact)>, Error> {
+        let rows = self.store_rows().facts(self.namespace(), FactSelection::All)?;
+        let open = |mut row: FactRow| {
+            let session = row.session.take().map(|name| self.cipher().open_session(name)).transpose()?;
+            Ok((session, open_fact(self.cipher(), row)?))
+        };
+        rows.into_iter().map(open).collect()
+    }
+}
+
+/// Encrypts a payload. The fingerprint is a hash of a conversation, so an encrypted archive has it only in here.
+fn seal_payload(cipher: &TenantCipher, fingerprint: &[u8], payload: Vec<u8>) -> Result<Vec<u8>, Error> {
+    if cipher.is_plaintext() {
+        return Ok(payload);
+    }
+    let length = u32::try_from(fingerprint.len())
+        .map_err(|_| Error::new(ErrorKind::InvalidInput, "the fingerprint of a fact is too long"))?;
+    cipher.encrypt("fact", [&length.to_le_bytes(), fingerprint, &payload].concat())
+}
+
+fn open_fact(cipher: &TenantCipher, row: FactRow) -> Result<LedgerFact, Error> {
+    let FactRow { kind, fingerprint, payload, at, .. } = row;
+    if cipher.is_plaintext() {
+        return Ok(LedgerFact { kind, fingerprint, payload, at });
+    }
+    let plain = cipher.decrypt("fact", payload)?;
+    let opened = plain.split_first_chunk::<4>().and_then(|(length, rest)| {
+        rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX))
+    });
+    let (fingerprint, payload) =
+        opened.ok_or_else(|| Error::new(ErrorKind::Damaged, "a fact of the ledger ends too early"))?;
+    Ok(LedgerFact { kind, fingerprint: fingerprint.to_vec(), payload: payload.to_vec(), at })
 }

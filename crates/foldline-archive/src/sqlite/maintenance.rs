@@ -7,24 +7,17 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::originals::repack;
-use crate::sqlite::store::SqliteStore;
+use crate::error::{Error, ErrorKind};
+use crate::sqlite::readers::ReaderPool;
+use crate::sqlite::repack;
+use crate::sqlite::search_index::SearchIndex;
+use crate::sqlite::work_progress::WorkProgress;
 use crate::sqlite::writer::WriteQueue;
-use crate::{Error, ErrorKind};
 
 /// Maintenance starts after this time without a store call, or after the maximum delay, so that it does not compete
 /// with requests; searches do not wait for it.
 const IDLE_DELAY: Duration = Duration::from_millis(500);
 const MAX_DELAY: Duration = Duration::from_secs(30);
-
-/// Progress of a maintenance step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WorkProgress {
-    /// Something was done; there may be more.
-    Advanced,
-    /// There was nothing to do.
-    Idle,
-}
 
 #[derive(Debug)]
 pub(crate) struct MaintenanceThread {
@@ -34,7 +27,7 @@ pub(crate) struct MaintenanceThread {
 }
 
 impl MaintenanceThread {
-    pub(crate) fn start(store: Arc<SqliteStore>, writer: WriteQueue) -> Result<Self, Error> {
+    pub(crate) fn start(readers: Arc<ReaderPool>, index: Arc<SearchIndex>, writer: WriteQueue) -> Result<Self, Error> {
         let (signal, signals) = sync_channel(1);
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
@@ -48,7 +41,7 @@ impl MaintenanceThread {
                         // Closing the archive must not wait long. If every process closes it soon, this is the only
                         // opportunity to merge small packs.
                         Err(RecvTimeoutError::Disconnected) => {
-                            let _ = repack::merge_small_packs(&store, &writer);
+                            let _ = repack::merge_small_packs(&readers, &writer);
                             return;
                         }
                     }
@@ -58,8 +51,8 @@ impl MaintenanceThread {
                 let advanced = |step| matches!(step, Ok(WorkProgress::Advanced));
                 while running() {
                     // Small packs first: while other processes keep storing, the index is never complete.
-                    while running() && advanced(repack::merge_small_packs(&store, &writer)) {}
-                    if !advanced(store.index.catch_up(&store)) {
+                    while running() && advanced(repack::merge_small_packs(&readers, &writer)) {}
+                    if !advanced(index.catch_up(&readers)) {
                         break;
                     }
                 }

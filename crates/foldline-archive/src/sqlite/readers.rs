@@ -3,11 +3,13 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
-use crate::{Error, ErrorKind, permissions};
+use crate::encryption::ArchiveCipher;
+use crate::error::{Error, ErrorKind};
+use crate::permissions;
+use crate::sqlite::connection::{FileIdentity, busy_handler, replaced_error};
 
 /// Idle connections beyond this number are closed.
 const MAX_IDLE_CONNECTIONS: usize = 16;
@@ -15,12 +17,41 @@ const MAX_IDLE_CONNECTIONS: usize = 16;
 #[derive(Debug)]
 pub(crate) struct ReaderPool {
     path: PathBuf,
+    file: Option<FileIdentity>,
+    cipher: ArchiveCipher,
     idle: Mutex<Vec<Connection>>,
 }
 
 impl ReaderPool {
-    pub(crate) fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), idle: Mutex::new(Vec::new()) }
+    pub(crate) fn new(path: &Path, cipher: ArchiveCipher) -> Self {
+        let file = FileIdentity::read(path);
+        Self { path: path.to_owned(), file, cipher, idle: Mutex::new(Vec::new()) }
+    }
+
+    /// Returns the path of the file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the identity of the file that was opened.
+    pub(crate) fn file(&self) -> Option<FileIdentity> {
+        self.file
+    }
+
+    /// Returns true if the path still names the file that was opened.
+    pub(crate) fn is_current(&self) -> bool {
+        FileIdentity::read(&self.path) == self.file
+    }
+
+    /// Returns the cipher of the archive.
+    pub(crate) fn cipher(&self) -> &ArchiveCipher {
+        &self.cipher
+    }
+
+    /// Returns the random identity of the archive.
+    pub(crate) fn identity(&self) -> Result<Vec<u8>, Error> {
+        let sql = "SELECT value FROM setting WHERE name = 'identity'";
+        self.read(|connection| Ok(connection.query_row(sql, (), |row| row.get(0))?))
     }
 
     /// Closes the idle connections.
@@ -34,6 +65,8 @@ impl ReaderPool {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let connection = match idle {
             Some(connection) => connection,
+            // Another file at the same path must not be opened next to this one.
+            None if !self.is_current() => return Err(replaced_error(&self.path)),
             None => open_reader(&self.path)?,
         };
         let outcome = connection.unchecked_transaction().map_err(Error::from).and_then(|snapshot| reading(&snapshot));
@@ -68,13 +101,6 @@ fn configure(connection: &mut Connection) -> rusqlite::Result<()> {
     connection.busy_handler(Some(busy_handler))?;
     connection.set_prepared_statement_cache_capacity(32);
     connection.pragma_update(None, "trusted_schema", false)
-}
-
-/// Waits while another process writes, and gives up after five seconds. SQLite's own handler sleeps longer and
-/// longer and starves next to a process that writes continuously.
-pub(crate) fn busy_handler(attempts: i32) -> bool {
-    std::thread::sleep(Duration::from_millis(1));
-    attempts < 5_000
 }
 
 /// Returns true if the file contains everything that was written. A read-only disk cannot hold the log files that

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use rusqlite::{Connection, TransactionBehavior};
 
-use crate::{Error, ErrorKind, clock};
+use crate::clock;
+use crate::error::{Error, ErrorKind};
 
 /// Identifier in the header of the file: `fold` in ASCII.
 const APPLICATION_ID: i64 = 0x666f_6c64;
@@ -110,6 +111,14 @@ const MIGRATIONS: &[(&str, &str)] = &[
     (
         "small packs are found without a search",
         "CREATE INDEX pack_small ON pack (namespace, length) WHERE length < 32768;",
+    ),
+    (
+        "encrypted names next to keyed hashes of names",
+        "
+    ALTER TABLE original ADD COLUMN sealed_handle BLOB;   -- NULL in a plaintext archive
+    ALTER TABLE session ADD COLUMN sealed_name BLOB;
+    CREATE INDEX original_by_session ON original (session) WHERE session IS NOT NULL;
+    ",
     ),
 ];
 

@@ -1,180 +1,113 @@
-//! The read side of the archive, shared by unfolding, searching, verifying and exporting.
+//! The open database of an archive, and opening it again if its file was removed.
 //!
-//! Every original is verified against its hash before it is returned.
+//! A removed file stays readable and writable for the process that has it open, and is gone when it closes it. So every
+//! call checks that the path still names the open file. If it does not, the database is closed and opened again, and
+//! the next write fails: the caller must know that earlier originals may be lost.
 
-use std::path::PathBuf;
-
-use foldline::Handle;
-use rusqlite::Connection;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use crate::encryption::ArchiveCipher;
-use crate::originals::entry::{OriginalInfo, OriginalRow, OriginalState, UnfoldedOriginal};
-use crate::originals::pack::{OpenPack, OriginalDescription};
-use crate::originals::write::find_namespace;
-use crate::search::index::SearchIndex;
-use crate::sqlite::readers::ReaderPool;
-use crate::{Error, ErrorKind, Namespace};
+use crate::error::Error;
+use crate::sqlite::connection;
+use crate::sqlite::database::OpenDatabase;
+use crate::store::ArchiveStore;
+use crate::sync_handle::SyncHandle;
 
-/// Number of candidates reported for an ambiguous handle prefix.
-const MAX_CANDIDATES: usize = 10;
-
-/// Minimum length of a handle prefix: 40 bits, too many to be guessed.
-const MIN_PREFIX_CHARS: usize = 8;
-
+/// An archive in a SQLite file.
 #[derive(Debug)]
 pub(crate) struct SqliteStore {
-    pub(crate) path: PathBuf,
-    pub(crate) cipher: ArchiveCipher,
-    pub(crate) readers: ReaderPool,
-    pub(crate) index: SearchIndex,
+    path: PathBuf,
+    cipher: ArchiveCipher,
+    is_writable: bool,
+    /// None if the file could not be opened again.
+    database: RwLock<Option<OpenDatabase>>,
+    generation: AtomicU64,
+    /// True if the file was lost and no write has reported it yet.
+    has_unreported_loss: AtomicBool,
 }
-
-/// The pack that was read last: its other originals are often requested next.
-#[derive(Debug, Default)]
-pub(crate) struct LastPack(Option<(i64, OpenPack)>);
 
 impl SqliteStore {
-    /// Returns the random identity of this archive.
-    pub(crate) fn identity(&self) -> Result<Vec<u8>, Error> {
-        let sql = "SELECT value FROM setting WHERE name = 'identity'";
-        self.readers.read(|connection| Ok(connection.query_row(sql, (), |row| row.get(0))?))
+    /// Opens the file; creates it if it does not exist and `is_writable`.
+    pub(crate) fn open(path: &Path, cipher: ArchiveCipher, is_writable: bool) -> Result<Self, Error> {
+        let database = OpenDatabase::open(path, &cipher, is_writable)?;
+        Ok(Self {
+            path: path.to_owned(),
+            cipher,
+            is_writable,
+            database: RwLock::new(Some(database)),
+            generation: AtomicU64::new(0),
+            has_unreported_loss: AtomicBool::new(false),
+        })
     }
 
-    /// Returns the only entry whose handle has this prefix.
-    pub(crate) fn resolve(
-        &self,
-        connection: &Connection,
-        namespace: &Namespace,
-        prefix: &HandlePrefix,
-    ) -> Result<OriginalRow, Error> {
-        let unknown = || {
-            Error::new(
-                ErrorKind::NotFound,
-                format!("no original with the handle {prefix} is on the shelf of {namespace}"),
-            )
-        };
-        let namespace = find_namespace(connection, namespace)?.ok_or_else(unknown)?;
-        // Expired originals are reported only if nothing else matches.
-        let mut statement = connection.prepare_cached(&format!(
-            "SELECT {} FROM original AS o LEFT JOIN session AS s ON s.id = o.session
-             WHERE o.namespace = ?1 AND o.handle >= ?2 AND o.handle < ?3
-             ORDER BY o.state = 1, o.handle LIMIT ?4",
-            OriginalRow::COLUMNS
-        ))?;
-        let (from, to) = prefix.range();
-        let mut found = statement
-            .query_map((namespace, from, to, MAX_CANDIDATES as i64 + 1), OriginalRow::from_row)?
-            .collect::<Result<Vec<_>, _>>()?;
-        let live = found.iter().filter(|row| row.state != OriginalState::Expired).count();
-        if live > 1 {
-            let candidates: Vec<Handle> = found.iter().take(live.min(MAX_CANDIDATES)).map(|row| row.handle).collect();
-            // A model may read the message, so it lists no candidates.
-            let message = format!("several originals have handles that begin with {prefix}; give the whole handle");
-            return Err(Error::new(ErrorKind::Ambiguous { candidates }, message));
-        }
-        if found.is_empty() { Err(unknown()) } else { Ok(found.swap_remove(0)) }
+    /// Runs `reading` on the database at the path.
+    pub(crate) fn read_with<T>(&self, reading: impl FnOnce(&OpenDatabase) -> Result<T, Error>) -> Result<T, Error> {
+        let guard = self.current()?;
+        guard.as_ref().map_or_else(|| Err(connection::replaced_error(&self.path)), reading)
     }
 
-    /// Reads an original and verifies its hash.
-    pub(crate) fn fetch(
-        &self,
-        connection: &Connection,
-        namespace: &Namespace,
-        stored: OriginalRow,
-        last: &mut LastPack,
-    ) -> Result<UnfoldedOriginal, Error> {
-        let handle = stored.handle;
-        let damaged = |why: &str| {
-            Error::new(
-                ErrorKind::Damaged,
-                format!("the original {handle} is damaged on disk ({why}); run `foldline archive verify`"),
-            )
-        };
-        let pack = match (stored.state, stored.pack) {
-            (OriginalState::Damaged, _) => return Err(damaged("as an earlier reading found")),
-            (OriginalState::Available, Some(pack)) => pack,
-            (OriginalState::Expired, _) | (_, None) => {
-                return Err(Error::new(
-                    ErrorKind::Expired { at: stored.expired_at.unwrap_or_default() },
-                    format!("the original {handle} was held, and was given up by retention"),
-                ));
-            }
-        };
-        let opened = self.open_pack(connection, namespace, pack, last).map_err(|error| match error.kind() {
-            ErrorKind::Damaged => damaged(&error.to_string()),
-            _ => error,
-        })?;
-        let (description, bytes) = opened.get(stored.slot).ok_or_else(|| damaged("its pack ends too early"))?;
-        if blake3::hash(bytes) != stored.hash {
-            return Err(damaged("its hash is another"));
+    /// Runs `writing` on the database at the path; fails once after the file was lost.
+    pub(crate) fn write_with<T>(&self, writing: impl FnOnce(&OpenDatabase) -> Result<T, Error>) -> Result<T, Error> {
+        let guard = self.current()?;
+        if self.has_unreported_loss.swap(false, Ordering::AcqRel) {
+            return Err(connection::replaced_error(&self.path));
         }
-        let description: OriginalDescription = serde_json::from_slice(description).unwrap_or_default();
-        Ok(UnfoldedOriginal { info: OriginalInfo::new(stored, description), bytes: bytes.to_vec() })
+        guard.as_ref().map_or_else(|| Err(connection::replaced_error(&self.path)), writing)
     }
 
-    pub(crate) fn open_pack<'last>(
-        &self,
-        connection: &Connection,
-        namespace: &Namespace,
-        pack: i64,
-        last: &'last mut LastPack,
-    ) -> Result<&'last OpenPack, Error> {
-        if last.0.as_ref().is_none_or(|(id, _)| *id != pack) {
-            let (content, length): (Vec<u8>, i64) = connection
-                .prepare_cached(
-                    "SELECT content, length FROM pack
-                     WHERE id = ?1 AND namespace = (SELECT id FROM namespace WHERE name = ?2)",
-                )?
-                .query_row((pack, namespace.as_str()), |row| Ok((row.get(0)?, row.get(1)?)))
-                .map_err(|error| match error {
-                    rusqlite::Error::QueryReturnedNoRows => Error::new(ErrorKind::Damaged, "its pack is missing"),
-                    error => error.into(),
-                })?;
-            let length = usize::try_from(length).unwrap_or(0);
-            last.0 = Some((pack, OpenPack::open(content, length, &self.cipher, namespace)?));
+    fn current(&self) -> Result<RwLockReadGuard<'_, Option<OpenDatabase>>, Error> {
+        let guard = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        if guard.as_ref().is_some_and(OpenDatabase::is_current) {
+            return Ok(guard);
         }
-        let (_, opened) = last.0.as_ref().expect("the pack was opened above");
-        Ok(opened)
+        drop(guard);
+        self.reopen()?;
+        Ok(self.database.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Closes a database whose file was removed, then opens the file at the path. The order matters: two databases
+    /// with the same path would share one memory map of the log.
+    fn reopen(&self) -> Result<(), Error> {
+        let mut guard = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        if guard.as_ref().is_some_and(OpenDatabase::is_current) {
+            return Ok(());
+        }
+        if let Some(lost) = guard.take() {
+            self.generation.fetch_add(1, Ordering::AcqRel);
+            self.has_unreported_loss.store(true, Ordering::Release);
+            lost.retire();
+        }
+        *guard = Some(OpenDatabase::open(&self.path, &self.cipher, self.is_writable)?);
+        Ok(())
     }
 }
 
-/// A handle or a prefix of one.
-#[derive(Debug)]
-pub(crate) struct HandlePrefix(String);
+impl ArchiveStore for SqliteStore {
+    fn location(&self) -> String {
+        self.path.display().to_string()
+    }
 
-impl HandlePrefix {
-    pub(crate) fn parse(text: &str) -> Result<Self, Error> {
-        let text = text.trim();
-        let invalid = || {
-            // The input may be long or unprintable, so the message repeats only its length.
-            Error::new(
-                ErrorKind::InvalidHandle,
-                format!(
-                    "not a handle ({} characters): a handle is the {} digits and lower-case letters behind the \
-                     word unfold in a marker, or at least the first {MIN_PREFIX_CHARS} of them",
-                    text.chars().count(),
-                    Handle::LENGTH
-                ),
-            )
-        };
-        if !(MIN_PREFIX_CHARS..=Handle::LENGTH).contains(&text.len()) {
-            return Err(invalid());
+    fn identity(&self) -> Result<Vec<u8>, Error> {
+        self.read_with(|database| database.readers().identity())
+    }
+
+    fn generation(&self) -> u64 {
+        // Notices that the file is gone. A failure is reported by the next call that needs the database.
+        drop(self.current());
+        self.generation.load(Ordering::Acquire)
+    }
+
+    fn request_sync(&self) -> SyncHandle {
+        if !self.is_writable {
+            return SyncHandle::completed(Ok(()));
         }
-        let text = text.to_ascii_lowercase();
-        // Padded to full length, the prefix must be a valid handle.
-        format!("{text:0<width$}", width = Handle::LENGTH).parse::<Handle>().map_err(|_| invalid())?;
-        Ok(Self(text))
-    }
-
-    /// Returns the half-open range of handles with this prefix.
-    fn range(&self) -> (&str, String) {
-        // `{` is the character after `z`.
-        (&self.0, format!("{}{{", self.0))
-    }
-}
-
-impl std::fmt::Display for HandlePrefix {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
+        let guard = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        match guard.as_ref().map(|database| database.write_queue().map(|writer| writer.request_sync())) {
+            Some(Ok(sync)) => sync,
+            Some(Err(error)) => SyncHandle::completed(Err(error)),
+            None => SyncHandle::completed(Err(connection::replaced_error(&self.path))),
+        }
     }
 }

@@ -12,35 +12,15 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use rusqlite::Connection;
 
-use crate::{Error, ErrorKind, archive, permissions};
+use crate::error::Error;
+use crate::permissions;
+use crate::sqlite::connection::{self, FileIdentity};
+use crate::sync_handle::{SyncCompletion, SyncHandle};
 
 /// Number of log pages at which the sync thread checkpoints, and at which the writer waits for the checkpoint: with
 /// other processes writing continuously, there may be no moment at which the log is fully copied.
 const CHECKPOINT_PAGES: u32 = 1_000;
 const BLOCKING_CHECKPOINT_PAGES: u32 = 16 * CHECKPOINT_PAGES;
-
-/// A pending sync. Dropping it waits for nothing.
-///
-/// Until [`wait`](SyncHandle::wait) returns, a power loss may lose the newest writes; the end of the process loses
-/// nothing.
-#[derive(Debug)]
-pub struct SyncHandle(Receiver<Result<(), Error>>);
-
-impl SyncHandle {
-    /// Returns a handle that is already complete, for read-only archives.
-    pub(crate) fn completed() -> Self {
-        let (sender, receiver) = sync_channel(1);
-        let _ = sender.send(Ok(()));
-        Self(receiver)
-    }
-
-    /// Waits until everything written before the request is on disk.
-    pub fn wait(self) -> Result<(), Error> {
-        self.0
-            .recv()
-            .unwrap_or_else(|_| Err(Error::new(ErrorKind::Io, "the archive was closed before the sync finished")))
-    }
-}
 
 /// The queue of sync requests. The thread runs until the last clone is dropped.
 #[derive(Clone, Debug)]
@@ -52,26 +32,26 @@ pub(crate) struct SyncQueue {
 
 enum SyncRequest {
     /// Sync and report the result.
-    Sync(SyncSender<Result<(), Error>>),
+    Sync(SyncCompletion),
     /// Check the length of the log.
     Checkpoint,
 }
 
 impl SyncQueue {
-    /// Creates the queue of the archive at this path, and the body of its thread.
-    pub(crate) fn new(archive: &Path) -> (Self, impl FnOnce() + Send + 'static) {
+    /// Creates the queue of the archive at this path, which is this file, and the body of its thread.
+    pub(crate) fn new(archive: &Path, file: Option<FileIdentity>) -> (Self, impl FnOnce() + Send + 'static) {
         let (requests, receiver) = sync_channel(1024);
         let (wal_pages, path) = (Arc::<AtomicU32>::default(), archive.to_owned());
         let queue = Self { requests, wal_pages: wal_pages.clone() };
-        (queue, move || SyncWorker { path, wal_pages, checkpoint_connection: None }.run(&receiver))
+        (queue, move || SyncWorker { path, file, wal_pages, checkpoint_connection: None }.run(&receiver))
     }
 
     /// Requests a sync of everything committed so far.
     pub(crate) fn request_sync(&self) -> SyncHandle {
-        let (sender, receiver) = sync_channel(1);
-        // If the thread has ended, the dropped sender makes `wait` return an error.
-        let _ = self.requests.send(SyncRequest::Sync(sender));
-        SyncHandle(receiver)
+        let (completion, sync) = SyncHandle::new();
+        // If the thread has ended, the dropped completion makes `wait` return an error.
+        let _ = self.requests.send(SyncRequest::Sync(completion));
+        sync
     }
 
     /// Checkpoints the log if it is long; the writer calls this after each commit.
@@ -88,6 +68,7 @@ impl SyncQueue {
 
 struct SyncWorker {
     path: PathBuf,
+    file: Option<FileIdentity>,
     wal_pages: Arc<AtomicU32>,
     /// Connection for checkpoints; opened when the log is long for the first time.
     checkpoint_connection: Option<Connection>,
@@ -99,26 +80,39 @@ impl SyncWorker {
             let all = std::iter::once(first).chain(requests.try_iter());
             let waiting: Vec<_> = all
                 .filter_map(|request| match request {
-                    SyncRequest::Sync(sender) => Some(sender),
+                    SyncRequest::Sync(completion) => Some(completion),
                     SyncRequest::Checkpoint => None,
                 })
                 .collect();
             if !waiting.is_empty() {
-                let synced = sync_wal(&permissions::sibling_path(&self.path, "-wal"));
-                // A caller may have stopped waiting.
-                waiting.iter().for_each(|sender| drop(sender.send(synced.clone())));
+                let synced = self.sync_wal();
+                waiting.into_iter().for_each(|completion| completion.complete(synced.clone()));
             }
-            if self.wal_pages.load(Ordering::Relaxed) >= CHECKPOINT_PAGES {
+            // After the file was removed, another connection would open another file.
+            if self.wal_pages.load(Ordering::Relaxed) >= CHECKPOINT_PAGES && self.is_current() {
                 // If the checkpoint fails, the log keeps growing; the next request retries.
                 let _ = self.checkpoint_wal();
             }
         }
     }
 
+    fn is_current(&self) -> bool {
+        FileIdentity::read(&self.path) == self.file
+    }
+
+    /// Syncs the log. Fails if the path no longer names the open file, because then the data is lost with the process.
+    fn sync_wal(&self) -> Result<(), Error> {
+        let log = permissions::sibling_path(&self.path, "-wal");
+        // A sync of a file covers everything written to it, by any process.
+        let file = File::options().append(true).open(&log).map_err(|error| Error::io("open", &log, &error));
+        let synced = file.and_then(|file| file.sync_data().map_err(|error| Error::io("sync", &log, &error)));
+        if self.is_current() { synced } else { Err(connection::replaced_error(&self.path)) }
+    }
+
     fn checkpoint_wal(&mut self) -> Result<(), Error> {
         let connection = match self.checkpoint_connection.take() {
             Some(connection) => connection,
-            None => archive::open_for_writing(&self.path)?,
+            None => connection::open_for_writing(&self.path)?,
         };
         if checkpoint_wal(&connection)? {
             self.wal_pages.store(0, Ordering::Relaxed);
@@ -130,13 +124,13 @@ impl SyncWorker {
 
 /// Copies the log into the file; returns true if all of it was copied, so that the writer restarts the log. Blocks
 /// only the calling thread.
-fn checkpoint_wal(connection: &Connection) -> Result<bool, Error> {
+pub(crate) fn checkpoint_wal(connection: &Connection) -> Result<bool, Error> {
     Ok(connection
         .query_row("PRAGMA wal_checkpoint(PASSIVE)", (), |row| Ok(row.get::<_, i64>(1)? == row.get::<_, i64>(2)?))?)
 }
 
-fn sync_wal(log: &Path) -> Result<(), Error> {
-    // A sync of a file covers everything written to it, by any process.
-    let file = File::options().append(true).open(log).map_err(|error| Error::io("open", log, &error))?;
-    file.sync_data().map_err(|error| Error::io("sync", log, &error))
+/// Copies the log into the file and empties it, so that deleted texts are in neither.
+pub(crate) fn truncate_wal(path: &Path) -> Result<(), Error> {
+    let connection = connection::open_for_writing(path)?;
+    Ok(connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(()))?)
 }

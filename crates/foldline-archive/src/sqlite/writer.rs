@@ -12,8 +12,10 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
-use crate::sqlite::sync::{SyncHandle, SyncQueue};
-use crate::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind};
+use crate::sqlite::connection::FileIdentity;
+use crate::sqlite::sync::{self, SyncQueue};
+use crate::sync_handle::SyncHandle;
 
 /// Maximum number of queued jobs, and of jobs in one commit.
 const MAX_QUEUED_JOBS: usize = 1024;
@@ -40,9 +42,9 @@ pub(crate) struct WriteQueue {
 }
 
 impl WriterThread {
-    pub(crate) fn start(mut connection: Connection, path: &Path) -> Result<Self, Error> {
+    pub(crate) fn start(mut connection: Connection, path: &Path, file: Option<FileIdentity>) -> Result<Self, Error> {
         let (jobs, receiver) = sync_channel(MAX_QUEUED_JOBS);
-        let (sync, run_sync) = SyncQueue::new(path);
+        let (sync, run_sync) = SyncQueue::new(path, file);
         let wal_pages = sync.wal_pages.clone();
         connection.wal_hook(Some(move |_: &mut _, pages| {
             wal_pages.store(u32::try_from(pages).unwrap_or(0), Ordering::Relaxed);
@@ -133,6 +135,8 @@ fn run_writer(connection: &Connection, queue: &Receiver<WriteJob>, sync: &SyncQu
             contention.yield_to_others();
         }
     }
+    // Closing the connection does this too, unless the file was moved.
+    let _ = sync::checkpoint_wal(connection);
 }
 
 /// Contention with another process that writes to the same file. SQLite does not queue writers: one that never pauses

@@ -11,37 +11,62 @@ use foldline_archive::{SyncHandle, TenantArchive};
 /// The originals that a conversation wrote to the archive. Handles are computed from text that the engine folded and
 /// never parsed from text, so a forged marker cannot add a handle of another conversation.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct StoredHandles(Arc<Mutex<HashMap<Handle, Written>>>);
+pub(crate) struct StoredHandles(Arc<Mutex<WrittenOriginals>>);
+
+#[derive(Debug, Default)]
+struct WrittenOriginals {
+    handles: HashMap<Handle, Written>,
+    /// The generation of the archive that has them; `None` before the first write.
+    generation: Option<u64>,
+}
 
 /// Write state of an original.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Written {
     Yes,
-    /// Written, but the sync failed; it is written again.
+    /// Written, but the sync failed or the archive was lost; it is written again.
     Doubtful,
 }
 
 impl StoredHandles {
     /// Returns true if this original was folded in the conversation.
     pub(crate) fn contains(&self, handle: Handle) -> bool {
-        self.lock().contains_key(&handle)
+        self.lock().handles.contains_key(&handle)
     }
 
     /// Returns the handles of all originals that were folded in the conversation, sorted.
     pub(crate) fn handles(&self) -> Vec<Handle> {
-        let mut handles: Vec<Handle> = self.lock().keys().copied().collect();
+        let mut handles: Vec<Handle> = self.lock().handles.keys().copied().collect();
         handles.sort_unstable();
         handles
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Handle, Written>> {
+    /// Returns false if the archive was lost and opened again since the originals were written. They are written again.
+    pub(crate) fn is_in(&self, archive: &TenantArchive) -> bool {
+        let (mut written, generation) = (self.lock(), archive.generation());
+        let is_same = written.generation.is_none_or(|before| before == generation);
+        written.generation = Some(generation);
+        if !is_same {
+            written.doubt_all();
+        }
+        is_same
+    }
+
+    fn lock(&self) -> MutexGuard<'_, WrittenOriginals> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl WrittenOriginals {
+    fn doubt_all(&mut self) {
+        self.handles.values_mut().for_each(|written| *written = Written::Doubtful);
     }
 }
 
 impl FromIterator<Handle> for StoredHandles {
     fn from_iter<I: IntoIterator<Item = Handle>>(handles: I) -> Self {
-        Self(Arc::new(Mutex::new(handles.into_iter().map(|handle| (handle, Written::Yes)).collect())))
+        let handles = handles.into_iter().map(|handle| (handle, Written::Yes)).collect();
+        Self(Arc::new(Mutex::new(WrittenOriginals { handles, generation: None })))
     }
 }
 
@@ -62,7 +87,7 @@ impl PendingSync {
         let sync = self.sync.lock().unwrap_or_else(PoisonError::into_inner).take();
         let synced = sync.map_or(Ok(()), SyncHandle::wait);
         if synced.is_err() {
-            self.stored.lock().values_mut().for_each(|written| *written = Written::Doubtful);
+            self.stored.lock().doubt_all();
         }
         synced
     }
@@ -93,14 +118,17 @@ impl OriginalStore for ArchiveWriter<'_> {
     fn store(&self, originals: &[Original<'_>]) -> Result<(), StoreError> {
         let fresh: Vec<Original<'_>> = {
             let stored = self.stored.lock();
-            let is_stored = |original: &&Original<'_>| stored.get(&original.handle) == Some(&Written::Yes);
+            let is_stored = |original: &&Original<'_>| stored.handles.get(&original.handle) == Some(&Written::Yes);
             originals.iter().filter(|original| !is_stored(original)).copied().collect()
         };
         if let (Some(archive), false) = (self.archive, fresh.is_empty()) {
-            archive.store_unsynced(&fresh).map_err(|error| StoreError(error.to_string()))?;
+            let counts = archive.store_unsynced(&fresh).map_err(|error| StoreError(error.to_string()))?;
             self.has_written.set(true);
+            if let Some(refused) = counts.refused.into_iter().next() {
+                return Err(StoreError(refused.reason));
+            }
         }
-        self.stored.lock().extend(fresh.iter().map(|original| (original.handle, Written::Yes)));
+        self.stored.lock().handles.extend(fresh.iter().map(|original| (original.handle, Written::Yes)));
         Ok(())
     }
 }

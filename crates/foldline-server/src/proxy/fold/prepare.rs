@@ -130,7 +130,8 @@ impl FoldInputs<'_> {
         options.policy = proxy.settings.policy.clone();
         options.cancel = cancel.clone();
         let (state, held) = cached.map(|cached| (cached.state, cached.stored)).unwrap_or_default();
-        let state = if is_decided && is_open { FoldState::default() } else { state };
+        let is_archived = archive.as_ref().is_none_or(|archive| held.is_in(archive));
+        let state = if is_decided && is_open || !is_archived { FoldState::default() } else { state };
         let from_scratch = state.is_empty();
         if from_scratch {
             count_in_parallel(request.conversation(), &model.meter, cancel);

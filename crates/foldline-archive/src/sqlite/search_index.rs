@@ -13,13 +13,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
-use crate::originals::entry::{OriginalRow, OriginalState};
-use crate::search::redact;
-use crate::search::tokenize::for_each_word;
-use crate::sqlite::maintenance::WorkProgress;
-use crate::sqlite::readers;
-use crate::sqlite::store::{LastPack, SqliteStore};
-use crate::{Error, ErrorKind, Namespace, UnfoldedOriginal, permissions};
+use crate::error::{Error, ErrorKind};
+use crate::originals::entry::UnfoldedOriginal;
+use crate::originals::reader::OriginalReader;
+use crate::permissions;
+use crate::search::document::{MAX_INDEXED_BYTES, document_terms};
+use crate::sqlite::connection::busy_handler;
+use crate::sqlite::readers::ReaderPool;
+use crate::sqlite::rows::{LocatedRow, PackCache, get_count};
+use crate::sqlite::work_progress::WorkProgress;
+use crate::store::OriginalState;
 
 /// Version of the words and tables; an index of another version is rebuilt.
 const INDEX_VERSION: i64 = 1;
@@ -30,9 +33,6 @@ const BATCH_BYTES: usize = 1024 * 1024;
 
 /// Bytes of the newest originals that an in-memory index covers.
 const MAX_MEMORY_INDEX_BYTES: u64 = 64 * 1024 * 1024;
-
-/// Indexed bytes of one original. Text after them is found by `unfold --grep`.
-pub(crate) const MAX_INDEXED_BYTES: usize = 1024 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct SearchIndex {
@@ -57,15 +57,15 @@ impl SearchIndex {
     /// the current state.
     pub(crate) fn query<T>(
         &self,
-        store: &SqliteStore,
+        readers: &ReaderPool,
         query: impl FnOnce(&Connection) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let mut guard = self.open(store)?;
+        let mut guard = self.open(readers)?;
         let connection = guard.as_mut().expect("the index was opened above");
         // Originals stored after this point are not waited for, so that this ends next to a busy proxy.
-        let newest = store.readers.read(newest_id)?;
+        let newest = readers.read(newest_id)?;
         while last_indexed_id(connection)? < newest {
-            match self.index_batch(store, connection) {
+            match self.index_batch(readers, connection) {
                 Ok(WorkProgress::Advanced) => {}
                 Ok(WorkProgress::Idle) => break,
                 Err(error) if *error.kind() == ErrorKind::Busy => break,
@@ -76,18 +76,18 @@ impl SearchIndex {
     }
 
     /// Indexes one batch of originals, for the maintenance thread.
-    pub(crate) fn catch_up(&self, store: &SqliteStore) -> Result<WorkProgress, Error> {
-        let mut guard = self.open(store)?;
+    pub(crate) fn catch_up(&self, readers: &ReaderPool) -> Result<WorkProgress, Error> {
+        let mut guard = self.open(readers)?;
         let connection = guard.as_mut().expect("the index was opened above");
-        if last_indexed_id(connection)? >= store.readers.read(newest_id)? {
+        if last_indexed_id(connection)? >= readers.read(newest_id)? {
             return Ok(WorkProgress::Idle);
         }
-        self.index_batch(store, connection)
+        self.index_batch(readers, connection)
     }
 
     /// Removes expired originals from the index.
-    pub(crate) fn remove(&self, store: &SqliteStore, expired: &[(i64, i64)]) -> Result<(), Error> {
-        let mut guard = self.open(store)?;
+    pub(crate) fn remove(&self, readers: &ReaderPool, expired: &[(i64, i64)]) -> Result<(), Error> {
+        let mut guard = self.open(readers)?;
         let connection = guard.as_mut().expect("the index was opened above");
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let tables = indexed_namespaces(&transaction)?;
@@ -97,20 +97,27 @@ impl SearchIndex {
         Ok(transaction.commit()?)
     }
 
-    fn open(&self, store: &SqliteStore) -> Result<MutexGuard<'_, Option<Connection>>, Error> {
+    /// Closes the index; the next search opens it again.
+    pub(crate) fn close(&self) {
+        *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    fn open(&self, readers: &ReaderPool) -> Result<MutexGuard<'_, Option<Connection>>, Error> {
         let mut guard = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         if guard.is_none() {
-            *guard = Some(if store.cipher.is_plaintext() { self.open_on_disk(store)? } else { open_in_memory(store)? });
+            *guard = Some(if readers.cipher().is_plaintext() {
+                self.open_on_disk(readers)?
+            } else {
+                open_in_memory(readers)?
+            });
         }
         Ok(guard)
     }
 
-    fn open_on_disk(&self, store: &SqliteStore) -> Result<Connection, Error> {
-        let identity = store.identity()?;
+    fn open_on_disk(&self, readers: &ReaderPool) -> Result<Connection, Error> {
+        let identity = readers.identity()?;
         let opened = self.open_file().and_then(|mut connection| {
-            if belongs_to(&connection, &identity)?
-                && store.readers.read(|archive| matches_archive(&connection, archive))?
-            {
+            if belongs_to(&connection, &identity)? && readers.read(|archive| matches_archive(&connection, archive))? {
                 return Ok(connection);
             }
             drop_tables(&mut connection)?;
@@ -134,7 +141,7 @@ impl SearchIndex {
             }
             // If nothing can be written, the index is built in memory.
             Err(error) if matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::Io | ErrorKind::DiskFull) => {
-                open_in_memory(store)
+                open_in_memory(readers)
             }
             opened => opened,
         }
@@ -143,7 +150,7 @@ impl SearchIndex {
     fn open_file(&self) -> Result<Connection, Error> {
         permissions::create_private(&self.path)?;
         let mut connection = Connection::open(&self.path)?;
-        connection.busy_handler(Some(readers::busy_handler))?;
+        connection.busy_handler(Some(busy_handler))?;
         connection.query_row("PRAGMA journal_mode = WAL", (), |_| Ok(()))?;
         // Anything that a crash removes from the index is indexed again.
         connection.pragma_update(None, "synchronous", "NORMAL")?;
@@ -152,16 +159,17 @@ impl SearchIndex {
     }
 
     /// Indexes the next batch of originals.
-    fn index_batch(&self, store: &SqliteStore, connection: &mut Connection) -> Result<WorkProgress, Error> {
+    fn index_batch(&self, readers: &ReaderPool, connection: &mut Connection) -> Result<WorkProgress, Error> {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         // Another process may have indexed them while this one waited.
         let from = last_indexed_id(&transaction)?;
         let DocumentBatch { documents, last_id, last_handle } =
-            store.readers.read(|archive| read_batch(store, archive, from))?;
+            readers.read(|archive| read_batch(readers, archive, from))?;
         let tables = indexed_namespaces(&transaction)?;
         for document in &documents {
             let namespace = document.namespace;
             let (terms, words) = document_terms(&document.original);
+            let terms = terms.into_iter().collect::<Vec<_>>().join(" ");
             if !tables.contains(&namespace) {
                 transaction.execute_batch(&table_sql(namespace))?;
             }
@@ -188,10 +196,7 @@ impl SearchIndex {
 pub(crate) fn index_size(connection: &Connection, namespace: i64) -> Result<Option<IndexSize>, Error> {
     Ok(connection
         .prepare_cached("SELECT documents, words FROM size WHERE namespace = ?1")?
-        .query_row([namespace], |row| {
-            let number = |column| Ok::<_, rusqlite::Error>(u64::try_from(row.get::<_, i64>(column)?).unwrap_or(0));
-            Ok(IndexSize { documents: number(0)?, words: number(1)? })
-        })
+        .query_row([namespace], |row| Ok(IndexSize { documents: get_count(row, 0)?, words: get_count(row, 1)? }))
         .optional()?)
 }
 
@@ -259,9 +264,9 @@ fn drop_tables(connection: &mut Connection) -> Result<(), Error> {
     Ok(transaction.commit()?)
 }
 
-fn open_in_memory(store: &SqliteStore) -> Result<Connection, Error> {
+fn open_in_memory(readers: &ReaderPool) -> Result<Connection, Error> {
     // Only the newest originals, as many as each process can afford to index.
-    let seen = store.readers.read(|archive| {
+    let seen = readers.read(|archive| {
         let mut statement = archive.prepare("SELECT id, length FROM original WHERE state = 0 ORDER BY id DESC")?;
         let mut rows = statement.query(())?;
         let mut bytes = 0;
@@ -305,55 +310,27 @@ struct DocumentBatch {
 
 /// Reads the originals after `from`. They are tokenized later: a long read transaction would block checkpoints of the
 /// archive's log.
-fn read_batch(store: &SqliteStore, archive: &Connection, from: i64) -> Result<DocumentBatch, Error> {
-    let mut statement = archive.prepare_cached(&format!(
-        "SELECT {}, n.id, n.name FROM original AS o
-         JOIN namespace AS n ON n.id = o.namespace LEFT JOIN session AS s ON s.id = o.session
-         WHERE o.id > ?1 ORDER BY o.id LIMIT ?2",
-        OriginalRow::COLUMNS
-    ))?;
+fn read_batch(readers: &ReaderPool, archive: &Connection, from: i64) -> Result<DocumentBatch, Error> {
+    let select = format!("{} WHERE o.id > ?1 ORDER BY o.id LIMIT ?2", LocatedRow::SELECT);
+    let mut statement = archive.prepare_cached(&select)?;
     let mut rows = statement.query((from, BATCH_DOCUMENTS as i64))?;
     let mut next = DocumentBatch { documents: Vec::new(), last_id: from, last_handle: String::new() };
-    let (mut bytes, mut last) = (0, LastPack::default());
+    let (mut bytes, mut packs, mut reader) = (0, PackCache::default(), OriginalReader::new(readers.cipher()));
     while let Some(row) = rows.next()? {
-        let stored = OriginalRow::from_row(row)?;
-        let columns = row.as_ref().column_count();
-        let namespace: i64 = row.get(columns - 2)?;
-        let name = Namespace::new(row.get::<_, String>(columns - 1)?)?;
-        next.last_id = stored.id;
-        next.last_handle = stored.handle.to_string();
-        let id = stored.id;
-        if stored.state != OriginalState::Available {
+        let LocatedRow { row, pack, namespace_id, namespace } = LocatedRow::from_row(row)?;
+        let id = row.id;
+        next.last_id = id;
+        next.last_handle.clone_from(&row.handle.key);
+        if row.state != OriginalState::Available {
             continue;
         }
         // An unreadable original is not indexed; unfolding it reports the reason.
-        let Ok(unfolded) = store.fetch(archive, &name, stored, &mut last) else { continue };
+        let Ok(unfolded) = reader.open(&namespace, row, packs.get(archive, pack)?) else { continue };
         bytes += unfolded.bytes.len();
-        next.documents.push(IndexDocument { id, namespace, original: unfolded });
+        next.documents.push(IndexDocument { id, namespace: namespace_id, original: unfolded });
         if bytes >= BATCH_BYTES {
             break;
         }
     }
     Ok(next)
-}
-
-/// Returns the distinct words and pieces of an original, and its number of words.
-fn document_terms(unfolded: &UnfoldedOriginal) -> (String, i64) {
-    let mut terms = BTreeSet::new();
-    let mut count = 0;
-    let mut add = |text: &str| {
-        for_each_word(&redact::redact(text), |word| {
-            count += 1;
-            for term in word.terms() {
-                if !terms.contains(term) {
-                    terms.insert(term.to_owned());
-                }
-            }
-        });
-    };
-    let head = &unfolded.bytes[..unfolded.bytes.len().min(MAX_INDEXED_BYTES)];
-    add(&String::from_utf8_lossy(head));
-    unfolded.info.tool.as_deref().into_iter().for_each(&mut add);
-    unfolded.info.arguments.as_deref().into_iter().for_each(&mut add);
-    (terms.into_iter().collect::<Vec<_>>().join(" "), count)
 }

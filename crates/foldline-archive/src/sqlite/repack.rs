@@ -8,49 +8,51 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension};
 
-use crate::archive::Archive;
-use crate::originals::entry::OriginalRow;
-use crate::originals::pack;
-use crate::originals::pack::{OriginalDescription, PackBuilder};
-use crate::originals::write::to_sql_int;
-use crate::sqlite::maintenance::WorkProgress;
-use crate::sqlite::store::{LastPack, SqliteStore};
+use crate::error::Error;
+use crate::namespace::Namespace;
+use crate::originals::pack::{OriginalDescription, PACK_BYTES, PackBuilder, PackSlot};
+use crate::originals::reader::{LastPack, open_original};
+use crate::sqlite::readers::ReaderPool;
+use crate::sqlite::rows::{LocatedRow, PackCache, find_scope, to_sql_int};
+use crate::sqlite::work_progress::WorkProgress;
 use crate::sqlite::writer::WriteQueue;
-use crate::{Error, Namespace};
+use crate::store::ArchiveScope;
 
 /// Packs with fewer bytes, before compression, are merged. The index of small packs in the schema uses the same
 /// number.
 const SMALL_PACK_BYTES: usize = 32 * 1024;
 
 /// Bytes of small packs that are merged at once: a few full packs, so that the commit stays short.
-const MERGE_BATCH_BYTES: usize = 4 * pack::PACK_BYTES;
+const MERGE_BATCH_BYTES: usize = 4 * PACK_BYTES;
 
-impl Archive {
-    /// Repacks all packs that are small or mostly expired.
-    pub(crate) fn repack_all(&self) -> Result<(), Error> {
-        for RepackCandidates { namespace, packs } in self.core.store.readers.read(find_wasteful_packs)? {
-            // A few packs at a time, so that commits stay small. A single small pack gains nothing.
-            for group in packs.chunks(16).filter(|group| group.len() > 1 || group[0].1 == RepackReason::MostlyExpired) {
-                let (store, namespace) = (self.core.store.clone(), namespace.clone());
-                let group: Vec<i64> = group.iter().map(|(pack, _)| *pack).collect();
-                self.core
-                    .write_queue()?
-                    .write_durably(move |connection| repack(connection, &store, &namespace, &group))?;
-            }
+/// Repacks all packs of a scope that are small or mostly expired.
+pub(crate) fn repack_all(readers: &Arc<ReaderPool>, writer: &WriteQueue, scope: ArchiveScope<'_>) -> Result<(), Error> {
+    for RepackCandidates { namespace, packs } in readers.read(|connection| find_wasteful_packs(connection, scope))? {
+        // A few packs at a time, so that commits stay small. A single small pack gains nothing.
+        for group in packs.chunks(16).filter(|group| group.len() > 1 || group[0].1 == RepackReason::MostlyExpired) {
+            let (readers, namespace) = (readers.clone(), namespace.clone());
+            let group: Vec<i64> = group.iter().map(|(pack, _)| *pack).collect();
+            writer.write_durably(move |connection| repack(connection, &readers, &namespace, &group))?;
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// Merges a group of small packs, once they fill a few full ones.
-pub(crate) fn merge_small_packs(store: &Arc<SqliteStore>, writer: &WriteQueue) -> Result<WorkProgress, Error> {
-    let Some((namespace, packs)) = store.readers.read(find_small_packs)? else { return Ok(WorkProgress::Idle) };
-    let store = store.clone();
+pub(crate) fn merge_small_packs(readers: &Arc<ReaderPool>, writer: &WriteQueue) -> Result<WorkProgress, Error> {
+    let Some((namespace, packs)) = readers.read(find_small_packs)? else { return Ok(WorkProgress::Idle) };
+    let readers = readers.clone();
     writer.write_durably(move |connection| {
-        let moved = repack(connection, &store, &namespace, &packs)?;
+        let moved = repack(connection, &readers, &namespace, &packs)?;
         // If damage prevents the move, retrying would change nothing.
         Ok(if moved > packs.len() / 2 { WorkProgress::Advanced } else { WorkProgress::Idle })
     })
+}
+
+/// Deletes a pack that has no originals left.
+pub(crate) fn drop_empty_pack(connection: &Connection, pack: Option<i64>) -> Result<usize, Error> {
+    let sql = "DELETE FROM pack WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM original WHERE pack = ?1)";
+    Ok(connection.prepare_cached(sql)?.execute([pack])?)
 }
 
 /// Returns the oldest small packs of a namespace that has many of them.
@@ -93,14 +95,16 @@ enum RepackReason {
     Small,
 }
 
-fn find_wasteful_packs(connection: &Connection) -> Result<Vec<RepackCandidates>, Error> {
+fn find_wasteful_packs(connection: &Connection, scope: ArchiveScope<'_>) -> Result<Vec<RepackCandidates>, Error> {
+    let namespace = find_scope(connection, scope)?;
     let mut statement = connection.prepare(
         "SELECT n.name, p.id, 2 * sum(o.about + o.length) < p.length
          FROM pack AS p JOIN original AS o ON o.pack = p.id JOIN namespace AS n ON n.id = p.namespace
+         WHERE ?2 IS NULL OR p.namespace = ?2
          GROUP BY p.id HAVING 2 * sum(o.about + o.length) < p.length OR p.length < ?1
          ORDER BY p.namespace, p.id",
     )?;
-    let mut rows = statement.query([to_sql_int(SMALL_PACK_BYTES)])?;
+    let mut rows = statement.query((to_sql_int(SMALL_PACK_BYTES), namespace))?;
     let mut wasteful: Vec<RepackCandidates> = Vec::new();
     while let Some(row) = rows.next()? {
         let name: String = row.get(0)?;
@@ -117,46 +121,46 @@ fn find_wasteful_packs(connection: &Connection) -> Result<Vec<RepackCandidates>,
 
 /// Moves the remaining originals of these packs into as few new packs as possible and returns the number of packs
 /// removed. A pack with a damaged original is not moved.
-fn repack(connection: &Connection, store: &SqliteStore, namespace: &Namespace, packs: &[i64]) -> Result<usize, Error> {
+fn repack(connection: &Connection, readers: &ReaderPool, namespace: &Namespace, packs: &[i64]) -> Result<usize, Error> {
+    let cipher = readers.cipher().for_namespace(namespace);
     let mut builder = PackBuilder::default();
     let mut moved = Vec::new();
+    let insert = |builder: PackBuilder, moved: &[(i64, PackSlot)]| {
+        let (content, length) = builder.finish(&cipher)?;
+        insert_pack(connection, namespace, &content, length, moved)
+    };
     for &pack in packs {
-        let mut statement = connection.prepare_cached(&format!(
-            "SELECT {} FROM original AS o LEFT JOIN session AS s ON s.id = o.session WHERE o.pack = ?1 ORDER BY o.start",
-            OriginalRow::COLUMNS
-        ))?;
-        let rows = statement.query_map([pack], OriginalRow::from_row)?.collect::<Result<Vec<_>, _>>()?;
-        let mut last = LastPack::default();
-        let fetch = |stored: OriginalRow| {
-            let id = stored.id;
-            store.fetch(connection, namespace, stored, &mut last).map(|unfolded| (id, unfolded))
+        let select = format!("{} WHERE o.pack = ?1 ORDER BY o.start", LocatedRow::SELECT);
+        let mut statement = connection.prepare_cached(&select)?;
+        let rows = statement.query_map([pack], LocatedRow::from_row)?.collect::<Result<Vec<_>, _>>()?;
+        let (mut content, mut last) = (PackCache::default(), LastPack::default());
+        let open = |LocatedRow { row, pack, .. }: LocatedRow| {
+            let id = row.id;
+            let unfolded = open_original(&cipher, row, content.get(connection, pack)?, &mut last)?;
+            Ok::<_, Error>((id, unfolded))
         };
-        let Ok(originals) = rows.into_iter().map(fetch).collect::<Result<Vec<_>, _>>() else { continue };
+        let Ok(originals) = rows.into_iter().map(open).collect::<Result<Vec<_>, _>>() else { continue };
         for (id, unfolded) in originals {
             if !builder.has_room(unfolded.bytes.len()) {
-                insert_pack(connection, store, namespace, std::mem::take(&mut builder), &std::mem::take(&mut moved))?;
+                insert(std::mem::take(&mut builder), &std::mem::take(&mut moved))?;
             }
             let description = OriginalDescription { tool: unfolded.info.tool, arguments: unfolded.info.arguments };
             moved.push((id, builder.add(&description, &unfolded.bytes)?));
         }
     }
-    insert_pack(connection, store, namespace, builder, &moved)?;
-    let mut drop_pack = connection
-        .prepare_cached("DELETE FROM pack WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM original WHERE pack = ?1)")?;
-    packs.iter().try_fold(0, |removed, pack| Ok(removed + drop_pack.execute([pack])?))
+    if !moved.is_empty() {
+        insert(builder, &moved)?;
+    }
+    packs.iter().try_fold(0, |removed, pack| Ok(removed + drop_empty_pack(connection, Some(*pack))?))
 }
 
 fn insert_pack(
     connection: &Connection,
-    store: &SqliteStore,
     namespace: &Namespace,
-    builder: PackBuilder,
-    moved: &[(i64, pack::PackSlot)],
+    content: &[u8],
+    length: usize,
+    moved: &[(i64, PackSlot)],
 ) -> Result<(), Error> {
-    if moved.is_empty() {
-        return Ok(());
-    }
-    let (content, length) = builder.finish(&store.cipher, namespace)?;
     connection
         .prepare_cached(
             "INSERT INTO pack (namespace, length, content) SELECT id, ?2, ?3 FROM namespace WHERE name = ?1",
@@ -174,17 +178,20 @@ fn insert_pack(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::encryption::ArchiveCipher;
+    use crate::sqlite::database::OpenDatabase;
 
     /// The index is used only if the number in the schema equals the one here.
     #[test]
     fn small_pack_query_uses_its_index() {
         let folder = tempfile::tempdir().unwrap();
-        let archive = Archive::open(folder.path().join("archive.db")).unwrap();
+        let path = folder.path().join("archive.db");
+        let database = OpenDatabase::open(&path, &ArchiveCipher::Plaintext, true).unwrap();
         let sql = format!(
             "EXPLAIN QUERY PLAN SELECT id FROM pack WHERE namespace = 1 AND length < {SMALL_PACK_BYTES} ORDER BY id"
         );
         let plan = |connection: &Connection| Ok(connection.query_row(&sql, (), |row| row.get::<_, String>(3))?);
-        let plan = archive.core.store.readers.read(plan).unwrap();
+        let plan = database.readers().read(plan).unwrap();
         assert!(plan.contains("pack_small"), "{plan}");
     }
 }

@@ -1,0 +1,54 @@
+//! Deletion on request: everything of a tenant, one session, or one original, whatever its age.
+//!
+//! Markers of deleted originals no longer resolve, also in conversations that continue. There is no tombstone: nothing
+//! shows that the data existed.
+
+use foldline::Handle;
+
+use crate::error::Error;
+use crate::store::Deletion;
+use crate::tenant::TenantArchive;
+
+/// The results of a deletion.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeleteReport {
+    /// Originals that were deleted.
+    pub originals: u64,
+    /// Their bytes, before compression.
+    pub bytes: u64,
+}
+
+impl TenantArchive {
+    /// Deletes all originals, facts and records of this namespace, durably.
+    ///
+    /// # Errors
+    ///
+    /// If the archive cannot be written.
+    pub fn delete_everything(&self) -> Result<DeleteReport, Error> {
+        self.delete(&Deletion::Everything)
+    }
+
+    /// Deletes the originals that a session stored first, and its facts and records, durably.
+    ///
+    /// # Errors
+    ///
+    /// If the archive cannot be written.
+    pub fn delete_session(&self, name: &str) -> Result<DeleteReport, Error> {
+        self.delete(&Deletion::Session(self.cipher().session_name(name)?.key))
+    }
+
+    /// Deletes one original, durably.
+    ///
+    /// # Errors
+    ///
+    /// If the archive cannot be written.
+    pub fn delete_original(&self, handle: Handle) -> Result<DeleteReport, Error> {
+        self.delete(&Deletion::Original(self.cipher().handle_name(handle)?.key))
+    }
+
+    fn delete(&self, deletion: &Deletion) -> Result<DeleteReport, Error> {
+        let removed = self.store_rows().delete(self.namespace(), deletion)?;
+        Ok(DeleteReport { originals: removed.originals, bytes: removed.bytes })
+    }
+}

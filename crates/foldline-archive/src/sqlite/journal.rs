@@ -1,0 +1,127 @@
+//! The journal in SQLite.
+
+use crate::error::Error;
+use crate::namespace::Namespace;
+use crate::sqlite::rows::{ensure_namespace, ensure_session, find_namespace, get_count, get_name, to_sql_int};
+use crate::sqlite::store::SqliteStore;
+use crate::store::{EventRow, JournalRows, RequestRow, SessionRow};
+
+impl JournalRows for SqliteStore {
+    fn append_request(&self, namespace: &Namespace, request: RequestRow) -> Result<(), Error> {
+        let namespace = namespace.clone();
+        self.read_with(|database| {
+            database.write_queue()?.enqueue(move |connection| {
+                let namespace = ensure_namespace(connection, &namespace)?;
+                let session = ensure_session(connection, namespace, request.session.as_ref(), request.at)?;
+                connection
+                    .prepare_cached(
+                        "INSERT INTO request (namespace, session, at, model, raw_tokens, sent_tokens, folds, payload)
+                         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                    )?
+                    .execute((
+                        namespace,
+                        session,
+                        request.at,
+                        request.model,
+                        to_sql_int(request.raw_tokens),
+                        to_sql_int(request.sent_tokens),
+                        to_sql_int(request.folds),
+                        request.payload,
+                    ))?;
+                Ok(())
+            });
+            Ok(())
+        })
+    }
+
+    fn append_event(&self, namespace: &Namespace, event: EventRow) -> Result<(), Error> {
+        let namespace = namespace.clone();
+        self.read_with(|database| {
+            database.write_queue()?.enqueue(move |connection| {
+                let namespace = ensure_namespace(connection, &namespace)?;
+                let session = ensure_session(connection, namespace, event.session.as_ref(), event.at)?;
+                connection
+                    .prepare_cached(
+                        "INSERT INTO event (namespace, session, at, kind, payload) VALUES (?1, ?2, ?3, ?4, ?5)",
+                    )?
+                    .execute((namespace, session, event.at, event.kind, event.payload))?;
+                Ok(())
+            });
+            Ok(())
+        })
+    }
+
+    fn sessions(&self, namespace: &Namespace, limit: usize) -> Result<Vec<SessionRow>, Error> {
+        self.read_with(|database| {
+            database.readers().read(|connection| {
+                let Some(namespace) = find_namespace(connection, namespace)? else { return Ok(Vec::new()) };
+                let mut statement = connection.prepare_cached(
+                    "SELECT s.name, s.sealed_name, s.first_at, s.last_at, count(r.id), sum(r.raw_tokens),
+                         sum(r.sent_tokens)
+                     FROM (SELECT * FROM session WHERE namespace = ?1 ORDER BY last_at DESC LIMIT ?2) AS s
+                     LEFT JOIN request AS r ON r.session = s.id GROUP BY s.id ORDER BY s.last_at DESC, s.id DESC",
+                )?;
+                let rows = statement.query_map((namespace, to_sql_int(limit)), |row| {
+                    let name = get_name(row, 0)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+                    Ok(SessionRow {
+                        name,
+                        first_at: row.get(2)?,
+                        last_at: row.get(3)?,
+                        requests: get_count(row, 4)?,
+                        raw_tokens: get_count(row, 5)?,
+                        sent_tokens: get_count(row, 6)?,
+                    })
+                })?;
+                Ok(rows.collect::<Result<_, _>>()?)
+            })
+        })
+    }
+
+    fn requests(&self, namespace: &Namespace, since: i64, limit: usize) -> Result<Vec<RequestRow>, Error> {
+        self.read_with(|database| {
+            database.readers().read(|connection| {
+                let Some(namespace) = find_namespace(connection, namespace)? else { return Ok(Vec::new()) };
+                let mut statement = connection.prepare_cached(
+                    "SELECT r.at, s.name, s.sealed_name, r.model, r.raw_tokens, r.sent_tokens, r.folds, r.payload
+                     FROM request AS r LEFT JOIN session AS s ON s.id = r.session
+                     WHERE r.namespace = ?1 AND r.at >= ?2 ORDER BY r.at DESC, r.id DESC LIMIT ?3",
+                )?;
+                let rows = statement.query_map((namespace, since, to_sql_int(limit)), |row| {
+                    Ok(RequestRow {
+                        at: row.get(0)?,
+                        session: get_name(row, 1)?,
+                        model: row.get(3)?,
+                        raw_tokens: get_count(row, 4)?,
+                        sent_tokens: get_count(row, 5)?,
+                        folds: get_count(row, 6)?,
+                        payload: row.get(7)?,
+                    })
+                })?;
+                Ok(rows.collect::<Result<_, _>>()?)
+            })
+        })
+    }
+
+    fn events(&self, namespace: &Namespace, after: i64, limit: usize) -> Result<Vec<EventRow>, Error> {
+        self.read_with(|database| {
+            database.readers().read(|connection| {
+                let Some(namespace) = find_namespace(connection, namespace)? else { return Ok(Vec::new()) };
+                let mut statement = connection.prepare_cached(
+                    "SELECT e.id, e.at, s.name, s.sealed_name, e.kind, e.payload
+                     FROM event AS e LEFT JOIN session AS s ON s.id = e.session
+                     WHERE e.namespace = ?1 AND e.id > ?2 ORDER BY e.id LIMIT ?3",
+                )?;
+                let rows = statement.query_map((namespace, after, to_sql_int(limit)), |row| {
+                    Ok(EventRow {
+                        id: row.get(0)?,
+                        at: row.get(1)?,
+                        session: get_name(row, 2)?,
+                        kind: row.get(4)?,
+                        payload: row.get(5)?,
+                    })
+                })?;
+                Ok(rows.collect::<Result<_, _>>()?)
+            })
+        })
+    }
+}
