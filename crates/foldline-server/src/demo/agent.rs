@@ -11,9 +11,9 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 
+use crate::demo::constants::{DEMO_MODEL, DemoError, MAX_OUTPUT_TOKENS};
 use crate::demo::script;
 use crate::demo::script::{SYSTEM_PROMPT, TASK_TEXT, run_tool, tool_definitions};
-use crate::demo::{DEMO_MODEL, DemoError, MAX_OUTPUT_TOKENS};
 
 pub(crate) struct ScriptedAgent {
     base_url: String,

@@ -5,6 +5,7 @@
 //! caches as a real one does. No request leaves the machine.
 
 mod agent;
+mod constants;
 mod provider;
 mod script;
 
@@ -26,15 +27,7 @@ use crate::demo::agent::{ScriptedAgent, TurnOutcome};
 use crate::demo::provider::{AbortOnDrop, ReceivedPrompt, ScriptedProvider};
 use crate::proxy::{Proxy, ProxySettings, ProxyStats};
 
-/// The model whose vocabulary and prices are used.
-pub const DEMO_MODEL: &str = "gpt-5.4";
-/// Window of the scripted model.
-pub const WINDOW_TOKENS: Tokens = 24_000;
-/// Tokens that the agent reserves for a response.
-const MAX_OUTPUT_TOKENS: Tokens = 1_000;
-
-/// The reason why a demo did not finish.
-pub type DemoError = Box<dyn std::error::Error + Send + Sync>;
+pub use crate::demo::constants::{DEMO_MODEL, DemoError, WINDOW_TOKENS};
 
 /// The agent's session without a proxy.
 #[derive(Clone, Debug)]

@@ -26,8 +26,8 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
+use crate::demo::constants::{DEMO_MODEL, MAX_OUTPUT_TOKENS};
 use crate::demo::script::{ScriptStep, StepAction, script_steps};
-use crate::demo::{DEMO_MODEL, MAX_OUTPUT_TOKENS};
 
 /// Granularity of the prompt cache.
 const CACHE_BLOCK_TOKENS: Tokens = 128;

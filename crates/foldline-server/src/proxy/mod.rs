@@ -1,49 +1,52 @@
 //! The drop-in proxy: an agent changes one base URL, stays inside its model's window and pays less.
 //!
-//! `handler` reads as the request path: authenticate, route, read the body, fold, send (refold on
-//! overflow), reply.
+//! `handler` reads as the request path: authenticate, route, read the body, identify the session, fold, send (fold again
+//! on overflow), reply.
 //!
-//! | module | idea |
+//! | module | contents |
 //! |---|---|
-//! | `settings` | plain values, resolved by the caller |
 //! | `handler` | one request and its response, end to end |
+//! | `reply`, `accounting` | the response for the client; what a request cost |
+//! | `state`, `settings` | shared state, fields only; plain values, resolved by the caller |
 //! | `downstream::listener` | connections: accepting, limits, graceful shutdown |
-//! | `downstream::io_timeout` | read and write timeouts of a client connection |
-//! | `downstream::tls` | certificate and key, if the proxy terminates TLS |
-//! | `downstream::auth` | access tokens and the host check |
-//! | `downstream::tenancy`, `fold::tenant` | the part of the archive that a request reads and writes |
+//! | `downstream::io_timeout`, `downstream::tls` | timeouts of a client connection; certificate and key |
+//! | `downstream::auth`, `downstream::tenancy` | access tokens and the host check; what separates tenants |
 //! | `downstream::route` | upstream and dialect of a path |
 //! | `downstream::request_body`, `downstream::body_budget` | reading and decoding bodies; the memory limit of all bodies |
+//! | `downstream::open_request` | the count and the limit of concurrent requests |
 //! | `downstream::headers` | which headers are forwarded |
-//! | `downstream::client_stream` | response bytes on their way to the client |
+//! | `downstream::channel_body`, `downstream::client_stream` | response bytes on their way to the client |
 //! | `downstream::error_response` | errors of the proxy, in the dialect of the client |
-//! | `fold::job`, `fold::prepare` | turns a client's request into the request that is sent |
-//! | `fold::archive_writer` | writes originals to the archive |
-//! | `fold::parallel_count` | counts the tokens of a new conversation on all cores |
+//! | `fold::prepare` | turns a client's request into the request that is sent |
+//! | `fold::tenant` | the tenant of a request and its part of the archive |
 //! | `fold::prefix_id` | identifies a conversation by hashes of its prefixes |
-//! | `fold::session_cache` | cached fold states and the facts that they depend on |
-//! | `fold::summaries` | summaries of old rounds, written by a model |
-//! | `upstream::client` | connections to providers |
-//! | `upstream::models` | facts about each model, per upstream and tenant |
-//! | `upstream::learned_window` | windows inferred from responses, with their evidence |
-//! | `upstream::window_probe` | queries a server for its real window |
-//! | `upstream::response_head` | the start of a response, buffered until it is known not to be an overflow |
-//! | `upstream::relay` | the rest of a response, forwarded unchanged while usage is read |
-//! | `upstream::backoff` | the delay before a failed round is retried |
-//! | `unfold_tool::tool` | the tool with which a model restores originals |
-//! | `unfold_tool::rounds` | a response in several rounds that the client sees as one |
+//! | `fold::session_cache`, `fold::session_facts` | cached fold states; the facts that renderings depend on |
+//! | `fold::budget`, `fold::parallel_count` | the budget of a conversation; counting a new one on all cores |
+//! | `fold::archive_writer`, `fold::fold_events` | originals to the archive; events to log, metrics and journal |
+//! | `fold::hidden_history` | rounds hidden from the client, restored in its next request |
+//! | `fold::summary_job`, `fold::summaries` | when a summary is due; summaries written by a model |
+//! | `upstream::client`, `upstream::credentials` | connections to providers; the headers with credentials |
+//! | `upstream::send`, `upstream::backoff` | the only loop that resends a request, and its delays |
+//! | `upstream::pass_through` | requests without a conversation |
+//! | `upstream::models`, `upstream::learned_window`, `upstream::window_probe` | facts about each model; windows inferred from responses; queries for a window |
+//! | `upstream::response_head`, `upstream::relay` | the start of a response, held until it is not an overflow; the rest of it |
+//! | `unfold_tool::tool`, `unfold_tool::rounds` | the tool that restores originals; a response in several rounds |
 //! | `admin` | `/foldline/` routes, Prometheus metrics and statistics |
 //! | `probe` | checks to run before a proxy is started |
 //!
 //! Must not happen here: provider JSON is parsed or written outside `foldline::wire`; a credential is
 //! stored or logged; an internal error fails a request (the client's own bytes are forwarded instead).
 
+mod accounting;
 pub(crate) mod admin;
 pub(crate) mod downstream;
 pub(crate) mod fold;
 pub(crate) mod handler;
+mod lru_map;
 pub mod probe;
+mod reply;
 mod settings;
+mod state;
 pub(crate) mod unfold_tool;
 pub(crate) mod upstream;
 

@@ -60,6 +60,23 @@ pub struct ProxySettings {
     pub timeouts: Timeouts,
 }
 
+/// One of the two upstreams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum UpstreamKind {
+    OpenAi,
+    Anthropic,
+}
+
+impl ProxySettings {
+    /// Returns the URL of an upstream.
+    pub(crate) fn upstream(&self, kind: UpstreamKind) -> &UpstreamUrl {
+        match kind {
+            UpstreamKind::OpenAi => &self.openai,
+            UpstreamKind::Anthropic => &self.anthropic,
+        }
+    }
+}
+
 /// Treatment of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyMode {

@@ -17,9 +17,9 @@ use serde_json::json;
 use tower::ServiceExt;
 
 use crate::proxy::downstream::error_response;
-use crate::proxy::downstream::listener::AppState;
 use crate::proxy::fold::tenant::NoTenant;
 use crate::proxy::settings::ProxySettings;
+use crate::proxy::state::AppState;
 use crate::proxy::upstream::learned_window::WindowEvidence;
 use crate::proxy::upstream::models::ModelWindow;
 
@@ -49,13 +49,14 @@ pub(crate) async fn handle_admin_request(proxy: Arc<AppState>, parts: Parts) -> 
 async fn healthz(State(proxy): State<Arc<AppState>>, parts: Parts) -> Response {
     let ProxySettings { openai, anthropic, timeouts, .. } = &proxy.settings;
     // A monitor without credentials belongs to no tenant, and gets no learned windows.
-    let learned = proxy.tenant(&parts).map(|tenant| proxy.models.learned_windows(tenant)).unwrap_or_default();
+    let learned =
+        proxy.tenants.identify(&parts).map(|tenant| proxy.models.learned_windows(tenant.key)).unwrap_or_default();
     let learned = learned.into_iter().map(|ModelWindow { model, side, window }| {
         let age = window.learned_at.elapsed();
         let expires = (window.evidence != WindowEvidence::ServerReport).then(|| timeouts.learned.saturating_sub(age));
         json!({
             "model": model,
-            "upstream": proxy.upstream(side).to_string(),
+            "upstream": proxy.settings.upstream(side).to_string(),
             "tokens": window.tokens,
             "bounds": window.bounds,
             "evidence": window.evidence,
@@ -92,7 +93,7 @@ async fn unfold(
     Query(params): Query<UnfoldQuery>,
     parts: Parts,
 ) -> Response {
-    let archive = match proxy.tenant_archive(&parts) {
+    let archive = match proxy.tenants.identify(&parts).map(|tenant| tenant.archive) {
         Ok(Some(archive)) => archive,
         Ok(None) => {
             return error_response::json_error(None, StatusCode::NOT_FOUND, "the proxy runs without an archive");

@@ -6,7 +6,7 @@ use foldline::Tokens;
 use foldline::wire::Format;
 
 use crate::proxy::admin::metrics::{KindLabels, ProxyMetrics, RequestLabels, TokenStage};
-use crate::proxy::downstream::listener::AppState;
+use crate::proxy::state::AppState;
 
 /// Totals since the proxy was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

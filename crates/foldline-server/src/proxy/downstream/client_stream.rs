@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::proxy::upstream::relay::{BodySender, abort_body};
+use crate::proxy::downstream::channel_body::{BodySender, abort_body};
 
 /// Bytes for a client, and the channel to it.
 pub(crate) struct ClientStream {

@@ -13,6 +13,90 @@ use crate::proxy::upstream::client::UpstreamError;
 /// Seconds after which a rejected client should retry. Single responses take longer, but many are in progress.
 const RETRY_AFTER_SECS: &str = "3";
 
+/// A request that gets an error response of the proxy.
+#[derive(Debug)]
+pub(crate) struct RequestError {
+    /// Dialect of the client, if it is known.
+    format: Option<Format>,
+    cause: ErrorCause,
+}
+
+/// The reason for an error response.
+#[derive(Debug)]
+pub(crate) enum ErrorCause {
+    /// The request carries no valid token.
+    Unauthorized,
+    /// The proxy is stopping.
+    ShuttingDown,
+    /// The path cannot be part of the upstream's URL.
+    InvalidPath,
+    /// The client wants to send its conversation over a WebSocket.
+    WebSocket,
+    /// The body could not be read.
+    Body(BodyError),
+    /// The upstream did not respond.
+    Upstream(UpstreamError),
+}
+
+impl ErrorCause {
+    /// Returns the error in the dialect of the client.
+    pub(crate) fn in_format(self, format: Format) -> RequestError {
+        RequestError { format: Some(format), cause: self }
+    }
+
+    fn status(&self) -> StatusCode {
+        match self {
+            ErrorCause::Unauthorized => StatusCode::UNAUTHORIZED,
+            ErrorCause::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
+            ErrorCause::InvalidPath => StatusCode::BAD_REQUEST,
+            ErrorCause::WebSocket => StatusCode::UPGRADE_REQUIRED,
+            ErrorCause::Body(error) => match error {
+                BodyError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+                BodyError::BudgetExhausted => StatusCode::SERVICE_UNAVAILABLE,
+                BodyError::TimedOut => StatusCode::REQUEST_TIMEOUT,
+                BodyError::Disconnected => StatusCode::BAD_REQUEST,
+            },
+            ErrorCause::Upstream(error) => error.status(),
+        }
+    }
+
+    fn message(&self) -> String {
+        let message = match self {
+            ErrorCause::Unauthorized => "missing or wrong token: send it in the header x-foldline-token",
+            ErrorCause::ShuttingDown => "shutting down",
+            ErrorCause::InvalidPath => "the path is not valid in a URL",
+            ErrorCause::WebSocket => "WebSocket is not supported: use HTTP requests that carry the whole conversation",
+            ErrorCause::Body(error) => match error {
+                BodyError::TooLarge { limit } => {
+                    return format!("the request is larger than {limit} bytes; raise the limit or send less");
+                }
+                BodyError::BudgetExhausted => "request-body memory limit reached; retry later or raise --max-bodies",
+                BodyError::TimedOut => "the request body was not received in time",
+                BodyError::Disconnected => "the request body is incomplete",
+            },
+            ErrorCause::Upstream(error) => return error.to_string(),
+        };
+        message.to_owned()
+    }
+}
+
+impl From<ErrorCause> for RequestError {
+    fn from(cause: ErrorCause) -> Self {
+        Self { format: None, cause }
+    }
+}
+
+impl IntoResponse for RequestError {
+    fn into_response(self) -> Response {
+        let Self { format, cause } = self;
+        let mut response = json_error(format, cause.status(), &cause.message());
+        if matches!(cause, ErrorCause::Body(BodyError::BudgetExhausted)) {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECS));
+        }
+        response
+    }
+}
+
 /// Returns an error response of the proxy.
 pub(crate) fn json_error(format: Option<Format>, status: StatusCode, message: &str) -> Response {
     let kind = match status {
@@ -32,29 +116,4 @@ pub(crate) fn json_error(format: Option<Format>, status: StatusCode, message: &s
     let mut response = (status, Body::from(body.to_string())).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
-}
-
-/// Returns the response to a request whose body could not be read.
-pub(crate) fn body_error(format: Option<Format>, error: BodyError, limit: usize) -> Response {
-    match error {
-        BodyError::TooLarge => {
-            let message = format!("the request is larger than {limit} bytes; raise the limit or send less");
-            json_error(format, StatusCode::PAYLOAD_TOO_LARGE, &message)
-        }
-        BodyError::BudgetExhausted => {
-            let message = "request-body memory limit reached; retry later or raise --max-bodies";
-            let mut response = json_error(format, StatusCode::SERVICE_UNAVAILABLE, message);
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECS));
-            response
-        }
-        BodyError::TimedOut => {
-            json_error(format, StatusCode::REQUEST_TIMEOUT, "the request body was not received in time")
-        }
-        BodyError::Disconnected => json_error(format, StatusCode::BAD_REQUEST, "the request body is incomplete"),
-    }
-}
-
-/// Returns the response to a request that the upstream did not answer.
-pub(crate) fn upstream_error(format: Option<Format>, error: &UpstreamError) -> Response {
-    json_error(format, error.status(), &error.to_string())
 }

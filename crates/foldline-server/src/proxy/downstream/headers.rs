@@ -2,10 +2,12 @@
 //!
 //! Hop-by-hop headers and those of foldline are removed; everything else is forwarded unchanged, including credentials.
 
+use hyper::Version;
 use hyper::header::{
     ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
     PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
+use hyper::http::response::Parts;
 
 /// Prefix of headers between a client and the proxy.
 const FOLDLINE_PREFIX: &str = "x-foldline-";
@@ -60,9 +62,12 @@ pub(crate) enum BodyForm {
     Decoded,
 }
 
-/// Removes the headers of a response that must not reach the client.
-pub(crate) fn prepare_for_client(headers: &mut HeaderMap) {
-    remove_hop_by_hop(headers);
+/// Returns the head of a response for the client, without the headers that belong to the upstream connection.
+pub(crate) fn client_head(mut head: Parts) -> Parts {
+    remove_hop_by_hop(&mut head.headers);
+    // The HTTP version belongs to each connection.
+    head.version = Version::default();
+    head
 }
 
 fn remove_hop_by_hop(headers: &mut HeaderMap) {

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -13,24 +13,16 @@ use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket};
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::proxy::admin::metrics::ProxyMetrics;
 use crate::proxy::admin::stats::StatsHandle;
-use crate::proxy::downstream::auth::TokenAuth;
-use crate::proxy::downstream::body_budget::BodyBudget;
 use crate::proxy::downstream::io_timeout::TimeoutStream;
 use crate::proxy::downstream::tenancy::Tenancy;
 use crate::proxy::downstream::tls;
-use crate::proxy::fold::session_cache::SessionCache;
-use crate::proxy::fold::summaries::SummaryTasks;
-use crate::proxy::fold::tenant::resolve_tenancy;
 use crate::proxy::handler::handle_request;
 use crate::proxy::settings::{ProxySettings, Timeouts};
-use crate::proxy::upstream::client::UpstreamClient;
-use crate::proxy::upstream::models::ModelRegistry;
+use crate::proxy::state::AppState;
 
 /// A proxy that is bound to its address.
 ///
@@ -51,25 +43,7 @@ pub struct Proxy {
     address: SocketAddr,
     tls: Option<TlsAcceptor>,
     state: Arc<AppState>,
-    _summary_guard: DropGuard,
-}
-
-/// State shared by all requests.
-pub(crate) struct AppState {
-    pub(crate) settings: ProxySettings,
-    pub(crate) auth: TokenAuth,
-    pub(crate) tenancy: Tenancy,
-    /// Ensures that a request without a tenant is logged once.
-    pub(crate) no_tenant: Once,
-    pub(crate) client: UpstreamClient,
-    /// One permit per concurrent request.
-    pub(crate) request_permits: Arc<Semaphore>,
-    pub(crate) body_budget: BodyBudget,
-    pub(crate) archive: Option<Archive>,
-    pub(crate) metrics: ProxyMetrics,
-    pub(crate) sessions: SessionCache,
-    pub(crate) models: ModelRegistry,
-    pub(crate) summary_tasks: SummaryTasks,
+    _stop_guard: DropGuard,
 }
 
 impl Proxy {
@@ -84,26 +58,13 @@ impl Proxy {
                 ),
             ));
         }
-        let tenancy = resolve_tenancy(&settings)?;
         let tls = settings.tls.as_ref().map(tls::acceptor).transpose()?;
-        let listener = bind_listener(settings.listen)?;
+        let listen = settings.listen;
+        let state = AppState::new(settings, archive)?;
+        let listener = bind_listener(listen)?;
         let address = listener.local_addr()?;
-        let (summary_tasks, summary_guard) = SummaryTasks::new();
-        let state = AppState {
-            summary_tasks,
-            auth: TokenAuth::new(&settings.tokens, address),
-            tenancy,
-            no_tenant: Once::new(),
-            client: UpstreamClient::new(settings.timeouts),
-            request_permits: Arc::new(Semaphore::new(settings.limits.requests)),
-            body_budget: BodyBudget::new(settings.limits.total_body_bytes, settings.timeouts.body_budget),
-            archive,
-            metrics: ProxyMetrics::new(),
-            sessions: SessionCache::new(settings.limits.sessions),
-            models: ModelRegistry::new(settings.models.clone(), settings.window, settings.timeouts.learned),
-            settings,
-        };
-        Ok(Self { listener, address, tls, state: Arc::new(state), _summary_guard: summary_guard })
+        let stop_guard = state.stop.clone().drop_guard();
+        Ok(Self { listener, address, tls, state: Arc::new(state), _stop_guard: stop_guard })
     }
 
     /// Returns the address that the proxy listens on.
@@ -113,7 +74,7 @@ impl Proxy {
 
     /// Returns the rule by which requests share originals.
     pub fn tenancy(&self) -> Tenancy {
-        self.state.tenancy
+        self.state.tenants.tenancy()
     }
 
     /// Returns a handle to the statistics, which stays valid after the proxy has stopped.
@@ -163,7 +124,7 @@ impl Proxy {
                 })),
             }
         }
-        drop((self.listener, self._summary_guard));
+        drop((self.listener, self._stop_guard));
         if tokio::time::timeout(timeouts.shutdown, open.shutdown()).await.is_err() {
             tracing::warn!("responses were still open after {} s and are aborted", timeouts.shutdown.as_secs());
         }

@@ -2,11 +2,13 @@
 
 pub(crate) mod auth;
 pub(crate) mod body_budget;
+pub(crate) mod channel_body;
 pub(crate) mod client_stream;
 pub(crate) mod error_response;
 pub(crate) mod headers;
 pub(crate) mod io_timeout;
 pub(crate) mod listener;
+pub(crate) mod open_request;
 pub(crate) mod request_body;
 pub(crate) mod route;
 pub(crate) mod tenancy;

@@ -14,6 +14,7 @@ use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HeaderMap};
 use tokio::runtime::Handle;
 
 use crate::proxy::downstream::body_budget::{BodyBudget, BodyReservation, BudgetExhausted};
+use crate::proxy::state::AppState;
 
 /// Minimum rate of a client, in bytes per second (slow-loris protection).
 const MIN_BYTES_PER_SEC: usize = 1 << 10;
@@ -34,8 +35,8 @@ pub(crate) struct RequestBody {
 /// The reason why a body was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyError {
-    /// The body exceeds the size limit.
-    TooLarge,
+    /// The body exceeds the size limit, in bytes.
+    TooLarge { limit: usize },
     /// The memory budget of all bodies is exhausted.
     BudgetExhausted,
     /// The client stopped sending, or sends too slowly.
@@ -51,7 +52,18 @@ impl From<BudgetExhausted> for BodyError {
 }
 
 impl RequestBody {
-    pub(crate) async fn read(
+    /// Reads and decodes a body.
+    pub(crate) async fn read(state: &AppState, headers: &HeaderMap, body: Body) -> Result<Self, BodyError> {
+        let (limits, timeouts) = (state.settings.limits, state.settings.timeouts);
+        let read = Self::read_within(headers, body, limits.body_bytes, timeouts.client_read, &state.body_budget).await;
+        read.inspect_err(|error| {
+            if *error == BodyError::BudgetExhausted {
+                state.metrics.rejected_bodies.inc();
+            }
+        })
+    }
+
+    async fn read_within(
         headers: &HeaderMap,
         mut body: Body,
         limit: usize,
@@ -62,7 +74,9 @@ impl RequestBody {
             Ok(raw) => raw,
             Err(error) => {
                 // Most clients read only after they have sent everything. A client that sent `Expect` gets the error at once.
-                if matches!(error, BodyError::TooLarge | BodyError::BudgetExhausted) && !headers.contains_key(EXPECT) {
+                if matches!(error, BodyError::TooLarge { .. } | BodyError::BudgetExhausted)
+                    && !headers.contains_key(EXPECT)
+                {
                     let rest = async { while let Some(Ok(_)) = body.frame().await {} };
                     let _ = tokio::time::timeout(DRAIN_TIMEOUT, rest).await;
                 }
@@ -94,7 +108,7 @@ async fn read_raw(
     let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     let announced = announced.unwrap_or(0);
     if announced > limit {
-        return Err(BodyError::TooLarge);
+        return Err(BodyError::TooLarge { limit });
     }
     reservation.grow(announced).await?;
     let mut raw = BytesMut::with_capacity(announced);
@@ -107,7 +121,7 @@ async fn read_raw(
         let Some(frame) = frame else { return Ok(reservation.into_bytes(raw)) };
         let Ok(data) = frame.map_err(|_| BodyError::Disconnected)?.into_data() else { continue };
         if raw.len() + data.len() > limit {
-            return Err(BodyError::TooLarge);
+            return Err(BodyError::TooLarge { limit });
         }
         reservation.grow(raw.len() + data.len()).await?;
         raw.extend_from_slice(&data);

@@ -7,37 +7,40 @@ use foldline::wire::Format;
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method};
 
+use crate::proxy::settings::UpstreamKind;
+
 /// The route of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RequestRoute<'r> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RequestRoute {
     pub(crate) upstream: UpstreamKind,
     /// Path and query at the provider.
-    pub(crate) path: &'r str,
+    pub(crate) path: String,
     pub(crate) kind: RequestKind,
-}
-
-/// One of the two upstreams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum UpstreamKind {
-    OpenAi,
-    Anthropic,
 }
 
 /// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestKind {
-    /// A conversation to continue.
-    Turn(Format),
-    /// A conversation whose tokens are to be counted.
-    CountTokens(Format),
+    /// A request that carries a conversation.
+    Conversation(Format, RequestPurpose),
     /// A WebSocket upgrade, over which a conversation would arrive in increments.
     WebSocket,
     /// Anything else.
     Other,
 }
 
-impl<'r> RequestRoute<'r> {
-    pub(crate) fn for_request(parts: &'r Parts) -> Self {
+/// The purpose of a request that carries a conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RequestPurpose {
+    /// The model continues the conversation.
+    Turn,
+    /// The tokens of the conversation are counted; it may exceed the window.
+    CountTokens,
+}
+
+impl RequestRoute {
+    /// Returns the route of a request, by its method, path and headers.
+    pub(crate) fn for_request(parts: &Parts) -> Self {
         let full_path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
         let (named, path) =
             match (strip_route_prefix(full_path, "/openai"), strip_route_prefix(full_path, "/anthropic")) {
@@ -47,32 +50,31 @@ impl<'r> RequestRoute<'r> {
             };
         let kind = RequestKind::for_path(parts, path.split('?').next().unwrap_or(path));
         let upstream = named.unwrap_or(match kind {
-            RequestKind::Turn(Format::Anthropic) | RequestKind::CountTokens(Format::Anthropic) => {
-                UpstreamKind::Anthropic
-            }
-            RequestKind::Turn(_) | RequestKind::CountTokens(_) | RequestKind::WebSocket => UpstreamKind::OpenAi,
+            RequestKind::Conversation(Format::Anthropic, _) => UpstreamKind::Anthropic,
+            RequestKind::Conversation(..) | RequestKind::WebSocket => UpstreamKind::OpenAi,
             RequestKind::Other if has_anthropic_headers(&parts.headers) => UpstreamKind::Anthropic,
             RequestKind::Other => UpstreamKind::OpenAi,
         });
-        Self { upstream, path, kind }
+        Self { upstream, path: path.to_owned(), kind }
     }
 }
 
 impl RequestKind {
     fn for_path(parts: &Parts, path: &str) -> Self {
+        use RequestPurpose::{CountTokens, Turn};
         let ends =
             |end: &str| path.strip_suffix(end).is_some_and(|before| before.is_empty() || before.ends_with("/v1"));
         let is_post = parts.method == Method::POST;
         if parts.method == Method::GET && ends("/responses") && parts.headers.contains_key("sec-websocket-key") {
             RequestKind::WebSocket
         } else if is_post && path.ends_with("/chat/completions") {
-            RequestKind::Turn(Format::OpenAiChat)
+            RequestKind::Conversation(Format::OpenAiChat, Turn)
         } else if is_post && ends("/responses") {
-            RequestKind::Turn(Format::OpenAiResponses)
+            RequestKind::Conversation(Format::OpenAiResponses, Turn)
         } else if is_post && ends("/messages") {
-            RequestKind::Turn(Format::Anthropic)
+            RequestKind::Conversation(Format::Anthropic, Turn)
         } else if is_post && ends("/messages/count_tokens") {
-            RequestKind::CountTokens(Format::Anthropic)
+            RequestKind::Conversation(Format::Anthropic, CountTokens)
         } else {
             RequestKind::Other
         }
@@ -103,17 +105,32 @@ mod tests {
         }
         let (parts, ()) = request.body(()).unwrap().into_parts();
         let RequestRoute { upstream, path, kind } = RequestRoute::for_request(&parts);
-        (upstream, path.to_owned(), kind)
+        (upstream, path, kind)
     }
 
     #[test]
     fn paths_select_upstream_and_request_kind() {
         use Format::{Anthropic, OpenAiChat, OpenAiResponses};
+        use RequestPurpose::Turn;
         use UpstreamKind::OpenAi;
         for (method, uri, header, upstream, path, kind) in [
-            ("POST", "/v1/chat/completions", "", OpenAi, "/v1/chat/completions", RequestKind::Turn(OpenAiChat)),
-            ("POST", "/openai/v1/responses", "", OpenAi, "/v1/responses", RequestKind::Turn(OpenAiResponses)),
-            ("POST", "/responses", "", OpenAi, "/responses", RequestKind::Turn(OpenAiResponses)),
+            (
+                "POST",
+                "/v1/chat/completions",
+                "",
+                OpenAi,
+                "/v1/chat/completions",
+                RequestKind::Conversation(OpenAiChat, Turn),
+            ),
+            (
+                "POST",
+                "/openai/v1/responses",
+                "",
+                OpenAi,
+                "/v1/responses",
+                RequestKind::Conversation(OpenAiResponses, Turn),
+            ),
+            ("POST", "/responses", "", OpenAi, "/responses", RequestKind::Conversation(OpenAiResponses, Turn)),
             ("POST", "/v1/responses/compact", "", OpenAi, "/v1/responses/compact", RequestKind::Other),
             (
                 "POST",
@@ -121,7 +138,7 @@ mod tests {
                 "",
                 UpstreamKind::Anthropic,
                 "/v1/messages?beta=true",
-                RequestKind::Turn(Anthropic),
+                RequestKind::Conversation(Anthropic, Turn),
             ),
             (
                 "POST",
@@ -129,7 +146,7 @@ mod tests {
                 "",
                 UpstreamKind::Anthropic,
                 "/v1/messages",
-                RequestKind::Turn(Anthropic),
+                RequestKind::Conversation(Anthropic, Turn),
             ),
             (
                 "POST",
@@ -137,7 +154,7 @@ mod tests {
                 "",
                 UpstreamKind::Anthropic,
                 "/v1/messages/count_tokens",
-                RequestKind::CountTokens(Anthropic),
+                RequestKind::Conversation(Anthropic, RequestPurpose::CountTokens),
             ),
             ("GET", "/v1/models", "", OpenAi, "/v1/models", RequestKind::Other),
             ("GET", "/v1/models", "anthropic-version", UpstreamKind::Anthropic, "/v1/models", RequestKind::Other),
@@ -150,7 +167,7 @@ mod tests {
                 "",
                 OpenAi,
                 "/openai/deployments/d/chat/completions?api-version=1",
-                RequestKind::Turn(OpenAiChat),
+                RequestKind::Conversation(OpenAiChat, Turn),
             ),
             ("POST", "/v1/threads/t/messages", "", OpenAi, "/v1/threads/t/messages", RequestKind::Other),
         ] {

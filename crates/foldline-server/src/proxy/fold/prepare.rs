@@ -1,47 +1,80 @@
-//! Decides what is folded in a request, given all facts about its conversation, and records the result: log,
-//! metrics, journal and session cache.
+//! Turns a client's request into the request that is sent: [`FoldJob`] in, [`PreparedRequest`] out.
 //!
-//! An earlier decision for the same request is kept unless its budget has changed. Nothing here depends on a client,
-//! a connection or a credential.
+//! A job owns everything it needs, so that it runs on a blocking thread, and again if the provider refuses the prompt. A
+//! decision for the same request is kept unless its budget has changed. On any error the client's request is forwarded
+//! unmodified. Nothing here depends on a client, a connection or a credential.
 
 use std::sync::Arc;
 
-use foldline::laws::LawProfile;
-use foldline::wire::Request;
+use bytes::Bytes;
+use foldline::laws::{LawProfile, ServerKind};
+use foldline::wire::{Format, ReportedId, Request};
 use foldline::{
-    CancelFlag, Crease, Error, FoldEvent, FoldOptions, FoldState, Ledger, OriginalStore, Policy, Tokens, Trigger,
-    apply_from,
+    CancelFlag, Error, ErrorKind, FoldEvent, FoldOptions, FoldState, FoldedRequest, OriginalStore, Tokens, apply_from,
+    model_name,
 };
 use foldline_archive::TenantArchive;
-use foldline_summarize::PREPARE_THRESHOLD;
+use hyper::http::uri::Scheme;
 
-use crate::proxy::admin::metrics;
-use crate::proxy::downstream::listener::AppState;
+use crate::proxy::admin::metrics::PassLabels;
+use crate::proxy::downstream::route::RequestPurpose;
 use crate::proxy::fold::archive_writer::{ArchiveWriter, PendingSync, StoredHandles};
+use crate::proxy::fold::budget::{BudgetChoice, TightBudget};
+use crate::proxy::fold::fold_events::{record_crease, record_event};
+use crate::proxy::fold::hidden_history::{HiddenRoundsLog, restored_body};
 use crate::proxy::fold::parallel_count::count_in_parallel;
 use crate::proxy::fold::prefix_id::PrefixHashes;
-use crate::proxy::fold::session_cache::{CachedState, SessionFacts};
-use crate::proxy::fold::summaries;
-use crate::proxy::fold::summaries::SummaryJob;
-use crate::proxy::settings::{ProxyMode, SummaryMode};
+use crate::proxy::fold::session_cache::CachedState;
+use crate::proxy::fold::session_facts::{SessionFacts, session_name};
+use crate::proxy::fold::summary_job::{SummaryJob, is_summary_due, target_ratio};
+use crate::proxy::fold::tenant::Tenant;
+use crate::proxy::settings::{ProxyMode, SummaryMode, UpstreamKind, UpstreamUrl};
+use crate::proxy::state::AppState;
+use crate::proxy::unfold_tool::tool::UNFOLD_TOOL;
 use crate::proxy::upstream::models::UpstreamModel;
 
-/// A conversation as the model sees it, with the facts about it.
-pub(crate) struct FoldInputs<'r> {
-    pub(crate) request: Request<'r>,
-    pub(crate) prefixes: PrefixHashes,
-    pub(crate) facts: Arc<SessionFacts>,
-    pub(crate) model: Arc<UpstreamModel>,
-    pub(crate) profile: LawProfile,
-    /// The archive of the session.
-    pub(crate) archive: Option<TenantArchive>,
+/// A request that carries a conversation.
+#[derive(Clone)]
+pub(crate) struct FoldJob {
+    pub(crate) format: Format,
+    pub(crate) purpose: RequestPurpose,
+    pub(crate) upstream: UpstreamKind,
+    pub(crate) tenant: Tenant,
+    /// Session name sent by the client.
+    pub(crate) session: Option<String>,
+    /// Decoded body.
+    pub(crate) body: Bytes,
+    pub(crate) history: HistoryView,
 }
 
-/// The result of a fold.
-pub(crate) struct FoldOutcome {
-    pub(crate) body: Vec<u8>,
-    /// True if it contains folds.
-    pub(crate) is_folded: bool,
+/// The history that a body contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HistoryView {
+    /// The client's, which lacks the hidden rounds.
+    Client,
+    /// The complete one, as the model saw it.
+    Model,
+}
+
+/// A request that is ready to be sent.
+#[derive(Clone)]
+pub(crate) struct PreparedRequest {
+    /// The job, for folding it again.
+    pub(crate) job: Arc<FoldJob>,
+    /// Body; none if the client's own bytes are sent.
+    pub(crate) body: Option<Bytes>,
+    /// Complete conversation, not folded and without the injected tool.
+    pub(crate) unfolded_body: Bytes,
+    /// Sync of the new originals to disk.
+    pub(crate) pending_sync: Option<Arc<PendingSync>>,
+    /// True if the unfold tool is offered.
+    pub(crate) tool_offered: bool,
+    /// Response id that the client gets for a response in several rounds: a client that continues from it must reach the
+    /// round after the hidden calls.
+    pub(crate) reported_id: ReportedId,
+    pub(crate) hidden_rounds: HiddenRoundsLog,
+    pub(crate) model: Arc<UpstreamModel>,
+    pub(crate) model_name: String,
     /// Tokens as received and as sent.
     pub(crate) received_tokens: Tokens,
     pub(crate) sent_tokens: Tokens,
@@ -51,26 +84,14 @@ pub(crate) struct FoldOutcome {
     pub(crate) budget: Tokens,
     /// Tokens reserved for the response.
     pub(crate) max_output: Option<Tokens>,
-    pub(crate) pending_sync: Option<Arc<PendingSync>>,
+    /// The archive of the session.
+    pub(crate) archive: Option<TenantArchive>,
+    /// Summary that is due for the older rounds.
     pub(crate) summary_job: Option<Arc<SummaryJob>>,
+    /// Budget of a retry, which the conversation keeps if the retry is accepted.
     pub(crate) tight: Option<Arc<TightBudget>>,
-    /// Originals folded in the conversation so far.
-    pub(crate) held: StoredHandles,
-}
-
-/// The budget of a retry after a refusal. It becomes a fact of the conversation when the retry is accepted; a retry
-/// that is refused as well has no effect.
-pub(crate) struct TightBudget {
-    facts: Arc<SessionFacts>,
-    prefixes: PrefixHashes,
-    tokens: Tokens,
-}
-
-impl TightBudget {
-    /// Records that the retry was accepted.
-    pub(crate) fn hold(&self) {
-        self.facts.hold_budget(&self.prefixes, self.tokens);
-    }
+    /// Originals that the model may unfold.
+    pub(crate) stored: StoredHandles,
 }
 
 /// The reason for folding a request again.
@@ -84,216 +105,348 @@ pub(crate) enum Refold {
     Stated,
 }
 
-/// A budget below this share of the old one counts as changed; smaller drops are calibration noise.
-const BUDGET_DROP_RATIO: f64 = 0.97;
-/// A budget must grow by this factor to count as changed: folds are not undone.
-const BUDGET_GROWTH_RATIO: f64 = 1.5;
+/// Folds a request on a blocking thread. Returns none if it must be forwarded unmodified. The fold is cancelled when this
+/// future is dropped, because the client has disconnected. A panic is counted as an internal error.
+pub(crate) async fn prepare(
+    state: &Arc<AppState>,
+    job: &Arc<FoldJob>,
+    refold: Option<Refold>,
+) -> Option<PreparedRequest> {
+    let guard = CancelOnDrop(CancelFlag::default());
+    let (shared, job, cancel) = (state.clone(), job.clone(), guard.0.clone());
+    let prepared = tokio::task::spawn_blocking(move || prepare_blocking(&shared, job, refold, &cancel)).await;
+    prepared.unwrap_or_else(|error| {
+        state.metrics.count_internal_error("panic");
+        tracing::error!(%error, "fold panicked; forwarding the original request");
+        None
+    })
+}
+
+/// Cancels a fold when it is dropped.
+struct CancelOnDrop(CancelFlag);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+fn prepare_blocking(
+    state: &AppState,
+    job: Arc<FoldJob>,
+    refold: Option<Refold>,
+    cancel: &CancelFlag,
+) -> Option<PreparedRequest> {
+    let client = Request::parse(job.format, &job.body).ok()?;
+    let session = IdentifiedSession::new(state, &job, &client);
+    let restored = match job.history {
+        HistoryView::Client => restored_body(&client, &session.facts, &session.prefixes).map(Bytes::from),
+        HistoryView::Model => None,
+    };
+    let reported_id = if client.is_stored() { ReportedId::Last } else { ReportedId::First };
+    let (request, prefixes) = match &restored {
+        None => (client, session.prefixes.clone()),
+        Some(body) => {
+            let request = Request::parse(job.format, body).ok()?;
+            let prefixes = PrefixHashes::for_conversation(&session.scope(), request.conversation());
+            (request, prefixes)
+        }
+    };
+    let may_offer_tool = state.settings.offer_unfold_tool && state.settings.mode == ProxyMode::Fold;
+    // The originals must be in an archive.
+    let request = match may_offer_tool && job.tenant.archive.is_some() {
+        true => request.with_injected_tool(&UNFOLD_TOOL),
+        false => request,
+    };
+    let inputs = FoldInputs {
+        profile: law_profile(&request, state.settings.upstream(job.upstream)),
+        model: state.models.get(job.tenant.key, job.upstream, &session.model_name),
+        request,
+        prefixes,
+        session,
+        restored: restored.clone(),
+        reported_id,
+        job: job.clone(),
+    };
+    let prepared = match inputs.fold(state, refold, cancel) {
+        // A learned window may be wrong; fall back to the stated one.
+        Err(error) if refold.is_none() && is_too_large(&error) && inputs.is_lowered(state) => {
+            let model = &inputs.session.model_name;
+            tracing::warn!(%error, model, "cannot fold to the learned window; using the stated one");
+            inputs.fold(state, Some(Refold::Stated), cancel)
+        }
+        result => result,
+    };
+    prepared.inspect_err(|error| report_failure(state, error, &inputs.session.model_name)).ok()
+}
+
+/// Reports why a request is forwarded unmodified.
+fn report_failure(state: &AppState, error: &Error, model: &str) {
+    match error.kind() {
+        ErrorKind::Cancelled => {
+            state.metrics.cancelled.inc();
+            tracing::info!(model, "fold cancelled: client disconnected");
+        }
+        _ => {
+            state.metrics.count_internal_error("cannot_fit");
+            tracing::warn!(%error, model, "cannot fold; forwarding the original request");
+        }
+    }
+}
+
+/// Returns true if the reason is that the conversation cannot be folded to its budget.
+fn is_too_large(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::CannotFit { .. })
+}
+
+/// Returns the laws of the server. A server without TLS is assumed to be local, with a chat template of unknown
+/// strictness.
+fn law_profile(request: &Request<'_>, upstream: &UpstreamUrl) -> LawProfile {
+    let profile = LawProfile::for_request(request);
+    if upstream.scheme == Scheme::HTTP { profile.served_by(ServerKind::ChatTemplate) } else { profile }
+}
+
+/// The session of a request, found by the prefixes of its conversation or the id of a stored response.
+struct IdentifiedSession {
+    /// Name under which the tenant's conversations are cached.
+    owner: String,
+    model_name: String,
+    prefixes: PrefixHashes,
+    facts: Arc<SessionFacts>,
+    /// The archive of the session.
+    archive: Option<TenantArchive>,
+    /// Originals folded in the history of a stored response, if the request continues one.
+    continued: Option<StoredHandles>,
+}
+
+impl IdentifiedSession {
+    fn new(state: &AppState, job: &FoldJob, client: &Request<'_>) -> Self {
+        let model_name = model_name(client.conversation().model.as_deref().unwrap_or_default()).to_owned();
+        let (owner, tenant_archive) = (job.owner(), job.tenant.archive.as_ref());
+        let scope = [owner.as_str(), &model_name];
+        let continues = client.previous_response_id();
+        let prefixes = match &continues {
+            Some(id) => PrefixHashes::for_response_id(&scope, id),
+            None => PrefixHashes::for_conversation(&scope, client.conversation()),
+        };
+        let facts = state.sessions.facts(&prefixes, tenant_archive);
+        let name = || job.session.clone().unwrap_or_else(|| session_name(prefixes.root()));
+        let archive = tenant_archive.map(|archive| archive.in_session(name()));
+        let continued = continues.map(|_| facts.handles(prefixes.full()));
+        Self { owner, model_name, prefixes, facts, archive, continued }
+    }
+
+    fn scope(&self) -> [&str; 2] {
+        [&self.owner, &self.model_name]
+    }
+}
+
+impl FoldJob {
+    /// Returns the name under which the tenant's conversations are cached: that of its part of the archive.
+    fn owner(&self) -> String {
+        let unarchived = || session_name(self.tenant.key.0);
+        self.tenant.archive.as_ref().map_or_else(unarchived, |archive| archive.namespace().as_str().to_owned())
+    }
+}
+
+impl PreparedRequest {
+    /// Returns the log of a conversation that the provider stores under the id of a response. A client may continue from
+    /// it without sending the conversation again.
+    pub(crate) fn stored_response_log(&self, state: &AppState, id: &str) -> HiddenRoundsLog {
+        let prefixes = PrefixHashes::for_response_id(&[&self.job.owner(), &self.model_name], id);
+        let facts = state.sessions.facts(&prefixes, self.job.tenant.archive.as_ref());
+        HiddenRoundsLog { facts, prefix: prefixes.full() }
+    }
+
+    /// Returns the tokens of the prompt that is sent in a mode: only `Fold` sends the folded one.
+    pub(crate) fn prompt_tokens(&self, mode: ProxyMode) -> Tokens {
+        if mode == ProxyMode::Fold { self.sent_tokens } else { self.received_tokens }
+    }
+
+    /// Returns the request without its bodies, which can be large, for the time after it was sent.
+    pub(crate) fn without_bodies(self) -> Self {
+        let job = Arc::new(FoldJob { body: Bytes::new(), ..FoldJob::clone(&self.job) });
+        Self { job, body: None, unfolded_body: Bytes::new(), ..self }
+    }
+}
+
+/// A conversation as the model sees it, with the facts about it.
+struct FoldInputs<'r> {
+    job: Arc<FoldJob>,
+    session: IdentifiedSession,
+    request: Request<'r>,
+    prefixes: PrefixHashes,
+    model: Arc<UpstreamModel>,
+    profile: LawProfile,
+    /// The client's body with hidden rounds restored, if it has any.
+    restored: Option<Bytes>,
+    reported_id: ReportedId,
+}
 
 impl FoldInputs<'_> {
-    /// Folds the request.
+    /// Folds the request, and records the result: metrics, journal and session cache.
     ///
     /// # Errors
     ///
     /// The conversation cannot be folded to its budget, or the fold is cancelled.
-    pub(crate) fn fold(
-        &self,
-        proxy: &AppState,
-        refold: Option<Refold>,
-        cancel: &CancelFlag,
-    ) -> Result<FoldOutcome, Error> {
+    fn fold(&self, state: &AppState, refold: Option<Refold>, cancel: &CancelFlag) -> Result<PreparedRequest, Error> {
         cancel.check()?;
-        let Self { request, prefixes, facts, model, archive, .. } = self;
-        let mode = proxy.settings.mode;
-        let cached = proxy.sessions.take(prefixes);
+        let Self { request, prefixes, model, .. } = self;
+        let (mode, facts) = (state.settings.mode, &self.session.facts);
+        let cached = state.sessions.take(prefixes);
         if cached.as_ref().is_some_and(|cached| model.prices.cache_ttl.is_some_and(|ttl| cached.age() > ttl)) {
             facts.record_cold_cache(prefixes.full());
         }
-        let learned_budget = match refold {
-            Some(Refold::WithBudget(budget)) => Some(budget),
-            Some(Refold::WithSummary | Refold::Stated) | None => None,
-        };
         let max_output = model.reserved_output(request);
-        let allowed = match refold {
-            Some(Refold::Stated) => model.stated_budget(max_output),
-            _ => model.budget(max_output).min(facts.ceiling(proxy.settings.timeouts.learned)),
-        };
-        let chosen = choose_budget(&facts.ledger(prefixes), prefixes.len(), allowed, learned_budget);
-        let budget = chosen.tokens;
+        let budget = self.choose_budget(state, refold, max_output);
         // The decision for this same request is kept, unless the budget has changed or a summary was waited for.
         let is_decided = cached.as_ref().is_some_and(|cached| cached.state.len() == prefixes.len());
-        let is_open = !is_decided || chosen.is_changed || refold == Some(Refold::WithSummary);
-        if proxy.settings.summary_mode != SummaryMode::Off && mode == ProxyMode::Fold {
+        let is_open = !is_decided || budget.is_changed || refold == Some(Refold::WithSummary);
+        if state.settings.summary_mode != SummaryMode::Off && mode == ProxyMode::Fold {
             facts.adopt_summary(prefixes, &request.conversation().messages, is_open);
         }
 
-        let mut options = FoldOptions::new(model.meter.clone(), model.prices, budget).with_rules(&self.profile);
-        options.policy = proxy.settings.policy.clone();
+        let mut options = FoldOptions::new(model.meter.clone(), model.prices, budget.tokens).with_rules(&self.profile);
+        options.policy = state.settings.policy.clone();
         options.cancel = cancel.clone();
-        let (state, held) = cached.map(|cached| (cached.state, cached.stored)).unwrap_or_default();
-        let is_archived = archive.as_ref().is_none_or(|archive| held.is_in(archive));
-        let state = if is_decided && is_open || !is_archived { FoldState::default() } else { state };
-        let from_scratch = state.is_empty();
+        let (fold_state, stored) = cached.map(|cached| (cached.state, cached.stored)).unwrap_or_default();
+        let is_archived = self.session.archive.as_ref().is_none_or(|archive| stored.is_in(archive));
+        let is_dropped = is_decided && is_open || !is_archived;
+        let fold_state = if is_dropped { FoldState::default() } else { fold_state };
+        let from_scratch = fold_state.is_empty();
         if from_scratch {
             count_in_parallel(request.conversation(), &model.meter, cancel);
         }
-        let writer = match (mode, archive) {
-            (ProxyMode::Fold, Some(archive)) => Some(ArchiveWriter::new(Some(archive), &held)),
-            (ProxyMode::Fold, None) => None,
-            (ProxyMode::Observe | ProxyMode::Off, _) => Some(ArchiveWriter::new(None, &held)),
-        };
+        let writer = self.archive_writer(mode, &stored);
         let store = writer.as_ref().map(|writer| writer as &dyn OriginalStore);
-        let on_event = |event: FoldEvent| record_event(proxy, archive.as_ref(), &event);
+        let on_event = |event: FoldEvent| record_event(&state.metrics, self.session.archive.as_ref(), &event);
         let mut ledger = facts.ledger(prefixes);
-        ledger.budgets.extend(chosen.from.map(|from| (from, budget)));
-        let mut applied = apply_from(state, request, &options, &ledger, store, &on_event)?;
+        ledger.budgets.extend(budget.from.map(|from| (from, budget.tokens)));
+        let mut applied = apply_from(fold_state, request, &options, &ledger, store, &on_event)?;
 
         // The budget of a retry becomes a fact only when the provider accepts it.
-        if let Some(from) = chosen.from.filter(|_| learned_budget.is_none()) {
-            facts.set_budget(prefixes.prefix(from), budget);
+        let is_retry = matches!(refold, Some(Refold::WithBudget(_)));
+        if let Some(from) = budget.from.filter(|_| !is_retry) {
+            facts.set_budget(prefixes.prefix(from), budget.tokens);
         }
-        let tight =
-            learned_budget.map(|_| TightBudget { facts: facts.clone(), prefixes: prefixes.clone(), tokens: budget });
-        let is_crease = self.report_crease(proxy, applied.creases(), is_open, from_scratch);
-        for (pass, count) in facts.count_new_folds(applied.pass_names()) {
-            proxy.metrics.folds.get_or_create(&metrics::PassLabels { pass }).inc_by(count);
-        }
+        let is_crease = self.report_folds(state, &applied, is_open, from_scratch);
         let has_written = is_crease || writer.as_ref().is_some_and(ArchiveWriter::has_written);
-        let outcome = FoldOutcome {
-            body: std::mem::take(&mut applied.body),
-            is_folded: applied.folded.is_some(),
+        let mut prepared = self.prepared(state, &mut applied, budget.tokens, max_output, &stored);
+        prepared.pending_sync = self.pending_sync(has_written && mode == ProxyMode::Fold, &stored);
+        if is_retry {
+            let (facts, prefixes) = (facts.clone(), prefixes.clone());
+            prepared.tight = Some(Arc::new(TightBudget { facts, prefixes, tokens: budget.tokens }));
+        } else if let Some(fold_state) = applied.into_state() {
+            state.sessions.insert(prefixes, CachedState::new(fold_state, stored));
+        }
+        Ok(prepared)
+    }
+
+    /// Returns the result of a fold; the body is taken out of it.
+    fn prepared(
+        &self,
+        state: &AppState,
+        applied: &mut FoldedRequest,
+        budget: Tokens,
+        max_output: Option<Tokens>,
+        stored: &StoredHandles,
+    ) -> PreparedRequest {
+        let Self { session, restored, .. } = self;
+        let tool_offered = self.request.has_injected_tool();
+        let is_changed = applied.folded.is_some() || restored.is_some() || tool_offered;
+        let body = std::mem::take(&mut applied.body);
+        PreparedRequest {
+            job: self.job.clone(),
+            body: is_changed.then(|| body.into()),
+            unfolded_body: restored.clone().unwrap_or_else(|| self.job.body.clone()),
+            pending_sync: None,
+            tool_offered,
+            reported_id: self.reported_id,
+            // Hidden rounds belong to the client's own history.
+            hidden_rounds: HiddenRoundsLog { facts: session.facts.clone(), prefix: session.prefixes.full() },
+            model: self.model.clone(),
+            model_name: session.model_name.clone(),
             received_tokens: applied.raw_tokens,
             sent_tokens: applied.tokens,
             fold_count: applied.pass_names().count() as u64,
             budget,
             max_output,
-            pending_sync: self.pending_sync(has_written && mode == ProxyMode::Fold, &held),
-            summary_job: self.summary_job(proxy, applied.creases(), applied.tokens, budget),
-            tight: tight.map(Arc::new),
-            held: held.clone(),
-        };
-        if let Some(state) = applied.into_state().filter(|_| learned_budget.is_none()) {
-            proxy.sessions.insert(prefixes, CachedState::new(state, held));
+            archive: session.archive.clone(),
+            summary_job: self.summary_job(state, applied, budget),
+            tight: None,
+            stored: session.continued.clone().unwrap_or_else(|| stored.clone()),
         }
-        Ok(outcome)
+    }
+
+    fn choose_budget(&self, state: &AppState, refold: Option<Refold>, max_output: Option<Tokens>) -> BudgetChoice {
+        let (facts, lifetime) = (&self.session.facts, state.settings.timeouts.learned);
+        let allowed = match refold {
+            Some(Refold::Stated) => self.model.stated_budget(max_output),
+            _ => self.model.budget(max_output).min(facts.ceiling(lifetime)),
+        };
+        let learned = match refold {
+            Some(Refold::WithBudget(budget)) => Some(budget),
+            Some(Refold::WithSummary | Refold::Stated) | None => None,
+        };
+        BudgetChoice::new(&facts.ledger(&self.prefixes), self.prefixes.len(), allowed, learned)
     }
 
     /// Returns true if the budget is lower than the stated window allows.
-    pub(crate) fn is_lowered(&self, proxy: &AppState) -> bool {
+    fn is_lowered(&self, state: &AppState) -> bool {
         let max_output = self.model.reserved_output(&self.request);
-        let ceiling = self.facts.ceiling(proxy.settings.timeouts.learned);
+        let ceiling = self.session.facts.ceiling(state.settings.timeouts.learned);
         self.model.budget(max_output).min(ceiling) < self.model.stated_budget(max_output)
     }
 
-    /// Requests a sync of new originals; none if nothing was written.
-    fn pending_sync(&self, has_written: bool, held: &StoredHandles) -> Option<Arc<PendingSync>> {
-        let archive = self.archive.as_ref().filter(|_| has_written)?;
-        Some(Arc::new(PendingSync::new(archive.request_sync(), held.clone())))
+    /// Returns the writer of originals. Without an archive nothing is folded whose original could not be restored; in
+    /// observe mode nothing folded is sent.
+    fn archive_writer<'k>(&'k self, mode: ProxyMode, stored: &'k StoredHandles) -> Option<ArchiveWriter<'k>> {
+        match (mode, &self.session.archive) {
+            (ProxyMode::Fold, Some(archive)) => Some(ArchiveWriter::new(Some(archive), stored)),
+            (ProxyMode::Fold, None) => None,
+            (ProxyMode::Observe | ProxyMode::Off, _) => Some(ArchiveWriter::new(None, stored)),
+        }
     }
 
-    /// Reports a crease that was made for this request to the log, the metrics and the journal. Returns true if there is
-    /// one. Earlier creases were reported when they were made, and kept decisions are not reported again.
-    fn report_crease(&self, proxy: &AppState, creases: &[Crease], is_open: bool, from_scratch: bool) -> bool {
-        let creased = creases.last().filter(|crease| crease.request_point == self.prefixes.len() && is_open);
-        if creased.is_some() || from_scratch && !creases.is_empty() {
-            self.facts.persist_budgets(&self.prefixes);
+    /// Requests a sync of new originals; none if nothing was written.
+    fn pending_sync(&self, has_written: bool, stored: &StoredHandles) -> Option<Arc<PendingSync>> {
+        let archive = self.session.archive.as_ref().filter(|_| has_written)?;
+        Some(Arc::new(PendingSync::new(archive.request_sync(), stored.clone())))
+    }
+
+    /// Reports new folds and a crease that was made for this request. Returns true if there is one. Earlier creases were
+    /// reported when they were made, and kept decisions are not reported again.
+    fn report_folds(&self, state: &AppState, applied: &FoldedRequest, is_open: bool, from_scratch: bool) -> bool {
+        let (session, creases) = (&self.session, applied.creases());
+        let crease = creases.last().filter(|crease| crease.request_point == self.prefixes.len() && is_open);
+        if crease.is_some() || from_scratch && !creases.is_empty() {
+            session.facts.persist_budgets(&self.prefixes);
         }
-        let Some(&Crease { request_point, trigger, saved_tokens, rewrite_cost, .. }) = creased else {
-            return false;
-        };
-        tracing::info!(request_point, trigger = trigger_name(trigger), saved_tokens, rewrite_cost, "crease");
-        let labels = metrics::TriggerLabels { trigger: trigger_name(trigger) };
-        proxy.metrics.creases.get_or_create(&labels).inc();
-        proxy.metrics.crease_cost_usd.inc_by(self.model.prices.dollars(rewrite_cost as f64));
-        journal_event(
-            self.archive.as_ref(),
-            &FoldEvent::Creased { request_point, trigger, saved_tokens, rewrite_cost },
-        );
-        true
+        if let Some(crease) = crease {
+            record_crease(&state.metrics, session.archive.as_ref(), &self.model.prices, crease);
+        }
+        for (pass, count) in session.facts.count_new_folds(applied.pass_names()) {
+            state.metrics.folds.get_or_create(&PassLabels { pass }).inc_by(count);
+        }
+        crease.is_some()
     }
 
     /// Returns the summary job that is due, if any.
-    fn summary_job(
-        &self,
-        proxy: &AppState,
-        creases: &[Crease],
-        sent: Tokens,
-        budget: Tokens,
-    ) -> Option<Arc<SummaryJob>> {
-        let Self { request, prefixes, facts, model, profile, archive } = self;
-        archive.as_ref().filter(|_| summaries::is_summary_due(proxy, facts, prefixes, creases, sent, budget))?;
-        let Policy { trigger_ratio: high, target_ratio: low, .. } = proxy.settings.policy;
-        Some(Arc::new(SummaryJob {
-            conversation: request.conversation().clone().into_owned(),
-            prefixes: prefixes.clone(),
-            facts: facts.clone(),
-            profile: profile.clone(),
-            meter: model.meter.clone(),
-            budget,
-            // New messages until the crease have to fit below the high-water mark, too.
-            target_ratio: (low - high * (1.0 - PREPARE_THRESHOLD)).max(0.2),
-            archive: archive.clone(),
-        }))
-    }
-}
-
-/// Returns the name of a trigger as metrics and logs show it.
-fn trigger_name(trigger: Trigger) -> &'static str {
-    match trigger {
-        Trigger::OverBudget => "over_budget",
-        Trigger::Profitable => "profitable",
-        Trigger::ColdCache => "cold_cache",
-        _ => "other",
-    }
-}
-
-/// The budget of a request.
-struct BudgetChoice {
-    tokens: Tokens,
-    /// Request point from which it applies, unless the ledger contains it already.
-    from: Option<usize>,
-    /// True if the conversation had another budget before.
-    is_changed: bool,
-}
-
-/// Chooses the budget of a request: the conversation's current one, unless `allowed` clearly differs from it.
-fn choose_budget(ledger: &Ledger, len: usize, allowed: Tokens, learned: Option<Tokens>) -> BudgetChoice {
-    let allowed = allowed.min(learned.unwrap_or(Tokens::MAX));
-    let Some((_, &current)) = ledger.budgets.last_key_value() else {
-        return BudgetChoice { tokens: allowed, from: Some(0), is_changed: false };
-    };
-    let is_refused = learned.is_some_and(|learned| learned < current);
-    let ratio_changed =
-        (allowed as f64) < current as f64 * BUDGET_DROP_RATIO || allowed as f64 > current as f64 * BUDGET_GROWTH_RATIO;
-    match is_refused || ratio_changed {
-        true => BudgetChoice { tokens: allowed, from: Some(len), is_changed: true },
-        false => BudgetChoice { tokens: current, from: None, is_changed: false },
-    }
-}
-
-/// Records an event of the engine in the log, the metrics and the journal, without content.
-fn record_event(proxy: &AppState, archive: Option<&TenantArchive>, event: &FoldEvent) {
-    match event {
-        FoldEvent::Refused { reason } => {
-            proxy.metrics.count_internal_error("fold_refused");
-            tracing::warn!(%reason, "fold refused");
-        }
-        // Creases are reported by `report_crease`, which knows whether they are new.
-        FoldEvent::Failed { .. } | FoldEvent::Started { .. } | FoldEvent::Creased { .. } => return,
-        _ => {}
-    }
-    journal_event(archive, event);
-}
-
-/// Appends an event to the journal, which is informational: nothing depends on it.
-fn journal_event(archive: Option<&TenantArchive>, event: &FoldEvent) {
-    if let (Some(archive), Ok(payload)) = (archive, serde_json::to_vec(event)) {
-        let kind = match event {
-            FoldEvent::Creased { .. } => "creased",
-            FoldEvent::Completed { .. } => "completed",
-            FoldEvent::Truncated { .. } => "truncated",
-            FoldEvent::Refused { .. } => "refused",
-            _ => "other",
-        };
-        let _ = archive.append_event(kind, &payload);
+    fn summary_job(&self, state: &AppState, applied: &FoldedRequest, budget: Tokens) -> Option<Arc<SummaryJob>> {
+        let Self { request, prefixes, model, profile, session, .. } = self;
+        let (settings, facts) = (&state.settings, &session.facts);
+        let archive = session.archive.clone()?;
+        is_summary_due(settings, facts, prefixes, applied.creases(), applied.tokens, budget).then(|| {
+            Arc::new(SummaryJob {
+                conversation: request.conversation().clone().into_owned(),
+                prefixes: prefixes.clone(),
+                facts: facts.clone(),
+                profile: profile.clone(),
+                meter: model.meter.clone(),
+                budget,
+                target_ratio: target_ratio(&settings.policy),
+                archive: Some(archive),
+            })
+        })
     }
 }

@@ -5,16 +5,18 @@
 //! signature. A request without such an identity gets no archive and is forwarded unmodified.
 
 use std::io;
+use std::sync::{Arc, Once};
 
-use foldline_archive::{Namespace, TenantArchive};
+use foldline_archive::{Archive, Namespace, TenantArchive};
 use hyper::HeaderMap;
 use hyper::http::request::Parts;
 
+use crate::proxy::admin::metrics::ProxyMetrics;
 use crate::proxy::downstream::auth::{AccessToken, Admission};
-use crate::proxy::downstream::listener::AppState;
 use crate::proxy::downstream::tenancy::Tenancy;
-use crate::proxy::fold::session_cache::map_key;
+use crate::proxy::lru_map::map_key;
 use crate::proxy::settings::ProxySettings;
+use crate::proxy::upstream::credentials::CREDENTIAL_HEADERS;
 
 /// Error: a request has no lasting identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +25,13 @@ pub(crate) struct NoTenant;
 /// The name of tokens without a name.
 const DEFAULT_TOKEN_NAME: &str = "default";
 
-/// Headers that carry credentials of providers.
-const CREDENTIAL_HEADERS: [&str; 4] = ["authorization", "x-api-key", "api-key", "x-goog-api-key"];
+/// A tenant, as one request sees it.
+#[derive(Clone)]
+pub(crate) struct Tenant {
+    pub(crate) key: TenantKey,
+    /// Its part of the archive; none if there is no archive.
+    pub(crate) archive: Option<TenantArchive>,
+}
 
 /// The key of a tenant in in-memory tables. It is never shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,7 +45,7 @@ const ROTATING_PREFIXES: [&[u8]; 6] = [b"sk-ant-oat", b"ya29.", b"ghu_", b"ghs_"
 const MIN_API_KEY_CHARS: usize = 20;
 
 /// Returns the tenancy for these settings: the chosen one if it is safe, otherwise the default for the tokens.
-pub(crate) fn resolve_tenancy(settings: &ProxySettings) -> io::Result<Tenancy> {
+fn resolve_tenancy(settings: &ProxySettings) -> io::Result<Tenancy> {
     let (tokens, is_open) = (&settings.tokens, settings.tokens.is_empty());
     let all_named = tokens.iter().all(|token| token.name().is_some());
     let tenancy = settings.tenancy.unwrap_or(match (is_open, all_named) {
@@ -69,21 +76,52 @@ forwarded unmodified; name the tokens (NAME = TOKEN), or set tenancy to token if
     Ok(tenancy)
 }
 
-impl AppState {
+/// Finds the tenant of a request.
+pub(crate) struct TenantDirectory {
+    tenancy: Tenancy,
+    /// Namespace under tenancy single.
+    namespace: Namespace,
+    archive: Option<Archive>,
+    metrics: Arc<ProxyMetrics>,
+    /// Ensures that a request without a tenant is logged once.
+    no_tenant_warning: Once,
+}
+
+impl TenantDirectory {
+    /// Creates a directory.
+    ///
+    /// # Errors
+    ///
+    /// The tenancy of the settings would share originals between users, or does not match the tokens.
+    pub(crate) fn new(
+        settings: &ProxySettings,
+        archive: Option<Archive>,
+        metrics: Arc<ProxyMetrics>,
+    ) -> io::Result<Self> {
+        let (tenancy, namespace) = (resolve_tenancy(settings)?, settings.namespace.clone());
+        Ok(Self { tenancy, namespace, archive, metrics, no_tenant_warning: Once::new() })
+    }
+
+    /// Returns the rule by which requests share originals.
+    pub(crate) fn tenancy(&self) -> Tenancy {
+        self.tenancy
+    }
+
     /// Returns the tenant of a request.
-    pub(crate) fn tenant(&self, parts: &Parts) -> Result<TenantKey, NoTenant> {
-        Ok(TenantKey(match identity(self.tenancy, parts).inspect_err(|_| self.count_no_tenant())? {
+    pub(crate) fn identify(&self, parts: &Parts) -> Result<Tenant, NoTenant> {
+        let identity = identity(self.tenancy, parts).inspect_err(|_| self.count_no_tenant())?;
+        let key = TenantKey(match &identity {
             Identity::Operator => map_key(b"operator"),
             Identity::Token(name) => map_key(&[b"token\0", name.as_bytes()].concat()),
             Identity::Key(key) => map_key(&[b"key\0", &key[..]].concat()),
-        }))
+        });
+        Ok(Tenant { key, archive: self.archive.as_ref().and_then(|archive| self.tenant_archive(archive, identity)) })
     }
 
-    /// Returns the part of the archive that belongs to the tenant of a request; none if there is no archive.
-    pub(crate) fn tenant_archive(&self, parts: &Parts) -> Result<Option<TenantArchive>, NoTenant> {
-        let Some(archive) = self.archive.as_ref() else { return Ok(None) };
-        let namespace = match identity(self.tenancy, parts).inspect_err(|_| self.count_no_tenant())? {
-            Identity::Operator => Ok(self.settings.namespace.clone()),
+    /// Returns a tenant's part of the archive.
+    fn tenant_archive(&self, archive: &Archive, identity: Identity<'_>) -> Option<TenantArchive> {
+        let namespace = match identity {
+            Identity::Operator => Ok(self.namespace.clone()),
             Identity::Token(name) => Namespace::new(format!("token-{name}")),
             Identity::Key(key) => archive.namespace_for_credential(&key),
         };
@@ -91,15 +129,15 @@ impl AppState {
             self.metrics.count_internal_error("archive");
             tracing::warn!(%error, "cannot derive the archive namespace; this request is not archived");
         });
-        Ok(namespace.ok().map(|namespace| archive.tenant(&namespace)))
+        namespace.ok().map(|namespace| archive.tenant(&namespace))
     }
 
     fn count_no_tenant(&self) {
         self.metrics.count_internal_error("no_tenant");
-        self.no_tenant.call_once(|| {
+        self.no_tenant_warning.call_once(|| {
             tracing::warn!(
-"a request without an API key, or with a rotating credential, belongs to no tenant; it and similar requests \
-are forwarded unmodified (reported once)"
+                "a request without an API key, or with a rotating credential, belongs to no tenant; it and similar \
+                 requests are forwarded unmodified (reported once)"
             );
         });
     }
@@ -133,7 +171,7 @@ fn identity(tenancy: Tenancy, parts: &Parts) -> Result<Identity<'_>, NoTenant> {
 /// the others may be placeholders that many users share.
 fn api_keys(headers: &HeaderMap) -> Option<Vec<u8>> {
     let mut keys = Vec::new();
-    for value in CREDENTIAL_HEADERS.into_iter().flat_map(|name| headers.get_all(name)) {
+    for value in CREDENTIAL_HEADERS.iter().flat_map(|name| headers.get_all(name)) {
         let key = match value.as_bytes().trim_ascii() {
             bytes if bytes.contains(&b' ') => {
                 let (scheme, key) = bytes.split_at(bytes.iter().position(|byte| *byte == b' ')?);

@@ -14,16 +14,18 @@ use foldline::wire::{
 };
 use hyper::{HeaderMap, StatusCode};
 
+use crate::proxy::downstream::channel_body::BodySender;
 use crate::proxy::downstream::client_stream::{ClientGone, ClientStream};
-use crate::proxy::downstream::listener::AppState;
-use crate::proxy::fold::job::{FoldJob, HiddenRoundsLog, HistoryView, PreparedRequest};
-use crate::proxy::handler::{fold_blocking, retries};
+use crate::proxy::fold::hidden_history::HiddenRoundsLog;
+use crate::proxy::fold::prepare::{FoldJob, HistoryView, PreparedRequest, prepare};
+use crate::proxy::state::AppState;
 use crate::proxy::unfold_tool::tool;
 use crate::proxy::unfold_tool::tool::UNFOLD_TOOL;
 use crate::proxy::upstream::backoff::RetryBudget;
 use crate::proxy::upstream::client::UpstreamRequest;
-use crate::proxy::upstream::relay::{BodySender, MaybeUsage, ResponseUsage, RoundCount};
+use crate::proxy::upstream::relay::{MaybeUsage, ResponseUsage, RoundCount};
 use crate::proxy::upstream::response_head::{RemainingBody, ResponseHead, next_chunk};
+use crate::proxy::upstream::send::{Retries, send};
 
 /// Maximum rounds in which unfold calls are served.
 const MAX_SERVED_ROUNDS: usize = 4;
@@ -34,8 +36,7 @@ const MAX_ROUNDS: usize = 8;
 pub(crate) struct UnfoldRounds {
     state: Arc<AppState>,
     format: Format,
-    /// The current round: the complete conversation, its folded form, and the request.
-    job: Arc<FoldJob>,
+    /// The current round: the complete conversation with its folded form, and the request.
     prepared: PreparedRequest,
     request: UpstreamRequest,
     /// The log for rounds that the client does not see, and those rounds.
@@ -90,18 +91,12 @@ impl From<RoundFailure> for Interruption {
 }
 
 impl UnfoldRounds {
-    pub(crate) fn new(
-        state: Arc<AppState>,
-        job: Arc<FoldJob>,
-        prepared: PreparedRequest,
-        request: UpstreamRequest,
-    ) -> Self {
+    pub(crate) fn new(state: Arc<AppState>, prepared: PreparedRequest, request: UpstreamRequest) -> Self {
         let recorder = prepared.hidden_rounds.clone();
         let retries = RetryBudget::new();
         Self {
             state,
-            format: job.format,
-            job,
+            format: prepared.job.format,
             prepared,
             request,
             retries,
@@ -277,21 +272,19 @@ impl UnfoldRounds {
         };
         self.hidden_rounds.push(calls.hidden_round(&answers));
         // A later round is folded like the client's next request, so that both have the same prefix.
-        self.job =
-            Arc::new(FoldJob { body: extended.clone(), history: HistoryView::Model, ..FoldJob::clone(&self.job) });
-        match fold_blocking(&self.state, Some(&self.job), None).await {
-            Some(folded) => self.use_prepared(folded),
+        let job = FoldJob { body: extended, history: HistoryView::Model, ..FoldJob::clone(&self.prepared.job) };
+        let job = Arc::new(job);
+        match prepare(&self.state, &job, None).await {
+            Some(prepared) => self.prepared = prepared,
             None => {
-                (self.request.body, self.prepared.unfolded_body) = (with_unfold_tool(self.format, &extended), extended)
+                self.prepared =
+                    PreparedRequest { body: None, unfolded_body: job.body.clone(), job, ..self.prepared.clone() }
             }
         }
+        let body = self.prepared.body.clone();
+        self.request.body = body.unwrap_or_else(|| with_unfold_tool(self.format, &self.prepared.unfolded_body));
         self.retries = RetryBudget::new();
         self.send().await
-    }
-
-    fn use_prepared(&mut self, folded: PreparedRequest) {
-        self.request.body = folded.body.clone().unwrap_or_else(|| with_unfold_tool(self.format, &folded.unfolded_body));
-        self.prepared = folded;
     }
 
     /// Truncates the answers to the available tokens; a crease can free up to a quarter of the window.
@@ -314,47 +307,13 @@ impl UnfoldRounds {
     /// Sends the round. Folds it again if the prompt does not fit, and retries after a delay if the provider fails
     /// temporarily.
     async fn send(&mut self) -> Result<ResponseHead, RoundFailure> {
-        let idle = self.state.settings.timeouts.idle;
-        let mut tries = 0;
-        loop {
-            let failure = match self.state.client.send(&self.request).await {
-                Ok(response) => {
-                    let mut head = ResponseHead::read(response, self.format, true, idle).await;
-                    if let Some(overflow) = head.overflow.filter(|overflow| tries < retries(*overflow)) {
-                        tries += 1;
-                        if let Some(tighter) =
-                            self.state.refold_after_overflow(Some(&self.job), Some(&self.prepared), overflow).await
-                        {
-                            self.use_prepared(tighter);
-                            continue;
-                        }
-                    }
-                    match &mut head.remaining {
-                        RemainingBody::Failed(reason) => RoundFailure::fault(std::mem::take(reason)),
-                        _ if head.parts.status.is_success() => {
-                            self.state.accepted(&self.prepared, &head).await;
-                            self.state.wait_for_sync(&self.prepared).await;
-                            return Ok(head);
-                        }
-                        _ => RoundFailure::Refused(Box::new(head)),
-                    }
-                }
-                Err(error) => RoundFailure::Fault(error.status(), error.to_string()),
-            };
-            let (status, error) = failure.error();
-            let wait = match &failure {
-                RoundFailure::Refused(head) if error.is_temporary(Some(status.as_u16())) => {
-                    self.retries.next_wait(&head.parts.headers)
-                }
-                RoundFailure::Fault(StatusCode::BAD_GATEWAY, _) => self.retries.next_wait(&HeaderMap::new()),
-                _ => None,
-            };
-            let Some(wait) = wait else {
-                tracing::warn!(%status, %error, "hidden round failed; returning the error to the client");
-                return Err(failure);
-            };
-            tracing::info!(%status, %error, ?wait, "hidden round failed; retrying");
-            tokio::time::sleep(wait).await;
+        let retries = Retries::Temporary(&mut self.retries);
+        let sent = send(&self.state, self.format, &mut self.request, Some(&mut self.prepared), retries).await;
+        let mut head = sent.map_err(|error| RoundFailure::Fault(error.status(), error.to_string()))?;
+        match &mut head.remaining {
+            RemainingBody::Failed(reason) => Err(RoundFailure::fault(std::mem::take(reason))),
+            _ if head.parts.status.is_success() => Ok(head),
+            _ => Err(RoundFailure::Refused(Box::new(head))),
         }
     }
 
@@ -363,10 +322,10 @@ impl UnfoldRounds {
             return intercepted.calls.iter().map(|_| tool::ROUND_LIMIT_TEXT.to_owned()).collect();
         }
         let (calls, proxy, archive) = (intercepted.calls.clone(), self.state.clone(), self.prepared.archive.clone());
-        let held = self.prepared.held.clone();
+        let stored = self.prepared.stored.clone();
         let count = calls.len();
         let answers = tokio::task::spawn_blocking(move || {
-            calls.iter().map(|call| tool::answer_call(call, archive.as_ref(), &held, &proxy.metrics)).collect()
+            calls.iter().map(|call| tool::answer_call(call, archive.as_ref(), &stored, &proxy.metrics)).collect()
         });
         answers.await.unwrap_or_else(|_| vec!["The archive could not be read.".to_owned(); count])
     }
@@ -386,15 +345,19 @@ impl UnfoldRounds {
         if self.hidden_rounds.is_empty() && stored_id.is_none() {
             return;
         }
-        let (proxy, job, rounds) = (self.state.clone(), self.job.clone(), self.hidden_rounds.clone());
+        let (state, rounds, prepared) = (self.state.clone(), self.hidden_rounds.clone(), self.prepared.clone());
         // Hidden rounds belong to the client's own request, whatever was sent in later rounds.
-        let prepared = PreparedRequest { hidden_rounds: self.recorder.clone(), ..self.prepared.clone() };
+        let recorder = self.recorder.clone();
         let recorded = tokio::task::spawn_blocking(move || {
             if let Some(id) = &stored_id {
-                job.record_handles(&proxy, &prepared, id);
+                let stored_response = prepared.stored_response_log(&state, id);
+                stored_response.record_handles(&prepared.stored);
+                if is_mixed {
+                    stored_response.record_rounds(rounds.clone());
+                }
             }
             if !rounds.is_empty() {
-                job.record_hidden_rounds(&proxy, &prepared, rounds, stored_id.as_deref().filter(|_| is_mixed));
+                recorder.record_rounds(rounds);
             }
         })
         .await;

@@ -2,8 +2,11 @@
 
 pub(crate) mod backoff;
 pub(crate) mod client;
+pub(crate) mod credentials;
 pub(crate) mod learned_window;
 pub(crate) mod models;
+pub(crate) mod pass_through;
 pub(crate) mod relay;
 pub(crate) mod response_head;
+pub(crate) mod send;
 pub(crate) mod window_probe;

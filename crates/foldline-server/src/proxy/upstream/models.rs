@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use foldline::wire::{ContextOverflow, LearnedLimit, LimitScope, ReportedTokens, Request};
 use foldline::{Budget, CountCache, CountExactness, Meter, ModelTable, Prices, Tokens};
 
-use crate::proxy::downstream::route::UpstreamKind;
-use crate::proxy::fold::session_cache::{LruMap, map_key};
 use crate::proxy::fold::tenant::TenantKey;
+use crate::proxy::lru_map::{LruMap, map_key};
+use crate::proxy::settings::UpstreamKind;
 use crate::proxy::upstream::learned_window::{CountVerdict, LearnedFacts, LearnedWindow, WindowEvidence};
 
 /// Maximum tenants whose models are cached; the least recently used is evicted.

@@ -16,10 +16,9 @@ use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::proxy::downstream::headers;
-use crate::proxy::downstream::listener::AppState;
-use crate::proxy::downstream::route::UpstreamKind;
-use crate::proxy::fold::job::PreparedRequest;
+use crate::proxy::fold::prepare::PreparedRequest;
 use crate::proxy::settings::{ProxyMode, UpstreamUrl};
+use crate::proxy::state::AppState;
 use crate::proxy::upstream::client::{UpstreamClient, UpstreamRequest};
 use crate::proxy::upstream::models::UpstreamModel;
 
@@ -32,34 +31,28 @@ const MAX_RESPONSE_BYTES: usize = 8 << 20;
 /// Windows outside this range are ignored.
 const PLAUSIBLE_WINDOW_TOKENS: std::ops::RangeInclusive<Tokens> = 512..=20_000_000;
 
-impl AppState {
-    /// Queries the window of a model that is new or due for a query. Returns true if the request must be folded again
-    /// because of the result.
-    pub(crate) async fn probe_window(
-        &self,
-        kind: UpstreamKind,
-        folded: Option<&PreparedRequest>,
-        headers: &HeaderMap,
-    ) -> bool {
-        let Some(folded) = folded.filter(|folded| self.settings.mode == ProxyMode::Fold && folded.model.claim_probe())
-        else {
-            return false;
-        };
-        let upstream = self.upstream(kind).clone();
-        let is_local = upstream.scheme == Scheme::HTTP;
-        let probe = WindowProbe {
-            client: self.client.clone(),
-            headers: probe_headers(headers),
-            model: folded.model_name.clone(),
-            upstream,
-        };
-        let model = folded.model.clone();
-        let task = tokio::spawn(async move { probe.update_model(&model).await });
-        if is_local {
-            let _ = tokio::time::timeout(LOCAL_PROBE_TIMEOUT, task).await;
-        }
-        folded.model.budget(folded.max_output) < folded.budget
+/// Queries the window of a model that is new or due for a query. Returns true if the request must be folded again
+/// because of the result.
+pub(crate) async fn probe_window(state: &AppState, prepared: Option<&PreparedRequest>, headers: &HeaderMap) -> bool {
+    let Some(prepared) =
+        prepared.filter(|prepared| state.settings.mode == ProxyMode::Fold && prepared.model.claim_probe())
+    else {
+        return false;
+    };
+    let upstream = state.settings.upstream(prepared.job.upstream).clone();
+    let is_local = upstream.scheme == Scheme::HTTP;
+    let probe = WindowProbe {
+        client: state.client.clone(),
+        headers: probe_headers(headers),
+        model: prepared.model_name.clone(),
+        upstream,
+    };
+    let model = prepared.model.clone();
+    let task = tokio::spawn(async move { probe.update_model(&model).await });
+    if is_local {
+        let _ = tokio::time::timeout(LOCAL_PROBE_TIMEOUT, task).await;
     }
+    prepared.model.budget(prepared.max_output) < prepared.budget
 }
 
 /// Returns the headers of a query: the client's, without those that describe its own request.

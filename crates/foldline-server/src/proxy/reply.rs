@@ -1,0 +1,113 @@
+//! The response for the client: forwarded as it arrives, or in several rounds if the model may call the unfold tool.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use foldline::wire::Format;
+use hyper::header::CONTENT_LENGTH;
+use hyper::http::response::Parts;
+
+use crate::proxy::accounting::record_usage;
+use crate::proxy::downstream::channel_body::piped_once_begun;
+use crate::proxy::downstream::{error_response, headers};
+use crate::proxy::fold::prepare::PreparedRequest;
+use crate::proxy::fold::summaries;
+use crate::proxy::state::AppState;
+use crate::proxy::unfold_tool::rounds::{RoundFailure, UnfoldRounds};
+use crate::proxy::upstream::client::UpstreamRequest;
+use crate::proxy::upstream::relay::relay;
+use crate::proxy::upstream::response_head::{RemainingBody, ResponseHead};
+
+/// Returns the response for the client, and records its usage when it ends.
+pub(crate) async fn reply(
+    state: Arc<AppState>,
+    format: Format,
+    request: UpstreamRequest,
+    prepared: Option<PreparedRequest>,
+    head: ResponseHead,
+) -> Response {
+    let idle = state.settings.timeouts.idle;
+    let client_head = to_client(&head.parts, prepared.as_ref());
+    let Some(prepared) = prepared else {
+        return Response::from_parts(client_head, relay(head, format, idle, |_| ()));
+    };
+    if !prepared.tool_offered || !client_head.status.is_success() {
+        // There will be no further round, so the bodies can be released while the response is streamed.
+        let prepared = prepared.without_bodies();
+        let body = relay(head, format, idle, move |usage| record_usage(&state, &prepared, usage));
+        return Response::from_parts(client_head, body);
+    }
+    reply_in_rounds(state, request, prepared, head, client_head).await
+}
+
+/// Returns a response whose model may call the unfold tool.
+async fn reply_in_rounds(
+    state: Arc<AppState>,
+    request: UpstreamRequest,
+    prepared: PreparedRequest,
+    mut head: ResponseHead,
+    mut client_head: Parts,
+) -> Response {
+    let (format, idle) = (prepared.job.format, state.settings.timeouts.idle);
+    // The body differs from the provider's if something in it is hidden.
+    client_head.headers.remove(CONTENT_LENGTH);
+    let first = prepared.clone();
+    let rounds = UnfoldRounds::new(state.clone(), prepared, request);
+    if matches!(head.remaining, RemainingBody::Complete) && head.chunks.len() == 1 && !head.is_event_stream() {
+        let body = head.chunks.pop().unwrap_or_default();
+        let (replied, usage) = rounds.run_buffered(body).await;
+        record_usage(&state, &first, usage);
+        return match replied {
+            Ok(body) => Response::from_parts(client_head, Body::from(body)),
+            Err(failure) => failed_round_response(failure, &first, format, idle),
+        };
+    }
+    let streamed = first.clone();
+    let body = piped_once_begun(|client| async move {
+        let (failure, usage) = rounds.run_streamed(head, client).await;
+        record_usage(&state, &streamed, usage);
+        failure
+    });
+    match body.await {
+        Ok(body) => Response::from_parts(client_head, body),
+        Err(failure) => {
+            let unknown = || RoundFailure::fault("the response could not be continued");
+            failed_round_response(failure.unwrap_or_else(unknown), &first, format, idle)
+        }
+    }
+}
+
+/// Returns the response head for the client, with the headers of the proxy.
+fn to_client(head: &Parts, prepared: Option<&PreparedRequest>) -> Parts {
+    let mut head = headers::client_head(head.clone());
+    if let Some(prepared) = prepared {
+        let mut insert = |name: &'static str, value: String| {
+            head.headers.insert(name, value.parse().expect("numbers and commas are valid in a header value"));
+        };
+        insert("x-foldline-tokens", format!("{},{}", prepared.received_tokens, prepared.sent_tokens));
+        insert("x-foldline-folds", prepared.fold_count.to_string());
+        if let Some(cost) = summaries::summary_header(&prepared.hidden_rounds.facts.summary_cost()) {
+            insert("x-foldline-summaries", cost);
+        }
+    }
+    head
+}
+
+/// Returns the response if a hidden round failed before the client got any data: the provider's own response, if
+/// there is one.
+fn failed_round_response(
+    failure: RoundFailure,
+    prepared: &PreparedRequest,
+    format: Format,
+    idle: Duration,
+) -> Response {
+    match failure {
+        RoundFailure::Refused(head) => {
+            let client_head = to_client(&head.parts, Some(prepared));
+            Response::from_parts(client_head, relay(*head, format, idle, |_| ()))
+        }
+        RoundFailure::Fault(status, reason) => error_response::json_error(Some(format), status, &reason),
+    }
+}

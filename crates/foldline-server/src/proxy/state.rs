@@ -1,0 +1,64 @@
+//! State shared by all requests: fields only. What can be done with a field is a method of its type; what needs several
+//! of them is a function of the module that does it.
+
+use std::io;
+use std::sync::Arc;
+
+use foldline_archive::Archive;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::proxy::admin::metrics::ProxyMetrics;
+use crate::proxy::downstream::auth::TokenAuth;
+use crate::proxy::downstream::body_budget::BodyBudget;
+use crate::proxy::fold::session_cache::SessionCache;
+use crate::proxy::fold::tenant::TenantDirectory;
+use crate::proxy::settings::ProxySettings;
+use crate::proxy::upstream::client::UpstreamClient;
+use crate::proxy::upstream::models::ModelRegistry;
+
+/// Maximum number of summaries written concurrently.
+const MAX_CONCURRENT_SUMMARIES: usize = 4;
+
+/// State shared by all requests.
+pub(crate) struct AppState {
+    pub(crate) settings: ProxySettings,
+    pub(crate) metrics: Arc<ProxyMetrics>,
+    pub(crate) auth: TokenAuth,
+    pub(crate) tenants: TenantDirectory,
+    /// One permit per concurrent request.
+    pub(crate) request_permits: Arc<Semaphore>,
+    pub(crate) body_budget: BodyBudget,
+    pub(crate) sessions: SessionCache,
+    pub(crate) models: ModelRegistry,
+    pub(crate) client: UpstreamClient,
+    /// One permit per summary that is being written.
+    pub(crate) summary_permits: Arc<Semaphore>,
+    /// Cancelled when the proxy stops.
+    pub(crate) stop: CancellationToken,
+}
+
+impl AppState {
+    /// Creates the state of a proxy with these settings.
+    ///
+    /// # Errors
+    ///
+    /// The settings contradict each other.
+    pub(crate) fn new(settings: ProxySettings, archive: Option<Archive>) -> io::Result<Self> {
+        let metrics = Arc::new(ProxyMetrics::new());
+        let (limits, timeouts) = (settings.limits, settings.timeouts);
+        Ok(Self {
+            auth: TokenAuth::new(&settings.tokens, settings.listen),
+            tenants: TenantDirectory::new(&settings, archive, metrics.clone())?,
+            metrics,
+            request_permits: Arc::new(Semaphore::new(limits.requests)),
+            body_budget: BodyBudget::new(limits.total_body_bytes, timeouts.body_budget),
+            sessions: SessionCache::new(limits.sessions),
+            models: ModelRegistry::new(settings.models.clone(), settings.window, timeouts.learned),
+            client: UpstreamClient::new(timeouts),
+            summary_permits: Arc::new(Semaphore::new(MAX_CONCURRENT_SUMMARIES)),
+            stop: CancellationToken::new(),
+            settings,
+        })
+    }
+}

@@ -1,0 +1,158 @@
+//! Sending a prepared request: the only loop that resends one.
+//!
+//! A prompt that does not fit is folded again and resent. A hidden round is also resent after a temporary failure,
+//! because the client cannot do that itself. Nothing of a response reaches the client before this loop is left.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use foldline::wire::{ApiError, ContextOverflow, Format};
+use hyper::header::CONTENT_ENCODING;
+use hyper::{HeaderMap, StatusCode};
+
+use crate::proxy::downstream::route::RequestPurpose;
+use crate::proxy::fold::prepare::{PreparedRequest, Refold, prepare};
+use crate::proxy::settings::ProxyMode;
+use crate::proxy::state::AppState;
+use crate::proxy::upstream::backoff::RetryBudget;
+use crate::proxy::upstream::client::{UpstreamError, UpstreamRequest};
+use crate::proxy::upstream::response_head::{RemainingBody, ResponseHead};
+
+/// Maximum number of times a prompt that does not fit is folded again and resent.
+const MAX_REFOLDS: u32 = 2;
+
+/// The failures after which a request is resent.
+pub(crate) enum Retries<'r> {
+    /// The prompt does not fit.
+    Overflow,
+    /// The prompt does not fit, or the failure is temporary and the budget allows another attempt.
+    Temporary(&'r mut RetryBudget),
+}
+
+/// Sends a request and reads the start of its response. After a refusal for its size, `request` and `prepared` are
+/// replaced by a smaller version and resent. The originals in the sent request are on disk when this returns.
+pub(crate) async fn send(
+    state: &Arc<AppState>,
+    format: Format,
+    request: &mut UpstreamRequest,
+    mut prepared: Option<&mut PreparedRequest>,
+    mut retries: Retries<'_>,
+) -> Result<ResponseHead, UpstreamError> {
+    let may_refold = state.settings.mode == ProxyMode::Fold && prepared.is_some();
+    let mut refolds = 0;
+    let result = loop {
+        let result = match state.client.send(request).await {
+            Ok(response) => Ok(ResponseHead::read(response, format, may_refold, state.settings.timeouts.idle).await),
+            Err(error) => Err(error),
+        };
+        let overflow = result.as_ref().ok().and_then(|head| head.overflow);
+        if let (Some(overflow), Some(prepared)) = (overflow, prepared.as_deref_mut())
+            && may_refold
+            && refolds < max_refolds(overflow)
+        {
+            refolds += 1;
+            if let Some((body, tighter)) = refold_after_overflow(state, prepared, overflow).await {
+                request.headers.remove(CONTENT_ENCODING);
+                request.body = body;
+                *prepared = tighter;
+                continue;
+            }
+        }
+        match retries.next_wait(&result) {
+            Some(wait) => tokio::time::sleep(wait).await,
+            None => break result,
+        }
+    };
+    if let (Ok(head), Some(prepared)) = (&result, prepared) {
+        accept(state, prepared, head).await;
+        wait_for_sync(state, prepared).await;
+    }
+    result
+}
+
+/// Returns how often a refused prompt is folded again and resent: once if the refusal may not be an overflow.
+fn max_refolds(overflow: ContextOverflow) -> u32 {
+    if overflow.evidence.is_strict() { MAX_REFOLDS } else { 1 }
+}
+
+/// Folds a request that did not fit again, to the budget learned from the refusal. Returns the new body and all facts
+/// about it; none if it cannot be folded further.
+async fn refold_after_overflow(
+    state: &Arc<AppState>,
+    refused: &PreparedRequest,
+    overflow: ContextOverflow,
+) -> Option<(Bytes, PreparedRequest)> {
+    state.metrics.overflows.inc();
+    let budget = refused.model.learn_from_overflow(overflow, refused.sent_tokens, refused.max_output);
+    let (limit, evidence) = (overflow.limit_tokens, overflow.evidence);
+    tracing::info!(
+        model = refused.model_name,
+        sent = refused.sent_tokens,
+        limit,
+        ?evidence,
+        budget,
+        "prompt exceeds the model's window; folding again"
+    );
+    let tighter = prepare(state, &refused.job, Some(Refold::WithBudget(budget))).await?;
+    let body = tighter.body.clone().filter(|_| tighter.sent_tokens < refused.sent_tokens)?;
+    Some((body, tighter))
+}
+
+/// Records a response that is not a refusal: the budget of a retry becomes a fact of its conversation, and a learned
+/// limit below the prompt is dropped.
+async fn accept(state: &AppState, prepared: &PreparedRequest, head: &ResponseHead) {
+    let is_accepted = head.parts.status.is_success() && head.overflow.is_none();
+    if !is_accepted || prepared.job.purpose != RequestPurpose::Turn {
+        return;
+    }
+    prepared.model.accepted(prepared.prompt_tokens(state.settings.mode));
+    if let Some(tight) = prepared.tight.clone() {
+        // Writes to the archive.
+        let _ = tokio::task::spawn_blocking(move || tight.hold()).await;
+    }
+}
+
+/// Waits until originals are on disk. The sync runs while the provider reads the prompt, so there is seldom anything
+/// left to wait for.
+async fn wait_for_sync(state: &AppState, prepared: &PreparedRequest) {
+    let Some(pending) = prepared.pending_sync.clone() else { return };
+    let synced = tokio::task::spawn_blocking(move || pending.wait()).await;
+    if let Ok(Err(error)) = synced {
+        state.metrics.count_internal_error("sync_failed");
+        tracing::warn!(%error, "archive sync failed; new originals may be lost in a power failure");
+    }
+}
+
+impl Retries<'_> {
+    /// Returns the wait before the request is resent; none if it is not.
+    fn next_wait(&mut self, result: &Result<ResponseHead, UpstreamError>) -> Option<Duration> {
+        let Retries::Temporary(budget) = self else { return None };
+        let wait = match result {
+            Ok(ResponseHead { remaining: RemainingBody::Failed(_), .. }) => budget.next_wait(&HeaderMap::new()),
+            Ok(head) if head.parts.status.is_success() => return None,
+            Ok(head) => {
+                let error = ApiError::parse(&head.chunks.concat());
+                let is_temporary = error.is_temporary(Some(head.parts.status.as_u16()));
+                is_temporary.then(|| budget.next_wait(&head.parts.headers)).flatten()
+            }
+            Err(error) if error.status() == StatusCode::BAD_GATEWAY => budget.next_wait(&HeaderMap::new()),
+            Err(_) => None,
+        };
+        let reason = failure_reason(result);
+        match wait {
+            Some(wait) => tracing::info!(reason, ?wait, "hidden round failed; retrying"),
+            None => tracing::warn!(reason, "hidden round failed; returning the error to the client"),
+        }
+        wait
+    }
+}
+
+/// Returns the reason of a failure, for the log.
+fn failure_reason(result: &Result<ResponseHead, UpstreamError>) -> String {
+    match result {
+        Ok(ResponseHead { remaining: RemainingBody::Failed(reason), .. }) => reason.clone(),
+        Ok(head) => format!("status {}: {}", head.parts.status, ApiError::parse(&head.chunks.concat())),
+        Err(error) => error.to_string(),
+    }
+}
